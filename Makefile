@@ -1,0 +1,49 @@
+# Two commands do everything on a machine with Python >= 3.11, make and git:
+#   make demo    make test
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+# One BLAS thread a process: the matrices are small and the tests run in parallel.
+export OMP_NUM_THREADS = 1
+export OPENBLAS_NUM_THREADS = 1
+export KERAS_BACKEND = torch
+
+.PHONY: demo test lint format bench clean
+
+# torch is asked for by its exact version first: that takes a CPU build where one is at hand.
+$(VENV)/test.stamp: pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit("proplace needs Python >= 3.11; run: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet torch==2.13.0
+	$(BIN)/pip install --quiet --editable '.[test,lint]'
+	touch $@
+
+$(VENV)/demo.stamp: pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit("proplace needs Python >= 3.11; run: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet --editable '.[demo,plot,report]'
+	touch $@
+
+demo: $(VENV)/demo.stamp
+	$(BIN)/proplace demo
+
+test: $(VENV)/test.stamp
+	$(BIN)/python -m pytest -n 2
+
+lint: $(VENV)/test.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/test.stamp
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/test.stamp
+	$(BIN)/python benchmarks/certify.py
+	$(BIN)/python benchmarks/search.py
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,53 @@
+"""Errors of the package. Each is also the standard exception a caller would expect."""
+
+from __future__ import annotations
+
+
+class ProplaceError(Exception):
+    """Base of every error raised on purpose by this package."""
+
+
+class NetworkError(ProplaceError, ValueError):
+    """The layers do not form a network: wrong shapes, no layers, NaN or infinite parameters."""
+
+
+class InputError(ProplaceError, ValueError):
+    """Rows do not fit the network: wrong number of columns, not numeric, NaN or infinite."""
+
+
+class TargetError(ProplaceError, ValueError):
+    """The wanted class does not exist in this network."""
+
+
+class DeltaError(ProplaceError, ValueError):
+    """The size of the parameter shifts is not a finite, non-negative number per layer."""
+
+
+class ModelNotSupported(ProplaceError, ValueError):
+    """A model of another framework holds something that is not a plain ReLU network."""
+
+
+class ModelFileError(ProplaceError, ValueError):
+    """A model file is missing, damaged or of a kind that is not read."""
+
+
+class SchemaError(ProplaceError, ValueError):
+    """A schema, or a table read through it, is not as declared."""
+
+
+class OptionError(ProplaceError, ValueError):
+    """An option of a call has a value outside what it allows."""
+
+
+class SolverError(ProplaceError, RuntimeError):
+    """A linear or mixed-integer solver did not do what it was asked."""
+
+
+class MissingExtra(ProplaceError, ImportError):
+    """An optional dependency is needed and not installed."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(
+            f"{purpose} needs the package {package!r}; install it with: pip install 'proplace[{extra}]'"
+        )
+        self.extra = extra
