@@ -1,0 +1,5 @@
+"""Delta-robustness: does every network within delta keep the verdict?"""
+
+from proplace.certification.api import Report, WorstCase, certify, output_range, worst_case
+
+__all__ = ["Report", "WorstCase", "certify", "output_range", "worst_case"]

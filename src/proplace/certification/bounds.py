@@ -1,0 +1,269 @@
+"""Batched bounds on the worst margin over Delta, for a fixed input.
+
+The worst shift for a fixed input
+---------------------------------
+Let :math:`u` be what the first layer sees and :math:`h_1, \\dots, h_H` the hidden activations of a
+shifted network. Row by row the parameters move independently, so over all of Delta
+
+.. math::
+    h_1 &\\in [\\max(0, z - r),\\ \\max(0, z + r)], \\quad
+        z = W_1 u + b_1,\\ r = \\delta_1^w |u|_1 + \\delta_1^b, \\\\
+    h_i &\\in [\\max(0, L_i),\\ \\max(0, U_i)], \\quad
+        L_i = (W_i - \\delta_i^w) h_{i-1} + b_i - \\delta_i^b,\\
+        U_i = (W_i + \\delta_i^w) h_{i-1} + b_i + \\delta_i^b
+        \\quad (i \\ge 2),
+
+both *exactly*: the first for inputs of any sign, the second because :math:`h_{i-1} \\ge 0`. For an
+objective :math:`c` over the logits the output rows move independently too, hence the least value of
+:math:`c \\cdot \\text{logits}` is the minimum of :math:`a \\cdot h_H + \\text{const}` with
+
+.. math::
+    a = c W - |c|_1 \\delta^w, \\qquad \\text{const} = c\\, b - |c|_1 \\delta^b .
+
+What is convex and what is not
+------------------------------
+``h >= 0`` and ``h >= L`` are linear. ``h <= max(0, U)`` is a disjunction: ``h <= 0`` or ``h <= U``.
+Where the sign of U is open, it is relaxed to the chord of the ReLU over the range of U; a *split*
+(-1: ``h <= 0``, +1: ``h <= U``) makes it linear. The range of U needs no further constraint in
+either branch, since their union is the original set.
+
+A bound from multipliers
+------------------------
+For any slopes :math:`\\alpha \\in [0, 1]` on open lower sides, replacing, from the last hidden layer to
+the second,
+
+.. math::
+    a_k h_k \\ge a_k \\alpha_k L_k \\ (a_k \\ge 0), \\qquad
+    a_k h_k \\ge a_k (s_k U_k + t_k) \\ (a_k < 0,\\ \\text{chord } s_k U_k + t_k),
+
+leaves a linear function of :math:`h_1`, whose minimum over the exact box is a valid lower bound.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from proplace.network import Array, Network
+    from proplace.shifts import Shifts
+
+Splits = npt.NDArray[np.int8]
+
+
+@dataclass(frozen=True)
+class Inner:
+    """A hidden layer behind the first: the two extreme affine maps of its shifts."""
+
+    W_low: Array
+    b_low: Array
+    W_high: Array
+    b_high: Array
+
+    def low(self, h: Array) -> Array:
+        """L(h): the least pre-activation that a shift can give."""
+        return h @ self.W_low.T + self.b_low
+
+    def high(self, h: Array) -> Array:
+        """U(h): the greatest pre-activation that a shift can give."""
+        return h @ self.W_high.T + self.b_high
+
+
+@dataclass(frozen=True)
+class Level:
+    """Ranges of L and U of one inner layer over everything the layers before can produce."""
+
+    L_min: Array
+    L_max: Array
+    U_min: Array
+    U_max: Array
+
+    def take(self, rows: npt.NDArray[np.intp]) -> Level:
+        """Return the ranges of the given rows."""
+        return Level(self.L_min[rows], self.L_max[rows], self.U_min[rows], self.U_max[rows])
+
+
+@dataclass(frozen=True)
+class Root:
+    """Bounds of a batch of rows: the exact box of h_1 and the levels behind it."""
+
+    low: Array
+    high: Array
+    levels: tuple[Level, ...]
+
+    def take(self, rows: npt.NDArray[np.intp]) -> Root:
+        """Return the bounds of the given rows."""
+        return Root(
+            self.low[rows], self.high[rows], tuple(level.take(rows) for level in self.levels)
+        )
+
+    def __len__(self) -> int:
+        return len(self.low)
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What one backward pass gives for a batch.
+
+    ``value`` is the lower bound; ``sides`` the coefficient of each inner activation (its sign says
+    which side of the ReLU was used); ``corner`` the minimising corner of the box of h_1.
+    """
+
+    value: Array
+    sides: tuple[Array, ...]
+    corner: Array
+
+
+class Abstraction:
+    """A network whose parameters are intervals, prepared once for (network, shifts)."""
+
+    def __init__(self, net: Network, shifts: Shifts) -> None:
+        self.net = net
+        self.shifts = shifts
+        self.inner = tuple(
+            Inner(layer.W - dw, layer.bias - db, layer.W + dw, layer.bias + db)
+            for layer, dw, db in zip(
+                net.layers[1:-1], shifts.weight[1:-1], shifts.bias[1:-1], strict=True
+            )
+        )
+
+    def objective(self, c: Array) -> tuple[Array, float]:
+        """Return (a, const) over the last hidden layer for the objective ``c`` over the logits."""
+        last, size = self.net.layers[-1], np.abs(c).sum()
+        a = c @ last.W - size * self.shifts.weight[-1]
+        return a, float(c @ last.bias - size * self.shifts.bias[-1])
+
+    def linear_minimum(self, U: Array, c: Array) -> Array:
+        """Return the exact least value of ``c . logits`` for a network without hidden layers."""
+        layer, size = self.net.layers[0], np.abs(c).sum()
+        radius = self.shifts.weight[0] * np.abs(U).sum(axis=1) + self.shifts.bias[0]
+        value: Array = U @ (c @ layer.W) + c @ layer.bias - size * radius
+        return value
+
+    def root(self, U: Array) -> Root:
+        """Bounds of all activations for rows ``U`` (as seen by the first layer)."""
+        layer = self.net.layers[0]
+        z = U @ layer.W.T + layer.bias
+        r = (self.shifts.weight[0] * np.abs(U).sum(axis=1) + self.shifts.bias[0])[:, None]
+        root = Root(np.maximum(z - r, 0.0), np.maximum(z + r, 0.0), ())
+        low, high = root.low, root.high
+        for layer_index, inner in enumerate(self.inner):
+            level = _interval(inner, low, high)
+            if layer_index > 0:
+                level = self._tighten(root, inner, level)
+            root = Root(root.low, root.high, (*root.levels, level))
+            low, high = np.maximum(level.L_min, 0.0), np.maximum(level.U_max, 0.0)
+        return root
+
+    def _tighten(self, root: Root, inner: Inner, level: Level) -> Level:
+        """Intersect interval bounds of a third or later layer with those of a backward pass."""
+        alpha = start_slopes(root)
+
+        def least(W: Array, b: Array) -> Array:
+            return self.backward(root, W, b, alpha).value
+
+        return Level(
+            np.maximum(level.L_min, least(inner.W_low, inner.b_low)),
+            np.minimum(level.L_max, -least(-inner.W_low, -inner.b_low)),
+            np.maximum(level.U_min, least(inner.W_high, inner.b_high)),
+            np.minimum(level.U_max, -least(-inner.W_high, -inner.b_high)),
+        )
+
+    def backward(
+        self,
+        root: Root,
+        a: Array,
+        const: Array | float,
+        alpha: Sequence[Array],
+        splits: Sequence[Splits] | None = None,
+    ) -> Pass:
+        """Lower bound of ``a . h + const`` by linear relaxation, h the layer behind ``root``.
+
+        ``a`` has shape (n,) or (m, n) for m objectives at once; ``value`` gets shape (B,) or (B, m).
+        """
+        batch, several = len(root), a.ndim == 2
+        A = np.broadcast_to(a, (batch, *a.shape))
+        total = np.broadcast_to(np.asarray(const, dtype=np.float64), A.shape[:-1])
+        sides: list[Array] = []
+        for index in reversed(range(len(root.levels))):
+            inner, level = self.inner[index], root.levels[index]
+            slope, offset = chords(level, None if splits is None else splits[index])
+            lower = alpha[index]
+            if several:
+                slope, offset, lower = slope[:, None], offset[:, None], lower[:, None]
+            sides.append(A)
+            negative = np.minimum(A, 0.0)
+            on_low = (A - negative) * lower
+            on_high = negative * slope
+            total = total + on_low @ inner.b_low + on_high @ inner.b_high
+            total = total + (negative * offset).sum(axis=-1)
+            A = _rows_times(on_low, inner.W_low) + _rows_times(on_high, inner.W_high)
+        low, high = (root.low[:, None], root.high[:, None]) if several else (root.low, root.high)
+        corner = np.where(A >= 0.0, low, high)
+        return Pass(total + (A * corner).sum(axis=-1), tuple(reversed(sides)), corner)
+
+    def attack(self, a: Array, const: float, bound: Pass) -> Array:
+        """Value at a concrete shift: the corner of h_1, then each neuron on the side it was used."""
+        h = bound.corner
+        for inner, side in zip(self.inner, bound.sides, strict=True):
+            h = np.maximum(np.where(side >= 0.0, inner.low(h), inner.high(h)), 0.0)
+        value: Array = h @ a + const
+        return value
+
+    def relaxed_forward(
+        self, root: Root, bound: Pass, alpha: Sequence[Array], splits: Sequence[Splits] | None
+    ) -> tuple[list[Array], list[Array]]:
+        """L and U of each inner layer at the minimiser of the linear relaxation."""
+        h = bound.corner
+        lows, highs = [], []
+        for index, (inner, side) in enumerate(zip(self.inner, bound.sides, strict=True)):
+            low, high = inner.low(h), inner.high(h)
+            slope, offset = chords(root.levels[index], None if splits is None else splits[index])
+            h = np.where(side >= 0.0, alpha[index] * low, slope * high + offset)
+            lows.append(low)
+            highs.append(high)
+        return lows, highs
+
+
+def start_slopes(root: Root) -> list[Array]:
+    """Slopes of the lower sides: fixed where the sign of L is known, else the smaller area."""
+    return [
+        np.where(level.L_max <= 0.0, 0.0, (level.L_max >= -level.L_min).astype(np.float64))
+        for level in root.levels
+    ]
+
+
+def free_slopes(level: Level) -> npt.NDArray[np.bool_]:
+    """Where the slope of the lower side may be chosen: the sign of L is open."""
+    return (level.L_min < 0.0) & (level.L_max > 0.0)
+
+
+def chords(level: Level, splits: Splits | None) -> tuple[Array, Array]:
+    """Slope and offset of the upper side ``slope * U + offset``, given the splits made so far."""
+    open_sign = (level.U_min < 0.0) & (level.U_max > 0.0)
+    if splits is not None:
+        open_sign &= splits == 0
+    width = np.where(open_sign, level.U_max - level.U_min, 1.0)
+    slope = np.where(open_sign, level.U_max / width, level.U_min >= 0.0)
+    if splits is not None:
+        slope = np.where(splits == 0, slope, splits > 0)
+    return slope, np.where(open_sign, -slope * level.U_min, 0.0)
+
+
+def _interval(inner: Inner, low: Array, high: Array) -> Level:
+    """Ranges of L and U over a box of the previous layer: exact for the second layer."""
+    centre, radius = (low + high) / 2.0, (high - low) / 2.0
+    L, L_radius = inner.low(centre), radius @ np.abs(inner.W_low).T
+    U, U_radius = inner.high(centre), radius @ np.abs(inner.W_high).T
+    return Level(L - L_radius, L + L_radius, U - U_radius, U + U_radius)
+
+
+def _rows_times(A: Array, W: Array) -> Array:
+    """``A @ W`` with all leading axes of ``A`` flattened, so that it is one matrix product."""
+    product: Array = (A.reshape(-1, A.shape[-1]) @ W).reshape(*A.shape[:-1], W.shape[1])
+    return product

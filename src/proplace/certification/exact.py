@@ -1,0 +1,255 @@
+"""The least margin of one row, exactly: branch and bound on a linear program.
+
+The program is the one of :mod:`proplace.certification.bounds` with all slopes optimised at once,
+
+.. math::
+    \\min\\ a \\cdot h_H + \\text{const} \\quad \\text{s.t.} \\quad
+    h_1 \\in \\text{box},\\quad h_i \\ge 0,\\quad h_i \\ge L_i(h_{i-1}),\\quad
+    h_i \\le s_i U_i(h_{i-1}) + t_i ,
+
+with ``h_i <= 0`` or ``h_i <= U_i(h_{i-1})`` in place of the chord where the tree has split. When an
+optimal point satisfies ``h <= max(0, U)`` everywhere it is a point of the original problem and the
+node is solved; otherwise the neuron with the largest violation is split. The tree is finite.
+
+The solver is not trusted: its dual values :math:`p, r \\ge 0` of the rows ``h >= L`` and
+``h <= s U + t`` enter
+
+.. math::
+    a_k h_k \\ \\ge\\ p_k L_k - r_k (s_k U_k + t_k) ,
+
+which holds for *any* :math:`p, r \\ge 0` with :math:`r \\ge p - a` (the rest, :math:`a - p + r`, falls on
+``h >= 0``), so each node's bound is recomputed from them layer by layer.
+Its primal point is turned into a concrete shifted network and evaluated by a forward pass.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import highspy
+import numpy as np
+
+from proplace.certification.bounds import Abstraction, Root, chords, start_slopes
+from proplace.errors import SolverError
+from proplace.lp import quiet_highs
+
+if TYPE_CHECKING:
+    from proplace.certification.bounds import Splits
+    from proplace.network import Array
+
+
+@dataclass(frozen=True)
+class Minimum:
+    """Bounds on the least value of one objective and the activations that reach ``upper``."""
+
+    lower: float
+    upper: float
+    hidden: tuple[Array, ...]
+    nodes: int
+
+
+def minimise(
+    abstraction: Abstraction,
+    root: Root,
+    c: Array,
+    *,
+    threshold: float | None = None,
+    tolerance: float = 1e-9,
+    deadline: float = np.inf,
+) -> Minimum:
+    """Least value of ``c . logits`` over Delta for the single row in ``root``.
+
+    Stops when the bounds meet to ``tolerance`` (relative to the size of the value), or as soon as
+    they lie on one side of ``threshold``, or at the deadline.
+    """
+    a, const = abstraction.objective(c)
+    best = _Best(abstraction, root, a, const)
+    if not root.levels:  # one hidden layer: the corner of the box is the minimum
+        return Minimum(best.value, best.value, best.hidden, 0)
+    program = _Program(abstraction, root, a, const)
+    splits = tuple(np.zeros(level.L_min.shape[1], np.int8) for level in root.levels)
+    ticket = itertools.count()
+    lower, point = program.bound(splits)
+    best.offer(point)
+    heap = [(lower, next(ticket), splits, point)]
+    closed = np.inf
+    nodes = 1
+
+    def reached(value: float) -> bool:
+        if threshold is not None and (value >= threshold or best.value < threshold):
+            return True
+        return best.value - value <= tolerance * max(1.0, abs(best.value))
+
+    while heap and not reached(min(closed, heap[0][0])) and time.monotonic() < deadline:
+        lower, _, splits, point = heapq.heappop(heap)
+        pick = program.branch(splits, point)
+        if pick is None:  # solved: the bound is as good as the solver's accuracy allows
+            closed = min(closed, lower)
+            continue
+        for sign in (-1, 1):
+            child = tuple(layer.copy() for layer in splits)
+            child[pick[0]][pick[1]] = sign
+            value, point = program.bound(child)
+            nodes += 1
+            if point is None:
+                continue
+            best.offer(point)
+            heapq.heappush(heap, (max(value, lower), next(ticket), child, point))
+    lower = min(closed, heap[0][0]) if heap else closed
+    return Minimum(min(lower, best.value), best.value, best.hidden, nodes)
+
+
+class _Best:
+    """The best concrete shift so far, as activations of each hidden layer."""
+
+    def __init__(self, abstraction: Abstraction, root: Root, a: Array, const: float) -> None:
+        self.abstraction, self.root, self.a, self.const = abstraction, root, a, const
+        self.value = np.inf
+        self.hidden: tuple[Array, ...] = ()
+        bound = abstraction.backward(root, a, const, start_slopes(root))
+        self.offer([bound.corner[0]], [side[0] for side in bound.sides])
+
+    def offer(self, point: list[Array] | None, sides: list[Array] | None = None) -> None:
+        """Make a relaxed point concrete and keep it if it is better."""
+        if point is None:
+            return
+        h = np.clip(point[0], self.root.low[0], self.root.high[0])
+        hidden = [h]
+        last = len(self.abstraction.inner) - 1
+        for index, inner in enumerate(self.abstraction.inner):
+            low, high = np.maximum(inner.low(h), 0.0), np.maximum(inner.high(h), 0.0)
+            if index == last:  # nothing behind it: each neuron takes the side that hurts
+                h = np.where(self.a >= 0.0, low, high)
+            elif sides is not None:
+                h = np.where(sides[index] >= 0.0, low, high)
+            else:
+                h = np.clip(point[index + 1], low, high)
+            hidden.append(h)
+        value = float(self.a @ h + self.const)
+        if value < self.value:
+            self.value, self.hidden = value, tuple(hidden)
+
+
+class _Program:
+    """The node program in HiGHS, kept warm: a split only changes bounds."""
+
+    def __init__(self, abstraction: Abstraction, root: Root, a: Array, const: float) -> None:
+        self.abstraction, self.root, self.a, self.const = abstraction, root, a, const
+        self.slopes = [chords(level, None) for level in root.levels]
+        self.open = [
+            ((level.U_min < 0.0) & (level.U_max > 0.0))[0] for level in root.levels
+        ]
+        low, high = [root.low[0]], [root.high[0]]
+        for level in root.levels:
+            low.append(np.zeros(level.U_max.shape[1]))
+            high.append(np.full(level.U_max.shape[1], np.inf))
+        self.offsets = np.cumsum([0, *(len(part) for part in low)])
+        self.col_low, self.col_high = np.concatenate(low), np.concatenate(high)
+        cost = np.zeros(self.offsets[-1])
+        cost[self.offsets[-2] :] = a
+        blocks, row_low, row_high = [], [], []
+        for index, inner in enumerate(abstraction.inner):
+            slope, offset = (part[0] for part in self.slopes[index])
+            blocks.append(self._block(index, inner.W_low))
+            row_low.append(inner.b_low)
+            row_high.append(np.full(len(slope), np.inf))
+            blocks.append(self._block(index, slope[:, None] * inner.W_high))
+            row_low.append(np.full(len(slope), -np.inf))
+            row_high.append(slope * inner.b_high + offset)
+            blocks.append(self._block(index, inner.W_high))
+            row_low.append(np.full(len(slope), -np.inf))
+            row_high.append(np.full(len(slope), np.inf))
+        self.row_high = np.concatenate(row_high)
+        self.rows = np.cumsum([0, *(len(part) for part in row_high)])
+        self.solver = quiet_highs()
+        self.solver.passModel(
+            _dense_model(
+                cost, self.col_low, self.col_high,
+                np.vstack(blocks), np.concatenate(row_low), self.row_high,
+            )
+        )
+
+    def _block(self, index: int, W: Array) -> Array:
+        """Rows ``h_index+1 - W h_index`` over all columns."""
+        rows = np.zeros((W.shape[0], self.offsets[-1]))
+        rows[:, self.offsets[index] : self.offsets[index + 1]] = -W
+        here = slice(self.offsets[index + 1], self.offsets[index + 2])
+        rows[:, here] = np.eye(W.shape[0])
+        return rows
+
+    def bound(self, splits: tuple[Splits, ...]) -> tuple[float, list[Array] | None]:
+        """Return a proved bound of the node and its relaxed point (None: the node is empty)."""
+        self._apply(splits)
+        self.solver.run()
+        status = self.solver.getModelStatus()
+        if status == highspy.HighsModelStatus.kInfeasible:
+            return np.inf, None
+        if status != highspy.HighsModelStatus.kOptimal:
+            raise SolverError(f"the linear program of a node ended with {status}")
+        solution = self.solver.getSolution()
+        x = np.asarray(solution.col_value)
+        point = [x[i:j] for i, j in itertools.pairwise(self.offsets)]
+        return self._from_duals(np.asarray(solution.row_dual), splits), point
+
+    def branch(self, splits: tuple[Splits, ...], point: list[Array] | None) -> tuple[int, int] | None:
+        """Pick the open neuron whose activation exceeds max(0, U) the most, or None if none does."""
+        if point is None:
+            return None
+        best, pick = 1e-10, None
+        for index, inner in enumerate(self.abstraction.inner):
+            over = point[index + 1] - np.maximum(inner.high(point[index]), 0.0)
+            over[~self.open[index] | (splits[index] != 0)] = 0.0
+            neuron = int(over.argmax())
+            if over[neuron] > best:
+                best, pick = float(over[neuron]), (index, neuron)
+        return pick
+
+    def _apply(self, splits: tuple[Splits, ...]) -> None:
+        for index, split in enumerate(splits):
+            inner = self.abstraction.inner[index]
+            columns = np.arange(self.offsets[index + 1], self.offsets[index + 2], dtype=np.int32)
+            high = np.where(split < 0, 0.0, self.col_high[columns])
+            self.solver.changeColsBounds(
+                len(columns), columns, self.col_low[columns], high
+            )
+            # One upper side at a time: the chord while open, U after a split to +1.
+            rows = np.arange(self.rows[3 * index + 1], self.rows[3 * index + 3], dtype=np.int32)
+            chord = self.row_high[rows[: len(split)]]
+            high = np.concatenate(
+                [np.where(split == 0, chord, np.inf), np.where(split > 0, inner.b_high, np.inf)]
+            )
+            self.solver.changeRowsBounds(len(rows), rows, np.full(len(rows), -np.inf), high)
+
+    def _from_duals(self, duals: Array, splits: tuple[Splits, ...]) -> float:
+        """The bound that follows from the multipliers, whatever the solver's accuracy."""
+        a, value = self.a, self.const
+        for index in reversed(range(len(splits))):
+            inner, level = self.abstraction.inner[index], self.root.levels[index]
+            slope, offset = (part[0] for part in chords(level, splits[index][None]))
+            first, chord, side, end = self.rows[3 * index : 3 * index + 4]
+            p = np.maximum(duals[first:chord], 0.0)
+            r = -duals[chord:side] - duals[side:end]
+            r = np.maximum(r, np.maximum(p - a, 0.0))
+            value += float(p @ inner.b_low - (r * slope) @ inner.b_high - r @ offset)
+            a = p @ inner.W_low - (r * slope) @ inner.W_high
+        corner = np.where(a >= 0.0, self.root.low[0], self.root.high[0])
+        return float(value + a @ corner)
+
+
+def _dense_model(
+    cost: Array, col_low: Array, col_high: Array, matrix: Array, row_low: Array, row_high: Array
+) -> highspy.HighsLp:
+    rows, columns = np.nonzero(matrix)
+    lp = highspy.HighsLp()
+    lp.num_col_, lp.num_row_ = matrix.shape[1], matrix.shape[0]
+    lp.col_cost_, lp.col_lower_, lp.col_upper_ = cost, col_low, col_high
+    lp.row_lower_, lp.row_upper_ = row_low, row_high
+    lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+    lp.a_matrix_.start_ = np.searchsorted(rows, np.arange(matrix.shape[0] + 1)).astype(np.int32)
+    lp.a_matrix_.index_ = columns.astype(np.int32)
+    lp.a_matrix_.value_ = matrix[rows, columns]
+    return lp

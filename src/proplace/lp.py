@@ -1,0 +1,20 @@
+"""The seam to HiGHS."""
+
+from __future__ import annotations
+
+import highspy
+
+
+def quiet_highs() -> highspy.Highs:
+    """Return a silent, single-threaded HiGHS set for many small, warm-started programs.
+
+    Presolve would throw the warm basis away and costs more than it gives at these sizes.
+    """
+    solver = highspy.Highs()
+    solver.silent()
+    solver.setOptionValue("threads", 1)
+    solver.setOptionValue("presolve", "off")
+    solver.setOptionValue("solver", "simplex")
+    solver.setOptionValue("primal_feasibility_tolerance", 1e-9)
+    solver.setOptionValue("dual_feasibility_tolerance", 1e-9)
+    return solver
