@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import highspy
 
+LP_TOLERANCE = 1e-9
+
 
 def quiet_highs() -> highspy.Highs:
     """Return a silent, single-threaded HiGHS set for many small, warm-started programs.
@@ -15,6 +17,6 @@ def quiet_highs() -> highspy.Highs:
     solver.setOptionValue("threads", 1)
     solver.setOptionValue("presolve", "off")
     solver.setOptionValue("solver", "simplex")
-    solver.setOptionValue("primal_feasibility_tolerance", 1e-9)
-    solver.setOptionValue("dual_feasibility_tolerance", 1e-9)
+    solver.setOptionValue("primal_feasibility_tolerance", LP_TOLERANCE)
+    solver.setOptionValue("dual_feasibility_tolerance", LP_TOLERANCE)
     return solver

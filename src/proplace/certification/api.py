@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from proplace.certification.bounds import Abstraction, Root
-from proplace.certification.branch import Bounds, decide
+from proplace.certification.bounds import Abstraction
+from proplace.certification.branch import decide, glance
 from proplace.certification.exact import minimise
 from proplace.certification.worst import shifted_network
 from proplace.errors import InputError, OptionError
@@ -142,8 +142,7 @@ def certify(
     lower, upper = np.full(len(U), np.inf), np.full(len(U), np.inf)
     with progress_bar("certify", len(U), show=progress) as advance:
         for rows in _chunks(net, len(U)):
-            part = _least(abstraction, U[rows], objectives, threshold, deadline)
-            lower[rows], upper[rows] = part.lower, part.upper
+            lower[rows], upper[rows] = _least(abstraction, U[rows], objectives, threshold, deadline)
             advance(rows.stop - rows.start)
     met = (lower >= margin) | (upper - lower <= _gap(upper))
     robust = (upper >= margin) & met
@@ -174,7 +173,7 @@ def worst_case(
     shifts = Shifts.of(net, delta)
     deadline = _deadline(time_limit)
     abstraction = Abstraction(net, shifts)
-    root = abstraction.root(U) if net.widths else None
+    root = abstraction.tighten(abstraction.root(U)) if net.widths else None
     best: Network | None = None
     margin, lower = np.inf, np.inf
     for c in net.objectives(target):
@@ -215,45 +214,55 @@ def output_range(
         for rows in _chunks(net, len(U)):
             for k, unit in enumerate(np.eye(net.outputs)):
                 for values, c in ((low, unit), (high, -unit)):
-                    part = _least(abstraction, U[rows], c[None], -np.inf, np.inf)
-                    values[rows, k] = c[k] * part.lower
+                    least, _ = _least(abstraction, U[rows], c[None], -np.inf, np.inf)
+                    values[rows, k] = c[k] * least
             advance(rows.stop - rows.start)
     return low, high
 
 
 def _least(
     abstraction: Abstraction, U: Array, objectives: Array, threshold: float, deadline: float
-) -> Bounds:
-    """Bounds on the least objective of each row.
+) -> tuple[Array, Array]:
+    """Lower and upper bounds on the least objective of each row.
 
     With a finite threshold they are tight enough to decide against it; with ``-inf`` they meet.
     """
-    lower, upper = np.full(len(U), np.inf), np.full(len(U), np.inf)
     if not abstraction.net.widths:
-        for c in objectives:
-            lower = np.minimum(lower, abstraction.linear_minimum(U, c))
-        return Bounds(lower, lower.copy())
+        values = np.min([abstraction.linear_minimum(U, c) for c in objectives], axis=0)
+        return values, values.copy()
+    lower, upper = np.full(len(U), np.inf), np.full(len(U), np.inf)
     root = abstraction.root(U)
     for c in objectives:
         a, const = abstraction.objective(c)
-        bounds = decide(abstraction, root, a, const, threshold, upper, deadline)
-        upper = bounds.upper
-        open_rows = (bounds.lower < upper - _gap(upper)) & (time.monotonic() < deadline)
-        if np.isfinite(threshold):
-            open_rows &= (bounds.lower < threshold) & (upper >= threshold)
-        for row in np.flatnonzero(open_rows):
-            minimum = minimise(
-                abstraction,
-                root.take(np.array([row])),
-                c,
-                threshold=threshold if np.isfinite(threshold) else None,
-                tolerance=TOLERANCE,
-                deadline=deadline,
-            )
-            bounds.lower[row] = max(bounds.lower[row], minimum.lower)
-            upper[row] = min(upper[row], minimum.upper)
+        bounds = glance(abstraction, root, a, const)
+        upper = np.minimum(upper, bounds.upper)
+        rows = np.flatnonzero(_open(bounds.lower, upper, threshold))
+        if len(rows):
+            tight = abstraction.tighten(root.take(rows))
+            part = decide(abstraction, tight, a, const, threshold, deadline)
+            bounds.lower[rows] = np.maximum(bounds.lower[rows], part.lower)
+            upper[rows] = np.minimum(upper[rows], part.upper)
+            for i in np.flatnonzero(_open(bounds.lower[rows], upper[rows], threshold)):
+                if time.monotonic() >= deadline:
+                    break
+                minimum = minimise(
+                    abstraction,
+                    tight.take(np.array([i])),
+                    c,
+                    threshold=threshold if np.isfinite(threshold) else None,
+                    tolerance=TOLERANCE,
+                    deadline=deadline,
+                )
+                bounds.lower[rows[i]] = max(bounds.lower[rows[i]], minimum.lower)
+                upper[rows[i]] = min(upper[rows[i]], minimum.upper)
         lower = np.minimum(lower, bounds.lower)
-    return Bounds(np.minimum(lower, upper), upper)
+    return np.minimum(lower, upper), upper
+
+
+def _open(lower: Array, upper: Array, threshold: float) -> Mask:
+    """Rows that still need work: no verdict yet, or no exact value where one is asked for."""
+    wide = lower < upper - _gap(upper)
+    return wide & (lower < threshold) & (upper >= threshold) if np.isfinite(threshold) else wide
 
 
 def _gap(upper: Array) -> Array:

@@ -23,9 +23,8 @@ objective :math:`c` over the logits the output rows move independently too, henc
 What is convex and what is not
 ------------------------------
 ``h >= 0`` and ``h >= L`` are linear. ``h <= max(0, U)`` is a disjunction: ``h <= 0`` or ``h <= U``.
-Where the sign of U is open, it is relaxed to the chord of the ReLU over the range of U; a *split*
-(-1: ``h <= 0``, +1: ``h <= U``) makes it linear. The range of U needs no further constraint in
-either branch, since their union is the original set.
+Where the sign of U is open, it is relaxed to the chord of the ReLU over the range of U. A *split*
+by the sign of U makes it linear: ``h <= 0`` where ``U <= 0`` (-1), ``h <= U`` where ``U >= 0`` (+1).
 
 A bound from multipliers
 ------------------------
@@ -37,6 +36,7 @@ the second,
     a_k h_k \\ge a_k (s_k U_k + t_k) \\ (a_k < 0,\\ \\text{chord } s_k U_k + t_k),
 
 leaves a linear function of :math:`h_1`, whose minimum over the exact box is a valid lower bound.
+So does adding :math:`-\\gamma_k U_k` for a split neuron, with :math:`\\gamma_k` of the sign of the split.
 """
 
 from __future__ import annotations
@@ -146,26 +146,36 @@ class Abstraction:
         return value
 
     def root(self, U: Array) -> Root:
-        """Bounds of all activations for rows ``U`` (as seen by the first layer)."""
+        """Bounds of all activations for rows ``U`` (as seen by the first layer), by intervals."""
         layer = self.net.layers[0]
         z = U @ layer.W.T + layer.bias
         r = (self.shifts.weight[0] * np.abs(U).sum(axis=1) + self.shifts.bias[0])[:, None]
-        root = Root(np.maximum(z - r, 0.0), np.maximum(z + r, 0.0), ())
-        low, high = root.low, root.high
-        for layer_index, inner in enumerate(self.inner):
+        first_low, first_high = low, high = np.maximum(z - r, 0.0), np.maximum(z + r, 0.0)
+        levels = []
+        for inner in self.inner:
             level = _interval(inner, low, high)
-            if layer_index > 0:
-                level = self._tighten(root, inner, level)
-            root = Root(root.low, root.high, (*root.levels, level))
+            levels.append(level)
             low, high = np.maximum(level.L_min, 0.0), np.maximum(level.U_max, 0.0)
+        return Root(first_low, first_high, tuple(levels))
+
+    def tighten(self, root: Root, splits: Sequence[Splits] | None = None) -> Root:
+        """Intersect the bounds of third and later layers with those of backward passes.
+
+        The second layer's bounds are exact over the box of h_1, whatever is split.
+        """
+        for index in range(1, len(root.levels)):
+            front = Root(root.low, root.high, root.levels[:index])
+            level = self._tighter(front, self.inner[index], root.levels[index], splits)
+            root = Root(root.low, root.high, (*front.levels, level, *root.levels[index + 1 :]))
         return root
 
-    def _tighten(self, root: Root, inner: Inner, level: Level) -> Level:
-        """Intersect interval bounds of a third or later layer with those of a backward pass."""
-        alpha = start_slopes(root)
+    def _tighter(
+        self, front: Root, inner: Inner, level: Level, splits: Sequence[Splits] | None
+    ) -> Level:
+        alpha = start_slopes(front)
 
         def least(W: Array, b: Array) -> Array:
-            return self.backward(root, W, b, alpha).value
+            return self.backward(front, W, b, alpha, splits).value
 
         return Level(
             np.maximum(level.L_min, least(inner.W_low, inner.b_low)),
@@ -181,6 +191,7 @@ class Abstraction:
         const: Array | float,
         alpha: Sequence[Array],
         splits: Sequence[Splits] | None = None,
+        gamma: Sequence[Array] | None = None,
     ) -> Pass:
         """Lower bound of ``a . h + const`` by linear relaxation, h the layer behind ``root``.
 
@@ -200,6 +211,8 @@ class Abstraction:
             negative = np.minimum(A, 0.0)
             on_low = (A - negative) * lower
             on_high = negative * slope
+            if gamma is not None:
+                on_high = on_high - gamma[index]
             total = total + on_low @ inner.b_low + on_high @ inner.b_high
             total = total + (negative * offset).sum(axis=-1)
             A = _rows_times(on_low, inner.W_low) + _rows_times(on_high, inner.W_high)
@@ -207,13 +220,17 @@ class Abstraction:
         corner = np.where(A >= 0.0, low, high)
         return Pass(total + (A * corner).sum(axis=-1), tuple(reversed(sides)), corner)
 
-    def attack(self, a: Array, const: float, bound: Pass) -> Array:
-        """Value at a concrete shift: the corner of h_1, then each neuron on the side it was used."""
-        h = bound.corner
+    def attack(self, a: Array, const: float, bound: Pass) -> tuple[Array, list[Array]]:
+        """Value and activations of a concrete shift.
+
+        The corner of h_1, then each neuron on the side on which the bound used it.
+        """
+        hidden = [bound.corner]
         for inner, side in zip(self.inner, bound.sides, strict=True):
-            h = np.maximum(np.where(side >= 0.0, inner.low(h), inner.high(h)), 0.0)
-        value: Array = h @ a + const
-        return value
+            h = hidden[-1]
+            hidden.append(np.maximum(np.where(side >= 0.0, inner.low(h), inner.high(h)), 0.0))
+        value: Array = hidden[-1] @ a + const
+        return value, hidden
 
     def relaxed_forward(
         self, root: Root, bound: Pass, alpha: Sequence[Array], splits: Sequence[Splits] | None

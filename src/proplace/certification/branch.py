@@ -30,18 +30,30 @@ if TYPE_CHECKING:
 
 ROOT_STEPS = 6
 NODE_STEPS = 3
-NODES_PER_ROW = 256
-NODES_PER_BATCH = 8192
+NODES_PER_ROW = 65536
+NODES_PER_BATCH = 4096
 
 Index = npt.NDArray[np.intp]
 
 
 @dataclass
 class Bounds:
-    """Proved bounds on the least value of one objective, one number per row."""
+    """Proved bounds on the least value of one objective, one number per row.
+
+    ``hidden`` holds the activations of the concrete shift that reaches ``upper``.
+    """
 
     lower: Array
     upper: Array
+    hidden: list[Array]
+
+    def offer(self, rows: Index, values: Array, hidden: list[Array]) -> None:
+        """Keep the shifts that are better than the best so far; a row may occur several times."""
+        better = np.flatnonzero(values < self.upper[rows])
+        better = better[np.argsort(-values[better], kind="stable")]  # the least is written last
+        self.upper[rows[better]] = values[better]
+        for kept, layer in zip(self.hidden, hidden, strict=True):
+            kept[rows[better]] = layer[better]
 
     def undecided(self, threshold: float) -> Index:
         """Rows whose bounds lie on both sides of the threshold."""
@@ -55,10 +67,14 @@ class _Nodes:
     row: Index
     splits: list[Splits]
     alpha: list[Array]
+    gamma: list[Array]
 
     def take(self, which: Index) -> _Nodes:
         return _Nodes(
-            self.row[which], [s[which] for s in self.splits], [a[which] for a in self.alpha]
+            self.row[which],
+            [layer[which] for layer in self.splits],
+            [layer[which] for layer in self.alpha],
+            [layer[which] for layer in self.gamma],
         )
 
     def __len__(self) -> int:
@@ -71,29 +87,31 @@ def decide(
     a: Array,
     const: float,
     threshold: float,
-    upper: Array,
     deadline: float = np.inf,
 ) -> Bounds:
     """Bounds of ``min a . h + const`` for each row, tight enough to decide against ``threshold``.
 
-    ``upper`` holds what other objectives of the same rows have reached already. Rows that stay
-    undecided are those for which the bounds still lie on both sides.
+    Rows that stay undecided are those for which the bounds still lie on both sides.
     """
-    alpha = start_slopes(root)
-    bound = abstraction.backward(root, a, const, alpha)
-    bounds = Bounds(bound.value, np.minimum(upper, abstraction.attack(a, const, bound)))
-    if not root.levels:
-        return bounds
+    bounds = glance(abstraction, root, a, const)
     rows = bounds.undecided(threshold)
-    if len(rows):
+    if root.levels and len(rows):
+        alpha = start_slopes(root)
         nodes = _Nodes(
             rows,
             [np.zeros((len(rows), level.L_min.shape[1]), np.int8) for level in root.levels],
             [slopes[rows] for slopes in alpha],
+            [np.zeros((len(rows), level.L_min.shape[1])) for level in root.levels],
         )
         _ascend(abstraction, root, a, const, nodes, bounds, threshold, ROOT_STEPS, at_root=True)
         _grow(abstraction, root, a, const, nodes, bounds, threshold, deadline)
     return bounds
+
+
+def glance(abstraction: Abstraction, root: Root, a: Array, const: float) -> Bounds:
+    """Bounds from one backward pass and one attack."""
+    bound = abstraction.backward(root, a, const, start_slopes(root))
+    return Bounds(bound.value, *abstraction.attack(a, const, bound))
 
 
 def _grow(
@@ -160,43 +178,72 @@ def _ascend(
     best = np.full(len(nodes), -np.inf)
     pick = np.full(len(nodes), -1, dtype=np.intp)
     live = np.arange(len(nodes))
-    alpha = nodes.alpha
+    alpha, gamma = nodes.alpha, nodes.gamma
     for step in range(steps):
         here = root.take(nodes.row[live])
         splits = [s[live] for s in nodes.splits]
-        bound = abstraction.backward(here, a, const, alpha, splits)
-        np.minimum.at(bounds.upper, nodes.row[live], abstraction.attack(a, const, bound))
+        bound = abstraction.backward(here, a, const, alpha, splits, gamma)
+        bounds.offer(nodes.row[live], *abstraction.attack(a, const, bound))
         lows, highs = abstraction.relaxed_forward(here, bound, alpha, splits)
         better = bound.value > best[live]
         where = live[better]
         best[where] = bound.value[better]
         pick[where] = _widest_gap(here, bound, highs, splits)[better]
-        for kept, now in zip(nodes.alpha, alpha, strict=True):
+        for kept, now in zip(nodes.alpha + nodes.gamma, alpha + gamma, strict=True):
             kept[where] = now[better]
         if at_root:
             bounds.lower[nodes.row] = np.maximum(bounds.lower[nodes.row], best)
         go = (best[live] < threshold) & (bounds.upper[nodes.row[live]] >= threshold)
         if step == steps - 1 or not go.any():
             break
-        alpha = [
-            _step(slopes[go], np.maximum(side[go], 0.0) * low[go], free_slopes(level)[go], step)
-            for slopes, side, low, level in zip(alpha, bound.sides, lows, here.levels, strict=True)
-        ]
+        alpha, gamma = _step(here, bound, lows, highs, splits, alpha, gamma, step)
+        alpha, gamma = [layer[go] for layer in alpha], [layer[go] for layer in gamma]
         live = live[go]
     return best, pick
 
 
-def _step(alpha: Array, gradient: Array, free: npt.NDArray[np.bool_], step: int) -> Array:
-    """One projected supergradient step, scaled so that the steepest slope moves by 1/(step+1)."""
-    gradient = np.where(free, gradient, 0.0)
-    size = np.abs(gradient).max(axis=1, keepdims=True)
-    rate = np.divide(1.0 / (step + 1.0), size, out=np.zeros_like(size), where=size > 0.0)
-    return np.clip(alpha + rate * gradient, 0.0, 1.0)
+def _step(
+    root: Root,
+    bound: Pass,
+    lows: Sequence[Array],
+    highs: Sequence[Array],
+    splits: Sequence[Splits],
+    alpha: Sequence[Array],
+    gamma: Sequence[Array],
+    step: int,
+) -> tuple[list[Array], list[Array]]:
+    """One projected supergradient step on slopes and split multipliers.
+
+    The bound is concave in both; its supergradient is ``max(a, 0) L`` for a slope and ``-U`` for a
+    split multiplier, at the minimiser of the relaxation. Multipliers are measured in units of the
+    largest coefficient of their layer; the steepest direction moves by 1/(step+1).
+    """
+    slope_gradients, split_gradients, units = [], [], []
+    for level, side, low, high, split in zip(
+        root.levels, bound.sides, lows, highs, splits, strict=True
+    ):
+        slope_gradients.append(np.where(free_slopes(level), np.maximum(side, 0.0) * low, 0.0))
+        unit = np.abs(side).max(axis=1, keepdims=True)
+        split_gradients.append(np.where(split != 0, -high * unit, 0.0))
+        units.append(unit)
+    steepest = np.max([np.abs(g).max(axis=1) for g in slope_gradients + split_gradients], axis=0)[
+        :, None
+    ]
+    rate = np.divide(1.0 / (step + 1.0), steepest, out=np.zeros_like(steepest), where=steepest > 0)
+    new_alpha = [
+        np.clip(slopes + rate * gradient, 0.0, 1.0)
+        for slopes, gradient in zip(alpha, slope_gradients, strict=True)
+    ]
+    new_gamma = []
+    for multipliers, gradient, unit, split in zip(
+        gamma, split_gradients, units, splits, strict=True
+    ):
+        moved = multipliers + rate * gradient * unit
+        new_gamma.append(np.where(moved * split > 0.0, moved, 0.0))
+    return new_alpha, new_gamma
 
 
-def _widest_gap(
-    root: Root, bound: Pass, highs: Sequence[Array], splits: Sequence[Splits]
-) -> Index:
+def _widest_gap(root: Root, bound: Pass, highs: Sequence[Array], splits: Sequence[Splits]) -> Index:
     """The unsplit open neuron that loses most between its chord and the ReLU, or -1."""
     scores = []
     for level, side, high, split in zip(root.levels, bound.sides, highs, splits, strict=True):
@@ -223,5 +270,6 @@ def _split(nodes: _Nodes, pick: Index) -> _Nodes:
     return _Nodes(
         np.concatenate([nodes.row, nodes.row]),
         [np.concatenate(pair) for pair in zip(*children, strict=True)],
-        [np.concatenate([slopes, slopes]) for slopes in nodes.alpha],
+        [np.concatenate([layer, layer]) for layer in nodes.alpha],
+        [np.concatenate([layer, layer]) for layer in nodes.gamma],
     )

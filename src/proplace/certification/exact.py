@@ -7,18 +7,18 @@ The program is the one of :mod:`proplace.certification.bounds` with all slopes o
     h_1 \\in \\text{box},\\quad h_i \\ge 0,\\quad h_i \\ge L_i(h_{i-1}),\\quad
     h_i \\le s_i U_i(h_{i-1}) + t_i ,
 
-with ``h_i <= 0`` or ``h_i <= U_i(h_{i-1})`` in place of the chord where the tree has split. When an
+with ``U_i <= h_i <= 0`` or ``h_i <= U_i`` in place of the chord where the tree has split. When an
 optimal point satisfies ``h <= max(0, U)`` everywhere it is a point of the original problem and the
 node is solved; otherwise the neuron with the largest violation is split. The tree is finite.
 
-The solver is not trusted: its dual values :math:`p, r \\ge 0` of the rows ``h >= L`` and
-``h <= s U + t`` enter
+The solver is not trusted: its dual values :math:`p, q, r \\ge 0` of the rows ``h >= L``, ``h >= U``
+(after a split to -1) and ``h <= s U + t`` enter
 
 .. math::
-    a_k h_k \\ \\ge\\ p_k L_k - r_k (s_k U_k + t_k) ,
+    a_k h_k \\ \\ge\\ p_k L_k + q_k U_k - r_k (s_k U_k + t_k) ,
 
-which holds for *any* :math:`p, r \\ge 0` with :math:`r \\ge p - a` (the rest, :math:`a - p + r`, falls on
-``h >= 0``), so each node's bound is recomputed from them layer by layer.
+which holds for *any* :math:`p, q, r \\ge 0` with :math:`r \\ge p + q - a` (the rest falls on ``h >= 0``),
+so each node's bound is recomputed from them layer by layer.
 Its primal point is turned into a concrete shifted network and evaluated by a forward pass.
 """
 
@@ -34,12 +34,14 @@ import highspy
 import numpy as np
 
 from proplace.certification.bounds import Abstraction, Root, chords, start_slopes
-from proplace.errors import SolverError
-from proplace.lp import quiet_highs
+from proplace.lp import LP_TOLERANCE, quiet_highs
 
 if TYPE_CHECKING:
     from proplace.certification.bounds import Splits
     from proplace.network import Array
+
+_FINAL = (highspy.HighsModelStatus.kOptimal, highspy.HighsModelStatus.kInfeasible)
+_TOLERANCES = ("primal_feasibility_tolerance", "dual_feasibility_tolerance")
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ def minimise(
     while heap and not reached(min(closed, heap[0][0])) and time.monotonic() < deadline:
         lower, _, splits, point = heapq.heappop(heap)
         pick = program.branch(splits, point)
-        if pick is None:  # solved: the bound is as good as the solver's accuracy allows
+        if pick is None:  # solved: the bound is as good as the arithmetic allows
             closed = min(closed, lower)
             continue
         for sign in (-1, 1):
@@ -95,7 +97,7 @@ def minimise(
             child[pick[0]][pick[1]] = sign
             value, point = program.bound(child)
             nodes += 1
-            if point is None:
+            if value == np.inf:  # no shift lies in this branch
                 continue
             best.offer(point)
             heapq.heappush(heap, (max(value, lower), next(ticket), child, point))
@@ -140,9 +142,7 @@ class _Program:
     def __init__(self, abstraction: Abstraction, root: Root, a: Array, const: float) -> None:
         self.abstraction, self.root, self.a, self.const = abstraction, root, a, const
         self.slopes = [chords(level, None) for level in root.levels]
-        self.open = [
-            ((level.U_min < 0.0) & (level.U_max > 0.0))[0] for level in root.levels
-        ]
+        self.open = [((level.U_min < 0.0) & (level.U_max > 0.0))[0] for level in root.levels]
         low, high = [root.low[0]], [root.high[0]]
         for level in root.levels:
             low.append(np.zeros(level.U_max.shape[1]))
@@ -168,8 +168,12 @@ class _Program:
         self.solver = quiet_highs()
         self.solver.passModel(
             _dense_model(
-                cost, self.col_low, self.col_high,
-                np.vstack(blocks), np.concatenate(row_low), self.row_high,
+                cost,
+                self.col_low,
+                self.col_high,
+                np.vstack(blocks),
+                np.concatenate(row_low),
+                self.row_high,
             )
         )
 
@@ -182,26 +186,50 @@ class _Program:
         return rows
 
     def bound(self, splits: tuple[Splits, ...]) -> tuple[float, list[Array] | None]:
-        """Return a proved bound of the node and its relaxed point (None: the node is empty)."""
+        """Return a proved bound of the node (inf: the node is empty) and its relaxed point.
+
+        The point is None when the solver gave none; the bound then comes from fixed slopes.
+        """
         self._apply(splits)
-        self.solver.run()
-        status = self.solver.getModelStatus()
+        status = self._run()
         if status == highspy.HighsModelStatus.kInfeasible:
             return np.inf, None
         if status != highspy.HighsModelStatus.kOptimal:
-            raise SolverError(f"the linear program of a node ended with {status}")
+            layers = [split[None] for split in splits]
+            slopes = start_slopes(self.root)
+            bound = self.abstraction.backward(self.root, self.a, self.const, slopes, layers)
+            return float(bound.value[0]), None
         solution = self.solver.getSolution()
         x = np.asarray(solution.col_value)
         point = [x[i:j] for i, j in itertools.pairwise(self.offsets)]
         return self._from_duals(np.asarray(solution.row_dual), splits), point
 
-    def branch(self, splits: tuple[Splits, ...], point: list[Array] | None) -> tuple[int, int] | None:
-        """Pick the open neuron whose activation exceeds max(0, U) the most, or None if none does."""
-        if point is None:
-            return None
+    def _run(self) -> highspy.HighsModelStatus:
+        """Solve from the last basis; if that stalls, from scratch with a coarser tolerance."""
+        self.solver.run()
+        if self.solver.getModelStatus() in _FINAL:
+            return self.solver.getModelStatus()
+        self.solver.clearSolver()
+        for name in _TOLERANCES:
+            self.solver.setOptionValue(name, 1e-7)
+        self.solver.run()
+        for name in _TOLERANCES:
+            self.solver.setOptionValue(name, LP_TOLERANCE)
+        return self.solver.getModelStatus()
+
+    def branch(
+        self, splits: tuple[Splits, ...], point: list[Array] | None
+    ) -> tuple[int, int] | None:
+        """Pick the open neuron whose activation exceeds max(0, U) the most, or None if none does.
+
+        Without a point: the open neuron whose chord can lie furthest above the ReLU.
+        """
         best, pick = 1e-10, None
         for index, inner in enumerate(self.abstraction.inner):
-            over = point[index + 1] - np.maximum(inner.high(point[index]), 0.0)
+            if point is None:
+                over = self.slopes[index][1][0].copy()  # the chord's height where U = 0
+            else:
+                over = point[index + 1] - np.maximum(inner.high(point[index]), 0.0)
             over[~self.open[index] | (splits[index] != 0)] = 0.0
             neuron = int(over.argmax())
             if over[neuron] > best:
@@ -213,16 +241,18 @@ class _Program:
             inner = self.abstraction.inner[index]
             columns = np.arange(self.offsets[index + 1], self.offsets[index + 2], dtype=np.int32)
             high = np.where(split < 0, 0.0, self.col_high[columns])
-            self.solver.changeColsBounds(
-                len(columns), columns, self.col_low[columns], high
-            )
-            # One upper side at a time: the chord while open, U after a split to +1.
+            self.solver.changeColsBounds(len(columns), columns, self.col_low[columns], high)
+            # One upper side at a time: the chord while open; after a split h <= U, or h >= U.
             rows = np.arange(self.rows[3 * index + 1], self.rows[3 * index + 3], dtype=np.int32)
             chord = self.row_high[rows[: len(split)]]
-            high = np.concatenate(
-                [np.where(split == 0, chord, np.inf), np.where(split > 0, inner.b_high, np.inf)]
+            low = np.where(split < 0, inner.b_high, -np.inf)
+            high = np.where(split > 0, inner.b_high, np.inf)
+            self.solver.changeRowsBounds(
+                len(rows),
+                rows,
+                np.concatenate([np.full(len(split), -np.inf), low]),
+                np.concatenate([np.where(split == 0, chord, np.inf), high]),
             )
-            self.solver.changeRowsBounds(len(rows), rows, np.full(len(rows), -np.inf), high)
 
     def _from_duals(self, duals: Array, splits: tuple[Splits, ...]) -> float:
         """The bound that follows from the multipliers, whatever the solver's accuracy."""
@@ -232,10 +262,12 @@ class _Program:
             slope, offset = (part[0] for part in chords(level, splits[index][None]))
             first, chord, side, end = self.rows[3 * index : 3 * index + 4]
             p = np.maximum(duals[first:chord], 0.0)
-            r = -duals[chord:side] - duals[side:end]
-            r = np.maximum(r, np.maximum(p - a, 0.0))
-            value += float(p @ inner.b_low - (r * slope) @ inner.b_high - r @ offset)
-            a = p @ inner.W_low - (r * slope) @ inner.W_high
+            q = np.where(splits[index] < 0, np.maximum(duals[side:end], 0.0), 0.0)
+            r = np.where(splits[index] < 0, 0.0, -duals[chord:side] - duals[side:end])
+            r = np.maximum(r, np.maximum(p + q - a, 0.0))
+            on_high = q - r * slope
+            value += float(p @ inner.b_low + on_high @ inner.b_high - r @ offset)
+            a = p @ inner.W_low + on_high @ inner.W_high
         corner = np.where(a >= 0.0, self.root.low[0], self.root.high[0])
         return float(value + a @ corner)
 

@@ -1,0 +1,87 @@
+"""Readers of trained models: one file or one object of another framework in, a Network out.
+
+Nothing is ever unpickled, and a model that is not a plain ReLU network is refused with the name of
+the layer that makes it something else.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, cast
+
+from proplace.errors import ModelFileError, NetworkError
+from proplace.loaders._files import check_file
+from proplace.network import read_npz
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from proplace.network import Network
+
+__all__ = ["load"]
+
+# Where the reader of a suffix lives; imported only when such a file is read.
+_READERS = {
+    ".onnx": ("proplace.loaders.onnx", "from_onnx"),
+    ".keras": ("proplace.loaders.keras", "read_keras"),
+    ".pt": ("proplace.loaders.weights", "read_torch_weights"),
+    ".pth": ("proplace.loaders.weights", "read_torch_weights"),
+    ".safetensors": ("proplace.loaders.safetensors", "read_safetensors"),
+}
+
+_PICKLE = (
+    "reading a pickle runs whatever code is inside it, so pickles are never read; where the model "
+    "was trained, call Network.from_sklearn(model).save('model.npz') and load that file"
+)
+_HDF5 = (
+    "old HDF5 models are not read; save the model again with model.save('model.keras') "
+    "and load that file"
+)
+_REFUSED = {
+    ".pkl": _PICKLE,
+    ".pickle": _PICKLE,
+    ".joblib": _PICKLE,
+    ".h5": _HDF5,
+    ".hdf5": _HDF5,
+}
+
+
+def load(path: Path) -> Network:
+    """Read a network by the suffix of its file.
+
+    Parameters
+    ----------
+    path
+        ``.npz`` (written by :meth:`Network.save`), ``.onnx``, ``.keras``, or torch weights
+        (``.pt``, ``.pth``, ``.safetensors``).
+
+    Raises
+    ------
+    ModelFileError
+        The file is missing, damaged or of a kind that is not read.
+    ModelNotSupported
+        The file is fine but the model in it is not a plain ReLU network.
+    """
+    check_file(path)
+    suffix = path.suffix.lower()
+    if suffix in _REFUSED:
+        raise ModelFileError(f"{path.name}: {_REFUSED[suffix]}")
+    if suffix == ".npz":
+        reader: Callable[[Path], Network] = read_npz
+    elif suffix in _READERS:
+        module, function = _READERS[suffix]
+        reader = cast(
+            "Callable[[Path], Network]", getattr(importlib.import_module(module), function)
+        )
+    else:
+        known = ", ".join([".npz", *_READERS])
+        raise ModelFileError(
+            f"{path.name}: files with suffix {suffix!r} are not read; save the model as one of "
+            f"{known}"
+        )
+    try:
+        return reader(path)
+    except NetworkError as error:
+        # The layers came from the file, so a wrong layer is a wrong file.
+        raise ModelFileError(f"{path.name}: {error}") from None

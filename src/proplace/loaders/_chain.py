@@ -1,0 +1,190 @@
+"""A model as a chain: input transform, linear layers with a ReLU between them, last activation.
+
+The readers of torch, Keras and ONNX walk over the layers of a model and report each to a
+:class:`Chain`, which refuses whatever would not be a ReLU network.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from proplace.errors import ModelNotSupported
+from proplace.network import Network
+
+if TYPE_CHECKING:
+    from proplace.network import Array, Precision
+
+Activation = Literal["sigmoid", "softmax", "log_softmax"]
+
+
+class InputTransform:
+    """The fixed map ``scale * x + shift`` in front of a network, built step by step."""
+
+    def __init__(self) -> None:
+        self.scale: Array | None = None
+        self.shift: Array | None = None
+
+    def then(self, scale: Array | None, shift: Array | None) -> None:
+        """Apply ``scale * x + shift`` after what is there; None leaves that part out."""
+        if scale is not None:
+            self.scale = scale if self.scale is None else self.scale * scale
+            self.shift = None if self.shift is None else self.shift * scale
+        if shift is not None:
+            self.shift = shift if self.shift is None else self.shift + shift
+
+
+class Chain:
+    """The layers of a model in the order in which a row passes them.
+
+    Parameters
+    ----------
+    linear
+        What the framework calls a linear layer; used in messages.
+
+    Every method takes ``where``, the layer's name for messages, such as ``layer 'fc1' (Linear)``.
+    """
+
+    def __init__(self, linear: str = "Linear") -> None:
+        self.transform = InputTransform()
+        self.activation: Activation | None = None
+        self._linear = linear
+        self._layers: list[tuple[Array, Array | None]] = []
+        self._last = ""  # where the last linear layer is
+        self._state: Literal["input", "linear", "relu", "done"] = "input"
+        self._end = ""  # where the last activation is
+
+    @property
+    def width(self) -> int | None:
+        """Number of outputs of the last linear layer; None when there is none yet."""
+        return int(self._layers[-1][0].shape[0]) if self._layers else None
+
+    @property
+    def at_input(self) -> bool:
+        """Whether only the input transform has been seen so far."""
+        return self._state == "input"
+
+    @property
+    def at_linear(self) -> bool:
+        """Whether the last thing seen is a linear layer."""
+        return self._state == "linear"
+
+    def scale(self, where: str, scale: Array | None, shift: Array | None) -> None:
+        """Take ``scale * x + shift``, allowed only in front of the first linear layer."""
+        self._not_done(where)
+        if not self.at_input:
+            raise ModelNotSupported(
+                f"{where} rescales values behind {self._last}; a fixed transform is read only in "
+                f"front of the first {self._linear} layer. Fold it into the weights of the layer "
+                "before it"
+            )
+        self.transform.then(scale, shift)
+
+    def linear(self, where: str, W: Array, b: Array | None) -> None:
+        """Take a linear layer with ``W`` of shape (out, in)."""
+        self._not_done(where)
+        if self._state == "linear":
+            raise ModelNotSupported(
+                f"{self._last} and {where} follow each other without a ReLU; merge them into one "
+                f"{self._linear} layer or put a ReLU between them"
+            )
+        if self._layers and W.shape[1] != self.width:
+            raise ModelNotSupported(
+                f"{where} takes {W.shape[1]} inputs but {self._last} gives {self.width} outputs: "
+                "the layers do not form one chain"
+            )
+        self._layers.append((W, b))
+        self._last = where
+        self._state = "linear"
+
+    def add_bias(self, where: str, b: Array) -> None:
+        """Add ``b`` to the bias of the linear layer just taken."""
+        self._not_done(where)
+        W, old = self._layers[-1]
+        full = np.broadcast_to(b, (W.shape[0],)).astype(np.float64)
+        self._layers[-1] = (W, full if old is None else old + full)
+
+    def relu(self, where: str) -> None:
+        """Take a ReLU."""
+        self._not_done(where)
+        if self.at_input:
+            raise ModelNotSupported(
+                f"{where} acts on the input, in front of the first {self._linear} layer; "
+                "a ReLU is read only behind one"
+            )
+        self._state = "relu"
+
+    def finish(self, where: str, activation: Activation) -> None:
+        """Take the activation of the outputs: it is recognised and left out."""
+        self._not_done(where)
+        if self._state != "linear":
+            raise ModelNotSupported(
+                f"{where} does not follow a {self._linear} layer; the last activation must act on "
+                f"the outputs of the last {self._linear} layer"
+            )
+        self.activation = activation
+        self._end = where
+        self._state = "done"
+
+    def one_logit(self) -> bool:
+        """Turn outputs ``(-z, z)`` of the last layer into the one logit ``z``, if they are so."""
+        W, b = self._layers[-1]
+        opposite = W.shape[0] == 2 and np.array_equal(W[0], -W[1])
+        if not opposite or (b is not None and b[0] != -b[1]):
+            return False
+        self._layers[-1] = (W[1:], None if b is None else b[1:])
+        return True
+
+    def network(self, precision: Precision) -> Network:
+        """Return the network of the layers taken."""
+        if not self._layers:
+            raise ModelNotSupported(f"the model has no {self._linear} layer")
+        if self._state == "relu":
+            raise ModelNotSupported(
+                f"the model ends in a ReLU behind {self._last}; its outputs must be logits or "
+                "probabilities. Remove the last ReLU"
+            )
+        if self.activation == "sigmoid" and self.width != 1:
+            raise multi_label(self._end, self.width or 0)
+        if self.activation in ("softmax", "log_softmax") and self.width == 1:
+            raise ModelNotSupported(
+                f"{self._end} has a single output, whose softmax is always 1; use a sigmoid, or "
+                f"give the last {self._linear} layer one output for each class"
+            )
+        inputs = self._layers[0][0].shape[1]
+        for part in (self.transform.scale, self.transform.shift):
+            if part is not None and part.shape not in ((), (inputs,)):
+                raise ModelNotSupported(
+                    f"the transform in front of the first {self._linear} layer has shape "
+                    f"{part.shape}; it must hold one number for each of {inputs} inputs"
+                )
+        return Network(
+            self._layers,
+            scale=self.transform.scale,
+            shift=self.transform.shift,
+            precision=precision,
+        )
+
+    def _not_done(self, where: str) -> None:
+        if self._state == "done":
+            raise ModelNotSupported(
+                f"{self._end} is followed by {where}; a sigmoid or softmax is read only at the "
+                "end of the model. Hidden layers need ReLU"
+            )
+
+
+def multi_label(where: str, outputs: int) -> ModelNotSupported:
+    """Return the refusal of a sigmoid over several outputs."""
+    return ModelNotSupported(
+        f"{where} applies a sigmoid to {outputs} outputs: a model of several labels, not of one "
+        "class out of many. Use softmax for classes, or take one label's output alone"
+    )
+
+
+def per_column(values: Array) -> Array:
+    """Drop the axes of length 1 in front, and turn a single number into a scalar."""
+    array = np.asarray(values, dtype=np.float64)
+    while array.ndim > 1 and array.shape[0] == 1:
+        array = array[0]
+    return array.reshape(()) if array.size == 1 else array

@@ -1,0 +1,468 @@
+"""Networks from ONNX graphs, read with the ``onnx`` package alone: the graph is never run."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from proplace.errors import ModelFileError, ModelNotSupported, ProplaceError
+from proplace.loaders._chain import Activation, Chain, per_column
+from proplace.loaders._files import read_bytes
+from proplace.loaders._onnx_constants import Constants, Values, attributes_of
+from proplace.loaders._onnx_shapes import computed_shape
+from proplace.loaders._optional import require
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from proplace.network import Array, Network
+
+_FINAL: dict[str, Activation] = {
+    "Sigmoid": "sigmoid",
+    "Softmax": "softmax",
+    "LogSoftmax": "log_softmax",
+}
+_FLOATS = ("FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16")
+_ARITHMETIC = ("Add", "Sub", "Mul", "Div")
+# What may come behind the probabilities or, for ArgMax and comparisons, behind the logits: labels,
+# the probability of the other class, names of classes.
+_LABELS = frozenset({"ArgMax", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "TopK"})
+_POST_PROCESSING = _LABELS | {
+    "Abs",
+    "And",
+    "ArrayFeatureExtractor",
+    "Cast",
+    "Clip",
+    "Concat",
+    "Div",
+    "Equal",
+    "Flatten",
+    "Gather",
+    "Identity",
+    "LabelEncoder",
+    "Log",
+    "Normalizer",
+    "Not",
+    "ReduceL1",
+    "ReduceMax",
+    "ReduceSum",
+    "Reshape",
+    "Slice",
+    "Squeeze",
+    "Sub",
+    "Transpose",
+    "Unsqueeze",
+    "Where",
+    "ZipMap",
+}
+
+
+def from_onnx(path: Path) -> Network:
+    """Read an ONNX graph of Gemm, MatMul, Add and Relu nodes.
+
+    Parameters
+    ----------
+    path
+        The file. The graph must have one input of rows, shape (n, d), which passes linear layers
+        with a Relu between them. Subtractions, divisions and the like by constants in front become
+        the network's input transform. The graph is read up to its Sigmoid, Softmax or LogSoftmax;
+        what comes behind (labels, names of classes, the probability of the other class) is
+        post-processing and is left out. ``Scaler`` and ``LinearClassifier`` of skl2onnx are read.
+
+    Returns
+    -------
+    Network
+        One sigmoid output is read as the probability of class 1, and classes are decided by the
+        logits: a threshold in the post-processing other than one half is not seen. The precision is
+        ``float64`` if all weights are stored so, else ``float32``.
+    """
+    onnx = require("onnx", "onnx", "reading an ONNX file")
+    data = read_bytes(path)
+    try:
+        model = onnx.load_model_from_string(data)
+        if model.functions:
+            model = importlib.import_module("onnx.inliner").inline_local_functions(model)
+    except Exception as error:
+        raise _damaged(path, error) from None
+    if not model.graph.node:
+        raise ModelFileError(f"{path.name}: not an ONNX file, or one without a graph")
+    try:
+        return _Reader(onnx, model, path).network()
+    except ProplaceError:
+        raise
+    except (ValueError, TypeError, LookupError, ArithmeticError, RecursionError) as error:
+        # A graph that no exporter writes: missing attributes, shapes that do not fit.
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, error: Exception) -> ModelFileError:
+    return ModelFileError(
+        f"{path.name}: not a readable ONNX file ({error}); export the model again"
+    )
+
+
+class _Reader:
+    """Follows the rows through a graph, node by node."""
+
+    def __init__(self, onnx: Any, model: Any, path: Path) -> None:
+        graph = model.graph
+        self.onnx = onnx
+        self.model = model
+        self.graph = graph
+        self.path = path
+        self.constants = Constants(onnx, graph, path)
+        self.chain = Chain("Gemm or MatMul")
+        self.outputs = {value.name for value in graph.output}
+        self.consumers: dict[str, list[Any]] = {}
+        for node in graph.node:
+            for name in dict.fromkeys(node.input):
+                self.consumers.setdefault(name, []).append(node)
+        self.columns = False  # whether the rows lie as columns, behind a Transpose
+        self.flat = False  # whether a single output was squeezed to shape (n,)
+        self.double: list[bool] = []  # of each layer: weights stored as float64?
+        self.batch: int | None = None
+        self.inputs: int | None = None
+
+    def network(self) -> Network:
+        tensor: str | None = self._input()
+        seen = 0
+        while tensor is not None and (node := self._next(tensor)) is not None:
+            seen += 1
+            if seen > len(self.graph.node):
+                raise ModelFileError(f"{self.path.name}: the graph runs in a circle")
+            tensor = self._step(node, tensor)
+        network = self.chain.network("float64" if all(self.double) else "float32")
+        if self.inputs is not None and network.inputs != self.inputs:
+            raise ModelFileError(
+                f"{self.path.name}: the graph takes {self.inputs} inputs but its first layer "
+                f"{network.inputs}; export the model again"
+            )
+        return network
+
+    def _input(self) -> str:
+        constants = {tensor.name for tensor in self.graph.initializer}
+        inputs = [value for value in self.graph.input if value.name not in constants]
+        if len(inputs) != 1:
+            names = ", ".join(repr(value.name) for value in inputs)
+            raise ModelNotSupported(
+                f"{self.path.name}: the graph has {len(inputs)} inputs ({names}); export it with "
+                "one input that holds all columns"
+            )
+        kind = inputs[0].type.tensor_type
+        if kind.HasField("shape"):
+            sizes = [dim.dim_value or None for dim in kind.shape.dim]
+            if len(sizes) != 2:
+                raise ModelNotSupported(
+                    f"{self.path.name}: input {inputs[0].name!r} has {len(sizes)} dimensions; it "
+                    "must take rows, shape (n, d)"
+                )
+            self.batch, self.inputs = sizes
+        return str(inputs[0].name)
+
+    # -- from one node to the next -------------------------------------------------------------
+
+    def _next(self, tensor: str) -> Any | None:
+        """Return the node that takes the rows on, or None at the end of the network."""
+        nodes = [node for node in self.consumers.get(tensor, []) if node.op_type != "Shape"]
+        at_logits = self.chain.at_linear
+        ahead = [node for node in nodes if not (at_logits and node.op_type in _LABELS)]
+        if not ahead:
+            if tensor not in self.outputs and not nodes:
+                raise ModelFileError(
+                    f"{self.path.name}: tensor {tensor!r} leads nowhere; export the model again"
+                )
+            for node in nodes:
+                self._check_post_processing(node, str(node.op_type))
+            return None
+        # Logits may be an output, or give a label, beside the probabilities; no other value may.
+        branches = len(ahead) > 1 or len(nodes) > len(ahead) or tensor in self.outputs
+        if branches and not (len(ahead) == 1 and at_logits and ahead[0].op_type in _FINAL):
+            users = ", ".join(_where(node) for node in nodes)
+            also = " and is an output of the graph" if tensor in self.outputs else ""
+            raise ModelNotSupported(
+                f"{self.path.name}: tensor {tensor!r} goes to {users}{also}; only graphs in which "
+                "each layer feeds exactly the next are read (no skip connections). Export a model "
+                "without branches"
+            )
+        return ahead[0]
+
+    def _check_post_processing(self, node: Any, final: str) -> None:
+        """Refuse a network that goes on behind what was taken for its end."""
+        stack, seen = [node], set()
+        while stack:
+            node = stack.pop()
+            if node.op_type not in _POST_PROCESSING:
+                raise ModelNotSupported(
+                    f"{self.path.name}: {final} is followed by {_where(node)}; it is read only as "
+                    "the end of a network. Hidden layers need Relu"
+                )
+            for name in node.output:
+                if name and name not in seen:
+                    seen.add(name)
+                    stack += self.consumers.get(name, [])
+
+    def _step(self, node: Any, tensor: str) -> str | None:
+        where = f"{self.path.name}: {_where(node)}"
+        attributes = attributes_of(self.onnx, node)
+        op = node.op_type
+        if node.domain == "ai.onnx.ml" and op == "Scaler":
+            self._scaler(where, attributes)
+        elif node.domain == "ai.onnx.ml" and op == "LinearClassifier":
+            self._linear_classifier(where, node, attributes)
+            return None
+        elif node.domain not in ("", "ai.onnx"):
+            raise _unsupported(where, op)
+        elif op in _FINAL:
+            self._final(where, node, attributes)
+            return None
+        elif op == "Gemm":
+            self._gemm(where, node, attributes, tensor)
+        elif op == "MatMul":
+            self._matmul(where, node, tensor)
+        elif op in _ARITHMETIC:
+            self._arithmetic(where, node, tensor)
+        elif op == "Relu":
+            self.chain.relu(where)
+        else:
+            self._same_values(where, node, attributes)
+        return str(node.output[0])
+
+    def _width(self) -> int | None:
+        return self.inputs if self.chain.at_input else self.chain.width
+
+    # -- layers --------------------------------------------------------------------------------
+
+    def _gemm(self, where: str, node: Any, attributes: dict[str, Any], tensor: str) -> None:
+        weights = self.constants.get(node.input[1])
+        if node.input[0] != tensor or weights is None or attributes.get("transA", 0):
+            raise ModelNotSupported(
+                f"{where} does not multiply rows by constant weights (A must be the rows, B the "
+                "weights, transA 0); export the layer as Linear"
+            )
+        self._rows_only(where)
+        W = weights if attributes.get("transB", 0) else weights.T
+        self._layer(where, float(attributes.get("alpha", 1.0)) * _float64(W), weights)
+        if len(node.input) > 2 and node.input[2]:
+            bias = self._constant(where, node.input[2])
+            beta = float(attributes.get("beta", 1.0))
+            self.chain.add_bias(where, beta * self._columns_of(where, bias))
+
+    def _matmul(self, where: str, node: Any, tensor: str) -> None:
+        left = node.input[0] != tensor
+        weights = self._constant(where, node.input[0 if left else 1])
+        if left != self.columns:
+            raise ModelNotSupported(
+                f"{where} multiplies across the rows, not along their columns; export the layer as "
+                "Linear (rows times constant weights)"
+            )
+        self._layer(where, _float64(weights if left else weights.T), weights)
+
+    def _layer(self, where: str, W: Array, stored: Values) -> None:
+        if W.ndim != 2:
+            raise ModelNotSupported(f"{where} has weights of shape {W.shape}; it needs a matrix")
+        self.chain.linear(where, W, None)
+        self.double.append(stored.dtype == np.float64)
+
+    def _arithmetic(self, where: str, node: Any, tensor: str) -> None:
+        op = node.op_type
+        first = node.input[0] == tensor
+        if len(set(node.input)) != 2:
+            raise ModelNotSupported(f"{where} combines the rows with themselves")
+        c = self._columns_of(where, self._constant(where, node.input[1 if first else 0]))
+        if self.chain.at_linear and (op == "Add" or (op == "Sub" and first)):
+            self.chain.add_bias(where, c if op == "Add" else -c)
+        elif op == "Add":
+            self.chain.scale(where, None, c)
+        elif op == "Sub" and first:
+            self.chain.scale(where, None, -c)
+        elif op == "Sub":
+            self.chain.scale(where, np.asarray(-1.0), c)
+        elif op == "Mul":
+            self.chain.scale(where, c, None)
+        elif first and np.all(c != 0.0):
+            self.chain.scale(where, 1.0 / c, None)
+        else:
+            raise ModelNotSupported(
+                f"{where} divides by the rows or by zero; only a division by constants is read"
+            )
+
+    def _rows_only(self, where: str) -> None:
+        if self.columns:
+            raise ModelNotSupported(f"{where} acts on transposed rows; export it without Transpose")
+
+    def _scaler(self, where: str, attributes: dict[str, Any]) -> None:
+        self._rows_only(where)
+        # The values are float32 in the file, and the operator subtracts first.
+        self.chain.scale(where, None, -per_column(_float32(attributes["offset"])))
+        self.chain.scale(where, per_column(_float32(attributes["scale"])), None)
+
+    def _linear_classifier(self, where: str, node: Any, attributes: dict[str, Any]) -> None:
+        labels = attributes.get("classlabels_ints") or attributes.get("classlabels_strings") or []
+        transform = attributes.get("post_transform", b"NONE").decode()
+        coefficients = _float32(attributes["coefficients"])
+        intercepts = _float32(attributes.get("intercepts", []))
+        rows = intercepts.size or (coefficients.size // self.inputs if self.inputs else len(labels))
+        if transform not in ("NONE", "LOGISTIC", "SOFTMAX") or len(labels) < 2:
+            raise ModelNotSupported(
+                f"{where} has {len(labels)} classes and post_transform {transform!r}; it is read "
+                "with two classes or more, and NONE, LOGISTIC or SOFTMAX"
+            )
+        if rows not in (len(labels), 1) or (rows == 1 and len(labels) > 2):
+            raise ModelFileError(
+                f"{where} has {rows} rows of coefficients for {len(labels)} classes; export the "
+                "model again"
+            )
+        self._rows_only(where)
+        self.chain.linear(where, coefficients.reshape(rows, -1), None)
+        self.double.append(False)
+        if intercepts.size:
+            self.chain.add_bias(where, intercepts)
+        for name in node.output:
+            for user in self.consumers.get(name, []):
+                self._check_post_processing(user, where)
+        if transform == "SOFTMAX":
+            self.chain.finish(where, "softmax")
+        elif transform == "NONE":
+            self.chain.one_logit()
+        elif rows == 2:
+            self._two_opposite(where)
+        elif rows > 2:
+            raise ModelNotSupported(
+                f"{where} was fitted one-vs-rest, so its probabilities are not a softmax; fit a "
+                "multinomial model"
+            )
+
+    def _final(self, where: str, node: Any, attributes: dict[str, Any]) -> None:
+        axis = attributes.get("axis", 1)
+        along = (0, -2) if self.columns else (1, -1)
+        if node.op_type != "Sigmoid" and (self.flat or axis not in along):
+            raise ModelNotSupported(
+                f"{where} runs along axis {axis}, not over the classes of a row; export it with "
+                "axis 1"
+            )
+        if node.op_type == "Sigmoid" and self.chain.at_linear and self.chain.width == 2:
+            self._two_opposite(where)
+        self.chain.finish(where, _FINAL[node.op_type])
+        for user in self.consumers.get(node.output[0], []):
+            self._check_post_processing(user, where)
+
+    def _two_opposite(self, where: str) -> None:
+        """Two classes as exported by skl2onnx: scores (-z, z), each through a sigmoid."""
+        if not self.chain.one_logit():
+            raise ModelNotSupported(
+                f"{where} gives two outputs with a sigmoid each: a model of two labels, not of "
+                "two classes. Use softmax, or one output"
+            )
+
+    # -- nodes that move values without changing them ---------------------------------------------
+
+    def _same_values(self, where: str, node: Any, attributes: dict[str, Any]) -> None:
+        op = node.op_type
+        if op == "Identity":
+            return
+        if op == "Dropout":
+            given = len(node.input) > 2 and node.input[2]
+            training = self.constants.get(node.input[2]) if given else np.asarray(False)
+            if training is None or bool(training.any()):
+                raise ModelNotSupported(f"{where} is in training mode; export with model.eval()")
+        elif op == "Cast":
+            if self.onnx.TensorProto.DataType.Name(attributes["to"]) not in _FLOATS:
+                raise ModelNotSupported(f"{where} rounds the values; only casts to floats are read")
+        elif op == "Transpose":
+            if self.flat or list(attributes.get("perm", [1, 0])) != [1, 0]:
+                raise _unsupported(where, op)
+            self.columns = not self.columns
+        elif op == "Flatten":
+            if self.columns or self.flat or attributes.get("axis", 1) not in (1, -1):
+                raise self._reshapes(where)
+        elif op == "Squeeze":
+            axes = self.constants.get(node.input[1]) if len(node.input) > 1 else None
+            self._squeeze(where, attributes.get("axes", axes))
+        elif op == "Reshape":
+            self._reshape(where, node)
+        else:
+            raise _unsupported(where, op)
+
+    def _squeeze(self, where: str, axes: Any) -> None:
+        if not (self.chain.at_linear and self.chain.width == 1) or self.columns or self.flat:
+            raise self._reshapes(where)
+        if axes is None or [int(axis) for axis in np.ravel(axes)] not in ([1], [-1]):
+            raise self._reshapes(where)
+        self.flat = True
+
+    def _reshape(self, where: str, node: Any) -> None:
+        shape = self.constants.get(node.input[1])
+        width = self._width()
+        if self.columns or self.flat:
+            raise self._reshapes(where)
+        if shape is None:
+            for n in (3, 5):
+                d = width or 7
+                computed = computed_shape(self.onnx, self.model, node.input[1], (n, d))
+                if computed not in ([n, d], [n, -1], [-1, d]):
+                    raise self._reshapes(where)
+            return
+        sizes = [int(size) for size in shape.ravel()]
+        if sizes == [-1] and self.chain.at_linear and width == 1:
+            self.flat = True
+            return
+        keeps_rows = len(sizes) == 2 and (sizes[0] in (0, -1) or sizes[0] == self.batch)
+        keeps_columns = len(sizes) == 2 and (sizes[1] in (0, width) or sizes[1] == -1 != sizes[0])
+        if not (keeps_rows and keeps_columns):
+            raise self._reshapes(where)
+
+    def _reshapes(self, where: str) -> ModelNotSupported:
+        return ModelNotSupported(
+            f"{where} changes the shape of the rows; only reshapes that keep (n, d) are read"
+        )
+
+    # -- constants -----------------------------------------------------------------------------
+
+    def _constant(self, where: str, name: str) -> Values:
+        value = self.constants.get(name)
+        if value is None:
+            raise ModelNotSupported(
+                f"{where} combines two values that both depend on the input ({name!r}); only "
+                "constant weights are read (no skip connections, no products of inputs)"
+            )
+        return value
+
+    def _columns_of(self, where: str, value: Values) -> Array:
+        """Return a constant as a scalar or as one number for each column."""
+        array = _float64(value)
+        # Behind a Transpose, a vector would hold one number for each row of the table.
+        across = self.columns and array.ndim == 1 and array.size > 1
+        array = per_column(array.T if self.columns else array)
+        width = self._width()
+        misfit = array.ndim == 1 and width is not None and len(array) != width
+        if across or misfit or array.ndim > 1:
+            raise ModelNotSupported(
+                f"{where} has a constant of shape {value.shape}; it must be one number, or one for "
+                f"each of the {width} columns"
+            )
+        return array
+
+
+def _where(node: Any) -> str:
+    return f"node {node.name or node.output[0]!r} ({node.op_type})"
+
+
+def _unsupported(where: str, op: str) -> ModelNotSupported:
+    if op == "BatchNormalization":
+        hint = "fold it into the layer before it (exporting with model.eval() usually does)"
+    else:
+        hint = (
+            "only Gemm, MatMul, Add, Relu, scaling by constants in front, and a last Sigmoid or "
+            "Softmax are read. Train the model with those"
+        )
+    return ModelNotSupported(f"{where} is not part of a ReLU network; {hint}")
+
+
+def _float64(values: Values) -> Array:
+    return values.astype(np.float64)
+
+
+def _float32(values: Any) -> Array:
+    return np.asarray(values, dtype=np.float32).astype(np.float64)

@@ -1,0 +1,551 @@
+"""The kinds of features: what a value may be, how it is encoded, and how it may change.
+
+A numeric feature has one encoded column :math:`e = (v - o) / s` with offset :math:`o` and scale
+:math:`s`; a category has one 0/1 column per level.
+"""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+
+import numpy as np
+import pandas as pd
+from pydantic import Field, model_validator
+
+from proplace.schema._cells import codes, is_missing, is_number, numbers, unknown_label
+from proplace.schema._model import Label, Labels, Number, Shown, listing, model, num, register, said
+from proplace.schema.grid import SNAP, Array, Bools, Column, Grid, Integers, Lattice, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Self
+
+Direction = Literal["increasing", "decreasing"]
+Scaling = Annotated[
+    Literal["minmax", "none"] | tuple[Number, Annotated[Number, Field(gt=0)]],
+    said("'minmax', 'none' or a pair (offset, scale) with scale > 0"),
+]
+Limit = Annotated[Number, Field(ge=0)]
+Name = Annotated[str, Field(min_length=1)]
+
+_FINEST = 1e12  # numbers of this many steps are still told apart after scaling
+
+
+@model
+class _Feature(Shown):
+    name: Name
+    _: KW_ONLY
+    immutable: bool = False
+    label: str | None = None
+
+    @property
+    def title(self) -> str:
+        """What to call the feature in a report."""
+        return self.label or self.name
+
+
+@model
+class Continuous(_Feature):
+    """A number, on a grid if ``step`` is given. A whole number is ``step=1``.
+
+    Parameters
+    ----------
+    name
+        Name of the column in the table.
+    lower, upper
+        Range of legal values. Either may be left out if ``scaling`` does not need it.
+    step
+        Legal values are ``lower``, ``lower + step``, ... up to ``upper``.
+    scaling
+        How a value is encoded: ``"minmax"`` maps ``lower`` to 0 and ``upper`` to 1, ``"none"``
+        keeps the value, a pair ``(offset, scale)`` gives ``(value - offset) / scale``
+        (for a ``StandardScaler``, its mean and standard deviation).
+    immutable
+        The person's value cannot change.
+    direction
+        ``"increasing"``: the value cannot fall; ``"decreasing"``: it cannot rise.
+    max_increase, max_decrease
+        By how much the person's value may rise or fall at most.
+    unit, label
+        Words for reports.
+
+    Examples
+    --------
+    >>> Continuous("income", 0, 2e5, step=100, unit="dollars")
+    Continuous('income', 0, 200000, step=100, unit='dollars')
+    >>> Continuous("age", 90, 17)
+    Traceback (most recent call last):
+    proplace.errors.SchemaError: Continuous 'age': lower 90 must be below upper 17
+    """
+
+    lower: Number | None = None
+    upper: Number | None = None
+    _: KW_ONLY
+    step: Annotated[Number, Field(gt=0)] | None = None
+    scaling: Scaling = "minmax"
+    direction: Direction | None = None
+    max_increase: Limit | None = None
+    max_decrease: Limit | None = None
+    unit: str | None = None
+    kind: Literal["continuous"] = field(default="continuous", repr=False)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        low, high = self.lower, self.upper
+        bounded = low is not None and high is not None
+        if low is not None and high is not None and not low < high:
+            raise ValueError(f"lower {num(low)} must be below upper {num(high)}")
+        if self.scaling == "minmax" and not bounded:
+            raise ValueError(
+                "min-max scaling needs lower and upper; give both, or scaling='none' or a pair "
+                "(offset, scale)"
+            )
+        if self.step is None:
+            return self
+        if low is None or high is None:
+            raise ValueError("a step needs lower and upper: the grid starts at lower")
+        if max(abs(low), abs(high), abs(self.offset)) / self.step > _FINEST:
+            raise ValueError(
+                f"step {num(self.step)} is too fine for values up to {num(max(-low, high))}; "
+                "leave the step out"
+            )
+        if cast("Lattice", self._lattice).count < 2:
+            raise ValueError(
+                f"step {num(self.step)} is larger than the range {num(low)} to {num(high)}, "
+                "which leaves one legal value"
+            )
+        return self
+
+    @property
+    def offset(self) -> float:
+        """The original value that is encoded as 0."""
+        if isinstance(self.scaling, tuple):
+            return self.scaling[0]
+        return cast("float", self.lower) if self.scaling == "minmax" else 0.0
+
+    @property
+    def scale(self) -> float:
+        """How much of the original value one encoded unit is."""
+        if isinstance(self.scaling, tuple):
+            return self.scaling[1]
+        if self.scaling == "none":
+            return 1.0
+        return cast("float", self.upper) - cast("float", self.lower)
+
+    @property
+    def whole(self) -> bool:
+        """Whether every legal value is a whole number."""
+        return self._lattice is not None and self._lattice.digits == 0
+
+    @cached_property
+    def _lattice(self) -> Lattice | None:
+        if self.step is None or self.lower is None or self.upper is None:
+            return None
+        return Lattice(self.lower, self.upper, self.step, self.offset, self.scale)
+
+    @cached_property
+    def _grid(self) -> Grid | None:
+        return None if self._lattice is None else self._lattice.tabulated()
+
+    def columns(self, number: int) -> tuple[Column, ...]:
+        """Return the encoded columns, for the feature with this number in its schema."""
+        if self._grid is not None:
+            return (_grid_column(self.name, number, "grid", self._grid),)
+        low, high = self._bounds
+        return (Column(self.name, number, "continuous", self._scaled(low), self._scaled(high)),)
+
+    def read(self, series: pd.Series[Any]) -> tuple[Array, Bools]:
+        """Encode a table column: a block of encoded columns, and which rows could be read."""
+        v = numbers(series)
+        low, high = self._bounds
+        with np.errstate(invalid="ignore"):  # missing cells are NaN and fail every comparison
+            if self._lattice is None:
+                slack = self._slack
+                ok = np.isfinite(v) & (v >= low - slack) & (v <= high + slack)
+                v = np.where(v < low, low, np.where(v > high, high, v))
+            else:
+                legal = self._snap(np.where(np.isfinite(v), v, low))
+                ok = np.abs(v - legal) <= SNAP * self._lattice.step
+                v = legal
+        return self._scaled(v)[:, None], ok
+
+    def why(self, value: object) -> str:
+        """Say why a cell cannot be read."""
+        allowed = f"allowed: {self._allowed()}"
+        if is_missing(value):
+            return f"the cell is missing ({value}); {allowed}"
+        if not is_number(value):
+            return f"{value!r} is not a number; {allowed}"
+        v = float(cast("float", value))
+        low, high = self._bounds
+        if not np.isfinite(v):
+            return f"{v} is not finite; {allowed}"
+        if v < low:
+            return f"{num(v)} is below the lower bound {num(low)}; {allowed}"
+        if v > high:
+            return f"{num(v)} is above the upper bound {num(high)}; {allowed}"
+        nearest = float(self._snap(np.array([v]))[0])
+        return f"{num(v)} is not on the grid, nearest is {num(nearest)}; {allowed}"
+
+    def write(self, block: Array) -> Array | np.ndarray[Any, Any]:
+        """Decode a block of encoded columns to legal original values."""
+        if self._grid is not None:
+            values = self._grid.values(self._grid.near(block[:, 0]))
+            return values.astype(np.int64) if self.whole else values
+        e = self.columns(0)[0].nearest(block[:, 0])
+        if self._plain:
+            return e
+        v, found = self._original(e)
+        if not found.all():
+            # No original value has this code exactly: take one near it, then the value that its
+            # own code is decoded to, so that reading the answer again gives the same bits.
+            v[~found] = self._original(self._scaled(v[~found]))[0]
+        return v
+
+    def canonical(self, block: Array) -> Array:
+        """Encode what the block is decoded to: the legal values it stands for."""
+        if self._grid is not None:
+            return self._grid.encoded(self._grid.near(block))
+        return cast("Array", self._scaled(self.write(block)))[:, None]
+
+    def _original(self, e: Array) -> tuple[Array, Bools]:
+        """Find a value whose code is exactly ``e``: the tidiest, else the first of them.
+
+        Scaling is monotone but not one to one on floats, so several values may share a code.
+        A value with at most 15 digits wins: that is what tables hold.
+        """
+        low, high = self._bounds
+        v = np.clip(e * self.scale + self.offset, low, high)
+        tidy = np.clip(_tidy(v, max(abs(self.offset), 1e-300)), low, high)
+        v = np.where(self._scaled(tidy) == e, tidy, v)
+        found = self._scaled(v) == e
+        if not found.all():
+            first = self._first(e[~found])
+            hit = self._scaled(first) == e[~found]
+            v[~found] = np.where(hit, first, v[~found])
+            found[~found] = hit
+        return v, found
+
+    def _first(self, e: Array) -> Array:
+        """Bisect for the smallest value whose code is at least ``e``."""
+        low, high = self._bounds
+        v = e * self.scale + self.offset
+        reach = 1e-14 * (np.abs(v) + abs(self.offset))
+        left, right = np.clip(v - reach, low, high), np.clip(v + reach, low, high)
+        right = np.where(self._scaled(left) >= e, left, right)
+        while True:
+            middle = left + (right - left) / 2.0
+            open_ = (middle > left) & (middle < right)
+            if not open_.any():
+                return right
+            enough = self._scaled(middle) >= e
+            right = np.where(open_ & enough, middle, right)
+            left = np.where(open_ & ~enough, middle, left)
+
+    @property
+    def _bounds(self) -> tuple[float, float]:
+        low = -np.inf if self.lower is None else self.lower
+        return low, (np.inf if self.upper is None else self.upper)
+
+    @property
+    def _slack(self) -> float:
+        """What a sum such as 0.1 + 0.2 may stick out of the range by."""
+        return 1e-12 * max(abs(self.lower or 0.0), abs(self.upper or 0.0))
+
+    def _scaled(self, v: Any) -> Any:
+        if self._plain:
+            return v
+        return (v - self.offset) / self.scale + 0.0  # 0.0 and -0.0 have one code
+
+    @property
+    def _plain(self) -> bool:
+        """Whether codes are the values themselves, to the bit."""
+        return self.offset == 0.0 and self.scale == 1.0
+
+    def _snap(self, v: Array) -> Array:
+        lattice = cast("Lattice", self._lattice)
+        return lattice.values(lattice.number(v))
+
+    def _allowed(self) -> str:
+        low, high = self._bounds
+        if self.step is not None:
+            text = f"{num(low)} to {num(high)} in steps of {num(self.step)}"
+        elif np.isfinite(low) and np.isfinite(high):
+            text = f"{num(low)} to {num(high)}"
+        elif np.isfinite(low):
+            text = f"numbers from {num(low)}"
+        else:
+            text = f"numbers up to {num(high)}" if np.isfinite(high) else "finite numbers"
+        return text
+
+
+@model
+class Ordinal(_Feature):
+    """Levels in a known order, encoded in one column.
+
+    Parameters
+    ----------
+    name
+        Name of the column in the table.
+    levels
+        The levels from lowest to highest, as they stand in the table.
+    values
+        A number for each level, strictly increasing. Without it a level counts as itself if all
+        levels are numbers, else as its position 0, 1, 2, ...
+    scaling
+        ``"minmax"`` (lowest level 0, highest 1), ``"none"`` or a pair ``(offset, scale)``.
+    immutable, direction, max_increase, max_decrease, unit, label
+        As for :class:`Continuous`, in the units of ``values``.
+
+    Examples
+    --------
+    >>> grade = Ordinal("grade", ["A", "B", "C"], direction="increasing")
+    >>> grade.numbers
+    (0.0, 1.0, 2.0)
+    """
+
+    levels: Labels
+    _: KW_ONLY
+    values: Labels | None = None
+    scaling: Scaling = "minmax"
+    direction: Direction | None = None
+    max_increase: Limit | None = None
+    max_decrease: Limit | None = None
+    unit: str | None = None
+    kind: Literal["ordinal"] = field(default="ordinal", repr=False)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        _check_labels(self.levels, "levels")
+        if self.values is not None and len(self.values) != len(self.levels):
+            raise ValueError(
+                f"values must hold one number for each of {len(self.levels)} levels, "
+                f"not {len(self.values)}"
+            )
+        if self.values is not None and not all(is_number(v) for v in self.values):
+            raise ValueError(f"values must be numbers, not {listing(self.values)}")
+        pairs = zip(self.numbers, self.numbers[1:], strict=False)
+        if not all(a < b for a, b in pairs):
+            which = "levels" if self.values is None else "values"
+            raise ValueError(
+                f"{which} must be strictly increasing, not {listing(map(num, self.numbers))}"
+            )
+        return self
+
+    @cached_property
+    def numbers(self) -> tuple[float, ...]:
+        """The number each level counts as."""
+        given = self.levels if self.values is None else self.values
+        if all(is_number(level) for level in given):
+            return tuple(float(level) for level in given)
+        return tuple(float(n) for n in range(len(given)))
+
+    @property
+    def offset(self) -> float:
+        """The number that is encoded as 0."""
+        if isinstance(self.scaling, tuple):
+            return self.scaling[0]
+        return self.numbers[0] if self.scaling == "minmax" else 0.0
+
+    @property
+    def scale(self) -> float:
+        """How much of the number one encoded unit is."""
+        if isinstance(self.scaling, tuple):
+            return self.scaling[1]
+        return self.numbers[-1] - self.numbers[0] if self.scaling == "minmax" else 1.0
+
+    @cached_property
+    def _table(self) -> Table:
+        original = np.array(self.numbers)
+        return Table(original, (original - self.offset) / self.scale)
+
+    def columns(self, number: int) -> tuple[Column, ...]:
+        """Return the encoded columns, for the feature with this number in its schema."""
+        return (_grid_column(self.name, number, "grid", self._table),)
+
+    def read(self, series: pd.Series[Any]) -> tuple[Array, Bools]:
+        """Encode a table column: a block of encoded columns, and which rows could be read."""
+        n = codes(series, self.levels)
+        return self._table.code[n][:, None], n >= 0
+
+    def why(self, value: object) -> str:
+        """Say why a cell cannot be read."""
+        return unknown_label(value, self.levels, "a level")
+
+    def write(self, block: Array) -> pd.Index[Any]:
+        """Decode a block of encoded columns to levels."""
+        return _take(self.levels, self._table.near(block[:, 0]))
+
+    def canonical(self, block: Array) -> Array:
+        """Encode what the block is decoded to: the legal values it stands for."""
+        return self._table.code[self._table.near(block)]
+
+
+@model
+class Categorical(_Feature):
+    """One of several categories without an order, encoded in 0/1 columns ``name_category``.
+
+    Parameters
+    ----------
+    name
+        Name of the column in the table.
+    categories
+        The categories as they stand in the table.
+    encoding
+        ``"onehot"``: a column for each category; ``"dropfirst"``: none for the first, which is
+        then the row of zeros.
+    immutable, label
+        As for :class:`Continuous`.
+
+    Examples
+    --------
+    >>> job = Categorical("job", ["clerk", "cook"])
+    >>> [column.name for column in job.columns(0)]
+    ['job_clerk', 'job_cook']
+    """
+
+    categories: Labels
+    _: KW_ONLY
+    encoding: Literal["onehot", "dropfirst"] = "onehot"
+    kind: Literal["categorical"] = field(default="categorical", repr=False)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        _check_labels(self.categories, "categories")
+        return self
+
+    @property
+    def first(self) -> int:
+        """Number of the first category that has a column."""
+        return 1 if self.encoding == "dropfirst" else 0
+
+    def columns(self, number: int) -> tuple[Column, ...]:
+        """Return the encoded columns, for the feature with this number in its schema."""
+        return tuple(
+            _grid_column(f"{self.name}_{category}", number, "binary", _ZERO_ONE)
+            for category in self.categories[self.first :]
+        )
+
+    def read(self, series: pd.Series[Any]) -> tuple[Array, Bools]:
+        """Encode a table column: a block of encoded columns, and which rows could be read."""
+        n = codes(series, self.categories)
+        return np.eye(len(self.categories))[n][:, self.first :], n >= 0
+
+    def why(self, value: object) -> str:
+        """Say why a cell cannot be read."""
+        return unknown_label(value, self.categories, "a category")
+
+    def write(self, block: Array) -> pd.Index[Any]:
+        """Decode a block of encoded columns to categories: the largest column wins."""
+        return _take(self.categories, self._numbers(block))
+
+    def canonical(self, block: Array) -> Array:
+        """Encode what the block is decoded to: exactly one category."""
+        return np.eye(len(self.categories))[self._numbers(block)][:, self.first :]
+
+    def _numbers(self, block: Array) -> Integers:
+        n = block.argmax(axis=1) + self.first
+        return np.where(block.max(axis=1) >= 0.5, n, 0) if self.first else n
+
+
+@model
+class Binary(_Feature):
+    """One of two values, encoded in one 0/1 column.
+
+    Parameters
+    ----------
+    name
+        Name of the column in the table.
+    values
+        What stands in the table for 0 and for 1.
+    direction
+        ``"increasing"``: the first value may become the second, not the other way round.
+    immutable, label
+        As for :class:`Continuous`.
+
+    Examples
+    --------
+    >>> Binary("sex", ["Female", "Male"], immutable=True).columns(0)[0].name
+    'sex_Male'
+    >>> Binary("married").columns(0)[0].name
+    'married'
+    """
+
+    values: Labels = (0, 1)
+    _: KW_ONLY
+    direction: Direction | None = None
+    kind: Literal["binary"] = field(default="binary", repr=False)
+
+    offset = 0.0
+    scale = 1.0
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        _check_labels(self.values, "values")
+        if len(self.values) != 2:
+            raise ValueError(f"values must be two, for 0 and for 1, not {listing(self.values)}")
+        return self
+
+    def columns(self, number: int) -> tuple[Column, ...]:
+        """Return the encoded columns, for the feature with this number in its schema."""
+        # (0, 1) and (False, True) need no word; for text the column says what 1 means.
+        plain = tuple(self.values) == (0, 1)
+        name = self.name if plain else f"{self.name}_{self.values[1]}"
+        return (_grid_column(name, number, "binary", _ZERO_ONE),)
+
+    def read(self, series: pd.Series[Any]) -> tuple[Array, Bools]:
+        """Encode a table column: a block of encoded columns, and which rows could be read."""
+        n = codes(series, self.values)
+        return n.astype(np.float64)[:, None], n >= 0
+
+    def why(self, value: object) -> str:
+        """Say why a cell cannot be read."""
+        return unknown_label(value, self.values, "one of the two values")
+
+    def write(self, block: Array) -> pd.Index[Any]:
+        """Decode a block of encoded columns to the two values: 0.5 and above is the second."""
+        return _take(self.values, (block[:, 0] >= 0.5).astype(np.int64))
+
+    def canonical(self, block: Array) -> Array:
+        """Encode what the block is decoded to: 0 or 1."""
+        return (block >= 0.5).astype(np.float64)
+
+
+Feature = Annotated[Continuous | Ordinal | Categorical | Binary, Field(discriminator="kind")]
+Numeric = Continuous | Ordinal | Binary
+register(Continuous, Ordinal, Categorical, Binary)
+
+_TENS = np.array([float(10**n) for n in range(301)])  # exact up to 10**22
+_ZERO_ONE = Table(np.array([0.0, 1.0]), np.array([0.0, 1.0]))
+
+
+def _grid_column(name: str, number: int, kind: Literal["grid", "binary"], grid: Grid) -> Column:
+    ends = grid.encoded(np.array([0, grid.count - 1]))
+    return Column(name, number, kind, float(ends[0]), float(ends[1]), grid)
+
+
+def _take(labels: Sequence[Label], n: np.ndarray[Any, Any]) -> pd.Index[Any]:
+    """Labels by number, in the dtype pandas gives a table of them."""
+    kinds = {type(label) for label in labels}
+    mixed = len(kinds) > 1
+    return pd.Index(list(labels), dtype=object if mixed else None).take(n)
+
+
+def _check_labels(labels: Sequence[Label], word: str) -> None:
+    if len(labels) < 2:
+        raise ValueError(f"{word} must be at least two, not {list(labels)!r}")
+    seen: set[Label] = set()
+    for label in labels:
+        if label in seen:
+            raise ValueError(f"{word} must differ; {label!r} occurs twice")
+        seen.add(label)
+
+
+def _tidy(v: Array, least: float) -> Array:
+    """Round to 15 significant digits, counted from the largest number that enters the value."""
+    magnitude = np.maximum(np.abs(v), least)
+    digits = 15 - np.ceil(np.log10(magnitude)).astype(np.int64)
+    up, down = _TENS[np.clip(digits, 0, 22)], _TENS[np.clip(-digits, 0, 300)]
+    return cast("Array", np.rint(v * up / down) / up * down + 0.0)  # + 0.0: no -0.0

@@ -1,0 +1,257 @@
+r"""The numeric view of a schema: one column of encoded values, and the grid it lives on.
+
+An original value :math:`v` and its encoded value :math:`e` are tied by :math:`e = (v - o) / s`. The
+legal values of a grid are numbered :math:`n = 0, 1, \dots`; the encoded value of number :math:`n`
+is always computed as :math:`(v_n - o) / s` from the same float :math:`v_n`, so two ways to reach a
+legal value give the same bits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Literal, Protocol, cast, overload
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+SNAP = 1e-6  # of a step: what counts as the same grid value after arithmetic
+_TABLE = 4096  # grids up to this size are looked up, larger ones computed
+_EXACT = 2**53  # whole numbers below this are exact floats
+
+
+class Grid(Protocol):
+    """Legal values, numbered from 0 in increasing order."""
+
+    @property
+    def count(self) -> int:
+        """How many legal values there are."""
+
+    def values(self, n: Integers) -> Array:
+        """Return the original values with the numbers ``n``."""
+
+    def encoded(self, n: Integers) -> Array:
+        """Return the encoded values with the numbers ``n``."""
+
+    def near(self, e: Array) -> Integers:
+        """Find the number of the legal value nearest to ``e``; of two equally near the upper."""
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A grid held as two sorted arrays, equally spaced or not."""
+
+    original: Array
+    code: Array
+    middle: Array = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "middle", _middle(self.code[:-1], self.code[1:]))
+
+    @property
+    def count(self) -> int:
+        """How many legal values there are."""
+        return len(self.code)
+
+    def values(self, n: Integers) -> Array:
+        """Return the original values with the numbers ``n``."""
+        return self.original[n]
+
+    def encoded(self, n: Integers) -> Array:
+        """Return the encoded values with the numbers ``n``."""
+        return self.code[n]
+
+    def near(self, e: Array) -> Integers:
+        """Find the number of the legal value nearest to ``e``."""
+        return np.searchsorted(self.middle, e, side="right")
+
+
+@dataclass(frozen=True, eq=False)
+class Lattice:
+    """The values ``lower + n * step`` up to ``upper``, without the noise of binary fractions.
+
+    With at most ``digits`` decimals in ``lower`` and ``step`` the values are whole numbers divided
+    by a power of ten, which is the float nearest to the decimal: 0.3, never 0.30000000000000004.
+    """
+
+    lower: float
+    upper: float
+    step: float
+    offset: float
+    scale: float
+    count: int = field(init=False)
+    digits: int = field(init=False)
+    exact: tuple[int, int, int] | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        low, high, step = (Decimal(repr(v)) for v in (self.lower, self.upper, self.step))
+        digits = max(_decimals(low), _decimals(step))
+        first, by = int(low.scaleb(digits)), int(step.scaleb(digits))
+        # An upper end computed as a sum, or a step such as 1/3, may miss the grid by a last digit.
+        count = int((high - low) / step + Decimal(repr(SNAP))) + 1
+        small = digits <= 22 and max(abs(first), abs(first + by * count)) < _EXACT
+        object.__setattr__(self, "count", count)
+        object.__setattr__(self, "digits", digits)
+        object.__setattr__(self, "exact", (first, by, 10**digits) if small else None)
+
+    def values(self, n: Integers) -> Array:
+        """Return the original values with the numbers ``n``."""
+        if self.exact is None:
+            return cast("Array", np.minimum(self.lower + n * self.step, self.upper))
+        first, by, unit = self.exact
+        return (first + n * by) / float(unit)
+
+    def encoded(self, n: Integers) -> Array:
+        """Return the encoded values with the numbers ``n``."""
+        return (self.values(n) - self.offset) / self.scale
+
+    def number(self, v: Array) -> Integers:
+        """Find the number of the legal value nearest to the original value ``v``."""
+        n = np.rint((v - self.lower) / self.step)
+        return np.clip(n, 0, self.count - 1).astype(np.int64)
+
+    def near(self, e: Array) -> Integers:
+        """Find the number of the legal value nearest to the encoded value ``e``."""
+        n = self.number(e * self.scale + self.offset)
+        below, above = np.maximum(n - 1, 0), np.minimum(n + 1, self.count - 1)
+        code = self.encoded(n)
+        # Rounding happened in original units; the midpoints in encoded units have the last word.
+        down = (n > 0) & (e < _middle(self.encoded(below), code))
+        up = (n < self.count - 1) & (e >= _middle(code, self.encoded(above)))
+        return n - down + up
+
+    def tabulated(self) -> Grid:
+        """Return the same grid as a table where it is small enough to be held."""
+        if self.count > _TABLE:
+            return self
+        n = np.arange(self.count)
+        return Table(self.values(n), self.encoded(n))
+
+
+def _decimals(number: Decimal) -> int:
+    return max(0, -cast("int", number.normalize().as_tuple().exponent))
+
+
+def _middle(a: Array, b: Array) -> Array:
+    return a + (b - a) / 2.0
+
+
+@dataclass(frozen=True)
+class Column:
+    """One encoded column: its name, the feature it belongs to, its range and its legal values.
+
+    All values are in encoded units. ``floor``, ``ceil`` and ``nearest`` take one number or an
+    array; results stay inside the range, also where nothing legal lies below or above.
+
+    Attributes
+    ----------
+    name
+        Name of the column, such as ``age`` or ``job_Clerk``.
+    feature
+        Number of the feature in ``schema.features``.
+    kind
+        ``continuous`` (any value in the range), ``grid`` or ``binary`` (0 and 1).
+    lower, upper
+        Smallest and largest legal value; infinite where the feature is unbounded.
+    grid
+        The legal values, or None for a continuous column.
+
+    Examples
+    --------
+    >>> from proplace.schema import Continuous, Schema
+    >>> age = Schema([Continuous("age", 20, 70, step=5)]).columns[0]
+    >>> age.lower, age.upper, age.nearest(0.27), age.floor(0.29), age.ceil(0.21)
+    (0.0, 1.0, 0.3, 0.2, 0.3)
+    >>> age.cell(0.5)
+    (0.45, 0.55)
+    """
+
+    name: str
+    feature: int
+    kind: Literal["continuous", "grid", "binary"]
+    lower: float
+    upper: float
+    grid: Grid | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def size(self) -> int | None:
+        """Number of legal values; None for a continuous column."""
+        return None if self.grid is None else self.grid.count
+
+    @overload
+    def nearest(self, v: float) -> float: ...
+    @overload
+    def nearest(self, v: Array) -> Array: ...
+    def nearest(self, v: float | Array) -> float | Array:
+        """Legal value nearest to ``v``; the upper one of two equally near."""
+        e = np.asarray(v, dtype=np.float64)
+        if self.grid is None:
+            return _like(v, self._clip(e))
+        return _like(v, self.grid.encoded(self.grid.near(e)))
+
+    @overload
+    def floor(self, v: float) -> float: ...
+    @overload
+    def floor(self, v: Array) -> Array: ...
+    def floor(self, v: float | Array) -> float | Array:
+        """Largest legal value at or below ``v`` (up to a millionth of a step above it)."""
+        e = np.asarray(v, dtype=np.float64)
+        if self.grid is None:
+            return _like(v, self._clip(e))
+        n = self.grid.near(e)
+        code, below = self.grid.encoded(n), self.grid.encoded(np.maximum(n - 1, 0))
+        n = n - ((code > e + SNAP * (code - below)) & (n > 0))
+        return _like(v, self.grid.encoded(n))
+
+    @overload
+    def ceil(self, v: float) -> float: ...
+    @overload
+    def ceil(self, v: Array) -> Array: ...
+    def ceil(self, v: float | Array) -> float | Array:
+        """Smallest legal value at or above ``v`` (up to a millionth of a step below it)."""
+        e = np.asarray(v, dtype=np.float64)
+        if self.grid is None:
+            return _like(v, self._clip(e))
+        last = self.grid.count - 1
+        n = self.grid.near(e)
+        code, above = self.grid.encoded(n), self.grid.encoded(np.minimum(n + 1, last))
+        n = n + ((code < e - SNAP * (above - code)) & (n < last))
+        return _like(v, self.grid.encoded(n))
+
+    def cell(self, v: float) -> tuple[float, float]:
+        """Interval of values whose nearest legal value is that of ``v``, inside the range.
+
+        The ends are the midpoints to the neighbours. For a continuous column it is one point.
+        """
+        e = np.asarray(v, dtype=np.float64)
+        if self.grid is None:
+            point = float(self._clip(e))
+            return point, point
+        last = self.grid.count - 1
+        n = self.grid.near(e)
+        code = self.grid.encoded(n)
+        below = self.grid.encoded(np.maximum(n - 1, 0))
+        above = self.grid.encoded(np.minimum(n + 1, last))
+        return float(_middle(below, code)), float(_middle(code, above))
+
+    def legal(self, e: Array) -> Bools:
+        """Which values are exactly legal ones, bit for bit on a grid."""
+        inside = (e >= self.lower) & (e <= self.upper)
+        if self.grid is None:
+            return inside & np.isfinite(e)
+        legal = np.zeros(e.shape, dtype=np.bool_)
+        known = e[inside]
+        legal[inside] = self.grid.encoded(self.grid.near(known)) == known
+        return legal
+
+    def _clip(self, e: Array) -> Array:
+        # Not np.clip: a value that is inside keeps its bits, also -0.0.
+        return np.where(e < self.lower, self.lower, np.where(e > self.upper, self.upper, e))
+
+
+def _like(given: float | Array, result: Array) -> float | Array:
+    return result if isinstance(given, np.ndarray) and given.ndim else float(result)

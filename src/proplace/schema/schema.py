@@ -1,0 +1,424 @@
+"""The schema: what the columns of a table mean, and the two ways between table and network."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from pydantic import AfterValidator, Field, model_validator
+
+from proplace.errors import SchemaError
+from proplace.schema import files
+from proplace.schema._cells import numbers
+from proplace.schema._model import did_you_mean, listing, model, problem_list
+from proplace.schema.features import Categorical, Continuous, Feature
+from proplace.schema.infer import infer_features
+from proplace.schema.person import Compiled, Person
+from proplace.schema.rules import Rule
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Collection
+    from typing import Self
+
+    from proplace.schema.grid import Array, Bools, Column, Integers
+    from proplace.schema.rules import AnyFeature
+
+    Frame = pd.DataFrame | npt.ArrayLike
+
+T = TypeVar("T", bound=np.generic)
+FeatureList = Annotated[Annotated[Sequence[Feature], Field(min_length=1)], AfterValidator(tuple)]
+RuleList = Annotated[Sequence[Rule], AfterValidator(tuple)]
+
+
+@model
+class Schema:
+    """What the columns of a table mean: features, their encoding, and rules of change.
+
+    Encoded rows are what the network sees: float columns in the order of the features.
+
+    Parameters
+    ----------
+    features
+        :class:`Continuous`, :class:`Ordinal`, :class:`Categorical` and :class:`Binary` features, in
+        the order of the network's inputs.
+    rules
+        :class:`Linear` and :class:`IfThen` rules between features.
+
+    Examples
+    --------
+    >>> schema = Schema([Continuous("age", 20, 70, step=1, direction="increasing"),
+    ...                  Categorical("job", ["clerk", "cook"])])
+    >>> frame = pd.DataFrame({"job": ["cook", "clerk"], "age": [45, 20]})
+    >>> schema.encode(frame)
+    array([[0.5, 0. , 1. ],
+           [0. , 1. , 0. ]])
+    >>> schema.decode([[0.31, 0.2, 0.7]])
+       age   job
+    0   36  cook
+    >>> schema.encode(frame.assign(job="cooc"))
+    Traceback (most recent call last):
+    proplace.errors.SchemaError: row 0, column 'job': 'cooc' is not a category (did you mean
+    'cook'?); allowed: 'clerk', 'cook' (1 more row has problems; see Schema.problems)
+    """
+
+    features: FeatureList
+    rules: RuleList = ()
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        names = [feature.name for feature in self.features]
+        found = [f"two features are called {name!r}" for name in _twice(names)]
+        if not found:
+            columns = [column.name for column in self.columns]
+            found = [f"two encoded columns are called {name!r}" for name in _twice(columns)]
+        for number, rule in enumerate(self.rules):
+            place = f"rule {number}" + (f" ({rule.name!r})" if rule.name else "")
+            found += [f"{place}: {text}" for text in rule.problems(self.by_name)]
+        if found:
+            text = problem_list("", found).removeprefix(": ")
+            raise ValueError(text)
+        return self
+
+    def __repr__(self) -> str:
+        rules = f", {len(self.rules)} rules" if self.rules else ""
+        return f"Schema({len(self.features)} features, {self.width} columns{rules})"
+
+    # -- other ways to make one ----------------------------------------------------------------
+
+    @classmethod
+    def encoded(
+        cls,
+        width: int,
+        *,
+        names: Sequence[str] | None = None,
+        lower: npt.ArrayLike | None = None,
+        upper: npt.ArrayLike | None = None,
+    ) -> Schema:
+        """Make the schema of rows that are already encoded: plain numbers, used as they are.
+
+        Parameters
+        ----------
+        width
+            Number of columns.
+        names
+            Their names; ``x0``, ``x1``, ... if left out.
+        lower, upper
+            Range of each column (one number, or one per column); unbounded if left out.
+        """
+        if width < 1:
+            raise SchemaError(f"width must be at least 1, not {width}")
+        titles = [f"x{j}" for j in range(width)] if names is None else list(names)
+        if len(titles) != width:
+            raise SchemaError(f"names must be {width}, one per column, not {len(titles)}")
+        low, high = _per_column("lower", lower, width), _per_column("upper", upper, width)
+        return cls(
+            [
+                Continuous(name, a, b, scaling="none")
+                for name, a, b in zip(titles, low, high, strict=True)
+            ]
+        )
+
+    @classmethod
+    def infer(
+        cls,
+        frame: pd.DataFrame,
+        *,
+        categorical_limit: int = 30,
+        immutable: Collection[str] = (),
+        increasing: Collection[str] = (),
+        decreasing: Collection[str] = (),
+    ) -> Schema:
+        """Guess a schema from the feature columns of a table. Read it before you use it.
+
+        - true/false, and numbers that are only 0 and 1: :class:`Binary`;
+        - whole numbers: :class:`Continuous` with ``step=1``; numbers with at most two decimals:
+          ``step=0.1`` or ``0.01``; other numbers: no step. Ranges are those of the table;
+        - text and unordered categories: :class:`Binary` for two values, else
+          :class:`Categorical`, sorted (or in the order of the pandas categories);
+        - ordered pandas categories: :class:`Ordinal`.
+
+        Missing cells are skipped here; :meth:`encode` reports them. An error tells all columns
+        about which nothing sensible can be guessed: constant and empty columns, dates, and text
+        with more than ``categorical_limit`` different values (names, identifiers).
+
+        Parameters
+        ----------
+        frame
+            Features only: drop the target first.
+        categorical_limit
+            Most categories a text column may have.
+        immutable, increasing, decreasing
+            Names of features that cannot change, cannot fall, cannot rise.
+        """
+        return cls(
+            infer_features(
+                frame,
+                categorical_limit=categorical_limit,
+                immutable=immutable,
+                increasing=increasing,
+                decreasing=decreasing,
+            )
+        )
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Schema:
+        """Read a ``.yaml``, ``.yml`` or ``.json`` file, written by :meth:`write` or by hand."""
+        path = Path(path)
+        raw = files.load(path)
+        try:
+            return cls(**raw)
+        except SchemaError as error:
+            raise SchemaError(f"{path.name}: {str(error).removeprefix('Schema: ')}") from None
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Write a ``.yaml``, ``.yml`` or ``.json`` file. It appears whole or not at all."""
+        files.save(Path(path), self.features, self.rules)
+
+    # -- between table and network -------------------------------------------------------------
+
+    def encode(self, frame: Frame) -> Array:
+        """Encode a table, shape (n, width), or raise a ``SchemaError`` about the first bad cell.
+
+        Columns are found by name, in any order; other columns are ignored. Values off the grid
+        by less than a millionth of a step are snapped. A schema made by :meth:`encoded` also takes
+        arrays.
+        """
+        X, bad, cells = self._read(frame)
+        rows = np.flatnonzero(bad >= 0)
+        if len(rows):
+            rest = len(rows) - 1
+            more = f"{rest} more row{' has' if rest == 1 else 's have'} problems"
+            tail = f" ({more}; see Schema.problems)" if rest else ""
+            raise SchemaError(self._message(int(rows[0]), bad, cells) + tail)
+        return X
+
+    def encode_valid(self, frame: Frame) -> tuple[Array, dict[int, str]]:
+        """Encode what can be encoded: all rows, NaN where a row is bad, and what is wrong there.
+
+        The dictionary is that of :meth:`problems`. A missing column still raises.
+        """
+        X, bad, cells = self._read(frame)
+        X[bad >= 0] = np.nan
+        rows = np.flatnonzero(bad >= 0)
+        return X, {i: self._message(i, bad, cells) for i in rows.tolist()}
+
+    def problems(self, frame: Frame) -> dict[int, str]:
+        """Position of each row that cannot be encoded, and the first thing wrong with it."""
+        return self.encode_valid(frame)[1]
+
+    def decode(self, X: npt.ArrayLike, *, like: pd.DataFrame | None = None) -> pd.DataFrame:
+        """Write encoded rows in original units, each cell the nearest legal value.
+
+        ``decode(encode(frame))`` gives back the cells of ``frame``: exactly on grids and for
+        labels; for numbers without a step if they have at most 15 significant digits, else up to
+        the last digit. Encoding a decoded table again always gives the same bits.
+
+        Parameters
+        ----------
+        X
+            Encoded rows.
+        like
+            A table with the same rows, such as the people before their change. Its index is kept,
+            and so is every cell of it whose code did not change, to the last digit.
+        """
+        rows = self._rows(X)
+        if like is not None and len(like) != len(rows):
+            raise SchemaError(f"like must have {len(rows)} rows as X has, not {len(like)}")
+        cells = None if like is None else self._by_name(like)
+        decoded: dict[str, Any] = {}
+        for number, (feature, span) in enumerate(zip(self.features, self.spans, strict=True)):
+            values = feature.write(rows[:, span])
+            if cells is not None and isinstance(feature, Continuous) and feature.step is None:
+                codes, ok = feature.read(cells[number])
+                same = ok & (codes[:, 0] == rows[:, span.start])
+                values = np.where(same, numbers(cells[number]), values)
+            decoded[feature.name] = values
+        return pd.DataFrame(decoded, index=None if like is None else like.index)
+
+    def canonical(self, X: npt.ArrayLike) -> Array:
+        """Return the legal rows nearest to ``X``: what :meth:`encode` makes of :meth:`decode`."""
+        rows = self._rows(X)
+        return np.hstack(
+            [
+                feature.canonical(rows[:, span])
+                for feature, span in zip(self.features, self.spans, strict=True)
+            ]
+        )
+
+    def legal(self, X: npt.ArrayLike) -> Bools:
+        """Which encoded rows hold legal values only: in range, on the grid, one category each."""
+        rows = self._rows(X, finite=False)
+        legal = np.ones(len(rows), dtype=np.bool_)
+        for j, column in enumerate(self.columns):
+            legal &= column.legal(rows[:, j])
+        for feature, span in zip(self.features, self.spans, strict=True):
+            if isinstance(feature, Categorical):
+                on = rows[:, span].sum(axis=1)
+                legal &= (on == 1.0) | (on == 0.0) if feature.first else on == 1.0
+        return legal
+
+    def person(self, x: npt.ArrayLike) -> Person:
+        """One person, from an encoded row: what may change and which candidates are allowed."""
+        return Person(self, self._rows(x)[0])
+
+    # -- the numeric view ----------------------------------------------------------------------
+
+    @cached_property
+    def columns(self) -> tuple[Column, ...]:
+        """The encoded columns."""
+        return tuple(
+            column
+            for number, feature in enumerate(self.features)
+            for column in feature.columns(number)
+        )
+
+    @property
+    def width(self) -> int:
+        """Number of encoded columns."""
+        return len(self.columns)
+
+    @cached_property
+    def spans(self) -> tuple[slice, ...]:
+        """Encoded columns of each feature."""
+        owner = [column.feature for column in self.columns]
+        ends = np.cumsum(np.bincount(owner))
+        return tuple(
+            slice(int(start), int(stop)) for start, stop in zip([0, *ends[:-1]], ends, strict=True)
+        )
+
+    @cached_property
+    def by_name(self) -> dict[str, AnyFeature]:
+        """Features by name."""
+        return {feature.name: feature for feature in self.features}
+
+    def span(self, name: str) -> slice:
+        """Return the encoded columns of the feature with this name."""
+        for feature, span in zip(self.features, self.spans, strict=True):
+            if feature.name == name:
+                return span
+        known = listing(self.by_name)
+        hint = did_you_mean(name, self.by_name)
+        raise SchemaError(f"{name!r} is not a feature{hint}; features: {known}")
+
+    @cached_property
+    def lower(self) -> Array:
+        """Smallest legal value of each encoded column."""
+        return _frozen(np.array([column.lower for column in self.columns]))
+
+    @cached_property
+    def upper(self) -> Array:
+        """Largest legal value of each encoded column."""
+        return _frozen(np.array([column.upper for column in self.columns]))
+
+    @cached_property
+    def profile_columns(self) -> Integers:
+        """Numbers of the binary and one-hot columns: together they are a row's profile."""
+        return _frozen(np.flatnonzero([column.kind == "binary" for column in self.columns]))
+
+    @cached_property
+    def groups(self) -> tuple[Integers, ...]:
+        """Numbers of the columns of each categorical feature.
+
+        Exactly one of them is 1; for the encoding ``"dropfirst"`` all of them may be 0.
+        """
+        return tuple(
+            _frozen(np.arange(span.start, span.stop))
+            for feature, span in zip(self.features, self.spans, strict=True)
+            if isinstance(feature, Categorical)
+        )
+
+    @cached_property
+    def compiled(self) -> Compiled:
+        """The rules over the encoded columns."""
+        return Compiled.of(self)
+
+    # -- inside --------------------------------------------------------------------------------
+
+    def _rows(self, X: npt.ArrayLike, *, finite: bool = True) -> Array:
+        try:
+            rows = np.asarray(X, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise SchemaError(f"encoded rows must be numbers: {error}") from None
+        if rows.ndim == 1 and rows.shape[0] == self.width:
+            rows = rows[None, :]
+        if rows.ndim != 2 or rows.shape[1] != self.width:
+            raise SchemaError(
+                f"encoded rows must have shape (n, {self.width}) for this schema, not {rows.shape}"
+            )
+        if finite and not np.isfinite(rows).all():
+            i, j = np.argwhere(~np.isfinite(rows))[0]
+            raise SchemaError(
+                f"row {i}, column {self.columns[j].name!r}: {rows[i, j]} is not finite"
+            )
+        return rows
+
+    def _read(self, frame: Frame) -> tuple[Array, Integers, list[pd.Series[Any]]]:
+        """Return encoded rows, each row's first bad feature (or -1), and the cells."""
+        cells = self._cells(frame)
+        rows = len(cells[0])
+        X = np.empty((rows, self.width))
+        bad = np.full(rows, -1, dtype=np.int64)
+        for number, (feature, span) in enumerate(zip(self.features, self.spans, strict=True)):
+            X[:, span], ok = feature.read(cells[number])
+            bad[~ok & (bad < 0)] = number
+        return X, bad, cells
+
+    def _cells(self, frame: Frame) -> list[pd.Series[Any]]:
+        if isinstance(frame, pd.DataFrame):
+            return self._by_name(frame)
+        if not all(isinstance(f, Continuous) and f.scaling == "none" for f in self.features):
+            raise SchemaError(
+                "a table must be a pandas DataFrame with the columns "
+                f"{listing(self.by_name)}, not {type(frame).__name__}"
+            )
+        rows = self._rows(frame, finite=False)
+        return [pd.Series(rows[:, j]) for j in range(self.width)]
+
+    def _by_name(self, frame: pd.DataFrame) -> list[pd.Series[Any]]:
+        missing = [name for name in self.by_name if name not in frame.columns]
+        if missing:
+            extra = [name for name in frame.columns if name not in self.by_name]
+            found = [f"{name!r}{did_you_mean(name, extra)}" for name in missing]
+            word = "column is" if len(found) == 1 else "columns are"
+            raise SchemaError(
+                f"{len(found)} {word} missing in the table: {', '.join(found)}; "
+                f"the table has {listing(frame.columns)}"
+            )
+        cells = [frame[name] for name in self.by_name]
+        for name, column in zip(self.by_name, cells, strict=True):
+            if not isinstance(column, pd.Series):
+                raise SchemaError(f"two columns of the table are called {name!r}")
+        return cells
+
+    def _message(self, row: int, bad: Integers, cells: list[pd.Series[Any]]) -> str:
+        feature, series = self.features[bad[row]], cells[bad[row]]
+        index = series.index[row]
+        shown = index.item() if isinstance(index, np.generic) else index
+        where = f"row {row}" if shown == row else f"row {row} (index {shown!r})"
+        return f"{where}, column {feature.name!r}: {feature.why(series.iloc[row])}"
+
+
+def _twice(names: Sequence[str]) -> list[str]:
+    return [name for name, count in Counter(names).items() if count > 1]
+
+
+def _frozen(array: npt.NDArray[T]) -> npt.NDArray[T]:
+    array.setflags(write=False)
+    return array
+
+
+def _per_column(name: str, values: npt.ArrayLike | None, width: int) -> list[float | None]:
+    if values is None:
+        return [None] * width
+    try:
+        array = np.broadcast_to(np.asarray(values, dtype=np.float64), (width,))
+    except ValueError:
+        raise SchemaError(f"{name} must be one number or {width}, one per column") from None
+    return [float(v) if np.isfinite(v) else None for v in array]

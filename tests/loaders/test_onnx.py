@@ -1,0 +1,720 @@
+from __future__ import annotations
+
+import logging
+import sys
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
+
+from proplace.errors import MissingExtra, ModelFileError, ModelNotSupported
+from proplace.network import Network
+
+onnx = pytest.importorskip("onnx")
+runtime = pytest.importorskip("onnxruntime")
+helper, numpy_helper, TensorProto = onnx.helper, onnx.numpy_helper, onnx.TensorProto
+RNG = np.random.default_rng(0)
+
+
+def run(path, X):
+    """All outputs of the graph on X."""
+    session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    (inputs,) = session.get_inputs()
+    kind = np.float64 if "double" in inputs.type else np.float32
+    return session.run(None, {inputs.name: X.astype(kind)})
+
+
+def assert_close(mine, theirs):
+    """Equal to 1e-6 of the largest value, which is what float32 allows."""
+    atol = 1e-6 * max(1.0, float(np.abs(theirs).max()))
+    np.testing.assert_allclose(mine, theirs, rtol=0.0, atol=atol)
+
+
+# -- scikit-learn ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def pipelines(binary, multi):
+    fitted = {}
+    for classes, data in ((2, binary), (3, multi)):
+        for name in ("mlp", "logistic"):
+            classifier = (
+                MLPClassifier((8, 6), max_iter=40, random_state=0)
+                if name == "mlp"
+                else LogisticRegression()
+            )
+            model = make_pipeline(StandardScaler(), MinMaxScaler(), MaxAbsScaler(), classifier)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                fitted[classes, name] = model.fit(data.X, data.y)
+    return fitted
+
+
+@pytest.mark.parametrize("zipmap", [True, False])
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize("name", ["mlp", "logistic"])
+def test_skl2onnx(*, pipelines, data, name, kind, zipmap, tmp_path):
+    skl2onnx = pytest.importorskip("skl2onnx")
+    model = pipelines[len(set(data.y)), name]
+
+    def export(path, zipmap):
+        options = {id(model[-1]): {"zipmap": zipmap}}
+        graph = skl2onnx.to_onnx(model, data.X[:1].astype(kind), options=options)
+        path.write_bytes(graph.SerializeToString())
+        return path
+
+    path = export(tmp_path / "model.onnx", zipmap)
+    network = Network.load(path)
+    if zipmap and kind is np.float64:  # which onnxruntime does not run
+        assert network == Network.load(export(tmp_path / "plain.onnx", False))
+        return
+    labels, p = run(path, data.fresh)
+    if zipmap:
+        p = np.array([[row[k] for k in sorted(row)] for row in p])
+    X = data.fresh.astype(kind).astype(np.float64)
+    tolerance = 1e-6 if kind is np.float32 else 1e-9
+    np.testing.assert_allclose(network.predict_proba(X), p, atol=tolerance)
+    # Against scikit-learn itself, the numbers in the file are those of the file's precision.
+    np.testing.assert_allclose(network.predict_proba(X), model.predict_proba(X), atol=1e-6)
+    clear = np.sort(p, axis=1)[:, -1] - np.sort(p, axis=1)[:, -2] > 1e-4
+    assert (network.predict(X) == labels)[clear].all()
+    assert clear.mean() > 0.9
+    assert network.precision == np.dtype(kind).name
+    assert network.outputs == (1 if p.shape[1] == 2 else 3)
+    assert network.scale is not None
+    if kind is np.float64:
+        theirs = Network.from_sklearn(model)
+        for mine, layer in zip(network.layers, theirs.layers, strict=True):
+            np.testing.assert_allclose(mine.W, layer.W, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_skl2onnx_raw_scores(pipelines, data, kind, tmp_path):
+    skl2onnx = pytest.importorskip("skl2onnx")
+    model = pipelines[len(set(data.y)), "logistic"]
+    options = {id(model[-1]): {"raw_scores": True, "zipmap": False}}
+    graph = skl2onnx.to_onnx(model, data.X[:1].astype(kind), options=options)
+    path = tmp_path / "model.onnx"
+    path.write_bytes(graph.SerializeToString())
+    network = Network.load(path)
+    labels, scores = run(path, data.fresh)
+    logits = network.logits(data.fresh)
+    if network.outputs == 2 or logits.shape[1] == scores.shape[1]:
+        assert_close(logits, scores)
+    else:
+        assert_close(logits[:, 0], scores[:, 1])
+    assert (network.predict(data.fresh) == labels).all()
+
+
+# -- torch -------------------------------------------------------------------------------------
+
+
+def exporters():
+    torch = pytest.importorskip("torch")
+    nn = torch.nn
+
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("mean", torch.arange(5.0))
+            self.register_buffer("deviation", torch.arange(1.0, 6.0))
+            self.a, self.b = nn.Linear(5, 8), nn.Linear(8, 3)
+
+        def forward(self, x):
+            x = ((x - self.mean) / self.deviation).view(x.size(0), -1)
+            return torch.log_softmax(self.b(torch.relu(self.a(x))), dim=-1)
+
+    class Flat(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 1))
+
+        def forward(self, x):
+            return torch.sigmoid(self.net(x).squeeze(1))
+
+    torch.manual_seed(0)
+    return torch, {
+        "sigmoid": nn.Sequential(
+            nn.Flatten(),
+            nn.Linear(5, 8),
+            nn.ReLU(),
+            nn.Dropout(),
+            nn.Linear(8, 6, bias=False),
+            nn.ReLU(),
+            nn.Linear(6, 1),
+            nn.Sigmoid(),
+        ),
+        "logits": nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 3)),
+        "softmax": nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 3), nn.Softmax(1)),
+        "linear": nn.Sequential(nn.Linear(5, 1)),
+        "scaled": Scaled(),
+        "flat": Flat(),
+    }
+
+
+def train(torch, module, data, classes):
+    X, y = torch.as_tensor(data.Z, dtype=torch.float32), torch.as_tensor(data.y)
+    optimizer = torch.optim.Adam(module.parameters(), lr=0.05)
+    for _ in range(20):
+        optimizer.zero_grad()
+        out = module(X)
+        if classes == 1:
+            loss = ((out.reshape(-1) - y) ** 2).mean()
+        else:
+            loss = torch.nn.functional.cross_entropy(out, y)
+        loss.backward()
+        optimizer.step()
+
+
+# The dynamo exporter is slow, so it gets fewer graphs.
+EXPORTS = (
+    [
+        (False, name, dtype)
+        for name in ("sigmoid", "logits", "softmax", "linear", "scaled", "flat")
+        for dtype in ("float32", "float64")
+    ]
+    + [(True, name, "float32") for name in ("sigmoid", "softmax", "flat")]
+    + [(True, "scaled", "float64")]
+)
+
+
+@pytest.mark.parametrize(("dynamo", "name", "dtype"), EXPORTS)
+@pytest.mark.filterwarnings("ignore")
+def test_torch_exporters(*, name, dtype, dynamo, binary, multi, tmp_path):
+    torch, modules = exporters()
+    if dynamo:
+        pytest.importorskip("onnxscript")
+    outputs = 1 if name in ("sigmoid", "linear", "flat") else 3
+    data = binary if outputs == 1 else multi
+    module = modules[name]
+    train(torch, module, data, outputs)
+    module = module.to(getattr(torch, dtype)).eval()
+    rows = torch.as_tensor(data.fresh_Z).to(getattr(torch, dtype))
+    path = tmp_path / "model.onnx"
+    if dynamo:
+        logging.disable(logging.WARNING)
+        options = {"dynamic_shapes": ({0: torch.export.Dim("n")},), "verbose": False}
+    else:
+        options = {"input_names": ["x"], "dynamic_axes": {"x": {0: "n"}}}
+    try:
+        torch.onnx.export(module, (rows,), path, dynamo=dynamo, **options)
+    finally:
+        logging.disable(logging.NOTSET)
+    network = Network.load(path)
+    X = rows.double().numpy()
+    (out,) = run(path, X)
+    with torch.no_grad():
+        exact = module.double()(rows.double()).numpy()
+    p, logits = network.predict_proba(X), network.logits(X)
+    mine = {
+        "sigmoid": p[:, 1:],
+        "flat": p[:, 1],
+        "logits": logits,
+        "softmax": p,
+        "linear": logits,
+        "scaled": np.log(p),
+    }[name]
+    np.testing.assert_allclose(mine, exact, atol=1e-6 if name == "scaled" else 1e-9)
+    assert_close(mine, out)
+    assert network.precision == dtype
+    assert (network.scale is not None) == (name == "scaled")
+
+
+# -- graphs made by hand -----------------------------------------------------------------------
+
+
+def node(op, inputs, outputs, **attributes):
+    domain = "ai.onnx.ml" if op in ("Scaler", "LinearClassifier") else ""
+    name = attributes.pop("name", f"{op}_{outputs[0]}")
+    return helper.make_node(op, inputs, outputs, name=name, domain=domain, **attributes)
+
+
+def write(path, nodes, constants=None, *, shape=("n", 3), outputs=("y",), inputs=("x",), opset=17):
+    kind = TensorProto.FLOAT
+    graph = helper.make_graph(
+        nodes,
+        "graph",
+        [helper.make_tensor_value_info(name, kind, shape) for name in inputs],
+        [helper.make_tensor_value_info(name, kind, None) for name in outputs],
+        [
+            numpy_helper.from_array(np.asarray(value), name)
+            for name, value in (constants or {}).items()
+        ],
+    )
+    sets = [helper.make_opsetid("", opset), helper.make_opsetid("ai.onnx.ml", 3)]
+    model = helper.make_model(graph, opset_imports=sets, ir_version=8)
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def f32(*shape):
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+W1, B1, W2, B2, S = f32(3, 4), f32(4), f32(4, 2), f32(2), np.float32([1.5, 2.5, 3.5])
+WEIGHTS = {"W1": W1, "B1": B1, "W2": W2, "B2": B2}
+HEAD = [node("MatMul", ["h", "W2"], ["m"]), node("Add", ["m", "B2"], ["y"])]
+FIRST = [node("MatMul", ["x", "W1"], ["m1"]), node("Add", ["m1", "B1"], ["a1"])]
+HIDDEN = [*FIRST, node("Relu", ["a1"], ["h"])]
+
+GRAPHS = {
+    "matmul_add": ([*HIDDEN, *HEAD], WEIGHTS),
+    "add_constant_first": (
+        [
+            node("MatMul", ["x", "W1"], ["m1"]),
+            node("Add", ["B1", "m1"], ["a1"]),
+            node("Relu", ["a1"], ["h"]),
+            *HEAD,
+        ],
+        WEIGHTS,
+    ),
+    "scalar_bias_and_sub": (
+        [
+            node("MatMul", ["x", "W1"], ["m1"]),
+            node("Sub", ["m1", "c"], ["a1"]),
+            node("Relu", ["a1"], ["h"]),
+            *HEAD,
+        ],
+        WEIGHTS | {"c": np.float32(0.25)},
+    ),
+    "gemm_options": (
+        [
+            node("Gemm", ["x", "W1", "C"], ["g"], alpha=0.5, beta=2.0),
+            node("Relu", ["g"], ["h"]),
+            node("Gemm", ["h", "W2T"], ["y"], transB=1),
+        ],
+        WEIGHTS | {"C": f32(1, 4), "W2T": W2.T.copy()},
+    ),
+    "scalar_c": (
+        [node("Gemm", ["x", "W1", "c"], ["a1"]), node("Relu", ["a1"], ["h"]), *HEAD],
+        WEIGHTS | {"c": np.float32(0.5)},
+    ),
+    "scaled_in_front": (
+        [
+            node("Sub", ["x", "S"], ["s1"]),
+            node("Div", ["s1", "S"], ["s2"]),
+            node("Mul", ["s2", "two"], ["s3"]),
+            node("Add", ["S", "s3"], ["s4"]),
+            node("Sub", ["one", "s4"], ["s5"]),
+            node("MatMul", ["s5", "W1"], ["a1"]),
+            node("Relu", ["a1"], ["h"]),
+            *HEAD,
+        ],
+        WEIGHTS | {"S": S, "two": np.float32([2.0]), "one": np.float32(1.0)},
+    ),
+    "scaler": (
+        [
+            node("Scaler", ["x"], ["s"], offset=[1.0, 2.0, 3.0], scale=[0.5, 2.0, 4.0]),
+            node("Scaler", ["s"], ["t"], offset=[0.5], scale=[3.0]),
+            node("MatMul", ["t", "W1"], ["a1"]),
+            node("Relu", ["a1"], ["h"]),
+            *HEAD,
+        ],
+        WEIGHTS,
+    ),
+    "nothing_in_between": (
+        [
+            node("Identity", ["x"], ["x1"]),
+            node("Cast", ["x1"], ["x2"], to=TensorProto.DOUBLE),
+            node("Cast", ["x2"], ["x3"], to=TensorProto.FLOAT),
+            node("Flatten", ["x3"], ["x4"]),
+            node("Reshape", ["x4", "keep"], ["x5"]),
+            node("Reshape", ["x5", "also"], ["x6"]),
+            node("MatMul", ["x6", "W1"], ["a1"]),
+            node("Relu", ["a1"], ["r"]),
+            node("Relu", ["r"], ["r2"]),
+            node("Dropout", ["r2"], ["h"]),
+            *HEAD,
+        ],
+        WEIGHTS | {"keep": np.int64([-1, 3]), "also": np.int64([0, -1])},
+    ),
+    "computed_shape": (
+        [
+            node("Shape", ["x"], ["shape"]),
+            node("Gather", ["shape", "zero"], ["rows"]),
+            node("Concat", ["rows", "minus"], ["target"], axis=0),
+            node("Reshape", ["x", "target"], ["x1"]),
+            node("MatMul", ["x1", "W1"], ["a1"]),
+            node("Relu", ["a1"], ["h"]),
+            *HEAD,
+        ],
+        WEIGHTS | {"zero": np.int64([0]), "minus": np.int64([-1])},
+    ),
+    "folded_constants": (
+        [
+            node("Constant", [], ["raw"], value=numpy_helper.from_array(W1.T.copy())),
+            node("Transpose", ["raw"], ["turned"], perm=[1, 0]),
+            node("Identity", ["turned"], ["W"]),
+            node("Cast", ["B64"], ["B32"], to=TensorProto.FLOAT),
+            node("Unsqueeze", ["B32", "zero"], ["B"]),
+            node("MatMul", ["x", "W"], ["m1"]),
+            node("Add", ["m1", "B"], ["a1"]),
+            node("Relu", ["a1"], ["h"]),
+            node("Reshape", ["flatW2", "shape"], ["V"]),
+            node("MatMul", ["h", "V"], ["m"]),
+            node("Squeeze", ["B22", "zero"], ["Bs"]),
+            node("Mul", ["Bs", "half"], ["Bh"]),
+            node("Add", ["m", "Bh"], ["y"]),
+        ],
+        {
+            "B64": B1.astype(np.float64),
+            "zero": np.int64([0]),
+            "flatW2": W2.ravel(),
+            "shape": np.int64([4, -1]),
+            "B22": B2[None, :],
+            "half": np.float32(0.5),
+        },
+    ),
+    "rows_as_columns": (
+        [
+            node("Transpose", ["x"], ["xt"], perm=[1, 0]),
+            node("Mul", ["xt", "S"], ["st"]),
+            node("MatMul", ["W1T", "st"], ["m1"]),
+            node("Add", ["m1", "B1c"], ["a1"]),
+            node("Relu", ["a1"], ["ht"]),
+            node("Transpose", ["ht"], ["h"], perm=[1, 0]),
+            *HEAD,
+        ],
+        {"S": S[:, None], "W1T": W1.T.copy(), "B1c": B1[:, None], "W2": W2, "B2": B2},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_graphs(name, tmp_path):
+    path = write(tmp_path / "model.onnx", *GRAPHS[name])
+    X = RNG.standard_normal((40, 3)).astype(np.float32).astype(np.float64)
+    network = Network.load(path)
+    assert_close(network.logits(X), run(path, X)[0])
+    assert network.widths == (4,)
+    scaled = name in ("scaled_in_front", "scaler", "rows_as_columns")
+    assert (network.scale is not None) == scaled
+
+
+def test_batch_and_inputs_without_a_size(tmp_path):
+    path = write(tmp_path / "a.onnx", *GRAPHS["scaled_in_front"], shape=("n", "d"))
+    assert Network.load(path).inputs == 3
+    path = write(tmp_path / "b.onnx", *GRAPHS["matmul_add"], shape=None)
+    assert Network.load(path).inputs == 3
+
+
+def test_logits_and_probabilities_as_outputs(tmp_path):
+    nodes = [*HIDDEN, *HEAD, node("Softmax", ["y"], ["p"]), node("ArgMax", ["y"], ["k"], axis=1)]
+    path = write(tmp_path / "model.onnx", nodes, WEIGHTS, outputs=("y", "p"))
+    assert Network.load(path).outputs == 2
+
+
+def test_labels_alone(tmp_path):
+    nodes = [*HIDDEN, *HEAD, node("ArgMax", ["y"], ["k"], axis=1)]
+    path = write(tmp_path / "model.onnx", nodes, WEIGHTS, outputs=())
+    assert Network.load(path).outputs == 2
+
+
+def test_probability_of_both_classes(tmp_path):
+    nodes = [
+        node("MatMul", ["x", "w"], ["z"]),
+        node("Sigmoid", ["z"], ["p"]),
+        node("Sub", ["one", "p"], ["q"]),
+        node("Concat", ["q", "p"], ["y"], axis=1),
+    ]
+    w = f32(3, 1)
+    path = write(tmp_path / "model.onnx", nodes, {"w": w, "one": np.float32(1.0)})
+    X = RNG.standard_normal((20, 3)).astype(np.float32).astype(np.float64)
+    assert_close(Network.load(path).predict_proba(X), run(path, X)[0])
+
+
+def classifier(**attributes):
+    options = {
+        "coefficients": [1.0, 2.0, 3.0, -1.0, -2.0, -3.0],
+        "intercepts": [0.5, -0.5],
+        "classlabels_ints": [0, 1],
+        "post_transform": "LOGISTIC",
+    }
+    return node("LinearClassifier", ["x"], ["k", "y"], **(options | attributes))
+
+
+def test_linear_classifier_with_softmax(tmp_path):
+    path = write(tmp_path / "model.onnx", [classifier(post_transform="SOFTMAX")])
+    X = RNG.standard_normal((20, 3)).astype(np.float32).astype(np.float64)
+    assert_close(Network.load(path).predict_proba(X), run(path, X)[0])
+
+
+def test_one_row_of_coefficients(tmp_path):
+    path = write(
+        tmp_path / "model.onnx", [classifier(coefficients=[1.0, 2.0, 3.0], intercepts=[0.5])]
+    )
+    X = RNG.standard_normal((20, 3)).astype(np.float32).astype(np.float64)
+    p = Network.load(path).predict_proba(X)
+    assert_close(p, run(path, X)[0])
+
+
+# -- what is refused ---------------------------------------------------------------------------
+
+
+def after_hidden(*nodes):
+    return [*HIDDEN, *nodes]
+
+
+C4 = np.float32([1.0, 2.0, 3.0, 4.0])
+REFUSED = {
+    "tanh": (
+        [*FIRST, node("Tanh", ["a1"], ["h"], name="odd"), *HEAD],
+        {},
+        "'odd' .Tanh.*only Gemm",
+    ),
+    "leaky": ([*FIRST, node("LeakyRelu", ["a1"], ["h"]), *HEAD], {}, "LeakyRelu"),
+    "no_name": ([*FIRST, node("Elu", ["a1"], ["h"], name=""), *HEAD], {}, "node 'h' .Elu"),
+    "batch_norm": (
+        [
+            *FIRST,
+            node("BatchNormalization", ["a1", *["C4"] * 4], ["b"], name="odd"),
+            node("Relu", ["b"], ["h"]),
+            *HEAD,
+        ],
+        {"C4": C4},
+        "'odd' .BatchNormalization.*fold",
+    ),
+    "skip": (
+        after_hidden(
+            node("Add", ["h", "a1"], ["g"], name="join"), node("MatMul", ["g", "W2"], ["y"])
+        ),
+        {},
+        "'a1' goes to node 'Relu_h' .Relu., node 'join' .Add.*skip",
+    ),
+    "square": ([node("Mul", ["x", "x"], ["q"], name="odd"), *HIDDEN, *HEAD], {}, "'x' goes to"),
+    "square_alone": (
+        [node("Mul", ["x", "x"], ["q"], name="odd"), node("MatMul", ["q", "W1"], ["y"])],
+        {},
+        "'odd' .Mul. combines the rows with themselves",
+    ),
+    "two_linear": (
+        [
+            node("MatMul", ["x", "W1"], ["h"], name="one"),
+            node("MatMul", ["h", "W2"], ["y"], name="two"),
+        ],
+        {},
+        "'one' .MatMul. and .*'two' .MatMul.*merge",
+    ),
+    "ends_in_relu": ([*FIRST, node("Relu", ["a1"], ["y"])], {}, "ends in a ReLU behind .*MatMul"),
+    "scaled_behind": (
+        after_hidden(
+            node("Mul", ["h", "C4"], ["g"], name="odd"), node("MatMul", ["g", "W2"], ["y"])
+        ),
+        {"C4": C4},
+        "'odd' .Mul. rescales",
+    ),
+    "divided_by_rows": (
+        [node("Div", ["c", "x"], ["q"], name="odd"), node("MatMul", ["q", "W1"], ["y"])],
+        {"c": np.float32(1.0)},
+        "'odd' .Div. divides",
+    ),
+    "hidden_sigmoid": (
+        [*FIRST, node("Sigmoid", ["a1"], ["h"], name="odd"), *HEAD],
+        {},
+        "'odd' .Sigmoid. is followed by node 'MatMul_m' .MatMul.*Hidden layers need Relu",
+    ),
+    "sigmoid_of_two": (
+        after_hidden(*HEAD[:1], node("Sigmoid", ["m"], ["y"], name="odd")),
+        {},
+        "'odd' .Sigmoid. gives two outputs",
+    ),
+    "sigmoid_of_four": (
+        [*FIRST, node("Sigmoid", ["a1"], ["y"], name="odd")],
+        {},
+        "'odd'.*4 outputs",
+    ),
+    "softmax_axis": (
+        after_hidden(*HEAD[:1], node("Softmax", ["m"], ["y"], name="odd", axis=0)),
+        {},
+        "'odd' .Softmax. runs along axis 0",
+    ),
+    "int_cast": ([node("Cast", ["x"], ["q"], name="odd", to=TensorProto.INT64)], {}, "'odd' .Cast"),
+    "reshape": (
+        [node("Reshape", ["x", "s"], ["q"], name="odd"), node("MatMul", ["q", "W1"], ["y"])],
+        {"s": np.int64([3, -1])},
+        "'odd' .Reshape. changes the shape",
+    ),
+    "reshape_all": (
+        [node("Reshape", ["x", "s"], ["q"], name="odd"), node("MatMul", ["q", "W1"], ["y"])],
+        {"s": np.int64([-1])},
+        "'odd' .Reshape. changes the shape",
+    ),
+    "computed_reshape": (
+        [
+            node("Shape", ["x"], ["s"]),
+            node("Gather", ["s", "turn"], ["t"]),
+            node("Reshape", ["x", "t"], ["q"], name="odd"),
+            node("MatMul", ["q", "W1"], ["y"]),
+        ],
+        {"turn": np.int64([1, 0])},
+        "'odd' .Reshape. changes the shape",
+    ),
+    "gemm_data": ([node("Gemm", ["W1", "x"], ["y"], name="odd")], {}, "'odd' .Gemm. does not mult"),
+    "gemm_trans": ([node("Gemm", ["x", "W1"], ["y"], name="odd", transA=1)], {}, "'odd' .Gemm"),
+    "left_matmul": ([node("MatMul", ["W1", "x"], ["y"], name="odd")], {}, "'odd' .MatMul. multipl"),
+    "row_constant": (
+        [node("Add", ["x", "c"], ["q"], name="odd"), node("MatMul", ["q", "W1"], ["y"])],
+        {"c": f32(3, 1)},
+        r"'odd' .Add. has a constant of shape \(3, 1\)",
+    ),
+    "training_dropout": (
+        after_hidden(node("Dropout", ["h", "r", "t"], ["d"], name="odd")),
+        {"r": np.float32(0.5), "t": np.bool_(True)},
+        "'odd' .Dropout. is in training mode",
+    ),
+    "one_vs_rest": (
+        [
+            classifier(
+                coefficients=[1.0] * 9, intercepts=[1.0] * 3, classlabels_ints=[0, 1, 2], name="odd"
+            )
+        ],
+        {},
+        "'odd' .LinearClassifier. was fitted one-vs-rest",
+    ),
+    "not_opposite": ([classifier(intercepts=[1.0, 1.0], name="odd")], {}, "'odd'.*two outputs"),
+    "probit": ([classifier(post_transform="PROBIT", name="odd")], {}, "'odd'.*PROBIT"),
+    "foreign": (
+        [helper.make_node("Magic", ["x"], ["y"], name="odd", domain="com.example")],
+        {},
+        "'odd' .Magic",
+    ),
+    "if": ([*FIRST, node("Where", ["a1", "a1", "W1"], ["y"], name="odd")], {}, "'odd' .Where"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_other_graphs_are_refused_by_name(name, tmp_path):
+    nodes, constants, message = REFUSED[name]
+    path = write(tmp_path / "model.onnx", nodes, WEIGHTS | constants)
+    with pytest.raises(ModelNotSupported, match=message):
+        Network.load(path)
+
+
+def test_inputs_are_refused(tmp_path):
+    path = write(tmp_path / "a.onnx", *GRAPHS["matmul_add"], inputs=("x", "z"))
+    with pytest.raises(ModelNotSupported, match=r"2 inputs .'x', 'z'"):
+        Network.load(path)
+    path = write(tmp_path / "b.onnx", *GRAPHS["matmul_add"], shape=("n", 1, 3))
+    with pytest.raises(ModelNotSupported, match="input 'x' has 3 dimensions"):
+        Network.load(path)
+    path = write(tmp_path / "c.onnx", *GRAPHS["matmul_add"], outputs=("h", "y"))
+    with pytest.raises(ModelNotSupported, match=r"'h' goes to .* is an output"):
+        Network.load(path)
+
+
+# -- damaged files -----------------------------------------------------------------------------
+
+
+def test_damaged_files(tmp_path):
+    path = write(tmp_path / "model.onnx", *GRAPHS["matmul_add"])
+    whole = path.read_bytes()
+    for content in (b"", b"garbage" * 50, whole[: len(whole) // 2], whole[:-3]):
+        path.write_bytes(content)
+        with pytest.raises(ModelFileError, match=r"model\.onnx"):
+            Network.from_onnx(path)
+    with pytest.raises(ModelFileError, match="no such file"):
+        Network.from_onnx(tmp_path / "none.onnx")
+    with pytest.raises(ModelFileError, match="folder"):
+        Network.from_onnx(tmp_path)
+
+
+def test_any_cut_or_changed_byte_is_an_error_of_this_package(tmp_path):
+    path = write(tmp_path / "model.onnx", *GRAPHS["folded_constants"])
+    whole = path.read_bytes()
+    rng = np.random.default_rng(1)
+    for _ in range(300):
+        content = bytearray(whole)
+        for place in rng.integers(len(whole), size=3):
+            content[place] = rng.integers(256)
+        path.write_bytes(bytes(content[: rng.integers(len(whole) // 2, len(whole) + 1)]))
+        try:
+            network = Network.load(path)
+        except (ModelFileError, ModelNotSupported):
+            continue
+        assert network.inputs == 3
+
+
+@pytest.mark.parametrize(
+    ("nodes", "constants", "message"),
+    [
+        ([node("MatMul", ["x", "W1"], ["dead"])], {}, "'dead' leads nowhere"),
+        ([node("MatMul", ["x", "W2"], ["y"])], {}, "takes 3 inputs but its first layer 4"),
+        ([node("Cast", ["x"], ["y"])], {}, "not a readable ONNX file"),
+        ([node("Identity", ["x"], ["q"]), node("Identity", ["q"], ["x"])], {}, "in a circle"),
+        ([classifier(intercepts=[1.0] * 3)], {}, "3 rows of coefficients for 2 classes"),
+    ],
+)
+def test_graphs_that_no_exporter_writes(nodes, constants, message, tmp_path):
+    path = write(tmp_path / "model.onnx", nodes, WEIGHTS | constants)
+    with pytest.raises(ModelFileError, match=message):
+        Network.load(path)
+
+
+def test_nan_weights(tmp_path):
+    path = write(tmp_path / "model.onnx", [node("MatMul", ["x", "W"], ["y"])],
+                 {"W": np.full((3, 1), np.nan, dtype=np.float32)})  # fmt: skip
+    with pytest.raises(ModelFileError, match=r"model\.onnx: W of layer 1 holds NaN"):
+        Network.load(path)
+
+
+def external(path, change=lambda info: None):
+    """Write a graph whose W1 lies in a file of its own."""
+    write(path, *GRAPHS["matmul_add"])
+    model = onnx.load(path)
+    onnx.save(model, path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    model = onnx.load(path, load_external_data=False)
+    for tensor in model.graph.initializer:
+        for entry in tensor.external_data:
+            change(entry)
+    path.write_bytes(model.SerializeToString())
+
+
+def test_external_data_beside_the_model(tmp_path):
+    path = tmp_path / "model.onnx"
+    external(path)
+    X = RNG.standard_normal((20, 3)).astype(np.float32).astype(np.float64)
+    assert_close(Network.load(path).logits(X), run(path, X)[0])
+
+
+def test_external_data_elsewhere_is_refused(tmp_path):
+    (tmp_path / "inside").mkdir()
+    path = tmp_path / "inside" / "model.onnx"
+
+    def set_location(location):
+        def change(entry):
+            if entry.key == "location":
+                entry.value = location
+
+        return change
+
+    for location in ("../weights.bin", "/etc/passwd", ""):
+        external(path, set_location(location))
+        (path.parent / "weights.bin").replace(tmp_path / "weights.bin")
+        with pytest.raises(ModelFileError, match="outside of the model's folder"):
+            Network.load(path)
+    external(path)
+    (path.parent / "weights.bin").replace(tmp_path / "weights.bin")
+    with pytest.raises(ModelFileError, match=r"weights\.bin', which is missing"):
+        Network.load(path)
+    (path.parent / "weights.bin").symlink_to(tmp_path / "weights.bin")
+    with pytest.raises(ModelFileError, match="outside of the model's folder"):
+        Network.load(path)
+
+
+def test_truncated_external_data(tmp_path):
+    path = tmp_path / "model.onnx"
+    external(path)
+    (tmp_path / "weights.bin").write_bytes(b"123")
+    with pytest.raises(ModelFileError, match="truncated"):
+        Network.load(path)
+
+
+def test_missing_onnx(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(MissingExtra, match=r"proplace\[onnx\]"):
+        Network.from_onnx(tmp_path / "model.onnx")

@@ -1,0 +1,136 @@
+"""Laws of the grid: floor, ceil, nearest and cell, against the list of all legal values."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proplace.schema import Binary, Categorical, Continuous, Ordinal, Schema
+
+FEATURES = [
+    Continuous("small", 17, 90, step=1),
+    Continuous("tenths", -0.3, 4.1, step=0.1),
+    Continuous("scaled", -5, 40, step=3, scaling=(12.5, 7.25)),
+    Continuous("plain", 0, 30, step=0.25, scaling="none"),
+    Continuous("third", 0, 2, step=1 / 3),
+    Continuous("huge", 0, 2e4, step=1),  # too many values for a table: computed
+    Continuous("cents", -13.37, 900, step=0.01, scaling=(55.0, 3.3)),
+    Ordinal("grade", ["A", "B", "C", "D"]),
+    Ordinal("uneven", ["A", "B", "C", "D"], values=[0, 1, 10, 11]),
+    Binary("flag"),
+]
+ids = [feature.name for feature in FEATURES]
+
+
+def legal_values(feature):
+    """All legal encoded values, the slow way: decode to a table, encode it."""
+    schema = Schema([feature])
+    column = schema.columns[0]
+    if isinstance(feature, Continuous):
+        count = int(np.floor((feature.upper - feature.lower) / feature.step + 1e-9)) + 1
+        cells = pd.DataFrame({feature.name: feature.lower + np.arange(count) * feature.step})
+        if feature.whole:
+            cells = cells.round().astype("int64")
+    else:
+        cells = pd.DataFrame({feature.name: getattr(feature, "levels", (0, 1))})
+    return column, schema.encode(cells)[:, 0]
+
+
+@pytest.mark.parametrize("feature", FEATURES, ids=ids)
+def test_legal_values_are_fixed_points(feature):
+    column, legal = legal_values(feature)
+    assert column.size == len(legal)
+    assert (np.diff(legal) > 0).all()
+    assert (column.lower, column.upper) == (legal[0], legal[-1])
+    for snap in (column.nearest, column.floor, column.ceil):
+        assert snap(legal).tobytes() == legal.tobytes()
+        assert snap(float(legal[1])) == legal[1]
+        assert isinstance(snap(float(legal[1])), float)
+    assert column.legal(legal).all()
+    between = (legal[1:] + legal[:-1]) / 2
+    assert not column.legal(between).any()
+
+
+@pytest.mark.parametrize("feature", FEATURES, ids=ids)
+@settings(deadline=None, max_examples=25, derandomize=True)
+@given(data=st.data())
+def test_snapping_agrees_with_brute_force(feature, data):
+    column, legal = legal_values(feature)
+    span = legal[-1] - legal[0]
+    seed = data.draw(st.integers(0, 2**32 - 1))
+    v = np.random.default_rng(seed).uniform(legal[0] - 0.1 * span, legal[-1] + 0.1 * span, 20)
+    for e, near, floor, ceil in zip(
+        v, column.nearest(v), column.floor(v), column.ceil(v), strict=True
+    ):
+        assert abs(near - e) == np.abs(legal - e).min()
+        below, above = legal[legal <= e], legal[legal >= e]
+        assert floor == (below[-1] if len(below) else legal[0])
+        assert ceil == (above[0] if len(above) else legal[-1])
+        low, high = column.cell(e)
+        assert low <= near <= high
+        inside = np.clip(e, legal[0], legal[-1])
+        assert low <= inside <= high
+        for point in np.random.default_rng(seed).uniform(low, high, 5):
+            if low < point < high:
+                assert column.nearest(float(point)) == near
+
+
+@pytest.mark.parametrize("feature", FEATURES, ids=ids)
+def test_cells_tile_the_range(feature):
+    column, legal = legal_values(feature)
+    some = np.unique(np.linspace(0, len(legal) - 1, 60).astype(int))
+    for n in some:
+        low, high = column.cell(float(legal[n]))
+        assert low == (legal[0] if n == 0 else column.cell(float(legal[n - 1]))[1])
+        assert high == (legal[-1] if n == len(legal) - 1 else column.cell(float(legal[n + 1]))[0])
+
+
+@pytest.mark.parametrize("feature", FEATURES, ids=ids)
+def test_float_noise_does_not_cost_a_step(feature):
+    column, legal = legal_values(feature)
+    gap = np.diff(legal).min()
+    assert (column.floor(legal - 1e-9 * gap) == legal).all()
+    assert (column.ceil(legal + 1e-9 * gap) == legal).all()
+
+
+def test_uneven_cells():
+    column = Schema([Ordinal("o", ["A", "B", "C"], values=[0, 1, 10])]).columns[0]
+    assert column.cell(0.1) == (0.05, 0.55)
+    assert column.nearest(0.5) == 0.1
+    assert column.nearest(0.6) == 1.0
+
+
+def test_continuous_columns_only_clip():
+    column = Schema([Continuous("v", 0, 4)]).columns[0]
+    assert column.kind == "continuous"
+    assert column.size is None
+    for snap in (column.nearest, column.floor, column.ceil):
+        assert [snap(v) for v in (-1.0, 0.3, 2.0)] == [0.0, 0.3, 1.0]
+    assert column.cell(0.3) == (0.3, 0.3)
+
+
+def test_the_layout_of_columns():
+    schema = Schema(
+        [
+            Continuous("n", 0, 4),
+            Categorical("c", ["x", "y", "z"]),
+            Binary("b", ["no", "yes"]),
+            Categorical("d", ["p", "q", "r"], encoding="dropfirst"),
+            Ordinal("o", [1, 2]),
+        ]
+    )
+    names = ["n", "c_x", "c_y", "c_z", "b_yes", "d_q", "d_r", "o"]
+    assert [column.name for column in schema.columns] == names
+    assert [column.feature for column in schema.columns] == [0, 1, 1, 1, 2, 3, 3, 4]
+    kinds = ["continuous", *["binary"] * 6, "grid"]
+    assert [column.kind for column in schema.columns] == kinds
+    assert schema.profile_columns.tolist() == [1, 2, 3, 4, 5, 6]
+    assert [group.tolist() for group in schema.groups] == [[1, 2, 3], [5, 6]]
+    assert schema.width == 8
+    assert schema.span("d") == slice(5, 7)
+    with pytest.raises(ValueError, match=r"'bb' is not a feature"):
+        schema.span("bb")
+    assert repr(schema) == "Schema(5 features, 8 columns)"

@@ -1,0 +1,150 @@
+"""Bad cells and bad tables: every message names row, column, value and what is allowed."""
+
+from __future__ import annotations
+
+import datetime
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from proplace.errors import SchemaError
+from proplace.schema import Binary, Categorical, Continuous, Ordinal, Schema
+
+SCHEMA = Schema(
+    [
+        Continuous("age", 17, 90, step=1),
+        Continuous("ratio", 0, 2.5),
+        Ordinal("grade", ["A", "B", "C"]),
+        Categorical("job", ["clerk", "cook", "nurse"]),
+        Binary("sex", ["Female", "Male"]),
+    ]
+)
+GOOD = {"age": 30, "ratio": 0.5, "grade": "B", "job": "cook", "sex": "Male"}
+
+
+def table(**cells):
+    """Four rows labelled p, q, r, s; the cells given here stand in row r."""
+    frame = pd.DataFrame([GOOD] * 4, index=list("pqrs"))
+    for name, value in cells.items():
+        column = frame[name].astype(object)
+        column.iloc[2] = value
+        frame[name] = column
+    return frame
+
+
+CASES = [
+    ("age", 91, ["91 is above the upper bound 90", "17 to 90 in steps of 1"]),
+    ("age", 16, ["16 is below the lower bound 17", "17 to 90"]),
+    ("age", 30.5, ["30.5 is not on the grid", "nearest is 3", "steps of 1"]),
+    ("age", np.nan, ["missing", "17 to 90"]),
+    ("age", None, ["missing", "17 to 90"]),
+    ("age", pd.NA, ["missing", "17 to 90"]),
+    ("age", np.inf, ["inf is not finite", "17 to 90"]),
+    ("age", "30", ["'30' is not a number", "17 to 90"]),
+    ("age", True, ["True is not a number"]),
+    ("age", 1 + 2j, ["(1+2j) is not a number"]),
+    ("age", datetime.date(2020, 1, 2), ["datetime.date(2020, 1, 2) is not a number"]),
+    ("ratio", 2.6, ["2.6 is above the upper bound 2.5", "0 to 2.5"]),
+    ("ratio", -0.001, ["-0.001 is below the lower bound 0"]),
+    ("grade", "D", ["'D' is not a level", "'A', 'B', 'C'"]),
+    ("grade", np.nan, ["missing", "'A', 'B', 'C'"]),
+    ("job", "Cook", ["'Cook' is not a category", "did you mean 'cook'", "'clerk', 'cook'"]),
+    ("job", "cook ", ["'cook ' is not a category", "did you mean 'cook'"]),
+    ("job", 3, ["3 is not a category", "'nurse'"]),
+    ("job", ["cook"], ["['cook'] is not a category"]),
+    ("job", None, ["missing", "'nurse'"]),
+    ("sex", "M", ["'M' is not one of the two values", "'Female', 'Male'"]),
+    ("sex", 1, ["1 is not one of the two values"]),
+]
+
+
+@pytest.mark.parametrize(("column", "value", "parts"), CASES)
+def test_bad_cells_are_named(column, value, parts):
+    frame = table(**{column: value})
+    with pytest.raises(SchemaError) as caught:
+        SCHEMA.encode(frame)
+    message = str(caught.value)
+    for part in [f"row 2 (index 'r'), column {column!r}: ", *parts]:
+        assert part in message, message
+    assert SCHEMA.problems(frame) == {2: message}
+
+
+def test_bad_rows_do_not_lose_the_good_ones():
+    frame = table(age=200, job="king")
+    frame = pd.concat([frame, table(sex="x")], ignore_index=True)
+    X, problems = SCHEMA.encode_valid(frame)
+    assert sorted(problems) == [2, 6]
+    assert problems[2].startswith("row 2, column 'age': 200")
+    assert problems[6].startswith("row 6, column 'sex': 'x'")
+    assert np.isnan(X[[2, 6]]).all()
+    good = [0, 1, 3, 4, 5, 7]
+    assert (X[good] == SCHEMA.encode(frame.iloc[good])).all()
+    with pytest.raises(SchemaError, match=r"1 more row has problems; see Schema\.problems"):
+        SCHEMA.encode(frame)
+
+
+def test_whole_columns_of_the_wrong_kind():
+    frame = table()
+    with pytest.raises(SchemaError, match=r"row 0 \(index 'p'\), column 'age': 'x' is not a num"):
+        SCHEMA.encode(frame.assign(age="x"))
+    with pytest.raises(SchemaError, match=r"column 'age': Timestamp.* is not a number"):
+        SCHEMA.encode(frame.assign(age=pd.Timestamp("2020-01-01")))
+    with pytest.raises(SchemaError, match=r"column 'age': np\.True_ is not a number|True is not"):
+        SCHEMA.encode(frame.assign(age=True))
+    with pytest.raises(SchemaError, match="column 'job': 7 is not a category"):
+        SCHEMA.encode(frame.assign(job=7))
+    with pytest.raises(SchemaError, match=r"column 'job': .*missing"):
+        SCHEMA.encode(frame.assign(job=np.nan))
+    assert len(SCHEMA.problems(frame.assign(age=pd.array([30, None, 30, None], "Int64")))) == 2
+
+
+def test_missing_columns_are_listed_with_a_guess():
+    frame = table().rename(columns={"age": "Age", "job": "profession"})
+    with pytest.raises(SchemaError) as caught:
+        SCHEMA.encode(frame)
+    message = str(caught.value)
+    assert "2 columns are missing" in message
+    assert "'age' (did you mean 'Age'?)" in message
+    assert "'job'" in message
+    assert "'profession'" in message
+
+
+def test_tables_must_be_tables():
+    with pytest.raises(SchemaError, match=r"pandas DataFrame with the columns 'age'.*not ndarray"):
+        SCHEMA.encode(np.zeros((3, 7)))
+    doubled = pd.concat([table(), table()[["age"]]], axis=1)
+    with pytest.raises(SchemaError, match="two columns of the table are called 'age'"):
+        SCHEMA.encode(doubled)
+
+
+def test_arithmetic_noise_is_forgiven():
+    schema = Schema([Continuous("v", 0, 0.3), Continuous("w", 0, 1, step=0.1)])
+    frame = pd.DataFrame({"v": [0.1 + 0.2], "w": [0.7 + 0.1 + 1e-9]})
+    assert schema.encode(frame).tolist() == [[1.0, 0.8]]
+    assert schema.decode(schema.encode(frame)).iloc[0].tolist() == [0.3, 0.8]
+
+
+def test_long_lists_are_cut():
+    schema = Schema([Categorical("c", [f"c{i}" for i in range(40)])])
+    with pytest.raises(SchemaError, match="and 28 more"):
+        schema.encode(pd.DataFrame({"c": ["zzz"]}))
+
+
+def test_infinite_cells_without_bounds():
+    schema = Schema.encoded(2)
+    with pytest.raises(
+        SchemaError, match=r"row 1, column 'x1': .*missing.*allowed: finite numbers"
+    ):
+        schema.encode(np.array([[0.0, 1.0], [0.0, np.nan]]))
+    with pytest.raises(SchemaError, match="row 0, column 'x0': inf is not finite"):
+        schema.encode(np.array([[np.inf, 1.0]]))
+    half = Schema(
+        [Continuous("v", lower=0, scaling="none"), Continuous("w", upper=1, scaling="none")]
+    )
+    with pytest.raises(SchemaError, match="-1 is below the lower bound 0; allowed: numbers from 0"):
+        half.encode([[-1, 0]])
+    with pytest.raises(SchemaError, match="3 is above the upper bound 1; allowed: numbers up to 1"):
+        half.encode([[1, 3]])
+    with pytest.raises(SchemaError, match="encoded rows must be numbers"):
+        half.encode([["a", "b"]])

@@ -1,0 +1,210 @@
+"""Making features and schemas: what is accepted, and the words for what is not."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from proplace.errors import SchemaError
+from proplace.schema import (
+    Binary,
+    Categorical,
+    Change,
+    Continuous,
+    IfThen,
+    Is,
+    Linear,
+    Ordinal,
+    Schema,
+    Value,
+)
+
+
+def fails(make, *parts):
+    with pytest.raises(SchemaError) as caught:
+        make()
+    message = str(caught.value)
+    assert isinstance(caught.value, ValueError)
+    for part in parts:
+        assert part in message, message
+    return message
+
+
+def test_positional_construction():
+    assert Continuous("income", 0, 2e5, step=100).upper == 2e5
+    assert Ordinal("grade", ["A", "B", "C"]).levels == ("A", "B", "C")
+    assert Categorical("job", ["x", "y"]).categories == ("x", "y")
+    assert Binary("married", immutable=True) == Binary("married", (0, 1), immutable=True)
+    assert Categorical("job", np.array(["x", "y"])).categories == ("x", "y")
+    assert Categorical("job", pd.Series(["x", "y", "x"]).unique()).categories == ("x", "y")
+    assert [type(v) for v in Ordinal("n", np.array([1, 2])).levels] == [int, int]
+    assert [type(v) for v in Categorical("n", ["a", 1, 2.5, True - 1]).categories] == [
+        str,
+        int,
+        float,
+        int,
+    ]
+
+
+def test_scalings():
+    def code(feature, value):
+        return Schema([feature]).encode(pd.DataFrame({"v": [value]}))[0, 0]
+
+    assert code(Continuous("v", 10, 30), 15) == 0.25
+    assert code(Continuous("v", 10, 30, scaling="none"), 15) == 15
+    assert code(Continuous("v", scaling=(5, 4)), 15) == 2.5
+    assert code(Continuous("v", lower=0, scaling=(5, 4)), 15) == 2.5
+    assert code(Ordinal("v", [2, 4, 10]), 4) == 0.25
+    assert code(Ordinal("v", ["a", "b", "c"]), "b") == 0.5
+    assert code(Ordinal("v", ["a", "b", "c"], values=[0, 1, 10]), "b") == 0.1
+    assert code(Ordinal("v", ["a", "b", "c"], scaling="none"), "c") == 2.0
+    assert code(Ordinal("v", ["a", "b", "c"], scaling=(1, 2)), "c") == 0.5
+
+
+def test_values_are_frozen_and_comparable():
+    age = Continuous("age", 17, 90, step=1)
+    assert age == Continuous("age", 17.0, 90.0, step=1)
+    assert age != dataclasses.replace(age, immutable=True)
+    assert hash(age) == hash(Continuous("age", 17, 90, step=1))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        age.lower = 3
+    assert "step=1" in repr(age)
+    assert repr(Continuous("v", upper=4, scaling="none")) == (
+        "Continuous('v', upper=4, scaling='none')"
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "parts"),
+    [
+        (lambda: Continuous("a", 2, 1), ["'a'", "lower 2 must be below upper 1"]),
+        (lambda: Continuous("a", 1, 1), ["lower 1 must be below upper 1"]),
+        (lambda: Continuous("a", 0), ["'a'", "min-max scaling needs lower and upper"]),
+        (lambda: Continuous("a", 0, step=1, scaling="none"), ["a step needs lower and upper"]),
+        (lambda: Continuous("a", 0, 1, step=2), ["step 2 is larger than the range 0 to 1"]),
+        (lambda: Continuous("a", 0, 1, step=0), ["step", "greater than 0"]),
+        (lambda: Continuous("a", 0, 1e9, step=1e-9), ["step 1e-09 is too fine", "1000000000"]),
+        (lambda: Continuous("a", 0, 1, scaling="log"), ["scaling", "'minmax'", "'log'"]),
+        (lambda: Continuous("a", 0, 1, scaling=(0, 0)), ["scaling", "scale > 0", "(0, 0)"]),
+        (lambda: Continuous("a", 0, float("nan")), ["upper", "finite", "nan"]),
+        (lambda: Continuous("a", "x", 1), ["lower", "valid number", "'x'"]),
+        (lambda: Continuous("a", 0, 1, direction="up"), ["direction", "'increasing'", "'up'"]),
+        (lambda: Continuous("a", 0, 1, max_increase=-1), ["max_increase", "-1"]),
+        (lambda: Continuous("a", 0, 1, stepp=1), ["'stepp' is not a known key", "'step'"]),
+        (Continuous, ["'name' is missing"]),
+        (lambda: Continuous("", 0, 1), ["name", "at least 1 character"]),
+        (lambda: Ordinal("a", "abc"), ["levels", "must be a list", "'abc'"]),
+        (lambda: Ordinal("a", ["x"]), ["levels must be at least two", "['x']"]),
+        (lambda: Ordinal("a", [3, 1]), ["levels must be strictly increasing", "3", "1"]),
+        (lambda: Ordinal("a", ["x", "y"], values=[1, 1]), ["values must be strictly increasing"]),
+        (lambda: Ordinal("a", ["x", "y"], values=[1]), ["one number for each of 2 levels"]),
+        (lambda: Ordinal("a", ["x", "y"], values=["1", "2"]), ["values must be numbers", "'1'"]),
+        (lambda: Categorical("a", ["x", "y", "x"]), ["categories must differ", "'x' occurs twice"]),
+        (lambda: Categorical("a", [1, True]), ["categories must differ", "True occurs twice"]),
+        (lambda: Categorical("a", ["x", None]), ["categories 1", "must be text", "None"]),
+        (lambda: Categorical("a", ["x", float("nan")]), ["categories 1", "finite", "nan"]),
+        (lambda: Categorical("a", []), ["categories must be at least two"]),
+        (lambda: Categorical("a", ["x", "y"], encoding="label"), ["encoding", "'onehot'"]),
+        (lambda: Categorical("a", ["x", "y"], step=1), ["'step' is not a known key"]),
+        (lambda: Binary("a", ["x", "y", "z"]), ["values must be two", "'z'"]),
+        (lambda: Binary("a", 3), ["values", "3"]),
+        (lambda: Linear({}, lower=0), ["terms", "must not be empty"]),
+        (lambda: Linear({"a": 0}, lower=0), ["coefficient must differ from 0"]),
+        (lambda: Linear({"a": 1}), ["give lower or upper"]),
+        (lambda: Linear({"a": 1}, lower=2, upper=1), ["lower 2 is above upper 1"]),
+        (lambda: Change("a"), ["give at_least or at_most"]),
+        (lambda: Value("a", at_least=2, at_most=1), ["at_least 2 is above at_most 1"]),
+        (lambda: Is("a", None), ["category", "None"]),
+        (lambda: IfThen({"a": 1}, []), ["then", "must not be empty"]),
+        (lambda: IfThen({}, [Is("a", 1)]), ["when", "must not be empty"]),
+        (lambda: IfThen({"a": 1}, [Binary("b")]), ["then 0", "'binary'", "'change'"]),
+        (lambda: IfThen({"a": 1}, [3]), ["then 0", "3 is not a feature, rule or consequence"]),
+    ],
+)
+def test_bad_parts_are_named(make, parts):
+    fails(make, *parts)
+
+
+AGE, SEX = Continuous("age", 17, 90, step=1), Binary("sex", ["Female", "Male"])
+JOB = Categorical("job", ["clerk", "cook"])
+
+
+@pytest.mark.parametrize(
+    ("features", "rules", "parts"),
+    [
+        ([], [], ["features", "must not be empty"]),
+        (["age"], [], ["features 0", "'age' is not a feature"]),
+        ([AGE, AGE], [], ["two features are called 'age'"]),
+        ([JOB, Binary("job", ["", "clerk"])], [], ["two features are called 'job'"]),
+        (
+            [Categorical("a", ["b_c", "d"]), Categorical("a_b", ["c", "e"])],
+            [],
+            ["two encoded columns are called 'a_b_c'"],
+        ),
+        ([AGE], [Linear({"agee": 1}, lower=0)], ["rule 0", "'agee'", "did you mean 'age'"]),
+        ([AGE, JOB], [Linear({"job": 1}, lower=0)], ["rule 0", "'job' is categorical"]),
+        (
+            [AGE, JOB],
+            [IfThen({"job": "cooc"}, [Change("age", at_least=1)], name="R")],
+            ["rule 0 ('R')", "'cooc' is not a category of 'job'", "did you mean 'cook'", "'clerk'"],
+        ),
+        (
+            [AGE, JOB],
+            [IfThen({"age": 3}, [Is("job", "cook")])],
+            ["'age' is continuous; only categorical and binary features have categories"],
+        ),
+        (
+            [AGE, SEX, JOB],
+            [IfThen({"sex": "Male"}, [Is("job", ["cook", "king"]), Value("jo", at_least=1)])],
+            ["2 problems", "'king' is not a category of 'job'", "'jo' is not a feature"],
+        ),
+        ([AGE, JOB], [IfThen({"job": []}, [Is("job", "cook")])], ["categories of 'job' is empty"]),
+        ([AGE], [AGE], ["rules 0", "'continuous'", "'linear'"]),
+    ],
+)
+def test_bad_schemas_are_named(features, rules, parts):
+    fails(lambda: Schema(features, rules=rules), *parts)
+
+
+def test_dictionaries_are_read_as_features():
+    schema = Schema([{"kind": "continuous", "name": "age", "lower": 17, "upper": 90, "step": 1}])
+    assert schema == Schema([AGE])
+    message = fails(
+        lambda: Schema(
+            [
+                {"kind": "binry", "name": "q"},
+                {"name": "s"},
+                {"kind": "binary", "name": "z", "immutabel": True},
+                {"kind": "continuous", "name": "c", "lower": 3, "upper": 1},
+            ]
+        ),
+        "4 problems",
+        "features 0 ('q'): kind 'binry' is unknown",
+        "features 1 ('s'): 'kind' is missing",
+        "features 2 ('z'): 'immutabel' is not a known key (did you mean 'immutable'?)",
+        "features 3 ('c'): lower 3 must be below upper 1",
+    )
+    assert "pydantic" not in message
+
+
+def test_schemas_pickle_before_and_after_use():
+    schema = Schema(
+        [AGE, SEX, JOB, Continuous("money", 0, 1e6, step=1)],
+        rules=[IfThen({"job": "cook"}, [Change("age", at_least=1)])],
+    )
+    fresh = pickle.loads(pickle.dumps(schema))
+    frame = pd.DataFrame({"age": [20], "sex": ["Male"], "job": ["clerk"], "money": [7]})
+    X = schema.encode(frame)
+    person = schema.person(X[0])
+    used = pickle.loads(pickle.dumps(schema))
+    assert fresh == used == schema
+    assert (used.encode(frame) == X).all()
+    again = pickle.loads(pickle.dumps(person))
+    assert (again.lower == person.lower).all()
+    rows = np.array([[0.1, 1, 0, 1, 0.5], X[0]])
+    assert again.allowed(rows).tolist() == person.allowed(rows).tolist()
+    assert again.blame(rows) == person.blame(rows)

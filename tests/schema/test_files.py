@@ -1,0 +1,182 @@
+"""Schema files: YAML and JSON, there and back, and by hand."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from proplace.errors import SchemaError
+from proplace.schema import (
+    Binary,
+    Categorical,
+    Change,
+    Continuous,
+    IfThen,
+    Is,
+    Linear,
+    Ordinal,
+    Schema,
+    Value,
+)
+
+FULL = Schema(
+    [
+        Continuous("age", 17, 90, step=1, direction="increasing", label="Age", unit="years"),
+        Continuous("ratio", 0, 0.1 + 0.2, scaling=(0.1, 3.7), max_increase=0.5, max_decrease=1e-7),
+        Continuous("free", scaling="none"),
+        Continuous("big", -1e20, 1e20),
+        Ordinal("grade", ["A", "B", "C"], values=[0, 1.5, 10], immutable=True),
+        Ordinal("rank", [1, 2, 3], scaling="none"),
+        Categorical("job", ["yes", "no", "null", "1", 2, 2.5, "2020-01-01", "ä: #'\""]),
+        Categorical("town", ["x", "y"], encoding="dropfirst", immutable=True),
+        Binary("sex", ["Female", "Male"]),
+        Binary("flag", direction="decreasing"),
+        Binary("truth", [False, True]),
+    ],
+    rules=[
+        Linear({"age": 1, "ratio": -2.5}, lower=0, name="enough"),
+        IfThen({"job": "yes"}, [Change("age", at_least=4)]),
+        IfThen(
+            {"job": ["no", 2], "truth": True},
+            [Value("ratio", at_most=0.5), Is("town", ["x"]), Is("sex", "Male")],
+            becomes=False,
+        ),
+    ],
+)
+
+
+@pytest.mark.parametrize("name", ["s.yaml", "s.yml", "s.json", "S.YAML"])
+def test_there_and_back(tmp_path, name):
+    path = tmp_path / name
+    FULL.write(path)
+    again = Schema.read(str(path))
+    assert again == FULL
+    kinds = [type(v) for v in again.by_name["job"].categories]
+    assert kinds == [type(v) for v in FULL.by_name["job"].categories]
+    assert [p.name for p in tmp_path.iterdir()] == [name]
+    assert "Age" in path.read_text(encoding="utf-8")
+
+
+def test_files_are_short(tmp_path):
+    path = tmp_path / "s.yaml"
+    schema = Schema(
+        [Continuous("age", 17, 90, step=1), Binary("sex", ["Female", "Male"], immutable=True)],
+        rules=[Linear({"age": 1}, lower=18)],
+    )
+    schema.write(path)
+    assert path.read_text() == (
+        "format: proplace-schema-1\n"
+        "features:\n"
+        "- {kind: continuous, name: age, lower: 17, upper: 90, step: 1}\n"
+        "- kind: binary\n"
+        "  name: sex\n"
+        "  values: [Female, Male]\n"
+        "  immutable: true\n"
+        "rules:\n"
+        "- kind: linear\n"
+        "  terms: {age: 1}\n"
+        "  lower: 18\n"
+    )
+
+
+def test_files_written_by_hand(tmp_path):
+    path = tmp_path / "hand.yaml"
+    path.write_text(
+        """
+format: proplace-schema-1
+features:
+  - kind: continuous
+    name: income
+    lower: 0
+    upper: 1e6          # YAML 1.1 reads this as text
+    step: 100
+  - {kind: categorical, name: answer, categories: [yes, no, off, 2020-01-01]}
+  - {kind: binary, name: happy, values: [no, yes], immutable: true}
+rules:
+"""
+    )
+    assert Schema.read(path) == Schema(
+        [
+            Continuous("income", 0, 1e6, step=100),
+            Categorical("answer", ["yes", "no", "off", "2020-01-01"]),
+            Binary("happy", ["no", "yes"], immutable=True),
+        ]
+    )
+
+
+def document(**changes):
+    base = {
+        "format": "proplace-schema-1",
+        "features": [{"kind": "binary", "name": "b"}],
+        "rules": [],
+    }
+    return json.dumps({**base, **changes})
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "parts"),
+    [
+        ("s.json", "{", ["s.json", "not valid JSON"]),
+        ("s.yaml", "a: [", ["s.yaml", "not valid YAML", "line 1"]),
+        ("s.yaml", "!!python/object:os.system {}", ["not valid YAML"]),
+        ("s.yaml", "", ["format: proplace-schema-1", "None"]),
+        ("s.json", "[1]", ["format: proplace-schema-1"]),
+        ("s.json", document(format="proplace-schema-9"), ["'proplace-schema-9'"]),
+        ("s.json", document(feature=[]), ["'feature' is not a known key", "'features'"]),
+        ("s.json", document(features=None), ["'features' must be a list"]),
+        ("s.json", document(features=[]), ["features", "must not be empty"]),
+        ("s.json", document(features=[{"name": "b"}]), ["features 0 ('b')", "'kind' is missing"]),
+        (
+            "s.json",
+            document(features=[{"kind": "binary", "name": "b", "imutable": True}]),
+            ["s.json", "features 0 ('b')", "'imutable' is not a known key", "'immutable'"],
+        ),
+        (
+            "s.json",
+            document(features=[{"kind": "binary"}]),
+            ["features 0", "'name' is missing"],
+        ),
+        (
+            "s.json",
+            document(rules=[{"kind": "linear", "terms": {"b": "x"}, "lower": 0}]),
+            ["rules 0 terms b", "'x'"],
+        ),
+        ("s.json", '{"format": 1, "format": 2}', ["key 'format' occurs twice"]),
+        ("s.yaml", "format: 1\nformat: 2", ["key 'format' occurs twice", "line 1"]),
+    ],
+)
+def test_bad_files_are_named(tmp_path, name, text, parts):
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(SchemaError) as caught:
+        Schema.read(path)
+    for part in parts:
+        assert part in str(caught.value), str(caught.value)
+
+
+def test_bad_paths(tmp_path):
+    with pytest.raises(SchemaError, match="no such file"):
+        Schema.read(tmp_path / "none.yaml")
+    with pytest.raises(SchemaError, match=r"must end in \.yaml, \.yml or \.json"):
+        Schema.read(tmp_path / "s.txt")
+    with pytest.raises(SchemaError, match=r"s\.toml: the name must end in"):
+        FULL.write(tmp_path / "s.toml")
+    (tmp_path / "bad.json").write_bytes(b"\xff\xfe")
+    with pytest.raises(SchemaError, match="cannot be read"):
+        Schema.read(tmp_path / "bad.json")
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "s.yaml"
+    FULL.write(path)
+    before = path.read_bytes()
+
+    def broken(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr("os.replace", broken)
+    with pytest.raises(OSError, match="disk full"):
+        Schema([Binary("b")]).write(path)
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["s.yaml"]

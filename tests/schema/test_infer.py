@@ -1,0 +1,97 @@
+"""Guessing a schema from a table."""
+
+from __future__ import annotations
+
+import datetime
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from proplace.errors import SchemaError
+from proplace.schema import Binary, Categorical, Continuous, Ordinal, Schema
+
+
+def test_each_kind_of_column():
+    frame = pd.DataFrame(
+        {
+            "count": [3, 7, 5],
+            "flag": [0, 1, 1],
+            "flag_float": [0.0, 1.0, 1.0],
+            "truth": [True, False, True],
+            "whole": [1.0, 5.0, np.nan],
+            "tenth": [0.1, 2.5, 3.0],
+            "cent": [0.25, 2.5, 3.0],
+            "real": [0.123, 2.5, 3.0],
+            "two": ["b", "a", "a"],
+            "three": ["b", "c", "a"],
+            "pandas": pd.Categorical(["z", "y", "y"], categories=["z", "y", "x"]),
+            "ordered": pd.Categorical(["lo", "hi", "lo"], ["lo", "mid", "hi"], ordered=True),
+            "objects": pd.Series([1, 2, 5], dtype=object),
+            "nullable": pd.array([1, None, 4], dtype="Int64"),
+        }
+    )
+    schema = Schema.infer(frame, immutable=["flag"], increasing=["count"], decreasing=["ordered"])
+    assert list(schema.features) == [
+        Continuous("count", 3, 7, step=1, direction="increasing"),
+        Binary("flag", immutable=True),
+        Binary("flag_float"),
+        Binary("truth", (False, True)),
+        Continuous("whole", 1, 5, step=1),
+        Continuous("tenth", 0.1, 3, step=0.1),
+        Continuous("cent", 0.25, 3, step=0.01),
+        Continuous("real", 0.123, 3),
+        Binary("two", ["a", "b"]),
+        Categorical("three", ["a", "b", "c"]),
+        Categorical("pandas", ["z", "y", "x"]),
+        Ordinal("ordered", ["lo", "mid", "hi"], direction="decreasing"),
+        Continuous("objects", 1, 5, step=1),
+        Continuous("nullable", 1, 4, step=1),
+    ]
+    assert sorted(schema.problems(frame)) == [1, 2]
+    good = frame.iloc[:1]
+    back = schema.decode(schema.encode(good))
+    assert back.iloc[0].tolist() == good.iloc[0].tolist()
+
+
+@pytest.mark.parametrize(
+    ("column", "words"),
+    [
+        ([5, 5, 5], "'c' is constant (5)"),
+        (["a", "a", "a"], "'c' is constant ('a')"),
+        ([True, True, True], "'c' is constant (True)"),
+        ([np.nan, np.nan, np.nan], "'c': every cell is missing"),
+        ([None, None, None], "'c': every cell is missing"),
+        ([1.0, np.inf, 2.0], "'c': holds infinite values"),
+        (pd.to_datetime(["2020-01-01", "2020-01-02", "2020-01-03"]), "'c' holds datetime64"),
+        ([datetime.date(2020, 1, d) for d in (1, 2, 3)], "'c' holds object values"),
+        ([1 + 1j, 2, 3], "'c' holds complex128 values"),
+        (["ann", "bob", "cem"], "'c' has 3 different values, more than categorical_limit=2"),
+    ],
+)
+def test_columns_without_a_sensible_guess(column, words):
+    frame = pd.DataFrame({"c": column, "ok": [1, 2, 3]})
+    with pytest.raises(SchemaError) as caught:
+        Schema.infer(frame, categorical_limit=2)
+    assert words in str(caught.value)
+
+
+def test_all_problems_are_told_at_once():
+    frame = pd.DataFrame({"a": [1, 1], "b": [None, None], "c": ["x", "y"]})
+    with pytest.raises(SchemaError, match=r"3 problems: .*'imm'.*'a' is constant.*'b': every"):
+        Schema.infer(frame, immutable=["imm"])
+
+
+def test_bad_calls():
+    with pytest.raises(SchemaError, match="not ndarray"):
+        Schema.infer(np.zeros((2, 2)))
+    with pytest.raises(SchemaError, match=r"shape \(0, 0\)"):
+        Schema.infer(pd.DataFrame())
+    with pytest.raises(SchemaError, match="names must be text"):
+        Schema.infer(pd.DataFrame([[1, 2], [3, 4]]))
+    with pytest.raises(SchemaError, match=r"'jobs', which is not a column .*'job'"):
+        Schema.infer(pd.DataFrame({"job": [1, 2]}), immutable=["jobs"])
+    with pytest.raises(SchemaError, match="both increasing and decreasing"):
+        Schema.infer(pd.DataFrame({"job": [1, 2]}), increasing=["job"], decreasing=["job"])
+    with pytest.raises(SchemaError, match="has no order, so it cannot be increasing"):
+        Schema.infer(pd.DataFrame({"job": list("abc")}), increasing=["job"])

@@ -1,0 +1,384 @@
+"""Rules and bounds, against a check of decoded tables written without looking at the package."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from proplace.schema import (
+    Binary,
+    Categorical,
+    Change,
+    Continuous,
+    IfThen,
+    Is,
+    Linear,
+    Ordinal,
+    Schema,
+    Value,
+)
+
+EDUCATION = ["School", "Bachelor", "Doctorate"]
+GRADES = {"A": 0.0, "B": 1.0, "C": 4.0}
+NUMERIC = ["age", "income", "debt", "grade", "owner"]
+
+
+def random_schema(rng):
+    """A schema with random flags and rules; the features are always the same six."""
+
+    def flags(unit):
+        return {
+            "immutable": bool(rng.random() < 0.15),
+            "direction": [None, None, "increasing", "decreasing"][rng.integers(4)],
+            "max_increase": [None, 2 * unit, 5 * unit][rng.integers(3)],
+            "max_decrease": [None, 3 * unit][rng.integers(2)],
+        }
+
+    def pick(options):
+        chosen = [option for option in options if rng.random() < 0.4] or [options[-1]]
+        return chosen if rng.random() < 0.7 else chosen[0]
+
+    def condition():
+        choices = {"education": EDUCATION, "town": ["x", "y", "z"], "owner": ["no", "yes"]}
+        names = rng.permutation(list(choices))[: rng.integers(1, 3)]
+        return {str(name): pick(choices[str(name)]) for name in names}
+
+    def consequence():
+        kind, name = rng.integers(3), str(rng.choice(NUMERIC))
+        if kind == 0:
+            return Change(name, at_least=int(rng.integers(-2, 3)))
+        if kind == 1:
+            low = int(rng.integers(0, 30))
+            return Value(name, at_least=low, at_most=low + int(rng.integers(5, 40)))
+        return Is("town", pick(["x", "y", "z"]))
+
+    rules = []
+    for _ in range(rng.integers(0, 4)):
+        if rng.random() < 0.5:
+            names = rng.choice(NUMERIC, 2, replace=False)
+            terms = {str(name): float(rng.choice([-2, -1, 0.5, 1, 3])) for name in names}
+            low = float(rng.integers(-60, 20))
+            rules.append(Linear(terms, lower=low, upper=low + 100 if rng.random() < 0.5 else None))
+        else:
+            then = [consequence() for _ in range(rng.integers(1, 3))]
+            rules.append(IfThen(condition(), then, becomes=bool(rng.random() < 0.5)))
+    encoding = ["onehot", "dropfirst"]
+    return Schema(
+        [
+            Continuous("age", 20, 60, step=1, **flags(1)),
+            Categorical(
+                "education",
+                EDUCATION,
+                encoding=encoding[rng.integers(2)],
+                immutable=bool(rng.random() < 0.2),
+            ),
+            Continuous("income", 0, 50, step=0.5, scaling=(12.0, 7.0), **flags(2)),
+            Continuous("debt", -10, 30, **flags(3)),
+            Ordinal("grade", list(GRADES), values=list(GRADES.values()), **flags(1)),
+            Categorical("town", ["x", "y", "z"], encoding=encoding[rng.integers(2)]),
+            Binary(
+                "owner",
+                ["no", "yes"],
+                immutable=bool(rng.random() < 0.2),
+                direction=[None, "increasing", "decreasing"][rng.integers(3)],
+            ),
+        ],
+        rules=rules,
+    )
+
+
+def random_frame(rng, n):
+    return pd.DataFrame(
+        {
+            "age": rng.integers(20, 61, n),
+            "education": rng.choice(EDUCATION, n),
+            "income": rng.integers(0, 101, n) / 2,
+            "debt": rng.integers(-100, 301, n) / 10,
+            "grade": rng.choice(list(GRADES), n),
+            "town": rng.choice(["x", "y", "z"], n),
+            "owner": rng.choice(["no", "yes"], n),
+        }
+    )
+
+
+def near(rng, person, n):
+    """Rows that differ from a person in few cells, so that many of them are allowed."""
+    other = random_frame(rng, n)
+    keep = rng.random((n, other.shape[1])) < 0.6
+    for j, name in enumerate(other.columns):
+        other.loc[keep[:, j], name] = person[name]
+    return other
+
+
+# -- the independent check -------------------------------------------------------------------------
+
+EPS = 1e-6
+
+
+def value(row, name):
+    cell = row[name]
+    if name == "grade":
+        return GRADES[cell]
+    return float(cell == "yes") if name == "owner" else float(cell)
+
+
+def in_labels(cell, labels):
+    return cell in labels if isinstance(labels, (list, tuple)) else cell == labels
+
+
+def between(v, low, high):
+    return (low is None or v >= low - EPS) and (high is None or v <= high + EPS)
+
+
+def flags_hold(feature, old, new):
+    if feature.immutable and old[feature.name] != new[feature.name]:
+        return False
+    if feature.kind == "categorical":
+        return True
+    change = value(new, feature.name) - value(old, feature.name)
+    if feature.direction == "increasing" and change < -EPS:
+        return False
+    if feature.direction == "decreasing" and change > EPS:
+        return False
+    if feature.kind == "binary":
+        return True
+    return between(
+        change,
+        None if feature.max_decrease is None else -feature.max_decrease,
+        feature.max_increase,
+    )
+
+
+def rule_holds(rule, old, new):
+    if isinstance(rule, Linear):
+        total = sum(c * value(new, name) for name, c in rule.terms.items())
+        return between(total, rule.lower, rule.upper)
+    now = all(in_labels(new[name], labels) for name, labels in rule.when.items())
+    before = all(in_labels(old[name], labels) for name, labels in rule.when.items())
+    if not now or (rule.becomes and before):
+        return True
+    for part in rule.then:
+        if isinstance(part, Is):
+            good = in_labels(new[part.feature], part.category)
+        else:
+            v = value(new, part.feature)
+            if isinstance(part, Change):
+                v -= value(old, part.feature)
+            good = between(v, part.at_least, part.at_most)
+        if not good:
+            return False
+    return True
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_allowed_and_blame_agree_with_the_table(seed):
+    rng = np.random.default_rng(seed)
+    schema = random_schema(rng)
+    old = random_frame(rng, 1).iloc[0]
+    frame = near(rng, old, 60)
+    person = schema.person(schema.encode(pd.DataFrame([old]))[0])
+    X = schema.encode(frame)
+    rows = [row for _, row in frame.iterrows()]
+    expected = [
+        all(flags_hold(f, old, row) for f in schema.features)
+        and all(rule_holds(r, old, row) for r in schema.rules)
+        for row in rows
+    ]
+    assert person.allowed(X).tolist() == expected
+    blame = person.blame(X)
+    assert bool(blame) == (not all(expected))
+    counts = list(blame.values())
+    assert counts == sorted(counts, reverse=True)
+    for feature in schema.features:
+        if feature.immutable:
+            broken = sum(old[feature.name] != row[feature.name] for row in rows)
+            assert blame.get(f"{feature.name} is immutable", 0) == broken
+    words = [rule.words(schema.by_name) for rule in schema.rules]
+    for rule, label in zip(schema.rules, words, strict=True):
+        if words.count(label) == 1:
+            broken = sum(not rule_holds(rule, old, row) for row in rows)
+            assert blame.get(label, 0) == broken
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_bounds_profiles_and_inequalities_together_are_allowed(seed):
+    """What the search uses piece by piece is the same as what ``allowed`` says of whole rows."""
+    rng = np.random.default_rng(1000 + seed)
+    schema = random_schema(rng)
+    old = random_frame(rng, 1).iloc[0]
+    person = schema.person(schema.encode(pd.DataFrame([old]))[0])
+    X = schema.encode(near(rng, old, 50))
+    for row, allowed in zip(X, person.allowed(X), strict=True):
+        inside = ((row >= person.lower - 1e-9) & (row <= person.upper + 1e-9)).all()
+        profile = np.full(schema.width, 0.123)
+        profile[schema.profile_columns] = row[schema.profile_columns]
+        A, lower, upper, labels = person.linear(profile)
+        assert A.shape == (len(labels), schema.width)
+        assert lower.shape == upper.shape == (len(labels),)
+        assert np.allclose(np.abs(A).sum(axis=1), 1.0)
+        sums = A @ row
+        fits = ((sums >= lower - 1e-9) & (sums <= upper + 1e-9)).all()
+        assert allowed == (inside and fits and person.profile_allowed(profile))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_bounds_are_tight_and_legal(seed):
+    rng = np.random.default_rng(2000 + seed)
+    schema = random_schema(rng)
+    old = random_frame(rng, 1).iloc[0]
+    person = schema.person(schema.encode(pd.DataFrame([old]))[0])
+    for feature, span in zip(schema.features, schema.spans, strict=True):
+        if feature.name not in ("age", "income", "grade"):
+            continue
+        legal = {
+            "age": np.arange(20, 61),
+            "income": np.arange(0, 101) / 2,
+            "grade": list(GRADES),
+        }[feature.name]
+        rows = pd.DataFrame([old] * len(legal)).assign(**{feature.name: legal})
+        codes = schema.encode(rows)[:, span.start]
+        good = [flags_hold(feature, old, row) for _, row in rows.iterrows()]
+        assert person.lower[span.start] == codes[good].min()
+        assert person.upper[span.start] == codes[good].max()
+    assert (person.lower <= person.x).all()
+    assert (person.x <= person.upper).all()
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_adapted_rows_are_legal_and_meet_the_bounds(seed):
+    rng = np.random.default_rng(3000 + seed)
+    schema = random_schema(rng)
+    old = random_frame(rng, 1).iloc[0]
+    person = schema.person(schema.encode(pd.DataFrame([old]))[0])
+    X = schema.encode(random_frame(rng, 40))
+    before = X.copy()
+    Y = person.adapt(X)
+    assert np.array_equal(before, X)
+    assert schema.legal(Y).all()
+    profile = schema.profile_columns
+    numeric = np.setdiff1d(np.arange(schema.width), profile)
+    assert (Y[:, profile] == X[:, profile]).all()
+    assert (Y[:, numeric] >= person.lower[numeric]).all()
+    assert (Y[:, numeric] <= person.upper[numeric]).all()
+    fits = np.clip(X, person.lower, person.upper) == X
+    assert (Y[:, numeric] == X[:, numeric])[fits[:, numeric]].all()
+    for feature, span in zip(schema.features, schema.spans, strict=True):
+        if feature.immutable and feature.name in ("age", "income", "debt", "grade"):
+            assert (Y[:, span] == person.x[span]).all()
+
+
+def test_adapt_leaves_free_columns_alone():
+    schema = Schema([Continuous("a", 0, 1), Continuous("b", 0, 1, immutable=True), Binary("c")])
+    person = schema.person([0.5, 0.5, 1.0])
+    assert person.adapt([[0.1, 0.2, 0.0]]).tolist() == [[0.1, 0.5, 0.0]]
+    assert person.adapt([7.0, 0.2, 0.0]).tolist() == [[7.0, 0.5, 0.0]]
+
+
+# -- words and corners -----------------------------------------------------------------------------
+
+
+def test_labels_are_sentences():
+    schema = Schema(
+        [
+            Continuous("age", 20, 70, step=1, direction="increasing", max_increase=5, unit="years"),
+            Continuous("inc", 0, 9, direction="decreasing", max_decrease=2, label="income"),
+            Binary("sex", ["F", "M"], immutable=True),
+            Categorical("education", EDUCATION),
+        ],
+        rules=[
+            Linear({"inc": 1, "age": -2}, upper=-40),
+            IfThen({"education": "Doctorate"}, [Change("age", at_least=4)]),
+            IfThen({"sex": ["M"]}, [Value("inc", at_most=1)], becomes=False, name="men"),
+        ],
+    )
+    start = {"age": 30, "inc": 5.0, "sex": "F", "education": "School"}
+    frame = pd.DataFrame(
+        [
+            {**start, "age": 29},
+            {**start, "age": 36},
+            {**start, "inc": 6.0},
+            {**start, "inc": 2.0},
+            {**start, "sex": "M"},
+            {**start, "education": "Doctorate", "age": 33},
+            {**start, "age": 22},
+            start,
+        ]
+    )
+    person = schema.person(schema.encode(frame)[-1])
+    outside = schema.encode(frame)
+    outside[-1, 0] = 1.5
+    assert person.blame(outside) == {
+        "age may only increase": 2,
+        "age may rise by at most 5 years": 2,
+        "income may only decrease": 1,
+        "income may fall by at most 2": 1,
+        "sex is immutable": 1,
+        "age stays in its range": 1,
+        "income - 2*age is at most -40": 1,
+        "if education becomes Doctorate then age rises by at least 4": 1,
+        "men": 1,
+    }
+    assert person.allowed(outside).tolist() == [False] * 8
+    assert person.blame(schema.encode(frame)[-1:]) == {}
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        (Change("a", at_least=0), "a does not fall"),
+        (Change("a", at_most=0), "a does not rise"),
+        (Change("a", at_least=-2, at_most=3), "a falls by at most 2 and rises by at most 3"),
+        (Change("a", at_most=-2), "a falls by at least 2"),
+        (Value("a", at_least=1, at_most=2), "a is from 1 to 2"),
+        (Value("a", at_least=1, at_most=1), "a is exactly 1"),
+        (Value("a", at_most=0), "a is at most 0"),
+        (Linear({"a": -1, "b": 0.5}, lower=0.25), "-a + 0.5*b is at least 0.25"),
+        (
+            IfThen({"a": [1, 2], "b": "x"}, [Is("c", "y"), Is("d", ["p", "q"])], becomes=False),
+            "if a is 1 or 2 and b is x then c is y and d is p or q",
+        ),
+    ],
+)
+def test_words(rule, words):
+    assert rule.words({}) == words
+
+
+def test_becomes_is_about_the_whole_condition():
+    schema = Schema(
+        [Binary("a"), Binary("b"), Continuous("n", 0, 10, step=1)],
+        rules=[IfThen({"a": 1, "b": 1}, [Change("n", at_least=2)])],
+    )
+    half = schema.person([1.0, 0.0, 0.5])
+    assert half.allowed([[1, 1, 0.5], [1, 1, 0.7], [1, 0, 0.5]]).tolist() == [False, True, True]
+    whole = schema.person([1.0, 1.0, 0.5])
+    assert whole.allowed([[1, 1, 0.5]]).tolist() == [True]
+    assert whole.linear([1, 1, 0]).labels == ()
+    A, lower, upper, labels = half.linear([1, 1, 0])
+    assert A.tolist() == [[0, 0, 1]]
+    assert lower == pytest.approx([0.7])
+    assert upper.tolist() == [np.inf]
+    assert labels == ("if a becomes 1 and b becomes 1 then n rises by at least 2",)
+
+
+def test_a_person_may_break_a_rule_that_candidates_must_keep():
+    schema = Schema([Continuous("n", 0, 10)], rules=[Linear({"n": 1}, lower=5)])
+    person = schema.person([0.1])
+    assert person.allowed([[0.1], [0.5], [0.4999]]).tolist() == [False, True, False]
+    assert person.linear([0.1]).lower.tolist() == [0.5]
+
+
+def test_immutable_is_exact():
+    schema = Schema([Continuous("n", 0, 10, immutable=True)])
+    person = schema.person([0.1])
+    assert person.allowed([[0.1], [np.nextafter(0.1, 1)]]).tolist() == [True, False]
+
+
+def test_rows_of_the_wrong_shape():
+    schema = Schema([Continuous("n", 0, 10), Binary("b")])
+    with pytest.raises(ValueError, match=r"shape \(n, 2\) for this schema, not \(1, 3\)"):
+        schema.person([[1, 2, 3]])
+    with pytest.raises(ValueError, match="row 0, column 'n': nan is not finite"):
+        schema.person([np.nan, 0])
+    with pytest.raises(ValueError, match=r"shape \(n, 2\), not \(1, 3\)"):
+        schema.person([0.5, 0]).allowed([[1, 2, 3]])
