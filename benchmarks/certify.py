@@ -14,9 +14,9 @@ import time
 
 import highspy
 import numpy as np
-from common import delta_for_share, machine, problem
 
 import proplace as pp
+from common import delta_for_share, machine, problem
 
 CASES = [
     ("compas", (20, 20), 0.025),
@@ -133,7 +133,8 @@ def main() -> None:
     options = parser.parse_args()
     print(f"certify against one MILP a row. {machine()}\n", flush=True)
     print(
-        "| network | delta | rows | robust | certify rows/s | MILP rows/s | ratio | verdicts equal |"
+        "| network | delta | rows | robust | certify rows/s | MILP rows/s | ratio "
+        "| verdicts equal |"
     )
     print("|---|---|---|---|---|---|---|---|", flush=True)
     for name, widths, delta in CASES:

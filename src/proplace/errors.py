@@ -48,6 +48,7 @@ class MissingExtra(ProplaceError, ImportError):
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
         super().__init__(
-            f"{purpose} needs the package {package!r}; install it with: pip install 'proplace[{extra}]'"
+            f"{purpose} needs the package {package!r}; "
+            f"install it with: pip install 'proplace[{extra}]'"
         )
         self.extra = extra

@@ -1,16 +1,16 @@
-"""The ReLU network as a value.
+r"""The ReLU network as a value.
 
 A network is a list of layers :math:`(W_i, b_i)` with a ReLU between them and a linear last layer,
 
 .. math::
-    h_0 = s \\odot x + t, \\qquad
-    h_i = \\max(0,\\; W_i h_{i-1} + b_i), \\qquad
-    \\text{logits}(x) = W_{n} h_{n-1} + b_n ,
+    h_0 = s \odot x + t, \qquad
+    h_i = \max(0,\; W_i h_{i-1} + b_i), \qquad
+    \text{logits}(x) = W_{n} h_{n-1} + b_n ,
 
 where :math:`s, t` is an optional fixed input transform (a scaler in front of the trained layers).
 The transform is not a trained parameter: shifts of the parameters never touch it.
 
-One logit means two classes: class 1 iff the logit is :math:`\\ge 0`. Several logits: the largest wins.
+One logit means two classes: class 1 iff the logit is :math:`\ge 0`. Several logits: the largest wins.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ class Network:
         return U
 
     def logits(self, X: npt.ArrayLike) -> Array:
-        """Outputs before sigmoid or softmax, shape (n, outputs)."""
+        """Return the outputs before sigmoid or softmax, shape (n, outputs)."""
         h = self.transform(X)
         for layer in self._layers[:-1]:
             h = np.maximum(h @ layer.W.T + layer.bias, 0.0)
@@ -214,7 +214,7 @@ class Network:
         return logits.argmax(axis=1).astype(np.int64)
 
     def predict_proba(self, X: npt.ArrayLike) -> Array:
-        """Probability of each class, shape (n, classes): sigmoid of one logit, softmax of several."""
+        """Probability of each class, (n, classes): sigmoid of one logit, softmax of several."""
         logits = self.logits(X)
         if self.outputs == 1:
             logits = np.hstack([np.zeros_like(logits), logits])

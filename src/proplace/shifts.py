@@ -1,10 +1,10 @@
-"""Delta: the box of parameter changes against which a verdict must hold.
+r"""Delta: the box of parameter changes against which a verdict must hold.
 
-With one radius :math:`\\delta_i^w` for the weights and one :math:`\\delta_i^b` for the biases of each
+With one radius :math:`\delta_i^w` for the weights and one :math:`\delta_i^b` for the biases of each
 layer,
 
 .. math::
-    \\Delta = \\{ (W_i', b_i')_i : |W_i' - W_i| \\le \\delta_i^w,\\; |b_i' - b_i| \\le \\delta_i^b \\} ,
+    \Delta = \{ (W_i', b_i')_i : |W_i' - W_i| \le \delta_i^w,\; |b_i' - b_i| \le \delta_i^b \} ,
 
 the L-infinity ball of the paper when all radii are equal. A radius of 0 freezes a layer.
 A layer without bias has no bias to shift.

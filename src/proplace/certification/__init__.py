@@ -1,4 +1,4 @@
-"""Delta-robustness: does every network within delta keep the verdict?"""
+"""Delta-robustness: whether every network within delta keeps the verdict."""
 
 from proplace.certification.api import Report, WorstCase, certify, output_range, worst_case
 

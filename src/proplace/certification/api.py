@@ -280,7 +280,8 @@ def _deadline(time_limit: float | None) -> float:
 def _chunks(net: Network, rows: int) -> Iterator[slice]:
     """Slices of the table such that the largest array of a chunk stays within the budget."""
     widths = net.widths or (1,)
-    deep = max((n * m for n, m in zip(widths[1:], widths[2:], strict=False)), default=0)
+    # Bounds of layer j (the third and later) take one objective per neuron over each layer before.
+    deep = max((widths[j] * max(widths[:j]) for j in range(2, len(widths))), default=0)
     size = max(1, _CHUNK_FLOATS // max(deep, 10 * sum(widths), net.inputs))
     for start in range(0, rows, size):
         yield slice(start, min(start + size, rows))

@@ -1,42 +1,43 @@
-"""Batched bounds on the worst margin over Delta, for a fixed input.
+r"""Batched bounds on the worst margin over Delta, for a fixed input.
 
 The worst shift for a fixed input
 ---------------------------------
-Let :math:`u` be what the first layer sees and :math:`h_1, \\dots, h_H` the hidden activations of a
+Let :math:`u` be what the first layer sees and :math:`h_1, \dots, h_H` the hidden activations of a
 shifted network. Row by row the parameters move independently, so over all of Delta
 
 .. math::
-    h_1 &\\in [\\max(0, z - r),\\ \\max(0, z + r)], \\quad
-        z = W_1 u + b_1,\\ r = \\delta_1^w |u|_1 + \\delta_1^b, \\\\
-    h_i &\\in [\\max(0, L_i),\\ \\max(0, U_i)], \\quad
-        L_i = (W_i - \\delta_i^w) h_{i-1} + b_i - \\delta_i^b,\\
-        U_i = (W_i + \\delta_i^w) h_{i-1} + b_i + \\delta_i^b
-        \\quad (i \\ge 2),
+    h_1 &\in [\max(0, z - r),\ \max(0, z + r)], \quad
+        z = W_1 u + b_1,\ r = \delta_1^w |u|_1 + \delta_1^b, \\
+    h_i &\in [\max(0, L_i),\ \max(0, U_i)], \quad
+        L_i = (W_i - \delta_i^w) h_{i-1} + b_i - \delta_i^b,\
+        U_i = (W_i + \delta_i^w) h_{i-1} + b_i + \delta_i^b
+        \quad (i \ge 2),
 
-both *exactly*: the first for inputs of any sign, the second because :math:`h_{i-1} \\ge 0`. For an
+both *exactly*: the first for inputs of any sign, the second because :math:`h_{i-1} \ge 0`. For an
 objective :math:`c` over the logits the output rows move independently too, hence the least value of
-:math:`c \\cdot \\text{logits}` is the minimum of :math:`a \\cdot h_H + \\text{const}` with
+:math:`c \cdot \text{logits}` is the minimum of :math:`a \cdot h_H + \text{const}` with
 
 .. math::
-    a = c W - |c|_1 \\delta^w, \\qquad \\text{const} = c\\, b - |c|_1 \\delta^b .
+    a = c W - |c|_1 \delta^w, \qquad \text{const} = c\, b - |c|_1 \delta^b .
 
 What is convex and what is not
 ------------------------------
 ``h >= 0`` and ``h >= L`` are linear. ``h <= max(0, U)`` is a disjunction: ``h <= 0`` or ``h <= U``.
 Where the sign of U is open, it is relaxed to the chord of the ReLU over the range of U. A *split*
-by the sign of U makes it linear: ``h <= 0`` where ``U <= 0`` (-1), ``h <= U`` where ``U >= 0`` (+1).
+by the sign of U makes it linear: ``h <= 0`` where ``U <= 0`` (-1), ``h <= U`` where ``U >= 0``
+(+1).
 
 A bound from multipliers
 ------------------------
-For any slopes :math:`\\alpha \\in [0, 1]` on open lower sides, replacing, from the last hidden layer to
+For any slopes :math:`\alpha \in [0, 1]` on open lower sides, replacing, from the last hidden layer to
 the second,
 
 .. math::
-    a_k h_k \\ge a_k \\alpha_k L_k \\ (a_k \\ge 0), \\qquad
-    a_k h_k \\ge a_k (s_k U_k + t_k) \\ (a_k < 0,\\ \\text{chord } s_k U_k + t_k),
+    a_k h_k \ge a_k \alpha_k L_k \ (a_k \ge 0), \qquad
+    a_k h_k \ge a_k (s_k U_k + t_k) \ (a_k < 0,\ \text{chord } s_k U_k + t_k),
 
 leaves a linear function of :math:`h_1`, whose minimum over the exact box is a valid lower bound.
-So does adding :math:`-\\gamma_k U_k` for a split neuron, with :math:`\\gamma_k` of the sign of the split.
+So does adding :math:`-\gamma_k U_k` for a split neuron, with :math:`\gamma_k` of the sign of the split.
 """
 
 from __future__ import annotations
@@ -195,7 +196,8 @@ class Abstraction:
     ) -> Pass:
         """Lower bound of ``a . h + const`` by linear relaxation, h the layer behind ``root``.
 
-        ``a`` has shape (n,) or (m, n) for m objectives at once; ``value`` gets shape (B,) or (B, m).
+        ``a`` has shape (n,), or (m, n) for m objectives at once; ``value`` then has shape (B,) or
+        (B, m).
         """
         batch, several = len(root), a.ndim == 2
         A = np.broadcast_to(a, (batch, *a.shape))
@@ -281,6 +283,6 @@ def _interval(inner: Inner, low: Array, high: Array) -> Level:
 
 
 def _rows_times(A: Array, W: Array) -> Array:
-    """``A @ W`` with all leading axes of ``A`` flattened, so that it is one matrix product."""
+    """Return ``A @ W`` as one matrix product: all leading axes of ``A`` are flattened."""
     product: Array = (A.reshape(-1, A.shape[-1]) @ W).reshape(*A.shape[:-1], W.shape[1])
     return product

@@ -244,7 +244,7 @@ def _step(
 
 
 def _widest_gap(root: Root, bound: Pass, highs: Sequence[Array], splits: Sequence[Splits]) -> Index:
-    """The unsplit open neuron that loses most between its chord and the ReLU, or -1."""
+    """Pick the unsplit open neuron that loses most between its chord and the ReLU, or -1."""
     scores = []
     for level, side, high, split in zip(root.levels, bound.sides, highs, splits, strict=True):
         open_sign = (level.U_min < 0.0) & (level.U_max > 0.0) & (split == 0)

@@ -1,23 +1,23 @@
-"""The least margin of one row, exactly: branch and bound on a linear program.
+r"""The least margin of one row, exactly: branch and bound on a linear program.
 
 The program is the one of :mod:`proplace.certification.bounds` with all slopes optimised at once,
 
 .. math::
-    \\min\\ a \\cdot h_H + \\text{const} \\quad \\text{s.t.} \\quad
-    h_1 \\in \\text{box},\\quad h_i \\ge 0,\\quad h_i \\ge L_i(h_{i-1}),\\quad
-    h_i \\le s_i U_i(h_{i-1}) + t_i ,
+    \min\ a \cdot h_H + \text{const} \quad \text{s.t.} \quad
+    h_1 \in \text{box},\quad h_i \ge 0,\quad h_i \ge L_i(h_{i-1}),\quad
+    h_i \le s_i U_i(h_{i-1}) + t_i ,
 
 with ``U_i <= h_i <= 0`` or ``h_i <= U_i`` in place of the chord where the tree has split. When an
 optimal point satisfies ``h <= max(0, U)`` everywhere it is a point of the original problem and the
 node is solved; otherwise the neuron with the largest violation is split. The tree is finite.
 
-The solver is not trusted: its dual values :math:`p, q, r \\ge 0` of the rows ``h >= L``, ``h >= U``
+The solver is not trusted: its dual values :math:`p, q, r \ge 0` of the rows ``h >= L``, ``h >= U``
 (after a split to -1) and ``h <= s U + t`` enter
 
 .. math::
-    a_k h_k \\ \\ge\\ p_k L_k + q_k U_k - r_k (s_k U_k + t_k) ,
+    a_k h_k \ \ge\ p_k L_k + q_k U_k - r_k (s_k U_k + t_k) ,
 
-which holds for *any* :math:`p, q, r \\ge 0` with :math:`r \\ge p + q - a` (the rest falls on ``h >= 0``),
+which holds for *any* :math:`p, q, r \ge 0` with :math:`r \ge p + q - a` (the rest falls on ``h >= 0``),
 so each node's bound is recomputed from them layer by layer.
 Its primal point is turned into a concrete shifted network and evaluated by a forward pass.
 """
@@ -207,15 +207,17 @@ class _Program:
     def _run(self) -> highspy.HighsModelStatus:
         """Solve from the last basis; if that stalls, from scratch with a coarser tolerance."""
         self.solver.run()
-        if self.solver.getModelStatus() in _FINAL:
-            return self.solver.getModelStatus()
+        status: highspy.HighsModelStatus = self.solver.getModelStatus()
+        if status in _FINAL:
+            return status
         self.solver.clearSolver()
         for name in _TOLERANCES:
             self.solver.setOptionValue(name, 1e-7)
         self.solver.run()
         for name in _TOLERANCES:
             self.solver.setOptionValue(name, LP_TOLERANCE)
-        return self.solver.getModelStatus()
+        status = self.solver.getModelStatus()
+        return status
 
     def branch(
         self, splits: tuple[Splits, ...], point: list[Array] | None
@@ -255,7 +257,7 @@ class _Program:
             )
 
     def _from_duals(self, duals: Array, splits: tuple[Splits, ...]) -> float:
-        """The bound that follows from the multipliers, whatever the solver's accuracy."""
+        """Return the bound that follows from the multipliers, whatever the solver's accuracy."""
         a, value = self.a, self.const
         for index in reversed(range(len(splits))):
             inner, level = self.abstraction.inner[index], self.root.levels[index]

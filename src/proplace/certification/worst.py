@@ -1,7 +1,7 @@
-"""From worst activations back to the shifted network that has them.
+r"""From worst activations back to the shifted network that has them.
 
-Inside Delta each neuron's pre-activation is moved by one number :math:`t \\in [-1, 1]`: the weights
-of its row move by :math:`t\\,\\delta^w \\operatorname{sign}(h)` and its bias by :math:`t\\,\\delta^b`, which
+Inside Delta each neuron's pre-activation is moved by one number :math:`t \in [-1, 1]`: the weights
+of its row move by :math:`t\,\delta^w \operatorname{sign}(h)` and its bias by :math:`t\,\delta^b`, which
 covers its whole interval. So the activations of the worst case fix all parameters of the shift.
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def shifted_network(
     net: Network, shifts: Shifts, u: Array, hidden: Sequence[Array], c: Array
 ) -> Network:
-    """Return the network in Delta with activations ``hidden`` on ``u`` that minimises ``c . logits``.
+    """Return the network in Delta that has activations ``hidden`` on ``u`` and least ``c . logits``.
 
     Every parameter lies within its radius exactly, as real numbers, not up to rounding.
     """

@@ -182,6 +182,16 @@ class Column:
         """Number of legal values; None for a continuous column."""
         return None if self.grid is None else self.grid.count
 
+    @property
+    def room(self) -> float:
+        """Half of the largest step between legal values; 0 for a continuous column."""
+        if self.grid is None or self.grid.count < 2:
+            return 0.0
+        if isinstance(self.grid, Table):
+            return float(np.diff(self.grid.code).max()) / 2.0
+        first = self.grid.encoded(np.arange(2))
+        return float(first[1] - first[0]) / 2.0
+
     @overload
     def nearest(self, v: float) -> float: ...
     @overload
