@@ -29,15 +29,16 @@ by the sign of U makes it linear: ``h <= 0`` where ``U <= 0`` (-1), ``h <= U`` w
 
 A bound from multipliers
 ------------------------
-For any slopes :math:`\alpha \in [0, 1]` on open lower sides, replacing, from the last hidden layer to
-the second,
+For any slopes :math:`\alpha \in [0, 1]` on open lower sides, replacing, from the last hidden layer
+to the second,
 
 .. math::
     a_k h_k \ge a_k \alpha_k L_k \ (a_k \ge 0), \qquad
     a_k h_k \ge a_k (s_k U_k + t_k) \ (a_k < 0,\ \text{chord } s_k U_k + t_k),
 
 leaves a linear function of :math:`h_1`, whose minimum over the exact box is a valid lower bound.
-So does adding :math:`-\gamma_k U_k` for a split neuron, with :math:`\gamma_k` of the sign of the split.
+So does adding :math:`-\gamma_k U_k` for a split neuron, with :math:`\gamma_k` of the sign of the
+split.
 """
 
 from __future__ import annotations
@@ -232,6 +233,32 @@ class Abstraction:
             h = hidden[-1]
             hidden.append(np.maximum(np.where(side >= 0.0, inner.low(h), inner.high(h)), 0.0))
         value: Array = hidden[-1] @ a + const
+        return value, hidden
+
+    def sharpen(
+        self, root: Root, a: Array, const: float, value: Array, hidden: list[Array], steps: int
+    ) -> tuple[Array, list[Array]]:
+        """Improve concrete shifts by moving each neuron to the side that its gradient asks for."""
+        for _ in range(steps):
+            A = np.broadcast_to(a, hidden[-1].shape)
+            sides: list[Array] = []
+            for inner, h in zip(reversed(self.inner), reversed(hidden), strict=False):
+                sides.append(A)
+                on = A * (h > 0.0)
+                low = on >= 0.0
+                A = _rows_times(np.where(low, on, 0.0), inner.W_low) + _rows_times(
+                    np.where(low, 0.0, on), inner.W_high
+                )
+            corner = np.where(A >= 0.0, root.low, root.high)
+            new, moved = self.attack(a, const, Pass(value, tuple(reversed(sides)), corner))
+            better = new < value
+            if not better.any():
+                break
+            value = np.where(better, new, value)
+            hidden = [
+                np.where(better[:, None], after, before)
+                for after, before in zip(moved, hidden, strict=True)
+            ]
         return value, hidden
 
     def relaxed_forward(

@@ -17,8 +17,8 @@ The solver is not trusted: its dual values :math:`p, q, r \ge 0` of the rows ``h
 .. math::
     a_k h_k \ \ge\ p_k L_k + q_k U_k - r_k (s_k U_k + t_k) ,
 
-which holds for *any* :math:`p, q, r \ge 0` with :math:`r \ge p + q - a` (the rest falls on ``h >= 0``),
-so each node's bound is recomputed from them layer by layer.
+which holds for *any* :math:`p, q, r \ge 0` with :math:`r \ge p + q - a` (the rest falls on
+``h >= 0``), so each node's bound is recomputed from them layer by layer.
 Its primal point is turned into a concrete shifted network and evaluated by a forward pass.
 """
 
@@ -207,16 +207,18 @@ class _Program:
     def _run(self) -> highspy.HighsModelStatus:
         """Solve from the last basis; if that stalls, from scratch with a coarser tolerance."""
         self.solver.run()
-        status: highspy.HighsModelStatus = self.solver.getModelStatus()
-        if status in _FINAL:
-            return status
+        if self._status() in _FINAL:
+            return self._status()
         self.solver.clearSolver()
         for name in _TOLERANCES:
             self.solver.setOptionValue(name, 1e-7)
         self.solver.run()
         for name in _TOLERANCES:
             self.solver.setOptionValue(name, LP_TOLERANCE)
-        status = self.solver.getModelStatus()
+        return self._status()
+
+    def _status(self) -> highspy.HighsModelStatus:
+        status: highspy.HighsModelStatus = self.solver.getModelStatus()
         return status
 
     def branch(

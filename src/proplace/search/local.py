@@ -1,0 +1,171 @@
+"""A good robust point to start from: line searches, then a few linearised steps.
+
+The incumbent decides how much of the region the tree must look at, so it is worth some work. All of
+it is heuristic; what is returned has passed the exact test.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from proplace.search.relaxation import Relaxation
+
+if TYPE_CHECKING:
+    from proplace.network import Array
+    from proplace.search.oracle import Oracle, Shifted
+    from proplace.search.polytope import Polytope
+    from proplace.search.problem import Problem
+
+STEPS = 12
+STARTS = 2
+RESTARTS = 4
+CUTS = 6
+TOLERANCE = 1e-4
+_FRACTIONS = np.linspace(0.0, 1.0, 9)[1:]
+_REFINEMENTS = 2
+
+
+class LocalSearch:
+    """Improve an incumbent inside one polytope."""
+
+    def __init__(self, problem: Problem, polytope: Polytope, oracle: Oracle) -> None:
+        self.problem, self.polytope, self.oracle = problem, polytope, oracle
+        self.shifts: list[Shifted] = []
+        self.point: Array | None = None
+        self.distance = np.inf
+        self.safety = 0.0  # how much worse than it looks a tested point has been
+
+    def run(self, deadline: float) -> None:
+        """Find an incumbent in ``point`` and the shifts that bound it in ``shifts``."""
+        self.relaxation = Relaxation(self.polytope, self.problem.search_margin)
+        start = self.relaxation.solve(())
+        if start is None:
+            return
+        goals = self._goals(start.point)
+        for _ in range(RESTARTS):
+            if not len(goals) or time.monotonic() >= deadline:
+                break
+            met = len(self.shifts)
+            starts, _ = self._along(start.point, goals)
+            self._descend(starts[:STARTS], deadline)
+            if len(self.shifts) == met:  # the last test gave no new shift: nothing more to learn
+                break
+        if self.point is None and len(goals):  # fall back on what is known to be robust
+            nearest = np.argsort(self.problem.distance.between(self.problem.x, goals))
+            for goal in goals[nearest]:
+                if self._adopt(goal, deadline):
+                    break
+
+    def improve(self, point: Array, deadline: float) -> None:
+        """Look for a nearer robust point between one that fails and the incumbent."""
+        if self.point is not None:
+            starts, _ = self._along(point, self.point[None])
+            self._descend(starts, deadline)
+
+    def _descend(self, starts: Array, deadline: float) -> None:
+        """Move from each start along linearised constraints; the best that looks robust is tested."""
+        ends = [self._follow(start, deadline) for start in starts]
+        self._adopt(min(ends, key=self._distance), deadline)
+
+    def _follow(self, here: Array, deadline: float) -> Array:
+        """Take linearised steps from a point that looks robust."""
+        distance = self._distance(here)
+        cuts: list[int] = []
+        where = [here]
+        for _ in range(STEPS):
+            if time.monotonic() >= deadline:
+                break
+            for point in where:
+                worst = self._worst(point)
+                g = worst.gradient(point)
+                side = self._wanted() - float(worst.value(point)) + float(g @ point)
+                cuts.append(self.relaxation.add_cut(g, side))
+            while len(cuts) > CUTS:
+                self.relaxation.relax_row(cuts.pop(0))
+            step = self.relaxation.solve(())
+            if step is None or step.objective >= distance * (1.0 - TOLERANCE):
+                break
+            points, failing = self._along(step.point, here[None])
+            where = [failing[0]]
+            reached = self._distance(points[0])
+            if reached < distance:
+                here, distance = points[0], reached
+                where.append(here)
+        for row in cuts:
+            self.relaxation.relax_row(row)
+        return here
+
+    def _wanted(self) -> float:
+        return self.problem.search_margin + self.safety
+
+    def _distance(self, point: Array) -> float:
+        return float(self.problem.distance.between(self.problem.x, point))
+
+    def _worst(self, point: Array) -> Shifted:
+        """The worst shift at a point among those met and the one of a glance."""
+        candidates = [self.oracle.worst_seen(point), *self.shifts]
+        return min(candidates, key=lambda shifted: float(shifted.value(point)))
+
+    def _goals(self, start: Array) -> Array:
+        """Points known (or hoped) to be robust, to walk towards."""
+        vertices = self.polytope.piece.vertices
+        if vertices is not None:
+            others = vertices[(vertices != self.problem.x).any(axis=1)]
+            return others[self.values(others) >= self.problem.margin]
+        piece = self.polytope.piece
+        finite = np.isfinite(piece.lower) & np.isfinite(piece.upper)
+        goals = []
+        for shifted in (self.oracle.worst_seen(start),):
+            g = shifted.gradient(start)
+            low = np.where(finite, piece.lower, start - 1.0)
+            high = np.where(finite, piece.upper, start + 1.0)
+            goals.append(np.where(g > 0.0, high, np.where(g < 0.0, low, start)))
+        goals_array = self.problem.snap(np.array(goals))
+        return goals_array[self.values(goals_array) >= self.problem.margin]
+
+    def values(self, points: Array) -> Array:
+        """Upper bounds on the worst margins: the glance and every shift met so far."""
+        seen = [shifted.value(points) for shifted in self.shifts]
+        result: Array = np.min([self.oracle.glance(points), *seen], axis=0)
+        return result
+
+    def _along(self, start: Array, goals: Array) -> tuple[Array, Array]:
+        """First point of each line from ``start`` that looks robust, and the last before it.
+
+        Nearest lines first.
+        """
+        low, high = np.zeros(len(goals)), np.ones(len(goals))
+        for _ in range(_REFINEMENTS):
+            t = low[:, None] + (high - low)[:, None] * _FRACTIONS
+            points = self._lines(start, goals, t)
+            good = self.values(points.reshape(-1, points.shape[-1])) >= self._wanted()
+            good = good.reshape(t.shape)
+            good[:, -1] = True
+            first = good.argmax(axis=1)
+            rows = np.arange(len(goals))
+            high = t[rows, first]
+            low = np.where(first > 0, t[rows, np.maximum(first - 1, 0)], low)
+        points = self._lines(start, goals, high[:, None])[:, 0]
+        order = np.argsort(self.problem.distance.between(self.problem.x, points))
+        return points[order], self._lines(start, goals, low[:, None])[order, 0]
+
+    def _lines(self, start: Array, goals: Array, t: Array) -> Array:
+        points = start + t[:, :, None] * (goals - start)[:, None, :]
+        return self.problem.snap(points)
+
+    def _adopt(self, point: Array, deadline: float) -> bool:
+        """Take a point as incumbent if it is nearer and passes the exact test."""
+        distance = self._distance(point)
+        seems = float(self.values(point[None])[0])
+        if distance >= self.distance or seems < self.problem.margin:
+            return False
+        robust, shifted = self.oracle.test(point, deadline)
+        if robust:
+            self.point, self.distance = point, distance
+        elif shifted is not None:
+            self.shifts.append(shifted)
+            self.safety = max(self.safety, 1.5 * (seems - float(shifted.value(point))))
+        return robust

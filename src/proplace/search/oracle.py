@@ -1,0 +1,146 @@
+"""The robustness test as the searches use it: a verdict, and a shift that breaks what fails."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from proplace.certification.bounds import Abstraction
+from proplace.certification.branch import Bounds, decide, glance
+from proplace.certification.exact import minimise
+from proplace.certification.worst import shifted_layers
+
+if TYPE_CHECKING:
+    from proplace.network import Array, Network
+    from proplace.search.problem import Problem
+
+_STEPS = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Shifted:
+    """A network of Delta together with the objective over its logits that it hurts.
+
+    ``layers`` are its hidden layers as functions of ``x'`` (the input transform is folded into the
+    first, which is fixed here), ``a`` and ``const`` the objective over the last of them.
+    """
+
+    layers: tuple[tuple[Array, Array], ...]
+    a: Array
+    const: float
+
+    @classmethod
+    def of(cls, net: Network, pairs: list[tuple[Array, Array]], c: Array) -> Shifted:
+        """Read the shifted layers of a network, for the objective ``c`` over its logits."""
+        pairs = list(pairs)
+        W, b = pairs[0]
+        if net.shift is not None:
+            b = b + W @ net.shift
+        if net.scale is not None:
+            W = W * net.scale
+        pairs[0] = (W, b)
+        last, bias = pairs.pop()
+        return cls(tuple(pairs), c @ last, float(c @ bias))
+
+    def value(self, points: Array) -> Array:
+        """The objective at each point."""
+        h = points
+        for W, b in self.layers:
+            h = np.maximum(h @ W.T + b, 0.0)
+        result: Array = h @ self.a + self.const
+        return result
+
+    def gradient(self, point: Array) -> Array:
+        """Gradient of the objective at one point."""
+        h, masks = point, []
+        for W, b in self.layers:
+            z = W @ h + b
+            masks.append(z > 0.0)
+            h = np.maximum(z, 0.0)
+        g = self.a
+        for (W, _), mask in zip(reversed(self.layers), reversed(masks), strict=True):
+            g = (g * mask) @ W
+        return g
+
+
+class Oracle:
+    """Robustness of points against Delta for one problem."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.net, self.shifts = problem.net, problem.shifts
+        self.margin = problem.margin
+        self.abstraction = Abstraction(problem.net, problem.shifts)
+        self.objectives = problem.net.objectives(problem.target)
+        self.linear = [self.abstraction.objective(c) for c in self.objectives]
+        self.tests = 0
+
+    def glance(self, points: Array) -> Array:
+        """Cheap upper bounds on the worst margin of each point (values at concrete shifts)."""
+        U = self.net.transform(points)
+        if not self.net.widths:
+            return np.min([self.abstraction.linear_minimum(U, c) for c in self.objectives], axis=0)
+        return np.min([bounds.upper for bounds in self._attacks(U)], axis=0)
+
+    def worst_seen(self, point: Array) -> Shifted:
+        """Return a bad shift at ``point``, not necessarily the worst."""
+        U = self.net.transform(point)
+        if not self.net.widths:
+            return self._shifted(U[0], int(np.argmin(self._linear_values(U))), [])
+        found = self._attacks(U)
+        index = int(np.argmin([bounds.upper[0] for bounds in found]))
+        return self._shifted(U[0], index, found[index].hidden)
+
+    def test(self, point: Array, deadline: float = np.inf) -> tuple[bool, Shifted | None]:
+        """Whether ``point`` keeps the margin over all of Delta, exactly; if not, a shift that shows it.
+
+        (False, None) means that the deadline came before a verdict.
+        """
+        self.tests += 1
+        U = self.net.transform(point)
+        if not self.net.widths:
+            values = self._linear_values(U)
+            index = int(np.argmin(values))
+            if values[index] >= self.margin:
+                return True, None
+            return False, self._shifted(U[0], index, [])
+        root = self.abstraction.tighten(self.abstraction.root(U))
+        robust = True
+        for index, (a, const) in enumerate(self.linear):
+            bounds = decide(self.abstraction, root, a, const, self.margin, deadline)
+            if bounds.upper[0] < self.margin:
+                _, hidden = self.abstraction.sharpen(
+                    root, a, const, bounds.upper, bounds.hidden, _STEPS
+                )
+                return False, self._shifted(U[0], index, hidden)
+            if bounds.lower[0] < self.margin:
+                minimum = minimise(
+                    self.abstraction, root, self.objectives[index],
+                    threshold=self.margin, deadline=deadline,
+                )
+                if minimum.upper < self.margin:
+                    hidden = [layer[None] for layer in minimum.hidden]
+                    return False, self._shifted(U[0], index, hidden)
+                robust &= minimum.lower >= self.margin
+        return robust, None
+
+    def _attacks(self, U: Array) -> list[Bounds]:
+        """One glance per objective, its shifts improved by a few steps."""
+        root = self.abstraction.root(U)
+        found = []
+        for a, const in self.linear:
+            bounds = glance(self.abstraction, root, a, const)
+            upper, hidden = self.abstraction.sharpen(
+                root, a, const, bounds.upper, bounds.hidden, _STEPS
+            )
+            found.append(Bounds(bounds.lower, upper, hidden))
+        return found
+
+    def _linear_values(self, U: Array) -> list[float]:
+        return [float(self.abstraction.linear_minimum(U, c)[0]) for c in self.objectives]
+
+    def _shifted(self, u: Array, index: int, hidden: list[Array]) -> Shifted:
+        c = self.objectives[index]
+        layers = [layer[0] for layer in hidden]
+        return Shifted.of(self.net, shifted_layers(self.net, self.shifts, u, layers, c), c)

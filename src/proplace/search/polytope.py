@@ -1,0 +1,117 @@
+r"""A piece of the region in the variables of a linear program.
+
+With a base point :math:`v_0` (the person where it is a vertex, else the first vertex),
+
+.. math::
+    x' = v_0 + D^\top \lambda + g, \qquad \lambda \ge 0,\ \textstyle\sum \lambda \le 1, \qquad
+    g^- \le g \le g^+ ,
+
+where the rows of D are the other vertices minus :math:`v_0`, and g lives on the grid columns (half a
+step) or, for a box, on all free columns. A linear function of :math:`x'` then has its extremes at
+vertices. Points farther than an incumbent are of no interest, and by convexity
+:math:`\mathrm{dist}(x') \ge \mathrm{dist}(p) + s_p (x' - p)` for any p, so they can be cut off by a
+half-space: the extremes move to vertices inside of it and to the points where edges cross it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from proplace.network import Array
+    from proplace.search.problem import Piece, Problem
+
+
+class Polytope:
+    """The piece as ``base + D' lambda + g``."""
+
+    def __init__(self, problem: Problem, piece: Piece) -> None:
+        self.problem, self.piece = problem, piece
+        x, room = problem.x, problem.room()
+        if piece.vertices is None:
+            self.base = np.clip(x, piece.lower, piece.upper)
+            self.D = np.zeros((0, len(x)))
+            self.g_low, self.g_high = piece.lower - self.base, piece.upper - self.base
+        else:
+            own = np.flatnonzero((piece.vertices == x).all(axis=1))
+            first = int(own[0]) if len(own) else 0
+            self.base = piece.vertices[first]
+            self.D = np.delete(piece.vertices, first, axis=0) - self.base
+            fixed = piece.lower == piece.upper
+            self.g_low, self.g_high = np.where(fixed, 0.0, -room), np.where(fixed, 0.0, room)
+        self.g_columns = np.flatnonzero(self.g_low < self.g_high)
+        self.tangents: list[tuple[Array, float]] = []
+
+    @property
+    def size(self) -> int:
+        """Number of variables: lambda, then g."""
+        return len(self.D) + len(self.g_columns)
+
+    def functional(self, C: Array) -> Array:
+        """Coefficients over the variables of the functions ``C x'`` (rows of C)."""
+        return np.hstack([C @ self.D.T, C[:, self.g_columns]])
+
+    def point(self, variables: Array) -> Array:
+        """The point of given variables."""
+        point = self.base + variables[: len(self.D)] @ self.D
+        point[self.g_columns] += variables[len(self.D) :]
+        return np.clip(point, self.piece.lower, self.piece.upper)
+
+    def closer_than(self, distance: float, point: Array) -> None:
+        """Look only at points nearer than ``distance``, cut with the tangent of the distance at a point.
+
+        Bounds of :meth:`least` then hold for those points only.
+        """
+        x, measure = self.problem.x, self.problem.distance
+        slope = measure.subgradient(x, point)
+        limit = distance - float(measure.between(x, point)) + float(slope @ (point - self.base))
+        g = np.where(slope > 0.0, self.g_low, self.g_high)
+        self.tangents.append((np.concatenate([[0.0], self.D @ slope]), limit - float(slope @ g)))
+
+    def scales(self) -> Array:
+        """Factors s with the piece inside the simplex of base and base + s_l D_l.
+
+        Where the base lies inside a cut with positive reach to all other vertices, the cut itself
+        is such a simplex; otherwise the vertices themselves are used (s = 1).
+        """
+        for reach, limit in self.tangents:
+            if limit > 0.0 and (reach[1:] > 1e-3 * limit).all():
+                result: Array = limit / reach[1:]
+                return result
+        return np.ones(len(self.D))
+
+    def least(self, C: Array) -> Array:
+        """Lower bounds of the functions ``C x'``, relative to nothing: of ``C x'`` itself."""
+        at_base = C @ self.base
+        scores = np.hstack([np.zeros((len(C), 1)), C @ self.D.T])
+        best = scores.min(axis=1)
+        for reach, limit in self.tangents:
+            best = np.maximum(best, _least_in_halfspace(scores, reach, limit))
+        g = np.where(C > 0.0, self.g_low, self.g_high)
+        spread = np.where(C == 0.0, 0.0, C * np.where(C == 0.0, 0.0, g)).sum(axis=1)
+        result: Array = at_base + best + spread
+        return result
+
+    def range(self, C: Array) -> tuple[Array, Array]:
+        """Bounds of the functions ``C x'``."""
+        both = self.least(np.vstack([C, -C]))
+        return both[: len(C)], -both[len(C) :]
+
+
+def _least_in_halfspace(scores: Array, reach: Array, limit: float) -> Array:
+    """Least of ``scores . mu`` over the simplex cut by ``reach . mu <= limit``.
+
+    An optimum uses one vertex inside, or one inside and one outside, mixed to meet the limit.
+    """
+    inside = reach <= limit
+    if inside.all():
+        return scores.min(axis=1)
+    if not inside.any():
+        return np.full(len(scores), np.inf)
+    near, far = scores[:, inside], scores[:, ~inside]
+    share = (limit - reach[inside])[:, None] / (reach[~inside][None, :] - reach[inside][:, None])
+    mixed = near[:, :, None] * (1.0 - share) + far[:, None, :] * share
+    result: Array = np.minimum(near.min(axis=1), mixed.min(axis=(1, 2)))
+    return result

@@ -1,0 +1,272 @@
+r"""The default search: one best-first tree over ReLU signs and grid values.
+
+Algorithm 1 of the paper alternates a mixed-integer program over a growing set of shifts with the
+search for the worst shift. Here both happen in one tree:
+
+1. a local search gives an incumbent, and the polytope is cut to what is nearer than it;
+2. the relaxation starts with the worst shift at the incumbent alone (any subset of Delta is a
+   relaxation, the original network is not needed);
+3. the node with the least distance is solved; a point that satisfies all copies is put to the exact
+   test. If it is robust, it is the nearest of its node; if not, the shift that breaks it joins the
+   same linear program as new rows, and the node is solved again;
+4. otherwise the node is split at the neuron that violates its ReLU most, or at a grid value.
+
+The distance of a node only grows along the tree, so the least open node is a lower bound on the
+distance of any robust point.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from proplace.distances import L1, LInf
+from proplace.search.local import LocalSearch
+from proplace.search.oracle import Oracle
+from proplace.search.polytope import Polytope
+from proplace.search.problem import Outcome
+from proplace.search.relaxation import Relaxation
+
+if TYPE_CHECKING:
+    from proplace.network import Array
+    from proplace.search.oracle import Shifted
+    from proplace.search.problem import Piece, Problem
+    from proplace.search.relaxation import Decision, LpPoint
+
+GAP = 1e-7
+"""Relative gap at which an answer counts as optimal."""
+
+ROUNDS = 3
+FIRST_SHIFTS = 4
+BINDING = 1e-4
+WORTH_TIGHTENING = 1e-3
+_GRID_TOLERANCE = 1e-7
+
+
+def solve(
+    problem: Problem,
+    piece: Piece,
+    *,
+    cutoff: float = np.inf,
+    deadline: float = np.inf,
+    oracle: Oracle | None = None,
+) -> Outcome:
+    """Find the nearest robust point of a piece that is nearer than ``cutoff``.
+
+    Status ``infeasible`` then means: none that is nearer.
+    """
+    return _Tree(problem, piece, cutoff, deadline, oracle or Oracle(problem)).run()
+
+
+class _Tree:
+    def __init__(
+        self, problem: Problem, piece: Piece, cutoff: float, deadline: float, oracle: Oracle
+    ) -> None:
+        self.problem, self.piece, self.deadline, self.oracle = problem, piece, deadline, oracle
+        self.polytope = Polytope(problem, piece)
+        self.local = LocalSearch(problem, self.polytope, oracle)
+        self.point: Array | None = None
+        self.best = cutoff
+        self.nodes = self.rounds = 0
+        self.exhausted = False
+
+    def run(self) -> Outcome:
+        self.local.run(self.deadline)
+        self._take(self.local)
+        self._cut_polytope()
+        self.relaxation = Relaxation(self.polytope, self.problem.search_margin)
+        self._first_shifts()
+        if not self._tighten() or not self._polish():
+            return self._outcome(np.inf)
+        lower = self._grow()
+        return self._outcome(lower)
+
+    def _take(self, local: LocalSearch) -> None:
+        if local.point is not None and local.distance < self.best:
+            self.point, self.best = local.point, local.distance
+
+    def _cut_polytope(self) -> None:
+        """Look only at what is nearer than the incumbent (a little farther, against rounding)."""
+        if not np.isfinite(self.best):
+            return
+        self.polytope.tangents.clear()
+        reach = self.best * (1.0 + 1e-9) + 1e-12
+        vertices = self.piece.vertices
+        points = [] if self.point is None else [self.point]
+        if vertices is not None:
+            points.append(vertices.mean(axis=0))
+        for point in points:
+            self.polytope.closer_than(reach, point)
+
+    def _first_shifts(self) -> None:
+        """Start with the shifts that bind at the incumbent."""
+        if self.point is None:
+            start = self.relaxation.solve(())
+            if start is not None:
+                self._add(self.oracle.worst_seen(start.point))
+            return
+        candidates = [self.oracle.worst_seen(self.point), *self.local.shifts]
+        values = np.array([float(shifted.value(self.point)) for shifted in candidates])
+        order = np.argsort(values, kind="stable")
+        for i in order[:FIRST_SHIFTS]:
+            if values[i] <= values[order[0]] + BINDING:
+                self._add(candidates[i])
+
+    def _tighten(self, first: int = 0) -> bool:
+        """Tighten the relaxation by its own programs; False: nothing nearer exists."""
+        for _ in range(ROUNDS):
+            before = self.relaxation.undecided
+            if not before or not np.isfinite(self.best):
+                return True
+            if not self.relaxation.tighten(self.best, first=first):
+                return False
+            left = self.relaxation.undecided
+            self.relaxation = self.relaxation.rebuilt()
+            if left > 0.8 * before:
+                return True
+            first = 0
+        return True
+
+    def _polish(self) -> bool:
+        """Let the relaxation point to better incumbents; False: nothing nearer exists."""
+        for _ in range(ROUNDS):
+            before = self.best
+            solution = self.relaxation.solve(())
+            if solution is None:
+                return False
+            if self.point is None or solution.objective >= self._enough():
+                return True
+            self.local.improve(self.problem.snap(solution.point), self.deadline)
+            self._take(self.local)
+            if self.best >= before * (1.0 - WORTH_TIGHTENING):
+                return True
+            self._cut_polytope()
+            if not self._tighten():
+                return False
+        return True
+
+    def _add(self, shifted: Shifted) -> None:
+        self.relaxation.add_copy(shifted)
+        self.rounds += 1
+
+    def _grow(self) -> float:
+        """Run the tree; returns the proved lower bound.
+
+        From the node with the least bound it goes straight down, always to the side that the
+        relaxation leans to, so that each linear program starts from a near-by basis.
+        """
+        ticket = itertools.count(1)
+        heap: list[tuple[float, int, tuple[Decision, ...]]] = [(0.0, 0, ())]
+        while heap:
+            bound, _, decisions = heapq.heappop(heap)
+            while bound < self._enough():
+                if time.monotonic() >= self.deadline:
+                    return min(bound, heap[0][0]) if heap else bound
+                self.nodes += 1
+                solution, split = self._solve_node(decisions)
+                if self.exhausted:
+                    return np.inf
+                if solution is None:
+                    break
+                bound = max(bound, solution.objective)
+                if split is None:  # the deadline came first
+                    return min(bound, heap[0][0]) if heap else bound
+                heapq.heappush(heap, (bound, next(ticket), (*decisions, split[1])))
+                decisions = (*decisions, split[0])
+            if heap and heap[0][0] >= self._enough():
+                return heap[0][0]
+        return np.inf
+
+    def _enough(self) -> float:
+        return self.best - GAP * max(1e-3, self.best) if np.isfinite(self.best) else np.inf
+
+    def _solve_node(
+        self, decisions: tuple[Decision, ...]
+    ) -> tuple[LpPoint | None, tuple[Decision, ...] | None]:
+        """Solve a node, adding shifts and tangents as needed; (None, None) when it is closed."""
+        while True:
+            solution = self.relaxation.solve(decisions)
+            if solution is None or solution.objective >= self._enough():
+                return None, None
+            if self._tangent(solution):
+                continue
+            split = self._split(solution, decisions)
+            if split is not None:
+                return solution, split
+            point = self.problem.snap(solution.point)
+            robust, shifted = self.oracle.test(point, self.deadline)
+            if robust:
+                distance = float(self.problem.distance.between(self.problem.x, point))
+                if distance < self.best:
+                    self.point, self.best = point, distance
+                return None, None
+            if shifted is None:
+                return solution, None
+            first, before = len(self.relaxation.neurons), self.best
+            self._add(shifted)
+            self.local.shifts.append(shifted)
+            if self.point is not None:
+                self.local.improve(point, self.deadline)
+                self._take(self.local)
+            if self.best < before * (1.0 - WORTH_TIGHTENING):
+                self._cut_polytope()
+                first = 0
+            if not self._tighten(first):
+                self.exhausted = True
+                return None, None
+
+    def _tangent(self, solution: LpPoint) -> bool:
+        measure = self.problem.distance
+        if isinstance(measure, (L1, LInf)):
+            return False
+        true = float(measure.between(self.problem.x, solution.point))
+        if true <= solution.objective + 1e-9 * max(1.0, true):
+            return False
+        self.relaxation.add_tangent(solution.point)
+        return True
+
+    def _split(
+        self, solution: LpPoint, decisions: tuple[Decision, ...]
+    ) -> tuple[Decision, ...] | None:
+        """The decision to branch on, or None if the point satisfies every copy and grid."""
+        point = solution.point
+        worst, column = _GRID_TOLERANCE, -1
+        for i in self.relaxation.grid_rows:
+            step = max(self.problem.grids[i].room * 2.0, 1e-12)
+            away = abs(point[i] - self.problem.grids[i].nearest(float(point[i]))) / step
+            if away > worst:
+                worst, column = away, i
+        margin = self.problem.search_margin - 1e-9
+        satisfied = all(float(copy.value(point)) >= margin for copy in self.relaxation.copies)
+        if satisfied and column < 0:
+            return None
+        if not satisfied:
+            violation = self.relaxation.violations(solution)
+            for kind, which, _ in decisions:
+                if kind in ("active", "inactive"):
+                    self.relaxation.settle(which, violation)
+            pick = int(violation.argmax()) if len(violation) else -1
+            if pick >= 0 and violation[pick] > 1e-10:
+                key = self.relaxation.neurons[pick].key
+                active, inactive = ("active", key, 0.0), ("inactive", key, 0.0)
+                leans_up = self.relaxation.pre_activation(pick, solution) > 0.0
+                return (active, inactive) if leans_up else (inactive, active)
+            if column < 0:
+                return None
+        grid, value = self.problem.grids[column], float(point[column])
+        below, above = ("below", column, grid.floor(value)), ("above", column, grid.ceil(value))
+        return (above, below) if grid.nearest(value) > value else (below, above)
+
+    def _outcome(self, lower: float) -> Outcome:
+        counts = {"nodes": self.nodes, "programs": self.relaxation.solves, "rounds": self.rounds}
+        if self.point is None:
+            status = "infeasible" if lower >= self.best else "unknown"
+            return Outcome(None, np.inf, lower, status, **counts)  # type: ignore[arg-type]
+        done = lower >= self._enough()
+        return Outcome(
+            self.point, self.best, min(lower, self.best), "optimal" if done else "feasible", **counts
+        )
