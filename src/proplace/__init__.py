@@ -1,8 +1,29 @@
 """Recourse that survives retraining: provably robust and plausible counterfactual explanations."""
 
 from proplace.certification import Report, WorstCase, certify, output_range, worst_case
+from proplace.explainer import Proplace
+from proplace.explanations import Explanation, Explanations
 from proplace.network import Network
+from proplace.schema import Binary, Categorical, Continuous, IfThen, Linear, Ordinal, Schema
 from proplace.shifts import Shifts
 
-__all__ = ["Network", "Report", "Shifts", "WorstCase", "certify", "output_range", "worst_case"]
+__all__ = [
+    "Binary",
+    "Categorical",
+    "Continuous",
+    "Explanation",
+    "Explanations",
+    "IfThen",
+    "Linear",
+    "Network",
+    "Ordinal",
+    "Proplace",
+    "Report",
+    "Schema",
+    "Shifts",
+    "WorstCase",
+    "certify",
+    "output_range",
+    "worst_case",
+]
 __version__ = "0.1.0"

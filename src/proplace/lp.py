@@ -17,6 +17,7 @@ def quiet_highs() -> highspy.Highs:
     solver.setOptionValue("threads", 1)
     solver.setOptionValue("presolve", "off")
     solver.setOptionValue("solver", "simplex")
+    solver.setOptionValue("simplex_scale_strategy", 0)
     solver.setOptionValue("primal_feasibility_tolerance", LP_TOLERANCE)
     solver.setOptionValue("dual_feasibility_tolerance", LP_TOLERANCE)
     return solver

@@ -10,7 +10,8 @@ A network is a list of layers :math:`(W_i, b_i)` with a ReLU between them and a 
 where :math:`s, t` is an optional fixed input transform (a scaler in front of the trained layers).
 The transform is not a trained parameter: shifts of the parameters never touch it.
 
-One logit means two classes: class 1 iff the logit is :math:`\ge 0`. Several logits: the largest wins.
+One logit means two classes: class 1 iff the logit is :math:`\ge 0`. Several logits: the largest
+wins.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ class Network:
         shift: npt.ArrayLike | None = None,
         precision: Precision = "float64",
     ) -> None:
-        self._layers = tuple(_layer(i, W, b) for i, (W, b) in enumerate(layers, start=1))
+        self._layers = tuple(_layer(i, *pair) for i, pair in enumerate(_pairs(layers), start=1))
         if not self._layers:
             raise NetworkError("a network needs at least one layer (W, b); none was given")
         for i, (first, second) in enumerate(
@@ -158,7 +159,8 @@ class Network:
         )
 
     def __hash__(self) -> int:
-        return hash(tuple((key, value.tobytes()) for key, value in self._arrays().items()))
+        # -0.0 equals 0.0, so both must hash alike: adding 0.0 leaves only 0.0.
+        return hash(tuple((key, (value + 0.0).tobytes()) for key, value in self._arrays().items()))
 
     def __reduce__(self) -> tuple[Any, ...]:
         pairs = [(layer.W, layer.b) for layer in self._layers]
@@ -204,14 +206,14 @@ class Network:
         for layer in self._layers[:-1]:
             h = np.maximum(h @ layer.W.T + layer.bias, 0.0)
         last = self._layers[-1]
-        return cast("Array", h @ last.W.T + last.bias)
+        return h @ last.W.T + last.bias
 
     def predict(self, X: npt.ArrayLike) -> npt.NDArray[np.int64]:
         """Class of each row."""
         logits = self.logits(X)
         if self.outputs == 1:
             return (logits[:, 0] >= 0.0).astype(np.int64)
-        return logits.argmax(axis=1).astype(np.int64)
+        return np.asarray(logits.argmax(axis=1), dtype=np.int64)
 
     def predict_proba(self, X: npt.ArrayLike) -> Array:
         """Probability of each class, (n, classes): sigmoid of one logit, softmax of several."""
@@ -401,6 +403,15 @@ def _rebuild(
     return Network(pairs, scale=scale, shift=shift, precision=precision)
 
 
+def _pairs(layers: object) -> list[tuple[npt.ArrayLike, npt.ArrayLike | None]]:
+    try:
+        return [(W, b) for W, b in layers]  # type: ignore[attr-defined]
+    except (TypeError, ValueError):
+        raise NetworkError(
+            "layers must be pairs (W, b), with None for b where a layer has no bias"
+        ) from None
+
+
 def _numbers(name: str, values: npt.ArrayLike) -> Array:
     try:
         return np.array(values, dtype=np.float64)
@@ -443,7 +454,7 @@ def read_npz(path: Path) -> Network:
         raise ModelFileError(
             f"{path.name}: not a network file of this package (format {_FORMAT!r})"
         )
-    pairs = []
+    pairs: list[tuple[Array, Array | None]] = []
     while (key := f"W{len(pairs)}") in arrays:
         pairs.append((arrays[key], arrays.get(f"b{len(pairs)}")))
     precision = cast("Precision", str(arrays.get("precision", "float64")))

@@ -13,18 +13,19 @@ A layer without bias has no bias to shift.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from proplace.errors import DeltaError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from proplace.network import Network
 
-Delta = float | Sequence[tuple[float, float]]
+Delta: TypeAlias = "float | Sequence[tuple[float, float]] | Shifts"
 
 
 @dataclass(frozen=True)
@@ -34,11 +35,18 @@ class Shifts:
     weight: tuple[float, ...]
     bias: tuple[float, ...]
 
+    def __post_init__(self) -> None:
+        if len(self.weight) != len(self.bias):
+            raise DeltaError(
+                f"{len(self.weight)} weight radii but {len(self.bias)} bias radii; "
+                "give one of each per layer (0 for a layer without bias)"
+            )
+
     @classmethod
     def of(cls, net: Network, delta: Delta) -> Shifts:
         """Read ``delta`` (one number, or one (weight, bias) pair per layer) for this network."""
         if isinstance(delta, Shifts):
-            return delta
+            delta = list(zip(delta.weight, delta.bias, strict=True))
         if isinstance(delta, (int, float, np.number)) and not isinstance(delta, bool):
             pairs = [(float(delta), float(delta))] * len(net.layers)
         else:

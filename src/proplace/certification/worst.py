@@ -35,8 +35,8 @@ def shifted_layers(
     ):
         z = layer.W @ h + layer.bias
         radius = dw * np.abs(h).sum() + db
-        t = (wanted - z) / radius if radius > 0.0 else np.zeros_like(z)
-        t = np.where(wanted > 0.0, np.minimum(np.maximum(t, -1.0), 1.0), -1.0)
+        move = np.minimum(np.maximum(wanted - z, -radius), radius)
+        t = np.where(wanted > 0.0, move / radius if radius > 0.0 else 0.0, -1.0)
         W, b = layer.W + t[:, None] * (dw * np.sign(h)), layer.bias + t * db
         pairs.append((W, b))
         h = np.maximum(W @ h + b, 0.0)
@@ -49,7 +49,7 @@ def shifted_layers(
 def shifted_network(
     net: Network, shifts: Shifts, u: Array, hidden: Sequence[Array], c: Array
 ) -> Network:
-    """Return the network in Delta with activations ``hidden`` on ``u`` that minimises ``c . logits``.
+    """Return the network in Delta with activations ``hidden`` on ``u`` and least ``c . logits``.
 
     Every parameter lies within its radius exactly, as real numbers, not up to rounding.
     """
@@ -64,7 +64,7 @@ def shifted_network(
 
 
 def _inside(values: Array, moved: Array, radius: float) -> Array:
-    """``moved``, taken back by single floats where rounding left the radius around ``values``.
+    """Return ``moved``, taken back by single floats where rounding left the radius.
 
     The exact difference of two floats is ``d + e`` with d the rounded difference and e its rounding
     error (Knuth's two-difference), so the comparison with the radius is exact.

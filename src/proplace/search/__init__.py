@@ -1,0 +1,1 @@
+"""The nearest robust point of the plausible region."""

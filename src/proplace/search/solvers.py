@@ -246,7 +246,7 @@ def _checked(arrays: Arrays, solver: Solver, raw: _Raw) -> Solution:
 
 # -- HiGHS -----------------------------------------------------------------------------------------
 
-_HIGHS_OPTIONS: dict[str, float | int | str] = {
+_HIGHS_OPTIONS: dict[str, float | int | bool] = {
     "threads": 1,
     "random_seed": 0,
     "primal_feasibility_tolerance": TOLERANCE,
@@ -254,6 +254,7 @@ _HIGHS_OPTIONS: dict[str, float | int | str] = {
     "mip_feasibility_tolerance": TOLERANCE,
     "mip_rel_gap": 0.0,
     "mip_abs_gap": TOLERANCE,
+    "mip_allow_restart": False,  # costs more than it gives at these sizes
     "small_matrix_value": 1e-12,
 }
 

@@ -1,0 +1,447 @@
+"""PROPLACE: the nearest plausible input that every network within delta accepts."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import joblib
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from proplace import distances
+from proplace.certification import certify
+from proplace.errors import InputError, OptionError, SchemaError
+from proplace.explanations import Explanation, Explanations
+from proplace.progress import progress_bar
+from proplace.region import RobustRows, box_pieces, hull_pieces, no_robust_rows
+from proplace.schema import Schema
+from proplace.search.pieces import search
+from proplace.search.problem import Problem
+from proplace.shifts import Shifts
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterator
+
+    from proplace.distances import Distance
+    from proplace.network import Array, Network
+    from proplace.region import RegionKind
+    from proplace.search.pieces import SearchName
+    from proplace.search.problem import Outcome, Piece
+    from proplace.shifts import Delta
+
+Table = pd.DataFrame | npt.ArrayLike
+
+_SAME = 1e-9  # encoded difference below which a value counts as unchanged
+_FREEZE = 4  # changed features that are tried, one at a time, for the next answer
+
+
+class Proplace:
+    """Provably robust and plausible counterfactual explanations.
+
+    Parameters
+    ----------
+    net
+        The trained network.
+    delta
+        Largest change of any parameter, or one (weight, bias) pair per layer.
+    k
+        Number of robust neighbours that span the plausible region.
+    schema
+        Features, units and rules. Without one, tables hold the network's own columns, all free.
+    distance
+        ``"l1"`` (mean absolute difference of encoded columns), ``"l2"``, ``"linf"``, ``"mad"``, or
+        an object with ``between`` and ``subgradient``.
+    weights
+        One weight per encoded column for a named distance.
+    region
+        ``"hull"``: the convex hulls of the robust neighbours and the person. ``"box"``: anywhere
+        within the features' ranges and rules, plausible or not.
+    margin
+        Every network in Delta must reach the target class by at least this much.
+    slack
+        Extra margin asked for inside the search, so that answers pass the test at ``margin``.
+    search
+        ``"tree"`` (default) or ``"bilevel"``, the paper's Algorithm 1; same answers.
+    n_jobs
+        Processes (joblib); the answers are the same for any number.
+    time_limit
+        Seconds per person. At the limit the best point so far is returned, certified, with a bound
+        on how much nearer any answer could be.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from proplace import Network, Proplace
+    >>> net = Network([(np.eye(2), np.zeros(2)), ([[1.0, 1.0]], [-1.0])])
+    >>> train = np.array([[0.2, 0.1], [0.9, 0.8], [0.7, 1.0], [1.0, 0.6]])
+    >>> explainer = Proplace(net, delta=0.05, k=3).fit(train)
+    >>> result = explainer.explain([[0.2, 0.3]])
+    >>> result[0].status, round(result[0].distance, 3)
+    ('optimal', 0.373)
+    >>> bool(net.predict(result.points)[0])
+    True
+    """
+
+    def __init__(
+        self,
+        net: Network,
+        delta: Delta,
+        *,
+        k: int = 20,
+        schema: Schema | None = None,
+        distance: distances.Name | Distance = "l1",
+        weights: npt.ArrayLike | None = None,
+        region: RegionKind = "hull",
+        margin: float = 1e-6,
+        slack: float = 1e-4,
+        search: SearchName = "tree",
+        n_jobs: int = 1,
+        time_limit: float | None = None,
+    ) -> None:
+        self.net = net
+        self.shifts = Shifts.of(net, delta)
+        self.k = _positive("k", k)
+        if schema is not None and schema.width != net.inputs:
+            raise SchemaError(
+                f"the schema encodes to {schema.width} columns but the network takes {net.inputs}"
+            )
+        self.schema = schema
+        self.distance = distance
+        self.weights = weights
+        self.region = _one_of("region", region, ("hull", "box"))
+        self.search = _one_of("search", search, ("tree", "bilevel"))
+        for name, value in (("margin", margin), ("slack", slack)):
+            if not (math.isfinite(value) and value >= 0.0):
+                raise OptionError(f"{name} must be a number >= 0, not {value!r}")
+        if slack == 0.0:
+            raise OptionError("slack must be positive: answers are tested in floating point")
+        self.margin, self.slack = float(margin), float(slack)
+        self.n_jobs = n_jobs
+        if time_limit is not None and not time_limit > 0.0:
+            raise OptionError(f"time_limit must be a positive number of seconds, not {time_limit!r}")
+        self.time_limit = time_limit
+        self._rows: Array | None = None
+        self._robust: dict[int, RobustRows] = {}
+
+    # -- lifecycle ---------------------------------------------------------------------------
+
+    def fit(self, X: Table) -> Proplace:
+        """Take the training rows; which of them are robust is found when a target is asked for."""
+        if self.schema is None:
+            names = [str(name) for name in X.columns] if isinstance(X, pd.DataFrame) else None
+            self._schema = Schema.encoded(self.net.inputs, names=names)
+            rows = self.net.rows(X.to_numpy() if isinstance(X, pd.DataFrame) else X)
+        else:
+            self._schema = self.schema
+            rows = self._encoded_rows(X)
+        if not len(rows):
+            raise InputError("fit needs at least one training row")
+        self._rows = rows[np.sort(np.unique(rows, axis=0, return_index=True)[1])]
+        self._distance = distances.resolve(self.distance, self.net.inputs, rows, self.weights)
+        self._robust = {}
+        return self
+
+    def robust_rows(self, target: int = 1) -> Array:
+        """Distinct training rows that are robust for a target, as the network sees them."""
+        return self._robust_rows(target).robust
+
+    def explain(
+        self, X: Table, target: int = 1, *, count: int = 1, progress: bool = False
+    ) -> Explanations:
+        """Find the nearest robust and plausible input of class ``target`` for each row.
+
+        Parameters
+        ----------
+        X
+            A DataFrame in original units (with a schema), or rows as the network takes them.
+        target
+            The wanted class.
+        count
+            Up to this many answers per row that differ in what they change, nearest first.
+        progress
+            Show a progress bar on standard error.
+
+        Ctrl-C returns what is done so far (``complete`` is False then).
+        """
+        self._check_fitted()
+        target = self.net.check_target(target)
+        count = _positive("count", count)
+        rows, problems, people = self._people(X)
+        robust = self._robust_rows(target)
+        jobs = (
+            joblib.delayed(_explain_row)(self, robust, rows[i], problems.get(i), target, count)
+            for i in range(len(rows))
+        )
+        done: list[list[Explanation]] = []
+        complete = True
+        with progress_bar("explain", len(rows), show=progress) as advance:
+            try:
+                parallel = joblib.Parallel(n_jobs=self.n_jobs, return_as="generator")
+                for found in parallel(jobs):
+                    done.append(found)
+                    advance(1)
+            except KeyboardInterrupt:
+                complete = False
+        items = [
+            self._in_words(explanation, people, i)
+            for i, found in enumerate(done)
+            for explanation in found
+        ]
+        return Explanations(items, complete=complete)
+
+    # -- one person --------------------------------------------------------------------------
+
+    def _answers(
+        self, robust: RobustRows, x: Array, target: int, count: int
+    ) -> Iterator[Explanation]:
+        """Answers for one person, nearest first, each with another set of changed features.
+
+        After an answer, the features it changes most are frozen one at a time and the search is
+        repeated; the nearest of what that gives comes next.
+        """
+        ticket = itertools.count()
+        first = self._answer(robust, self._schema, x, target)
+        heap = [(first.distance, next(ticket), frozenset[int](), first)]
+        given: set[frozenset[int]] = set()
+        tried: set[frozenset[int]] = set()
+        while heap and len(given) < count:
+            _, _, frozen, answer = heapq.heappop(heap)
+            if not answer.found:
+                if not given:
+                    yield answer
+                    return
+                continue
+            changed = self._changed(answer)
+            if changed not in given:
+                given.add(changed)
+                yield replace(answer, rank=len(given) - 1)
+            if len(given) == count:
+                return
+            for feature in self._by_cost(answer)[:_FREEZE]:
+                more = frozen | {feature}
+                if more in tried:
+                    continue
+                tried.add(more)
+                other = self._answer(robust, _freeze(self._schema, more), x, target)
+                if other.found:
+                    heapq.heappush(heap, (other.distance, next(ticket), more, other))
+
+    def _answer(self, robust: RobustRows, schema: Schema, x: Array, target: int) -> Explanation:
+        """The nearest answer for one person."""
+        start = time.perf_counter()
+        limit = np.inf if self.time_limit is None else time.monotonic() + self.time_limit
+        person = schema.person(x)
+        free = _unrestricted(schema)
+        nothing = Explanation(None, "no_robust_neighbour", no_robust_rows(robust), target, x=x)
+        neighbours = robust.rows[:0]
+        if self.region == "hull":
+            if not len(robust.robust) and free:
+                return nothing
+            if free:
+                neighbours = robust.nearest(x, self.k)
+            else:
+                found = robust.admissible(person, self.k)
+                if found.status != "found":
+                    return replace(nothing, status=found.status, reason=found.reason)
+                neighbours = found.rows
+            pieces = hull_pieces(schema, person, neighbours)
+        else:
+            data = robust.rows
+            pieces = list(box_pieces(schema, person, data.min(axis=0), data.max(axis=0)))
+        problem = Problem(
+            self.net, self.shifts, target, x, self._distance, self.margin, self.slack,
+            {i: c for i, c in enumerate(schema.columns) if c.kind == "grid"},
+        )
+        outcome = search(problem, pieces, method=self.search, deadline=limit)
+        return self._finish(problem, schema, pieces, neighbours, outcome, start)
+
+    def _finish(
+        self,
+        problem: Problem,
+        schema: Schema,
+        pieces: list[Piece],
+        neighbours: Array,
+        outcome: Outcome,
+        start: float,
+    ) -> Explanation:
+        """Make the point exactly what will be read, and certify that."""
+        facts: dict[str, Any] = {
+            "x": problem.x, "neighbours": neighbours, "nodes": outcome.nodes,
+            "programs": outcome.programs, "rounds": outcome.rounds,
+        }
+        status, reason, bound = outcome.status, "", outcome.lower
+        if outcome.point is None:
+            if not len(neighbours):
+                spent = "the time limit came before a robust point was found"
+                none = "no point within the features' ranges and rules is robust at this delta"
+                return Explanation(
+                    None, "no_robust_neighbour", spent if status == "unknown" else none,
+                    problem.target, seconds=time.perf_counter() - start, **facts,
+                )
+            candidates, status = neighbours[:1], "feasible"
+        else:
+            candidates = np.vstack([outcome.point[None], neighbours[:1]])
+        for row in candidates:
+            point = np.where(np.abs(row - problem.x) <= _SAME, problem.x, row)
+            point = schema.canonical(point)[0]
+            report = certify(
+                self.net, point, self.shifts, problem.target, margin=self.margin
+            )
+            if report.robust[0]:
+                break
+            status = "feasible"  # the solver's point failed by rounding: fall back on a neighbour
+        if status == "feasible":
+            reason = (
+                f"stopped at the time limit; nothing nearer than {bound:.6g} is robust in the region"
+            )
+        distance = float(self._distance.between(problem.x, point))
+        return Explanation(
+            None, "optimal" if status == "optimal" else "feasible", reason, problem.target,
+            distance=distance, bound=min(bound, distance), margin=float(report.lower[0]),
+            point=point, seconds=time.perf_counter() - start, **facts,
+        )
+
+    # -- inside ------------------------------------------------------------------------------
+
+    def _encoded_rows(self, X: Table) -> Array:
+        """Rows through the schema; an array is taken as already encoded."""
+        if isinstance(X, pd.DataFrame):
+            return self._schema.encode(X)
+        rows = self.net.rows(X)
+        legal = self._schema.legal(rows)
+        if not legal.all():
+            bad = int(np.flatnonzero(~legal)[0])
+            raise SchemaError(
+                f"row {bad} of the array is not a legal encoded row of the schema; "
+                "pass a DataFrame in original units, or schema.encode(frame)"
+            )
+        return rows
+
+    def _people(self, X: Table) -> tuple[Array, dict[int, str], pd.DataFrame | None]:
+        """Encoded rows, what is wrong with bad ones, and the table itself if it was one."""
+        if isinstance(X, pd.DataFrame):
+            rows, problems = self._schema.encode_valid(X)
+            return rows, problems, X
+        try:
+            rows = np.asarray(X, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"rows must be numbers: {error}") from None
+        if rows.ndim == 1 and len(rows) == self.net.inputs:
+            rows = rows[None]
+        if rows.ndim != 2 or rows.shape[1] != self.net.inputs:
+            raise InputError(
+                f"rows must have shape (n, {self.net.inputs}) for this network, not {rows.shape}"
+            )
+        problems = {}
+        for i in np.flatnonzero(~np.isfinite(rows).all(axis=1)):
+            column = int(np.flatnonzero(~np.isfinite(rows[i]))[0])
+            problems[int(i)] = f"row {i}, column {column} is {rows[i, column]}; it must be finite"
+        for i in np.flatnonzero(~self._schema.legal(rows)):
+            problems.setdefault(int(i), f"row {i} is not a legal encoded row of the schema")
+        return rows, problems, None
+
+    def _in_words(
+        self, explanation: Explanation, people: pd.DataFrame | None, i: int
+    ) -> Explanation:
+        """Add the label and the values in original units."""
+        label: Hashable = i if people is None else people.index[i]
+        if explanation.x is None:
+            return replace(explanation, index=label)
+        like = None if people is None else people.iloc[[i]]
+        decode = self._schema.decode
+        original = decode(explanation.x[None], like=like).iloc[0]
+        other = None
+        if explanation.point is not None:
+            other = decode(explanation.point[None], like=like).iloc[0]
+        return replace(explanation, index=label, original=original, counterfactual=other)
+
+    def _robust_rows(self, target: int) -> RobustRows:
+        self._check_fitted()
+        if target not in self._robust:
+            assert self._rows is not None  # noqa: S101  (checked above)
+            self._robust[target] = RobustRows(
+                self.net, self.shifts, target, self.margin + self.slack, self._rows, self._distance
+            )
+        return self._robust[target]
+
+    def _check_fitted(self) -> None:
+        if self._rows is None:
+            raise OptionError("call fit(X_train) before asking for explanations")
+
+    def _changed(self, answer: Explanation) -> frozenset[int]:
+        assert answer.x is not None and answer.point is not None  # noqa: S101, PT018
+        columns = np.flatnonzero(answer.x != answer.point)
+        return frozenset(self._schema.columns[int(j)].feature for j in columns)
+
+    def _by_cost(self, answer: Explanation) -> list[int]:
+        """Changed features, those that change most first."""
+        assert answer.x is not None and answer.point is not None  # noqa: S101, PT018
+        cost: dict[int, float] = {}
+        for j in np.flatnonzero(answer.x != answer.point):
+            feature = self._schema.columns[int(j)].feature
+            cost[feature] = cost.get(feature, 0.0) + abs(float(answer.x[j] - answer.point[j]))
+        return sorted(cost, key=lambda feature: (-cost[feature], feature))
+
+
+def _explain_row(
+    explainer: Proplace,
+    robust: RobustRows,
+    x: Array,
+    problem: str | None,
+    target: int,
+    count: int,
+) -> list[Explanation]:
+    """All answers for one row; a row that fails never loses the others."""
+    if problem is not None:
+        return [Explanation(None, "bad_input", problem, target)]
+    net = explainer.net
+    if net.predict(x)[0] == target:
+        report = certify(net, x, explainer.shifts, target, margin=explainer.margin)
+        how = "under every network within delta" if report.robust[0] else "but not robustly"
+        return [
+            Explanation(
+                None, "already_valid", f"the network gives class {target} already, {how}", target,
+                distance=0.0, bound=0.0, margin=float(report.lower[0]), x=x, point=x,
+            )
+        ]
+    return list(explainer._answers(robust, x, target, count))
+
+
+def _unrestricted(schema: Schema) -> bool:
+    """Whether no rule or bound depends on the person."""
+    return not schema.rules and not any(
+        feature.immutable
+        or getattr(feature, "direction", None)
+        or getattr(feature, "max_increase", None) is not None
+        or getattr(feature, "max_decrease", None) is not None
+        for feature in schema.features
+    )
+
+
+def _freeze(schema: Schema, features: frozenset[int]) -> Schema:
+    """Make some features immutable."""
+    return Schema(
+        [
+            replace(feature, immutable=True) if i in features else feature
+            for i, feature in enumerate(schema.features)
+        ],
+        rules=schema.rules,
+    )
+
+
+def _positive(name: str, value: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+        raise OptionError(f"{name} must be a whole number >= 1, not {value!r}")
+    return int(value)
+
+
+def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> Any:
+    if value not in allowed:
+        raise OptionError(f"{name} must be one of {', '.join(map(repr, allowed))}, not {value!r}")
+    return value

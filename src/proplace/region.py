@@ -1,0 +1,205 @@
+r"""The plausible region of a person: robust neighbours, grouped into convex pieces.
+
+:math:`S(k, \Delta)` are the k nearest distinct rows of the training data that the person may become
+and that are robust at the margin of the search. Rows are first made to fit the person's rules where
+they can (an immutable number takes the person's value), and what was changed is tested again; so an
+answer exists whenever the data hold one admissible robust row.
+
+Binary and one-hot columns are 0 or 1 at every vertex, so a convex combination is legal there only if
+all of its vertices agree. The region is therefore one hull per categorical profile; the person joins
+the hull of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from scipy.spatial import KDTree
+
+from proplace.certification import certify
+from proplace.distances import L1, L2, LInf
+from proplace.errors import OptionError
+from proplace.search.problem import Piece
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from proplace.distances import Distance
+    from proplace.network import Array, Network
+    from proplace.schema import Schema
+    from proplace.schema.person import Person
+    from proplace.shifts import Shifts
+
+RegionKind = Literal["hull", "box"]
+
+_BLOCK = 256
+_MOST_PROFILES = 20_000
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbours:
+    """Robust rows for one person, nearest first; ``reason`` says why there are none."""
+
+    rows: Array
+    status: Literal["found", "no_robust_neighbour", "infeasible_rules"]
+    reason: str = ""
+
+
+@dataclass(eq=False)
+class RobustRows:
+    """The training rows and which of them are robust for one target."""
+
+    net: Network
+    shifts: Shifts
+    target: int
+    margin: float
+    rows: Array
+    distance: Distance
+    robust: Array = field(init=False)
+    _tree: tuple[KDTree, Array] | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        self.robust = self.rows[self.test(self.rows)]
+        scale = _coordinates(self.distance)
+        if scale is not None and len(self.robust):
+            weights, p = scale
+            self._tree = (KDTree(self.robust * weights), np.append(weights, p))
+
+    def test(self, rows: Array) -> Array:
+        """Which rows are robust at the margin of the search."""
+        report = certify(self.net, rows, self.shifts, self.target, margin=self.margin)
+        return report.robust
+
+    def nearest(self, x: Array, k: int) -> Array:
+        """The k nearest robust rows, when no rule restricts the person."""
+        k = min(k, len(self.robust))
+        if self._tree is not None:
+            tree, scale = self._tree
+            # A few more than k, so that rows at equal distance are ordered by their position.
+            count = min(len(self.robust), k + 8)
+            _, found = tree.query(x * scale[:-1], k=count, p=float(scale[-1]))
+            found = np.sort(np.atleast_1d(found))
+        else:
+            found = np.arange(len(self.robust))
+        rows = self.robust[found]
+        order = np.argsort(self.distance.between(x, rows), kind="stable")[:k]
+        return rows[order]
+
+    def admissible(self, person: Person, k: int) -> Neighbours:
+        """The k nearest rows that the person may become and that are robust then."""
+        if not len(self.robust) and not len(self.rows):
+            return Neighbours(self.rows[:0], "no_robust_neighbour", "the training data are empty")
+        adapted = person.adapt(self.rows)
+        allowed = np.flatnonzero(person.allowed(adapted))
+        order = allowed[np.argsort(self.distance.between(person.x, adapted[allowed]), kind="stable")]
+        found: dict[bytes, Array] = {}
+        for start in range(0, len(order), _BLOCK):
+            block = adapted[order[start : start + _BLOCK]]
+            for row in block[self.test(block)]:
+                found.setdefault(row.tobytes(), row)
+                if len(found) == k:
+                    return Neighbours(np.array(list(found.values())), "found")
+        if found:
+            return Neighbours(np.array(list(found.values())), "found")
+        return self._why_none(person, adapted, len(allowed))
+
+    def _why_none(self, person: Person, adapted: Array, allowed: int) -> Neighbours:
+        none = self.rows[:0]
+        if not len(self.robust):
+            return Neighbours(none, "no_robust_neighbour", no_robust_rows(self))
+        blame = person.blame(person.adapt(self.robust))
+        if blame:
+            rules = "; ".join(f"{label} ({count})" for label, count in list(blame.items())[:3])
+            reason = (
+                f"of {len(self.robust)} robust rows none fits this person's rules; "
+                f"rows excluded by rule: {rules}"
+            )
+        else:
+            reason = (
+                f"{allowed} rows fit this person's rules, but with the person's fixed values "
+                "none of them is robust at this delta"
+            )
+        return Neighbours(none, "infeasible_rules", reason)
+
+
+def no_robust_rows(rows: RobustRows) -> str:
+    """Say that nothing in the data is robust, and what to change."""
+    reached = int((rows.net.predict(rows.rows) == rows.target).sum()) if len(rows.rows) else 0
+    return (
+        f"none of {len(rows.rows)} training rows is robust for class {rows.target} at this delta "
+        f"({reached} have the class at all); lower delta or add data"
+    )
+
+
+def hull_pieces(schema: Schema, person: Person, neighbours: Array) -> list[Piece]:
+    """One hull per categorical profile of the neighbours; the person joins its own."""
+    profile = schema.profile_columns
+    groups: dict[bytes, list[Array]] = {}
+    for row in neighbours:
+        groups.setdefault(row[profile].tobytes(), []).append(row)
+    own = person.x[profile].tobytes()
+    pieces = []
+    for key, rows in groups.items():
+        vertices = np.array([person.x, *rows] if key == own else rows)
+        vertices = vertices[np.sort(np.unique(vertices, axis=0, return_index=True)[1])]
+        pieces.append(_piece(schema, person, rows[0], vertices))
+    return pieces
+
+
+def box_pieces(schema: Schema, person: Person, data_low: Array, data_high: Array) -> Iterator[Piece]:
+    """One box per categorical profile that the rules allow: the ranges of the features."""
+    for row in _profiles(schema, person):
+        if person.profile_allowed(row):
+            piece = _piece(schema, person, row, None)
+            lower = np.where(np.isfinite(piece.lower), piece.lower, np.minimum(data_low, person.x))
+            upper = np.where(np.isfinite(piece.upper), piece.upper, np.maximum(data_high, person.x))
+            yield Piece(None, lower, upper, piece.A, piece.row_lower, piece.row_upper)
+
+
+def _piece(schema: Schema, person: Person, row: Array, vertices: Array | None) -> Piece:
+    lower, upper = person.lower.copy(), person.upper.copy()
+    profile = schema.profile_columns
+    lower[profile] = upper[profile] = row[profile]
+    rules = person.linear(row)
+    return Piece(vertices, lower, upper, rules.A, rules.lower, rules.upper)
+
+
+def _profiles(schema: Schema, person: Person) -> Iterator[Array]:
+    """All combinations of categories, as rows that are the person's elsewhere."""
+    grouped = {int(j) for group in schema.groups for j in group}
+    options: list[list[tuple[Array, Array]]] = []
+    for group in schema.groups:
+        feature = schema.features[schema.columns[int(group[0])].feature]
+        units = [np.eye(len(group))[i] for i in range(len(group))]
+        if getattr(feature, "encoding", "onehot") == "dropfirst":
+            units.insert(0, np.zeros(len(group)))
+        options.append([(group, unit) for unit in units])
+    for j in schema.profile_columns:
+        if int(j) not in grouped:
+            column = np.array([int(j)])
+            options.append([(column, np.zeros(1)), (column, np.ones(1))])
+    total = int(np.prod([len(choices) for choices in options])) if options else 1
+    if total > _MOST_PROFILES:
+        raise OptionError(
+            f"region='box' would try {total} combinations of categories (at most {_MOST_PROFILES}); "
+            "make features immutable, or use region='hull'"
+        )
+    for choice in itertools.product(*options):
+        row = person.x.copy()
+        for columns, values in choice:
+            row[columns] = values
+        yield row
+
+
+def _coordinates(distance: Distance) -> tuple[Array, float] | None:
+    """Factors and p under which a distance is a Minkowski distance, or None."""
+    if isinstance(distance, L1):
+        return distance.weights, 1.0
+    if isinstance(distance, L2):
+        return np.sqrt(distance.weights), 2.0
+    if isinstance(distance, LInf):
+        return distance.weights, np.inf
+    return None

@@ -1,0 +1,79 @@
+"""The nearest robust point over all pieces of a region."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from proplace.distances import L1, L2, LInf
+from proplace.search import bilevel, tree
+from proplace.search.oracle import Oracle
+from proplace.search.problem import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from proplace.search.problem import Piece, Problem
+
+SearchName = Literal["tree", "bilevel"]
+
+
+def search(
+    problem: Problem,
+    pieces: Iterable[Piece],
+    *,
+    method: SearchName = "tree",
+    deadline: float = np.inf,
+) -> Outcome:
+    """Solve the pieces in the order of a bound on their distance, stopping at the best answer."""
+    oracle = Oracle(problem)
+    room = problem.room()
+    ranked = sorted(
+        ((least_distance(problem, piece, room), n, piece) for n, piece in enumerate(pieces)),
+        key=lambda item: item[:2],
+    )
+    best = Outcome(None, np.inf, np.inf, "infeasible")
+    lower, nodes, programs, rounds, late = np.inf, 0, 0, 0, False
+    for bound, _, piece in ranked:
+        if bound >= best.distance:
+            break
+        if time.monotonic() >= deadline:
+            lower, late = min(lower, bound), True
+            break
+        found = (
+            tree.solve(problem, piece, cutoff=best.distance, deadline=deadline, oracle=oracle)
+            if method == "tree"
+            else bilevel.solve(problem, piece, time_limit=_left(deadline))
+        )
+        nodes, programs, rounds = (
+            nodes + found.nodes, programs + found.programs, rounds + found.rounds,
+        )
+        lower = min(lower, found.lower)
+        late |= found.status in ("feasible", "unknown")
+        if found.distance < best.distance:
+            best = found
+    counts = {"nodes": nodes, "programs": programs, "rounds": rounds}
+    if best.point is None:
+        return Outcome(None, np.inf, lower, "unknown" if late else "infeasible", **counts)  # type: ignore[arg-type]
+    proved = not late or lower >= best.distance * (1.0 - tree.GAP)
+    return Outcome(
+        best.point,
+        best.distance,
+        min(lower, best.distance),
+        "optimal" if proved else "feasible",
+        **counts,
+    )
+
+
+def least_distance(problem: Problem, piece: Piece, room: np.ndarray) -> float:
+    """Lower bound on the distance of a piece: the distance to the box around it."""
+    if not isinstance(problem.distance, (L1, L2, LInf)):
+        return 0.0
+    low, high = piece.box(room)
+    return float(problem.distance.between(problem.x, np.clip(problem.x, low, high)))
+
+
+def _left(deadline: float) -> float | None:
+    return None if np.isinf(deadline) else max(deadline - time.monotonic(), 1e-3)
