@@ -16,13 +16,13 @@ import pandas as pd
 
 from proplace import distances
 from proplace.certification import certify
-from proplace.errors import InputError, OptionError, SchemaError
+from proplace.errors import InputError, OptionError, SchemaError, SolverError
 from proplace.explanations import Explanation, Explanations
 from proplace.progress import progress_bar
 from proplace.region import RobustRows, box_pieces, hull_pieces, no_robust_rows
 from proplace.schema import Schema
 from proplace.search.pieces import search
-from proplace.search.problem import Problem
+from proplace.search.problem import Outcome, Problem
 from proplace.shifts import Shifts
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from proplace.network import Array, Network
     from proplace.region import RegionKind
     from proplace.search.pieces import SearchName
-    from proplace.search.problem import Outcome, Piece
     from proplace.shifts import Delta
 
 Table = pd.DataFrame | npt.ArrayLike
@@ -124,7 +123,9 @@ class Proplace:
         self.margin, self.slack = float(margin), float(slack)
         self.n_jobs = n_jobs
         if time_limit is not None and not time_limit > 0.0:
-            raise OptionError(f"time_limit must be a positive number of seconds, not {time_limit!r}")
+            raise OptionError(
+                f"time_limit must be a positive number of seconds, not {time_limit!r}"
+            )
         self.time_limit = time_limit
         self._rows: Array | None = None
         self._robust: dict[int, RobustRows] = {}
@@ -255,25 +256,39 @@ class Proplace:
             data = robust.rows
             pieces = list(box_pieces(schema, person, data.min(axis=0), data.max(axis=0)))
         problem = Problem(
-            self.net, self.shifts, target, x, self._distance, self.margin, self.slack,
+            self.net,
+            self.shifts,
+            target,
+            x,
+            self._distance,
+            self.margin,
+            self.slack,
             {i: c for i, c in enumerate(schema.columns) if c.kind == "grid"},
         )
-        outcome = search(problem, pieces, method=self.search, deadline=limit)
-        return self._finish(problem, schema, pieces, neighbours, outcome, start)
+        try:
+            outcome = search(problem, pieces, method=self.search, deadline=limit)
+        except SolverError as error:  # a neighbour is still a certified answer
+            outcome, trouble = Outcome(None, np.inf, 0.0, "unknown"), str(error)
+        else:
+            trouble = ""
+        return self._finish(problem, schema, neighbours, outcome, trouble, start)
 
     def _finish(
         self,
         problem: Problem,
         schema: Schema,
-        pieces: list[Piece],
         neighbours: Array,
         outcome: Outcome,
+        trouble: str,
         start: float,
     ) -> Explanation:
         """Make the point exactly what will be read, and certify that."""
         facts: dict[str, Any] = {
-            "x": problem.x, "neighbours": neighbours, "nodes": outcome.nodes,
-            "programs": outcome.programs, "rounds": outcome.rounds,
+            "x": problem.x,
+            "neighbours": neighbours,
+            "nodes": outcome.nodes,
+            "programs": outcome.programs,
+            "rounds": outcome.rounds,
         }
         status, reason, bound = outcome.status, "", outcome.lower
         if outcome.point is None:
@@ -281,8 +296,12 @@ class Proplace:
                 spent = "the time limit came before a robust point was found"
                 none = "no point within the features' ranges and rules is robust at this delta"
                 return Explanation(
-                    None, "no_robust_neighbour", spent if status == "unknown" else none,
-                    problem.target, seconds=time.perf_counter() - start, **facts,
+                    None,
+                    "no_robust_neighbour",
+                    trouble or (spent if status == "unknown" else none),
+                    problem.target,
+                    seconds=time.perf_counter() - start,
+                    **facts,
                 )
             candidates, status = neighbours[:1], "feasible"
         else:
@@ -290,21 +309,25 @@ class Proplace:
         for row in candidates:
             point = np.where(np.abs(row - problem.x) <= _SAME, problem.x, row)
             point = schema.canonical(point)[0]
-            report = certify(
-                self.net, point, self.shifts, problem.target, margin=self.margin
-            )
+            report = certify(self.net, point, self.shifts, problem.target, margin=self.margin)
             if report.robust[0]:
                 break
             status = "feasible"  # the solver's point failed by rounding: fall back on a neighbour
         if status == "feasible":
-            reason = (
-                f"stopped at the time limit; nothing nearer than {bound:.6g} is robust in the region"
-            )
+            why = f"the solver failed ({trouble})" if trouble else "stopped at the time limit"
+            reason = f"{why}; nothing nearer than {bound:.6g} is robust in the region"
         distance = float(self._distance.between(problem.x, point))
         return Explanation(
-            None, "optimal" if status == "optimal" else "feasible", reason, problem.target,
-            distance=distance, bound=min(bound, distance), margin=float(report.lower[0]),
-            point=point, seconds=time.perf_counter() - start, **facts,
+            None,
+            "optimal" if status == "optimal" else "feasible",
+            reason,
+            problem.target,
+            distance=distance,
+            bound=min(bound, distance),
+            margin=float(report.lower[0]),
+            point=point,
+            seconds=time.perf_counter() - start,
+            **facts,
         )
 
     # -- inside ------------------------------------------------------------------------------
@@ -406,8 +429,15 @@ def _explain_row(
         how = "under every network within delta" if report.robust[0] else "but not robustly"
         return [
             Explanation(
-                None, "already_valid", f"the network gives class {target} already, {how}", target,
-                distance=0.0, bound=0.0, margin=float(report.lower[0]), x=x, point=x,
+                None,
+                "already_valid",
+                f"the network gives class {target} already, {how}",
+                target,
+                distance=0.0,
+                bound=0.0,
+                margin=float(report.lower[0]),
+                x=x,
+                point=x,
             )
         ]
     return list(explainer._answers(robust, x, target, count))

@@ -87,7 +87,9 @@ class Explanation:
         changed = ", ".join(
             f"{name}: {row['from']} -> {row['to']}" for name, row in self.changes.iterrows()
         )
-        return f"Explanation({self.index!r}, {self.status}, distance {self.distance:.4g}; {changed})"
+        return (
+            f"Explanation({self.index!r}, {self.status}, distance {self.distance:.4g}; {changed})"
+        )
 
 
 class Explanations(Sequence[Explanation]):
@@ -140,7 +142,10 @@ class Explanations(Sequence[Explanation]):
             for name in ("status", "distance", "bound", "margin", "rank", "reason"):
                 facts[f"ce_{name}" if name in names else name] = getattr(e, name)
             records.append(facts)
-        columns = [*map(str, names), *(c for c in (records[0] if records else {}) if c not in names)]
+        columns = [
+            *map(str, names),
+            *(c for c in (records[0] if records else {}) if c not in names),
+        ]
         index = pd.Index([e.index for e in self])
         return pd.DataFrame(records, index=index).reindex(columns=list(dict.fromkeys(columns)))
 

@@ -94,7 +94,9 @@ class RobustRows:
             return Neighbours(self.rows[:0], "no_robust_neighbour", "the training data are empty")
         adapted = person.adapt(self.rows)
         allowed = np.flatnonzero(person.allowed(adapted))
-        order = allowed[np.argsort(self.distance.between(person.x, adapted[allowed]), kind="stable")]
+        order = allowed[
+            np.argsort(self.distance.between(person.x, adapted[allowed]), kind="stable")
+        ]
         found: dict[bytes, Array] = {}
         for start in range(0, len(order), _BLOCK):
             block = adapted[order[start : start + _BLOCK]]
@@ -149,7 +151,9 @@ def hull_pieces(schema: Schema, person: Person, neighbours: Array) -> list[Piece
     return pieces
 
 
-def box_pieces(schema: Schema, person: Person, data_low: Array, data_high: Array) -> Iterator[Piece]:
+def box_pieces(
+    schema: Schema, person: Person, data_low: Array, data_high: Array
+) -> Iterator[Piece]:
     """One box per categorical profile that the rules allow: the ranges of the features."""
     for row in _profiles(schema, person):
         if person.profile_allowed(row):

@@ -56,9 +56,7 @@ def shifted_network(
     moved = shifted_layers(net, shifts, u, hidden, c)
     pairs = [
         (_inside(layer.W, W, dw), None if layer.b is None else _inside(layer.b, b, db))
-        for layer, (W, b), dw, db in zip(
-            net.layers, moved, shifts.weight, shifts.bias, strict=True
-        )
+        for layer, (W, b), dw, db in zip(net.layers, moved, shifts.weight, shifts.bias, strict=True)
     ]
     return Network(pairs, scale=net.scale, shift=net.shift, precision=net.precision)
 

@@ -103,7 +103,7 @@ def solve(
     solver: Solver = "highs",
     time_limit: float | None = None,
     tolerance: float = 1e-9,
-    max_rounds: int = 1000,
+    max_rounds: int = 200,
 ) -> Outcome:
     """Find the nearest robust point of ``piece`` by Algorithm 1.
 

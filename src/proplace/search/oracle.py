@@ -116,8 +116,11 @@ class Oracle:
                 return False, self._shifted(U[0], index, hidden)
             if bounds.lower[0] < self.margin:
                 minimum = minimise(
-                    self.abstraction, root, self.objectives[index],
-                    threshold=self.margin, deadline=deadline,
+                    self.abstraction,
+                    root,
+                    self.objectives[index],
+                    threshold=self.margin,
+                    deadline=deadline,
                 )
                 if minimum.upper < self.margin:
                     hidden = [layer[None] for layer in minimum.hidden]

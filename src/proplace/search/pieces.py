@@ -48,7 +48,9 @@ def search(
             else bilevel.solve(problem, piece, time_limit=_left(deadline))
         )
         nodes, programs, rounds = (
-            nodes + found.nodes, programs + found.programs, rounds + found.rounds,
+            nodes + found.nodes,
+            programs + found.programs,
+            rounds + found.rounds,
         )
         lower = min(lower, found.lower)
         late |= found.status in ("feasible", "unknown")

@@ -15,6 +15,7 @@ half-space: the extremes move to vertices inside of it and to the points where e
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +23,16 @@ import numpy as np
 if TYPE_CHECKING:
     from proplace.network import Array
     from proplace.search.problem import Piece, Problem
+
+
+@dataclass(frozen=True, eq=False)
+class Tangent:
+    """The half-space ``slope . x' <= side``; over the vertices, ``reach . mu <= limit``."""
+
+    slope: Array
+    side: float
+    reach: Array
+    limit: float
 
 
 class Polytope:
@@ -42,7 +53,7 @@ class Polytope:
             fixed = piece.lower == piece.upper
             self.g_low, self.g_high = np.where(fixed, 0.0, -room), np.where(fixed, 0.0, room)
         self.g_columns = np.flatnonzero(self.g_low < self.g_high)
-        self.tangents: list[tuple[Array, float]] = []
+        self.tangents: list[Tangent] = []
 
     @property
     def size(self) -> int:
@@ -62,13 +73,20 @@ class Polytope:
     def closer_than(self, distance: float, point: Array) -> None:
         """Look only at points nearer than ``distance``, cut with the tangent of the distance at a point.
 
-        Bounds of :meth:`least` then hold for those points only.
+        Bounds of :meth:`least` then hold on the half-space ``slope . x' <= side`` only.
         """
         x, measure = self.problem.x, self.problem.distance
         slope = measure.subgradient(x, point)
-        limit = distance - float(measure.between(x, point)) + float(slope @ (point - self.base))
+        side = distance - float(measure.between(x, point)) + float(slope @ point)
         g = np.where(slope > 0.0, self.g_low, self.g_high)
-        self.tangents.append((np.concatenate([[0.0], self.D @ slope]), limit - float(slope @ g)))
+        reach = np.concatenate([[0.0], self.D @ slope])
+        limit = side - float(slope @ self.base) - float(slope[g != 0.0] @ g[g != 0.0])
+        self.tangents.append(Tangent(slope, side, reach, limit))
+
+    @property
+    def empty(self) -> bool:
+        """Whether a cut leaves nothing."""
+        return any((cut.reach > cut.limit).all() for cut in self.tangents)
 
     def scales(self) -> Array:
         """Factors s with the piece inside the simplex of base and base + s_l D_l.
@@ -76,9 +94,9 @@ class Polytope:
         Where the base lies inside a cut with positive reach to all other vertices, the cut itself
         is such a simplex; otherwise the vertices themselves are used (s = 1).
         """
-        for reach, limit in self.tangents:
-            if limit > 0.0 and (reach[1:] > 1e-3 * limit).all():
-                result: Array = limit / reach[1:]
+        for cut in self.tangents:
+            if cut.limit > 0.0 and (cut.reach[1:] > 1e-3 * cut.limit).all():
+                result: Array = cut.limit / cut.reach[1:]
                 return result
         return np.ones(len(self.D))
 
@@ -87,8 +105,8 @@ class Polytope:
         at_base = C @ self.base
         scores = np.hstack([np.zeros((len(C), 1)), C @ self.D.T])
         best = scores.min(axis=1)
-        for reach, limit in self.tangents:
-            best = np.maximum(best, _least_in_halfspace(scores, reach, limit))
+        for cut in self.tangents:
+            best = np.maximum(best, _least_in_halfspace(scores, cut.reach, cut.limit))
         g = np.where(C > 0.0, self.g_low, self.g_high)
         spread = np.where(C == 0.0, 0.0, C * np.where(C == 0.0, 0.0, g)).sum(axis=1)
         result: Array = at_base + best + spread

@@ -135,15 +135,25 @@ class Relaxation:
             C = np.eye(len(polytope.base))[grid]
             base = polytope.base[grid]
             first = self._add_rows(
-                piece.lower[grid] - base, piece.upper[grid] - base,
-                polytope.functional(C), self.region,
+                piece.lower[grid] - base,
+                piece.upper[grid] - base,
+                polytope.functional(C),
+                self.region,
             )
             self.grid_rows = {i: first + n for n, i in enumerate(grid)}
         if len(piece.A):
             start = piece.A @ polytope.base
             self._add_rows(
-                piece.row_lower - start, piece.row_upper - start,
-                polytope.functional(piece.A), self.region,
+                piece.row_lower - start,
+                piece.row_upper - start,
+                polytope.functional(piece.A),
+                self.region,
+            )
+
+        for cut in polytope.tangents:  # the bounds of neurons hold on this side only
+            side = np.array([cut.side - float(cut.slope @ polytope.base)])
+            self._add_rows(
+                np.array([-INF]), side, polytope.functional(cut.slope[None]), self.region
             )
 
     def _add_distance(self) -> None:
@@ -172,9 +182,7 @@ class Relaxation:
         known = sign != 0.0
         cost = (sign * w)[None] @ C
         self.offset = float((sign * w) @ start)
-        self.solver.changeColsCost(
-            len(self.region), self.region, polytope.functional(cost)[0]
-        )
+        self.solver.changeColsCost(len(self.region), self.region, polytope.functional(cost)[0])
         mixed = np.flatnonzero(~known & (w > 0.0))
         if len(mixed):
             n = len(mixed)
@@ -226,8 +234,15 @@ class Relaxation:
             new = np.array([i for i, key in enumerate(keys) if key not in self._known], np.intp)
             if len(new):
                 self._add_neurons(
-                    layer, open_[new], [keys[i] for i in new], Z, z, bounds[layer],
-                    upper_side, weights[layer], columns,
+                    layer,
+                    open_[new],
+                    [keys[i] for i in new],
+                    Z,
+                    z,
+                    bounds[layer],
+                    upper_side,
+                    weights[layer],
+                    columns,
                 )
             ids = np.array([self._known[key] for key in keys], np.int32)
             active = low >= 0.0
@@ -259,9 +274,7 @@ class Relaxation:
         self._known.update(zip(keys, own.tolist(), strict=True))
         where = np.concatenate([columns, own])
         unit = np.eye(count)
-        row = self._add_rows(
-            z[open_], np.full(count, INF), np.hstack([-Z[open_], unit]), where
-        )
+        row = self._add_rows(z[open_], np.full(count, INF), np.hstack([-Z[open_], unit]), where)
         slope = high / (high - low)
         chord = self._add_rows(
             np.full(int(wants.sum()), -INF),
@@ -275,8 +288,15 @@ class Relaxation:
             k = int(open_[i])
             self.neurons.append(
                 Neuron(
-                    layer, keys[i], int(own[i]), row + int(i), chord + order,
-                    float(weights[k]), Z[k], float(z[k]), columns,
+                    layer,
+                    keys[i],
+                    int(own[i]),
+                    row + int(i),
+                    chord + order,
+                    float(weights[k]),
+                    Z[k],
+                    float(z[k]),
+                    columns,
                 )
             )
             self._number[keys[i]] = len(self.neurons) - 1
@@ -312,7 +332,9 @@ class Relaxation:
         count = len(self._col_bounds)
         columns = np.arange(count, dtype=np.int32)
         cost = np.array(self.solver.getLp().col_cost_)
-        row = self._add_rows(np.array([-INF]), np.array([cutoff - self.offset]), cost[None], columns)
+        row = self._add_rows(
+            np.array([-INF]), np.array([cutoff - self.offset]), cost[None], columns
+        )
         self.solver.setOptionValue("simplex_strategy", 4)  # primal: only costs change
         empty = False
         for neuron in self.neurons[first:]:
@@ -474,9 +496,7 @@ def layer_bounds(
     return bounds
 
 
-def _to_input(
-    shifted: Shifted, bounds: Bounds, A: Array, const: Array
-) -> tuple[Array, Array]:
+def _to_input(shifted: Shifted, bounds: Bounds, A: Array, const: Array) -> tuple[Array, Array]:
     """Linear lower bounds ``C x' + const`` of ``A v + const``, v the layer behind ``bounds``."""
     for (W, b), (low, high) in zip(
         reversed(shifted.layers[: len(bounds)]), reversed(bounds), strict=True
@@ -501,10 +521,13 @@ def _needs(
         W, alive = shifted.layers[layer][0], bounds[layer][1] > 0.0
         upper, lower = needs[0][0] & alive, needs[0][1] & alive
         positive, negative = W > 0.0, W < 0.0
-        needs.insert(0, (
-            (positive & upper[:, None]).any(axis=0) | (negative & lower[:, None]).any(axis=0),
-            (negative & upper[:, None]).any(axis=0) | (positive & lower[:, None]).any(axis=0),
-        ))
+        needs.insert(
+            0,
+            (
+                (positive & upper[:, None]).any(axis=0) | (negative & lower[:, None]).any(axis=0),
+                (negative & upper[:, None]).any(axis=0) | (positive & lower[:, None]).any(axis=0),
+            ),
+        )
     return needs[: len(shifted.layers)]
 
 

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from proplace.distances import L1, LInf
+from proplace.errors import SolverError
 from proplace.search.local import LocalSearch
 from proplace.search.oracle import Oracle
 from proplace.search.polytope import Polytope
@@ -79,11 +80,12 @@ class _Tree:
         self._take(self.local)
         self._cut_polytope()
         self.relaxation = Relaxation(self.polytope, self.problem.search_margin)
+        if self.polytope.empty:
+            return self._outcome(np.inf)
         self._first_shifts()
         if not self._tighten() or not self._polish():
             return self._outcome(np.inf)
-        lower = self._grow()
-        return self._outcome(lower)
+        return self._outcome(self._grow())
 
     def _take(self, local: LocalSearch) -> None:
         if local.point is not None and local.distance < self.best:
@@ -119,6 +121,8 @@ class _Tree:
     def _tighten(self, first: int = 0) -> bool:
         """Tighten the relaxation by its own programs; False: nothing nearer exists."""
         for _ in range(ROUNDS):
+            if self.polytope.empty:
+                return False
             before = self.relaxation.undecided
             if not before or not np.isfinite(self.best):
                 return True
@@ -188,10 +192,13 @@ class _Tree:
         self, decisions: tuple[Decision, ...]
     ) -> tuple[LpPoint | None, tuple[Decision, ...] | None]:
         """Solve a node, adding shifts and tangents as needed; (None, None) when it is closed."""
+        failed: Array | None = None
         while True:
             solution = self.relaxation.solve(decisions)
             if solution is None or solution.objective >= self._enough():
                 return None, None
+            if failed is not None and np.array_equal(failed, solution.point):
+                raise SolverError("a shift that excludes a point did not move the relaxation")
             if self._tangent(solution):
                 continue
             split = self._split(solution, decisions)
@@ -206,6 +213,7 @@ class _Tree:
                 return None, None
             if shifted is None:
                 return solution, None
+            failed = solution.point
             first, before = len(self.relaxation.neurons), self.best
             self._add(shifted)
             self.local.shifts.append(shifted)
@@ -268,5 +276,9 @@ class _Tree:
             return Outcome(None, np.inf, lower, status, **counts)  # type: ignore[arg-type]
         done = lower >= self._enough()
         return Outcome(
-            self.point, self.best, min(lower, self.best), "optimal" if done else "feasible", **counts
+            self.point,
+            self.best,
+            min(lower, self.best),
+            "optimal" if done else "feasible",
+            **counts,
         )
