@@ -145,8 +145,9 @@ def solve(
         outer.require(worst.network)
         run.rounds += 1
     raise SolverError(
-        f"no robust point after {max_rounds} shifted models; a larger slack "
-        f"(now {problem.slack:g}) makes the search end sooner"
+        f"no robust point after {max_rounds} shifted models; each keeps the search away from its "
+        f"last point by the margin ({problem.margin:g}) and slack ({problem.slack:g}) at least, so "
+        "larger ones make it end sooner"
     )
 
 

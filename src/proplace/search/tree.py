@@ -197,13 +197,13 @@ class _Tree:
             solution = self.relaxation.solve(decisions)
             if solution is None or solution.objective >= self._enough():
                 return None, None
-            if failed is not None and np.array_equal(failed, solution.point):
-                raise SolverError("a shift that excludes a point did not move the relaxation")
             if self._tangent(solution):
                 continue
             split = self._split(solution, decisions)
             if split is not None:
                 return solution, split
+            if failed is not None and np.array_equal(failed, solution.point):
+                raise SolverError("a shift that excludes a point did not move the relaxation")
             point = self.problem.snap(solution.point)
             robust, shifted = self.oracle.test(point, self.deadline)
             if robust:
