@@ -160,24 +160,22 @@ class Abstraction:
             low, high = np.maximum(level.L_min, 0.0), np.maximum(level.U_max, 0.0)
         return Root(first_low, first_high, tuple(levels))
 
-    def tighten(self, root: Root, splits: Sequence[Splits] | None = None) -> Root:
+    def tighten(self, root: Root) -> Root:
         """Intersect the bounds of third and later layers with those of backward passes.
 
-        The second layer's bounds are exact over the box of h_1, whatever is split.
+        The second layer's bounds are exact over the box of h_1 already.
         """
         for index in range(1, len(root.levels)):
             front = Root(root.low, root.high, root.levels[:index])
-            level = self._tighter(front, self.inner[index], root.levels[index], splits)
+            level = self._tighter(front, self.inner[index], root.levels[index])
             root = Root(root.low, root.high, (*front.levels, level, *root.levels[index + 1 :]))
         return root
 
-    def _tighter(
-        self, front: Root, inner: Inner, level: Level, splits: Sequence[Splits] | None
-    ) -> Level:
+    def _tighter(self, front: Root, inner: Inner, level: Level) -> Level:
         alpha = start_slopes(front)
 
         def least(W: Array, b: Array) -> Array:
-            return self.backward(front, W, b, alpha, splits).value
+            return self.backward(front, W, b, alpha).value
 
         return Level(
             np.maximum(level.L_min, least(inner.W_low, inner.b_low)),
@@ -192,7 +190,7 @@ class Abstraction:
         a: Array,
         const: Array | float,
         alpha: Sequence[Array],
-        splits: Sequence[Splits] | None = None,
+        uppers: Sequence[tuple[Array, Array]] | None = None,
         gamma: Sequence[Array] | None = None,
     ) -> Pass:
         """Lower bound of ``a . h + const`` by linear relaxation, h the layer behind ``root``.
@@ -206,7 +204,7 @@ class Abstraction:
         sides: list[Array] = []
         for index in reversed(range(len(root.levels))):
             inner, level = self.inner[index], root.levels[index]
-            slope, offset = chords(level, None if splits is None else splits[index])
+            slope, offset = chords(level, None) if uppers is None else uppers[index]
             lower = alpha[index]
             if several:
                 slope, offset, lower = slope[:, None], offset[:, None], lower[:, None]
@@ -262,14 +260,14 @@ class Abstraction:
         return value, hidden
 
     def relaxed_forward(
-        self, root: Root, bound: Pass, alpha: Sequence[Array], splits: Sequence[Splits] | None
+        self, bound: Pass, alpha: Sequence[Array], uppers: Sequence[tuple[Array, Array]]
     ) -> tuple[list[Array], list[Array]]:
         """L and U of each inner layer at the minimiser of the linear relaxation."""
         h = bound.corner
         lows, highs = [], []
         for index, (inner, side) in enumerate(zip(self.inner, bound.sides, strict=True)):
             low, high = inner.low(h), inner.high(h)
-            slope, offset = chords(root.levels[index], None if splits is None else splits[index])
+            slope, offset = uppers[index]
             h = np.where(side >= 0.0, alpha[index] * low, slope * high + offset)
             lows.append(low)
             highs.append(high)

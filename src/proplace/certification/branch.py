@@ -20,7 +20,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from proplace.certification.bounds import Abstraction, Pass, Root, free_slopes, start_slopes
+from proplace.certification.bounds import (
+    Abstraction,
+    Pass,
+    Root,
+    chords,
+    free_slopes,
+    start_slopes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -178,13 +185,13 @@ def _ascend(
     best = np.full(len(nodes), -np.inf)
     pick = np.full(len(nodes), -1, dtype=np.intp)
     live = np.arange(len(nodes))
-    alpha, gamma = nodes.alpha, nodes.gamma
+    alpha, gamma, splits = nodes.alpha, nodes.gamma, nodes.splits
+    here = root.take(nodes.row)
+    uppers = [chords(level, split) for level, split in zip(here.levels, splits, strict=True)]
     for step in range(steps):
-        here = root.take(nodes.row[live])
-        splits = [s[live] for s in nodes.splits]
-        bound = abstraction.backward(here, a, const, alpha, splits, gamma)
+        bound = abstraction.backward(here, a, const, alpha, uppers, gamma)
         bounds.offer(nodes.row[live], *abstraction.attack(a, const, bound))
-        lows, highs = abstraction.relaxed_forward(here, bound, alpha, splits)
+        lows, highs = abstraction.relaxed_forward(bound, alpha, uppers)
         better = bound.value > best[live]
         where = live[better]
         best[where] = bound.value[better]
@@ -197,8 +204,12 @@ def _ascend(
         if step == steps - 1 or not go.any():
             break
         alpha, gamma = _step(here, bound, lows, highs, splits, alpha, gamma, step)
-        alpha, gamma = [layer[go] for layer in alpha], [layer[go] for layer in gamma]
-        live = live[go]
+        if not go.all():
+            keep = np.flatnonzero(go)
+            live, here = live[keep], here.take(keep)
+            splits, alpha = [layer[keep] for layer in splits], [layer[keep] for layer in alpha]
+            gamma = [layer[keep] for layer in gamma]
+            uppers = [(slope[keep], offset[keep]) for slope, offset in uppers]
     return best, pick
 
 

@@ -195,9 +195,12 @@ class _Program:
         if status == highspy.HighsModelStatus.kInfeasible:
             return np.inf, None
         if status != highspy.HighsModelStatus.kOptimal:
-            layers = [split[None] for split in splits]
+            uppers = [
+                chords(level, split[None])
+                for level, split in zip(self.root.levels, splits, strict=True)
+            ]
             slopes = start_slopes(self.root)
-            bound = self.abstraction.backward(self.root, self.a, self.const, slopes, layers)
+            bound = self.abstraction.backward(self.root, self.a, self.const, slopes, uppers)
             return float(bound.value[0]), None
         solution = self.solver.getSolution()
         x = np.asarray(solution.col_value)

@@ -350,8 +350,9 @@ def _relu(
     n = len(b)
     M_plus, M_minus = np.maximum(high, 0.0), np.maximum(-low, 0.0)
     out = model.columns(np.zeros(n), M_plus)
-    # A neuron whose sign is known has its gamma fixed.
-    gamma = model.columns((low >= 0.0).astype(float), (high > 0.0).astype(float), integer=True)
+    # A neuron whose sign is known has its gamma fixed; one that is always 0 counts as off.
+    on, off = (low >= 0.0) & (high > 0.0), high <= 0.0
+    gamma = model.columns(on.astype(float), (~off).astype(float), integer=True)
     eye = np.eye(n)
     model.rows([(out, eye), (gamma, -np.diag(M_plus))], -math.inf, 0.0)
     model.rows([(out, eye), (V, -W)], b, math.inf)

@@ -23,7 +23,7 @@ STEPS = 12
 STARTS = 2
 RESTARTS = 4
 CUTS = 6
-TOLERANCE = 1e-4
+TOLERANCE = 1e-3
 _FRACTIONS = np.linspace(0.0, 1.0, 9)[1:]
 _REFINEMENTS = 2
 
@@ -91,6 +91,9 @@ class LocalSearch:
             points, failing = self._along(step.point, here[None])
             where = [failing[0]]
             reached = self._distance(points[0])
+            if distance * (1.0 - TOLERANCE) < reached < distance:
+                here, distance = points[0], reached
+                break
             if reached < distance:
                 here, distance = points[0], reached
                 where.append(here)

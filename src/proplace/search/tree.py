@@ -129,7 +129,8 @@ class _Tree:
             if not self.relaxation.tighten(self.best, first=first):
                 return False
             left = self.relaxation.undecided
-            self.relaxation = self.relaxation.rebuilt()
+            if left < before:
+                self.relaxation = self.relaxation.rebuilt()
             if left > 0.8 * before:
                 return True
             first = 0

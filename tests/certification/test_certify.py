@@ -1,0 +1,390 @@
+"""What certify, worst_case and output_range promise beside being right."""
+
+from __future__ import annotations
+
+import itertools
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import proplace as pp
+from oracles import (
+    accepted_rows,
+    milp_margin,
+    pairs_of,
+    radii_of,
+    random_case,
+    sampled_margins,
+    scale_of,
+)
+from proplace.certification import api, branch
+from proplace.errors import InputError, OptionError
+
+CASES = [(hidden, seed) for hidden in range(5) for seed in range(6)]
+
+
+@pytest.fixture(params=CASES, ids=str)
+def case(request):
+    return random_case(np.random.default_rng([77, *request.param]), request.param[0], rows=6)
+
+
+def exact(net, X, delta, target=1):
+    return pp.certify(net, X, delta, target, exact_margin=True).upper
+
+
+def near(one, two):
+    np.testing.assert_allclose(one, two, rtol=1e-8, atol=1e-8)
+
+
+def rebuilt(net, pairs):
+    """The same network with other arrays; an absent bias stays absent."""
+    kept = [
+        (W, None if old.b is None else b) for (W, b), old in zip(pairs, net.layers, strict=True)
+    ]
+    return pp.Network(kept, scale=net.scale, shift=net.shift)
+
+
+# -- laws ----------------------------------------------------------------------------------------
+
+
+def test_no_shift_is_the_plain_margin(case):
+    plain = case.net.margin(case.X, case.target)
+    report = pp.certify(case.net, case.X, 0.0, case.target, exact_margin=True)
+    np.testing.assert_allclose(report.lower, plain, atol=1e-9)
+    np.testing.assert_allclose(report.upper, plain, atol=1e-9)
+    quick = pp.certify(case.net, case.X, 0, case.target)
+    clear = np.abs(plain) > 1e-9
+    np.testing.assert_array_equal(quick.robust[clear], (plain >= 0.0)[clear])
+    low, high = pp.output_range(case.net, case.X, 0.0)
+    np.testing.assert_allclose(low, case.net.logits(case.X), atol=1e-9)
+    np.testing.assert_allclose(high, case.net.logits(case.X), atol=1e-9)
+    worst = pp.worst_case(case.net, case.X[0], 0.0, case.target)
+    assert worst.network == case.net
+    assert worst.margin == pytest.approx(plain[0], rel=1e-12)
+
+
+def test_a_larger_delta_is_never_better(case):
+    values, robust = [], []
+    for delta in (0.0, 0.01, 0.03, 0.1, 0.3):
+        values.append(exact(case.net, case.X, delta, case.target))
+        robust.append(pp.certify(case.net, case.X, delta, case.target).robust)
+    for small, large in itertools.pairwise(values):
+        assert (large <= small + 1e-9 * np.maximum(1.0, np.abs(small))).all()
+    for small, large in itertools.pairwise(robust):
+        assert (small | ~large).all()
+
+
+def test_one_number_is_the_pair_for_each_layer(case):
+    pairs = [(0.07, 0.07)] * len(case.net.layers)
+    shifts = pp.Shifts.of(case.net, 0.07)
+    for delta in (pairs, shifts):
+        np.testing.assert_array_equal(
+            exact(case.net, case.X, 0.07, case.target), exact(case.net, case.X, delta, case.target)
+        )
+
+
+def test_the_order_of_neurons_does_not_matter(case):
+    rng = np.random.default_rng(0)
+    pairs = pairs_of(case.net)
+    for i in range(len(pairs) - 1):
+        order = rng.permutation(len(pairs[i][0]))
+        pairs[i] = (pairs[i][0][order], pairs[i][1][order])
+        pairs[i + 1] = (pairs[i + 1][0][:, order], pairs[i + 1][1])
+    other = rebuilt(case.net, pairs)
+    near(
+        exact(case.net, case.X, case.delta, case.target),
+        exact(other, case.X, case.delta, case.target),
+    )
+
+
+def test_the_order_and_the_signs_of_inputs_do_not_matter(case):
+    rng = np.random.default_rng(1)
+    order = rng.permutation(case.net.inputs)
+    signs = rng.choice([-1.0, 1.0], case.net.inputs)
+    U = case.net.transform(case.X)
+    pairs = [(layer.W, layer.b) for layer in case.net.layers]
+    bare = pp.Network(pairs)
+    turned = pp.Network([((pairs[0][0] * signs)[:, order], pairs[0][1]), *pairs[1:]])
+    expected = exact(case.net, case.X, case.delta, case.target)
+    near(expected, exact(bare, U, case.delta, case.target))
+    near(expected, exact(turned, (U * signs)[:, order], case.delta, case.target))
+
+
+def test_the_order_of_classes_does_not_matter(case):
+    if case.net.outputs == 1:  # the other class is the negated logit
+        *front, (W, b) = pairs_of(case.net)
+        other, target = rebuilt(case.net, [*front, (-W, -b)]), 1 - case.target
+    else:
+        order = np.array([2, 0, 1])
+        *front, (W, b) = pairs_of(case.net)
+        other = rebuilt(case.net, [*front, (W[order], b[order])])
+        target = int(np.flatnonzero(order == case.target)[0])
+    near(
+        exact(case.net, case.X, case.delta, case.target),
+        exact(other, case.X, case.delta, target),
+    )
+
+
+@pytest.mark.parametrize("factor", [1e-3, 7.0, 1e4])
+def test_scaling_the_last_layer_scales_the_margin(case, factor):
+    pairs, radii = pairs_of(case.net), radii_of(case.net, case.delta)
+    pairs[-1] = (pairs[-1][0] * factor, pairs[-1][1] * factor)
+    radii[-1] = (radii[-1][0] * factor, radii[-1][1] * factor)
+    scaled = exact(rebuilt(case.net, pairs), case.X, radii, case.target)
+    near(exact(case.net, case.X, case.delta, case.target), scaled / factor)
+
+
+@pytest.mark.parametrize("factor", [1e-4, 1e3])
+def test_scaling_a_hidden_layer_against_the_next_changes_nothing(case, factor):
+    """relu(s z) = s relu(z): activations of any size give the same answer."""
+    if not case.net.widths:
+        return
+    pairs, radii = pairs_of(case.net), radii_of(case.net, case.delta)
+    pairs[0] = (pairs[0][0] * factor, pairs[0][1] * factor)
+    radii[0] = (radii[0][0] * factor, radii[0][1] * factor)
+    pairs[1] = (pairs[1][0] / factor, pairs[1][1])
+    radii[1] = (radii[1][0] / factor, radii[1][1])
+    near(
+        exact(case.net, case.X, case.delta, case.target),
+        exact(rebuilt(case.net, pairs), case.X, radii, case.target),
+    )
+
+
+def test_rows_do_not_see_each_other(case):
+    order = np.random.default_rng(2).permutation(len(case.X))
+    together = pp.certify(case.net, case.X, case.delta, case.target)
+    shuffled = pp.certify(case.net, case.X[order], case.delta, case.target)
+    np.testing.assert_array_equal(together.robust[order], shuffled.robust)
+    alone = [pp.certify(case.net, x, case.delta, case.target).robust[0] for x in case.X]
+    np.testing.assert_array_equal(together.robust, alone)
+
+
+def test_chunks_change_nothing(case, monkeypatch):
+    whole = pp.certify(case.net, case.X, case.delta, case.target)
+    ends = pp.output_range(case.net, case.X, case.delta)
+    monkeypatch.setattr(api, "_CHUNK_FLOATS", 1)
+    assert len(list(api._chunks(case.net, 6))) == 6
+    parts = pp.certify(case.net, case.X, case.delta, case.target)
+    np.testing.assert_array_equal(whole.robust, parts.robust)
+    np.testing.assert_allclose(whole.lower, parts.lower, atol=1e-9)
+    np.testing.assert_allclose(whole.upper, parts.upper, atol=1e-9)
+    np.testing.assert_allclose(ends, pp.output_range(case.net, case.X, case.delta), atol=1e-8)
+
+
+@pytest.mark.parametrize("widths", [(3,), (1000, 10, 200), (10, 10, 10, 300), (50, 50), ()])
+def test_chunks_cover_the_table_and_keep_to_the_budget(widths):
+    sizes = [7, *widths, 1]
+    net = pp.Network([(np.zeros((m, n)), None) for n, m in itertools.pairwise(sizes)])
+    slices = list(api._chunks(net, 5000))
+    rows = [i for part in slices for i in range(5000)[part]]
+    assert rows == list(range(5000))
+    largest = max(part.stop - part.start for part in slices)
+    for j in range(2, len(widths)):  # one objective per neuron, over each layer in front of it
+        for front in widths[:j]:
+            assert largest * widths[j] * front <= api._CHUNK_FLOATS
+
+
+# -- the report ----------------------------------------------------------------------------------
+
+
+def test_an_empty_table():
+    net = pp.Network([([[1.0, -1.0]], [0.0]), ([[1.0]], [0.0])])
+    report = pp.certify(net, np.empty((0, 2)), 0.1)
+    assert len(report) == 0
+    assert report.lower.shape == (0,)
+    assert repr(report) == "Report(0 of 0 rows robust)"
+    assert pp.output_range(net, np.empty((0, 2)), 0.1)[0].shape == (0, 1)
+
+
+def test_the_margin_is_asked_for(case):
+    """robust at margin m iff the worst margin is at least m; ties count as robust."""
+    worst = exact(case.net, case.X, case.delta, case.target)
+    for i, value in enumerate(worst):
+        step = 1e-6 * scale_of(value)
+        one = case.X[i]
+        at = [
+            pp.certify(case.net, one, case.delta, case.target, margin=value + d).robust[0]
+            for d in (-step, step)
+        ]
+        assert at == [True, False]
+    report = pp.certify(case.net, case.X, case.delta, case.target, margin=0.125)
+    assert report.margin == 0.125
+
+
+def test_a_tie_is_robust():
+    net = pp.Network([([[1.0]], [0.0]), ([[1.0]], [-0.25])])
+    delta = [(0.0, 0.5), (0.0, 0.0)]
+    assert pp.certify(net, [[0.75]], delta).robust[0]  # 0.75 - 0.5 - 0.25 = 0, in binary too
+    assert not pp.certify(net, [[0.75]], delta, margin=1e-6).robust[0]
+    assert pp.certify(pp.Network([(np.zeros((2, 1)), None)]), [[1.0]], 0.0, 0).robust[0]
+
+
+@pytest.mark.parametrize("margin", [np.nan, np.inf, -np.inf])
+def test_margins_that_are_no_numbers(margin):
+    net = pp.Network([([[1.0]], [0.0])])
+    with pytest.raises(OptionError, match="margin must be a finite number") as caught:
+        pp.certify(net, [[1.0]], 0.1, margin=margin)
+    assert isinstance(caught.value, ValueError)
+
+
+@pytest.mark.parametrize("limit", [0, 0.0, -1.0, np.nan])
+def test_time_limits_that_are_none(limit):
+    net = pp.Network([([[1.0]], [0.0])])
+    with pytest.raises(OptionError, match="positive number of seconds") as caught:
+        pp.certify(net, [[1.0]], 0.1, time_limit=limit)
+    assert isinstance(caught.value, ValueError)
+    with pytest.raises(OptionError, match="positive number of seconds"):
+        pp.worst_case(net, [1.0], 0.1, time_limit=limit)
+
+
+def test_worst_case_takes_one_row():
+    net = pp.Network([([[1.0]], [0.0])])
+    for X in ([[1.0], [2.0]], np.empty((0, 1))):
+        with pytest.raises(InputError, match="takes one row") as caught:
+            pp.worst_case(net, X, 0.1)
+        assert isinstance(caught.value, ValueError)
+
+
+def test_inputs_stay_as_they_were(case):
+    before = case.X.copy()
+    pp.certify(case.net, case.X, case.delta, case.target)
+    pp.output_range(case.net, case.X, case.delta)
+    np.testing.assert_array_equal(case.X, before)
+
+
+def test_the_smallest_of_deltas():
+    rng = np.random.default_rng(8)
+    case = random_case(rng, 2, outputs=1)
+    plain = case.net.margin(case.X)
+    for delta in (5e-324, 1e-300, 1e-17):
+        np.testing.assert_allclose(exact(case.net, case.X, delta), plain, atol=1e-9)
+        worst = pp.worst_case(case.net, case.X[0], delta)
+        assert worst.margin == pytest.approx(plain[0], abs=1e-9)
+        assert case.net.distance(worst.network) <= delta
+
+
+def test_an_input_of_zeros_moves_only_the_biases():
+    net = pp.Network([([[3.0, -2.0]], [1.0]), ([[1.0]], [0.0])])
+    assert exact(net, [[0.0, 0.0]], [(5.0, 0.25), (0.0, 0.0)])[0] == pytest.approx(0.75)
+
+
+# -- time ----------------------------------------------------------------------------------------
+
+
+def hard_problem():
+    return *accepted_rows(3, (8, 30, 30, 30, 1), 60), 0.012
+
+
+def test_a_time_limit_leaves_rows_undecided_and_says_nothing_wrong(monkeypatch):
+    net, X, delta = hard_problem()
+    full = pp.certify(net, X, delta)
+    assert full.robust.any()
+    assert not full.robust.all()
+    assert not full.undecided.any()
+    seen_undecided = False
+    for limit in (1e-9, 0.02):
+        start = time.monotonic()
+        report = pp.certify(net, X, delta, time_limit=limit)
+        assert time.monotonic() - start < 5.0 + limit
+        assert (report.lower <= full.upper + 1e-9).all()
+        assert (report.upper >= full.lower - 1e-9).all()
+        assert not (report.robust & report.undecided).any()
+        assert (full.robust | ~report.robust).all()
+        assert (~full.robust | report.robust | report.undecided).all()
+        open_rows = (report.lower < 0.0) & (report.upper >= 0.0)
+        np.testing.assert_array_equal(report.undecided, open_rows)
+        seen_undecided |= report.undecided.any()
+        if report.undecided.any():
+            assert "undecided" in repr(report)
+    assert seen_undecided
+    assert not pp.certify(net, X, delta, time_limit=1e6).undecided.any()
+
+
+def test_a_time_limit_on_the_worst_case():
+    net, X, delta = hard_problem()
+    for x in X[:4]:
+        quick = pp.worst_case(net, x, 2 * delta, time_limit=1e-9)
+        full = pp.certify(net, x, 2 * delta)
+        assert quick.lower <= full.upper[0] + 1e-9
+        assert quick.margin >= full.lower[0] - 1e-9
+        assert quick.margin == pytest.approx(float(quick.network.margin(x)[0]), abs=1e-9)
+
+
+# -- progress ------------------------------------------------------------------------------------
+
+
+def test_silent_unless_asked(capfd):
+    case = random_case(np.random.default_rng(1), 2)
+    pp.certify(case.net, case.X, 0.1)
+    pp.output_range(case.net, case.X, 0.1)
+    pp.worst_case(case.net, case.X[0], 0.1)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("call", [pp.certify, pp.output_range])
+def test_progress_goes_to_standard_error(capfd, call):
+    case = random_case(np.random.default_rng(1), 2, rows=7)
+    call(case.net, case.X, 0.1, progress=True)
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "7/7" in err
+    assert ("certify" if call is pp.certify else "output range") in err
+
+
+# -- anything ------------------------------------------------------------------------------------
+
+VALUES = st.floats(-4, 4, allow_subnormal=False) | st.sampled_from([0.0, 1.0, -1.0])
+
+
+@st.composite
+def problems(draw):
+    sizes = draw(st.lists(st.integers(1, 3), min_size=2, max_size=4))
+
+    def array(*shape):
+        count = int(np.prod(shape))
+        return np.array(draw(st.lists(VALUES, min_size=count, max_size=count))).reshape(shape)
+
+    net = pp.Network(
+        [
+            (array(m, n), array(m) if draw(st.booleans()) else None)
+            for n, m in itertools.pairwise(sizes)
+        ]
+    )
+    radius = st.sampled_from([0.0, 0.05, 0.5]) | st.floats(0, 1, allow_subnormal=False)
+    delta = [(draw(radius), draw(radius)) for _ in net.layers]
+    return net, array(sizes[0]), delta, draw(st.integers(0, net.classes - 1))
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(problems())
+def test_anything_agrees_with_the_milp(problem):
+    net, x, delta, target = problem
+    truth = milp_margin(net, x, delta, target)
+    report = pp.certify(net, x, delta, target, exact_margin=True)
+    slack = 1e-6 * scale_of(truth)
+    assert report.upper[0] == pytest.approx(truth, abs=slack)
+    assert report.lower[0] <= truth + slack
+    quick = pp.certify(net, x, delta, target)
+    if abs(truth) > 1e-6:
+        assert quick.robust[0] == (truth > 0.0)
+    worst = pp.worst_case(net, x, delta, target)
+    assert worst.margin == pytest.approx(truth, abs=slack)
+    rng = np.random.default_rng(0)
+    assert sampled_margins(net, x, delta, target, rng, 200).min() >= report.lower[0] - 1e-9 * slack
+
+
+def test_a_row_that_needs_many_nodes_is_left_to_the_linear_program(monkeypatch):
+    """The batched tree gives up at NODES_PER_ROW; the verdict is the same."""
+    net, X, delta = hard_problem()
+    full = pp.certify(net, X, delta)
+    for nodes in (1, 20):
+        monkeypatch.setattr(branch, "NODES_PER_ROW", nodes)
+        few = pp.certify(net, X, delta)
+        np.testing.assert_array_equal(full.robust, few.robust)
+        assert not few.undecided.any()
+    monkeypatch.undo()
+    monkeypatch.setattr(branch, "NODES_PER_BATCH", 3)
+    np.testing.assert_array_equal(full.robust, pp.certify(net, X, delta).robust)

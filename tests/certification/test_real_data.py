@@ -1,0 +1,52 @@
+"""HELOC applicants, a trained network, and one mixed-integer program each."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.neural_network import MLPClassifier
+
+import proplace as pp
+from oracles import milp_margin
+
+FOLDER = Path(
+    os.environ.get("PROPLACE_DATA", Path(__file__).resolve().parents[3] / "shared" / "data")
+)
+
+
+@pytest.fixture(scope="module")
+def heloc():
+    path = FOLDER / "heloc.csv.gz"
+    if not path.exists():
+        pytest.skip(f"{path} is not there; set PROPLACE_DATA to the folder of the data sets")
+    frame = pd.read_csv(path).sample(2500, random_state=0)
+    y = frame.pop("RiskPerformance").astype(int).to_numpy()
+    X = ((frame - frame.min()) / (frame.max() - frame.min())).to_numpy()
+    model = MLPClassifier((10, 10), max_iter=30, learning_rate_init=0.01, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(X, y)
+    return pp.Network.from_sklearn(model), X
+
+
+def test_verdicts_on_heloc(heloc):
+    net, X = heloc
+    delta = 0.01
+    accepted = X[net.predict(X) == 1]
+    worst = pp.certify(net, accepted, delta, exact_margin=True).upper
+    hardest = accepted[np.argsort(np.abs(worst))[:30]]  # those nearest to the border
+    truth = np.array([milp_margin(net, x, delta, 1) for x in hardest])
+    report = pp.certify(net, hardest, delta)
+    clear = np.abs(truth) > 1e-6
+    np.testing.assert_array_equal(report.robust[clear], (truth >= 0.0)[clear])
+    assert report.robust.any()
+    assert not report.robust.all()
+    np.testing.assert_allclose(
+        pp.certify(net, hardest, delta, exact_margin=True).upper, truth, atol=1e-6
+    )

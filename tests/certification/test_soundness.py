@@ -1,0 +1,220 @@
+"""The pieces of the proof, one by one, with everything that is free chosen at random."""
+
+from __future__ import annotations
+
+import types
+
+import numpy as np
+import pytest
+
+import proplace as pp
+from oracles import Trouble, accepted_rows, milp_margin, random_case, scale_of
+from proplace.certification import branch, exact
+from proplace.certification.bounds import Abstraction, chords
+
+
+def prepared(seed, hidden, *, width=5, rows=1):
+    case = random_case(np.random.default_rng([55, hidden, seed]), hidden, width=width, rows=rows)
+    abstraction = Abstraction(case.net, pp.Shifts.of(case.net, case.delta))
+    root = abstraction.tighten(abstraction.root(case.net.transform(case.X)))
+    return case, abstraction, root
+
+
+def reachable(abstraction, root, rng, count):
+    """Activations of random shifts of the one row in ``root``, and U of each inner layer.
+
+    On the way: L and U lie in the ranges that the root gives for them.
+    """
+    t = rng.uniform(-0.2, 1.2, (count, root.low.shape[1])).clip(0.0, 1.0)
+    hidden, highs = [root.low + t * (root.high - root.low)], []
+    for inner in abstraction.inner:
+        low, high = inner.low(hidden[-1]), inner.high(hidden[-1])
+        level = root.levels[len(highs)]
+        for values, least, most in (
+            (low, level.L_min, level.L_max),
+            (high, level.U_min, level.U_max),
+        ):
+            assert (least - 1e-9 <= values).all()
+            assert (values <= most + 1e-9).all()
+        highs.append(high)
+        t = rng.uniform(-0.5, 1.5, low.shape).clip(0.0, 1.0)
+        hidden.append(np.maximum(low + t * (high - low), 0.0))
+    return hidden, highs
+
+
+@pytest.mark.parametrize("hidden", [2, 3, 4])
+@pytest.mark.parametrize("seed", range(12))
+def test_any_slopes_and_multipliers_give_a_bound(hidden, seed):
+    """backward() holds for all slopes in [0, 1] and all multipliers of the sign of their split."""
+    case, abstraction, root = prepared(seed, hidden)
+    rng = np.random.default_rng(seed)
+    points, highs = reachable(abstraction, root, rng, 3000)
+    for c in case.net.objectives(case.target):
+        a, const = abstraction.objective(c)
+        values = points[-1] @ a + const
+        for trial in range(12):
+            alpha = [rng.uniform(size=level.L_min.shape) for level in root.levels]
+            splits, gamma, inside = [], [], np.ones(len(values), dtype=bool)
+            for level, U in zip(root.levels, highs, strict=True):
+                open_sign = (level.U_min < 0.0) & (level.U_max > 0.0)
+                chosen = open_sign & (rng.random(open_sign.shape) < 0.4) & (trial > 0)
+                split = np.where(chosen, rng.choice([-1, 1], open_sign.shape), 0).astype(np.int8)
+                splits.append(split)
+                gamma.append(split * rng.exponential(size=split.shape))
+                inside &= ((split == 0) | (U * split >= 0.0)).all(axis=1)
+            if inside.any():
+                bound = abstraction.backward(root, a, const, alpha, splits, gamma).value[0]
+                assert bound <= values[inside].min() + 1e-9 * scale_of(bound)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_chord_lies_above_the_relu(seed):
+    _, _, root = prepared(seed, 3)
+    for level in root.levels:
+        slope, offset = chords(level, None)
+        for t in np.linspace(0.0, 1.0, 11):
+            U = level.U_min + t * (level.U_max - level.U_min)
+            assert (slope * U + offset >= np.maximum(U, 0.0) - 1e-9).all()
+        ends = [slope * U + offset - np.maximum(U, 0.0) for U in (level.U_min, level.U_max)]
+        np.testing.assert_allclose(ends, 0.0, atol=1e-9)  # and touches it at both ends
+
+
+def test_split_multipliers_help(monkeypatch):
+    """A split is worth more with its multiplier: the ascent finds some that are not 0."""
+    net, X = accepted_rows(3, (8, 30, 30, 30, 1), 60)
+    delta = 0.012
+    ascend, used = branch._ascend, []
+
+    def counting(abstraction, root, a, const, nodes, *arguments, **options):
+        found = ascend(abstraction, root, a, const, nodes, *arguments, **options)
+        used.append(np.any([layer.any(axis=1) for layer in nodes.gamma], axis=0).sum())
+        return found
+
+    monkeypatch.setattr(branch, "_ascend", counting)
+    report = pp.certify(net, X, delta)
+    middle = (report.lower + report.upper) / 2.0
+    for x, value in zip(X[::2], middle[::2], strict=True):
+        for shift in (-0.02, 0.01):
+            pp.certify(net, x, delta, margin=float(value + shift))
+    assert sum(used) >= 5
+
+
+@pytest.mark.parametrize("hidden", [2, 3, 4])
+@pytest.mark.parametrize("seed", range(12))
+def test_any_dual_values_give_a_bound(hidden, seed):
+    """The linear program's bound holds whatever numbers the solver calls its duals."""
+    case, abstraction, root = prepared(seed, hidden)
+    rng = np.random.default_rng(seed)
+    points, highs = reachable(abstraction, root, rng, 3000)
+    for c in case.net.objectives(case.target):
+        a, const = abstraction.objective(c)
+        program = exact._Program(abstraction, root, a, const)
+        values = points[-1] @ a + const
+        for trial in range(8):
+            splits, inside = [], np.ones(len(values), dtype=bool)
+            for level, U in zip(root.levels, highs, strict=True):
+                open_sign = ((level.U_min < 0.0) & (level.U_max > 0.0))[0]
+                chosen = open_sign & (rng.random(open_sign.shape) < 0.4) & (trial > 0)
+                split = np.where(chosen, rng.choice([-1, 1], open_sign.shape), 0).astype(np.int8)
+                splits.append(split)
+                inside &= ((split == 0) | (U * split >= 0.0)).all(axis=1)
+            value, point = program.bound(tuple(splits))
+            if not inside.any() or point is None:
+                continue
+            least = values[inside].min()
+            assert value <= least + 1e-9 * scale_of(value)
+            duals = np.array(program.solver.getSolution().row_dual)
+            for noise in (1e-6, 1e-3, 0.1, 2.0):
+                noisy = duals + noise * rng.normal(size=len(duals))
+                bound = program._from_duals(noisy, tuple(splits))
+                assert bound <= least + 1e-9 * scale_of(bound)
+                if not any(split.any() for split in splits) and noise == 1e-6:
+                    assert bound == pytest.approx(value, abs=1e-3 * scale_of(value))
+
+
+@pytest.mark.parametrize("hidden", [2, 3])
+@pytest.mark.parametrize("seed", range(6))
+def test_noisy_duals_never_lift_the_bound_above_the_truth(hidden, seed):
+    """At the root, against the true minimum: noise may only lower the bound."""
+    case, abstraction, root = prepared(seed, hidden)
+    rng = np.random.default_rng(seed)
+    c = case.net.objectives(case.target)[0]
+    truth = exact.minimise(abstraction, root, c).upper
+    if case.net.outputs == 1:
+        oracle = milp_margin(case.net, case.X[0], case.delta, case.target)
+        assert truth == pytest.approx(oracle, abs=1e-6 * scale_of(oracle))
+    program = exact._Program(abstraction, root, *abstraction.objective(c))
+    splits = tuple(np.zeros(level.L_min.shape[1], np.int8) for level in root.levels)
+    program.bound(splits)
+    duals = np.array(program.solver.getSolution().row_dual)
+    for noise in (0.0, 1e-6, 1e-4, 1e-2, 1.0):
+        for _ in range(20):
+            noisy = duals + noise * rng.normal(size=len(duals))
+            assert program._from_duals(noisy, splits) <= truth + 1e-9 * scale_of(truth)
+        program.solver = Trouble(program.solver, noise=noise, seed=seed)
+        for _ in range(5):
+            assert program.bound(splits)[0] <= truth + 1e-9 * scale_of(truth)
+
+
+def test_the_best_of_several_shifts_of_a_row_is_kept():
+    bounds = branch.Bounds(np.zeros(3), np.array([9.0, 9.0, 1.0]), [np.zeros((3, 1))])
+    rows, values = np.array([0, 0, 0, 1, 2]), np.array([5.0, 3.0, 4.0, 8.0, 2.0])
+    bounds.offer(rows, values, [values[:, None] * 10.0])
+    np.testing.assert_array_equal(bounds.upper, [3.0, 8.0, 1.0])
+    np.testing.assert_array_equal(bounds.hidden[0][:, 0], [30.0, 80.0, 0.0])
+
+
+# -- a clock that strikes anywhere in the tree -----------------------------------------------------
+
+
+def medium_problem():
+    return *accepted_rows(12, (6, 16, 16, 1), 40), 0.04
+
+
+@pytest.mark.parametrize("module", [branch, exact], ids=["batched_tree", "linear_program"])
+def test_a_deadline_in_the_middle_of_a_tree_leaves_valid_bounds(monkeypatch, module):
+    net, X, delta = medium_problem()
+    truth = pp.certify(net, X, delta, exact_margin=True)
+    monkeypatch.setattr(branch, "NODES_PER_BATCH", 2)
+    abstraction = Abstraction(net, pp.Shifts.of(net, delta))
+    root = abstraction.tighten(abstraction.root(X))
+    c = net.objectives(1)[0]
+    a, const = abstraction.objective(c)
+    interrupted = 0
+    for ticks in range(1, 30):
+        ticking = iter(range(10**9))
+        clock = types.SimpleNamespace(monotonic=lambda ticking=ticking: float(next(ticking)))
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "time", clock)
+            # Thresholds just below the truth: the whole tree must close for a verdict.
+            for i in range(0, len(X), 3):
+                threshold = truth.upper[i] - 1e-3
+                one = root.take(np.array([i]))
+                if module is branch:
+                    bounds = branch.decide(abstraction, one, a, const, threshold, float(ticks))
+                    lower, upper = bounds.lower[0], bounds.upper[0]
+                else:
+                    minimum = exact.minimise(
+                        abstraction, one, c, threshold=threshold, deadline=float(ticks)
+                    )
+                    lower, upper = minimum.lower, minimum.upper
+                assert lower <= truth.upper[i] + 1e-9
+                assert upper >= truth.lower[i] - 1e-9
+                interrupted += lower < threshold <= upper
+    assert interrupted >= 10  # the clock did strike before the end
+
+
+def test_the_batched_tree_decides_nearly_everything():
+    """Speed rests on it: few rows are left to the linear program."""
+    net, X, delta = medium_problem()
+    abstraction = Abstraction(net, pp.Shifts.of(net, delta))
+    root = abstraction.tighten(abstraction.root(X))
+    a, const = abstraction.objective(net.objectives(1)[0])
+    truth = pp.certify(net, X, delta, exact_margin=True).upper
+    open_rows = total = 0
+    for shift in (-0.1, -0.03, 0.03, 0.1):
+        for threshold in truth[::4] + shift:
+            bounds = branch.decide(abstraction, root, a, const, float(threshold))
+            open_rows += len(bounds.undecided(float(threshold)))
+            total += len(X)
+    assert open_rows <= 0.05 * total

@@ -1,0 +1,490 @@
+"""Algorithm 1 against brute force, the certifier, and itself with other solvers.
+
+A returned point must lie in the piece (an independent linear program says so) and be robust (the
+certifier says so), and no point of a fine grid over the piece that is robust may be nearer.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+
+import proplace as pp
+from proplace.distances import L1, L2, Convex, LInf
+from proplace.errors import OptionError, SolverError
+from proplace.schema import Continuous, Ordinal, Schema
+from proplace.search import bilevel
+from proplace.search.problem import Piece, Problem
+from proplace.search.solvers import Solution
+from proplace.search.solvers import solve as solve_model
+
+MARGIN, SLACK = 1e-4, 1e-5
+
+
+def mixed_value(x, point):
+    return float(((point - x) ** 2).sum() + 0.5 * np.abs(point - x).max())
+
+
+def mixed_slope(x, point):
+    slope = 2.0 * (point - x)
+    i = int(np.abs(point - x).argmax())
+    slope[i] += 0.5 * np.sign(point - x)[i]
+    return slope
+
+
+DISTANCES = {
+    "l1": lambda d: L1(np.full(d, 1.0 / d)),
+    "linf": lambda d: LInf(np.linspace(1.0, 0.5, d)),
+    "l2": lambda d: L2(np.linspace(0.5, 1.0, d)),
+    "convex": lambda d: Convex(mixed_value, mixed_slope),
+}
+
+
+def random_net(rng, sizes, *, bias=True, **transform):
+    pairs = [
+        (rng.normal(size=(o, i)) * 1.5 / np.sqrt(i), rng.normal(size=o) * 0.3 if bias else None)
+        for i, o in itertools.pairwise(sizes)
+    ]
+    return pp.Network(pairs, **transform)
+
+
+def box(d, low=-1.0, high=1.0):
+    return Piece(
+        None, np.full(d, low), np.full(d, high), np.zeros((0, d)), np.zeros(0), np.zeros(0)
+    )
+
+
+def hull(vertices, low=-1.0, high=1.0):
+    piece = box(vertices.shape[1], low, high)
+    return Piece(vertices, piece.lower, piece.upper, piece.A, piece.row_lower, piece.row_upper)
+
+
+def problem_of(net, x, delta, distance, *, target=1, grids=None):
+    return Problem(
+        net,
+        pp.Shifts.of(net, delta),
+        target,
+        x,
+        DISTANCES[distance](net.inputs),
+        MARGIN,
+        SLACK,
+        grids or {},
+    )
+
+
+def instance(seed, sizes, distance, *, delta=0.03, target=1, vertices=3, **options):
+    """The first network from ``seed`` on with refused and robust rows; a hull around one."""
+    for number in range(seed, seed + 1000):
+        rng = np.random.default_rng(number)
+        net = random_net(rng, sizes, **options)
+        X = rng.uniform(-1.0, 1.0, size=(200, sizes[0]))
+        robust = X[pp.certify(net, X, delta, target, margin=MARGIN + SLACK).robust]
+        refused = X[net.margin(X, target) < -0.1]
+        if len(robust) >= vertices and len(refused):
+            x = refused[0]
+            near = np.argsort(np.abs(robust - x).sum(axis=1))[:vertices]
+            problem = problem_of(net, x, delta, distance, target=target)
+            return problem, hull(np.vstack([x, robust[near]]))
+    raise AssertionError("no such network")
+
+
+def combinations(vertices, steps):
+    """All convex combinations with weights that are multiples of 1/steps."""
+    parts = itertools.combinations_with_replacement(range(len(vertices)), steps)
+    counts = np.array([np.bincount(part, minlength=len(vertices)) for part in parts])
+    return counts / steps @ vertices
+
+
+def mesh(low, high, steps):
+    axes = [np.linspace(a, b, steps) for a, b in zip(low, high, strict=True)]
+    return np.stack([part.ravel() for part in np.meshgrid(*axes)], axis=1)
+
+
+def contains(problem, piece, point, tolerance=1e-8):
+    """Whether the point is in the piece, by a linear program over the weights of the vertices."""
+    if (point < piece.lower).any() or (point > piece.upper).any():
+        return False
+    rows = piece.A @ point
+    if (rows < piece.row_lower - tolerance).any() or (rows > piece.row_upper + tolerance).any():
+        return False
+    if piece.vertices is None:
+        return True
+    V, room = piece.vertices.T, problem.room()
+    d, m = V.shape
+    off = -np.ones((d, 1))  # the last variable: how far outside the point is
+    result = linprog(
+        np.append(np.zeros(m), 1.0),
+        A_ub=np.block([[V, off], [-V, off]]),
+        b_ub=np.concatenate([point + room, room - point]),
+        A_eq=np.append(np.ones(m), 0.0)[None],
+        b_eq=[1.0],
+        bounds=(0.0, None),
+    )
+    assert result.status == 0
+    return result.fun <= tolerance
+
+
+def best_of(problem, points):
+    """Least distance among the points whose exact worst margin is enough; inf if there is none."""
+    report = pp.certify(
+        problem.net, points, problem.shifts, problem.target, margin=MARGIN, exact_margin=True
+    )
+    robust = points[report.upper >= problem.search_margin]
+    return float(problem.distance.between(problem.x, robust).min()) if len(robust) else math.inf
+
+
+def check(problem, piece, outcome, points):
+    """Check an outcome against points of the piece that were tried one by one."""
+    best = best_of(problem, points)
+    if outcome.status == "infeasible":
+        assert best == math.inf
+        assert outcome.point is None
+        assert outcome.lower == outcome.distance == math.inf
+        return
+    assert outcome.status == "optimal"
+    point = outcome.point
+    assert contains(problem, piece, point)
+    assert pp.certify(problem.net, point, problem.shifts, problem.target, margin=MARGIN).robust[0]
+    assert outcome.distance == pytest.approx(
+        float(problem.distance.between(problem.x, point[None])[0]), abs=1e-15
+    )
+    assert outcome.distance - 1e-7 <= outcome.lower <= outcome.distance
+    assert outcome.distance <= best + 1e-7
+    for i, column in problem.grids.items():
+        assert column.legal(point[[i]])[0]
+
+
+# -- against brute force ---------------------------------------------------------------------------
+
+DEPTHS = [(), (4,), (4, 3), (3, 3, 2)]
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+@pytest.mark.parametrize("widths", DEPTHS, ids=str)
+@pytest.mark.parametrize("d", [1, 2])
+def test_hull(d, widths, distance):
+    problem, piece = instance(10 * d, (d, *widths, 1), distance)
+    outcome = bilevel.solve(problem, piece)
+    assert outcome.status == "optimal"
+    check(problem, piece, outcome, combinations(piece.vertices, 16))
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+@pytest.mark.parametrize("widths", DEPTHS, ids=str)
+def test_box(widths, distance):
+    problem, piece = instance(40, (2, *widths, 1), distance)
+    piece = box(2)
+    outcome = bilevel.solve(problem, piece)
+    assert outcome.status == "optimal"
+    check(problem, piece, outcome, mesh(piece.lower, piece.upper, 33))
+
+
+@pytest.mark.parametrize("widths", DEPTHS, ids=str)
+@pytest.mark.parametrize("target", [0, 1, 2])
+def test_several_classes(widths, target):
+    problem, piece = instance(50, (2, *widths, 3), "l1", target=target)
+    check(problem, piece, bilevel.solve(problem, piece), combinations(piece.vertices, 16))
+
+
+@pytest.mark.parametrize("widths", DEPTHS, ids=str)
+def test_two_logits_and_one_logit_with_target_0(widths):
+    for outputs in (1, 2):
+        problem, piece = instance(60, (2, *widths, outputs), "l1", target=0)
+        check(problem, piece, bilevel.solve(problem, piece), combinations(piece.vertices, 16))
+
+
+@pytest.mark.parametrize("widths", DEPTHS, ids=str)
+def test_negative_inputs(widths):
+    """Where every input is negative, (W - delta) x is the upper end, not the lower."""
+    problem, piece = instance(70, (2, *widths, 1), "l1")
+    piece = box(2, -1.0, -0.1)
+    check(problem, piece, bilevel.solve(problem, piece), mesh(piece.lower, piece.upper, 33))
+
+
+@pytest.mark.parametrize("widths", DEPTHS, ids=str)
+def test_input_transform(widths):
+    options = {"scale": [2.0, -0.5], "shift": [-0.3, 0.4]}
+    problem, piece = instance(80, (2, *widths, 1), "l1", **options)
+    check(problem, piece, bilevel.solve(problem, piece), combinations(piece.vertices, 16))
+
+
+@pytest.mark.parametrize("widths", DEPTHS, ids=str)
+def test_layers_without_bias(widths):
+    problem, piece = instance(91, (2, *widths, 1), "l1", bias=False)
+    assert set(problem.shifts.bias) == {0.0}
+    check(problem, piece, bilevel.solve(problem, piece), combinations(piece.vertices, 16))
+
+
+def test_radius_of_each_layer():
+    delta = [(0.05, 0.0), (0.0, 0.02), (0.01, 0.03)]
+    problem, piece = instance(100, (2, 4, 3, 1), "l1", delta=delta)
+    check(problem, piece, bilevel.solve(problem, piece), combinations(piece.vertices, 16))
+
+
+def test_zero_weights():
+    """Neurons and inputs without weights have intervals of no width: no big M is left."""
+    net = pp.Network(
+        [
+            ([[0.0, 0.0], [1.0, 0.0], [0.0, 0.0]], [0.0, -0.2, 0.5]),
+            ([[0.0, 1.0, 0.0], [0.0, 0.0, 0.0]], [0.0, -1.0]),
+            ([[1.0, 0.0]], [-0.1]),
+        ]
+    )
+    problem, piece = problem_of(net, np.array([-0.5, 0.2]), 0.02, "l1"), box(2)
+    check(problem, piece, bilevel.solve(problem, piece), mesh(piece.lower, piece.upper, 33))
+    nothing = pp.Network([(np.zeros((2, 2)), np.zeros(2)), (np.zeros((1, 2)), [0.5])])
+    problem = problem_of(nothing, np.zeros(2), 0.02, "l1")
+    outcome = bilevel.solve(problem, piece)
+    assert outcome.distance == 0.0
+    assert np.array_equal(outcome.point, problem.x)
+
+
+def test_rules():
+    problem, piece = instance(110, (2, 4, 3, 1), "l1")
+    free = bilevel.solve(problem, piece)
+    A = np.array([[1.0, 2.0]])
+    side = float((A @ free.point)[0])
+    far = float((A @ (piece.vertices - problem.x).T).mean())
+    low, high = (side + 0.05, math.inf) if far > 0 else (-math.inf, side - 0.05)
+    ruled = Piece(piece.vertices, piece.lower, piece.upper, A, np.array([low]), np.array([high]))
+    points = combinations(piece.vertices, 24)
+    points = points[((points @ A.T >= low) & (points @ A.T <= high))[:, 0]]
+    assert len(points)
+    outcome = bilevel.solve(problem, ruled)
+    assert outcome.distance > free.distance
+    check(problem, ruled, outcome, points)
+
+
+def test_bounds_cut_the_hull():
+    problem, piece = instance(120, (2, 4, 1), "l1")
+    free = bilevel.solve(problem, piece)
+    moved = int(np.abs(free.point - problem.x).argmax())
+    lower, upper = piece.lower.copy(), piece.upper.copy()
+    (upper if free.point[moved] > problem.x[moved] else lower)[moved] = (
+        0.5 * free.point[moved] + 0.5 * problem.x[moved]
+    )
+    cut = Piece(piece.vertices, lower, upper, piece.A, piece.row_lower, piece.row_upper)
+    points = combinations(piece.vertices, 24)
+    points = points[((points >= lower) & (points <= upper)).all(axis=1)]
+    outcome = bilevel.solve(problem, cut)
+    assert outcome.distance >= free.distance - 1e-9
+    check(problem, cut, outcome, points)
+
+
+def test_without_shifts_it_is_the_plausible_counterfactual():
+    problem, piece = instance(130, (2, 4, 3, 1), "l1", delta=0.0)
+    outcome = bilevel.solve(problem, piece)
+    assert outcome.rounds == 0
+    check(problem, piece, outcome, combinations(piece.vertices, 24))
+
+
+# -- grid columns ----------------------------------------------------------------------------------
+
+EVEN = Schema([Continuous("tenths", -1.0, 1.0, step=0.1, scaling="none")]).columns[0]
+COARSE = Schema([Continuous("thirds", 0.0, 4.0, step=0.3, scaling=(2.0, 2.0))]).columns[0]
+UNEVEN = Schema([Ordinal("uneven", list("ABCDE"), values=[0, 1, 4, 5, 10])]).columns[0]
+FINE = Schema([Continuous("fine", 0, 20000, step=1, scaling=(1e4, 1e4))]).columns[0]
+
+
+def legal(column, low, high):
+    codes = column.grid.encoded(np.arange(column.size))
+    return codes[(codes >= low) & (codes <= high)]
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+@pytest.mark.parametrize(
+    "columns", [(EVEN, COARSE), (COARSE, UNEVEN), (UNEVEN, EVEN)], ids=lambda pair: pair[0].name
+)
+@pytest.mark.parametrize("inside", ["box", "hull"])
+def test_grid_columns(inside, columns, distance):
+    problem, piece = instance(140, (2, 4, 3, 1), distance)
+    grids = dict(enumerate(columns))
+    problem = problem_of(problem.net, problem.x, problem.shifts, distance, grids=grids)
+    problem.x[:] = problem.snap(problem.x)
+    piece = box(2) if inside == "box" else hull(np.vstack([problem.x, piece.vertices[1:]]))
+    values = [legal(column, -1.0, 1.0) for column in columns]
+    points = np.array([p for p in itertools.product(*values) if contains(problem, piece, p)])
+    outcome = bilevel.solve(problem, piece)
+    check(problem, piece, outcome, points)
+    assert outcome.distance == pytest.approx(best_of(problem, points), abs=1e-9)
+
+
+@pytest.mark.parametrize("column", [EVEN, UNEVEN, FINE], ids=lambda column: column.name)
+def test_grid_beside_a_free_column(column):
+    problem, piece = instance(150, (2, 4, 3, 1), "l1")
+    problem = problem_of(problem.net, problem.x, problem.shifts, "l1", grids={1: column})
+    values = legal(column, -1.0, 1.0)
+    values = values[:: max(1, len(values) // 40)]
+    points = np.array(list(itertools.product(np.linspace(-1, 1, 33), values)))
+    piece = box(2)
+    check(problem, piece, bilevel.solve(problem, piece), points)
+
+
+def test_grid_within_narrower_bounds():
+    """Bounds of the piece that lie on legal values keep them, with the same bits."""
+    problem, _ = instance(160, (2, 4, 1), "l1")
+    problem = problem_of(problem.net, problem.x, problem.shifts, "l1", grids={0: EVEN, 1: UNEVEN})
+    values = legal(EVEN, -1.0, 1.0)
+    for low, high in ((values[7], values[7]), (values[3], values[14])):
+        piece = box(2)
+        piece.lower[0], piece.upper[0] = low, high
+        points = np.array(list(itertools.product(legal(EVEN, low, high), legal(UNEVEN, -1.0, 1.0))))
+        check(problem, piece, bilevel.solve(problem, piece), points)
+
+
+# -- nothing to find -------------------------------------------------------------------------------
+
+
+def test_no_robust_point():
+    problem, _ = instance(170, (2, 4, 1), "l1")
+    stay = hull(np.vstack([problem.x, problem.x + 1e-3]))
+    outcome = bilevel.solve(problem, stay)
+    assert outcome.status == "infeasible"
+    check(problem, stay, outcome, combinations(stay.vertices, 16))
+
+
+def test_robust_points_vanish_as_delta_grows():
+    problem, piece = instance(180, (2, 4, 3, 1), "l1")
+    statuses = []
+    for delta in (0.01, 0.1, 0.3, 1.0):
+        problem = problem_of(problem.net, problem.x, delta, "l1")
+        outcome = bilevel.solve(problem, piece)
+        check(problem, piece, outcome, combinations(piece.vertices, 16))
+        statuses.append(outcome.status)
+    assert statuses[0] == "optimal"
+    assert statuses[-1] == "infeasible"
+
+
+def test_contradicting_rules():
+    problem, piece = instance(190, (2, 4, 1), "l1")
+    A = np.array([[1.0, 0.0], [1.0, 0.0]])
+    rules = np.array([0.5, -math.inf]), np.array([math.inf, 0.4])
+    ruled = Piece(piece.vertices, piece.lower, piece.upper, A, *rules)
+    assert bilevel.solve(problem, ruled).status == "infeasible"
+
+
+def test_bounds_beside_the_hull():
+    problem, piece = instance(190, (2, 4, 1), "l1")
+    outcome = bilevel.solve(problem, hull(piece.vertices, 2.0, 3.0))
+    assert outcome.status == "infeasible"
+    assert outcome.programs == 0
+
+
+def test_no_legal_value_in_the_bounds():
+    problem, _ = instance(190, (2, 4, 1), "l1")
+    problem = problem_of(problem.net, problem.x, problem.shifts, "l1", grids={0: UNEVEN})
+    between = box(2)
+    between.lower[0], between.upper[0] = 0.55, 0.95
+    outcome = bilevel.solve(problem, between)
+    assert outcome.status == "infeasible"
+
+
+# -- solvers, limits and what goes wrong -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("solver", ["gurobi", "scip"])
+@pytest.mark.parametrize("seed", range(10))
+def test_solvers_agree(seed, solver):
+    pytest.importorskip({"gurobi": "gurobipy", "scip": "pyscipopt"}[solver])
+    widths, distance = DEPTHS[seed % 4], ("l1", "linf", "l1", "l2")[seed % 4]
+    problem, piece = instance(200 + 10 * seed, (3, *widths, 1 + seed % 3), distance)
+    if seed % 2:
+        problem = problem_of(problem.net, problem.x, problem.shifts, distance, grids={0: COARSE})
+    ours, theirs = (bilevel.solve(problem, piece, solver=name) for name in ("highs", solver))
+    assert theirs.status == ours.status
+    assert theirs.distance == pytest.approx(ours.distance, abs=1e-7)
+    if theirs.point is not None:
+        assert contains(problem, piece, theirs.point)
+        assert pp.certify(
+            problem.net, theirs.point, problem.shifts, problem.target, margin=MARGIN
+        ).robust[0]
+
+
+def test_same_answer_twice():
+    problem, piece = instance(300, (2, 4, 3, 1), "l2")
+    first, second = (bilevel.solve(problem, piece) for _ in range(2))
+    assert np.array_equal(first.point, second.point)
+    assert (first.programs, first.rounds) == (second.programs, second.rounds)
+
+
+def test_no_time():
+    problem, piece = instance(310, (2, 4, 1), "l1")
+    outcome = bilevel.solve(problem, piece, time_limit=0.0)
+    assert (outcome.status, outcome.point) == ("unknown", None)
+    assert outcome.lower == -math.inf
+
+
+@pytest.mark.parametrize("stop", range(4))
+def test_bound_when_the_time_is_over(stop, monkeypatch):
+    """The clock stops the search at program number ``stop``; the bound so far stays true."""
+    problem, piece = instance(320, (2, 4, 3, 1), "l1")
+    answer = bilevel.solve(problem, piece)
+    assert answer.programs > stop
+    count = itertools.count()
+
+    def stopped(model, solver, left):
+        if next(count) == stop:
+            return Solution("limit", None, math.inf, -math.inf)
+        return solve_model(model, solver, left)
+
+    monkeypatch.setattr(bilevel.solvers, "solve", stopped)
+    outcome = bilevel.solve(problem, piece, time_limit=100.0)
+    assert (outcome.status, outcome.point, outcome.distance) == ("unknown", None, math.inf)
+    assert outcome.lower <= answer.distance + 1e-9
+    assert (outcome.lower > 0.0) == (stop > 0)
+
+
+def test_counts():
+    problem, piece = instance(330, (2, 4, 3, 1), "l1")
+    outcome = bilevel.solve(problem, piece)
+    assert outcome.rounds >= 1
+    assert outcome.programs == 2 * (outcome.rounds + 1)  # one outer and one inner each
+
+
+def test_too_many_rounds():
+    problem, piece = instance(330, (2, 4, 3, 1), "l1")
+    with pytest.raises(SolverError, match="after 1 shifted models"):
+        bilevel.solve(problem, piece, max_rounds=1)
+
+
+def test_a_wrong_solver_does_not_send_the_search_in_circles(monkeypatch):
+    problem, piece = instance(340, (2, 4, 1), "l1")
+
+    def wrong(model, solver, left):
+        solution = solve_model(model, solver, left)
+        x = solution.x.copy()
+        x[:2] = problem.x  # the outer program's answer is the person, refused by every model
+        return Solution("optimal", x, solution.objective, solution.bound)
+
+    monkeypatch.setattr(bilevel.solvers, "solve", wrong)
+    with pytest.raises(SolverError, match="in circles"):
+        bilevel.solve(problem, piece)
+
+
+def test_a_wrong_inner_answer_is_noticed(monkeypatch):
+    problem, piece = instance(350, (2, 4, 3, 1), "l1")
+
+    def wrong(model, solver, left):
+        solution = solve_model(model, solver, left)
+        return Solution("optimal", solution.x, solution.objective, solution.bound - 0.5)
+
+    monkeypatch.setattr(bilevel.solvers, "solve", wrong)
+    with pytest.raises(SolverError, match="worst margin"):
+        bilevel.solve(problem, piece)
+
+
+def test_too_many_tangents(monkeypatch):
+    problem, piece = instance(360, (2, 4, 1), "convex")
+    monkeypatch.setattr(bilevel, "_MAX_CUTS", 1)
+    with pytest.raises(SolverError, match="not met by 1 tangents"):
+        bilevel.solve(problem, piece)
+
+
+def test_unbounded_box():
+    problem, _ = instance(370, (2, 4, 1), "l1")
+    with pytest.raises(OptionError, match="column 0"):
+        bilevel.solve(problem, box(2, -math.inf, math.inf))

