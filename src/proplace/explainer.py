@@ -26,7 +26,7 @@ from proplace.search.problem import Outcome, Problem
 from proplace.shifts import Shifts
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator
+    from collections.abc import Iterator
 
     from proplace.distances import Distance
     from proplace.network import Array, Network
@@ -189,12 +189,7 @@ class Proplace:
                     advance(1)
             except KeyboardInterrupt:
                 complete = False
-        items = [
-            self._in_words(explanation, people, i)
-            for i, found in enumerate(done)
-            for explanation in found
-        ]
-        return Explanations(items, complete=complete)
+        return Explanations(self._in_words(done, people), complete=complete)
 
     # -- one person --------------------------------------------------------------------------
 
@@ -309,7 +304,12 @@ class Proplace:
         for row in candidates:
             point = np.where(np.abs(row - problem.x) <= _SAME, problem.x, row)
             point = schema.canonical(point)[0]
+            if outcome.point is not None and point.tobytes() == outcome.point.tobytes():
+                margin = outcome.margin
+                if margin >= self.margin:
+                    break  # the very bits that the search has tested
             report = certify(self.net, point, self.shifts, problem.target, margin=self.margin)
+            margin = float(report.lower[0])
             if report.robust[0]:
                 break
             status = "feasible"  # the solver's point failed by rounding: fall back on a neighbour
@@ -324,7 +324,7 @@ class Proplace:
             problem.target,
             distance=distance,
             bound=min(bound, distance),
-            margin=float(report.lower[0]),
+            margin=margin,
             point=point,
             seconds=time.perf_counter() - start,
             **facts,
@@ -370,19 +370,30 @@ class Proplace:
         return rows, problems, None
 
     def _in_words(
-        self, explanation: Explanation, people: pd.DataFrame | None, i: int
-    ) -> Explanation:
-        """Add the label and the values in original units."""
-        label: Hashable = i if people is None else people.index[i]
-        if explanation.x is None:
-            return replace(explanation, index=label)
-        like = None if people is None else people.iloc[[i]]
-        decode = self._schema.decode
-        original = decode(explanation.x[None], like=like).iloc[0]
-        other = None
-        if explanation.point is not None:
-            other = decode(explanation.point[None], like=like).iloc[0]
-        return replace(explanation, index=label, original=original, counterfactual=other)
+        self, done: list[list[Explanation]], people: pd.DataFrame | None
+    ) -> list[Explanation]:
+        """Add labels and values in original units, decoding all rows at once."""
+        flat = [(i, explanation) for i, found in enumerate(done) for explanation in found]
+
+        def decoded(points: dict[int, Array]) -> dict[int, pd.Series[Any]]:
+            if not points:
+                return {}
+            where = [flat[n][0] for n in points]
+            like = None if people is None else people.iloc[where]
+            frame = self._schema.decode(np.array(list(points.values())), like=like)
+            return {n: frame.iloc[row] for row, n in enumerate(points)}
+
+        originals = decoded({n: e.x for n, (_, e) in enumerate(flat) if e.x is not None})
+        others = decoded({n: e.point for n, (_, e) in enumerate(flat) if e.point is not None})
+        return [
+            replace(
+                explanation,
+                index=i if people is None else people.index[i],
+                original=originals.get(n),
+                counterfactual=others.get(n),
+            )
+            for n, (i, explanation) in enumerate(flat)
+        ]
 
     def _robust_rows(self, target: int) -> RobustRows:
         self._check_fitted()

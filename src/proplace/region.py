@@ -2,8 +2,9 @@ r"""The plausible region of a person: robust neighbours, grouped into convex pie
 
 :math:`S(k, \Delta)` are the k nearest distinct rows of the training data that the person may become
 and that are robust at the margin of the search. Rows are first made to fit the person's rules where
-they can (an immutable number takes the person's value), and what was changed is tested again; so an
-answer exists whenever the data hold one admissible robust row.
+they can (an immutable feature takes the person's value), and what was changed is tested again; so an
+answer exists whenever the data hold one admissible robust row. Rows that share the person's immutable
+categories without a change are preferred.
 
 Binary and one-hot columns are 0 or 1 at every vertex, so a convex combination is legal there only if
 all of its vertices agree. The region is therefore one hull per categorical profile; the person joins
@@ -89,30 +90,37 @@ class RobustRows:
         return rows[order]
 
     def admissible(self, person: Person, k: int) -> Neighbours:
-        """The k nearest rows that the person may become and that are robust then."""
-        if not len(self.robust) and not len(self.rows):
-            return Neighbours(self.rows[:0], "no_robust_neighbour", "the training data are empty")
-        adapted = person.adapt(self.rows)
-        allowed = np.flatnonzero(person.allowed(adapted))
-        order = allowed[
-            np.argsort(self.distance.between(person.x, adapted[allowed]), kind="stable")
-        ]
+        """The k nearest rows that the person may become and that are robust then.
+
+        Rows with the person's immutable categories come first; where they are fewer than k, other
+        rows are taken with these categories set to the person's.
+        """
         found: dict[bytes, Array] = {}
+        adapted = person.adapt(self.rows)
+        allowed = person.allowed(adapted)
+        self._collect(person, adapted[allowed], k, found)
+        if len(found) < k:
+            others = person.adapt(self.rows[~allowed], traits=True)
+            self._collect(person, others[person.allowed(others)], k, found)
+        if found:
+            return Neighbours(np.array(list(found.values())), "found")
+        return self._why_none(person)
+
+    def _collect(self, person: Person, rows: Array, k: int, found: dict[bytes, Array]) -> None:
+        """Add robust rows, nearest first, until there are k."""
+        order = np.argsort(self.distance.between(person.x, rows), kind="stable")
         for start in range(0, len(order), _BLOCK):
-            block = adapted[order[start : start + _BLOCK]]
+            block = rows[order[start : start + _BLOCK]]
             for row in block[self.test(block)]:
                 found.setdefault(row.tobytes(), row)
                 if len(found) == k:
-                    return Neighbours(np.array(list(found.values())), "found")
-        if found:
-            return Neighbours(np.array(list(found.values())), "found")
-        return self._why_none(person, adapted, len(allowed))
+                    return
 
-    def _why_none(self, person: Person, adapted: Array, allowed: int) -> Neighbours:
+    def _why_none(self, person: Person) -> Neighbours:
         none = self.rows[:0]
         if not len(self.robust):
             return Neighbours(none, "no_robust_neighbour", no_robust_rows(self))
-        blame = person.blame(person.adapt(self.robust))
+        blame = person.blame(person.adapt(self.robust, traits=True))
         if blame:
             rules = "; ".join(f"{label} ({count})" for label, count in list(blame.items())[:3])
             reason = (
@@ -120,9 +128,10 @@ class RobustRows:
                 f"rows excluded by rule: {rules}"
             )
         else:
+            fixed = [label for label in person.blame(self.rows) if label.endswith("immutable")]
             reason = (
-                f"{allowed} rows fit this person's rules, but with the person's fixed values "
-                "none of them is robust at this delta"
+                "with this person's fixed values no row of the data is robust at this delta "
+                f"({'; '.join(fixed[:3])}); lower delta or free a feature"
             )
         return Neighbours(none, "infeasible_rules", reason)
 

@@ -232,6 +232,21 @@ class Column:
         n = n + ((code < e - SNAP * (above - code)) & (n < last))
         return _like(v, self.grid.encoded(n))
 
+    def around(self, v: float) -> tuple[float, float]:
+        """Neighbouring legal values with ``v`` between them, to the last bit.
+
+        Both are the same where ``v`` lies at or beyond an end, or for a continuous column.
+        """
+        e = np.asarray(v, dtype=np.float64)
+        if self.grid is None:
+            point = float(self._clip(e))
+            return point, point
+        n = int(self.grid.near(e))
+        low = n - int(float(self.grid.encoded(np.asarray(n))) > v)
+        ends = np.clip([low, low + 1], 0, self.grid.count - 1)
+        below, above = self.grid.encoded(ends)
+        return float(below), float(above)
+
     def cell(self, v: float) -> tuple[float, float]:
         """Interval of values whose nearest legal value is that of ``v``, inside the range.
 

@@ -158,7 +158,17 @@ class Person:
     {'age may only increase': 1, 'sex is immutable': 1}
     """
 
-    __slots__ = ("_adapted", "_limits", "_profile", "_rules", "_slack", "lower", "upper", "x")
+    __slots__ = (
+        "_adapted",
+        "_bounded",
+        "_limits",
+        "_profile",
+        "_rules",
+        "_slack",
+        "lower",
+        "upper",
+        "x",
+    )
 
     def __init__(self, schema: Schema, x: npt.ArrayLike) -> None:
         self.x: Array = _rows(x, schema.width)[0].copy()
@@ -175,6 +185,7 @@ class Person:
             adapted[j] = True
             if limit.exact:
                 self._slack[j] = 0.0
+        self._bounded: Integers = np.flatnonzero(adapted)
         adapted[self._profile] = False
         self._adapted: Integers = np.flatnonzero(adapted)
         before = self.x[None, :]
@@ -186,14 +197,14 @@ class Person:
         for array in (self.x, self.lower, self.upper):
             array.setflags(write=False)
 
-    def adapt(self, X: npt.ArrayLike) -> Array:
+    def adapt(self, X: npt.ArrayLike, *, traits: bool = False) -> Array:
         """Make rows fit where they can: clip restricted numbers into the person's bounds.
 
-        An immutable number becomes the person's own. Categories and binaries are never
-        overwritten; rows that differ in an immutable one are left to :meth:`allowed`.
+        An immutable number becomes the person's own. Categories and binaries are overwritten only
+        with ``traits``; else rows that differ in an immutable one are left to :meth:`allowed`.
         """
         rows = _rows(X, len(self.x)).copy()
-        j = self._adapted
+        j = self._bounded if traits else self._adapted
         rows[:, j] = np.minimum(np.maximum(rows[:, j], self.lower[j]), self.upper[j])
         return rows
 

@@ -308,7 +308,8 @@ class _Outer:
             value, point = self._follow(solution, run)
             if value < best.value:
                 best = _Nearest(point, value, solution.bound, over=False)
-            if best.value - solution.bound <= run.gap(best.value):
+            # Not the bound: it may lie lower by the solver's gap, which no tangent closes.
+            if best.value - solution.objective <= run.gap(best.value):
                 return _Nearest(best.point, best.value, solution.bound, over=False)
         raise SolverError(_NOT_MET.format(_MAX_CUTS))
 

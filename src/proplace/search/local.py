@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from proplace.search.problem import Problem
 
 STEPS = 12
-STARTS = 2
+STARTS = 1
 RESTARTS = 4
 CUTS = 6
 TOLERANCE = 1e-3

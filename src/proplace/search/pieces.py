@@ -65,6 +65,7 @@ def search(
         best.distance,
         min(lower, best.distance),
         "optimal" if proved else "feasible",
+        margin=best.margin,
         **counts,
     )
 

@@ -88,6 +88,7 @@ class Relaxation:
         self._known: dict[Hashable, int] = {}
         self.neurons: list[Neuron] = []
         self._number: dict[Hashable, int] = {}
+        self._kept: set[Hashable] = set()
         self.solver = quiet_highs()
         self.solves = 0
         self._col_bounds: list[tuple[float, float]] = []
@@ -231,7 +232,16 @@ class Relaxation:
             upper_side, lower_side = needs[layer]
             open_ = np.flatnonzero((low < 0.0) & (high > 0.0) & (upper_side | lower_side))
             keys = [_key(shifted, copy, layer, int(k)) for k in open_]
-            new = np.array([i for i, key in enumerate(keys) if key not in self._known], np.intp)
+            # An earlier copy may have had no need of the upper side: then it is a new variable.
+            wants = upper_side[open_]
+            new = np.array(
+                [
+                    i
+                    for i, key in enumerate(keys)
+                    if key not in self._known or (wants[i] and key not in self._number)
+                ],
+                np.intp,
+            )
             if len(new):
                 self._add_neurons(
                     layer,
@@ -244,6 +254,7 @@ class Relaxation:
                     weights[layer],
                     columns,
                 )
+            self._keep_sides(shifted, layer, Z, z, bounds[layer], columns)
             ids = np.array([self._known[key] for key in keys], np.int32)
             active = low >= 0.0
             E = np.hstack([np.where(active[:, None], Z, 0.0), np.zeros((len(W), len(open_)))])
@@ -253,6 +264,31 @@ class Relaxation:
         side = self.margin - shifted.const - float(shifted.a @ e)
         self._add_rows(np.array([side]), np.array([INF]), (shifted.a @ E)[None], columns)
         self.copies.append(shifted)
+
+    def _keep_sides(
+        self,
+        shifted: Shifted,
+        layer: int,
+        Z: Array,
+        z: Array,
+        bounds: tuple[Array, Array],
+        columns: npt.NDArray[np.int32],
+    ) -> None:
+        """Keep neurons on the side that tightening left them.
+
+        Their sign is known for points that are of interest only; without the row, others (such as
+        the person) would slip through the linear pieces with a wrong sign and no decision left.
+        """
+        copy, found = len(self.copies), []
+        for k in np.flatnonzero((bounds[0] >= 0.0) | (bounds[1] <= 0.0)):
+            key = _key(shifted, copy, layer, int(k))
+            if key in self.limits and key not in self._kept:
+                self._kept.add(key)
+                found.append(k)
+        if found:
+            active = bounds[0][found] >= 0.0
+            low, high = np.where(active, -z[found], -INF), np.where(active, INF, -z[found])
+            self._add_rows(low, high, Z[found], columns)
 
     def _add_neurons(
         self,

@@ -45,6 +45,8 @@ ROUNDS = 3
 FIRST_SHIFTS = 4
 BINDING = 1e-4
 WORTH_TIGHTENING = 1e-3
+WORTH_IMPROVING = 5e-3
+FEW = 5
 _GRID_TOLERANCE = 1e-7
 
 
@@ -124,7 +126,7 @@ class _Tree:
             if self.polytope.empty:
                 return False
             before = self.relaxation.undecided
-            if not before or not np.isfinite(self.best):
+            if before < FEW or not np.isfinite(self.best):
                 return True
             if not self.relaxation.tighten(self.best, first=first):
                 return False
@@ -143,7 +145,7 @@ class _Tree:
             solution = self.relaxation.solve(())
             if solution is None:
                 return False
-            if self.point is None or solution.objective >= self._enough():
+            if self.point is None or solution.objective >= before * (1.0 - WORTH_IMPROVING):
                 return True
             self.local.improve(self.problem.snap(solution.point), self.deadline)
             self._take(self.local)
@@ -218,13 +220,13 @@ class _Tree:
             first, before = len(self.relaxation.neurons), self.best
             self._add(shifted)
             self.local.shifts.append(shifted)
-            if self.point is not None:
+            if self.point is not None and solution.objective < before * (1.0 - WORTH_IMPROVING):
                 self.local.improve(point, self.deadline)
                 self._take(self.local)
             if self.best < before * (1.0 - WORTH_TIGHTENING):
                 self._cut_polytope()
                 first = 0
-            if not self._tighten(first):
+            if len(self.relaxation.neurons) - first >= FEW and not self._tighten(first):
                 self.exhausted = True
                 return None, None
 
@@ -244,11 +246,19 @@ class _Tree:
         """The decision to branch on, or None if the point satisfies every copy and grid."""
         point = solution.point
         worst, column = _GRID_TOLERANCE, -1
+        below: Decision | None = None
+        above: Decision | None = None
         for i in self.relaxation.grid_rows:
-            step = max(self.problem.grids[i].room * 2.0, 1e-12)
-            away = abs(point[i] - self.problem.grids[i].nearest(float(point[i]))) / step
-            if away > worst:
-                worst, column = away, i
+            grid, value = self.problem.grids[i], float(point[i])
+            away = abs(value - grid.nearest(value)) / max(grid.room * 2.0, 1e-12)
+            if away <= worst:
+                continue
+            # Neighbours on the grid, so that each side moves on; a side that is in force already
+            # leaves rounding, which is not worth a decision.
+            low, high = grid.around(value)
+            sides = ("below", i, low), ("above", i, high)
+            if low < high and not any(side in decisions for side in sides):
+                worst, column, (below, above) = away, i, sides
         margin = self.problem.search_margin - 1e-9
         satisfied = all(float(copy.value(point)) >= margin for copy in self.relaxation.copies)
         if satisfied and column < 0:
@@ -266,9 +276,9 @@ class _Tree:
                 return (active, inactive) if leans_up else (inactive, active)
             if column < 0:
                 return None
-        grid, value = self.problem.grids[column], float(point[column])
-        below, above = ("below", column, grid.floor(value)), ("above", column, grid.ceil(value))
-        return (above, below) if grid.nearest(value) > value else (below, above)
+        assert below is not None and above is not None  # noqa: S101, PT018
+        leans_up = self.problem.grids[column].nearest(float(point[column])) > point[column]
+        return (above, below) if leans_up else (below, above)
 
     def _outcome(self, lower: float) -> Outcome:
         counts = {"nodes": self.nodes, "programs": self.relaxation.solves, "rounds": self.rounds}

@@ -1,0 +1,42 @@
+"""The command line."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from proplace import __version__
+from proplace.errors import ProplaceError
+
+app = typer.Typer(no_args_is_help=True, help="Recourse that survives retraining, with proofs.")
+
+
+def _version(show: bool) -> None:
+    if show:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[  # noqa: ARG001  (handled by its callback)
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Recourse that survives retraining, with proofs."""
+
+
+@app.command()
+def demo(
+    people: Annotated[int, typer.Option(min=1, help="Refused applicants to explain.")] = 6,
+    delta: Annotated[float, typer.Option(help="Largest change of any parameter.")] = 0.01,
+) -> None:
+    """Explain refused mortgage applicants on embedded real data."""
+    from proplace.demo import run
+
+    try:
+        run(people=people, delta=delta)
+    except ProplaceError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from None
