@@ -12,9 +12,9 @@ import argparse
 import time
 
 import numpy as np
-from common import Problem, delta_for_share, machine, problem
 
 import proplace as pp
+from common import Problem, delta_for_share, machine, problem
 
 PAPER = [
     ("adult", (10, 10), 0.035, 20),
@@ -126,8 +126,8 @@ def main() -> None:
         if wanted(name, widths):
             print(compare(name, widths, delta, k, options.inputs, options.bilevel), flush=True)
     print(
-        "\n| network | delta | k | inputs | median | mean | max | an hour and core | optimal in 60 s "
-        "| largest gap of the rest | nodes | LPs | shifts |"
+        "\n| network | delta | k | inputs | median | mean | max | an hour and core | "
+        "optimal in 60 s | largest gap of the rest | nodes | LPs | shifts |"
     )
     print("|---|---|---|---|---|---|---|---|---|---|---|---|---|", flush=True)
     for name, widths, _, k in BEYOND:

@@ -20,7 +20,7 @@ def _version(show: bool) -> None:
 
 @app.callback()
 def options(
-    version: Annotated[  # noqa: ARG001  (handled by its callback)
+    version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
@@ -33,7 +33,7 @@ def demo(
     delta: Annotated[float, typer.Option(help="Largest change of any parameter.")] = 0.01,
 ) -> None:
     """Explain refused mortgage applicants on embedded real data."""
-    from proplace.demo import run
+    from proplace.demo import run  # noqa: PLC0415  (heavy, and needs an extra)
 
     try:
         run(people=people, delta=delta)

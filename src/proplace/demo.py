@@ -100,8 +100,8 @@ def run(people: int = 6, retrainings: int = 20, delta: float = 0.01) -> None:
     )
     report = certify(net, X, delta)
     console.print(
-        f"{int(report.robust.sum()):,} applications are approved by [bold]every[/bold] network whose "
-        f"parameters moved by at most {delta:g}; {int((net.predict(X) == 1).sum()):,} by this one."
+        f"{int(report.robust.sum()):,} applications are approved by [bold]every[/bold] network "
+        f"whose parameters moved by at most {delta:g}; {int(net.predict(X).sum()):,} by this one."
     )
     refused = frame[net.predict(X) == 0].iloc[:people]
     ours = Proplace(net, delta, schema=schema).fit(frame).explain(refused)

@@ -152,7 +152,7 @@ def _weights(weights: npt.ArrayLike, columns: int) -> Array:
 
 
 def _mad(X: Array) -> Array:
-    """Median absolute deviation per column; the mean one, then 1, where more than half are equal."""
+    """Median absolute deviation per column; the mean one where that is 0, then 1."""
     difference = np.abs(X - np.median(X, axis=0))
     median, mean = np.median(difference, axis=0), difference.mean(axis=0)
     return np.where(median > 0.0, median, np.where(mean > 0.0, mean, 1.0))

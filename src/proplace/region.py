@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+import numpy.typing as npt
 from scipy.spatial import KDTree
 
 from proplace.certification import certify
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from proplace.schema.person import Person
     from proplace.shifts import Shifts
 
+Mask = npt.NDArray[np.bool_]
 RegionKind = Literal["hull", "box"]
 
 _BLOCK = 256
@@ -69,7 +71,7 @@ class RobustRows:
             weights, p = scale
             self._tree = (KDTree(self.robust * weights), np.append(weights, p))
 
-    def test(self, rows: Array) -> Array:
+    def test(self, rows: Array) -> Mask:
         """Which rows are robust at the margin of the search."""
         report = certify(self.net, rows, self.shifts, self.target, margin=self.margin)
         return report.robust
@@ -183,16 +185,16 @@ def _piece(schema: Schema, person: Person, row: Array, vertices: Array | None) -
 def _profiles(schema: Schema, person: Person) -> Iterator[Array]:
     """All combinations of categories, as rows that are the person's elsewhere."""
     grouped = {int(j) for group in schema.groups for j in group}
-    options: list[list[tuple[Array, Array]]] = []
+    options: list[list[tuple[npt.NDArray[np.int64], Array]]] = []
     for group in schema.groups:
         feature = schema.features[schema.columns[int(group[0])].feature]
         units = [np.eye(len(group))[i] for i in range(len(group))]
         if getattr(feature, "encoding", "onehot") == "dropfirst":
             units.insert(0, np.zeros(len(group)))
-        options.append([(group, unit) for unit in units])
+        options.append([(group.astype(np.int64), unit) for unit in units])
     for j in schema.profile_columns:
         if int(j) not in grouped:
-            column = np.array([int(j)])
+            column = np.array([int(j)], dtype=np.int64)
             options.append([(column, np.zeros(1)), (column, np.ones(1))])
     total = int(np.prod([len(choices) for choices in options])) if options else 1
     if total > _MOST_PROFILES:

@@ -1,7 +1,8 @@
 """A good robust point to start from: line searches, then a few linearised steps.
 
 The incumbent decides how much of the region the tree must look at, so it is worth some work. All of
-it is heuristic; what is returned has passed the exact test.
+it is heuristic; what is returned has passed the exact test. Lines and steps run through *centres*,
+points of the hull itself; what is judged is the legal point that a centre is rounded to.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ class LocalSearch:
         self.problem, self.polytope, self.oracle = problem, polytope, oracle
         self.shifts: list[Shifted] = []
         self.point: Array | None = None
+        self.centre: Array | None = None
         self.distance = np.inf
         self.safety = 0.0  # how much worse than it looks a tested point has been
 
@@ -44,12 +46,12 @@ class LocalSearch:
         start = self.relaxation.solve(())
         if start is None:
             return
-        goals = self._goals(start.point)
+        goals = self._goals(start.centre)
         for _ in range(RESTARTS):
             if not len(goals) or time.monotonic() >= deadline:
                 break
             met = len(self.shifts)
-            starts, _ = self._along(start.point, goals)
+            starts, _ = self._along(start.centre, goals)
             self._descend(starts[:STARTS], deadline)
             if len(self.shifts) == met:  # the last test gave no new shift: nothing more to learn
                 break
@@ -59,10 +61,10 @@ class LocalSearch:
                 if self._adopt(goal, deadline):
                     break
 
-    def improve(self, point: Array, deadline: float) -> None:
+    def improve(self, centre: Array, deadline: float) -> None:
         """Look for a nearer robust point between one that fails and the incumbent."""
-        if self.point is not None:
-            starts, _ = self._along(point, self.point[None])
+        if self.centre is not None:
+            starts, _ = self._along(centre, self.centre[None])
             self._descend(starts, deadline)
 
     def _descend(self, starts: Array, deadline: float) -> None:
@@ -78,7 +80,8 @@ class LocalSearch:
         for _ in range(STEPS):
             if time.monotonic() >= deadline:
                 break
-            for point in where:
+            for centre in where:
+                point = self.problem.snap(centre)
                 worst = self._worst(point)
                 g = worst.gradient(point)
                 side = self._wanted() - float(worst.value(point)) + float(g @ point)
@@ -88,7 +91,7 @@ class LocalSearch:
             step = self.relaxation.solve(())
             if step is None or step.objective >= distance * (1.0 - TOLERANCE):
                 break
-            points, failing = self._along(step.point, here[None])
+            points, failing = self._along(step.centre, here[None])
             where = [failing[0]]
             reached = self._distance(points[0])
             if distance * (1.0 - TOLERANCE) < reached < distance:
@@ -104,8 +107,8 @@ class LocalSearch:
     def _wanted(self) -> float:
         return self.problem.search_margin + self.safety
 
-    def _distance(self, point: Array) -> float:
-        return float(self.problem.distance.between(self.problem.x, point))
+    def _distance(self, centre: Array) -> float:
+        return float(self.problem.distance.between(self.problem.x, self.problem.snap(centre)))
 
     def _worst(self, point: Array) -> Shifted:
         """The worst shift at a point among those met and the one of a glance."""
@@ -117,6 +120,7 @@ class LocalSearch:
         vertices = self.polytope.piece.vertices
         if vertices is not None:
             others = vertices[(vertices != self.problem.x).any(axis=1)]
+            others = others[self.polytope.keeps_rules(others)]
             return others[self.values(others) >= self.problem.margin]
         piece = self.polytope.piece
         finite = np.isfinite(piece.lower) & np.isfinite(piece.upper)
@@ -127,7 +131,8 @@ class LocalSearch:
             high = np.where(finite, piece.upper, start + 1.0)
             goals.append(np.where(g > 0.0, high, np.where(g < 0.0, low, start)))
         goals_array = self.problem.snap(np.array(goals))
-        return goals_array[self.values(goals_array) >= self.problem.margin]
+        good = self.values(goals_array) >= self.problem.margin
+        return goals_array[good & self.polytope.keeps_rules(goals_array)]
 
     def values(self, points: Array) -> Array:
         """Upper bounds on the worst margins: the glance and every shift met so far."""
@@ -144,7 +149,8 @@ class LocalSearch:
         for _ in range(_REFINEMENTS):
             t = low[:, None] + (high - low)[:, None] * _FRACTIONS
             points = self._lines(start, goals, t)
-            good = self.values(points.reshape(-1, points.shape[-1])) >= self._wanted()
+            legal = self.problem.snap(points.reshape(-1, points.shape[-1]))
+            good = (self.values(legal) >= self._wanted()) & self.polytope.keeps_rules(legal)
             good = good.reshape(t.shape)
             good[:, -1] = True
             first = good.argmax(axis=1)
@@ -152,22 +158,23 @@ class LocalSearch:
             high = t[rows, first]
             low = np.where(first > 0, t[rows, np.maximum(first - 1, 0)], low)
         points = self._lines(start, goals, high[:, None])[:, 0]
-        order = np.argsort(self.problem.distance.between(self.problem.x, points))
+        legal = self.problem.snap(points)
+        order = np.argsort(self.problem.distance.between(self.problem.x, legal))
         return points[order], self._lines(start, goals, low[:, None])[order, 0]
 
     def _lines(self, start: Array, goals: Array, t: Array) -> Array:
-        points = start + t[:, :, None] * (goals - start)[:, None, :]
-        return self.problem.snap(points)
+        points: Array = start + t[:, :, None] * (goals - start)[:, None, :]
+        return points
 
-    def _adopt(self, point: Array, deadline: float) -> bool:
+    def _adopt(self, centre: Array, deadline: float) -> bool:
         """Take a point as incumbent if it is nearer and passes the exact test."""
-        distance = self._distance(point)
+        point, distance = self.problem.snap(centre), self._distance(centre)
         seems = float(self.values(point[None])[0])
         if distance >= self.distance or seems < self.problem.margin:
             return False
         robust, shifted = self.oracle.test(point, deadline)
         if robust:
-            self.point, self.distance = point, distance
+            self.point, self.centre, self.distance = point, centre, distance
         elif shifted is not None:
             self.shifts.append(shifted)
             self.safety = max(self.safety, 1.5 * (seems - float(shifted.value(point))))

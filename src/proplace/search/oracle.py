@@ -80,9 +80,12 @@ class Oracle:
     def glance(self, points: Array) -> Array:
         """Cheap upper bounds on the worst margin of each point (values at concrete shifts)."""
         U = self.net.transform(points)
-        if not self.net.widths:
-            return np.min([self.abstraction.linear_minimum(U, c) for c in self.objectives], axis=0)
-        return np.min([bounds.upper for bounds in self._attacks(U)], axis=0)
+        if self.net.widths:
+            values = [bounds.upper for bounds in self._attacks(U)]
+        else:
+            values = [self.abstraction.linear_minimum(U, c) for c in self.objectives]
+        least: Array = np.min(values, axis=0)
+        return least
 
     def worst_seen(self, point: Array) -> Shifted:
         """Return a bad shift at ``point``, not necessarily the worst."""

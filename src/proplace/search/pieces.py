@@ -58,7 +58,7 @@ def search(
             best = found
     counts = {"nodes": nodes, "programs": programs, "rounds": rounds}
     if best.point is None:
-        return Outcome(None, np.inf, lower, "unknown" if late else "infeasible", **counts)  # type: ignore[arg-type]
+        return Outcome(None, np.inf, lower, "unknown" if late else "infeasible", **counts)
     proved = not late or lower >= best.distance * (1.0 - tree.GAP)
     return Outcome(
         best.point,

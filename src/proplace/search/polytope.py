@@ -19,6 +19,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
+
+from proplace.schema.person import TOLERANCE
 
 if TYPE_CHECKING:
     from proplace.network import Array
@@ -70,6 +73,24 @@ class Polytope:
         point[self.g_columns] += variables[len(self.D) :]
         return np.clip(point, self.piece.lower, self.piece.upper)
 
+    def centre(self, variables: Array) -> Array:
+        """The part of a point that lies in the hull itself; for a box, the point.
+
+        Rounding the grid columns of a point of the hull stays in the piece, rounding one that is
+        half a step away already may not.
+        """
+        if self.piece.vertices is None:
+            return self.point(variables)
+        result: Array = self.base + variables[: len(self.D)] @ self.D
+        return result
+
+    def keeps_rules(self, points: Array) -> npt.NDArray[np.bool_]:
+        """Which points respect the linear rules."""
+        rows = points @ self.piece.A.T
+        low, high = self.piece.row_lower - TOLERANCE, self.piece.row_upper + TOLERANCE
+        result: npt.NDArray[np.bool_] = ((rows >= low) & (rows <= high)).all(axis=-1)
+        return result
+
     def closer_than(self, distance: float, point: Array) -> None:
         """Look only at points nearer than ``distance``, cut with the tangent of the distance at a point.
 
@@ -107,8 +128,8 @@ class Polytope:
         best = scores.min(axis=1)
         for cut in self.tangents:
             best = np.maximum(best, _least_in_halfspace(scores, cut.reach, cut.limit))
-        g = np.where(C > 0.0, self.g_low, self.g_high)
-        spread = np.where(C == 0.0, 0.0, C * np.where(C == 0.0, 0.0, g)).sum(axis=1)
+        g = np.where(C > 0.0, self.g_low, np.where(C < 0.0, self.g_high, 0.0))
+        spread = (C * g).sum(axis=1)
         result: Array = at_base + best + spread
         return result
 
@@ -125,7 +146,8 @@ def _least_in_halfspace(scores: Array, reach: Array, limit: float) -> Array:
     """
     inside = reach <= limit
     if inside.all():
-        return scores.min(axis=1)
+        lowest: Array = scores.min(axis=1)
+        return lowest
     if not inside.any():
         return np.full(len(scores), np.inf)
     near, far = scores[:, inside], scores[:, ~inside]

@@ -42,6 +42,7 @@ Decision = tuple[str, Hashable, float]
 """("active" | "inactive", neuron's key, 0) or ("below" | "above", grid column, value)."""
 
 Bounds = list[tuple["Array", "Array"]]
+Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +71,7 @@ class LpPoint:
     objective: float
     variables: Array
     point: Array
+    centre: Array
 
 
 class Relaxation:
@@ -126,6 +128,8 @@ class Relaxation:
         low = np.concatenate([np.zeros(m), polytope.g_low[g]])
         high = np.concatenate([np.ones(m), polytope.g_high[g]])
         self._add_columns(low, high, np.zeros(len(low)))
+        if not len(low):  # a single point; HiGHS does not answer about a model without columns
+            self._add_columns(np.zeros(1), np.zeros(1), np.zeros(1))
         self.region = np.arange(polytope.size, dtype=np.int32)
         if m:
             ones = np.concatenate([np.ones(m), np.zeros(len(g))])[None]
@@ -161,7 +165,7 @@ class Relaxation:
         """Add the objective: linear where the sign of a difference is known, else by parts."""
         polytope, x = self.polytope, self.problem.x
         measure = self.problem.distance
-        self.tangent_column: int | None = None
+        self.tangent_column = -1
         self.offset = 0.0
         if not isinstance(measure, (L1, LInf)):
             self.tangent_column = self._add_columns(np.zeros(1), np.full(1, INF), np.ones(1))
@@ -173,11 +177,11 @@ class Relaxation:
         w = measure.weights
         if isinstance(measure, LInf):
             column = self._add_columns(np.zeros(1), np.full(1, INF), np.ones(1))
-            for sign in (1.0, -1.0):
-                rows = polytope.functional(-sign * w[:, None] * C)
+            columns = np.append(self.region, np.int32(column))
+            for side in (1.0, -1.0):
+                rows = polytope.functional(-side * w[:, None] * C)
                 A = np.hstack([rows, np.ones((len(w), 1))])
-                columns = np.append(self.region, np.int32(column))
-                self._add_rows(sign * w * start, np.full(len(w), INF), A, columns)
+                self._add_rows(side * w * start, np.full(len(w), INF), A, columns)
             return
         sign = np.where(low >= 0.0, 1.0, np.where(high <= 0.0, -1.0, 0.0))
         known = sign != 0.0
@@ -413,7 +417,7 @@ class Relaxation:
             return None
         if status != highspy.HighsModelStatus.kOptimal:
             return -sign * np.inf
-        value = self.solver.getInfo().objective_function_value
+        value = float(self.solver.getInfo().objective_function_value)
         return sign * (value - 1e-9 * (1.0 + abs(value))) + neuron.z_const
 
     @property
@@ -441,7 +445,8 @@ class Relaxation:
             raise SolverError(f"a linear program of the search ended with {status}")
         values = np.array(self.solver.getSolution().col_value)
         objective = self.solver.getInfo().objective_function_value + self.offset
-        return LpPoint(objective, values, self.polytope.point(values[: self.polytope.size]))
+        region = values[: self.polytope.size]
+        return LpPoint(objective, values, self.polytope.point(region), self.polytope.centre(region))
 
     def _apply(self, decisions: Iterable[Decision]) -> bool:
         """Put the decisions of a node into force; False if one contradicts what is known."""
@@ -462,8 +467,8 @@ class Relaxation:
             else:
                 row = self.grid_rows[which]  # type: ignore[index]
                 low, high = rows.get(row, self._row_bounds[row])
-                value -= float(self.polytope.base[which])  # type: ignore[call-overload]
-                rows[row] = (max(low, value), high) if kind == "above" else (low, min(high, value))
+                side = value - float(self.polytope.base[which])  # type: ignore[call-overload]
+                rows[row] = (max(low, side), high) if kind == "above" else (low, min(high, side))
         for column in self._changed_cols.keys() - cols.keys():
             self.solver.changeColBounds(column, *self._col_bounds[column])
         for row in self._changed_rows.keys() - rows.keys():
@@ -548,22 +553,16 @@ def _to_input(shifted: Shifted, bounds: Bounds, A: Array, const: Array) -> tuple
     return A, const
 
 
-def _needs(
-    shifted: Shifted, bounds: Bounds
-) -> list[tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]]:
+def _needs(shifted: Shifted, bounds: Bounds) -> list[tuple[Mask, Mask]]:
     """For each layer: which neurons must be bounded from above, and which from below."""
-    needs = [(shifted.a > 0.0, shifted.a < 0.0)]
+    needs: list[tuple[Mask, Mask]] = [(shifted.a > 0.0, shifted.a < 0.0)]
     for layer in range(len(shifted.layers) - 1, 0, -1):
         W, alive = shifted.layers[layer][0], bounds[layer][1] > 0.0
         upper, lower = needs[0][0] & alive, needs[0][1] & alive
         positive, negative = W > 0.0, W < 0.0
-        needs.insert(
-            0,
-            (
-                (positive & upper[:, None]).any(axis=0) | (negative & lower[:, None]).any(axis=0),
-                (negative & upper[:, None]).any(axis=0) | (positive & lower[:, None]).any(axis=0),
-            ),
-        )
+        above: Mask = ((positive & upper[:, None]) | (negative & lower[:, None])).any(axis=0)
+        below: Mask = ((negative & upper[:, None]) | (positive & lower[:, None])).any(axis=0)
+        needs.insert(0, (above, below))
     return needs[: len(shifted.layers)]
 
 

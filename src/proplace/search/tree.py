@@ -147,7 +147,7 @@ class _Tree:
                 return False
             if self.point is None or solution.objective >= before * (1.0 - WORTH_IMPROVING):
                 return True
-            self.local.improve(self.problem.snap(solution.point), self.deadline)
+            self.local.improve(solution.centre, self.deadline)
             self._take(self.local)
             if self.best >= before * (1.0 - WORTH_TIGHTENING):
                 return True
@@ -221,7 +221,7 @@ class _Tree:
             self._add(shifted)
             self.local.shifts.append(shifted)
             if self.point is not None and solution.objective < before * (1.0 - WORTH_IMPROVING):
-                self.local.improve(point, self.deadline)
+                self.local.improve(solution.centre, self.deadline)
                 self._take(self.local)
             if self.best < before * (1.0 - WORTH_TIGHTENING):
                 self._cut_polytope()
