@@ -25,6 +25,8 @@ from proplace.network import Network
 from proplace.schema import Binary, Continuous, Schema
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from proplace.explanations import Explanations
 
 LABEL = "approve"
@@ -86,7 +88,9 @@ def train(X: np.ndarray, y: pd.Series[int], seed: int = 0) -> Network:
     return Network.from_sklearn(model)
 
 
-def run(people: int = 6, retrainings: int = 20, delta: float = 0.01) -> None:
+def run(
+    people: int = 6, retrainings: int = 20, delta: float = 0.01, picture: Path | None = None
+) -> None:
     """Explain refused applicants, certify the answers, retrain, and print what still holds."""
     console = Console()
     frame, label = load_loans()
@@ -111,7 +115,11 @@ def run(people: int = 6, retrainings: int = 20, delta: float = 0.01) -> None:
         train(*_without_one_percent(X, label, seed), seed=seed)
         for seed in range(1, retrainings + 1)
     ]
-    console.print(_validity_table(net, others, {"plain nearest": plain, "PROPLACE": ours}, delta))
+    results = {"plain nearest": plain, "PROPLACE": ours}
+    console.print(_validity_table(net, others, results, delta))
+    if picture is not None:
+        _draw(net, others, results, delta, picture)
+        console.print(f"picture: {picture}")
 
 
 def _without_one_percent(
@@ -161,3 +169,37 @@ def _validity_table(
         robust = certify(net, points, delta).robust.mean()
         table.add_row(name, f"{net.predict(points).mean():.0%}", f"{robust:.0%}", f"{after:.0%}")
     return table
+
+
+def _draw(
+    net: Network, others: list[Network], results: dict[str, Explanations], delta: float, path: Path
+) -> None:
+    """Draw the least margin over Delta against delta, and what holds after retraining."""
+    if find_spec("matplotlib") is None:
+        raise MissingExtra("matplotlib", "plot", "the picture of the demonstration")
+    plt = import_module("matplotlib.pyplot")
+    colours = {"plain nearest": "#c44e52", "PROPLACE": "#2a6f97"}
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.6), width_ratios=(3, 2))
+    deltas = np.linspace(0.0, 1.6 * delta, 17)
+    for name, result in results.items():
+        points = np.array([e.point for e in result if e.found])
+        least = np.array([certify(net, points, d, exact_margin=True).lower for d in deltas])
+        lines = left.plot(deltas, least, color=colours[name], linewidth=1.6, alpha=0.85)
+        lines[0].set_label(name)
+        after = np.array([other.predict(points).mean() for other in others])
+        right.bar(name, after.mean(), color=colours[name], width=0.55)
+        right.text(name, after.mean() + 0.015, f"{after.mean():.0%}", ha="center")
+    left.axhline(0.0, color="black", linewidth=0.8)
+    left.axvline(delta, color="grey", linewidth=0.8, linestyle="--")
+    left.annotate(f"delta = {delta:g}", (delta, left.get_ylim()[1]), ha="center", va="bottom")
+    left.set_xlabel("largest change of any parameter")
+    left.set_ylabel("least logit (approved above 0)")
+    left.legend(frameon=False, loc="lower left")
+    right.set_ylim(0.0, 1.1)
+    right.set_ylabel(f"approved by {len(others)} retrained networks")
+    for axes in (left, right):
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.tight_layout()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
