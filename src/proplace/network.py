@@ -16,8 +16,6 @@ wins.
 
 from __future__ import annotations
 
-import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -26,8 +24,10 @@ import numpy as np
 import numpy.typing as npt
 
 from proplace.errors import InputError, ModelFileError, NetworkError, TargetError
+from proplace.files import whole_file
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterable, Sequence
 
 Array = npt.NDArray[np.float64]
@@ -311,20 +311,14 @@ class Network:
         path = Path(path)
         if path.suffix != ".npz":
             raise ModelFileError(f"{path.name}: the name must end in .npz")
-        fd, name = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-        try:
-            with os.fdopen(fd, "wb") as file:
-                np.savez(
-                    file,
-                    allow_pickle=False,
-                    format=np.array(_FORMAT),
-                    precision=np.array(self._precision),
-                    **self._arrays(),
-                )
-            os.replace(name, path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        with whole_file(path) as file:
+            np.savez(
+                file,
+                allow_pickle=False,
+                format=np.array(_FORMAT),
+                precision=np.array(self._precision),
+                **self._arrays(),
+            )
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Network:

@@ -19,7 +19,6 @@ from oracles import attack, sampled_margins, size_of
 from proplace.distances import L1, L2, Convex, LInf
 from proplace.schema import Schema
 from proplace.search import bilevel, tree
-from proplace.search.pieces import least_distance, search
 from proplace.search.problem import Piece, Problem
 
 MARGIN, SLACK = 1e-4, 1e-7

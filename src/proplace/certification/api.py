@@ -47,7 +47,8 @@ class Report:
     lower, upper
         Proved bounds on the worst margin. ``upper`` is reached by a concrete network in Delta.
     undecided
-        True where the time limit came before a verdict (``robust`` is False there).
+        True where there is no verdict (``robust`` is False there): the time limit came first. At
+        extreme scales of the parameters rounding can have the same effect.
     margin
         The margin that was asked for.
     """

@@ -12,8 +12,8 @@ import numpy as np
 from proplace.errors import MissingExtra, ModelFileError, ModelNotSupported
 from proplace.loaders._chain import Activation, Chain, per_column
 from proplace.loaders._files import check_file
-from proplace.loaders._optional import require
 from proplace.loaders._verify import form_of, probe_rows
+from proplace.optional import require
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,7 @@ from proplace.loaders._chain import Activation, Chain, per_column
 from proplace.loaders._files import read_bytes
 from proplace.loaders._onnx_constants import Constants, Values, attributes_of
 from proplace.loaders._onnx_shapes import computed_shape
-from proplace.loaders._optional import require
+from proplace.optional import require
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,8 +9,8 @@ import numpy as np
 
 from proplace.errors import ModelNotSupported
 from proplace.loaders._chain import Activation, Chain, multi_label
-from proplace.loaders._optional import require
 from proplace.loaders._verify import form_of, probe_rows
+from proplace.optional import require
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

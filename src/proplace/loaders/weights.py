@@ -15,7 +15,7 @@ import numpy as np
 from proplace.errors import ModelFileError, ModelNotSupported
 from proplace.loaders._chain import Chain
 from proplace.loaders._files import check_file
-from proplace.loaders._optional import require
+from proplace.optional import require
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

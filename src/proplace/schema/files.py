@@ -16,20 +16,19 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import re
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import yaml
 
 from proplace.errors import SchemaError
+from proplace.files import whole_file
 from proplace.schema._model import did_you_mean, fields_of, whole
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
+    from pathlib import Path
 
 FORMAT = "proplace-schema-1"
 _YAML = (".yaml", ".yml")
@@ -81,14 +80,8 @@ def save(path: Path, features: Sequence[Any], rules: Sequence[Any]) -> None:
         )
     else:
         text = json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    fd, name = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-    try:
-        with os.fdopen(fd, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    with whole_file(path) as file:
+        file.write(text.encode("utf-8"))
 
 
 def plain(value: Any) -> Any:

@@ -121,18 +121,16 @@ class LocalSearch:
         if vertices is not None:
             others = vertices[(vertices != self.problem.x).any(axis=1)]
             others = others[self.polytope.keeps_rules(others)]
-            return others[self.values(others) >= self.problem.margin]
+            robust: Array = others[self.values(others) >= self.problem.margin]
+            return robust
         piece = self.polytope.piece
         finite = np.isfinite(piece.lower) & np.isfinite(piece.upper)
-        goals = []
-        for shifted in (self.oracle.worst_seen(start),):
-            g = shifted.gradient(start)
-            low = np.where(finite, piece.lower, start - 1.0)
-            high = np.where(finite, piece.upper, start + 1.0)
-            goals.append(np.where(g > 0.0, high, np.where(g < 0.0, low, start)))
-        goals_array = self.problem.snap(np.array(goals))
-        good = self.values(goals_array) >= self.problem.margin
-        return goals_array[good & self.polytope.keeps_rules(goals_array)]
+        g = self.oracle.worst_seen(start).gradient(start)
+        low = np.where(finite, piece.lower, start - 1.0)
+        high = np.where(finite, piece.upper, start + 1.0)
+        goals = self.problem.snap(np.where(g > 0.0, high, np.where(g < 0.0, low, start))[None])
+        good = self.values(goals) >= self.problem.margin
+        return goals[good & self.polytope.keeps_rules(goals)]
 
     def values(self, points: Array) -> Array:
         """Upper bounds on the worst margins: the glance and every shift met so far."""

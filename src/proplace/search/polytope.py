@@ -16,7 +16,7 @@ half-space: the extremes move to vertices inside of it and to the points where e
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -88,8 +88,7 @@ class Polytope:
         """Which points respect the linear rules."""
         rows = points @ self.piece.A.T
         low, high = self.piece.row_lower - TOLERANCE, self.piece.row_upper + TOLERANCE
-        result: npt.NDArray[np.bool_] = ((rows >= low) & (rows <= high)).all(axis=-1)
-        return result
+        return cast("npt.NDArray[np.bool_]", ((rows >= low) & (rows <= high)).all(axis=-1))
 
     def closer_than(self, distance: float, point: Array) -> None:
         """Look only at points nearer than ``distance``, cut with the tangent of the distance at a point.

@@ -12,7 +12,8 @@ only ever pushes it down needs the two lower sides and no decision: at an optimu
 :math:`v = \max(0, z)` can be had for free.
 
 First-layer activations are convex functions on a simplex and so lie below the interpolation of
-their values at its vertices, which is added where it helps. The bounds l, u come from one backward pass per layer over the polytope (whose linear functions have
+their values at its vertices, which is added. The bounds l, u come from one backward pass per layer
+over the polytope (whose linear functions have
 exact extremes), cut at the incumbent.
 """
 
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import highspy
 import numpy as np
@@ -450,25 +451,10 @@ class Relaxation:
 
     def _apply(self, decisions: Iterable[Decision]) -> bool:
         """Put the decisions of a node into force; False if one contradicts what is known."""
-        cols: dict[int, tuple[float, float]] = {}
-        rows: dict[int, tuple[float, float]] = {}
-        for kind, which, value in decisions:
-            if kind in ("active", "inactive"):
-                number = self._number.get(which)
-                if number is None:  # its sign is known by now
-                    low, high = self.limits[which]
-                    if (kind == "active" and high < 0.0) or (kind == "inactive" and low > 0.0):
-                        return False
-                elif kind == "active":
-                    row = self.neurons[number].row
-                    rows[row] = (self._row_bounds[row][0],) * 2
-                else:
-                    cols[self.neurons[number].column] = (0.0, 0.0)
-            else:
-                row = self.grid_rows[which]  # type: ignore[index]
-                low, high = rows.get(row, self._row_bounds[row])
-                side = value - float(self.polytope.base[which])  # type: ignore[call-overload]
-                rows[row] = (max(low, side), high) if kind == "above" else (low, min(high, side))
+        found = self._bounds_of(decisions)
+        if found is None:
+            return False
+        cols, rows = found
         for column in self._changed_cols.keys() - cols.keys():
             self.solver.changeColBounds(column, *self._col_bounds[column])
         for row in self._changed_rows.keys() - rows.keys():
@@ -481,6 +467,31 @@ class Relaxation:
                 self.solver.changeRowBounds(row, *bound)
         self._changed_cols, self._changed_rows = cols, rows
         return True
+
+    def _bounds_of(
+        self, decisions: Iterable[Decision]
+    ) -> tuple[dict[int, tuple[float, float]], dict[int, tuple[float, float]]] | None:
+        """Bounds of columns and rows that decisions change; None if they contradict the limits."""
+        cols: dict[int, tuple[float, float]] = {}
+        rows: dict[int, tuple[float, float]] = {}
+        for kind, which, value in decisions:
+            if kind in ("below", "above"):
+                row = self.grid_rows[which]  # type: ignore[index]
+                low, high = rows.get(row, self._row_bounds[row])
+                side = value - float(self.polytope.base[which])  # type: ignore[call-overload]
+                rows[row] = (max(low, side), high) if kind == "above" else (low, min(high, side))
+                continue
+            number = self._number.get(which)
+            if number is None:  # its sign is known by now
+                low, high = self.limits[which]
+                if (kind == "active" and high < 0.0) or (kind == "inactive" and low > 0.0):
+                    return None
+            elif kind == "active":
+                row = self.neurons[number].row
+                rows[row] = (self._row_bounds[row][0],) * 2
+            else:
+                cols[self.neurons[number].column] = (0.0, 0.0)
+        return cols, rows
 
     def pre_activation(self, number: int, solution: LpPoint) -> float:
         """Pre-activation of a neuron at a solution of the relaxation."""
@@ -560,9 +571,9 @@ def _needs(shifted: Shifted, bounds: Bounds) -> list[tuple[Mask, Mask]]:
         W, alive = shifted.layers[layer][0], bounds[layer][1] > 0.0
         upper, lower = needs[0][0] & alive, needs[0][1] & alive
         positive, negative = W > 0.0, W < 0.0
-        above: Mask = ((positive & upper[:, None]) | (negative & lower[:, None])).any(axis=0)
-        below: Mask = ((negative & upper[:, None]) | (positive & lower[:, None])).any(axis=0)
-        needs.insert(0, (above, below))
+        above = (positive & upper[:, None]) | (negative & lower[:, None])
+        below = (negative & upper[:, None]) | (positive & lower[:, None])
+        needs.insert(0, (cast("Mask", above.any(axis=0)), cast("Mask", below.any(axis=0))))
     return needs[: len(shifted.layers)]
 
 

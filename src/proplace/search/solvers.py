@@ -23,7 +23,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from proplace.errors import OptionError, SolverError
-from proplace.loaders._optional import require
+from proplace.optional import require
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
