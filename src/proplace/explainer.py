@@ -19,7 +19,7 @@ from proplace.certification import certify
 from proplace.errors import InputError, OptionError, SchemaError, SolverError
 from proplace.explanations import Explanation, Explanations
 from proplace.progress import progress_bar
-from proplace.region import RobustRows, box_pieces, hull_pieces, no_robust_rows
+from proplace.region import RobustRows, box_pieces, hull_pieces
 from proplace.schema import Schema
 from proplace.search.pieces import search
 from proplace.search.problem import Outcome, Problem
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 Table = pd.DataFrame | npt.ArrayLike
 
-_SAME = 1e-9  # encoded difference below which a value counts as unchanged
 _FREEZE = 4  # changed features that are tried, one at a time, for the next answer
 
 
@@ -82,7 +81,7 @@ class Proplace:
     >>> explainer = Proplace(net, delta=0.05, k=3).fit(train)
     >>> result = explainer.explain([[0.2, 0.3]])
     >>> result[0].status, round(result[0].distance, 3)
-    ('optimal', 0.373)
+    ('optimal', 0.42)
     >>> bool(net.predict(result.points)[0])
     True
     """
@@ -234,18 +233,12 @@ class Proplace:
         limit = np.inf if self.time_limit is None else time.monotonic() + self.time_limit
         person = schema.person(x)
         free = _unrestricted(schema)
-        nothing = Explanation(None, "no_robust_neighbour", no_robust_rows(robust), target, x=x)
         neighbours = robust.rows[:0]
         if self.region == "hull":
-            if not len(robust.robust) and free:
-                return nothing
-            if free:
-                neighbours = robust.nearest(x, self.k)
-            else:
-                found = robust.admissible(person, self.k)
-                if found.status != "found":
-                    return replace(nothing, status=found.status, reason=found.reason)
-                neighbours = found.rows
+            found = robust.nearest(x, self.k) if free else robust.admissible(person, self.k)
+            if found.status != "found":
+                return Explanation(None, found.status, found.reason, target, x=x)
+            neighbours = found.rows
             pieces = hull_pieces(schema, person, neighbours)
         else:
             data = robust.rows
@@ -302,8 +295,7 @@ class Proplace:
         else:
             candidates = np.vstack([outcome.point[None], neighbours[:1]])
         for row in candidates:
-            point = np.where(np.abs(row - problem.x) <= _SAME, problem.x, row)
-            point = schema.canonical(point)[0]
+            point = schema.canonical(problem.snap(row))[0]
             if outcome.point is not None and point.tobytes() == outcome.point.tobytes():
                 margin = outcome.margin
                 if margin >= self.margin:

@@ -76,8 +76,10 @@ class RobustRows:
         report = certify(self.net, rows, self.shifts, self.target, margin=self.margin)
         return report.robust
 
-    def nearest(self, x: Array, k: int) -> Array:
+    def nearest(self, x: Array, k: int) -> Neighbours:
         """The k nearest robust rows, when no rule restricts the person."""
+        if not len(self.robust):
+            return Neighbours(self.robust, "no_robust_neighbour", self._no_robust_rows())
         k = min(k, len(self.robust))
         if self._tree is not None:
             tree, scale = self._tree
@@ -89,7 +91,7 @@ class RobustRows:
             found = np.arange(len(self.robust))
         rows = self.robust[found]
         order = np.argsort(self.distance.between(x, rows), kind="stable")[:k]
-        return rows[order]
+        return Neighbours(rows[order], "found")
 
     def admissible(self, person: Person, k: int) -> Neighbours:
         """The k nearest rows that the person may become and that are robust then.
@@ -121,7 +123,7 @@ class RobustRows:
     def _why_none(self, person: Person) -> Neighbours:
         none = self.rows[:0]
         if not len(self.robust):
-            return Neighbours(none, "no_robust_neighbour", no_robust_rows(self))
+            return Neighbours(none, "no_robust_neighbour", self._no_robust_rows())
         blame = person.blame(person.adapt(self.robust, traits=True))
         if blame:
             rules = "; ".join(f"{label} ({count})" for label, count in list(blame.items())[:3])
@@ -137,14 +139,13 @@ class RobustRows:
             )
         return Neighbours(none, "infeasible_rules", reason)
 
-
-def no_robust_rows(rows: RobustRows) -> str:
-    """Say that nothing in the data is robust, and what to change."""
-    reached = int((rows.net.predict(rows.rows) == rows.target).sum()) if len(rows.rows) else 0
-    return (
-        f"none of {len(rows.rows)} training rows is robust for class {rows.target} at this delta "
-        f"({reached} have the class at all); lower delta or add data"
-    )
+    def _no_robust_rows(self) -> str:
+        """Say that nothing in the data is robust, and what to change."""
+        reached = int((self.net.predict(self.rows) == self.target).sum())
+        return (
+            f"none of {len(self.rows)} training rows is robust for class {self.target} at this "
+            f"delta ({reached} have the class at all); lower delta or add data"
+        )
 
 
 def hull_pieces(schema: Schema, person: Person, neighbours: Array) -> list[Piece]:

@@ -198,9 +198,9 @@ class Abstraction:
         ``a`` has shape (n,), or (m, n) for m objectives at once; ``value`` then has shape (B,) or
         (B, m).
         """
-        batch, several = len(root), a.ndim == 2
-        A = np.broadcast_to(a, (batch, *a.shape))
-        total = np.broadcast_to(np.asarray(const, dtype=np.float64), A.shape[:-1])
+        several = a.ndim == 2
+        A = a[None]  # one row stands for all until the layers tell them apart
+        total: Array | float = const
         sides: list[Array] = []
         for index in reversed(range(len(root.levels))):
             inner, level = self.inner[index], root.levels[index]
@@ -238,7 +238,7 @@ class Abstraction:
     ) -> tuple[Array, list[Array]]:
         """Improve concrete shifts by moving each neuron to the side that its gradient asks for."""
         for _ in range(steps):
-            A = np.broadcast_to(a, hidden[-1].shape)
+            A = a[None]
             sides: list[Array] = []
             for inner, h in zip(reversed(self.inner), reversed(hidden), strict=False):
                 sides.append(A)

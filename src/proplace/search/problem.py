@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from proplace.shifts import Shifts
 
 
+SAME = 1e-9
+"""Encoded difference up to which a value counts as unchanged."""
+
+
 @dataclass(frozen=True, eq=False)
 class Piece:
     """One convex piece of the plausible region.
@@ -90,10 +94,8 @@ class Problem:
         return room
 
     def snap(self, points: Array) -> Array:
-        """Round the grid columns to legal values."""
-        if not self.grids:
-            return points
-        points = points.copy()
+        """Round the grid columns to legal values, and what is almost the person's to the person's."""
+        points = np.where(np.abs(points - self.x) <= SAME, self.x, points)
         for i, column in self.grids.items():
             points[..., i] = column.nearest(points[..., i])
         return points
