@@ -19,6 +19,7 @@ from oracles import attack, sampled_margins, size_of
 from proplace.distances import L1, L2, Convex, LInf
 from proplace.schema import Schema
 from proplace.search import bilevel, tree
+from proplace.search.pieces import least_distance, search
 from proplace.search.problem import Piece, Problem
 
 MARGIN, SLACK = 1e-4, 1e-7
@@ -218,3 +219,265 @@ def test_same_as_algorithm_1_linf(seed):
 @pytest.mark.parametrize("kind", ["l2", "convex"])
 def test_same_as_algorithm_1_convex(seed, kind):
     compare(*random_problem(seed, kind))
+
+
+# -- what random problems meet too seldom ----------------------------------------------------------
+
+
+def plain(x, vertices=None, low=-3.0, high=3.0):
+    d = len(x)
+    none = np.zeros((0, d)), np.zeros(0), np.zeros(0)
+    return Piece(vertices, np.full(d, low), np.full(d, high), *none)
+
+
+def problem_of(net, x, delta, *, target=1, distance=None, grids=None, margin=MARGIN, slack=SLACK):
+    x = np.asarray(x, dtype=float)
+    distance = distance or L1(np.full(len(x), 1.0 / len(x)))
+    return Problem(net, pp.Shifts.of(net, delta), target, x, distance, margin, slack, grids or {})
+
+
+@pytest.mark.parametrize("beyond", [0.0, 1e-9, 3e-8, 9e-8, 1.1e-7, 1e-6])
+def test_border_a_hair_beyond_a_grid_value(beyond):
+    """Between the tolerances of floor and of the tree, both sides once kept the same point."""
+    schema = Schema([pp.Continuous("a", 0, 10, step=1), pp.Continuous("b", 0, 1)])
+    net = pp.Network([([[1.0, 0.0]], [-(0.5 + beyond) + MARGIN + SLACK])])
+    problem = problem_of(net, [0.1, 0.3], 0.0, grids={0: schema.columns[0]})
+    vertices = np.array([[0.1, 0.3], [0.9, 0.4], [1.0, 0.9], [0.8, 0.1]])
+    piece = plain(problem.x, vertices, 0.0, 1.0)
+    found = tree.solve(problem, piece, deadline=time.monotonic() + 10.0)
+    assert found.status == "optimal"
+    assert found.nodes < 50
+    check_answer(problem, piece, found)
+    # Up to the slack of the search, 0.5 is as good as robust.
+    assert found.point[0] in ((0.5,) if not beyond else (0.6,) if beyond > SLACK else (0.5, 0.6))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_fine_grids_end(seed):
+    """Steps near the tolerance of the linear programs: rounding must not look like a decision."""
+    rng = np.random.default_rng(seed)
+    step = (1.0, 100.0, 0.01)[seed % 3]
+    schema = Schema(
+        [
+            pp.Continuous("a", 0, 2e5, step=step),
+            pp.Continuous("b", 0, 1000, step=1),
+            pp.Continuous("c", -1, 1),
+        ]
+    )
+    net = random_net(rng, 3, 1, 6, 1)
+    X = schema.canonical(rng.uniform(0.0, 1.0, (80, 3)))
+    target = int(net.predict(X[0])[0] == 0)
+    robust = X[pp.certify(net, X, 0.01, target, margin=MARGIN + 1e-4).robust]
+    if not len(robust):
+        pytest.skip("nothing is robust here")
+    grids = {0: schema.columns[0], 1: schema.columns[1]}
+    problem = problem_of(net, X[0], 0.01, target=target, grids=grids, slack=1e-4)
+    piece = plain(problem.x, np.vstack([problem.x, robust[:10]]), 0.0, 1.0)
+    start = time.monotonic()
+    found = tree.solve(problem, piece, deadline=start + 10.0)
+    assert found.status == "optimal"
+    assert schema.legal(found.point)[0]
+    check_answer(problem, piece, found)
+
+
+@pytest.mark.parametrize("seed", [14, 28, 53, 71, 78, 113, 153, 181])
+def test_frozen_first_layer_is_shared_by_classes(seed):
+    """One first-layer neuron in copies of which only a later one needs its upper side."""
+    rng = np.random.default_rng(seed)
+    net = pp.Network(
+        [
+            (rng.normal(size=(5, 3)), rng.normal(size=5) * 0.5),
+            (rng.normal(size=(4, 5)), rng.normal(size=4) * 0.3),
+        ]
+    )
+    X = rng.normal(size=(80, 3))
+    delta = [(0.0, 0.0), (0.02, 0.02)]
+    robust = X[pp.certify(net, X, delta, 0, margin=MARGIN + SLACK).robust]
+    for x in X[net.predict(X) != 0][:2]:
+        near = robust[np.argsort(np.abs(robust - x).sum(axis=1))[:10]]
+        problem = problem_of(net, x, delta, target=0)
+        compare(problem, plain(x, np.vstack([x, near]), -9.0, 9.0))
+
+
+@pytest.mark.parametrize("seed", [158, *range(6)])
+@pytest.mark.parametrize("person", [0, 1])
+def test_tightened_signs_are_kept(seed, person):
+    """A sign known from tightening holds for points of interest only: its row must be there."""
+    rng = np.random.default_rng(seed)
+    d, hidden = int(rng.integers(2, 5)), int(rng.integers(1, 3))
+    sizes = [d, *rng.integers(3, 6, size=hidden), 3]
+    net = pp.Network(
+        [(rng.normal(size=(m, n)), rng.normal(size=m) * 0.5) for n, m in itertools.pairwise(sizes)]
+    )
+    delta = [(0.0, 0.0)] + [(float(rng.choice([0, 0.02, 0.1])),) * 2 for _ in range(hidden)]
+    X = rng.normal(size=(60, d))
+    target = int(rng.integers(3))
+    robust = X[pp.certify(net, X, delta, target, margin=MARGIN + SLACK).robust]
+    refused = X[net.predict(X) != target]
+    if not len(robust) or len(refused) <= person:
+        pytest.skip("nothing to explain here")
+    x = refused[person]
+    near = robust[np.argsort(np.abs(robust - x).sum(axis=1))[:14]]
+    compare(problem_of(net, x, delta, target=target), plain(x, np.vstack([x, near]), -9.0, 9.0))
+
+
+def test_single_vertices():
+    """A profile with one neighbour is one point: a program without columns."""
+    net = pp.Network([([[1.0, 1.0]], [0.0])])
+    problem = problem_of(net, [-1.0, -1.0], 0.01)
+    good = plain(problem.x, np.array([[1.0, 1.0]]))
+    found = compare(problem, good)
+    np.testing.assert_array_equal(found.point, [1.0, 1.0])
+    bad = plain(problem.x, np.array([[-0.5, 0.1]]))
+    assert compare(problem, bad).status == "infeasible"
+    both = search(problem, [bad, good])
+    assert both.status == "optimal"
+    np.testing.assert_array_equal(both.point, [1.0, 1.0])
+
+
+def test_nothing_robust_in_the_piece():
+    net = pp.Network([([[1.0, 1.0], [1.0, -1.0]], [0.0, 0.0]), ([[1.0, 1.0]], [-9.0])])
+    problem = problem_of(net, [0.0, 0.0], 0.05)
+    hull = plain(problem.x, np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]))
+    for piece in (hull, plain(problem.x, None, -1.0, 1.0)):
+        assert compare(problem, piece).status == "infeasible"
+
+
+@pytest.mark.parametrize("seed", range(3000, 3012))
+def test_between_margin_and_margin_with_slack(seed):
+    """The answer is not nearer than the optimum at the margin nor farther than with the slack."""
+    problem, piece = random_problem(seed, "l1")
+    loose = Problem(**{**vars(problem), "slack": 3e-3})
+    far = Problem(**{**vars(problem), "margin": MARGIN + 3e-3, "slack": 1e-9})
+    near = Problem(**{**vars(problem), "slack": 1e-9})
+    found = tree.solve(loose, piece)
+    low, high = bilevel.solve(near, piece), bilevel.solve(far, piece)
+    if high.point is not None:
+        assert found.distance <= high.distance + SAME
+    if found.point is not None:
+        assert found.distance >= low.distance - SAME
+        check_answer(loose, piece, found, attacks=False)
+
+
+# -- cut-off, clock, pieces ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(0, 40, 3))
+def test_cutoff(seed):
+    problem, piece = random_problem(seed, "l1")
+    best = tree.solve(problem, piece)
+    if best.point is None:
+        pytest.skip("nothing robust in this piece")
+    near = tree.solve(problem, piece, cutoff=best.distance * 0.999)
+    assert near.point is None
+    assert near.status == "infeasible"
+    again = tree.solve(problem, piece, cutoff=best.distance * 1.01 + 1e-6)
+    assert again.distance == pytest.approx(best.distance, abs=SAME)
+
+
+@pytest.mark.parametrize("seed", range(1, 40, 4))
+def test_bound_at_any_deadline(seed):
+    """Stopped anywhere, the bound is not above the optimum and the point, if any, is robust."""
+    problem, piece = random_problem(seed, "l1")
+    best = tree.solve(problem, piece)
+    for limit in (0.0, 0.001, 0.003, 0.01, 0.03):
+        found = tree.solve(problem, piece, deadline=time.monotonic() + limit)
+        assert found.lower <= best.distance + SAME
+        assert found.status in ("optimal", "feasible", "infeasible", "unknown")
+        if found.point is not None:
+            check_answer(problem, piece, found, attacks=False)
+            assert found.distance >= best.distance - SAME
+        elif best.point is not None:
+            assert found.status == "unknown"
+
+
+@pytest.mark.parametrize("method", ["tree", "bilevel"])
+@pytest.mark.parametrize("seed", range(5))
+def test_search_over_pieces(seed, method):
+    """The nearest over several hulls is the least of their optima."""
+    rng = np.random.default_rng(seed)
+    net = random_net(rng, 3, 1, 6, 1)
+    X = rng.uniform(-2.0, 2.0, (200, 3))
+    target = 1 - int(net.predict(X[0])[0])
+    robust = X[pp.certify(net, X, 0.01, target, margin=MARGIN + SLACK).robust]
+    if len(robust) < 12:
+        pytest.skip("not enough robust rows")
+    problem = problem_of(net, X[0], 0.01, target=target)
+    groups = [robust[i : i + 4] for i in range(0, 12, 4)]
+    pieces = [plain(problem.x, np.vstack([problem.x, g]) if i else g) for i, g in enumerate(groups)]
+    truth = min(bilevel.solve(problem, piece).distance for piece in pieces)
+    found = search(problem, pieces, method=method)
+    assert found.status == "optimal"
+    assert found.distance == pytest.approx(truth, abs=SAME)
+    room = problem.room()
+    for piece in pieces:
+        assert least_distance(problem, piece, room) <= bilevel.solve(problem, piece).distance + SAME
+    late = search(problem, pieces, method=method, deadline=time.monotonic() - 1.0)
+    assert late.status == "unknown"
+    assert late.point is None
+    assert late.lower <= truth
+
+
+# -- brute force -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("depth", [1, 2])
+def test_no_nearer_point_on_a_fine_mesh(seed, depth):
+    rng = np.random.default_rng([seed, depth])
+    net = random_net(rng, 2, depth, 4, int(rng.choice([1, 3])))
+    target = int(rng.integers(net.classes))
+    X = rng.uniform(-2.0, 2.0, (120, 2))
+    robust = X[pp.certify(net, X, 0.02, target, margin=2e-4).robust]
+    refused = X[net.margin(X, target) < -0.05]
+    if len(robust) < 2 or not len(refused):
+        pytest.skip("nothing to explain here")
+    problem = problem_of(net, refused[0], 0.02, target=target, slack=1e-5)
+    # Barycentric mesh of the triangle of the person and two robust rows.
+    corners = np.vstack([problem.x, robust[:2]])
+    n = 120
+    i, j = np.meshgrid(np.arange(n + 1), np.arange(n + 1))
+    i, j = i[i + j <= n], j[i + j <= n]
+    mesh = np.stack([n - i - j, i, j], axis=1) / n @ corners
+    report = pp.certify(net, mesh, 0.02, target, margin=MARGIN, exact_margin=True)
+    between = problem.distance.between(problem.x, mesh)
+    found = tree.solve(problem, plain(problem.x, corners))
+    check_answer(problem, plain(problem.x, corners), found)
+    strict = report.lower >= problem.search_margin
+    assert found.distance <= between[strict].min() + SAME
+    # A mesh point within one cell of the answer is nearly robust, so the answer is not far too near.
+    assert between[report.upper >= -0.2].min() <= found.distance + 0.1
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_all_legal_points_of_a_grid(seed):
+    """Only grid columns: every legal point of the hull, one by one."""
+    rng = np.random.default_rng(seed)
+    features = [
+        pp.Continuous("a", -2, 2, step=0.5, scaling="none"),
+        pp.Ordinal("b", [-2, -1.5, 0, 0.4, 2], scaling="none"),
+        pp.Continuous("c", -2, 2, step=1, scaling="none"),
+    ]
+    schema = Schema(features)
+    net = random_net(rng, 3, 1 + seed % 2, 5, 1)
+    axes = [c.grid.encoded(np.arange(c.size)) for c in schema.columns]
+    legal = np.array(list(itertools.product(*axes)))
+    x = legal[rng.integers(len(legal))]
+    target = 1 - int(net.predict(x)[0])
+    worst = pp.certify(net, legal, 0.02, target, exact_margin=True)
+    robust = legal[worst.lower >= MARGIN + SLACK]
+    if not len(robust):
+        pytest.skip("nothing is robust here")
+    problem = problem_of(net, x, 0.02, target=target, grids=dict(enumerate(schema.columns)))
+    for piece in (
+        plain(x, np.vstack([x, robust[rng.permutation(len(robust))[:4]]]), -2.0, 2.0),
+        plain(x, None, -2.0, 2.0),
+    ):
+        between = problem.distance.between(x, legal)
+        best = math.inf
+        for i in np.argsort(between):
+            if worst.lower[i] >= MARGIN + SLACK and outside(problem, piece, legal[i]) <= 1e-9:
+                best = float(between[i])
+                break
+        found = tree.solve(problem, piece)
+        assert found.distance == pytest.approx(best, abs=1e-12)

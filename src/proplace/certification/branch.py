@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     from proplace.certification.bounds import Splits
     from proplace.network import Array
 
-ROOT_STEPS = 6
+ROOT_STEPS = 2
 NODE_STEPS = 3
+SHALLOW = 5  # splits up to which a node gets one pass: splitting again is cheaper than ascending
 NODES_PER_ROW = 65536
 NODES_PER_BATCH = 4096
 
@@ -143,8 +144,10 @@ def _grow(
         nodes = nodes.take(np.flatnonzero(alive))
         if not len(nodes):
             continue
+        depth = max(int(np.count_nonzero(layer[0])) for layer in nodes.splits)
+        steps = 1 if depth < SHALLOW else NODE_STEPS
         value, pick = _ascend(
-            abstraction, root, a, const, nodes, bounds, threshold, NODE_STEPS, at_root=False
+            abstraction, root, a, const, nodes, bounds, threshold, steps, at_root=False
         )
         done = value >= threshold
         np.minimum.at(closed, nodes.row[done], value[done])
