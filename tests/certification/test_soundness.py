@@ -10,7 +10,7 @@ import pytest
 import proplace as pp
 from oracles import Trouble, accepted_rows, milp_margin, random_case, scale_of
 from proplace.certification import branch, exact
-from proplace.certification.bounds import Abstraction, chords
+from proplace.certification.bounds import Abstraction, chords, chords
 
 
 def prepared(seed, hidden, *, width=5, rows=1):
@@ -63,7 +63,10 @@ def test_any_slopes_and_multipliers_give_a_bound(hidden, seed):
                 gamma.append(split * rng.exponential(size=split.shape))
                 inside &= ((split == 0) | (U * split >= 0.0)).all(axis=1)
             if inside.any():
-                bound = abstraction.backward(root, a, const, alpha, splits, gamma).value[0]
+                uppers = [
+                    chords(level, split) for level, split in zip(root.levels, splits, strict=True)
+                ]
+                bound = abstraction.backward(root, a, const, alpha, uppers, gamma).value[0]
                 assert bound <= values[inside].min() + 1e-9 * scale_of(bound)
 
 
