@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import re
-import time
 import warnings
 from dataclasses import replace
 from pathlib import Path

@@ -10,7 +10,7 @@ import pytest
 import proplace as pp
 from oracles import Trouble, accepted_rows, milp_margin, random_case, scale_of
 from proplace.certification import branch, exact
-from proplace.certification.bounds import Abstraction, chords, chords
+from proplace.certification.bounds import Abstraction, chords
 
 
 def prepared(seed, hidden, *, width=5, rows=1):
