@@ -143,7 +143,10 @@ def resolve(
 
 
 def _weights(weights: npt.ArrayLike, columns: int) -> Array:
-    w = np.asarray(weights, dtype=np.float64)
+    try:
+        w = np.asarray(weights, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise OptionError(f"weights must be numbers: {error}") from None
     if w.shape != (columns,) or not np.isfinite(w).all() or (w < 0.0).any() or not w.any():
         raise OptionError(
             f"weights must be {columns} finite numbers >= 0, not all 0 (one per encoded column)"

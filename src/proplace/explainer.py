@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 Table = pd.DataFrame | npt.ArrayLike
 
+_TIDY = 1e-6  # encoded change that a reader would not see: taken back where what is left is robust
 _FREEZE = 4  # changed features that are tried, one at a time, for the next answer
 
 
@@ -294,7 +295,10 @@ class Proplace:
             candidates, status = neighbours[:1], "feasible"
         else:
             candidates = np.vstack([outcome.point[None], neighbours[:1]])
-        for row in candidates:
+            tidy = np.where(np.abs(outcome.point - problem.x) <= _TIDY, problem.x, outcome.point)
+            if (tidy != outcome.point).any() and schema.person(problem.x).allowed(tidy)[0]:
+                candidates = np.vstack([tidy[None], candidates])
+        for n, row in enumerate(candidates):
             point = schema.canonical(problem.snap(row))[0]
             if outcome.point is not None and point.tobytes() == outcome.point.tobytes():
                 margin = outcome.margin
@@ -304,7 +308,19 @@ class Proplace:
             margin = float(report.lower[0])
             if report.robust[0]:
                 break
-            status = "feasible"  # the solver's point failed by rounding: fall back on a neighbour
+            if n >= len(candidates) - 1 - len(neighbours[:1]):
+                # The solver's point failed by rounding: fall back on a neighbour.
+                status, trouble = "feasible", trouble or "its answer failed the last test"
+        else:
+            return Explanation(
+                None,
+                "no_robust_neighbour",
+                f"the solver failed ({trouble}); raise the slack",
+                problem.target,
+                seconds=time.perf_counter() - start,
+                **facts,
+            )
+        bound = max(bound, 0.0)
         if status == "feasible":
             why = f"the solver failed ({trouble})" if trouble else "stopped at the time limit"
             reason = f"{why}; nothing nearer than {bound:.6g} is robust in the region"
@@ -341,6 +357,8 @@ class Proplace:
     def _people(self, X: Table) -> tuple[Array, dict[int, str], pd.DataFrame | None]:
         """Encoded rows, what is wrong with bad ones, and the table itself if it was one."""
         if isinstance(X, pd.DataFrame):
+            if self.schema is None:  # such as the numbers 0, 1, ... of a plain table
+                X = X.set_axis([str(name) for name in X.columns], axis=1)
             rows, problems = self._schema.encode_valid(X)
             return rows, problems, X
         try:
@@ -443,7 +461,10 @@ def _explain_row(
                 point=x,
             )
         ]
-    return list(explainer._answers(robust, x, target, count))
+    # Freezing a feature moves the neighbours to the person's value of it, so a later answer can be
+    # nearer than the first.
+    found = sorted(explainer._answers(robust, x, target, count), key=lambda e: e.distance)
+    return [replace(answer, rank=rank) for rank, answer in enumerate(found)]
 
 
 def _unrestricted(schema: Schema) -> bool:

@@ -130,10 +130,8 @@ class Explanations(Sequence[Explanation]):
         The columns ``status``, ``distance``, ``bound``, ``margin``, ``rank`` and ``reason`` follow
         the features; where a feature has such a name, they get the prefix ``ce_``.
         """
-        features = pd.DataFrame(
-            [None if e.counterfactual is None else e.counterfactual for e in self if e.found]
-        )
-        names = list(features.columns)
+        shown = next((e.counterfactual for e in self if e.counterfactual is not None), None)
+        names = [] if shown is None else [str(name) for name in shown.index]
         records = []
         for e in self:
             facts: dict[str, Any] = {}
@@ -143,7 +141,7 @@ class Explanations(Sequence[Explanation]):
                 facts[f"ce_{name}" if name in names else name] = getattr(e, name)
             records.append(facts)
         columns = [
-            *map(str, names),
+            *names,
             *(c for c in (records[0] if records else {}) if c not in names),
         ]
         index = pd.Index([e.index for e in self])

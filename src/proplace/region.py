@@ -14,6 +14,7 @@ the hull of its own.
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -153,8 +154,8 @@ def hull_pieces(schema: Schema, person: Person, neighbours: Array) -> list[Piece
     profile = schema.profile_columns
     groups: dict[bytes, list[Array]] = {}
     for row in neighbours:
-        groups.setdefault(row[profile].tobytes(), []).append(row)
-    own = person.x[profile].tobytes()
+        groups.setdefault((row[profile] + 0.0).tobytes(), []).append(row)  # -0.0 is 0.0
+    own = (person.x[profile] + 0.0).tobytes()
     pieces = []
     for key, rows in groups.items():
         vertices = np.array([person.x, *rows] if key == own else rows)
@@ -197,7 +198,12 @@ def _profiles(schema: Schema, person: Person) -> Iterator[Array]:
         if int(j) not in grouped:
             column = np.array([int(j)], dtype=np.int64)
             options.append([(column, np.zeros(1)), (column, np.ones(1))])
-    total = int(np.prod([len(choices) for choices in options])) if options else 1
+    low, high = person.lower, person.upper
+    options = [
+        [(j, unit) for j, unit in choices if ((unit >= low[j]) & (unit <= high[j])).all()]
+        for choices in options
+    ]
+    total = math.prod(len(choices) for choices in options)
     if total > _MOST_PROFILES:
         raise OptionError(
             f"region='box' would try {total} combinations of categories (at most {_MOST_PROFILES}); "

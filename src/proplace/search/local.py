@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 STEPS = 12
 STARTS = 1
+GOALS = 8
 RESTARTS = 4
 CUTS = 6
 TOLERANCE = 1e-3
@@ -51,13 +52,12 @@ class LocalSearch:
             if not len(goals) or time.monotonic() >= deadline:
                 break
             met = len(self.shifts)
-            starts, _ = self._along(start.centre, goals)
+            starts, _ = self._along(start.centre, goals[:GOALS])
             self._descend(starts[:STARTS], deadline)
             if len(self.shifts) == met:  # the last test gave no new shift: nothing more to learn
                 break
         if self.point is None and len(goals):  # fall back on what is known to be robust
-            nearest = np.argsort(self.problem.distance.between(self.problem.x, goals))
-            for goal in goals[nearest]:
+            for goal in goals:
                 if self._adopt(goal, deadline):
                     break
 
@@ -122,7 +122,7 @@ class LocalSearch:
             others = vertices[(vertices != self.problem.x).any(axis=1)]
             others = others[self.polytope.keeps_rules(others)]
             robust: Array = others[self.values(others) >= self.problem.margin]
-            return robust
+            return robust[np.argsort(self.problem.distance.between(self.problem.x, robust))]
         piece = self.polytope.piece
         finite = np.isfinite(piece.lower) & np.isfinite(piece.upper)
         g = self.oracle.worst_seen(start).gradient(start)

@@ -81,7 +81,7 @@ class Oracle:
         """Cheap upper bounds on the worst margin of each point (values at concrete shifts)."""
         U = self.net.transform(points)
         if self.net.widths:
-            values = [bounds.upper for bounds in self._attacks(U)]
+            values = [bounds.upper for bounds in self._attacks(U, steps=1)]
         else:
             values = [self.abstraction.linear_minimum(U, c) for c in self.objectives]
         least: Array = np.min(values, axis=0)
@@ -92,7 +92,7 @@ class Oracle:
         U = self.net.transform(point)
         if not self.net.widths:
             return self._shifted(U[0], int(np.argmin(self._linear_values(U))), [])
-        found = self._attacks(U)
+        found = self._attacks(U, steps=_STEPS)
         index = int(np.argmin([bounds.upper[0] for bounds in found]))
         return self._shifted(U[0], index, found[index].hidden)
 
@@ -137,14 +137,14 @@ class Oracle:
             self.proved[point.tobytes()] = lower
         return robust, None
 
-    def _attacks(self, U: Array) -> list[Bounds]:
+    def _attacks(self, U: Array, steps: int) -> list[Bounds]:
         """One glance per objective, its shifts improved by a few steps."""
         root = self.abstraction.root(U)
         found = []
         for a, const in self.linear:
             bounds = glance(self.abstraction, root, a, const)
             upper, hidden = self.abstraction.sharpen(
-                root, a, const, bounds.upper, bounds.hidden, _STEPS
+                root, a, const, bounds.upper, bounds.hidden, steps
             )
             found.append(Bounds(bounds.lower, upper, hidden))
         return found
