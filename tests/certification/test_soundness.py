@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import types
 
+import highspy
 import numpy as np
 import pytest
 
@@ -129,7 +131,7 @@ def test_any_dual_values_give_a_bound(hidden, seed):
             duals = np.array(program.solver.getSolution().row_dual)
             for noise in (1e-6, 1e-3, 0.1, 2.0):
                 noisy = duals + noise * rng.normal(size=len(duals))
-                bound = program._from_duals(noisy, tuple(splits))
+                bound = program._from_duals(noisy, tuple(splits), program.a, program.const)
                 assert bound <= least + 1e-9 * scale_of(bound)
                 if not any(split.any() for split in splits) and noise == 1e-6:
                     assert bound == pytest.approx(value, abs=1e-3 * scale_of(value))
@@ -153,7 +155,9 @@ def test_noisy_duals_never_lift_the_bound_above_the_truth(hidden, seed):
     for noise in (0.0, 1e-6, 1e-4, 1e-2, 1.0):
         for _ in range(20):
             noisy = duals + noise * rng.normal(size=len(duals))
-            assert program._from_duals(noisy, splits) <= truth + 1e-9 * scale_of(truth)
+            assert program._from_duals(
+                noisy, splits, program.a, program.const
+            ) <= truth + 1e-9 * scale_of(truth)
         program.solver = Trouble(program.solver, noise=noise, seed=seed)
         for _ in range(5):
             assert program.bound(splits)[0] <= truth + 1e-9 * scale_of(truth)
@@ -221,3 +225,34 @@ def test_the_batched_tree_decides_nearly_everything():
             open_rows += len(bounds.undecided(float(threshold)))
             total += len(X)
     assert open_rows <= 0.05 * total
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_false_report_of_emptiness_is_not_believed(seed, monkeypatch):
+    """A node is dropped only when the solver's ray proves it empty."""
+    rng = np.random.default_rng(seed)
+    sizes = [3, 5, 5, 1]
+    net = pp.Network(
+        [(rng.normal(size=(n, m)), rng.normal(size=n)) for m, n in itertools.pairwise(sizes)]
+    )
+    x = rng.normal(size=(1, 3))
+    truth = pp.certify(net, x, 0.1, exact_margin=True).upper[0]
+    honest = exact._Program._run
+    calls = itertools.count()
+
+    def lying(program):
+        status = honest(program)
+        return highspy.HighsModelStatus.kInfeasible if next(calls) % 3 == 1 else status
+
+    monkeypatch.setattr(exact._Program, "_run", lying)
+    report = pp.certify(net, x, 0.1, exact_margin=True)
+    assert report.lower[0] <= truth + 1e-9
+    assert report.upper[0] >= truth - 1e-9
+
+
+def test_an_overflow_proves_nothing():
+    net = pp.Network([([[1e200]], [0.0]), ([[1e200]], [0.0])])
+    with np.errstate(all="ignore"):
+        report = pp.certify(net, [[1.0]], 0.0)
+    assert not report.robust[0]
+    assert report.undecided[0]

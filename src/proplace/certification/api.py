@@ -146,8 +146,8 @@ def certify(
             lower[rows], upper[rows] = _least(abstraction, U[rows], objectives, threshold, deadline)
             advance(rows.stop - rows.start)
     met = (lower >= margin) | (upper - lower <= _gap(upper))
-    robust = (upper >= margin) & met
-    return Report(robust, lower, upper, (upper >= margin) & ~met, margin)
+    met &= np.isfinite(lower) & np.isfinite(upper)  # an overflow proves nothing
+    return Report((upper >= margin) & met, lower, upper, ~(upper < margin) & ~met, margin)
 
 
 def worst_case(

@@ -192,7 +192,7 @@ class _Program:
         """
         self._apply(splits)
         status = self._run()
-        if status == highspy.HighsModelStatus.kInfeasible:
+        if status == highspy.HighsModelStatus.kInfeasible and self._proves_empty(splits):
             return np.inf, None
         if status != highspy.HighsModelStatus.kOptimal:
             uppers = [
@@ -205,7 +205,8 @@ class _Program:
         solution = self.solver.getSolution()
         x = np.asarray(solution.col_value)
         point = [x[i:j] for i, j in itertools.pairwise(self.offsets)]
-        return self._from_duals(np.asarray(solution.row_dual), splits), point
+        duals = np.asarray(solution.row_dual)
+        return self._from_duals(duals, splits, self.a, self.const), point
 
     def _run(self) -> highspy.HighsModelStatus:
         """Solve from the last basis; if that stalls, from scratch with a coarser tolerance."""
@@ -261,9 +262,24 @@ class _Program:
                 np.concatenate([np.where(split == 0, chord, np.inf), high]),
             )
 
-    def _from_duals(self, duals: Array, splits: tuple[Splits, ...]) -> float:
-        """Return the bound that follows from the multipliers, whatever the solver's accuracy."""
-        a, value = self.a, self.const
+    def _proves_empty(self, splits: tuple[Splits, ...]) -> bool:
+        """Whether the solver's ray shows that the node is empty.
+
+        Any point gives the objective 0 the value 0, so multipliers that bound it from below by
+        more than 0 leave no point.
+        """
+        _, found, ray = self.solver.getDualRay()
+        if not found:
+            return False
+        ray = np.asarray(ray) / max(float(np.abs(ray).max()), 1e-300)
+        zero = np.zeros_like(self.a)
+        return any(self._from_duals(sign * ray, splits, zero, 0.0) > 1e-9 for sign in (1.0, -1.0))
+
+    def _from_duals(
+        self, duals: Array, splits: tuple[Splits, ...], a: Array, const: float
+    ) -> float:
+        """The bound of ``a . h + const`` that follows from multipliers, whatever they are."""
+        value = const
         for index in reversed(range(len(splits))):
             inner, level = self.abstraction.inner[index], self.root.levels[index]
             slope, offset = (part[0] for part in chords(level, splits[index][None]))

@@ -19,6 +19,7 @@ exact extremes), cut at the incumbent.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
@@ -362,7 +363,7 @@ class Relaxation:
 
     # -- tightening --------------------------------------------------------------------------
 
-    def tighten(self, cutoff: float, *, first: int = 0) -> bool:
+    def tighten(self, cutoff: float, *, first: int = 0, deadline: float = np.inf) -> bool:
         """Tighten ``limits`` of neurons from number ``first`` on over the relaxation itself.
 
         Minimises and maximises each pre-activation over all points of the relaxation that keep the
@@ -379,6 +380,8 @@ class Relaxation:
         self.solver.setOptionValue("simplex_strategy", 4)  # primal: only costs change
         empty = False
         for neuron in self.neurons[first:]:
+            if time.monotonic() >= deadline:
+                break
             low, high = self.limits[neuron.key]
             for sign in (1.0, -1.0):
                 if low >= 0.0 or high <= 0.0:

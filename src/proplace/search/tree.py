@@ -47,6 +47,7 @@ BINDING = 1e-4
 WORTH_TIGHTENING = 1e-3
 WORTH_IMPROVING = 5e-3
 FEW = 5
+MOST_TANGENTS = 5_000
 _GRID_TOLERANCE = 1e-7
 
 
@@ -76,6 +77,8 @@ class _Tree:
         self.best = cutoff
         self.nodes = self.rounds = 0
         self.exhausted = False
+        self.bound = 0.0  # least bound of the open nodes
+        self.tangents = 0
 
     def run(self) -> Outcome:
         self.local.run(self.deadline)
@@ -87,7 +90,13 @@ class _Tree:
         self._first_shifts()
         if not self._tighten() or not self._polish():
             return self._outcome(np.inf)
-        return self._outcome(self._grow())
+        try:
+            lower = self._grow()
+        except SolverError:
+            if self.point is None:
+                raise
+            lower = self.bound
+        return self._outcome(lower)
 
     def _take(self, local: LocalSearch) -> None:
         if local.point is not None and local.distance < self.best:
@@ -128,7 +137,7 @@ class _Tree:
             before = self.relaxation.undecided
             if before < FEW or not np.isfinite(self.best):
                 return True
-            if not self.relaxation.tighten(self.best, first=first):
+            if not self.relaxation.tighten(self.best, first=first, deadline=self.deadline):
                 return False
             left = self.relaxation.undecided
             if left < before:
@@ -170,6 +179,7 @@ class _Tree:
         heap: list[tuple[float, int, tuple[Decision, ...]]] = [(0.0, 0, ())]
         while heap:
             bound, _, decisions = heapq.heappop(heap)
+            self.bound = bound
             while bound < self._enough():
                 if time.monotonic() >= self.deadline:
                     return min(bound, heap[0][0]) if heap else bound
@@ -201,6 +211,8 @@ class _Tree:
             if solution is None or solution.objective >= self._enough():
                 return None, None
             if self._tangent(solution):
+                if time.monotonic() >= self.deadline:
+                    return solution, None
                 continue
             split = self._split(solution, decisions)
             if split is not None:
@@ -235,8 +247,9 @@ class _Tree:
         if isinstance(measure, (L1, LInf)):
             return False
         true = float(measure.between(self.problem.x, solution.point))
-        if true <= solution.objective + 1e-9 * max(1.0, true):
+        if true <= solution.objective + 1e-8 * max(1.0, true) or self.tangents >= MOST_TANGENTS:
             return False
+        self.tangents += 1
         self.relaxation.add_tangent(solution.point)
         return True
 
