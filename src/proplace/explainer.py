@@ -19,7 +19,7 @@ from proplace.certification import certify
 from proplace.errors import InputError, OptionError, SchemaError, SolverError
 from proplace.explanations import Explanation, Explanations
 from proplace.progress import progress_bar
-from proplace.region import RobustRows, box_pieces, hull_pieces
+from proplace.region import RobustRows, box_pieces, hull_pieces, keep
 from proplace.schema import Schema
 from proplace.search.pieces import search
 from proplace.search.problem import Outcome, Problem
@@ -198,11 +198,12 @@ class Proplace:
     ) -> Iterator[Explanation]:
         """Answers for one person, nearest first, each with another set of changed features.
 
-        After an answer, the features it changes most are frozen one at a time and the search is
-        repeated; the nearest of what that gives comes next.
+        After an answer, the features it changes most are kept as they are, one at a time, and the
+        search is repeated in the same region; the nearest of what that gives comes next.
         """
         ticket = itertools.count()
-        first = self._answer(robust, self._schema, x, target)
+        limit = np.inf if self.time_limit is None else time.monotonic() + self.time_limit
+        first = self._answer(robust, x, target, frozenset(), limit)
         heap = [(first.distance, next(ticket), frozenset[int](), first)]
         given: set[frozenset[int]] = set()
         tried: set[frozenset[int]] = set()
@@ -224,14 +225,16 @@ class Proplace:
                 if more in tried:
                     continue
                 tried.add(more)
-                other = self._answer(robust, _freeze(self._schema, more), x, target)
+                other = self._answer(robust, x, target, more, limit)
                 if other.found:
                     heapq.heappush(heap, (other.distance, next(ticket), more, other))
 
-    def _answer(self, robust: RobustRows, schema: Schema, x: Array, target: int) -> Explanation:
-        """The nearest answer for one person."""
+    def _answer(
+        self, robust: RobustRows, x: Array, target: int, kept: frozenset[int], limit: float
+    ) -> Explanation:
+        """The nearest answer for one person that keeps some features as they are."""
         start = time.perf_counter()
-        limit = np.inf if self.time_limit is None else time.monotonic() + self.time_limit
+        schema = self._schema
         person = schema.person(x)
         free = _unrestricted(schema)
         neighbours = robust.rows[:0]
@@ -244,6 +247,9 @@ class Proplace:
         else:
             data = robust.rows
             pieces = list(box_pieces(schema, person, data.min(axis=0), data.max(axis=0)))
+        if kept:
+            columns = [i for i, column in enumerate(schema.columns) if column.feature in kept]
+            pieces = keep(pieces, x, columns)
         problem = Problem(
             self.net,
             self.shifts,
@@ -260,13 +266,15 @@ class Proplace:
             outcome, trouble = Outcome(None, np.inf, 0.0, "unknown"), str(error)
         else:
             trouble = ""
-        return self._finish(problem, schema, neighbours, outcome, trouble, start)
+        fallback = neighbours[: 0 if kept else 1]
+        return self._finish(problem, schema, neighbours, fallback, outcome, trouble, start)
 
     def _finish(
         self,
         problem: Problem,
         schema: Schema,
         neighbours: Array,
+        fallback: Array,
         outcome: Outcome,
         trouble: str,
         start: float,
@@ -279,22 +287,25 @@ class Proplace:
             "programs": outcome.programs,
             "rounds": outcome.rounds,
         }
-        status, reason, bound = outcome.status, "", outcome.lower
+        status, bound = outcome.status, outcome.lower
+        few = self.region == "hull" and 0 < len(neighbours) < self.k
+        reason = f"only {len(neighbours)} of k = {self.k} robust neighbours exist" if few else ""
         if outcome.point is None:
-            if not len(neighbours):
+            if not len(fallback):
                 spent = "the time limit came before a robust point was found"
                 none = "no point within the features' ranges and rules is robust at this delta"
+                ruled_out = status == "infeasible" and not _unrestricted(schema)
                 return Explanation(
                     None,
-                    "no_robust_neighbour",
+                    "infeasible_rules" if ruled_out else "no_robust_neighbour",
                     trouble or (spent if status == "unknown" else none),
                     problem.target,
                     seconds=time.perf_counter() - start,
                     **facts,
                 )
-            candidates, status = neighbours[:1], "feasible"
+            candidates, status, bound = fallback, "feasible", min(bound, 0.0)
         else:
-            candidates = np.vstack([outcome.point[None], neighbours[:1]])
+            candidates = np.vstack([outcome.point[None], fallback])
             tidy = np.where(np.abs(outcome.point - problem.x) <= _TIDY, problem.x, outcome.point)
             if (tidy != outcome.point).any() and schema.person(problem.x).allowed(tidy)[0]:
                 candidates = np.vstack([tidy[None], candidates])
@@ -306,9 +317,9 @@ class Proplace:
                     break  # the very bits that the search has tested
             report = certify(self.net, point, self.shifts, problem.target, margin=self.margin)
             margin = float(report.lower[0])
-            if report.robust[0]:
+            if report.robust[0] and schema.person(problem.x).allowed(point)[0]:
                 break
-            if n >= len(candidates) - 1 - len(neighbours[:1]):
+            if n >= len(candidates) - 1 - len(fallback):
                 # The solver's point failed by rounding: fall back on a neighbour.
                 status, trouble = "feasible", trouble or "its answer failed the last test"
         else:
@@ -323,7 +334,8 @@ class Proplace:
         bound = max(bound, 0.0)
         if status == "feasible":
             why = f"the solver failed ({trouble})" if trouble else "stopped at the time limit"
-            reason = f"{why}; nothing nearer than {bound:.6g} is robust in the region"
+            proved = f"{why}; nothing nearer than {bound:.6g} has the margin in the region"
+            reason = f"{proved}; {reason}" if reason else proved
         distance = float(self._distance.between(problem.x, point))
         return Explanation(
             None,
@@ -461,10 +473,13 @@ def _explain_row(
                 point=x,
             )
         ]
-    # Freezing a feature moves the neighbours to the person's value of it, so a later answer can be
-    # nearer than the first.
-    found = sorted(explainer._answers(robust, x, target, count), key=lambda e: e.distance)
-    return [replace(answer, rank=rank) for rank, answer in enumerate(found)]
+    try:
+        return list(explainer._answers(robust, x, target, count))
+    except OptionError:  # the call is wrong, not the row
+        raise
+    except Exception as error:  # one row must not lose the others
+        reason = f"this row could not be explained ({type(error).__name__}: {error})"
+        return [Explanation(None, "bad_input", reason, target, x=x)]
 
 
 def _unrestricted(schema: Schema) -> bool:
@@ -475,17 +490,6 @@ def _unrestricted(schema: Schema) -> bool:
         or getattr(feature, "max_increase", None) is not None
         or getattr(feature, "max_decrease", None) is not None
         for feature in schema.features
-    )
-
-
-def _freeze(schema: Schema, features: frozenset[int]) -> Schema:
-    """Make some features immutable."""
-    return Schema(
-        [
-            replace(feature, immutable=True) if i in features else feature
-            for i, feature in enumerate(schema.features)
-        ],
-        rules=schema.rules,
     )
 
 

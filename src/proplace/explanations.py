@@ -29,7 +29,7 @@ class Explanation:
         Label of the person's row in the table that was explained.
     status
         ``optimal``: the nearest robust point of the region. ``feasible``: robust, but the time limit
-        came before the proof; nothing nearer than ``bound`` exists. ``already_valid``: the network
+        (or trouble of the solver) came before the proof. ``already_valid``: the network
         gives the target class already. ``no_robust_neighbour``, ``infeasible_rules``,
         ``bad_input``: no answer, see ``reason``.
     reason
@@ -39,7 +39,8 @@ class Explanation:
     distance
         From the person to the answer, over encoded columns; NaN without an answer.
     bound
-        Proved lower bound on the distance of any robust point of the region.
+        Proved lower bound on the distance of any point of the region with a worst margin of
+        ``margin + slack`` (the margin that the search asks for).
     margin
         Proved lower bound on the margin of the answer under every network in Delta.
     target, rank

@@ -133,10 +133,10 @@ class RobustRows:
                 f"rows excluded by rule: {rules}"
             )
         else:
-            fixed = [label for label in person.blame(self.rows) if label.endswith("immutable")]
+            rules = "; ".join(list(person.blame(self.robust))[:3])
             reason = (
-                "with this person's fixed values no row of the data is robust at this delta "
-                f"({'; '.join(fixed[:3])}); lower delta or free a feature"
+                f"within this person's rules no row of the data is robust at this delta ({rules}); "
+                "lower delta or loosen a rule"
             )
         return Neighbours(none, "infeasible_rules", reason)
 
@@ -174,6 +174,27 @@ def box_pieces(
             lower = np.where(np.isfinite(piece.lower), piece.lower, np.minimum(data_low, person.x))
             upper = np.where(np.isfinite(piece.upper), piece.upper, np.maximum(data_high, person.x))
             yield Piece(None, lower, upper, piece.A, piece.row_lower, piece.row_upper)
+
+
+def keep(pieces: list[Piece], x: Array, columns: list[int]) -> list[Piece]:
+    """The part of each piece in which some columns have the person's values."""
+    unit = np.eye(len(x))[columns]
+    kept = []
+    for piece in pieces:
+        fixed = piece.lower[columns] == piece.upper[columns]
+        if (piece.lower[columns] != x[columns])[fixed].any():
+            continue  # another category
+        kept.append(
+            Piece(
+                piece.vertices,
+                piece.lower,
+                piece.upper,
+                np.vstack([piece.A, unit]),
+                np.concatenate([piece.row_lower, x[columns]]),
+                np.concatenate([piece.row_upper, x[columns]]),
+            )
+        )
+    return kept
 
 
 def _piece(schema: Schema, person: Person, row: Array, vertices: Array | None) -> Piece:
