@@ -8,22 +8,24 @@ export OMP_NUM_THREADS = 1
 export OPENBLAS_NUM_THREADS = 1
 export KERAS_BACKEND = torch
 
+define ENVIRONMENT
+$(PYTHON) -c 'import sys; sys.exit("proplace needs Python >= 3.11; run: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" if sys.version_info < (3, 11) else 0)'
+$(PYTHON) -m venv $(VENV)
+$(BIN)/pip install --quiet --upgrade pip
+endef
+
 .PHONY: demo test lint format bench clean
 
 # torch is asked for by its exact version first: that takes a CPU build where one is at hand.
 $(VENV)/test.stamp: pyproject.toml
-	$(PYTHON) -c 'import sys; sys.exit("proplace needs Python >= 3.11; run: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" if sys.version_info < (3, 11) else 0)'
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --upgrade pip
+	$(ENVIRONMENT)
 	$(BIN)/pip install --quiet torch==2.13.0
 	$(BIN)/pip install --quiet --editable '.[test,lint]'
 	touch $@
 
 $(VENV)/demo.stamp: pyproject.toml
-	$(PYTHON) -c 'import sys; sys.exit("proplace needs Python >= 3.11; run: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" if sys.version_info < (3, 11) else 0)'
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet --editable '.[demo,plot,report]'
+	$(ENVIRONMENT)
+	$(BIN)/pip install --quiet --editable '.[demo,plot]'
 	touch $@
 
 demo: $(VENV)/demo.stamp
@@ -44,6 +46,7 @@ format: $(VENV)/test.stamp
 bench: $(VENV)/test.stamp
 	$(BIN)/python benchmarks/certify.py
 	$(BIN)/python benchmarks/search.py
+	$(BIN)/python benchmarks/growth.py
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -189,7 +189,8 @@ class Proplace:
                     advance(1)
             except KeyboardInterrupt:
                 complete = False
-        return Explanations(self._in_words(done, people), complete=complete)
+        name = None if people is None else people.index.name
+        return Explanations(self._in_words(done, people), complete=complete, index_name=name)
 
     # -- one person --------------------------------------------------------------------------
 

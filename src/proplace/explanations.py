@@ -99,9 +99,16 @@ class Explanations(Sequence[Explanation]):
     ``complete`` is False when the run was interrupted: rows after that are missing.
     """
 
-    def __init__(self, items: Sequence[Explanation], *, complete: bool = True) -> None:
+    def __init__(
+        self,
+        items: Sequence[Explanation],
+        *,
+        complete: bool = True,
+        index_name: Hashable | None = None,
+    ) -> None:
         self._items = tuple(items)
         self.complete = complete
+        self._index_name = index_name
 
     @overload
     def __getitem__(self, i: int) -> Explanation: ...
@@ -109,7 +116,9 @@ class Explanations(Sequence[Explanation]):
     def __getitem__(self, i: slice) -> Explanations: ...
     def __getitem__(self, i: int | slice) -> Explanation | Explanations:
         if isinstance(i, slice):
-            return Explanations(self._items[i], complete=self.complete)
+            return Explanations(
+                self._items[i], complete=self.complete, index_name=self._index_name
+            )
         return self._items[i]
 
     def __len__(self) -> int:
@@ -145,7 +154,7 @@ class Explanations(Sequence[Explanation]):
             *names,
             *(c for c in (records[0] if records else {}) if c not in names),
         ]
-        index = pd.Index([e.index for e in self])
+        index = pd.Index([e.index for e in self], name=self._index_name)
         return pd.DataFrame(records, index=index).reindex(columns=list(dict.fromkeys(columns)))
 
     def __repr__(self) -> str:
