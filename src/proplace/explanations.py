@@ -116,9 +116,7 @@ class Explanations(Sequence[Explanation]):
     def __getitem__(self, i: slice) -> Explanations: ...
     def __getitem__(self, i: int | slice) -> Explanation | Explanations:
         if isinstance(i, slice):
-            return Explanations(
-                self._items[i], complete=self.complete, index_name=self._index_name
-            )
+            return Explanations(self._items[i], complete=self.complete, index_name=self._index_name)
         return self._items[i]
 
     def __len__(self) -> int:
