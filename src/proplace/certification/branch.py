@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 ROOT_STEPS = 2
 NODE_STEPS = 3
-SHALLOW = 5  # splits up to which a node gets one pass: splitting again is cheaper than ascending
+SHALLOW = 5  # splits of one layer (of a batch's first node) below which nodes get a single pass
 NODES_PER_ROW = 65536
 NODES_PER_BATCH = 4096
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from proplace.search.problem import Problem
 
 STEPS = 12
-STARTS = 1
 GOALS = 8
 RESTARTS = 4
 CUTS = 6
@@ -53,7 +52,7 @@ class LocalSearch:
                 break
             met = len(self.shifts)
             starts, _ = self._along(start.centre, goals[:GOALS])
-            self._descend(starts[:STARTS], deadline)
+            self._adopt(self._follow(starts[0], deadline), deadline)
             if len(self.shifts) == met:  # the last test gave no new shift: nothing more to learn
                 break
         if self.point is None and len(goals):  # fall back on what is known to be robust
@@ -65,12 +64,7 @@ class LocalSearch:
         """Look for a nearer robust point between one that fails and the incumbent."""
         if self.centre is not None:
             starts, _ = self._along(centre, self.centre[None])
-            self._descend(starts, deadline)
-
-    def _descend(self, starts: Array, deadline: float) -> None:
-        """Move from each start along linearised constraints; the best that looks robust is tested."""
-        ends = [self._follow(start, deadline) for start in starts]
-        self._adopt(min(ends, key=self._distance), deadline)
+            self._adopt(self._follow(starts[0], deadline), deadline)
 
     def _follow(self, here: Array, deadline: float) -> Array:
         """Take linearised steps from a point that looks robust."""

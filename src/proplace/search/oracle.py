@@ -74,7 +74,6 @@ class Oracle:
         self.abstraction = Abstraction(problem.net, problem.shifts)
         self.objectives = problem.net.objectives(problem.target)
         self.linear = [self.abstraction.objective(c) for c in self.objectives]
-        self.tests = 0
         self.proved: dict[bytes, float] = {}  # point -> proved bound on its worst margin
 
     def glance(self, points: Array) -> Array:
@@ -101,7 +100,6 @@ class Oracle:
 
         (False, None) means that the deadline came before a verdict.
         """
-        self.tests += 1
         U = self.net.transform(point)
         if not self.net.widths:
             values = self._linear_values(U)
