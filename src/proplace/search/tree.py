@@ -36,12 +36,17 @@ if TYPE_CHECKING:
     from proplace.network import Array
     from proplace.search.oracle import Shifted
     from proplace.search.problem import Piece, Problem
-    from proplace.search.relaxation import Decision, LpPoint
+    from proplace.search.program import LpPoint
+    from proplace.search.relaxation import Decision
 
 GAP = 1e-7
 """Relative gap at which an answer counts as optimal."""
 
-ROUNDS = 3
+ROUNDS = 12
+STALLED = 0.85
+SHRUNK = 0.9
+ROOT_SHIFTS = 3
+WIDE = 0.05
 FIRST_SHIFTS = 4
 BINDING = 1e-4
 WORTH_TIGHTENING = 1e-2
@@ -88,7 +93,7 @@ class _Tree:
         if self.polytope.empty:
             return self._outcome(np.inf)
         self._first_shifts()
-        if not self._tighten() or not self._polish():
+        if not self._tighten():
             return self._outcome(np.inf)
         try:
             lower = self._grow()
@@ -130,40 +135,62 @@ class _Tree:
                 self._add(candidates[i])
 
     def _tighten(self, first: int = 0) -> bool:
-        """Tighten the relaxation by its own programs; False: nothing nearer exists."""
+        """Tighten the relaxation by its own programs; False: nothing nearer exists.
+
+        Each round makes the next one stronger, and so does a better incumbent. When a round brings
+        little and much of the gap is left, another shift joins, which cuts the region further.
+        """
+        gap = np.inf
         for _ in range(ROUNDS):
+            before = self.relaxation.undecided
+            if before >= FEW and np.isfinite(self.best):
+                which = range(first, len(self.relaxation.neurons))
+                if not self.relaxation.tighten(self.best, which, deadline=self.deadline):
+                    return False
+                if self.relaxation.undecided < SHRUNK * before:
+                    self.relaxation = self.relaxation.rebuilt()
+            solution = self.relaxation.solve(())
+            if solution is None or solution.objective >= self._enough():
+                return False
+            if self.point is None:
+                break
+            better = self._improve(solution)
             if self.polytope.empty:
                 return False
-            before = self.relaxation.undecided
-            if before < FEW or not np.isfinite(self.best):
-                return True
-            if not self.relaxation.tighten(self.best, first=first, deadline=self.deadline):
-                return False
-            left = self.relaxation.undecided
-            if left < before:
-                self.relaxation = self.relaxation.rebuilt()
-            if left > 0.8 * before:
-                return True
+            left, last = self.relaxation.undecided, gap
+            gap = 1.0 - solution.objective / self.best
+            if left < FEW and not better:
+                break
+            stalled = gap > STALLED * last and left > STALLED * before and not better
+            if stalled and not self._join(solution, gap):
+                break
             first = 0
         return True
 
-    def _polish(self) -> bool:
-        """Let the relaxation point to better incumbents; False: nothing nearer exists."""
-        for _ in range(ROUNDS):
-            before = self.best
-            solution = self.relaxation.solve(())
-            if solution is None:
-                return False
-            if self.point is None or solution.objective >= before * (1.0 - WORTH_IMPROVING):
-                return True
-            self.local.improve(solution.centre, self.deadline)
-            self._take(self.local)
-            if self.best >= before * (1.0 - WORTH_TIGHTENING):
-                return True
-            self._cut_polytope()
-            if not self._tighten():
-                return False
+    def _improve(self, solution: LpPoint) -> bool:
+        """Let the relaxation point to a better incumbent; True if it is worth a closer cut."""
+        before = self.best
+        if solution.objective >= before * (1.0 - WORTH_IMPROVING):
+            return False
+        self.local.improve(solution.centre, self.deadline)
+        self._take(self.local)
+        if self.best >= before * (1.0 - WORTH_TIGHTENING):
+            return False
+        self._cut_polytope()
         return True
+
+    def _join(self, solution: LpPoint, gap: float) -> bool:
+        """Add a shift that bounds the robust set between the relaxation's point and the incumbent."""
+        if len(self.relaxation.copies) >= ROOT_SHIFTS or gap < WIDE:
+            return False
+        for point in (self.local.boundary(solution.centre), solution.point):
+            shifted = self.oracle.worst_seen(point)
+            value = float(shifted.value(point))
+            seen = min(float(copy.value(point)) for copy in self.relaxation.copies)
+            if value < min(seen, self.problem.search_margin) - BINDING:
+                self._add(shifted)
+                return True
+        return False
 
     def _add(self, shifted: Shifted) -> None:
         self.relaxation.add_copy(shifted)
@@ -229,14 +256,10 @@ class _Tree:
             if shifted is None:
                 return solution, None
             failed = solution.point
-            first, before = len(self.relaxation.neurons), self.best
+            first = len(self.relaxation.neurons)
             self._add(shifted)
             self.local.shifts.append(shifted)
-            if self.point is not None and solution.objective < before * (1.0 - WORTH_IMPROVING):
-                self.local.improve(solution.centre, self.deadline)
-                self._take(self.local)
-            if self.best < before * (1.0 - WORTH_TIGHTENING):
-                self._cut_polytope()
+            if self.point is not None and self._improve(solution):
                 first = 0
             if len(self.relaxation.neurons) - first >= FEW and not self._tighten(first):
                 self.exhausted = True
@@ -285,7 +308,7 @@ class _Tree:
             if pick >= 0 and violation[pick] > 1e-10:
                 key = self.relaxation.neurons[pick].key
                 active, inactive = ("active", key, 0.0), ("inactive", key, 0.0)
-                leans_up = self.relaxation.pre_activation(pick, solution) > 0.0
+                leans_up = self.relaxation.leans_up(pick, solution)
                 return (active, inactive) if leans_up else (inactive, active)
             if column < 0:
                 return None
