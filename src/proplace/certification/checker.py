@@ -73,7 +73,7 @@ class Rejected(Exception):
 def check(text: bytes | str, network: Parameters) -> Verdict:
     """Check the certificate in ``text`` against the parameters of the network it speaks of."""
     try:
-        facts = _parse(text)
+        facts = parse(text)
         verdict = facts.get("verdict")
         if facts.get("format") != FORMAT or verdict not in ("robust", "not robust"):
             raise Rejected(f"not a certificate of format {FORMAT!r} with a known verdict")
@@ -279,8 +279,7 @@ class _Claim:
                 (lo, hi), sign = self.range[i][k], signs.get((i, k), 0)
                 lo, hi = max(lo, 0) if sign > 0 else lo, min(hi, 0) if sign < 0 else hi
                 if sign:  # here the ReLU is 0, or U
-                    upper[k] = (sign > 0) << self.K
-                    line[k] = self.offset(upper[k], lo, hi)
+                    upper[k], line[k] = (sign > 0) << self.K, 0
                 push[k] = self.exact([gamma.get((i, k), 0.0)])[0]
                 total += push[k] * (lo if push[k] > 0 else hi) >> self.N
             total += sum(c * t for c, t in zip(a, line, strict=True) if c < 0) >> self.N
@@ -313,7 +312,7 @@ def _dot(a: Any, b: Any) -> int:
     return sum(map(mul, a, b))
 
 
-def _parse(text: bytes | str) -> dict[str, Any]:
+def parse(text: bytes | str) -> dict[str, Any]:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if len(dict(pairs)) < len(pairs):
             raise Rejected("a field is given twice")
