@@ -149,8 +149,8 @@ def certify(
     U = net.transform(X)
     shifts = Shifts.of(net, delta)
     objectives = net.objectives(target)
-    margin = resolve(net, shifts, X, margin)
-    wanted = np.broadcast_to(np.asarray(margin, dtype=np.float64), len(X))
+    asked = resolve(net, shifts, X, margin)
+    wanted = np.broadcast_to(np.asarray(asked, dtype=np.float64), len(X))
     deadline = _deadline(time_limit)
     abstraction = Abstraction(net, shifts)
     lower, upper = np.full(len(U), np.inf), np.full(len(U), np.inf)
@@ -177,7 +177,7 @@ def certify(
             lower[rows], upper[rows] = low, high
             advance(rows.stop - rows.start)
     found = Certificates(parts) if certificates else None
-    return Report(robust, lower, upper, undecided, margin, found)
+    return Report(robust, lower, upper, undecided, asked, found)
 
 
 def _proved(

@@ -78,6 +78,7 @@ class Nodes:
     gamma: list[Array]
 
     def take(self, which: Index) -> Nodes:
+        """Return the given nodes."""
         return Nodes(
             self.row[which],
             [layer[which] for layer in self.splits],

@@ -174,14 +174,14 @@ class _Claim:
         self.integers(values, len(moved) + 2, sum(map(len, values)))
         h = self.u
         for i, (W, b) in enumerate(moved):
-            rows, bias = [self.fine(row) for row in W], self.exact(b)
+            rows, shift = [self.fine(row) for row in W], self.exact(b)
             weights = zip(chain(*rows), chain(*self.W[i]), strict=True)
-            biases = zip(bias, self.b[i], strict=True)
+            biases = zip(shift, self.b[i], strict=True)
             if not all(abs(v - w) <= self.dw[i] for v, w in weights):
                 raise Rejected(f"a weight of layer {i} lies outside delta")
             if not all(abs(v - w) <= self.db[i] for v, w in biases):
                 raise Rejected(f"a bias of layer {i} lies outside delta")
-            h = self.affine(rows, [max(v, 0) for v in h] if i else h, bias)
+            h = self.affine(rows, [max(v, 0) for v in h] if i else h, shift)
         if min(v - w for v, w in self.rivals(h)) >= self.margin:
             raise Rejected("the shifted network keeps the margin")
         return f"not robust: a network within delta has a margin below {self.facts['margin']!r}"
@@ -313,6 +313,8 @@ def _dot(a: Any, b: Any) -> int:
 
 
 def parse(text: bytes | str) -> dict[str, Any]:
+    """Read a JSON object without repeated fields."""
+
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if len(dict(pairs)) < len(pairs):
             raise Rejected("a field is given twice")

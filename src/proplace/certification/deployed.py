@@ -78,10 +78,7 @@ def float32_margin(net: Network, shifts: Shifts, low: Array, high: Array | None 
             h = np.maximum(
                 h @ np.maximum(layer.W + dw, 0.0).T + layer.bias + db + terms * size, 0.0
             )
-        if net.outputs == 1:
-            total = error[:, 0]
-        else:
-            total = np.sort(error, axis=1)[:, -2:].sum(axis=1)
+        total = np.sort(error, axis=1)[:, -2:].sum(axis=1)  # of the two worst logits, or the one
         covered = np.isfinite(total) & (biggest < _FINITE)
     return np.where(covered, total * (1.0 + 2.0**-20) + 2.0**-140, np.inf)
 
@@ -92,7 +89,7 @@ def resolve(net: Network, shifts: Shifts, X: Array, margin: Margin | None) -> fl
         margin = "float32" if net.precision == "float32" else 0.0
     if margin == "float32":
         return float32_margin(net, shifts, X)
-    if isinstance(margin, str) or not math.isfinite(margin):
+    if not isinstance(margin, (int, float, np.number)) or not math.isfinite(margin):
         raise OptionError(f"margin must be a finite number or 'float32', not {margin!r}")
     return float(margin)
 
@@ -116,7 +113,8 @@ def _after(error: Array, h: Array, weights: Array, bias: Array) -> Array:
     n = weights.shape[1]
     flushed = _FLUSH * (n + 4 + weights.sum(axis=1) + h.sum(axis=1, keepdims=True))
     rounding = _gamma(n + 2) * ((h + error) @ weights.T + bias)
-    return error @ weights.T + rounding + flushed
+    total: Array = error @ weights.T + rounding + flushed
+    return total
 
 
 def _gamma(n: int) -> float:

@@ -325,10 +325,9 @@ class _Program:
             return False
         ray = np.asarray(ray) / max(float(np.abs(ray).max()), 1e-300)
         zero = np.zeros_like(self.a)
-        for self.ray in (ray, -ray):
-            if self._from_duals(self.ray, splits, zero, 0.0) > 1e-9:
-                return True
-        return False
+        better = max((ray, -ray), key=lambda r: self._from_duals(r, splits, zero, 0.0))
+        self.ray = better
+        return self._from_duals(better, splits, zero, 0.0) > 1e-9
 
     def _from_duals(
         self, duals: Array, splits: tuple[Splits, ...], a: Array, const: float

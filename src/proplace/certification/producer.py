@@ -88,7 +88,6 @@ class Proofs:
         self.robust[robust] = True
         self.proved = self.robust.copy()
         self.proved[missed] = True
-        self._digest: str | None = None
         self._prove(robust)
         for row in risky:  # decided by a hair: see for oneself
             self.proved[row] = self.certificate(int(row)).check(net).accepted
@@ -160,9 +159,9 @@ class Proofs:
                 leaves.row = np.searchsorted(rows[group], leaves.row)
                 value, used = enclosure.bounds(c, leaves)
                 failed[part.row[mine[value < self.margin[part.row[mine]]]]] = True
-                for i, layer in enumerate(used):  # what is not used need not be written
+                for i, mask in enumerate(used):  # what is not used need not be written
                     usual = lower[i][group][leaves.row]
-                    part.alpha[i][mine] = np.where(layer, part.alpha[i][mine], usual)
+                    part.alpha[i][mine] = np.where(mask, part.alpha[i][mine], usual)
         for nodes, which, part in zip(self.nodes, where, parts, strict=True):
             keep = np.ones(len(which), dtype=bool) if digits is None else ~failed[part.row]
             for kept, layer in zip(nodes.alpha + nodes.gamma, part.alpha + part.gamma, strict=True):
@@ -176,11 +175,9 @@ class Proofs:
 
     def certificate(self, row: int) -> Certificate:
         """Write down the proof of one row."""
-        if self._digest is None:
-            self._digest = proof.checker.digest(proof.parameters(self.net))
         robust = bool(self.robust[row])
         facts = proof.claim(
-            self._digest,
+            proof.digest(self.net),
             self.shifts,
             self.X[row],
             self.target,
@@ -228,7 +225,7 @@ class Certificates(Sequence[Certificate | None]):
     def __getitem__(self, i: int) -> Certificate | None: ...
     @overload
     def __getitem__(self, i: slice) -> list[Certificate | None]: ...
-    def __getitem__(self, i: int | slice) -> Certificate | None | list[Certificate | None]:
+    def __getitem__(self, i: int | slice) -> Certificate | list[Certificate | None] | None:
         if isinstance(i, slice):
             return [self[j] for j in range(*i.indices(len(self)))]
         if not -len(self) <= i < len(self):

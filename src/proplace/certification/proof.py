@@ -6,6 +6,7 @@ those of :mod:`proplace.certification.checker`, which needs nothing but the stan
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from dataclasses import dataclass
@@ -15,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from proplace.certification import checker
-from proplace.certification.checker import Verdict
 from proplace.errors import CertificateError
 from proplace.files import whole_file
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from proplace.certification.branch import Nodes
+    from proplace.certification.checker import Verdict
     from proplace.network import Array, Network
     from proplace.shifts import Shifts
 
@@ -109,6 +110,12 @@ def parameters(net: Network) -> checker.Parameters:
     )
 
 
+@functools.lru_cache(maxsize=16)
+def digest(net: Network) -> str:
+    """Return the digest by which certificates name the network."""
+    return checker.digest(parameters(net))
+
+
 def claim(
     net_digest: str, shifts: Shifts, x: Array, target: int, margin: float, verdict: str
 ) -> dict[str, Any]:
@@ -147,7 +154,8 @@ def tree(nodes: Nodes, lower: Sequence[Array]) -> list[Any]:
     widths = [layer.shape[1] for layer in nodes.splits]
     names = [(i + 1, k) for i, width in enumerate(widths) for k in range(width)]
     signs = np.concatenate(nodes.splits, axis=1) if widths else np.zeros((len(nodes), 0), np.int8)
-    todo, found = [np.arange(len(nodes))], []
+    todo = [np.arange(len(nodes))]
+    found: list[Any] = []
     while todo:
         leaves = todo.pop()
         if len(leaves) == 1:

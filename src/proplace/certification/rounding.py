@@ -18,6 +18,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
+
+Mask = npt.NDArray[np.bool_]
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,7 +98,7 @@ class Enclosure:
             self.ranges.append((lo, hi))
             self.lines.append(_offset(self.upper[i], lo, hi))
 
-    def bounds(self, c: Array, nodes: Nodes | None) -> tuple[Array, list[Array]]:
+    def bounds(self, c: Array, nodes: Nodes | None) -> tuple[Array, list[Mask]]:
         """Bound ``c . logits`` from below at each node (without hidden layers: of each row).
 
         Also returns, per inner layer, where a lower side may have been used.
@@ -121,13 +124,13 @@ class Enclosure:
 
     def _pass(
         self, A: Array, R: Array, total: Array, error: Array, nodes: Nodes | None
-    ) -> tuple[Array, list[Array]]:
+    ) -> tuple[Array, list[Mask]]:
         """Bound ``A . v + total`` from below; A is (1 or nodes, objectives, width), R its radius.
 
         Without nodes: at the root of each row. ``error`` is the radius of ``total``.
         """
         row = slice(None) if nodes is None else nodes.row
-        used: list[Array] = []
+        used: list[Mask] = []
         for i in reversed(range(len(self.ranges))):
             layer = self.net.layers[i + 1]
             dw, db, n = self.shifts.weight[i + 1], self.shifts.bias[i + 1], layer.W.shape[0]
