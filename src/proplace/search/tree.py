@@ -46,6 +46,7 @@ ROUNDS = 12
 STALLED = 0.85
 SHRUNK = 0.9
 ROOT_SHIFTS = 3
+AGAIN = 100
 WIDE = 0.05
 FIRST_SHIFTS = 4
 BINDING = 1e-4
@@ -84,6 +85,7 @@ class _Tree:
         self.exhausted = False
         self.bound = 0.0  # least bound of the open nodes
         self.tangents = 0
+        self.tighten_at = 0  # programs solved at which tightening is worth another try
 
     def run(self) -> Outcome:
         self.local.run(self.deadline)
@@ -136,6 +138,17 @@ class _Tree:
 
     def _tighten(self, first: int = 0) -> bool:
         """Tighten the relaxation by its own programs; False: nothing nearer exists.
+
+        It is done again when the tree has cost as many programs as it did.
+        """
+        start = self.relaxation.solves
+        open_ = self._rounds(first)
+        end = self.relaxation.solves
+        self.tighten_at = end + max(AGAIN, end - start)
+        return open_
+
+    def _rounds(self, first: int) -> bool:
+        """Rounds of tightening; False: nothing nearer exists.
 
         Each round makes the next one stronger, and so does a better incumbent. When a round brings
         little and much of the gap is left, another shift joins, which cuts the region further.
@@ -210,6 +223,8 @@ class _Tree:
             while bound < self._enough():
                 if time.monotonic() >= self.deadline:
                     return min(bound, heap[0][0]) if heap else bound
+                if self.relaxation.solves >= self.tighten_at and not self._tighten():
+                    return np.inf
                 self.nodes += 1
                 solution, split = self._solve_node(decisions)
                 if self.exhausted:
@@ -261,7 +276,8 @@ class _Tree:
             self.local.shifts.append(shifted)
             if self.point is not None and self._improve(solution):
                 first = 0
-            if len(self.relaxation.neurons) - first >= FEW and not self._tighten(first):
+            few = len(self.relaxation.copies) <= ROOT_SHIFTS
+            if few and len(self.relaxation.neurons) - first >= FEW and not self._tighten(first):
                 self.exhausted = True
                 return None, None
 
