@@ -37,6 +37,8 @@ class Program:
     def __init__(self, polytope: Polytope) -> None:
         self.polytope, self.problem = polytope, polytope.problem
         self.solver = quiet_highs()
+        self.solver.setOptionValue("simplex_dual_edge_weight_strategy", 0)  # quickest when warm
+        self.solver.setOptionValue("simplex_primal_edge_weight_strategy", 0)
         self.solves = 0
         self._col_bounds: list[tuple[float, float]] = []
         self._row_bounds: list[tuple[float, float]] = []

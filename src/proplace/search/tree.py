@@ -33,6 +33,8 @@ from proplace.search.problem import Outcome
 from proplace.search.relaxation import Relaxation
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from proplace.network import Array
     from proplace.search.oracle import Shifted
     from proplace.search.problem import Piece, Problem
@@ -72,6 +74,34 @@ def solve(
     return _Tree(problem, piece, cutoff, deadline, oracle or Oracle(problem)).run()
 
 
+class _Gains:
+    """What decisions have brought: the rise of the bound per unit of violated ReLU, per side.
+
+    A neuron that was never decided counts with the mean of the others.
+    """
+
+    def __init__(self) -> None:
+        self.sums: dict[tuple[str, Hashable], tuple[float, int]] = {}
+        self.total, self.count = 0.0, 0
+
+    def note(self, decision: Decision, gain: float) -> None:
+        kind, key, violation = decision
+        if kind not in ("active", "inactive") or not np.isfinite(gain):
+            return
+        rate = max(gain, 0.0) / violation
+        before, count = self.sums.get((kind, key), (0.0, 0))
+        self.sums[kind, key] = (before + rate, count + 1)
+        self.total, self.count = self.total + rate, self.count + 1
+
+    def score(self, key: Hashable, violation: float) -> float:
+        mean = self.total / self.count if self.count else 1.0
+        result = 1.0
+        for kind in ("active", "inactive"):
+            total, count = self.sums.get((kind, key), (mean, 1))
+            result *= max(total / count * violation, 1e-12)
+        return result
+
+
 class _Tree:
     def __init__(
         self, problem: Problem, piece: Piece, cutoff: float, deadline: float, oracle: Oracle
@@ -85,6 +115,7 @@ class _Tree:
         self.exhausted = False
         self.bound = 0.0  # least bound of the open nodes
         self.tangents = 0
+        self.gains = _Gains()
         self.tighten_at = 0  # programs solved at which tightening is worth another try
 
     def run(self) -> Outcome:
@@ -226,7 +257,7 @@ class _Tree:
                 if self.relaxation.solves >= self.tighten_at and not self._tighten():
                     return np.inf
                 self.nodes += 1
-                solution, split = self._solve_node(decisions)
+                solution, split = self._solve_node(decisions, bound)
                 if self.exhausted:
                     return np.inf
                 if solution is None:
@@ -244,12 +275,17 @@ class _Tree:
         return self.best - GAP * max(1e-3, self.best) if np.isfinite(self.best) else np.inf
 
     def _solve_node(
-        self, decisions: tuple[Decision, ...]
+        self, decisions: tuple[Decision, ...], bound: float
     ) -> tuple[LpPoint | None, tuple[Decision, ...] | None]:
         """Solve a node, adding shifts and tangents as needed; (None, None) when it is closed."""
         failed: Array | None = None
+        solved = False
         while True:
             solution = self.relaxation.solve(decisions)
+            if decisions and not solved:
+                value = np.inf if solution is None else solution.objective
+                self.gains.note(decisions[-1], min(value, self._enough()) - bound)
+                solved = True
             if solution is None or solution.objective >= self._enough():
                 return None, None
             if self._tangent(solution):
@@ -320,10 +356,10 @@ class _Tree:
             for kind, which, _ in decisions:
                 if kind in ("active", "inactive"):
                     self.relaxation.settle(which, violation)
-            pick = int(violation.argmax()) if len(violation) else -1
-            if pick >= 0 and violation[pick] > 1e-10:
-                key = self.relaxation.neurons[pick].key
-                active, inactive = ("active", key, 0.0), ("inactive", key, 0.0)
+            pick = self._pick(violation)
+            if pick >= 0:
+                key, above_relu = self.relaxation.neurons[pick].key, float(violation[pick])
+                active, inactive = ("active", key, above_relu), ("inactive", key, above_relu)
                 leans_up = self.relaxation.leans_up(pick, solution)
                 return (active, inactive) if leans_up else (inactive, active)
             if column < 0:
@@ -331,6 +367,17 @@ class _Tree:
         assert below is not None and above is not None  # noqa: S101, PT018
         leans_up = self.problem.grids[column].nearest(float(point[column])) > point[column]
         return (above, below) if leans_up else (below, above)
+
+    def _pick(self, violation: Array) -> int:
+        """The neuron whose decision promises most; -1 if none violates its ReLU."""
+        candidates = np.flatnonzero(violation > 1e-10)
+        if not len(candidates):
+            return -1
+        scores = [
+            self.gains.score(self.relaxation.neurons[i].key, float(violation[i]))
+            for i in candidates
+        ]
+        return int(candidates[int(np.argmax(scores))])
 
     def _outcome(self, lower: float) -> Outcome:
         counts = {"nodes": self.nodes, "programs": self.relaxation.solves, "rounds": self.rounds}
