@@ -38,33 +38,45 @@ class LocalSearch:
         self.point: Array | None = None
         self.centre: Array | None = None
         self.distance = np.inf
+        self.goals: Array = np.zeros((0, len(problem.x)))
         self.safety = 0.0  # how much worse than it looks a tested point has been
 
-    def run(self, deadline: float) -> None:
-        """Find an incumbent in ``point`` and the shifts that bound it in ``shifts``."""
+    def start(self, deadline: float) -> None:
+        """Find a first incumbent on the lines from the nearest point of the region to its goals."""
         self.program = Program(self.polytope)
-        start = self.program.nearest()
-        if start is None:
+        nearest = self.program.nearest()
+        if nearest is None:
             return
-        goals = self._goals(start.centre)
+        self.origin, self.goals = nearest.centre, self._goals(nearest.centre)
+        if len(self.goals):
+            points, _ = self._along(self.origin, self.goals[:GOALS])
+            self._adopt(points[0], deadline)
+        if self.point is None:  # fall back on what is known to be robust
+            for goal in self.goals:
+                if self._adopt(goal, deadline):
+                    break
+
+    def refine(self, deadline: float) -> None:
+        """Take linearised steps from the best lines, again as long as tests teach new shifts."""
         for _ in range(RESTARTS):
-            if not len(goals) or time.monotonic() >= deadline:
+            if not len(self.goals) or time.monotonic() >= deadline:
                 break
             met = len(self.shifts)
-            starts, _ = self._along(start.centre, goals[:GOALS])
+            starts, _ = self._along(self.origin, self.goals[:GOALS])
             self._adopt(self._follow(starts[0], deadline), deadline)
             if len(self.shifts) == met:  # the last test gave no new shift: nothing more to learn
                 break
-        if self.point is None and len(goals):  # fall back on what is known to be robust
-            for goal in goals:
-                if self._adopt(goal, deadline):
-                    break
 
     def improve(self, centre: Array, deadline: float) -> None:
         """Look for a nearer robust point between one that fails and the incumbent."""
         if self.centre is not None:
             starts, _ = self._along(centre, self.centre[None])
             self._adopt(self._follow(starts[0], deadline), deadline)
+
+    def keep(self, point: Array, centre: Array, distance: float) -> None:
+        """Take a point that passed the exact test as incumbent if it is nearer."""
+        if distance < self.distance:
+            self.point, self.centre, self.distance = point, centre, distance
 
     def boundary(self, centre: Array) -> Array:
         """The last point that fails on the line from a point that fails to the incumbent."""
@@ -173,7 +185,7 @@ class LocalSearch:
             return False
         robust, shifted = self.oracle.test(point, deadline)
         if robust:
-            self.point, self.centre, self.distance = point, centre, distance
+            self.keep(point, centre, distance)
         elif shifted is not None:
             self.shifts.append(shifted)
             self.safety = max(self.safety, 1.5 * (seems - float(shifted.value(point))))

@@ -119,14 +119,12 @@ class _Tree:
         self.tighten_at = 0  # programs solved at which tightening is worth another try
 
     def run(self) -> Outcome:
-        self.local.run(self.deadline)
-        self._take(self.local)
-        self._cut_polytope()
-        self.relaxation = Relaxation(self.polytope, self.problem.search_margin)
-        if self.polytope.empty:
-            return self._outcome(np.inf)
-        self._first_shifts()
-        if not self._tighten():
+        self.local.start(self.deadline)
+        self._begin()
+        if self.relaxation.undecided >= FEW:  # a better incumbent is worth some work
+            self.local.refine(self.deadline)
+            self._begin()
+        if self.polytope.empty or not self._tighten():
             return self._outcome(np.inf)
         try:
             lower = self._grow()
@@ -135,6 +133,14 @@ class _Tree:
                 raise
             lower = self.bound
         return self._outcome(lower)
+
+    def _begin(self) -> None:
+        """Set the relaxation up for what is nearer than the incumbent."""
+        self._take(self.local)
+        self._cut_polytope()
+        self.relaxation = Relaxation(self.polytope, self.problem.search_margin)
+        if not self.polytope.empty:
+            self._first_shifts()
 
     def _take(self, local: LocalSearch) -> None:
         if local.point is not None and local.distance < self.best:
@@ -187,24 +193,21 @@ class _Tree:
         gap = np.inf
         for _ in range(ROUNDS):
             before = self.relaxation.undecided
-            if before >= FEW and np.isfinite(self.best):
-                which = range(first, len(self.relaxation.neurons))
-                if not self.relaxation.tighten(self.best, which, deadline=self.deadline):
-                    return False
-                if self.relaxation.undecided < SHRUNK * before:
-                    self.relaxation = self.relaxation.rebuilt()
+            if before < FEW or not np.isfinite(self.best):
+                break
+            which = range(first, len(self.relaxation.neurons))
+            if not self.relaxation.tighten(self.best, which, deadline=self.deadline):
+                return False
+            if self.relaxation.undecided < SHRUNK * before:
+                self.relaxation = self.relaxation.rebuilt()
             solution = self.relaxation.solve(())
             if solution is None or solution.objective >= self._enough():
                 return False
-            if self.point is None:
-                break
-            better = self._improve(solution)
+            better = self.point is not None and self._improve(solution)
             if self.polytope.empty:
                 return False
             left, last = self.relaxation.undecided, gap
             gap = 1.0 - solution.objective / self.best
-            if left < FEW and not better:
-                break
             stalled = gap > STALLED * last and left > STALLED * before and not better
             if stalled and not self._join(solution, gap):
                 break
@@ -225,7 +228,7 @@ class _Tree:
 
     def _join(self, solution: LpPoint, gap: float) -> bool:
         """Add a shift that bounds the robust set between the relaxation's point and the incumbent."""
-        if len(self.relaxation.copies) >= ROOT_SHIFTS or gap < WIDE:
+        if self.point is None or gap < WIDE or len(self.relaxation.copies) >= ROOT_SHIFTS:
             return False
         for point in (self.local.boundary(solution.centre), solution.point):
             shifted = self.oracle.worst_seen(point)
@@ -301,8 +304,8 @@ class _Tree:
             robust, shifted = self.oracle.test(point, self.deadline)
             if robust:
                 distance = float(self.problem.distance.between(self.problem.x, point))
-                if distance < self.best:
-                    self.point, self.best = point, distance
+                self.local.keep(point, solution.centre, distance)
+                self._take(self.local)
                 return None, None
             if shifted is None:
                 return solution, None
@@ -310,7 +313,8 @@ class _Tree:
             first = len(self.relaxation.neurons)
             self._add(shifted)
             self.local.shifts.append(shifted)
-            if self.point is not None and self._improve(solution):
+            hard = self.point is not None and self.relaxation.undecided >= FEW
+            if hard and self._improve(solution):
                 first = 0
             few = len(self.relaxation.copies) <= ROOT_SHIFTS
             if few and len(self.relaxation.neurons) - first >= FEW and not self._tighten(first):
