@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
@@ -69,7 +70,17 @@ def test_the_checker_imports_the_standard_library_only():
 
 
 def test_the_checker_can_be_read_in_one_sitting():
-    assert len(Path(checker.__file__).read_text().splitlines()) < 400
+    text = Path(checker.__file__).read_text()
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    nodes = [n for n in ast.walk(ast.parse(text)) if isinstance(n, documented)]
+    docs = {
+        line
+        for node in nodes
+        if ast.get_docstring(node) is not None
+        for line in range(node.body[0].lineno, node.body[0].end_lineno + 1)
+    }
+    code = [line for i, line in enumerate(text.splitlines(), 1) if line.strip() and i not in docs]
+    assert len(code) < 300
 
 
 def test_the_digest_is_documented_bytes():
