@@ -193,6 +193,36 @@ def test_the_fast_bound_is_proved_by_the_exact_checker_and_nearly_as_good(hidden
         assert not pp.Certificate.of(facts).check(net).accepted
 
 
+@pytest.mark.parametrize("sizes", [(400, 1), (400, 3, 1), (40, 200, 3, 1)])
+def test_the_fast_bound_knows_how_sums_of_many_terms_round(sizes):
+    """Large terms that cancel: what the float sum has too much is more than its own last bit."""
+    rng = np.random.default_rng(8)
+    for _ in range(10):
+        layers = []
+        for n, m in itertools.pairwise(sizes):
+            half = rng.normal(size=(m, n // 2)) * 1e6 if n > 10 else rng.normal(size=(m, n))
+            W = np.hstack([half, -half]) if n > 10 else half
+            layers.append((W[:, rng.permutation(n)] if n > 10 else W, np.ones(m)))
+        net = pp.Network(layers)
+        x = np.full((1, sizes[0]), 1.0 / 3.0)
+        shifts = pp.Shifts.of(net, 0.0)
+        lower, upper, nodes = [], [], None
+        if net.widths:
+            root = Abstraction(net, shifts).root(x)
+            lower, upper = start_slopes(root), [chords(level, None)[0] for level in root.levels]
+            nodes = branch.root_nodes(root, np.arange(1))
+        for target in (0, 1):
+            enclosure = Enclosure(net, shifts, x, lower, upper, tighten=False)
+            value = float(enclosure.bounds(net.objectives(target)[0], nodes)[0][0])
+            facts = proof.claim(proof.digest(net), shifts, x[0], target, value, "robust")
+            facts |= {"tighten": False, "trees": [[{}]]}
+            facts |= {
+                "lower": [v[0].tolist() for v in lower],
+                "upper": [v[0].tolist() for v in upper],
+            }
+            assert pp.Certificate.of(facts).check(net).accepted
+
+
 # -- what is changed is rejected, or still true --------------------------------------------------
 
 
