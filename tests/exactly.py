@@ -21,9 +21,13 @@ def margin(layers, u, target):
             for row, c in zip(W, b, strict=True)
         ]
         h = z if i == len(layers) - 1 else [max(v, Q(0)) for v in z]
-    if len(h) == 1:
-        return h[0] if target == 1 else -h[0]
-    return h[target] - max(v for o, v in enumerate(h) if o != target)
+    return margin_of(h, target)
+
+
+def margin_of(logits, target):
+    if len(logits) == 1:
+        return logits[0] if target == 1 else -logits[0]
+    return logits[target] - max(v for o, v in enumerate(logits) if o != target)
 
 
 def seen(net, x):
@@ -34,23 +38,7 @@ def seen(net, x):
     ]
 
 
-def shifted(net, delta, place):
-    """The network at ``place(layer, part, index)`` in [-1, 1] of its box, as rationals."""
-    layers = []
-    for i, (layer, (dw, db)) in enumerate(zip(net.layers, delta, strict=True)):
-        W = [
-            [Q(float(w)) + Q(float(dw)) * place(i, "W", (k, j)) for j, w in enumerate(row)]
-            for k, row in enumerate(layer.W)
-        ]
-        if layer.b is None:
-            b = [Q(0)] * len(W)
-        else:
-            b = [Q(float(v)) + Q(float(db)) * place(i, "b", k) for k, v in enumerate(layer.b)]
-        layers.append((W, b))
-    return layers
-
-
-def worst_found(net, x, delta, target, rng, tries=60):
+def worst_found(net, x, delta, target, rng, tries=12):
     """Least margin of a search over the neurons' sides: an upper bound on the worst margin, exact.
 
     All weights of a neuron move together: by ``t * sign(h)`` times the radius, which reaches every value
@@ -78,7 +66,7 @@ def worst_found(net, x, delta, target, rng, tries=60):
         return margin(layers, u, target)
 
     count = sum(widths)
-    if count <= 8:
+    if count <= 5:
         corners = list(itertools.product((-1, 1), repeat=count))
     else:
         corners = rng.choice([-1, 1], size=(tries, count)).tolist()
@@ -87,9 +75,9 @@ def worst_found(net, x, delta, target, rng, tries=60):
         return [flat[sum(widths[:i]) : sum(widths[: i + 1])] for i in range(len(widths))]
 
     best, where = min((value(split(corner)), corner) for corner in corners)
-    if count > 8:
+    if count > 5:
         where = list(where)
-        for _ in range(2):
+        for _ in range(1):
             for i in range(count):
                 where[i] = -where[i]
                 new = value(split(where))

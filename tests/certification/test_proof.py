@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 
 import numpy as np
@@ -82,7 +83,7 @@ def test_trees_of_the_linear_program_become_certificates(sizes, monkeypatch):
         net = pp.Network(
             [
                 (rng.normal(size=(m, n)), 0.3 * rng.normal(size=m))
-                for n, m in zip(sizes, sizes[1:], strict=False)
+                for n, m in itertools.pairwise(sizes)
             ]
         )
         x, delta = rng.normal(size=sizes[0]), 0.1
@@ -192,6 +193,36 @@ def test_the_fast_bound_is_proved_by_the_exact_checker_and_nearly_as_good(hidden
         assert not pp.Certificate.of(facts).check(net).accepted
 
 
+@pytest.mark.parametrize("sizes", [(400, 1), (400, 3, 1), (40, 200, 3, 1)])
+def test_the_fast_bound_knows_how_sums_of_many_terms_round(sizes):
+    """Large terms that cancel: what the float sum has too much is more than its own last bit."""
+    rng = np.random.default_rng(8)
+    for _ in range(10):
+        layers = []
+        for n, m in itertools.pairwise(sizes):
+            half = rng.normal(size=(m, n // 2)) * 1e6 if n > 10 else rng.normal(size=(m, n))
+            W = np.hstack([half, -half]) if n > 10 else half
+            layers.append((W[:, rng.permutation(n)] if n > 10 else W, np.ones(m)))
+        net = pp.Network(layers)
+        x = np.full((1, sizes[0]), 1.0 / 3.0)
+        shifts = pp.Shifts.of(net, 0.0)
+        lower, upper, nodes = [], [], None
+        if net.widths:
+            root = Abstraction(net, shifts).root(x)
+            lower, upper = start_slopes(root), [chords(level, None)[0] for level in root.levels]
+            nodes = branch.root_nodes(root, np.arange(1))
+        for target in (0, 1):
+            enclosure = Enclosure(net, shifts, x, lower, upper, tighten=False)
+            value = float(enclosure.bounds(net.objectives(target)[0], nodes)[0][0])
+            facts = proof.claim(proof.digest(net), shifts, x[0], target, value, "robust")
+            facts |= {"tighten": False, "trees": [[{}]]}
+            facts |= {
+                "lower": [v[0].tolist() for v in lower],
+                "upper": [v[0].tolist() for v in upper],
+            }
+            assert pp.Certificate.of(facts).check(net).accepted
+
+
 # -- what is changed is rejected, or still true --------------------------------------------------
 
 
@@ -208,7 +239,7 @@ def paths(value, path=()):
         yield from paths(item, (*path, key))
 
 
-def changes(value):
+def changes(value):  # noqa: PLR0911
     """Other values for one field."""
     if isinstance(value, bool):
         return [not value, 1, None]
@@ -229,6 +260,8 @@ def changes(value):
         return [value[:-1] + ("0" if value[-1:] != "0" else "1"), "robust", "not robust", 1]
     if isinstance(value, list):
         return [value[:-1], [*value, copy.deepcopy(value[-1]) if value else 0], value[::-1], {}]
+    if value is None:
+        return [[0.0], 0]
     return [{}, {**value, "more": 1}, [], {"gamma": [[1, 0, 0.5]]}]
 
 
@@ -254,7 +287,7 @@ def mutants(facts):
 def test_a_changed_certificate_is_rejected_or_still_true(hidden, seed):
     rng = np.random.default_rng(seed)
     tried = accepted = 0
-    for case in cases(30 + seed, hidden, 2, rows=2, width=3, inputs=2):
+    for case in cases(30 + seed, hidden, 4 - hidden, rows=1, width=3, inputs=2):
         worst = pp.certify(case.net, case.X, case.delta, case.target, exact_margin=True).lower
         for row, least in enumerate(worst):
             for margin in (float(least) - 0.01, float(least) + 0.01):
@@ -269,7 +302,7 @@ def test_a_changed_certificate_is_rejected_or_still_true(hidden, seed):
                         accepted += 1
                         assert path[0] not in ("network", "format", "verdict"), path
                         assert exactly.is_true(case.net, mutant, rng), (path, mutant)
-    assert tried > 500
+    assert tried > 200
     assert accepted  # some changes are harmless: a smaller margin, another slope
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
@@ -69,7 +70,17 @@ def test_the_checker_imports_the_standard_library_only():
 
 
 def test_the_checker_can_be_read_in_one_sitting():
-    assert len(Path(checker.__file__).read_text().splitlines()) < 400
+    text = Path(checker.__file__).read_text()
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    nodes = [n for n in ast.walk(ast.parse(text)) if isinstance(n, documented)]
+    docs = {
+        line
+        for node in nodes
+        if ast.get_docstring(node) is not None
+        for line in range(node.body[0].lineno, node.body[0].end_lineno + 1)
+    }
+    code = [line for i, line in enumerate(text.splitlines(), 1) if line.strip() and i not in docs]
+    assert len(code) < 300
 
 
 def test_the_digest_is_documented_bytes():
@@ -105,7 +116,7 @@ def test_large_files_and_deep_ones_are_refused():
 
 
 def test_a_tree_that_would_take_hours_is_refused(monkeypatch):
-    monkeypatch.setattr(checker, "MOST_WORK", 1000)
+    monkeypatch.setattr(checker, "MOST_WORK", 100)
     assert "too long" in checker.check(ROBUST.text, PARAMETERS).reason
 
 
@@ -150,9 +161,14 @@ values = st.recursive(
 
 
 @settings(
-    max_examples=400, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
+    max_examples=250, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
 )
-@given(st.sampled_from([ROBUST, BROKEN]), st.dictionaries(st.sampled_from(sorted({*ROBUST.facts, *BROKEN.facts})), values, min_size=1, max_size=3))  # fmt: skip
+@given(
+    st.sampled_from([ROBUST, BROKEN]),
+    st.dictionaries(
+        st.sampled_from(sorted({*ROBUST.facts, *BROKEN.facts})), values, min_size=1, max_size=3
+    ),
+)
 def test_fields_of_any_kind(certificate, new):
     text = json.dumps({**certificate.facts, **new})
     verdict = checker.check(text, PARAMETERS)

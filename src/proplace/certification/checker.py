@@ -129,9 +129,7 @@ class _Claim:
         sizes = [max(map(abs, chain(*W))) for W, _ in self.net.layers]
         coarse = 96 - min([math.frexp(size)[1] for size in sizes if size], default=0)
         needed = _bits(chain(self.x, scale, shift, [margin], *self.delta, *more))
-        self.K = max(
-            needed, _bits(chain(*layers)) if cut is False else min(_bits(chain(*layers)), coarse)
-        )
+        self.K = max(needed, min(_bits(chain(*layers)), coarse if cut else sys.maxsize))
         self.N = self.K * D
         words = 1 + self.N // 64
         if products * words * (1 + words // 50) > MOST_WORK:

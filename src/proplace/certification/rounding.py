@@ -125,9 +125,10 @@ class Enclosure:
             return value[:, 0], [layer[:, 0] for layer in used]
 
     def _linear(self, c: Array) -> Array:
-        value, size = self.z @ c, np.abs(c)
-        away = self.z_rad @ size + 8.0 * _U * np.abs(self.z) @ size + size.sum() * self.radius[:, 0]
-        return _proved(value, away)
+        size = np.abs(c)
+        value = self.z @ c - size.sum() * self.radius[:, 0]
+        parts = np.abs(self.z) @ size + size.sum() * self.radius[:, 0]
+        return _proved(value, self.z_rad @ size + _gamma(len(c) + 8) * parts)
 
     def _pass(
         self, A: Array, R: Array, total: Array, error: Array, nodes: Nodes | None
