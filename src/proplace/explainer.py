@@ -17,7 +17,7 @@ import pandas as pd
 from proplace import distances
 from proplace.certification import certify
 from proplace.errors import InputError, OptionError, SchemaError, SolverError
-from proplace.explanations import Explanation, Explanations
+from proplace.explanations import Explanation, Explanations, Setting
 from proplace.progress import progress_bar
 from proplace.region import RobustRows, box_pieces, hull_pieces, keep
 from proplace.schema import Schema
@@ -408,12 +408,14 @@ class Proplace:
 
         originals = decoded({n: e.x for n, (_, e) in enumerate(flat) if e.x is not None})
         others = decoded({n: e.point for n, (_, e) in enumerate(flat) if e.point is not None})
+        setting = Setting(self.net, self.shifts, self._schema, self._distance)
         return [
             replace(
                 explanation,
                 index=i if people is None else people.index[i],
                 original=originals.get(n),
                 counterfactual=others.get(n),
+                setting=setting,
             )
             for n, (i, explanation) in enumerate(flat)
         ]

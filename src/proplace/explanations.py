@@ -10,13 +10,30 @@ import numpy as np
 import pandas as pd
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Hashable, Iterator
 
-    from proplace.network import Array
+    from matplotlib.figure import Figure
+
+    from proplace.distances import Distance
+    from proplace.network import Array, Network
+    from proplace.report.words import Wording, Words
+    from proplace.schema import Schema
+    from proplace.shifts import Shifts
 
 Status = Literal[
     "optimal", "feasible", "already_valid", "no_robust_neighbour", "infeasible_rules", "bad_input"
 ]
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """What an explanation is about: the network, its shifts, the features and the distance."""
+
+    net: Network
+    shifts: Shifts
+    schema: Schema
+    distance: Distance
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +66,8 @@ class Explanation:
         The person, the answer and the robust neighbours as the network sees them.
     nodes, programs, rounds, seconds
         What the search took.
+    setting
+        The network, Delta, schema and distance that this is about.
     """
 
     index: Hashable
@@ -68,6 +87,7 @@ class Explanation:
     programs: int = 0
     rounds: int = 0
     seconds: float = field(default=0.0, compare=False)
+    setting: Setting | None = field(default=None, repr=False)
 
     @property
     def found(self) -> bool:
