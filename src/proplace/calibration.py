@@ -200,7 +200,7 @@ def calibrate_delta(
     rows = np.unique(_encoded(net, schema, X_train), axis=0)
 
     def measure(delta: float) -> dict[str, float]:
-        explainer = Proplace(net, delta, k=k, schema=schema, n_jobs=n_jobs).fit(rows)
+        explainer = Proplace(net, delta, k=k, schema=schema, n_jobs=n_jobs).fit(X_train)
         robust = len(explainer.robust_rows(target)) / len(rows)
         found = [e for e in explainer.explain(X_valid, target) if e.status not in _NOT_REFUSED]
         if not found:
