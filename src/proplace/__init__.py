@@ -1,5 +1,6 @@
 """Recourse that survives retraining: provably robust and plausible counterfactual explanations."""
 
+from proplace.calibration import Calibration, calibrate_delta
 from proplace.certification import Report, WorstCase, certify, output_range, worst_case
 from proplace.explainer import Proplace
 from proplace.explanations import Explanation, Explanations
@@ -9,6 +10,7 @@ from proplace.shifts import Shifts
 
 __all__ = [
     "Binary",
+    "Calibration",
     "Categorical",
     "Continuous",
     "Explanation",
@@ -22,6 +24,7 @@ __all__ = [
     "Schema",
     "Shifts",
     "WorstCase",
+    "calibrate_delta",
     "certify",
     "output_range",
     "worst_case",
