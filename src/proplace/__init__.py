@@ -5,6 +5,7 @@ from proplace.certification import Report, WorstCase, certify, output_range, wor
 from proplace.explainer import Proplace
 from proplace.explanations import Explanation, Explanations
 from proplace.network import Network
+from proplace.report import Wording
 from proplace.schema import Binary, Categorical, Continuous, IfThen, Linear, Ordinal, Schema
 from proplace.shifts import Shifts
 
@@ -23,6 +24,7 @@ __all__ = [
     "Report",
     "Schema",
     "Shifts",
+    "Wording",
     "WorstCase",
     "calibrate_delta",
     "certify",

@@ -12,6 +12,7 @@ import pandas as pd
 if TYPE_CHECKING:
     import os
     from collections.abc import Hashable, Iterator
+    from pathlib import Path
 
     from matplotlib.figure import Figure
 
@@ -102,6 +103,35 @@ class Explanation:
         both = pd.DataFrame({"from": self.original, "to": self.counterfactual}, dtype=object)
         return both[both["from"] != both["to"]]
 
+    def words(self, wording: Wording | None = None) -> Words:
+        """Say it in a sentence and a small table, in original units.
+
+        Examples
+        --------
+        >>> from proplace import Binary, Continuous, Network, Proplace, Schema, Wording
+        >>> schema = Schema([Continuous("debt", 0, 100, step=1, unit="% of income"),
+        ...                  Binary("home", label="owns a home")])
+        >>> people = pd.DataFrame({"debt": [60, 20, 10, 30], "home": [0, 0, 1, 1]})
+        >>> net = Network([([[-1.0, 0.2]], [0.4])])
+        >>> result = Proplace(net, 0.02, schema=schema, k=3).fit(people).explain(people[:1])
+        >>> print(result[0].words(Wording("the loan", ["refused", "approved"])))
+        The loan would have been approved if debt were 36% of income instead of 60%; this holds for
+        every retrained model whose parameters moved by at most 0.02.
+        """
+        from proplace.report.words import Wording, in_words
+
+        return in_words(self, wording or Wording())
+
+    def plot(self, wording: Wording | None = None) -> Figure:
+        """Draw the region, the worst margin against delta, and the changes (extra ``plot``).
+
+        Save the figure with ``figure.savefig("answer.png")``.
+        """
+        from proplace.report.plots import explanation_figure
+        from proplace.report.words import Wording
+
+        return explanation_figure(self, wording or Wording())
+
     def __repr__(self) -> str:
         if not self.found:
             return f"Explanation({self.index!r}, {self.status})"
@@ -174,6 +204,73 @@ class Explanations(Sequence[Explanation]):
         ]
         index = pd.Index([e.index for e in self], name=self._index_name)
         return pd.DataFrame(records, index=index).reindex(columns=list(dict.fromkeys(columns)))
+
+    def plot(
+        self,
+        wording: Wording | None = None,
+        *,
+        retrained: Sequence[Network] = (),
+        against: Explanations | None = None,
+    ) -> Figure:
+        """Draw how the answers fare as delta grows, and on retrained networks (extra ``plot``).
+
+        Parameters
+        ----------
+        wording
+            What to call things.
+        retrained
+            Networks on which to count how many answers still hold.
+        against
+            Answers of another method to compare with; without it, the nearest points of the same
+            regions that the network accepts today.
+        """
+        from proplace.report.geometry import plain_nearest
+        from proplace.report.plots import result_figure
+        from proplace.report.words import Wording
+
+        answers = [e for e in self if e.found]
+        plain = [plain_nearest(e) for e in answers] if against is None else list(against.points)
+        return result_figure(answers, plain, retrained, wording or Wording())
+
+    def report(
+        self,
+        path: str | os.PathLike[str],
+        wording: Wording | None = None,
+        *,
+        title: str = "Answers that survive retraining",
+        retrained: Sequence[Network] = (),
+        against: Explanations | None = None,
+        proofs: str | os.PathLike[str] | None = None,
+    ) -> Path:
+        """Write a page to read: one HTML file that opens offline (extra ``report``).
+
+        Parameters
+        ----------
+        path
+            The file to write.
+        wording, retrained, against
+            As for :meth:`plot`.
+        title
+            Heading of the page.
+        proofs
+            Folder to write the certificates and the network into, so that others can check them.
+
+        Returns
+        -------
+            The path of the page.
+        """
+        from proplace.report.page import write_report
+        from proplace.report.words import Wording
+
+        return write_report(
+            path,
+            self,
+            wording or Wording(),
+            title=title,
+            retrained=retrained,
+            against=against,
+            proofs=proofs,
+        )
 
     def __repr__(self) -> str:
         counts: dict[str, int] = {}

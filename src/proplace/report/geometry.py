@@ -63,8 +63,7 @@ class RegionPicture:
     margin
         The network's margin on the grid, shape (len(b), len(a)).
     worst
-        Its sign is that of the worst margin over Delta: a proved lower bound where it is >= 0 and
-        the margin of a concrete network in Delta where it is < 0.
+        A value between the proved bounds on the worst margin over Delta; its sign is exact.
     person, answer, neighbours
         Coordinates of the points.
     inside
@@ -117,7 +116,8 @@ def region_picture(e: Explanation, *, also: Array | None = None, size: int = 81)
     a, b = (np.linspace(*ends, size) for ends in _frame(setting, plane, seen))
     rows = plane.rows(np.stack(np.meshgrid(a, b), axis=-1).reshape(-1, 2))
     report = certify(setting.net, rows, setting.shifts, e.target, time_limit=_SECONDS)
-    worst = np.where(report.robust, np.maximum(report.lower, 0.0), np.minimum(report.upper, -1e-12))
+    # The bounds are on one side of 0 wherever there is a verdict, and so is what lies between them.
+    worst = np.where(report.undecided, -1e-12, (report.lower + report.upper) / 2.0)
     shape = (len(b), len(a))
     return RegionPicture(
         plane,
