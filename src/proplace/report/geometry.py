@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from proplace.network import Array
 
 _PAD = 0.14  # of the width of what is shown, on each side
-_SECONDS = 20.0  # for the robust set of one picture; what is undecided by then is shown as not robust
+_SECONDS = (
+    20.0  # for the robust set of one picture; what is undecided by then is shown as not robust
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,18 +192,18 @@ def scaled(shifts: Shifts, factor: float) -> Shifts:
 def plain_nearest(e: Explanation) -> Array | None:
     """The nearest point of the same region that the network accepts today, robust or not."""
     setting = needed(e)
-    hull = e.neighbours is not None and len(e.neighbours) > 0
+    x = np.array([e.x])
+    rows = x if e.neighbours is None or not len(e.neighbours) else e.neighbours
     explainer = Proplace(
         setting.net,
         0.0,
-        k=len(e.neighbours) if hull and e.neighbours is not None else 1,
+        k=len(rows),
         schema=setting.schema,
         distance=setting.distance,
-        region="hull" if hull else "box",
+        region="box" if rows is x else "hull",
         time_limit=_SECONDS,
     )
-    explainer.fit(e.neighbours if hull and e.neighbours is not None else [e.x])
-    return explainer.explain([e.x], e.target)[0].point
+    return explainer.fit(rows).explain(x, e.target)[0].point
 
 
 def needed(e: Explanation) -> Setting:

@@ -12,13 +12,7 @@ from proplace.errors import OptionError
 from proplace.files import whole_file
 from proplace.optional import require
 from proplace.report.geometry import plain_nearest
-from proplace.report.pictures import (
-    Picture,
-    changes_view,
-    margins_view,
-    region_view,
-    validity_view,
-)
+from proplace.report.pictures import Picture, margins_view, region_view, validity_view
 from proplace.report.plots import has_region, held, margin_curves, percent
 from proplace.report.values import number
 from proplace.report.words import ChangeInWords, Wording, in_words, one_radius
@@ -154,7 +148,6 @@ def _answer(
         if has_region(e):
             pictures.append(region_view(e, plain, wording))
         pictures.append(margins_view(*margin_curves([e], [plain]), e, wording))
-        pictures.append(changes_view(e, wording))
         if retrained:
             kept = _of_models(e.point, retrained, e.target)
             said = f"Of {len(retrained)} retrained models, this answer holds on {kept}"
@@ -233,7 +226,9 @@ def _facts(
     others = np.array([row for row in plain if row is not None])
     if retrained and len(points):
         share = held(points, retrained, result[0].target).mean()
-        facts.append(Fact(f"of robust answers hold on {len(retrained)} retrained models", percent(share)))
+        facts.append(
+            Fact(f"of robust answers hold on {len(retrained)} retrained models", percent(share))
+        )
     if retrained and len(others):
         share = held(others, retrained, result[0].target).mean()
         facts.append(Fact("of plain nearest answers hold on them", percent(share)))

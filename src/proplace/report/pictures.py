@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import io
+import re
 import warnings
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +14,6 @@ import numpy as np
 from proplace.report.geometry import needed, region_picture
 from proplace.report.plots import (
     FACTORS,
-    draw_changes,
     draw_margins,
     draw_region,
     draw_validity,
@@ -21,7 +21,7 @@ from proplace.report.plots import (
     percent,
 )
 from proplace.report.style import DARK, LIGHT, new_figure, style
-from proplace.report.words import in_words, one_radius
+from proplace.report.words import one_radius
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
     from proplace.explanations import Explanation
     from proplace.network import Array, Network
-    from proplace.report.style import Palette
     from proplace.report.words import Wording
 
 _PIXELS = 96  # an inch of CSS
+_SQUARE, _WIDE = (4.7, 4.9), (4.7, 3.8)  # inches; small, so that text is readable on a phone
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,8 @@ def region_view(e: Explanation, plain: Array | None, wording: Wording) -> Pictur
         f"outcome is as sure. {plane}"
     )
     return _picture(
-        lambda axes, palette: draw_region(axes, picture, e, plain, wording, palette),
-        (4.7, 5.0),
+        lambda axes: draw_region(axes, picture, e, plain, wording),
+        _SQUARE,
         alt,
         caption,
     )
@@ -93,22 +93,10 @@ def margins_view(
         caption += f"; {other} {_lasts(plain, radius)}"
     caption += ". The curves show the least margin over all models so near: a proved bound."
     return _picture(
-        lambda axes, palette: draw_margins(axes, ours, plain, e, wording, palette),
-        (4.7, 3.9),
+        lambda axes: draw_margins(axes, ours, plain, e, wording),
+        _WIDE if several else _SQUARE,
         f"Curve of the worst margin against the largest change of any parameter. {caption}",
         caption,
-    )
-
-
-def changes_view(e: Explanation, wording: Wording) -> Picture:
-    """The changed features on their ranges."""
-    changes = in_words(e, wording).changes
-    said = "; ".join(f"{c.title}: from {c.before} to {c.after}" for c in changes)
-    return _picture(
-        lambda axes, palette: draw_changes(axes, e, wording, palette),
-        (4.7, 0.5 + 0.85 * max(len(changes), 3)),
-        f"Chart of the changes. {said}.",
-        "Each line is the range of a feature: the dot is now, the diamond is the answer.",
     )
 
 
@@ -124,8 +112,8 @@ def validity_view(
     if len(plain):
         caption += f", plain nearest ones in {percent(held(plain, retrained, target).mean())}"
     return _picture(
-        lambda axes, palette: draw_validity(axes, ours, plain, retrained, target, wording, palette),
-        (4.7, 3.9),
+        lambda axes: draw_validity(axes, ours, plain, retrained, target, wording),
+        _WIDE,
         f"Two bars. {caption}.",
         f"{caption}. This is measured, not proved, where a model moved by more than delta.",
     )
@@ -143,6 +131,8 @@ def _lasts(curves: Array, radius: float | None) -> str:
         return "not even in today’s model"
     step = least[n - 1] / (least[n - 1] - least[n])
     factor = float(FACTORS[n - 1] + step * (FACTORS[n] - FACTORS[n - 1]))
+    if factor < 0.05:
+        return "under hardly any change"
     return f"up to a change of about {_size(factor, radius)}"
 
 
@@ -151,22 +141,27 @@ def _size(factor: float, radius: float | None) -> str:
 
 
 def _picture(
-    draw: Callable[[Axes, Palette], None], inches: tuple[float, float], alt: str, caption: str
+    draw: Callable[[Axes], None], inches: tuple[float, float], alt: str, caption: str
 ) -> Picture:
-    light, dark = (_svg(draw, palette, inches) for palette in (LIGHT, DARK))
+    light = _svg(draw, inches)
+    # Every colour comes from the palette, so the dark image needs no second drawing.
+    to_dark = dict(zip(astuple(LIGHT), astuple(DARK), strict=True))
+    dark = re.sub("|".join(to_dark), lambda found: to_dark[found[0]], light)
     width, height = (round(_PIXELS * side) for side in inches)
-    return Picture(light, dark, width, height, alt, caption.strip())
+    return Picture(_address(light), _address(dark), width, height, alt, caption.strip())
 
 
-def _svg(
-    draw: Callable[[Axes, Palette], None], palette: Palette, inches: tuple[float, float]
-) -> str:
-    """An SVG image as a data address; the same bytes each time."""
-    with style(palette), warnings.catch_warnings():
+def _svg(draw: Callable[[Axes], None], inches: tuple[float, float]) -> str:
+    """An SVG image: the same text each time."""
+    with style(LIGHT), warnings.catch_warnings():
         # The browser has glyphs that the drawing font lacks; text is kept as text.
         warnings.filterwarnings("ignore", message=".*[Gg]lyph.*missing.*")
         figure = new_figure(*inches)
-        draw(figure.subplots(), palette)
-        buffer = io.BytesIO()
+        draw(figure.subplots())
+        buffer = io.StringIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    return f"data:image/svg+xml;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+    return buffer.getvalue()
+
+
+def _address(svg: str) -> str:
+    return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"

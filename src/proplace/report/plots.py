@@ -10,7 +10,7 @@ import numpy as np
 from proplace.errors import OptionError
 from proplace.optional import require
 from proplace.report.geometry import needed, plain_nearest, region_picture, worst_margins
-from proplace.report.style import LIGHT, Palette, new_figure, plain_text, shortened, style
+from proplace.report.style import LIGHT, new_figure, plain_text, shortened, style
 from proplace.report.words import Wording, in_words, one_radius
 from proplace.schema.features import Continuous, Ordinal
 
@@ -92,7 +92,6 @@ def draw_region(
     e: Explanation,
     plain: Array | None,
     wording: Wording,
-    palette: Palette = LIGHT,
 ) -> None:
     """Draw where the person, the answer and the neighbours lie."""
     p = picture
@@ -103,10 +102,10 @@ def draw_region(
         return np.asarray(points * factor + shift)
 
     a, b = at(np.column_stack([p.a, np.zeros_like(p.a)]))[:, 0], p.b * factor[1] + shift[1]
-    axes.set_facecolor(palette.refused)
+    axes.set_facecolor(LIGHT.refused)
     for field, fill, line, dash in (
-        (p.margin, palette.fragile, palette.plain, "dashed"),
-        (p.worst, palette.robust, palette.ours, "solid"),
+        (p.margin, LIGHT.fragile, LIGHT.plain, "dashed"),
+        (p.worst, LIGHT.robust, LIGHT.ours, "solid"),
     ):
         if (field >= 0.0).all():
             axes.set_facecolor(fill)
@@ -114,18 +113,18 @@ def draw_region(
             axes.contourf(a, b, field, levels=[0.0, np.inf], colors=[fill])
             axes.contour(a, b, field, levels=[0.0], colors=[line], linestyles=dash, linewidths=1.6)
     hull = at(p.hull)
-    axes.fill(*hull.T, facecolor=palette.ink, alpha=0.08, edgecolor="none")
-    axes.plot(*np.vstack([hull, hull[:1]]).T, color=palette.soft, linewidth=1.0)
+    axes.fill(*hull.T, facecolor=LIGHT.ink, alpha=0.08, edgecolor="none")
+    axes.plot(*np.vstack([hull, hull[:1]]).T, color=LIGHT.soft, linewidth=1.0)
     near, far = at(p.neighbours[p.inside]), at(p.neighbours[~p.inside])
-    axes.scatter(*near.T, s=15, color=palette.soft, linewidths=0)
-    axes.scatter(*far.T, s=15, facecolors="none", edgecolors=palette.soft, linewidths=0.8)
-    _arrow(axes, at(p.person), at(p.answer), palette)
-    axes.scatter(*at(p.person), s=64, color=palette.ink, edgecolors=palette.page, zorder=4)
+    axes.scatter(near[:, 0], near[:, 1], s=15, color=LIGHT.soft, linewidths=0)
+    axes.scatter(
+        far[:, 0], far[:, 1], s=15, facecolors="none", edgecolors=LIGHT.soft, linewidths=0.8
+    )
+    _arrow(axes, at(p.person), at(p.answer))
+    _mark(axes, at(p.person), "o", LIGHT.ink)
     if plain is not None:
-        spot = at(p.plane.coordinates(plain)[0])
-        axes.scatter(*spot, s=74, marker="^", color=palette.plain, edgecolors=palette.page, zorder=4)
-    spot = at(p.answer)
-    axes.scatter(*spot, s=84, marker="D", color=palette.ours, edgecolors=palette.page, zorder=5)
+        _mark(axes, at(p.plane.coordinates(plain)[0]), "^", LIGHT.plain)
+    _mark(axes, at(p.answer), "D", LIGHT.ours)
     axes.set_xlim(a[0], a[-1])
     axes.set_ylim(b[0], b[-1])
     axes.set_xlabel(plain_text(shortened(scales[0].label, 52)))
@@ -133,7 +132,7 @@ def draw_region(
     for axis, scale in zip((axes.xaxis, axes.yaxis), scales, strict=True):
         if scale.ticks is not None:
             axis.set_ticks([t for t, _ in scale.ticks], [plain_text(w) for _, w in scale.ticks])
-    _region_legend(axes, wording.outcome(e.target), plain is not None, bool(len(far)), palette)
+    _region_legend(axes, wording.outcome(e.target), plain is not None, bool(len(far)))
 
 
 def draw_margins(
@@ -142,7 +141,6 @@ def draw_margins(
     plain: Array,
     e: Explanation,
     wording: Wording,
-    palette: Palette = LIGHT,
 ) -> None:
     """Draw the least margin over Delta as delta grows."""
     radius = one_radius(needed(e).shifts)
@@ -153,9 +151,9 @@ def draw_margins(
     room = 0.07 * max(high - low, 1e-9)
     axes.set_ylim(low - room, high + 2.0 * room)
     axes.set_xlim(deltas[0], deltas[-1])
-    axes.axhspan(low - room, 0.0, color=palette.refused, linewidth=0)
-    axes.axhline(0.0, color=palette.ink, linewidth=0.9)
-    axes.axvline(unit, color=palette.soft, linewidth=1.2, linestyle=(0, (1, 2)))
+    axes.axhspan(low - room, 0.0, color=LIGHT.refused, linewidth=0)
+    axes.axhline(0.0, color=LIGHT.ink, linewidth=0.9)
+    axes.axvline(unit, color=LIGHT.soft, linewidth=1.2, linestyle=(0, (1, 2)))
     axes.annotate(
         "delta" if radius is None else f"delta = {unit:.4g}",
         (unit, 1.0),
@@ -163,11 +161,11 @@ def draw_margins(
         xytext=(5, -3),
         textcoords="offset points",
         va="top",
-        color=palette.soft,
+        color=LIGHT.soft,
     )
     for values, colour, dash, mark, label in (
-        (plain, palette.plain, (0, (5, 2)), "^", _PLAIN),
-        (ours, palette.ours, "solid", "D", _OURS),
+        (plain, LIGHT.plain, (0, (5, 2)), "^", _PLAIN),
+        (ours, LIGHT.ours, "solid", "D", _OURS),
     ):
         several = values.shape[1] > 1
         lines = axes.plot(
@@ -179,7 +177,7 @@ def draw_margins(
             marker=mark,
             markevery=[_AT_DELTA],
             markersize=5 if several else 8,
-            markeredgecolor=palette.page,
+            markeredgecolor=LIGHT.page,
         )
         if lines:
             lines[0].set_label(f"{label}s" if several else label)
@@ -191,7 +189,7 @@ def draw_margins(
     axes.legend(loc="upper left", bbox_to_anchor=(0.0, -0.17), ncols=2, borderaxespad=0.2)
 
 
-def draw_changes(axes: Axes, e: Explanation, wording: Wording, palette: Palette = LIGHT) -> None:
+def draw_changes(axes: Axes, e: Explanation, wording: Wording) -> None:
     """Draw each changed feature on its range, from where it is to where it must be."""
     features = needed(e).schema.by_name
     words = in_words(e, wording).changes
@@ -203,13 +201,11 @@ def draw_changes(axes: Axes, e: Explanation, wording: Wording, palette: Palette 
         before, after = _places(features.get(str(name)), row["from"], row["to"])
         title, values = change.title, f"{change.before} → {change.after}"
         axes.text(0.0, n - 0.24, plain_text(shortened(title, 40)), weight="bold", va="bottom")
-        axes.text(0.0, n + 0.2, plain_text(shortened(values, 52)), color=palette.soft, va="top")
-        axes.plot([0.0, 1.0], [n, n], color=palette.soft, linewidth=4, alpha=0.3)
-        _arrow(axes, np.array([before, n]), np.array([after, n]), palette)
-        axes.scatter(before, n, s=64, color=palette.ink, edgecolors=palette.page, zorder=3)
-        axes.scatter(
-            after, n, s=76, marker="D", color=palette.ours, edgecolors=palette.page, zorder=3
-        )
+        axes.text(0.0, n + 0.2, plain_text(shortened(values, 52)), color=LIGHT.soft, va="top")
+        axes.plot([0.0, 1.0], [n, n], color=LIGHT.soft, linewidth=4, alpha=0.3)
+        _arrow(axes, np.array([before, n]), np.array([after, n]))
+        _mark(axes, np.array([before, n]), "o", LIGHT.ink)
+        _mark(axes, np.array([after, n]), "D", LIGHT.ours)
 
 
 def draw_validity(
@@ -219,12 +215,11 @@ def draw_validity(
     retrained: Sequence[Network],
     target: int,
     wording: Wording,
-    palette: Palette = LIGHT,
 ) -> None:
     """Draw on how many retrained networks answers still hold."""
     groups = [
-        ("plain nearest\nanswers", plain, palette.plain),
-        ("robust\nanswers", ours, palette.ours),
+        ("plain nearest\nanswers", plain, LIGHT.plain),
+        ("robust\nanswers", ours, LIGHT.ours),
     ]
     groups = [group for group in groups if len(group[1])]
     for n, (_, rows, colour) in enumerate(groups):
@@ -247,7 +242,8 @@ def draw_validity(
 
 def held(rows: Array, retrained: Sequence[Network], target: int) -> Array:
     """Share of retrained networks on which each row still has the class."""
-    return np.mean([net.predict(rows) == target for net in retrained], axis=0)
+    kept = np.array([net.predict(rows) == target for net in retrained])
+    return np.asarray(kept.mean(axis=0))
 
 
 def percent(share: float) -> str:
@@ -281,7 +277,7 @@ def _axis(e: Explanation, plane: Plane, i: int) -> _Axis:
     schema = needed(e).schema
     if plane.columns is None:
         if i == 0:
-            length = float(np.linalg.norm(plane.coordinates(e.point)[0])) or 1.0
+            length = float(plane.coordinates(np.array(e.point))[0, 0]) or 1.0
             names = [schema.by_name[str(name)].title for name in e.changes.index]
             return _Axis(
                 f"along the change ({', '.join(names)})",
@@ -321,16 +317,22 @@ def _places(feature: AnyFeature | None, before: Any, after: Any) -> tuple[float,
     return (float(before) - low) / (high - low), (float(after) - low) / (high - low)
 
 
-def _arrow(axes: Axes, start: Array, end: Array, palette: Palette) -> None:
+def _arrow(axes: Axes, start: Array, end: Array) -> None:
     axes.annotate(
         "",
         (float(end[0]), float(end[1])),
         (float(start[0]), float(start[1])),
-        arrowprops={"arrowstyle": "-|>", "color": palette.ink, "shrinkA": 5, "shrinkB": 6},
+        arrowprops={"arrowstyle": "-|>", "color": LIGHT.ink, "shrinkA": 5, "shrinkB": 6},
     )
 
 
-def _region_legend(axes: Axes, outcome: str, plain: bool, far: bool, palette: Palette) -> None:
+def _mark(axes: Axes, spot: Array, shape: str, colour: str) -> None:
+    axes.scatter(
+        spot[0], spot[1], s=74, marker=shape, color=colour, edgecolors=LIGHT.page, zorder=4
+    )
+
+
+def _region_legend(axes: Axes, outcome: str, plain: bool, far: bool) -> None:
     lines = require("matplotlib.lines", "plot", "drawing")
 
     def mark(shape: str, colour: str, label: str, fill: str | None = None) -> Any:
@@ -342,16 +344,16 @@ def _region_legend(axes: Axes, outcome: str, plain: bool, far: bool, palette: Pa
     def line(colour: str, dash: str, label: str) -> Any:
         return lines.Line2D([], [], color=colour, linestyle=dash, label=plain_text(label))
 
-    entries = [mark("o", palette.ink, "now"), mark("D", palette.ours, _OURS)]
+    entries = [mark("o", LIGHT.ink, "now"), mark("D", LIGHT.ours, _OURS)]
     if plain:
-        entries.append(mark("^", palette.plain, _PLAIN))
-    entries.append(mark(".", palette.soft, "robust neighbours"))
+        entries.append(mark("^", LIGHT.plain, _PLAIN))
+    entries.append(mark(".", LIGHT.soft, "robust neighbours"))
     if far:
-        entries.append(mark("o", palette.soft, "of other categories", "none"))
+        entries.append(mark("o", LIGHT.soft, "of other categories", "none"))
     entries += [
-        line(palette.soft, "solid", "plausible region"),
-        line(palette.plain, "dashed", f"{outcome} today"),
-        line(palette.ours, "solid", f"{outcome} within delta"),
+        line(LIGHT.soft, "solid", "plausible region"),
+        line(LIGHT.plain, "dashed", f"{outcome} today"),
+        line(LIGHT.ours, "solid", f"{outcome} within delta"),
     ]
     axes.legend(
         handles=entries,
