@@ -115,7 +115,7 @@ class Explanation:
         >>> net = Network([([[-1.0, 0.2]], [0.4])])
         >>> result = Proplace(net, 0.02, schema=schema, k=3).fit(people).explain(people[:1])
         >>> print(result[0].words(Wording("the loan", ["refused", "approved"])))
-        The loan would have been approved if debt were 36% of income instead of 60%; this holds for
+        The loan would have been approved if debt were 37% of income instead of 60%; this holds for
         every retrained model whose parameters moved by at most 0.02.
         """
         from proplace.report.words import Wording, in_words

@@ -1,10 +1,11 @@
-r"""What the pictures show, as arrays: a plane through the person and the answer, and curves.
+r"""What the pictures show, as arrays: a plane through the answer, and curves.
 
-The plane is spanned by two features where the answer changes at most two numbers, so that both axes
-have original units. Otherwise its first direction is :math:`u = (x' - x) / |x' - x|` and its second
-:math:`v` the direction, orthogonal to u, in which the robust neighbours vary most. Points are shown at
-their orthogonal projections; the boundaries are those of the network and of the robust set *on* the
-plane, so a neighbour far from the plane may seem to lie on the wrong side of one.
+The plane holds the answer's categories. Where the answer changes at most two numbers it is spanned by
+two features, so that both axes have original units. Otherwise, with :math:`x` the person in the
+answer's categories, its first direction is :math:`u = (x' - x) / |x' - x|` and its second, :math:`v`,
+the direction orthogonal to u in which the robust neighbours vary most. Points are shown at their
+orthogonal projections; the borders are those of the network and of the robust set *on* the plane,
+so a point far from the plane may seem to lie on the wrong side of one.
 """
 
 from __future__ import annotations
@@ -65,9 +66,11 @@ class RegionPicture:
     margin
         The network's margin on the grid, shape (len(b), len(a)).
     worst
-        A value between the proved bounds on the worst margin over Delta; its sign is exact.
+        The margin of a bad network in Delta; it is >= 0 only where that of every one is.
     person, answer, neighbours
         Coordinates of the points.
+    moved
+        Whether the person has other categories than the answer, so does not lie on the plane.
     inside
         Which neighbours have the answer's categories: they span the hull.
     hull
@@ -82,6 +85,7 @@ class RegionPicture:
     person: Array
     answer: Array
     neighbours: Array
+    moved: bool
     inside: npt.NDArray[np.bool_]
     hull: Array
 
@@ -106,9 +110,8 @@ def region_picture(e: Explanation, *, also: Array | None = None, size: int = 81)
     plane = plane_of(setting, e.x, e.point, neighbours)
     profile = setting.schema.profile_columns
     inside = (neighbours[:, profile] == e.point[profile]).all(axis=1)
-    vertices = neighbours[inside]
-    if (e.x[profile] == e.point[profile]).all():
-        vertices = np.vstack([e.x, vertices])
+    moved = bool((e.x[profile] != e.point[profile]).any())
+    vertices = neighbours[inside] if moved else np.vstack([e.x, neighbours[inside]])
     person, answer = plane.coordinates(e.x)[0], plane.coordinates(e.point)[0]
     dots = plane.coordinates(neighbours) if len(neighbours) else np.empty((0, 2))
     hull = outline(plane.coordinates(vertices)) if len(vertices) else answer[None]
@@ -118,8 +121,7 @@ def region_picture(e: Explanation, *, also: Array | None = None, size: int = 81)
     a, b = (np.linspace(*ends, size) for ends in _frame(setting, plane, seen))
     rows = plane.rows(np.stack(np.meshgrid(a, b), axis=-1).reshape(-1, 2))
     report = certify(setting.net, rows, setting.shifts, e.target, time_limit=_SECONDS)
-    # The bounds are on one side of 0 wherever there is a verdict, and so is what lies between them.
-    worst = np.where(report.undecided, -1e-12, (report.lower + report.upper) / 2.0)
+    worst = np.where(report.undecided, np.minimum(report.upper, -1e-12), report.upper)
     shape = (len(b), len(a))
     return RegionPicture(
         plane,
@@ -130,24 +132,27 @@ def region_picture(e: Explanation, *, also: Array | None = None, size: int = 81)
         person,
         answer,
         dots,
+        moved,
         inside,
         hull,
     )
 
 
 def plane_of(setting: Setting, x: Array, point: Array, neighbours: Array) -> Plane:
-    """Choose the plane: two features where they suffice, else person, answer and spread."""
-    profile = set(setting.schema.profile_columns.tolist())
-    spread = np.ptp(np.vstack([x, point, neighbours]), axis=0)
-    changed = np.flatnonzero(x != point).tolist()
-    if 1 <= len(changed) <= 2 and not profile & set(changed):
-        others = [j for j in np.argsort(-spread, kind="stable").tolist() if j not in profile]
-        more = [j for j in others if j not in changed and spread[j] > 0.0]
-        columns = sorted((changed + more)[:2], key=lambda j: -abs(point[j] - x[j]))
+    """Choose the plane: two features where they suffice, else the change and the spread."""
+    profile = setting.schema.profile_columns
+    start, neighbours = x.copy(), neighbours.copy()
+    start[profile] = neighbours[:, profile] = point[profile]
+    spread = np.ptp(np.vstack([start, point, neighbours]), axis=0)
+    changed = np.flatnonzero(start != point).tolist()
+    if len(changed) <= 2:
+        by_spread = np.argsort(-spread, kind="stable").tolist()
+        more = [j for j in by_spread if j not in changed and spread[j] > 0.0]
+        columns = (changed + more)[:2]
         if len(columns) == 2:
-            return Plane(x, np.eye(len(x))[columns], (columns[0], columns[1]))
-    u = (point - x) / np.linalg.norm(point - x) if changed else np.eye(len(x))[0]
-    return Plane(x, np.vstack([u, _across(u, neighbours - x)]), None)
+            return Plane(start, np.eye(len(x))[columns], (columns[0], columns[1]))
+    u = (point - start) / np.linalg.norm(point - start) if changed else np.eye(len(x))[0]
+    return Plane(start, np.vstack([u, _across(u, neighbours - start)]), None)
 
 
 def outline(points: Array) -> Array:

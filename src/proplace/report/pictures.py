@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from proplace.report.words import Wording
 
 _PIXELS = 96  # an inch of CSS
-_SQUARE, _WIDE = (4.7, 4.9), (4.7, 3.8)  # inches; small, so that text is readable on a phone
+_SQUARE, _WIDE = (4.4, 4.7), (4.4, 3.6)  # inches; small, so that text is readable on a phone
 
 
 @dataclass(frozen=True)
@@ -55,17 +55,18 @@ def region_view(e: Explanation, plain: Array | None, wording: Wording) -> Pictur
     count = len(picture.neighbours)
     people = f"the {count} nearest robust rows" if count != 1 else "the only robust row"
     alt = (
-        f"Map of the plausible region. The {wording.person} lies where the outcome is not {outcome}; "
-        f"the answer lies at the edge of the area in which every model within delta says {outcome}, "
+        f"Map of the plausible region. The {wording.person} is not {outcome} today; "
+        f"the answer lies in the area in which every model within delta says {outcome}, "
         f"inside the hull of {people}."
     )
     if plain is not None:
         alt += f" The plain nearest answer lies at the edge of what today’s model calls {outcome}."
-    plane = (
-        "Points are shown at their projections onto this plane; the two borders are those on it."
-        if len(needed(e).schema.columns) > 2
-        else ""
-    )
+    plane = "The borders are those on this plane; points off it are shown at their projections."
+    if picture.moved:
+        plane = (
+            f"The borders are those in the answer’s categories; the {wording.person}’s own differ, so "
+            "the ring only shows the other values."
+        )
     caption = (
         f"Dashed: the border of what today’s model calls {outcome}. Solid: the border of what every "
         f"model within delta calls {outcome}. The grey area is plausible: between real people whose "

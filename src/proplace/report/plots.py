@@ -11,6 +11,7 @@ from proplace.errors import OptionError
 from proplace.optional import require
 from proplace.report.geometry import needed, plain_nearest, region_picture, worst_margins
 from proplace.report.style import LIGHT, new_figure, plain_text, shortened, style
+from proplace.report.values import number
 from proplace.report.words import Wording, in_words, one_radius
 from proplace.schema.features import Continuous, Ordinal
 
@@ -121,7 +122,7 @@ def draw_region(
         far[:, 0], far[:, 1], s=15, facecolors="none", edgecolors=LIGHT.soft, linewidths=0.8
     )
     _arrow(axes, at(p.person), at(p.answer))
-    _mark(axes, at(p.person), "o", LIGHT.ink)
+    _mark(axes, at(p.person), "o", LIGHT.page if p.moved else LIGHT.ink, edge=LIGHT.ink)
     if plain is not None:
         _mark(axes, at(p.plane.coordinates(plain)[0]), "^", LIGHT.plain)
     _mark(axes, at(p.answer), "D", LIGHT.ours)
@@ -130,9 +131,13 @@ def draw_region(
     axes.set_xlabel(plain_text(shortened(scales[0].label, 52)))
     axes.set_ylabel(plain_text(shortened(scales[1].label, 44)))
     for axis, scale in zip((axes.xaxis, axes.yaxis), scales, strict=True):
-        if scale.ticks is not None:
+        if scale.ticks is None:
+            axis.set_major_formatter(lambda value, _: number(value))
+        else:
             axis.set_ticks([t for t, _ in scale.ticks], [plain_text(w) for _, w in scale.ticks])
-    _region_legend(axes, wording.outcome(e.target), plain is not None, bool(len(far)))
+    if scales[0].ticks is None:
+        axes.locator_params(axis="x", nbins=5)
+    _region_legend(axes, p, wording.outcome(e.target), plain is not None)
 
 
 def draw_margins(
@@ -286,7 +291,7 @@ def _axis(e: Explanation, plane: Plane, i: int) -> _Axis:
                 [(0.0, "now"), (0.5, "halfway"), (1.0, "answer")],
             )
         main = schema.features[schema.columns[int(np.abs(plane.basis[1]).argmax())].feature]
-        return _Axis(f"across it (mostly {main.title})", 1.0, 0.0)
+        return _Axis(f"across it (mostly {main.title})", 1.0, 0.0, [])
     j = plane.columns[i]
     feature = schema.features[schema.columns[j].feature]
     assert isinstance(feature, (Continuous, Ordinal))  # noqa: S101  (planes avoid categories)
@@ -326,13 +331,11 @@ def _arrow(axes: Axes, start: Array, end: Array) -> None:
     )
 
 
-def _mark(axes: Axes, spot: Array, shape: str, colour: str) -> None:
-    axes.scatter(
-        spot[0], spot[1], s=74, marker=shape, color=colour, edgecolors=LIGHT.page, zorder=4
-    )
+def _mark(axes: Axes, spot: Array, shape: str, colour: str, edge: str = LIGHT.page) -> None:
+    axes.scatter(spot[0], spot[1], s=74, marker=shape, color=colour, edgecolors=edge, zorder=4)
 
 
-def _region_legend(axes: Axes, outcome: str, plain: bool, far: bool) -> None:
+def _region_legend(axes: Axes, p: RegionPicture, outcome: str, plain: bool) -> None:
     lines = require("matplotlib.lines", "plot", "drawing")
 
     def mark(shape: str, colour: str, label: str, fill: str | None = None) -> Any:
@@ -344,12 +347,13 @@ def _region_legend(axes: Axes, outcome: str, plain: bool, far: bool) -> None:
     def line(colour: str, dash: str, label: str) -> Any:
         return lines.Line2D([], [], color=colour, linestyle=dash, label=plain_text(label))
 
-    entries = [mark("o", LIGHT.ink, "now"), mark("D", LIGHT.ours, _OURS)]
+    now = mark("o", LIGHT.ink, "now, other categories", "none") if p.moved else None
+    entries = [now or mark("o", LIGHT.ink, "now"), mark("D", LIGHT.ours, _OURS)]
     if plain:
         entries.append(mark("^", LIGHT.plain, _PLAIN))
     entries.append(mark(".", LIGHT.soft, "robust neighbours"))
-    if far:
-        entries.append(mark("o", LIGHT.soft, "of other categories", "none"))
+    if not p.inside.all():
+        entries.append(mark("o", LIGHT.soft, "in other categories", "none"))
     entries += [
         line(LIGHT.soft, "solid", "plausible region"),
         line(LIGHT.plain, "dashed", f"{outcome} today"),

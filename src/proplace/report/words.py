@@ -200,5 +200,5 @@ def _how_near(e: Explanation) -> str:
         return ""
     if not 0.0 < e.bound <= e.distance:
         return _EARLY_UNKNOWN
-    share = max(1, math.ceil(100.0 * (1.0 - e.bound / e.distance)))
+    share = max(1, math.ceil(100.0 * (1.0 - e.bound / e.distance) - 1e-6))
     return _EARLY.format(share=f"{share}%")
