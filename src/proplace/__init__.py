@@ -1,7 +1,14 @@
 """Recourse that survives retraining: provably robust and plausible counterfactual explanations."""
 
 from proplace.calibration import Calibration, calibrate_delta
-from proplace.certification import Report, WorstCase, certify, output_range, worst_case
+from proplace.certification import (
+    Certificate,
+    Report,
+    WorstCase,
+    certify,
+    output_range,
+    worst_case,
+)
 from proplace.explainer import Proplace
 from proplace.explanations import Explanation, Explanations
 from proplace.network import Network
@@ -13,6 +20,7 @@ __all__ = [
     "Binary",
     "Calibration",
     "Categorical",
+    "Certificate",
     "Continuous",
     "Explanation",
     "Explanations",

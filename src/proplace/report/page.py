@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +20,6 @@ from proplace.report.values import number
 from proplace.report.words import ChangeInWords, Wording, in_words, one_radius
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Sequence
 
     from proplace.explanations import Explanation, Explanations, Setting
@@ -47,9 +48,10 @@ class Fact:
 
 @dataclass(frozen=True)
 class Proof:
-    """The certificate of one answer."""
+    """The certificate of one answer: what it says, how to get it (if need be) and to check it."""
 
     says: str
+    save: str
     digest: str
     command: str
 
@@ -102,7 +104,7 @@ def write_report(
         for n, e in enumerate(result)
     ]
     target = Path(path)
-    saved = _saved_proofs(target, result, proofs)
+    saved = _proofs(target, result, proofs)
     answers = [
         _answer(n, e, plain[n], wording, retrained, saved.get(n)) for n, e in enumerate(result)
     ]
@@ -273,8 +275,33 @@ def _sentence(text: str) -> str:
 # -- proofs --------------------------------------------------------------------------------------
 
 
-def _saved_proofs(
+def _proofs(
     page: Path, result: Explanations, folder: str | os.PathLike[str] | None
 ) -> dict[int, Proof]:
-    """Digests of the answers' certificates; with a folder, the files to check."""
-    return {}
+    """What to say about each certificate; with a folder, write them there with the network."""
+    setting, found = _setting(result), {}
+    if folder is not None and setting is not None:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        setting.net.save(Path(folder) / "model.npz")
+    for n, e in enumerate(result):
+        if e.certificate is None:
+            continue
+        proof, model = "proof.json", "model.npz"
+        if folder is not None:
+            e.certificate.save(Path(folder) / f"answer-{n + 1}.json")
+            proof = _beside(page, Path(folder) / f"answer-{n + 1}.json")
+            model = _beside(page, Path(folder) / "model.npz")
+        found[n] = Proof(
+            "Every model within delta gives this answer the outcome."
+            if e.certificate.verdict == "robust"
+            else "Some model within delta gives another outcome; the proof holds it.",
+            "" if folder is not None else f'result[{n}].certificate.save("proof.json")',
+            e.certificate.digest,
+            f"proplace check {shlex.quote(proof)} --model {shlex.quote(model)}",
+        )
+    return found
+
+
+def _beside(page: Path, file: Path) -> str:
+    """The path of a file as seen from the folder of the page."""
+    return os.path.relpath(file, page.parent).replace(os.sep, "/")
