@@ -122,6 +122,13 @@ def test_differences(f, before, after, text):
     assert difference(f, before, after) == text
 
 
+def test_a_value_alone_has_all_its_digits():
+    free = pp.Continuous("f", 0, 1e6, unit="dollars")
+    assert shown(free, 123456.789) == "123,456.789 dollars"
+    assert float(shown(pp.Continuous("f", 0, 1), 1 / 3)) == 1 / 3
+    assert shown(None, 1 / 3) == "0.3333333333333333"
+
+
 def test_a_value_alone():
     assert shown(pp.Categorical("c", ["a", "b"]), "a") == "a"
     assert shown(feature("years"), 1) == "1 year"

@@ -19,7 +19,9 @@ _AT = ("%", "‰", "°")
 _FINE = 8  # decimals beyond which a step is no longer written out
 
 
-def amount(feature: Continuous | Ordinal, value: float, *, unit: bool = True) -> str:
+def amount(
+    feature: Continuous | Ordinal, value: float, *, unit: bool = True, exact: bool = False
+) -> str:
     """A number of this feature; without ``unit`` only the signs that stand at the number.
 
     Examples
@@ -32,7 +34,7 @@ def amount(feature: Continuous | Ordinal, value: float, *, unit: bool = True) ->
     >>> amount(Continuous("price", 0, 1e6, step=0.5, unit="$"), -12000)
     '-$12,000.0'
     """
-    text = number(value, _decimals(feature))
+    text = number(value, _decimals(feature), exact=exact)
     word = _unit(feature.unit or "", value)
     if word in _BEFORE:
         sign, digits = ("-", text[1:]) if text.startswith("-") else ("", text)
@@ -42,8 +44,10 @@ def amount(feature: Continuous | Ordinal, value: float, *, unit: bool = True) ->
     return f"{text} {word}" if word and unit else text
 
 
-def number(value: float, decimals: int | None = None) -> str:
+def number(value: float, decimals: int | None = None, *, exact: bool = False) -> str:
     """A number with separators from 10,000 on; "about" where six digits do not say it all.
+
+    ``exact`` writes all digits instead.
 
     Examples
     --------
@@ -54,12 +58,12 @@ def number(value: float, decimals: int | None = None) -> str:
     if decimals is not None:
         text = f"{value:,.{decimals}f}"
     else:
-        rounded = float(f"{value:.6g}")
+        rounded = value if exact else float(f"{value:.6g}")
         if value == 0.0 or 1e-4 <= abs(value) < 1e15:
             text = f"{Decimal(repr(rounded)):,f}"
             text = text.rstrip("0").rstrip(".") if "." in text else text
         else:
-            text = f"{rounded:g}"
+            text = repr(rounded)
         text = text if rounded == value else f"about {text}"
     return text if abs(value) >= 10_000 else text.replace(",", "")
 
@@ -80,12 +84,13 @@ def pair(feature: AnyFeature | None, before: Any, after: Any) -> tuple[str, str]
         texts = amount(feature, after), amount(feature, before, unit=False)
         if amount(feature, after, unit=False) != texts[1]:
             return texts
-        return repr(float(after)), repr(float(before))  # too near each other for six digits
+        # too near each other for six digits
+        return amount(feature, after, exact=True), amount(feature, before, unit=False, exact=True)
     return shown(feature, after, quotes=True), shown(feature, before, quotes=True)
 
 
 def shown(feature: AnyFeature | None, value: Any, *, quotes: bool = False) -> str:
-    """One value as a person would write it.
+    """One value as a person would write it, with all its digits.
 
     Examples
     --------
@@ -93,12 +98,12 @@ def shown(feature: AnyFeature | None, value: Any, *, quotes: bool = False) -> st
     ('yes', '0.25', '“cook”')
     """
     if numeric(feature, value):
-        return amount(cast("Continuous | Ordinal", feature), value)
+        return amount(cast("Continuous | Ordinal", feature), value, exact=True)
     if isinstance(feature, Binary) and yes_or_no(feature):
         return "yes" if value == feature.values[1] else "no"
     if isinstance(value, str) or not _is_number(value):
         return f"“{value}”" if quotes else str(value)
-    return number(value)
+    return number(value, exact=not quotes)
 
 
 def difference(feature: AnyFeature | None, before: Any, after: Any) -> str:
@@ -115,7 +120,7 @@ def difference(feature: AnyFeature | None, before: Any, after: Any) -> str:
         return ""
     feature = cast("Continuous | Ordinal", feature)
     gap = abs(float(after) - float(before))
-    if feature.step is None if isinstance(feature, Continuous) else True:
+    if _decimals(feature) is None:
         gap = float(f"{gap:.6g}")  # 0.3 - 0.1 is not 0.2 to the last digit
     if (feature.unit or "").startswith("%"):
         points = "point" if gap == 1.0 else "points"
