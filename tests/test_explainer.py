@@ -908,3 +908,54 @@ def test_real_data(name):
             for rising in limits.get("increasing", []):
                 assert a.counterfactual[rising] >= a.original[rising]
     check_table(schema, found)
+
+
+# -- proofs --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("region", ["hull", "box"])
+def test_every_answer_comes_with_a_proof(region):
+    world = World(3, hidden=(6, 6))
+    explainer = world.explainer(region=region)
+    result = explainer.explain(world.refused(4), count=2)
+    found = [answer for answer in result if answer.found]
+    assert found
+    for answer in found:
+        facts = answer.certificate.facts
+        assert facts["verdict"] == "robust"
+        assert facts["input"] == answer.point.tolist()
+        assert facts["margin"] == explainer.margin
+        assert facts["delta"] == [[0.01, 0.01]] * 3
+        assert answer.certificate.check(world.net).accepted
+        assert answer.optimality.basis == "solver-certified"
+        assert answer.optimality.bound == answer.bound
+        assert answer.optimality.margin == explainer.margin + explainer.slack
+
+
+def test_an_answer_that_fails_by_a_hair_is_moved_into_the_hull(monkeypatch):
+    """The solver's point misses the margin by 1e-7: a step towards a neighbour makes up for it."""
+    net = pp.Network([(np.eye(2), np.zeros(2)), ([[1.0, 1.0]], [-1.0])])
+    train = np.array([[0.2, 0.1], [0.9, 0.8], [0.7, 1.0], [1.0, 0.6]])
+    explainer = pp.Proplace(net, 0.05, k=3).fit(train)
+    right = explainer.explain([[0.2, 0.3]])[0]
+    search = explainer_module.search
+
+    def short(problem, pieces, **options):
+        outcome = search(problem, pieces, **options)
+        goal = outcome.point - problem.x
+        worst = pp.worst_case(net, outcome.point, 0.05).margin
+        low, high = 0.0, 1.0
+        for _ in range(60):  # back towards the person until the margin is missed by a hair
+            middle = (low + high) / 2
+            margin = pp.worst_case(net, outcome.point - middle * goal, 0.05).margin
+            low, high = (middle, high) if margin > problem.margin - 1e-7 else (low, middle)
+        assert worst > problem.margin
+        return replace(outcome, point=outcome.point - high * goal)
+
+    monkeypatch.setattr(explainer_module, "search", short)
+    moved = explainer.explain([[0.2, 0.3]])[0]
+    assert moved.status == "feasible"
+    assert "by a hair" in moved.reason
+    assert moved.certificate.check(net).accepted
+    assert moved.distance == pytest.approx(right.distance, abs=1e-3)
+    assert outside_hull(explainer._schema, moved.point, moved.neighbours, moved.x) < 1e-9

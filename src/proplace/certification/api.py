@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from proplace.certification.bounds import Abstraction
 from proplace.certification.branch import decide, glance
-from proplace.certification.deployed import resolve
+from proplace.certification.deployed import resolve, rounding_error
 from proplace.certification.exact import minimise
 from proplace.certification.producer import Certificates, Notes, Proofs
 from proplace.certification.worst import shifted_network
@@ -169,10 +169,9 @@ def certify(
             robust[rows] = (high >= wanted[rows]) & met
             undecided[rows] = ~(high < wanted[rows]) & ~met
             if notes is not None:
-                near = high > wanted[rows] - 1e3 * _gap(high)
-                proofs = _proved(net, shifts, target, X[rows], wanted[rows], notes, low, high, near)
+                proofs = _proofs(net, shifts, target, X[rows], wanted[rows], notes, low, high)
                 parts.append(proofs)
-                robust[rows] &= proofs.proved
+                robust[rows] = proofs.robust & proofs.proved
                 undecided[rows] = ~proofs.proved
             lower[rows], upper[rows] = low, high
             advance(rows.stop - rows.start)
@@ -180,7 +179,7 @@ def certify(
     return Report(robust, lower, upper, undecided, asked, found)
 
 
-def _proved(
+def _proofs(
     net: Network,
     shifts: Shifts,
     target: int,
@@ -189,10 +188,12 @@ def _proved(
     notes: Notes,
     lower: Array,
     upper: Array,
-    near: Mask,
 ) -> Proofs:
     """Proofs of what the bounds say."""
     missed = upper < margin
+    clear = np.zeros(len(X), dtype=bool)  # far enough for all roundings on the way to a shift
+    rows = np.flatnonzero(missed)
+    clear[rows] = upper[rows] + 64.0 * rounding_error(net, shifts, X[rows], 2.0**-53) < margin[rows]
     return Proofs(
         net,
         shifts,
@@ -202,7 +203,7 @@ def _proved(
         notes,
         np.flatnonzero(~missed & (lower >= margin)),
         np.flatnonzero(missed),
-        np.flatnonzero(missed & near),
+        np.flatnonzero(missed & ~clear),
     )
 
 

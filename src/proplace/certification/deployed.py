@@ -57,12 +57,19 @@ def float32_margin(net: Network, shifts: Shifts, low: Array, high: Array | None 
     >>> bool(float32_margin(net, Shifts.of(net, 0.1), np.array([[2.0, 1.0]]))[0] < 2e-6)
     True
     """
+    return rounding_error(net, shifts, low, _U, high)
+
+
+def rounding_error(
+    net: Network, shifts: Shifts, low: Array, unit: float, high: Array | None = None
+) -> Array:
+    """Bound of the error of the margin in an arithmetic with this unit roundoff: see above."""
     high = low if high is None else high
     with np.errstate(all="ignore"):
-        centre, radius, u, error = _seen(net, low, high)
+        centre, radius, u, error = _seen(net, low, high, unit)
         first, n = net.layers[0], net.inputs
         weights, bias = np.abs(first.W) + shifts.weight[0], np.abs(first.bias) + shifts.bias[0]
-        error = _after(error, u, weights, bias)
+        error = _after(error, u, weights, bias, unit)
         # Sums of n terms in float64: the second part is far above their rounding.
         size = u @ weights.T + bias
         h = centre @ first.W.T + radius @ np.abs(first.W).T + first.bias
@@ -71,7 +78,7 @@ def float32_margin(net: Network, shifts: Shifts, low: Array, high: Array | None 
         biggest = np.max(size, axis=1)
         for layer, dw, db in zip(net.layers[1:], shifts.weight[1:], shifts.bias[1:], strict=True):
             weights, bias = np.abs(layer.W) + dw, np.abs(layer.bias) + db
-            error = _after(error, h, weights, bias)
+            error = _after(error, h, weights, bias, unit)
             size = h @ weights.T + bias
             biggest = np.maximum(biggest, np.max(size + error, axis=1))
             terms = 4.0 * (layer.W.shape[1] + 4) * 2.0**-53
@@ -94,7 +101,7 @@ def resolve(net: Network, shifts: Shifts, X: Array, margin: Margin | None) -> fl
     return float(margin)
 
 
-def _seen(net: Network, low: Array, high: Array) -> tuple[Array, Array, Array, Array]:
+def _seen(net: Network, low: Array, high: Array, unit: float) -> tuple[Array, Array, Array, Array]:
     """Centre, radius and largest size of what the first layer sees, and its float32 error."""
     scale = np.ones(net.inputs) if net.scale is None else net.scale
     shift = np.zeros(net.inputs) if net.shift is None else net.shift
@@ -105,17 +112,17 @@ def _seen(net: Network, low: Array, high: Array) -> tuple[Array, Array, Array, A
     # roundings of numbers of this size together with those of the constants.
     steps = 1 if net.scale is None and net.shift is None else 8
     u = np.abs(centre) + radius if steps > 1 else size
-    return centre, radius, u, _gamma(steps) * size + _FLUSH
+    return centre, radius, u, _gamma(steps, unit) * size + _FLUSH
 
 
-def _after(error: Array, h: Array, weights: Array, bias: Array) -> Array:
+def _after(error: Array, h: Array, weights: Array, bias: Array, unit: float) -> Array:
     """Error of the affine map, from the error of its input of size ``h``."""
     n = weights.shape[1]
     flushed = _FLUSH * (n + 4 + weights.sum(axis=1) + h.sum(axis=1, keepdims=True))
-    rounding = _gamma(n + 2) * ((h + error) @ weights.T + bias)
+    rounding = _gamma(n + 2, unit) * ((h + error) @ weights.T + bias)
     total: Array = error @ weights.T + rounding + flushed
     return total
 
 
-def _gamma(n: int) -> float:
-    return n * _U / (1.0 - n * _U) if n * _U < 0.5 else math.inf
+def _gamma(n: int, unit: float) -> float:
+    return n * unit / (1.0 - n * unit) if n * unit < 0.5 else math.inf

@@ -21,6 +21,7 @@ from proplace.certification.branch import Nodes, root_nodes
 from proplace.certification.proof import Certificate
 from proplace.certification.rounding import Enclosure
 from proplace.certification.worst import shifted_network
+from proplace.errors import NetworkError
 
 if TYPE_CHECKING:
     from proplace.certification.branch import Index
@@ -89,8 +90,11 @@ class Proofs:
         self.proved = self.robust.copy()
         self.proved[missed] = True
         self._prove(robust)
-        for row in risky:  # decided by a hair: see for oneself
-            self.proved[row] = self.certificate(int(row)).check(net).accepted
+        for row in risky:  # decided by a hair, or near an overflow: see for oneself
+            try:
+                self.proved[row] = self.certificate(int(row)).check(net).accepted
+            except NetworkError:  # the shift overflowed
+                self.proved[row] = False
 
     # -- robust rows -------------------------------------------------------------------------
 
@@ -206,9 +210,9 @@ class Proofs:
         u = self.net.transform(self.X[row])[0]
         hidden = [layer[row] for layer in self.notes.hidden]
         c = self.objectives[self.notes.worst[row]]
-        return {
-            "shifted": proof.shifted_fields(shifted_network(self.net, self.shifts, u, hidden, c))
-        }
+        with np.errstate(all="ignore"):
+            worst = shifted_network(self.net, self.shifts, u, hidden, c)
+        return {"shifted": proof.shifted_fields(worst)}
 
 
 class Certificates(Sequence[Certificate | None]):

@@ -9,12 +9,14 @@ import typer
 
 from proplace import __version__
 from proplace.cli.calibrate import calibrate
+from proplace.cli.check import check
 from proplace.cli.demo import demo
 from proplace.errors import ProplaceError
 
 app = typer.Typer(no_args_is_help=True, help="Recourse that survives retraining, with proofs.")
 app.command()(demo)
 app.command()(calibrate)
+app.command()(check)
 
 
 def _version(show: bool) -> None:
