@@ -126,7 +126,7 @@ def test_evaluate_reads_a_csv_made_elsewhere(tmp_path):
 
 def test_evaluate_takes_explanations_and_keeps_only_the_first_answer_of_a_row():
     net = pp.Network([([[1.0, 1.0]], [-1.0])])
-    train = [[1.0, 0.5], [0.5, 1.0], [1.0, 1.0], [0.2, 0.1]]
+    train = [[1.0, 0.1], [0.2, 1.0], [1.0, 1.0], [0.4, 1.0]]
     X = np.array([[0.2, 0.1], [0.4, 0.1]])
     result = pp.Proplace(net, 0.01).fit(train).explain(X, count=2)
     assert len(result) > 2

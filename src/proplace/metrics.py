@@ -166,7 +166,7 @@ def _points(answers: Answers, net: Network, schema: Schema | None) -> Array:
         )
     if isinstance(answers, (str, os.PathLike)):
         try:
-            answers = pd.read_csv(answers, float_precision="round_trip")
+            answers = pd.read_csv(answers)
         except (OSError, ValueError) as error:
             raise InputError(f"{answers}: {error}") from None
     if isinstance(answers, pd.DataFrame):

@@ -153,7 +153,7 @@ def load(
         raise OptionError(f"only heloc has a repaired version; {name} needs none")
     source = SOURCES[name]
     frame = pd.read_csv(io.BytesIO(_content(name, source, folder)))
-    y = frame.pop(source.target).astype(np.int64).to_numpy()
+    y = frame.pop(source.target).to_numpy().astype(np.int64)
     first, second = halves(y)
     if repaired:
         frame = without_leak(frame, first.train)
@@ -164,7 +164,7 @@ def load(
 
 def halves(y: Rows) -> tuple[Half, Half]:
     """Split rows by their labels as the published runs do."""
-    drawn = np.random.RandomState(1).choice(len(y), len(y) // 2 - 1, replace=False)  # noqa: NPY002
+    drawn = np.random.RandomState(1).choice(len(y), len(y) // 2 - 1, replace=False)
     first = np.sort(drawn)
     second = np.setdiff1d(np.arange(len(y)), first)
     parts = []

@@ -15,6 +15,7 @@ for one does not depend on the others.
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -50,7 +51,7 @@ def train(
         raise InputError("give one seed per set of rows, and sets of the same size")
     generators = [np.random.default_rng(seed) for seed in seeds]
     sizes = (X.shape[1], *widths, 1)
-    shapes = [shape for a, b in zip(sizes, sizes[1:], strict=False) for shape in ((a, b), (1, b))]
+    shapes = [shape for a, b in itertools.pairwise(sizes) for shape in ((a, b), (1, b))]
     theta = np.stack([_start(rng, shapes) for rng in generators])
     parts = np.stack(rows)
     first, second = np.zeros_like(theta), np.zeros_like(theta)
