@@ -4,6 +4,7 @@ from proplace.calibration import Calibration, calibrate_delta
 from proplace.certification import Report, WorstCase, certify, output_range, worst_case
 from proplace.explainer import Proplace
 from proplace.explanations import Explanation, Explanations
+from proplace.methods import MilpR, ProtoR, Rbr, Rnce, Roar, RobX, Wachter
 from proplace.network import Network
 from proplace.schema import Binary, Categorical, Continuous, IfThen, Linear, Ordinal, Schema
 from proplace.shifts import Shifts
@@ -17,12 +18,19 @@ __all__ = [
     "Explanations",
     "IfThen",
     "Linear",
+    "MilpR",
     "Network",
     "Ordinal",
     "Proplace",
+    "ProtoR",
+    "Rbr",
     "Report",
+    "Rnce",
+    "Roar",
+    "RobX",
     "Schema",
     "Shifts",
+    "Wachter",
     "WorstCase",
     "calibrate_delta",
     "certify",

@@ -15,7 +15,14 @@ if TYPE_CHECKING:
     from proplace.network import Array
 
 Status = Literal[
-    "optimal", "feasible", "already_valid", "no_robust_neighbour", "infeasible_rules", "bad_input"
+    "optimal",
+    "feasible",
+    "valid",
+    "already_valid",
+    "no_robust_neighbour",
+    "infeasible_rules",
+    "not_found",
+    "bad_input",
 ]
 
 
@@ -28,9 +35,11 @@ class Explanation:
     index
         Label of the person's row in the table that was explained.
     status
-        ``optimal``: the nearest robust point of the region. ``feasible``: robust, but the time limit
-        (or trouble of the solver) came before the proof. ``already_valid``: the network
-        gives the target class already. ``no_robust_neighbour``, ``infeasible_rules``,
+        ``optimal``: the nearest robust point of the region. ``feasible``: certified robust, but not
+        proved nearest (the time limit came first, or the method does not ask for the nearest).
+        ``valid``: the network gives the point the target class; not certified robust.
+        ``already_valid``: the network gives the target class already. ``no_robust_neighbour``,
+        ``infeasible_rules``, ``not_found`` (the method ended without a point of the target class),
         ``bad_input``: no answer, see ``reason``.
     reason
         In words, for every status but ``optimal``.
@@ -42,7 +51,8 @@ class Explanation:
         Proved lower bound on the distance of any point of the region with a worst margin of
         ``margin + slack`` (the margin that the search asks for).
     margin
-        Proved lower bound on the margin of the answer under every network in Delta.
+        Proved lower bound on the margin of the answer under every network in Delta. Of a method that
+        takes no delta: the margin under the network itself.
     target, rank
         The wanted class, and the number of this answer among several for one person (0 first).
     x, point, neighbours
@@ -71,8 +81,8 @@ class Explanation:
 
     @property
     def found(self) -> bool:
-        """Whether there is an answer that is certified robust."""
-        return self.status in ("optimal", "feasible")
+        """Whether there is an answer: certified robust, or merely ``valid``."""
+        return self.status in ("optimal", "feasible", "valid")
 
     @property
     def changes(self) -> pd.DataFrame:
