@@ -127,6 +127,13 @@ class Dataset:
         return self.schema.encode(self.frame)
 
     @cached_property
+    def desired(self) -> Array:
+        """Encoded rows of the first half with label 1: what a plausible answer looks like."""
+        rows = self.first.rows
+        wanted: Array = self.X[rows[self.y[rows] == 1]]
+        return wanted
+
+    @cached_property
     def free(self) -> Schema:
         """The features as the paper treats them: same encoding, no rule."""
         return schemas.free(self.schema)

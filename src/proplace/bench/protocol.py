@@ -166,8 +166,8 @@ class Problem:
     fresh
         How many of them are in no training part. They come first; where they are too few, training
         rows fill up.
-    rows, reference
-        Encoded rows of the first half (for methods), and those of label 1 (for ``lof``).
+    rows
+        Encoded rows of the first half, for methods.
     schema
         Feature kinds for methods.
     delta, calibrated
@@ -184,7 +184,6 @@ class Problem:
     X: Array
     fresh: int
     rows: Array
-    reference: Array
     schema: Schema
     delta: float
     calibrated: bool
@@ -232,7 +231,6 @@ def assemble(task: Task, data: Dataset, settings: Settings, folder: Path) -> Pro
         X=data.X[chosen],
         fresh=len(refused),
         rows=rows,
-        reference=data.X[data.first.rows[data.y[data.first.rows] == 1]],
         schema=schema,
         delta=delta,
         calibrated=delta != settings.delta,
