@@ -22,6 +22,15 @@ _COLOURS = {
 }
 
 
+def _legend(figure: Any, handles: list[Any], columns: int) -> None:
+    """Put a legend below the panels, in as many rows as it takes."""
+    lines = -(-len(handles) // columns)
+    figure.legend(
+        handles=handles, loc="lower center", ncols=columns, frameon=False, fontsize="small"
+    )
+    figure.tight_layout(rect=(0, 0.02 + 0.06 * lines, 1, 1))
+
+
 def _panels(results: pd.DataFrame) -> tuple[Any, Any, list[str]]:
     pyplot = require("matplotlib.pyplot", "plot", "the pictures of the benchmark")
     names = [str(name) for name in results["data"].drop_duplicates()]
@@ -63,10 +72,7 @@ def l1_lof(results: pd.DataFrame) -> Any:
         figure.axes[0].plot([], [], "o", color=_COLOURS.get(m, "black"), label=m)[0]
         for m in handles
     ]
-    figure.legend(
-        handles=legend, loc="lower center", ncols=len(legend), frameon=False, fontsize="small"
-    )
-    figure.tight_layout(rect=(0, 0.08, 1, 1))
+    _legend(figure, legend, columns=min(8, 3 * len(panels)))
     return figure
 
 
@@ -89,12 +95,5 @@ def vr_delta(curves: pd.DataFrame) -> Any:
         panels[0].plot([], [], color="#6c757d", ls="--", label="training rows robust"),
         panels[0].plot([], [], color="black", linewidth=0.6, label="delta used"),
     ]
-    figure.legend(
-        handles=[lines[0] for lines in legend],
-        loc="lower center",
-        ncols=3,
-        frameon=False,
-        fontsize="small",
-    )
-    figure.tight_layout(rect=(0, 0.08, 1, 1))
+    _legend(figure, [lines[0] for lines in legend], columns=min(3, len(panels)))
     return figure

@@ -159,6 +159,8 @@ class Problem:
 
     Attributes
     ----------
+    task, settings
+        What was asked for, and the settings of the data set.
     net, retrained
         The network to explain, and those it is retrained to.
     X
@@ -179,6 +181,7 @@ class Problem:
     """
 
     task: Task
+    settings: Settings
     net: Network
     retrained: list[Network]
     X: Array
@@ -226,6 +229,7 @@ def assemble(task: Task, data: Dataset, settings: Settings, folder: Path) -> Pro
     delta = _delta(curve, settings, len(np.unique(rows, axis=0)))
     return Problem(
         task=task,
+        settings=settings,
         net=net,
         retrained=retrained,
         X=data.X[chosen],

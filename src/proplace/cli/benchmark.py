@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -42,7 +42,6 @@ def benchmark(
     """Reproduce the comparison of the paper; an interrupted run goes on where it was."""
     from proplace.bench import experiment, page, protocol  # noqa: PLC0415  (quick help)
     from proplace.errors import OptionError  # noqa: PLC0415
-    from proplace.progress import progress_bar  # noqa: PLC0415
 
     page.check_plots()
     names = [name.lower() for name in data or protocol.SETTINGS]
@@ -57,24 +56,14 @@ def benchmark(
         for name in dict.fromkeys(names)
         for number in dict.fromkeys(seeds)
     ]
-    with progress_bar("cells", len(tasks) * len(methods), show=True) as advance:
-
-        def report(row: dict[str, Any]) -> None:
-            advance(1)
-            if row["error"]:
-                typer.echo(
-                    f"failed: {row['data']} seed {row['seed']} {row['method']}: {row['error']}",
-                    err=True,
-                )
-
-        results, curves = experiment.run(
-            tasks,
-            list(dict.fromkeys(methods)),
-            out / "cache" if cache is None else cache,
-            data_folder=None if folder is None else str(folder),
-            n_jobs=jobs,
-            report=report,
-        )
+    results, curves = experiment.run(
+        tasks,
+        list(dict.fromkeys(methods)),
+        out / "cache" if cache is None else cache,
+        data_folder=None if folder is None else str(folder),
+        n_jobs=jobs,
+        report=lambda line: typer.echo(line, err=True),
+    )
     for path in page.write(results, curves, out):
         typer.echo(f"wrote {path}")
     typer.echo("\n" + (out / "results.md").read_text(encoding="utf-8"))
