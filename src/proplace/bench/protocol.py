@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     Rows = npt.NDArray[np.int64]
 
 VALID = 0.99  # share of answers that must stay valid on retrained networks
+FACTORS = (0.0625, 0.125, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)  # deltas tried, over the published one
 _TRIES = 5  # trainings until a network has two classes
 _FORMAT = 1  # of the cached files
 
@@ -311,7 +312,7 @@ def _curve(
     schema: Schema,
     settings: Settings,
 ) -> pd.DataFrame:
-    """Validity against delta, the published delta among them."""
+    """Validity against delta, around the published one."""
 
     def measured(deltas: list[float] | None) -> pd.DataFrame:
         return calibrate_delta(
@@ -327,12 +328,10 @@ def _curve(
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NoRobustRows)  # the results say so
-        grid = measured(None)
         try:
-            published = measured([settings.delta])
-        except InputError:  # no robust rows there
-            published = grid.iloc[:0]
-    return pd.concat([grid, published]).sort_values("delta", ignore_index=True)
+            return measured([factor * settings.delta for factor in FACTORS])
+        except InputError:  # no row is robust at any of them
+            return measured(None)
 
 
 def _cached_curve(path: Path, make: Callable[[], pd.DataFrame]) -> pd.DataFrame:

@@ -22,7 +22,7 @@ def summary(results: pd.DataFrame) -> pd.DataFrame:
     columns = ["found", "valid", *METRICS, "seconds"]
     groups = good.groupby(["data", "method"], sort=False)[columns]
     means, spreads = groups.mean(), groups.std()
-    table = means.join(spreads, rsuffix="_sd")
+    table = means.join(spreads.add_suffix("_sd"))
     table["seeds"] = groups.size()
     return table.reset_index()
 
