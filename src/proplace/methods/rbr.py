@@ -19,8 +19,9 @@ optimistic and pessimistic log-densities of :math:`p` columns at distance :math:
         - (p-1) \log(\sigma + f)
 
 over :math:`a, b \ge 0,\ a^2 + b^2 \le \varepsilon^2`, with
-:math:`(p-1) f^2 = \varepsilon^2 - a^2 - b^2`: the mean moves by :math:`a`, the deviation grows by :math:`b`
-towards the point and by :math:`f` across. Both are functions of one number, so they are tabulated once.
+:math:`(p-1) f^2 = \varepsilon^2 - a^2 - b^2`: the mean moves by :math:`a`, the deviation grows by
+:math:`b` towards the point and by :math:`f` across. Both are functions of one number, so they are
+tabulated once.
 """
 
 from __future__ import annotations
