@@ -11,6 +11,7 @@ from proplace.certification import (
 )
 from proplace.explainer import Proplace
 from proplace.explanations import Explanation, Explanations
+from proplace.methods import MilpR, ProtoR, Rbr, Rnce, Roar, RobX, Wachter
 from proplace.network import Network
 from proplace.report import Wording
 from proplace.schema import Binary, Categorical, Continuous, IfThen, Linear, Ordinal, Schema
@@ -26,12 +27,19 @@ __all__ = [
     "Explanations",
     "IfThen",
     "Linear",
+    "MilpR",
     "Network",
     "Ordinal",
     "Proplace",
+    "ProtoR",
+    "Rbr",
     "Report",
+    "Rnce",
+    "Roar",
+    "RobX",
     "Schema",
     "Shifts",
+    "Wachter",
     "Wording",
     "WorstCase",
     "calibrate_delta",

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Sequence
 
-    from proplace.explainer import Table
     from proplace.network import Array, Network
     from proplace.schema import Schema
+    from proplace.tables import Table
 
 _GRID = 10  # deltas tried when none are given
 _SMALLEST = 64.0  # the smallest of them is this part of the largest that leaves a robust row

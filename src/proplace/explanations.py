@@ -24,7 +24,14 @@ if TYPE_CHECKING:
     from proplace.shifts import Shifts
 
 Status = Literal[
-    "optimal", "feasible", "already_valid", "no_robust_neighbour", "infeasible_rules", "bad_input"
+    "optimal",
+    "feasible",
+    "valid",
+    "already_valid",
+    "no_robust_neighbour",
+    "infeasible_rules",
+    "not_found",
+    "bad_input",
 ]
 
 
@@ -76,9 +83,11 @@ class Explanation:
     index
         Label of the person's row in the table that was explained.
     status
-        ``optimal``: the nearest robust point of the region. ``feasible``: robust, but the time limit
-        (or trouble of the solver) came before the proof. ``already_valid``: the network
-        gives the target class already. ``no_robust_neighbour``, ``infeasible_rules``,
+        ``optimal``: the nearest robust point of the region. ``feasible``: certified robust, but not
+        proved nearest (the time limit came first, or the method does not ask for the nearest).
+        ``valid``: the network gives the point the target class; not certified robust.
+        ``already_valid``: the network gives the target class already. ``no_robust_neighbour``,
+        ``infeasible_rules``, ``not_found`` (the method ended without a point of the target class),
         ``bad_input``: no answer, see ``reason``.
     reason
         In words, for every status but ``optimal``.
@@ -92,6 +101,7 @@ class Explanation:
     margin
         Lower bound on the margin of the answer under every network in Delta, to the accuracy of
         float64. That it is at least the margin asked for is proved exactly, by ``certificate``.
+        Of a method that takes no delta: the margin under the network itself.
     certificate
         Proof that the answer is robust, for anyone to check: see :class:`proplace.Certificate`.
     optimality
@@ -129,8 +139,8 @@ class Explanation:
 
     @property
     def found(self) -> bool:
-        """Whether there is an answer that is certified robust."""
-        return self.status in ("optimal", "feasible")
+        """Whether there is an answer: certified robust, or merely ``valid``."""
+        return self.status in ("optimal", "feasible", "valid")
 
     @property
     def changes(self) -> pd.DataFrame:

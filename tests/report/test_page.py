@@ -253,3 +253,14 @@ def test_plain_arrays_have_a_report_too(tmp_path):
     page = Page(result.report(tmp_path / "a.html"))
     assert "would have been class 2 if" in page.text
     assert "Person 0" in page.text
+
+
+def test_answers_of_another_method_have_a_report(lender, tmp_path):
+    people = lender.frame.loc[[lender.result[0].index]]
+    plain = pp.Wachter(lender.net, schema=SCHEMA).fit(lender.frame).explain(people)
+    page = Page(plain.report(tmp_path / "a.html", LOAN, retrained=lender.retrained))
+    assert "not shown that this lasts" in page.text
+    assert "every retrained model whose" not in page.text
+    with pytest.raises(OptionError, match="know no delta"):
+        plain.plot()
+    plain[0].plot()

@@ -122,6 +122,7 @@ def test_no_promise_without_a_proof():
         replace(explanation(debt=3), setting=None),
         replace(explanation(debt=3), margin=np.nan),
         replace(explanation(debt=3), margin=-0.1),
+        replace(explanation(debt=3), status="valid"),
     ):
         assert "every retrained model" not in str(e.words(LOAN))
         assert "it is not shown that this lasts" in str(e.words(LOAN))
@@ -150,7 +151,7 @@ def test_a_search_that_ended_early_says_how_near():
     nearly = replace(early, bound=0.1999)
     assert str(nearly.words()).endswith("but none more than 1% nearer.")
     unknown = replace(early, bound=0.0)
-    assert str(unknown.words()).endswith("The search ended early: a nearer answer may exist.")
+    assert str(unknown.words()).endswith("by at most 0.02. A nearer answer may exist.")
 
 
 @pytest.mark.parametrize(
@@ -164,6 +165,10 @@ def test_a_search_that_ended_early_says_how_near():
             "infeasible_rules",
             "Within what may change for this person, no change can be promised after which the loan "
             "would be approved: w.",
+        ),
+        (
+            "not_found",
+            "No change can be promised after which the loan would be approved: w.",
         ),
         ("bad_input", "This row could not be explained: w."),
     ],
@@ -208,3 +213,18 @@ def test_words_of_real_answers():
     assert (
         strict[0].words(LOAN).sentence.startswith("No change can be promised after which the loan")
     )
+
+
+def test_other_methods_promise_only_what_they_certify():
+    rng = np.random.default_rng(0)
+    X = rng.random((60, 2))
+    net = pp.Network([([[1.0, 1.0]], [-1.0])])
+    refused = X[net.predict(X) == 0][:2]
+    plain = pp.Wachter(net).fit(X).explain(refused)
+    robust = pp.Rnce(net, 0.02).fit(X).explain(refused)
+    assert {e.status for e in plain} == {"valid"}
+    assert {e.status for e in robust} == {"feasible"}
+    for e in plain:
+        assert "it is not shown that this lasts" in e.words().sentence
+    for e in robust:
+        assert "parameters moved by at most 0.02. A nearer answer may exist." in e.words().sentence

@@ -15,7 +15,7 @@ from proplace.files import whole_file
 from proplace.optional import require
 from proplace.report.geometry import plain_nearest
 from proplace.report.pictures import Picture, margins_view, region_view, validity_view
-from proplace.report.plots import has_region, held, margin_curves, percent
+from proplace.report.plots import has_margins, has_region, held, margin_curves, percent
 from proplace.report.values import number
 from proplace.report.words import ChangeInWords, Wording, in_words, one_radius
 
@@ -31,9 +31,11 @@ MOST = 50
 _STATUS = {
     "optimal": "nearest answer, proved",
     "feasible": "proved, perhaps not nearest",
+    "valid": "valid today, not proved",
     "already_valid": "no change needed",
     "no_robust_neighbour": "no answer",
     "infeasible_rules": "no answer within the rules",
+    "not_found": "no answer",
     "bad_input": "not readable",
 }
 
@@ -149,7 +151,8 @@ def _answer(
     if e.found and e.point is not None:
         if has_region(e):
             pictures.append(region_view(e, plain, wording))
-        pictures.append(margins_view(*margin_curves([e], [plain]), e, wording))
+        if has_margins(e):
+            pictures.append(margins_view(*margin_curves([e], [plain]), e, wording))
         if retrained:
             kept = _of_models(e.point, retrained, e.target)
             said = f"Of {len(retrained)} retrained models, this answer holds on {kept}"
@@ -161,7 +164,7 @@ def _answer(
         name=f"{e.index}" + (f" ({e.rank + 1})" if e.rank else ""),
         heading=name if not e.rank else f"{name}, another way",
         status=_STATUS[e.status],
-        good=e.found or e.status == "already_valid",
+        good=e.status in ("optimal", "feasible", "already_valid"),
         sentence=words.sentence,
         summary="; ".join(f"{c.title} {c.before} → {c.after}" for c in words.changes)
         or _STATUS[e.status],
@@ -194,7 +197,10 @@ def _overview(
         return _Overview(())
     first = answers[0]
     others = np.array([row for row in plain if row is not None])
-    pictures = [margins_view(*margin_curves(answers, plain), first, wording, several=True)]
+    pictures = []
+    if has_margins(first):
+        curves = margin_curves(answers, plain)
+        pictures.append(margins_view(*curves, first, wording, several=True))
     if retrained:
         points = np.array([e.point for e in answers])
         pictures.append(validity_view(points, others, retrained, first.target, wording))

@@ -44,7 +44,10 @@ def explanation_figure(e: Explanation, wording: Wording) -> Figure:
             draw_region(axes[0], region_picture(e, also=plain), e, plain, wording)
         else:
             axes[0].set_axis_off()
-        draw_margins(axes[1], *margin_curves([e], [plain]), e, wording)
+        if has_margins(e):
+            draw_margins(axes[1], *margin_curves([e], [plain]), e, wording)
+        else:
+            axes[1].set_axis_off()
         draw_changes(axes[2], e, wording)
     return figure
 
@@ -58,6 +61,10 @@ def result_figure(
     """Worst margins of several answers against delta, and their fate on retrained networks."""
     if not answers:
         raise OptionError("there is no answer to draw: no row was explained")
+    if not has_margins(answers[0]):
+        raise OptionError(
+            "these answers know no delta to draw them against; draw robust ones with against=these"
+        )
     with style(LIGHT):
         figure = new_figure(9.6 if retrained else 6.2, 3.9)
         axes = figure.subplots(
@@ -74,6 +81,12 @@ def result_figure(
 def has_region(e: Explanation) -> bool:
     """Whether there is a plane to draw the region on."""
     return e.found and e.x is not None and len(e.x) > 1
+
+
+def has_margins(e: Explanation) -> bool:
+    """Whether there is a delta to draw the worst margin against."""
+    shifts = needed(e).shifts
+    return any(radius > 0.0 for radius in (*shifts.weight, *shifts.bias))
 
 
 def margin_curves(

@@ -39,8 +39,8 @@ _EVERY_LAYER = (
 _TODAY = "; this is shown for the model of today only, a retrained one may answer otherwise"
 _UNPROVED = "; it is not shown that this lasts when the model is retrained"
 
-_EARLY = " The search ended early: a nearer answer may exist, but none more than {share} nearer."
-_EARLY_UNKNOWN = " The search ended early: a nearer answer may exist."
+_NOT_NEAREST = " A nearer answer may exist, but none more than {share} nearer."
+_UNKNOWN = " A nearer answer may exist."
 
 
 @dataclass(frozen=True)
@@ -147,6 +147,7 @@ def _sentence(
     template = {
         "already_valid": _ALREADY,
         "no_robust_neighbour": _NO_ANSWER,
+        "not_found": _NO_ANSWER,
         "infeasible_rules": _RULES,
         "bad_input": _BAD,
     }.get(e.status, _ANOTHER if e.rank else _ANSWER)
@@ -181,7 +182,7 @@ def _listed(parts: Iterable[str]) -> str:
 
 def _promise(e: Explanation) -> str:
     """How far the answer holds: only what is proved."""
-    if e.setting is None or not e.margin >= 0.0:
+    if e.setting is None or e.status == "valid" or not e.margin >= 0.0:
         return _UNPROVED
     radius = one_radius(e.setting.shifts)
     if radius == 0.0:
@@ -196,9 +197,9 @@ def one_radius(shifts: Shifts) -> float | None:
 
 
 def _how_near(e: Explanation) -> str:
-    if e.status != "feasible":
+    if e.status not in ("feasible", "valid"):
         return ""
     if not 0.0 < e.bound <= e.distance:
-        return _EARLY_UNKNOWN
+        return _UNKNOWN
     share = max(1, math.ceil(100.0 * (1.0 - e.bound / e.distance) - 1e-6))
-    return _EARLY.format(share=f"{share}%")
+    return _NOT_NEAREST.format(share=f"{share}%")
