@@ -79,6 +79,15 @@ def test_proofs_and_digests_belong_together(demo):
         assert f"{delta:g}" in page
 
 
+def test_the_command_that_the_page_gives_checks_the_proof(demo):
+    folder = demo[0] / "proplace-demo"
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    line = re.search(r"<pre><code>proplace (check .*?)</code></pre>", page)[1]
+    check = [sys.executable, "-m", "proplace", *line.split()]
+    run = subprocess.run(check, capture_output=True, text=True, check=False, cwd=folder)
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
 def test_sentences_are_on_the_terminal_and_on_the_page(demo):
     folder, run = demo
     page = (folder / "proplace-demo" / "report.html").read_text(encoding="utf-8")
