@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from proplace.explanations import Explanations
     from proplace.network import Array
 
+_SHOWN = 6  # applicants in the table of sentences and in the report
 WORDING = Wording("the loan", ["refused", "approved"], "applicant")
 
 _CODEBOOK = {
@@ -145,7 +146,7 @@ def retrain(X: Array, y: pd.Series[int], seed: int) -> Network:
 def run(
     folder: Path = Path("proplace-demo"),
     *,
-    people: int = 6,
+    people: int = 30,
     retrainings: int = 20,
     delta: float | None = None,
     console: Console | None = None,
@@ -157,7 +158,7 @@ def run(
     folder
         Where the report, the proofs, the network and the picture are written.
     people
-        Refused applicants to explain.
+        Refused applicants to explain and to compare on; the first six are shown in full.
     retrainings
         Networks to test the answers on; half as many others calibrate delta.
     delta
@@ -177,11 +178,11 @@ def run(
         f"{loans.approved.mean():.0%} approved. {net}, {accuracy:.0%} right on its training data."
     )
     refused = frame[net.predict(X) == 0]
-    asked = refused.iloc[:: max(1, len(refused) // people)].iloc[:people]
+    asked = refused.iloc[:people]
     if delta is None:
         with console.status("calibrating delta on retrained networks"):
             others = [retrain(X, loans.approved, 1000 + n) for n in range(max(1, retrainings // 2))]
-            found = _calibrate(net, others, frame, refused.drop(asked.index).iloc[:12], schema)
+            found = _calibrate(net, others, frame, refused.iloc[people : people + 12], schema)
         delta = found.delta
         console.print(
             f"[bold]delta = {delta:g}[/bold]: the smallest whose answers (to other applicants) hold "
@@ -195,7 +196,7 @@ def run(
     with console.status("explaining"):
         ours = Proplace(net, delta, schema=schema).fit(frame).explain(asked)
         plain = Proplace(net, 0.0, schema=schema, region="box").fit(frame).explain(asked)
-    console.print(_sentences(ours))
+    console.print(_sentences(ours[:_SHOWN]))
     with console.status(f"retraining {retrainings} networks"):
         retrained = [retrain(X, loans.approved, 1 + n) for n in range(retrainings)]
     console.print(_validity(net, retrained, {"plain nearest": plain, "PROPLACE": ours}, delta))
@@ -206,12 +207,12 @@ def run(
         style="dim",
     )
     with console.status("writing the report"):
-        page = ours.report(
+        page = ours[:_SHOWN].report(
             folder / "report.html",
             WORDING,
             title="Refused mortgage applications: what would have changed the answer",
             retrained=retrained,
-            against=plain,
+            against=plain[:_SHOWN],
             proofs=folder / "proofs",
         )
         figure = ours.plot(WORDING, retrained=retrained, against=plain)
@@ -244,7 +245,11 @@ def _validity(
     net: Network, retrained: list[Network], results: dict[str, Explanations], delta: float
 ) -> Table:
     """Compare answers on the applicants whom all methods answer."""
-    table = Table(title="Do the answers still hold?", title_justify="left")
+    both = [n for n in range(len(results["PROPLACE"])) if all(r[n].found for r in results.values())]
+    title = (
+        f"Do the answers still hold? ({len(both)} of {len(results['PROPLACE'])} refused applicants)"
+    )
+    table = Table(title=title, title_justify="left")
     table.add_column("answers")
     for name in (
         "mean change",
@@ -254,7 +259,6 @@ def _validity(
         "approved by all of them",
     ):
         table.add_column(name, justify="right")
-    both = [n for n in range(len(results["PROPLACE"])) if all(r[n].found for r in results.values())]
     for name, result in results.items():
         if not both:
             table.add_row(name, "none found")

@@ -271,13 +271,12 @@ class Explanations(Sequence[Explanation]):
             Answers of another method to compare with; without it, the nearest points of the same
             regions that the network accepts today.
         """
-        from proplace.report.geometry import plain_nearest
+        from proplace.report.geometry import compared
         from proplace.report.plots import result_figure
         from proplace.report.words import Wording
 
         answers = [e for e in self if e.found]
-        plain = [plain_nearest(e) for e in answers] if against is None else list(against.points)
-        return result_figure(answers, plain, retrained, wording or Wording())
+        return result_figure(answers, compared(self, against), retrained, wording or Wording())
 
     def report(
         self,

@@ -178,7 +178,7 @@ def test_without_the_optional_parts(lender, tmp_path):
     path = pp.Explanations([replace(alone, certificate=None)]).report(tmp_path / "new" / "a.html")
     page = Page(path)
     assert "After retraining" not in page.text
-    assert "SHA-256" not in page.text
+    assert "digest" not in page.text
     assert "All answers" not in page.text
     assert len(page.all("img")) == 2
     assert "would have been class 1 if" in page.text

@@ -189,6 +189,15 @@ def test_another_method_can_be_drawn_against(lender):
     figure = mine.plot(LOAN, retrained=lender.retrained, against=theirs)
     share = held(theirs.points, lender.retrained, 1).mean()
     assert figure.axes[1].patches[0].get_height() == pytest.approx(share)
+    # A person without an answer of either method is left out, whatever the other one says.
+    bad = lender.explainer.explain(lender.frame.iloc[:1].assign(debt=np.nan))
+    more = pp.Explanations([*mine, bad[0], mine[0]])
+    figure = more.plot(
+        LOAN, retrained=lender.retrained, against=pp.Explanations([*theirs, theirs[0], bad[0]])
+    )
+    assert figure.axes[1].patches[0].get_height() == pytest.approx(share)
+    with pytest.raises(OptionError, match="one answer for each"):
+        more.plot(against=theirs)
 
 
 def test_what_cannot_be_drawn_says_so(lender):

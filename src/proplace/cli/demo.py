@@ -12,7 +12,9 @@ def demo(
     out: Annotated[
         Path, typer.Option(help="Folder for the report, the proofs and the picture.")
     ] = Path("proplace-demo"),
-    people: Annotated[int, typer.Option(min=1, help="Refused applicants to explain.")] = 6,
+    people: Annotated[
+        int, typer.Option(min=1, help="Refused applicants to explain; six are shown in full.")
+    ] = 30,
     retrainings: Annotated[
         int, typer.Option(min=1, help="Retrained networks to test the answers on.")
     ] = 20,

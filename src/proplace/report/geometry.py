@@ -24,7 +24,7 @@ from proplace.shifts import Shifts
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from proplace.explanations import Explanation, Setting
+    from proplace.explanations import Explanation, Explanations, Setting
     from proplace.network import Array
 
 _PAD = 0.14  # of the width of what is shown, on each side
@@ -209,6 +209,21 @@ def plain_nearest(e: Explanation) -> Array | None:
         time_limit=_SECONDS,
     )
     return explainer.fit(rows).explain(x, e.target)[0].point
+
+
+def compared(result: Explanations, against: Explanations | None) -> list[Array | None]:
+    """For each explanation, the point to compare its answer with; None where it has no answer.
+
+    That is the answer of another method, or the plain nearest one.
+    """
+    if against is not None and len(against) != len(result):
+        raise OptionError(
+            f"against must hold one answer for each of {len(result)}, not {len(against)}"
+        )
+    return [
+        (plain_nearest(e) if against is None else against[n].point) if e.found else None
+        for n, e in enumerate(result)
+    ]
 
 
 def needed(e: Explanation) -> Setting:

@@ -13,7 +13,7 @@ import numpy as np
 from proplace.errors import OptionError
 from proplace.files import whole_file
 from proplace.optional import require
-from proplace.report.geometry import plain_nearest
+from proplace.report.geometry import compared
 from proplace.report.pictures import Picture, margins_view, region_view, validity_view
 from proplace.report.plots import has_margins, has_region, held, margin_curves, percent
 from proplace.report.values import number
@@ -96,15 +96,8 @@ def write_report(
             f"a report shows at most {MOST} answers, not {len(result)}; report a part: "
             f"result[:{MOST}].report(...)"
         )
-    if against is not None and len(against) != len(result):
-        raise OptionError(
-            f"against must hold one answer for each of {len(result)}, not {len(against)}"
-        )
     jinja2 = require("jinja2", "report", "the report")
-    plain = [
-        (plain_nearest(e) if against is None else against[n].point) if e.found else None
-        for n, e in enumerate(result)
-    ]
+    plain = compared(result, against)
     target = Path(path)
     saved = _proofs(target, result, proofs)
     answers = [

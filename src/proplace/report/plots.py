@@ -185,14 +185,15 @@ def draw_margins(
         (plain, LIGHT.plain, (0, (5, 2)), "^", _PLAIN),
         (ours, LIGHT.ours, "solid", "D", _OURS),
     ):
-        several = values.shape[1] > 1
+        several, many = values.shape[1] > 1, values.shape[1] > 12
         lines = axes.plot(
             deltas,
             values,
             color=colour,
             linestyle=dash,
-            linewidth=1.4 if several else 2.2,
-            marker=mark,
+            linewidth=0.9 if many else 1.4 if several else 2.2,
+            alpha=0.75 if many else 1.0,
+            marker=None if many else mark,
             markevery=[_AT_DELTA],
             markersize=5 if several else 8,
             markeredgecolor=LIGHT.page,
