@@ -14,7 +14,7 @@ $(PYTHON) -m venv $(VENV)
 $(BIN)/pip install --quiet --upgrade pip
 endef
 
-.PHONY: demo test lint format bench clean
+.PHONY: demo picture test lint format bench clean
 
 # torch is asked for by its exact version first: that takes a CPU build where one is at hand.
 $(VENV)/test.stamp: pyproject.toml
@@ -25,11 +25,16 @@ $(VENV)/test.stamp: pyproject.toml
 
 $(VENV)/demo.stamp: pyproject.toml
 	$(ENVIRONMENT)
-	$(BIN)/pip install --quiet --editable '.[demo,plot]'
+	$(BIN)/pip install --quiet --editable '.[demo]'
 	touch $@
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/proplace demo
+
+# The picture of the README.
+picture: $(VENV)/demo.stamp
+	$(BIN)/proplace demo --out build/demo
+	cp build/demo/picture.png docs/img/demo.png
 
 test: $(VENV)/test.stamp
 	$(BIN)/python -m pytest -n 2

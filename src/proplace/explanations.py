@@ -10,13 +10,28 @@ import numpy as np
 import pandas as pd
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Hashable, Iterator
+    from pathlib import Path
+
+    from matplotlib.figure import Figure
 
     from proplace.certification import Certificate
-    from proplace.network import Array
+    from proplace.distances import Distance
+    from proplace.network import Array, Network
+    from proplace.report.words import Wording, Words
+    from proplace.schema import Schema
+    from proplace.shifts import Shifts
 
 Status = Literal[
-    "optimal", "feasible", "already_valid", "no_robust_neighbour", "infeasible_rules", "bad_input"
+    "optimal",
+    "feasible",
+    "valid",
+    "already_valid",
+    "no_robust_neighbour",
+    "infeasible_rules",
+    "not_found",
+    "bad_input",
 ]
 
 
@@ -50,6 +65,16 @@ class Optimality:
 
 
 @dataclass(frozen=True, eq=False)
+class Setting:
+    """What an explanation is about: the network, its shifts, the features and the distance."""
+
+    net: Network
+    shifts: Shifts
+    schema: Schema
+    distance: Distance
+
+
+@dataclass(frozen=True, eq=False)
 class Explanation:
     """One counterfactual for one person, or the reason why there is none.
 
@@ -58,9 +83,11 @@ class Explanation:
     index
         Label of the person's row in the table that was explained.
     status
-        ``optimal``: the nearest robust point of the region. ``feasible``: robust, but the time limit
-        (or trouble of the solver) came before the proof. ``already_valid``: the network
-        gives the target class already. ``no_robust_neighbour``, ``infeasible_rules``,
+        ``optimal``: the nearest robust point of the region. ``feasible``: certified robust, but not
+        proved nearest (the time limit came first, or the method does not ask for the nearest).
+        ``valid``: the network gives the point the target class; not certified robust.
+        ``already_valid``: the network gives the target class already. ``no_robust_neighbour``,
+        ``infeasible_rules``, ``not_found`` (the method ended without a point of the target class),
         ``bad_input``: no answer, see ``reason``.
     reason
         In words, for every status but ``optimal``.
@@ -74,6 +101,7 @@ class Explanation:
     margin
         Lower bound on the margin of the answer under every network in Delta, to the accuracy of
         float64. That it is at least the margin asked for is proved exactly, by ``certificate``.
+        Of a method that takes no delta: the margin under the network itself.
     certificate
         Proof that the answer is robust, for anyone to check: see :class:`proplace.Certificate`.
     optimality
@@ -84,6 +112,8 @@ class Explanation:
         The person, the answer and the robust neighbours as the network sees them.
     nodes, programs, rounds, seconds
         What the search took.
+    setting
+        The network, Delta, schema and distance that this is about.
     """
 
     index: Hashable
@@ -105,11 +135,12 @@ class Explanation:
     programs: int = 0
     rounds: int = 0
     seconds: float = field(default=0.0, compare=False)
+    setting: Setting | None = field(default=None, repr=False)
 
     @property
     def found(self) -> bool:
-        """Whether there is an answer that is certified robust."""
-        return self.status in ("optimal", "feasible")
+        """Whether there is an answer: certified robust, or merely ``valid``."""
+        return self.status in ("optimal", "feasible", "valid")
 
     @property
     def changes(self) -> pd.DataFrame:
@@ -118,6 +149,35 @@ class Explanation:
             return pd.DataFrame(columns=["from", "to"])
         both = pd.DataFrame({"from": self.original, "to": self.counterfactual}, dtype=object)
         return both[both["from"] != both["to"]]
+
+    def words(self, wording: Wording | None = None) -> Words:
+        """Say it in a sentence and a small table, in original units.
+
+        Examples
+        --------
+        >>> from proplace import Binary, Continuous, Network, Proplace, Schema, Wording
+        >>> schema = Schema([Continuous("debt", 0, 100, step=1, unit="% of income"),
+        ...                  Binary("home", label="owns a home")])
+        >>> people = pd.DataFrame({"debt": [60, 20, 10, 30], "home": [0, 0, 1, 1]})
+        >>> net = Network([([[-1.0, 0.2]], [0.4])])
+        >>> result = Proplace(net, 0.02, schema=schema, k=3).fit(people).explain(people[:1])
+        >>> print(result[0].words(Wording("the loan", ["refused", "approved"])))
+        The loan would have been approved if debt were 37% of income instead of 60%; this holds for
+        every retrained model whose parameters moved by at most 0.02.
+        """
+        from proplace.report.words import Wording, in_words
+
+        return in_words(self, wording or Wording())
+
+    def plot(self, wording: Wording | None = None) -> Figure:
+        """Draw the region, the worst margin against delta, and the changes (extra ``plot``).
+
+        Save the figure with ``figure.savefig("answer.png")``.
+        """
+        from proplace.report.plots import explanation_figure
+        from proplace.report.words import Wording
+
+        return explanation_figure(self, wording or Wording())
 
     def __repr__(self) -> str:
         if not self.found:
@@ -191,6 +251,72 @@ class Explanations(Sequence[Explanation]):
         ]
         index = pd.Index([e.index for e in self], name=self._index_name)
         return pd.DataFrame(records, index=index).reindex(columns=list(dict.fromkeys(columns)))
+
+    def plot(
+        self,
+        wording: Wording | None = None,
+        *,
+        retrained: Sequence[Network] = (),
+        against: Explanations | None = None,
+    ) -> Figure:
+        """Draw how the answers fare as delta grows, and on retrained networks (extra ``plot``).
+
+        Parameters
+        ----------
+        wording
+            What to call things.
+        retrained
+            Networks on which to count how many answers still hold.
+        against
+            Answers of another method to compare with; without it, the nearest points of the same
+            regions that the network accepts today.
+        """
+        from proplace.report.geometry import compared
+        from proplace.report.plots import result_figure
+        from proplace.report.words import Wording
+
+        answers = [e for e in self if e.found]
+        return result_figure(answers, compared(self, against), retrained, wording or Wording())
+
+    def report(
+        self,
+        path: str | os.PathLike[str],
+        wording: Wording | None = None,
+        *,
+        title: str = "Answers that survive retraining",
+        retrained: Sequence[Network] = (),
+        against: Explanations | None = None,
+        proofs: str | os.PathLike[str] | None = None,
+    ) -> Path:
+        """Write a page to read: one HTML file that opens offline (extra ``report``).
+
+        Parameters
+        ----------
+        path
+            The file to write.
+        wording, retrained, against
+            As for :meth:`plot`.
+        title
+            Heading of the page.
+        proofs
+            Folder to write the certificates and the network into, so that others can check them.
+
+        Returns
+        -------
+            The path of the page.
+        """
+        from proplace.report.page import write_report
+        from proplace.report.words import Wording
+
+        return write_report(
+            path,
+            self,
+            wording or Wording(),
+            title=title,
+            retrained=retrained,
+            against=against,
+            proofs=proofs,
+        )
 
     def __repr__(self) -> str:
         counts: dict[str, int] = {}

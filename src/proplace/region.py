@@ -149,6 +149,17 @@ class RobustRows:
         )
 
 
+def unrestricted(schema: Schema) -> bool:
+    """Whether no rule or bound depends on the person."""
+    return not schema.rules and not any(
+        feature.immutable
+        or getattr(feature, "direction", None)
+        or getattr(feature, "max_increase", None) is not None
+        or getattr(feature, "max_decrease", None) is not None
+        for feature in schema.features
+    )
+
+
 def hull_pieces(schema: Schema, person: Person, neighbours: Array) -> list[Piece]:
     """One hull per categorical profile of the neighbours; the person joins its own."""
     profile = schema.profile_columns

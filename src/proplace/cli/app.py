@@ -8,13 +8,17 @@ from typing import Annotated
 import typer
 
 from proplace import __version__
+from proplace.cli.benchmark import benchmark
+from proplace.cli.calibrate import calibrate
 from proplace.cli.check import check
 from proplace.cli.demo import demo
 from proplace.errors import ProplaceError
 
 app = typer.Typer(no_args_is_help=True, help="Recourse that survives retraining, with proofs.")
 app.command()(demo)
+app.command()(calibrate)
 app.command()(check)
+app.command()(benchmark)
 
 
 def _version(show: bool) -> None:

@@ -1,0 +1,105 @@
+"""Every method on the networks of the paper: validity, share robust, distance, plausibility, time.
+
+One network per data set, 50 refused test rows, the options of the published runs. Beside each figure
+stands the paper's. Run: python benchmarks/methods.py [--data compas ...] [--methods WCE ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import numpy as np
+from sklearn.neighbors import LocalOutlierFactor
+
+import proplace as pp
+from common import machine, problem
+from proplace.methods import METHODS, RobustMethod, published
+
+WIDTHS = {"adult": (10, 10), "compas": (20, 20), "gmc": (20, 20), "heloc": (20, 20)}
+DELTA = {"adult": 0.035, "compas": 0.025, "gmc": 0.045, "heloc": 0.025}
+PAPER = {  # vdelta / l1 / lof of Table 1
+    "WCE": {
+        "adult": (78, 0.175, 1.59),
+        "compas": (0, 0.170, 1.81),
+        "gmc": (18, 0.148, 2.80),
+        "heloc": (0, 0.045, 1.16),
+    },
+    "RBR": {
+        "adult": (0, 0.031, 1.28),
+        "compas": (62, 0.043, 1.34),
+        "gmc": (0, 0.050, 1.31),
+        "heloc": (0, 0.038, 1.10),
+    },
+    "RobX": {
+        "adult": (82, 0.064, 1.28),
+        "compas": (82, 0.050, 1.11),
+        "gmc": (96, 0.073, 1.35),
+        "heloc": (30, 0.073, 1.04),
+    },
+    "ROAR": {
+        "adult": (98, 0.279, 1.96),
+        "compas": (100, 0.219, 2.84),
+        "gmc": (88, 0.188, 4.22),
+        "heloc": (98, 0.109, 1.57),
+    },
+    "PROTO-R": {
+        "adult": (55, 0.068, 1.60),
+        "compas": (100, 0.084, 1.36),
+        "gmc": (100, 0.066, 1.49),
+        "heloc": (100, 0.057, 1.21),
+    },
+    "MILP-R": {
+        "adult": (100, 0.024, 1.69),
+        "compas": (100, 0.040, 1.71),
+        "gmc": (100, 0.059, 2.08),
+        "heloc": (100, 0.044, 2.48),
+    },
+}
+
+
+def measure(name: str, data: str, rows: int) -> str:
+    """Return one line of the table."""
+    case = problem(data, WIDTHS[data])
+    delta = DELTA[data]
+    options = published(name, data)
+    method_type = METHODS[name]
+    if issubclass(method_type, RobustMethod):
+        options = {"delta": delta} | options
+    method = method_type(case.net, **options).fit(case.X[case.train])
+    refused = case.X[case.test][case.net.predict(case.X[case.test]) == 0][:rows]
+    result = method.explain(refused)
+    found = np.array([e.found for e in result])
+    points = result.points[found]
+    seconds = 1e3 * np.median([e.seconds for e in result])
+    if not found.any():
+        return f"| {data} | {name} | 0 | | | | {seconds:.1f} |"
+    robust = pp.certify(case.net, points, delta).robust.mean()
+    distance = np.abs(points - refused[found]).mean()
+    accepted = case.X[case.train][case.y[case.train] == 1]
+    lof = LocalOutlierFactor(n_neighbors=10, novelty=True).fit(accepted)
+    outlier = -lof.score_samples(points).mean()
+    paper = PAPER.get(name, {}).get(data)
+    said = "" if paper is None else f" ({paper[0]} / {paper[1]} / {paper[2]})"
+    return (
+        f"| {data} | {name} | {found.mean():.0%} | {robust:.0%} / {distance:.3f} / {outlier:.2f}"
+        f"{said} | {seconds:.1f} |"
+    )
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", nargs="*", default=list(WIDTHS), choices=list(WIDTHS))
+    parser.add_argument("--methods", nargs="*", default=list(METHODS), choices=list(METHODS))
+    parser.add_argument("--rows", type=int, default=50)
+    options = parser.parse_args()
+    print(machine(), "\n")
+    print("| data | method | found | robust / l1 / lof (paper's) | ms an answer |")
+    print("|---|---|---|---|---|")
+    for data in options.data:
+        for name in options.methods:
+            print(measure(name, data, options.rows), flush=True)
+
+
+if __name__ == "__main__":
+    main()

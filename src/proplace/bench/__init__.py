@@ -1,0 +1,1 @@
+"""The experiment of the paper: data sets, training and retraining, methods, metrics, tables."""

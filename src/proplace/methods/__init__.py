@@ -1,0 +1,37 @@
+"""The methods PROPLACE is compared with, one file each, all with the interface of ``Proplace``."""
+
+from proplace.methods.base import Candidate, Method, RobustMethod
+from proplace.methods.milpr import MilpR
+from proplace.methods.protor import ProtoR
+from proplace.methods.published import published
+from proplace.methods.rbr import Rbr
+from proplace.methods.rnce import Rnce
+from proplace.methods.roar import Roar
+from proplace.methods.robx import RobX
+from proplace.methods.wachter import Wachter
+
+METHODS: dict[str, type[Method]] = {
+    "WCE": Wachter,
+    "RBR": Rbr,
+    "RobX": RobX,
+    "ROAR": Roar,
+    "PROTO-R": ProtoR,
+    "MILP-R": MilpR,
+    "RNCE": Rnce,
+}
+"""Methods by the name they have in tables."""
+
+__all__ = [
+    "METHODS",
+    "Candidate",
+    "Method",
+    "MilpR",
+    "ProtoR",
+    "Rbr",
+    "Rnce",
+    "Roar",
+    "RobX",
+    "RobustMethod",
+    "Wachter",
+    "published",
+]

@@ -1,0 +1,267 @@
+r"""What the pictures show, as arrays: a plane through the answer, and curves.
+
+The plane holds the answer's categories. Where the answer changes at most two numbers it is spanned by
+two features, so that both axes have original units. Otherwise, with :math:`x` the person in the
+answer's categories, its first direction is :math:`u = (x' - x) / |x' - x|` and its second, :math:`v`,
+the direction orthogonal to u in which the robust neighbours vary most. Points are shown at their
+orthogonal projections; the borders are those of the network and of the robust set *on* the plane,
+so a point far from the plane may seem to lie on the wrong side of one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.spatial import ConvexHull, QhullError
+
+from proplace.certification import certify
+from proplace.errors import OptionError
+from proplace.explainer import Proplace
+from proplace.shifts import Shifts
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from proplace.explanations import Explanation, Explanations, Setting
+    from proplace.network import Array
+
+_PAD = 0.14  # of the width of what is shown, on each side
+_SECONDS = (
+    20.0  # for the robust set of one picture; what is undecided by then is shown as not robust
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Plane:
+    """A plane ``origin + a * basis[0] + b * basis[1]`` with an orthonormal basis.
+
+    ``columns`` are the numbers of the two encoded columns that span it, or None.
+    """
+
+    origin: Array
+    basis: Array
+    columns: tuple[int, int] | None
+
+    def coordinates(self, rows: Array) -> Array:
+        """Where the orthogonal projections of rows lie, shape (n, 2)."""
+        return (np.atleast_2d(rows) - self.origin) @ self.basis.T
+
+    def rows(self, coordinates: Array) -> Array:
+        """The rows at some coordinates."""
+        return self.origin + np.atleast_2d(coordinates) @ self.basis
+
+
+@dataclass(frozen=True, eq=False)
+class RegionPicture:
+    """The plausible region of one person on a plane.
+
+    Attributes
+    ----------
+    plane
+        Where the picture is taken.
+    a, b
+        Coordinates of the grid, along the plane's two directions.
+    margin
+        The network's margin on the grid, shape (len(b), len(a)).
+    worst
+        The margin of a bad network in Delta; it is >= 0 only where that of every one is.
+    person, answer, neighbours
+        Coordinates of the points.
+    moved
+        Whether the person has other categories than the answer, so does not lie on the plane.
+    inside
+        Which neighbours have the answer's categories: they span the hull.
+    hull
+        Corners of the projected hull, in order (two where it is flat).
+    """
+
+    plane: Plane
+    a: Array
+    b: Array
+    margin: Array
+    worst: Array
+    person: Array
+    answer: Array
+    neighbours: Array
+    moved: bool
+    inside: npt.NDArray[np.bool_]
+    hull: Array
+
+
+def region_picture(e: Explanation, *, also: Array | None = None, size: int = 81) -> RegionPicture:
+    """Evaluate the network and the robust test on a plane around an answer.
+
+    Parameters
+    ----------
+    e
+        An explanation with an answer.
+    also
+        One more row that must be in sight.
+    size
+        Points of the grid in each direction.
+    """
+    setting = needed(e)
+    assert e.x is not None and e.point is not None  # noqa: S101, PT018  (checked above)
+    neighbours = e.neighbours if e.neighbours is not None else e.point[None][:0]
+    if len(e.x) < 2:
+        raise OptionError("the picture of the region needs at least two encoded columns")
+    plane = plane_of(setting, e.x, e.point, neighbours)
+    profile = setting.schema.profile_columns
+    inside = (neighbours[:, profile] == e.point[profile]).all(axis=1)
+    moved = bool((e.x[profile] != e.point[profile]).any())
+    vertices = neighbours[inside] if moved else np.vstack([e.x, neighbours[inside]])
+    person, answer = plane.coordinates(e.x)[0], plane.coordinates(e.point)[0]
+    dots = plane.coordinates(neighbours) if len(neighbours) else np.empty((0, 2))
+    hull = outline(plane.coordinates(vertices)) if len(vertices) else answer[None]
+    seen = np.vstack([person, answer, hull, dots])
+    if also is not None:
+        seen = np.vstack([seen, plane.coordinates(also)])
+    a, b = (np.linspace(*ends, size) for ends in _frame(setting, plane, seen))
+    rows = plane.rows(np.stack(np.meshgrid(a, b), axis=-1).reshape(-1, 2))
+    report = certify(setting.net, rows, setting.shifts, e.target, time_limit=_SECONDS)
+    worst = np.where(report.undecided, np.minimum(report.upper, -1e-12), report.upper)
+    shape = (len(b), len(a))
+    return RegionPicture(
+        plane,
+        a,
+        b,
+        setting.net.margin(rows, e.target).reshape(shape),
+        worst.reshape(shape),
+        person,
+        answer,
+        dots,
+        moved,
+        inside,
+        hull,
+    )
+
+
+def plane_of(setting: Setting, x: Array, point: Array, neighbours: Array) -> Plane:
+    """Choose the plane: two features where they suffice, else the change and the spread."""
+    profile = setting.schema.profile_columns
+    start, neighbours = x.copy(), neighbours.copy()
+    start[profile] = neighbours[:, profile] = point[profile]
+    spread = np.ptp(np.vstack([start, point, neighbours]), axis=0)
+    changed = np.flatnonzero(start != point).tolist()
+    if len(changed) <= 2:
+        by_spread = np.argsort(-spread, kind="stable").tolist()
+        more = [j for j in by_spread if j not in changed and spread[j] > 0.0]
+        columns = (changed + more)[:2]
+        if len(columns) == 2:
+            return Plane(start, np.eye(len(x))[columns], (columns[0], columns[1]))
+    u = (point - start) / np.linalg.norm(point - start) if changed else np.eye(len(x))[0]
+    return Plane(start, np.vstack([u, _across(u, neighbours - start)]), None)
+
+
+def outline(points: Array) -> Array:
+    """Corners of the convex hull of points in the plane, in order; its two ends where it is flat."""
+    try:
+        return points[ConvexHull(points).vertices]
+    except QhullError:
+        centred = points - points.mean(axis=0)
+        along = centred @ np.linalg.svd(centred, full_matrices=False)[2][0]
+        return points[[int(along.argmin()), int(along.argmax())]]
+
+
+def worst_margins(e: Explanation, rows: Array, factors: Array) -> Array:
+    """Least margin of rows over Delta scaled by each factor, shape (len(factors), len(rows)).
+
+    The values are proved lower bounds, exact unless a network is so large that time runs out.
+    """
+    setting = needed(e)
+    return np.array(
+        [
+            certify(
+                setting.net,
+                rows,
+                scaled(setting.shifts, float(factor)),
+                e.target,
+                exact_margin=True,
+                time_limit=_SECONDS,
+            ).lower
+            for factor in factors
+        ]
+    )
+
+
+def scaled(shifts: Shifts, factor: float) -> Shifts:
+    """Delta with every radius times a factor."""
+    return Shifts(
+        tuple(factor * radius for radius in shifts.weight),
+        tuple(factor * radius for radius in shifts.bias),
+    )
+
+
+def plain_nearest(e: Explanation) -> Array | None:
+    """The nearest point of the same region that the network accepts today, robust or not."""
+    setting = needed(e)
+    x = np.array([e.x])
+    rows = x if e.neighbours is None or not len(e.neighbours) else e.neighbours
+    explainer = Proplace(
+        setting.net,
+        0.0,
+        k=len(rows),
+        schema=setting.schema,
+        distance=setting.distance,
+        region="box" if rows is x else "hull",
+        time_limit=_SECONDS,
+    )
+    return explainer.fit(rows).explain(x, e.target)[0].point
+
+
+def compared(result: Explanations, against: Explanations | None) -> list[Array | None]:
+    """For each explanation, the point to compare its answer with; None where it has no answer.
+
+    That is the answer of another method, or the plain nearest one.
+    """
+    if against is not None and len(against) != len(result):
+        raise OptionError(
+            f"against must hold one answer for each of {len(result)}, not {len(against)}"
+        )
+    return [
+        (plain_nearest(e) if against is None else against[n].point) if e.found else None
+        for n, e in enumerate(result)
+    ]
+
+
+def needed(e: Explanation) -> Setting:
+    """Return the setting of an explanation with an answer, or say what cannot be drawn."""
+    if e.setting is None:
+        raise OptionError(
+            "this explanation does not know its network; draw those that an explainer returned"
+        )
+    if e.x is None or e.point is None:
+        raise OptionError(f"there is no answer to draw for {e.index!r}: {e.reason or e.status}")
+    return e.setting
+
+
+def _across(u: Array, steps: Array) -> Array:
+    """A unit vector orthogonal to ``u``: along the largest spread of the steps if they have one."""
+    rest = steps - np.outer(steps @ u, u)
+    rest = rest - rest.mean(axis=0) if len(rest) else rest
+    if len(rest) and np.abs(rest).max() > 1e-9:
+        v = np.linalg.svd(rest, full_matrices=False)[2][0]
+    else:
+        v = np.eye(len(u))[int(np.abs(u).argmin())]
+    v = v - (v @ u) * u
+    v = v / np.linalg.norm(v)
+    return np.asarray(v if v[np.abs(v).argmax()] > 0.0 else -v)
+
+
+def _frame(setting: Setting, plane: Plane, seen: Array) -> list[tuple[float, float]]:
+    """Ends of the two axes: everything in sight, with some air, within the features' ranges."""
+    low, high = seen.min(axis=0), seen.max(axis=0)
+    wide = np.maximum(high - low, 0.25 * max(float((high - low).max()), 1e-6))
+    middle = (low + high) / 2.0
+    low, high = (
+        np.minimum(low, middle - wide / 2) - _PAD * wide,
+        np.maximum(high, middle + wide / 2) + _PAD * wide,
+    )
+    if plane.columns is not None:
+        columns = list(plane.columns)
+        origin, room = plane.origin[columns], 0.03 * (high - low)
+        low = np.maximum(low, setting.schema.lower[columns] - origin - room)
+        high = np.minimum(high, setting.schema.upper[columns] - origin + room)
+    return [(float(low[i]), float(high[i])) for i in (0, 1)]

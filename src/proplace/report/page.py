@@ -1,0 +1,306 @@
+"""The report: one HTML file that opens offline, for the people who read and sign."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from proplace.errors import OptionError
+from proplace.files import whole_file
+from proplace.optional import require
+from proplace.report.geometry import compared
+from proplace.report.pictures import Picture, margins_view, region_view, validity_view
+from proplace.report.plots import has_margins, has_region, held, margin_curves, percent
+from proplace.report.values import number
+from proplace.report.words import ChangeInWords, Wording, in_words, one_radius
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from proplace.explanations import Explanation, Explanations, Setting
+    from proplace.network import Array, Network
+
+MOST = 50
+"""Answers of one report: more make a page that nobody reads and few browsers like."""
+
+_STATUS = {
+    "optimal": "nearest answer, proved",
+    "feasible": "proved, perhaps not nearest",
+    "valid": "valid today, not proved",
+    "already_valid": "no change needed",
+    "no_robust_neighbour": "no answer",
+    "infeasible_rules": "no answer within the rules",
+    "not_found": "no answer",
+    "bad_input": "not readable",
+}
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A figure on top of the page."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True)
+class Proof:
+    """The certificate of one answer: what it says, how to get it (if need be) and to check it."""
+
+    says: str
+    save: str
+    digest: str
+    command: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer as the page shows it."""
+
+    anchor: str
+    name: str
+    heading: str
+    status: str
+    good: bool
+    sentence: str
+    summary: str
+    note: str
+    changes: tuple[ChangeInWords, ...]
+    person: tuple[tuple[str, str], ...]
+    pictures: tuple[Picture, ...]
+    held: str
+    retrained: str
+    proof: Proof | None
+
+
+def write_report(
+    path: str | os.PathLike[str],
+    result: Explanations,
+    wording: Wording,
+    *,
+    title: str,
+    retrained: Sequence[Network],
+    against: Explanations | None,
+    proofs: str | os.PathLike[str] | None,
+) -> Path:
+    """Write the page; see :meth:`proplace.Explanations.report`."""
+    if not len(result):
+        raise OptionError("there is nothing to report: no row was explained")
+    if len(result) > MOST:
+        raise OptionError(
+            f"a report shows at most {MOST} answers, not {len(result)}; report a part: "
+            f"result[:{MOST}].report(...)"
+        )
+    jinja2 = require("jinja2", "report", "the report")
+    plain = compared(result, against)
+    target = Path(path)
+    saved = _proofs(target, result, proofs)
+    answers = [
+        _answer(n, e, plain[n], wording, retrained, saved.get(n)) for n, e in enumerate(result)
+    ]
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("proplace.report"),
+        autoescape=True,  # names and categories come from the user's table
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+    )
+    text = environment.get_template("report.html.j2").render(
+        title=title,
+        lead=_lead(result, wording),
+        facts=_facts(result, plain, wording, retrained),
+        overview=_overview(result, plain, wording, retrained),
+        answers=answers,
+        retrained=len(retrained),
+        wording=wording,
+        promises=_promises(result, wording),
+        **_made(result),
+    )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(target) as file:
+        file.write(text.encode())
+    return target
+
+
+# -- parts of the page ---------------------------------------------------------------------------
+
+
+def _answer(
+    n: int,
+    e: Explanation,
+    plain: Array | None,
+    wording: Wording,
+    retrained: Sequence[Network],
+    proof: Proof | None,
+) -> Answer:
+    words = in_words(e, wording)
+    name = f"{wording.person[:1].upper()}{wording.person[1:]} {e.index}"
+    pictures: list[Picture] = []
+    kept = said = ""
+    if e.found and e.point is not None:
+        if has_region(e):
+            pictures.append(region_view(e, plain, wording))
+        if has_margins(e):
+            pictures.append(margins_view(*margin_curves([e], [plain]), e, wording))
+        if retrained:
+            kept = _of_models(e.point, retrained, e.target)
+            said = f"Of {len(retrained)} retrained models, this answer holds on {kept}"
+            said += "." if plain is None else (
+                f"; the plain nearest answer on {_of_models(plain, retrained, e.target)}."
+            )  # fmt: skip
+    return Answer(
+        anchor=f"answer-{n + 1}",
+        name=f"{e.index}" + (f" ({e.rank + 1})" if e.rank else ""),
+        heading=name if not e.rank else f"{name}, another way",
+        status=_STATUS[e.status],
+        good=e.status in ("optimal", "feasible", "already_valid"),
+        sentence=words.sentence,
+        summary="; ".join(f"{c.title} {c.before} → {c.after}" for c in words.changes)
+        or _STATUS[e.status],
+        note=_sentence(e.reason) if e.found else "",
+        changes=words.changes,
+        person=words.person,
+        pictures=tuple(pictures),
+        held=kept,
+        retrained=said,
+        proof=proof,
+    )
+
+
+@dataclass(frozen=True)
+class _Overview:
+    pictures: tuple[Picture, ...]
+
+
+def _overview(
+    result: Explanations,
+    plain: Sequence[Array | None],
+    wording: Wording,
+    retrained: Sequence[Network],
+) -> _Overview | None:
+    """All answers in one picture; None where there is one answer only."""
+    answers = [e for e in result if e.found]
+    if len(result) < 2:
+        return None
+    if not answers:
+        return _Overview(())
+    first = answers[0]
+    others = np.array([row for row in plain if row is not None])
+    pictures = []
+    if has_margins(first):
+        curves = margin_curves(answers, plain)
+        pictures.append(margins_view(*curves, first, wording, several=True))
+    if retrained:
+        points = np.array([e.point for e in answers])
+        pictures.append(validity_view(points, others, retrained, first.target, wording))
+    return _Overview(tuple(pictures))
+
+
+def _lead(result: Explanations, wording: Wording) -> str:
+    target = result[0].target
+    people = len({e.index for e in result})
+    what = f"{people} {wording.person}{'' if people == 1 else 's'}"
+    return (
+        f"What would have to be different for {wording.subject} to be {wording.outcome(target)}: "
+        f"{what}, with answers that stay true when the model is retrained."
+    )
+
+
+def _facts(
+    result: Explanations,
+    plain: Sequence[Array | None],
+    wording: Wording,
+    retrained: Sequence[Network],
+) -> list[Fact]:
+    people = {e.index for e in result}
+    served = {e.index for e in result if e.found or e.status == "already_valid"}
+    facts = [Fact(f"{wording.person}s with an answer", f"{len(served)} of {len(people)}")]
+    setting = _setting(result)
+    radius = None if setting is None else one_radius(setting.shifts)
+    if radius:
+        facts.append(Fact("largest change of any parameter that is covered", number(radius)))
+    points = np.array([e.point for e in result if e.found])
+    others = np.array([row for row in plain if row is not None])
+    if retrained and len(points):
+        share = held(points, retrained, result[0].target).mean()
+        facts.append(
+            Fact(f"of robust answers hold on {len(retrained)} retrained models", percent(share))
+        )
+    if retrained and len(others):
+        share = held(others, retrained, result[0].target).mean()
+        facts.append(Fact("of plain nearest answers hold on them", percent(share)))
+    return facts
+
+
+def _promises(result: Explanations, wording: Wording) -> list[str]:
+    outcome = wording.outcome(result[0].target)
+    return [
+        f"Promised: a robust answer is {outcome} in every model of the same architecture in which each "
+        "weight and bias differs from today’s by at most delta. This is proved, not sampled. The "
+        "values to reach are those of the table, to the last digit.",
+        "Plausible means: between people of the training data for whom the same is proved, within "
+        "what the rules let this person change.",
+        "Not promised: anything about models that moved further, such as one trained anew from "
+        "scratch, another architecture or another scaling of the inputs; nor that a person "
+        "can make these changes, or that making them changes more than the model’s answer.",
+    ]
+
+
+def _made(result: Explanations) -> dict[str, str]:
+    from proplace import __version__  # noqa: PLC0415  (the package imports this module)
+
+    setting = _setting(result)
+    network = "" if setting is None else f", network {setting.net!r}"
+    return {"version": __version__, "made": f"Made by proplace {__version__}{network}."}
+
+
+def _setting(result: Explanations) -> Setting | None:
+    return next((e.setting for e in result if e.setting is not None), None)
+
+
+def _of_models(row: Array, retrained: Sequence[Network], target: int) -> str:
+    kept = round(float(held(row[None], retrained, target)[0]) * len(retrained))
+    return f"{kept} of {len(retrained)}"
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}." if text else ""
+
+
+# -- proofs --------------------------------------------------------------------------------------
+
+
+def _proofs(
+    page: Path, result: Explanations, folder: str | os.PathLike[str] | None
+) -> dict[int, Proof]:
+    """What to say about each certificate; with a folder, write them there with the network."""
+    setting, found = _setting(result), {}
+    if folder is not None and setting is not None:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        setting.net.save(Path(folder) / "model.npz")
+    for n, e in enumerate(result):
+        if e.certificate is None:
+            continue
+        proof, model = "proof.json", "model.npz"
+        if folder is not None:
+            e.certificate.save(Path(folder) / f"answer-{n + 1}.json")
+            proof = _beside(page, Path(folder) / f"answer-{n + 1}.json")
+            model = _beside(page, Path(folder) / "model.npz")
+        found[n] = Proof(
+            "Every model within delta gives this answer the outcome."
+            if e.certificate.verdict == "robust"
+            else "Some model within delta gives another outcome; the proof holds it.",
+            "" if folder is not None else f'result[{n}].certificate.save("proof.json")',
+            e.certificate.digest,
+            f"proplace check {shlex.quote(proof)} --model {shlex.quote(model)}",
+        )
+    return found
+
+
+def _beside(page: Path, file: Path) -> str:
+    """The path of a file as seen from the folder of the page."""
+    return os.path.relpath(file, page.parent).replace(os.sep, "/")

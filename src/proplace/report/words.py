@@ -1,0 +1,205 @@
+"""An explanation as a sentence and a small table, in original units."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from proplace.errors import OptionError
+from proplace.report.values import difference, number, pair, shown, yes_or_no
+from proplace.schema.features import Binary
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from proplace.explanations import Explanation
+    from proplace.schema.rules import AnyFeature
+    from proplace.shifts import Shifts
+
+_ANSWER = "{subject} would have been {outcome} if {changes}{promise}."
+_ANOTHER = "{subject} would also have been {outcome} if {changes}{promise}."
+_ALREADY = "{subject} would be {outcome} without any change{promise}."
+_NO_ANSWER = "No change can be promised after which {subject} would be {outcome}: {reason}."
+_RULES = (
+    "Within what may change for this person, no change can be promised after which {subject} "
+    "would be {outcome}: {reason}."
+)
+_BAD = "This row could not be explained: {reason}."
+
+_CHANGE = "{title} were {to} instead of {before}"
+_NEXT_CHANGE = "{title} {to} instead of {before}"  # the verb is that of the first
+
+_EVERY = "; this holds for every retrained model whose parameters moved by at most {delta}"
+_EVERY_LAYER = (
+    "; this holds for every retrained model whose parameters moved by at most what is set per layer"
+)
+_TODAY = "; this is shown for the model of today only, a retrained one may answer otherwise"
+_UNPROVED = "; it is not shown that this lasts when the model is retrained"
+
+_NOT_NEAREST = " A nearer answer may exist, but none more than {share} nearer."
+_UNKNOWN = " A nearer answer may exist."
+
+
+@dataclass(frozen=True)
+class Wording:
+    """What to call things.
+
+    Parameters
+    ----------
+    subject
+        What is decided on, inside a sentence: ``"the loan"``.
+    outcomes
+        What it is for each class, by class: ``["refused", "approved"]``, or a mapping.
+    person
+        What to call a row: ``"applicant"``.
+    """
+
+    subject: str = "the outcome"
+    outcomes: Sequence[str] | Mapping[int, str] = ()
+    person: str = "person"
+
+    def outcome(self, target: int) -> str:
+        """Say what the subject is in a class."""
+        if isinstance(self.outcomes, str):
+            raise OptionError(
+                f"outcomes must hold one word per class, such as ['refused', 'approved'], "
+                f"not the text {self.outcomes!r}"
+            )
+        try:
+            return self.outcomes[target]
+        except (IndexError, KeyError):
+            return f"class {target}"
+
+
+@dataclass(frozen=True)
+class ChangeInWords:
+    """One changed feature: its title, its two values with units, and the difference of numbers."""
+
+    title: str
+    before: str
+    after: str
+    difference: str
+
+
+@dataclass(frozen=True)
+class Words:
+    """What :meth:`Explanation.words` returns; ``str`` of it is the sentence.
+
+    Attributes
+    ----------
+    sentence
+        The answer, how far it holds, and how near it is to the best; or why there is none.
+    changes
+        What changes, one entry per feature.
+    person
+        All features of the person: title and value.
+    """
+
+    sentence: str
+    changes: tuple[ChangeInWords, ...]
+    person: tuple[tuple[str, str], ...]
+
+    def __str__(self) -> str:
+        return self.sentence
+
+    def table(self) -> pd.DataFrame:
+        """The changes as a table with columns ``from``, ``to`` and ``change``."""
+        return pd.DataFrame(
+            [[c.before, c.after, c.difference] for c in self.changes],
+            columns=["from", "to", "change"],
+            index=pd.Index([c.title for c in self.changes], name="feature"),
+        )
+
+
+def in_words(e: Explanation, wording: Wording) -> Words:
+    """Write an explanation in words."""
+    features = {} if e.setting is None else e.setting.schema.by_name
+    changed = [
+        (features.get(str(name)), str(name), row["from"], row["to"])
+        for name, row in e.changes.iterrows()
+    ]
+    changes = tuple(
+        ChangeInWords(
+            _title(feature, name),
+            shown(feature, before),
+            shown(feature, after),
+            difference(feature, before, after),
+        )
+        for feature, name, before, after in changed
+    )
+    person: tuple[tuple[str, str], ...] = ()
+    if e.original is not None:
+        person = tuple(
+            (_title(features.get(str(name)), str(name)), shown(features.get(str(name)), value))
+            for name, value in e.original.items()
+        )
+    return Words(_sentence(e, wording, changed), changes, person)
+
+
+def _sentence(
+    e: Explanation,
+    wording: Wording,
+    changed: Sequence[tuple[AnyFeature | None, str, Any, Any]],
+) -> str:
+    template = {
+        "already_valid": _ALREADY,
+        "no_robust_neighbour": _NO_ANSWER,
+        "not_found": _NO_ANSWER,
+        "infeasible_rules": _RULES,
+        "bad_input": _BAD,
+    }.get(e.status, _ANOTHER if e.rank else _ANSWER)
+    text = template.format(
+        subject=wording.subject,
+        outcome=wording.outcome(e.target),
+        changes=_listed(
+            _clause(_NEXT_CHANGE if n else _CHANGE, *change) for n, change in enumerate(changed)
+        ),
+        promise=_promise(e),
+        reason=e.reason.rstrip("."),
+    )
+    return text[:1].upper() + text[1:] + _how_near(e)
+
+
+def _clause(template: str, feature: AnyFeature | None, name: str, before: Any, after: Any) -> str:
+    title = _title(feature, name)
+    if isinstance(feature, Binary) and yes_or_no(feature):
+        title = f"“{title}”"  # such titles are often no nouns: "has a cosigner"
+    new, old = pair(feature, before, after)
+    return template.format(title=title, to=new, before=old)
+
+
+def _title(feature: AnyFeature | None, name: str) -> str:
+    return name if feature is None else feature.title
+
+
+def _listed(parts: Iterable[str]) -> str:
+    *most, last = list(parts) or [""]
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def _promise(e: Explanation) -> str:
+    """How far the answer holds: only what is proved."""
+    if e.setting is None or e.status == "valid" or not e.margin >= 0.0:
+        return _UNPROVED
+    radius = one_radius(e.setting.shifts)
+    if radius == 0.0:
+        return _TODAY
+    return _EVERY_LAYER if radius is None else _EVERY.format(delta=number(radius))
+
+
+def one_radius(shifts: Shifts) -> float | None:
+    """The radius of all parameters, or None if layers differ (a layer may have no bias)."""
+    radii = {*shifts.weight, *(b for b in shifts.bias if b != 0.0)}
+    return radii.pop() if len(radii) == 1 else None
+
+
+def _how_near(e: Explanation) -> str:
+    if e.status not in ("feasible", "valid"):
+        return ""
+    if not 0.0 < e.bound <= e.distance:
+        return _UNKNOWN
+    share = max(1, math.ceil(100.0 * (1.0 - e.bound / e.distance) - 1e-6))
+    return _NOT_NEAREST.format(share=f"{share}%")

@@ -1,0 +1,126 @@
+"""The report in a real browser: nothing on the console, everything shown, no sideways scrolling."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from small_lender import LOAN
+
+pytest.importorskip("matplotlib")
+pytest.importorskip("jinja2")
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+
+PHONE, DESKTOP = 390, 1280
+
+# A page that shows another in a frame of some width and writes down what it sees. Windows of the
+# browser cannot be as narrow as a phone; frames can.
+HARNESS = """<!doctype html><title>harness</title>
+<iframe src="{address}" style="width:{width}px;height:800px;border:0"></iframe>
+<pre id="seen"></pre>
+<script>
+addEventListener("load", () => {{
+  const page = document.querySelector("iframe").contentDocument, root = page.documentElement;
+  page.querySelectorAll("details").forEach(d => d.open = true);
+  const out = [...page.body.querySelectorAll("*")]
+    .filter(e => e.getBoundingClientRect().right > root.clientWidth + 0.5)
+    .map(e => e.tagName + "." + e.className);
+  document.getElementById("seen").textContent = JSON.stringify({{
+    title: page.title, width: root.clientWidth, scroll: root.scrollWidth, out,
+    broken: [...page.images].filter(i => !(i.complete && i.naturalWidth > 0)).length,
+    images: page.images.length, text: page.body.innerText,
+    small: [...page.querySelectorAll("p, td, th, figcaption")]
+      .filter(e => parseFloat(getComputedStyle(e).fontSize) < 12).length,
+  }});
+}});
+</script>"""
+
+
+def chromium(folder, *arguments):
+    """Run the browser once, without a window and with an empty profile."""
+    done = subprocess.run(
+        [
+            CHROMIUM,
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-quic",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            "--disable-dev-shm-usage",
+            "--allow-file-access-from-files",
+            "--hide-scrollbars",
+            "--enable-logging=stderr",
+            "--virtual-time-budget=20000",
+            f"--user-data-dir={folder}",
+            *arguments,
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout, re.findall(r"CONSOLE.*", done.stderr)
+
+
+def seen(page, width, tmp_path):
+    """What the browser makes of a page at some width, and its console."""
+    harness = tmp_path / f"harness-{width}.html"
+    harness.write_text(HARNESS.format(address=page.as_uri(), width=width), encoding="utf-8")
+    dom, console = chromium(tmp_path / f"profile-{width}", "--dump-dom", harness.as_uri())
+    found = re.search(r'<pre id="seen">(.*?)</pre>', dom, re.S)
+    assert found, dom[-2000:]
+    return json.loads(html.unescape(found[1])), console
+
+
+@pytest.fixture
+def page(folder):
+    return folder / "report.html"
+
+
+@pytest.mark.parametrize("width", [PHONE, DESKTOP])
+def test_the_report_opens_cleanly(page, lender, width, tmp_path):
+    view, console = seen(page, width, tmp_path)
+    assert console == []
+    assert view["title"] == "Loans <b>& more</b>"  # no name in the table could change it
+    assert view["width"] == width
+    assert view["scroll"] <= width, view["out"]
+    assert view["out"] == []
+    assert view["images"] >= 2 * sum(e.found for e in lender.result)
+    assert view["broken"] == 0
+    assert view["small"] == 0
+    text = re.sub(r"\s+", " ", view["text"])
+    for e in lender.result:
+        assert e.words(LOAN).sentence in text
+        assert e.certificate.digest in text
+    assert "proplace check 'the proofs/answer-1.json' --model 'the proofs/model.npz'" in text
+
+
+def test_the_report_alone_says_nothing_on_the_console(page, tmp_path):
+    dom, console = chromium(tmp_path / "profile", "--dump-dom", page.as_uri())
+    assert console == []
+    assert "What is promised" in dom
+
+
+def test_this_test_would_see_an_error_and_a_page_too_wide(tmp_path):
+    bad = tmp_path / "bad.html"
+    bad.write_text(
+        "<!doctype html><title>bad</title><img src='none.png'>"
+        "<div style='width:900px'>wide</div><script>missing()</script>",
+        encoding="utf-8",
+    )
+    view, console = seen(bad, PHONE, tmp_path)
+    assert any("missing is not defined" in line for line in console)
+    assert view["scroll"] > PHONE
+    assert view["out"]
+    assert view["broken"] == 1

@@ -1,0 +1,241 @@
+"""The pictures show what the network and the robust test say."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+
+import proplace as pp
+from oracles import forward, margin_of, milp_margin
+from proplace.errors import OptionError
+from proplace.report.geometry import (
+    outline,
+    plain_nearest,
+    plane_of,
+    region_picture,
+    scaled,
+    worst_margins,
+)
+from proplace.report.plots import FACTORS, has_region, held, margin_curves
+from small_lender import DELTA, LOAN, SCHEMA
+
+pytest.importorskip("matplotlib")
+
+
+def combination(vertices, point, room):
+    """Whether a point lies in the convex hull of rows, up to a box around it: a linear program."""
+    n, d = vertices.shape
+    A = np.vstack([vertices.T, -vertices.T])
+    b = np.concatenate([point + room, -point + room])
+    found = linprog(
+        np.zeros(n), A_ub=A, b_ub=b, A_eq=np.ones((1, n)), b_eq=[1.0], bounds=[(0, None)] * n
+    )
+    assert A.shape == (2 * d, n)
+    return found.status == 0
+
+
+def answers(lender):
+    found = [e for e in lender.result if e.found]
+    assert len(found) >= 4
+    return found
+
+
+def test_the_plane_is_orthonormal_and_shows_the_answer_where_it_is(lender):
+    kinds = set()
+    for e in answers(lender):
+        picture = region_picture(e, size=5)
+        plane = picture.plane
+        np.testing.assert_allclose(plane.basis @ plane.basis.T, np.eye(2), atol=1e-12)
+        # The answer lies on the plane, and so does the person but for its categories.
+        np.testing.assert_allclose(plane.rows(picture.answer)[0], e.point, atol=1e-12)
+        numbers = np.setdiff1d(np.arange(len(e.x)), SCHEMA.profile_columns)
+        np.testing.assert_allclose(plane.rows(picture.person)[0][numbers], e.x[numbers], atol=1e-12)
+        assert (
+            picture.moved == (e.x[SCHEMA.profile_columns] != e.point[SCHEMA.profile_columns]).any()
+        )
+        kinds.add(plane.columns is None)
+    assert kinds == {True, False}  # both kinds of plane have been looked at
+
+
+def test_borders_separate_what_the_network_separates(lender):
+    """Signs on the grid against a forward pass and an exact mixed-integer program."""
+    rng = np.random.default_rng(0)
+    seen = set()
+    for e in answers(lender)[:3]:
+        picture = region_picture(e, size=31)
+        assert picture.margin.shape == picture.worst.shape == (31, 31)
+        for i, j in rng.integers(0, 31, (12, 2)):
+            row = picture.plane.rows(np.array([picture.a[j], picture.b[i]]))[0]
+            margin = margin_of(forward(lender.net, row), 1)
+            assert picture.margin[i, j] == pytest.approx(margin, abs=1e-9)
+            worst = milp_margin(lender.net, row, DELTA, 1)
+            if abs(worst) > 1e-5:
+                assert (picture.worst[i, j] >= 0.0) == (worst > 0.0)
+                seen.add(worst > 0.0)
+        assert ((picture.worst < 0.0) | (picture.margin >= 0.0)).all()
+    assert seen == {True, False}
+
+
+def test_everything_is_in_sight(lender):
+    for e in answers(lender):
+        plain = plain_nearest(e)
+        picture = region_picture(e, also=plain, size=5)
+        spots = np.vstack(
+            [picture.person, picture.answer, picture.neighbours, picture.plane.coordinates(plain)]
+        )
+        assert (spots[:, 0] >= picture.a[0]).all()
+        assert (spots[:, 0] <= picture.a[-1]).all()
+        assert (spots[:, 1] >= picture.b[0]).all()
+        assert (spots[:, 1] <= picture.b[-1]).all()
+
+
+def test_the_hull_holds_the_answer_and_the_neighbours(lender):
+    room = np.array([column.room for column in SCHEMA.columns])
+    for e in answers(lender):
+        picture = region_picture(e, size=5)
+        # How far half a step in every column may reach on the plane.
+        reach = np.abs(picture.plane.basis) @ room
+        assert combination(picture.hull, picture.answer, reach + 1e-9)
+        for spot in picture.neighbours[picture.inside]:
+            assert combination(picture.hull, spot, 1e-9)
+        assert not combination(picture.hull, picture.hull.max(axis=0) + 0.1, 1e-9)
+        profile = SCHEMA.profile_columns
+        same = (e.neighbours[:, profile] == e.point[profile]).all(axis=1)
+        assert (picture.inside == same).all()
+
+
+def test_axes_are_in_original_units(lender):
+    e = next(e for e in answers(lender) if region_picture(e, size=3).plane.columns is not None)
+    columns = region_picture(e, size=3).plane.columns
+    features = [SCHEMA.features[SCHEMA.columns[j].feature] for j in columns]
+    axes = e.plot(LOAN).axes[0]
+    titles = [axes.get_xlabel().replace("\\$", "$"), axes.get_ylabel().replace("\\$", "$")]
+    for title, feature in zip(titles, features, strict=True):
+        assert title.startswith(feature.title)
+    diamond = [c for c in axes.collections if c.get_offsets().shape == (1, 2)][-1]
+    for place, j, feature in zip(diamond.get_offsets()[0], columns, features, strict=True):
+        value = e.counterfactual[feature.name]
+        shown = feature.numbers[feature.levels.index(value)] if feature.kind == "ordinal" else value
+        assert place == pytest.approx(float(shown)), (j, feature)
+
+
+def test_curves_are_the_exact_worst_margins(lender):
+    e = answers(lender)[0]
+    plain = plain_nearest(e)
+    ours, others = margin_curves([e], [plain, None])
+    assert ours.shape == others.shape == (len(FACTORS), 1)
+    for n in (0, 7, len(FACTORS) // 2, len(FACTORS) - 1):
+        delta = float(FACTORS[n]) * DELTA
+        assert ours[n, 0] == pytest.approx(milp_margin(lender.net, e.point, delta, 1), abs=1e-6)
+        assert others[n, 0] == pytest.approx(milp_margin(lender.net, plain, delta, 1), abs=1e-6)
+    assert (np.diff(ours[:, 0]) < 0.0).all()
+    middle = int(np.flatnonzero(FACTORS == 1.0)[0])
+    assert ours[middle, 0] >= 0.0 > others[middle, 0]
+
+
+def test_the_plain_answer_is_accepted_today_and_not_farther(lender):
+    for e in answers(lender):
+        plain = plain_nearest(e)
+        assert lender.net.predict(plain)[0] == 1
+        assert np.abs(plain - e.x).mean() <= e.distance + 1e-9 or e.rank > 0
+
+
+def test_delta_is_scaled_layer_by_layer(lender):
+    shifts = pp.Shifts((0.1, 0.2, 0.0), (0.1, 0.0, 0.3))
+    assert scaled(shifts, 2.0) == pp.Shifts((0.2, 0.4, 0.0), (0.2, 0.0, 0.6))
+    e = answers(lender)[0]
+    uneven = replace(e, setting=replace(e.setting, shifts=shifts))
+    worst = worst_margins(uneven, e.point[None], np.array([0.0, 0.1]))[:, 0]
+    assert worst[0] == pytest.approx(float(lender.net.margin(e.point)[0]))
+    assert worst[1] < worst[0]
+    assert uneven.plot(LOAN).axes[1].get_xlabel() == "share of the allowed change"
+
+
+def test_shares_on_retrained_networks(lender):
+    rows = lender.X[:7]
+    share = held(rows, lender.retrained, 1)
+    by_hand = [
+        np.mean([margin_of(forward(net, row), 1) >= 0.0 for net in lender.retrained])
+        for row in rows
+    ]
+    np.testing.assert_array_equal(share, by_hand)
+
+
+def test_an_outline_of_a_flat_set_is_its_ends():
+    points = np.array([[0.0, 0.0], [2.0, 4.0], [1.0, 2.0]])
+    assert sorted(outline(points).tolist()) == [[0.0, 0.0], [2.0, 4.0]]
+    assert outline(points[:1]).tolist() == [[0.0, 0.0], [0.0, 0.0]]
+
+
+def test_figures_draw_into_files(lender, tmp_path):
+    for n, e in enumerate(answers(lender)[:3]):
+        e.plot(LOAN).savefig(tmp_path / f"{n}.png")
+        assert (tmp_path / f"{n}.png").stat().st_size > 20_000
+    alone = lender.result.plot(LOAN)
+    both = lender.result.plot(LOAN, retrained=lender.retrained)
+    assert len(alone.axes) == 1
+    assert len(both.axes) == 2
+    robust = [e for e in lender.result if e.found]
+    share = held(np.array([e.point for e in robust]), lender.retrained, 1).mean()
+    assert both.axes[1].patches[1].get_height() == pytest.approx(share)
+
+
+def test_another_method_can_be_drawn_against(lender):
+    people = lender.frame.loc[[e.index for e in lender.result if e.rank == 0]]
+    mine = lender.explainer.explain(people)
+    other = pp.Proplace(lender.net, 0.0, schema=SCHEMA, region="box").fit(lender.frame)
+    theirs = other.explain(people)
+    figure = mine.plot(LOAN, retrained=lender.retrained, against=theirs)
+    share = held(theirs.points, lender.retrained, 1).mean()
+    assert figure.axes[1].patches[0].get_height() == pytest.approx(share)
+    # A person without an answer of either method is left out, whatever the other one says.
+    bad = lender.explainer.explain(lender.frame.iloc[:1].assign(debt=np.nan))
+    more = pp.Explanations([*mine, bad[0], mine[0]])
+    figure = more.plot(
+        LOAN, retrained=lender.retrained, against=pp.Explanations([*theirs, theirs[0], bad[0]])
+    )
+    assert figure.axes[1].patches[0].get_height() == pytest.approx(share)
+    with pytest.raises(OptionError, match="one answer for each"):
+        more.plot(against=theirs)
+
+
+def test_what_cannot_be_drawn_says_so(lender):
+    bad = lender.explainer.explain(lender.frame.iloc[:1].assign(debt=np.nan))
+    with pytest.raises(OptionError, match="no answer to draw for 0"):
+        bad[0].plot()
+    with pytest.raises(OptionError, match="no row was explained"):
+        bad.plot()
+    with pytest.raises(OptionError, match="does not know its network"):
+        replace(answers(lender)[0], setting=None).plot()
+
+
+def test_networks_of_one_input_have_no_plane():
+    net = pp.Network([([[1.0]], [-0.5])])
+    result = pp.Proplace(net, 0.05, k=2).fit([[0.2], [0.8], [0.9]]).explain([[0.1]])
+    assert not has_region(result[0])
+    with pytest.raises(OptionError, match="two encoded columns"):
+        region_picture(result[0])
+    result[0].plot()  # the other panels
+
+
+def test_a_plane_where_nothing_varies():
+    net = pp.Network([([[1.0, 1.0, 1.0]], [-0.5])])
+    result = pp.Proplace(net, 0.01, k=1).fit([[0.5, 0.5, 0.5]]).explain([[0.0, 0.0, 0.0]])
+    e = result[0]
+    plane = plane_of(e.setting, e.x, e.point, e.neighbours)
+    np.testing.assert_allclose(plane.basis @ plane.basis.T, np.eye(2), atol=1e-12)
+    e.plot()
+
+
+def test_dollars_and_formulas_in_names_are_text(tmp_path):
+    schema = pp.Schema(
+        [
+            pp.Continuous("a", 0, 100, unit="$", label="cost in $ or x_1^$"),
+            pp.Continuous("b", 0, 100, unit="$", label=r"\frac{$"),
+        ]
+    )
+    net = pp.Network([([[1.0, 1.0]], [-0.5])])
+    rows = np.random.default_rng(0).random((30, 2))
+    result = pp.Proplace(net, 0.01, schema=schema).fit(rows).explain([[0.1, 0.1]])
+    result[0].plot(pp.Wording("$", ["$a", "$b$"])).savefig(tmp_path / "a.png")
