@@ -32,7 +32,7 @@ Shared = TypeVar("Shared")
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_ATTEMPTS = 3  # failures of all workers together before the next item is tried alone
+_ATTEMPTS = 2  # failures of all workers together before the next item is tried alone
 _LOST = 3  # items in a row that fail alone: then it is not the items
 _SLICE = 16  # items a worker and call, for backends that return nothing before all is done
 
@@ -130,6 +130,9 @@ class _Crew:
         self.size = max(1, int(joblib.effective_n_jobs(n_jobs)))
         content = cloudpickle.dumps(shared)
         self.token = hashlib.sha256(content).hexdigest()
+        # joblib makes the calls here when only one worker is left, or in threads.
+        _opened[self.token] = shared
+        stack.callback(_opened.pop, self.token, None)
         kind = type(backend).__name__
         self.parcel: Any
         if kind == "DaskDistributedBackend":
