@@ -1,6 +1,13 @@
 """Recourse that survives retraining: provably robust and plausible counterfactual explanations."""
 
-from proplace.certification import Report, WorstCase, certify, output_range, worst_case
+from proplace.certification import (
+    Certificate,
+    Report,
+    WorstCase,
+    certify,
+    output_range,
+    worst_case,
+)
 from proplace.explainer import Proplace
 from proplace.explanations import Explanation, Explanations
 from proplace.network import Network
@@ -10,6 +17,7 @@ from proplace.shifts import Shifts
 __all__ = [
     "Binary",
     "Categorical",
+    "Certificate",
     "Continuous",
     "Explanation",
     "Explanations",

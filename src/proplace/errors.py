@@ -39,6 +39,10 @@ class OptionError(ProplaceError, ValueError):
     """An option of a call has a value outside what it allows."""
 
 
+class CertificateError(ProplaceError, ValueError):
+    """A file is not a certificate, or a certificate could not be made."""
+
+
 class SolverError(ProplaceError, RuntimeError):
     """A linear or mixed-integer solver did not do what it was asked."""
 

@@ -16,19 +16,23 @@ import pandas as pd
 
 from proplace import distances
 from proplace.certification import certify
+from proplace.certification.deployed import resolve
 from proplace.errors import InputError, OptionError, SchemaError, SolverError
-from proplace.explanations import Explanation, Explanations
+from proplace.explanations import Explanation, Explanations, Optimality
+from proplace.lp import LP_TOLERANCE
 from proplace.parallel import Workers
 from proplace.progress import progress_bar
 from proplace.region import RobustRows, box_pieces, hull_pieces, keep
 from proplace.schema import Schema
 from proplace.search.pieces import search
 from proplace.search.problem import Outcome, Problem
+from proplace.search.tree import GAP
 from proplace.shifts import Shifts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from proplace.certification.deployed import Margin
     from proplace.distances import Distance
     from proplace.network import Array, Network
     from proplace.region import RegionKind
@@ -40,6 +44,7 @@ People = tuple["Array", dict[int, str], pd.DataFrame | None]
 """Encoded rows, what is wrong with bad ones, and the table itself if it was one."""
 
 _TIDY = 1e-6  # encoded change that a reader would not see: taken back where what is left is robust
+_REPAIRS = (1e-6, 1e-4, 1e-2, 0.1, 0.5)  # steps towards a neighbour when a proof fails by a hair
 _FREEZE = 4  # changed features that are tried, one at a time, for the next answer
 
 
@@ -65,7 +70,9 @@ class Proplace:
         ``"hull"``: the convex hulls of the robust neighbours and the person. ``"box"``: anywhere
         within the features' ranges and rules, plausible or not.
     margin
-        Every network in Delta must reach the target class by at least this much.
+        Every network in Delta must reach the target class by at least this much. ``"float32"``: as
+        much as covers the rounding of a model deployed in float32; this is the default for models
+        that are (``net.precision``), else 1e-6.
     slack
         Extra margin asked for inside the search, so that answers pass the test at ``margin``.
     search
@@ -101,7 +108,7 @@ class Proplace:
         distance: distances.Name | Distance = "l1",
         weights: npt.ArrayLike | None = None,
         region: RegionKind = "hull",
-        margin: float = 1e-6,
+        margin: Margin | None = None,
         slack: float = 1e-4,
         search: SearchName = "tree",
         n_jobs: int | None = None,
@@ -119,12 +126,17 @@ class Proplace:
         self.weights = weights
         self.region = _one_of("region", region, ("hull", "box"))
         self.search = _one_of("search", search, ("tree", "bilevel"))
+        if margin is None:
+            margin = "float32" if net.precision == "float32" else 1e-6
+        if isinstance(margin, str) and margin != "float32":
+            raise OptionError(f"margin must be a number >= 0 or 'float32', not {margin!r}")
         for name, value in (("margin", margin), ("slack", slack)):
-            if not (math.isfinite(value) and value >= 0.0):
+            if value != "float32" and not (math.isfinite(value) and value >= 0.0):
                 raise OptionError(f"{name} must be a number >= 0, not {value!r}")
         if slack == 0.0:
             raise OptionError("slack must be positive: answers are tested in floating point")
-        self.margin, self.slack = float(margin), float(slack)
+        self.margin: Margin = margin if margin == "float32" else float(margin)
+        self.slack = float(slack)
         self.n_jobs = n_jobs
         if time_limit is not None and not time_limit > 0.0:
             raise OptionError(
@@ -149,6 +161,9 @@ class Proplace:
             raise InputError("fit needs at least one training row")
         self._rows = rows[np.sort(np.unique(rows, axis=0, return_index=True)[1])]
         self._distance = distances.resolve(self.distance, self.net.inputs, rows, self.weights)
+        # One margin for all of a search: of the rows and hence, being convex, of their hulls.
+        margins = resolve(self.net, self.shifts, self._rows, self.margin)
+        self._margin = float(np.max(margins))
         self._robust = {}
         return self
 
@@ -296,7 +311,7 @@ class Proplace:
             target,
             x,
             self._distance,
-            self.margin,
+            self._margin,
             self.slack,
             {i: c for i, c in enumerate(schema.columns) if c.kind == "grid"},
         )
@@ -343,30 +358,32 @@ class Proplace:
                     seconds=time.perf_counter() - start,
                     **facts,
                 )
-            candidates, status, bound = fallback, "feasible", min(bound, 0.0)
-        else:
-            candidates = np.vstack([outcome.point[None], fallback])
-            tidy = np.where(np.abs(outcome.point - problem.x) <= _TIDY, problem.x, outcome.point)
-            if (tidy != outcome.point).any() and schema.person(problem.x).allowed(tidy)[0]:
-                candidates = np.vstack([tidy[None], candidates])
-        for n, row in enumerate(candidates):
+            status, bound = "feasible", min(bound, 0.0)
+        person, proof = schema.person(problem.x), None
+        for row, note in _candidates(problem.x, outcome.point, neighbours, fallback):
             point = schema.canonical(problem.snap(row))[0]
-            if outcome.point is not None and point.tobytes() == outcome.point.tobytes():
-                margin = outcome.margin
-                if margin >= self.margin:
-                    break  # the very bits that the search has tested
-            report = certify(self.net, point, self.shifts, problem.target, margin=self.margin)
-            margin = float(report.lower[0])
-            if report.robust[0] and schema.person(problem.x).allowed(point)[0]:
+            if not person.allowed(point)[0]:
+                continue
+            report = certify(
+                self.net,
+                point,
+                self.shifts,
+                problem.target,
+                margin=self.margin,
+                certificates=True,
+            )
+            if report.robust[0] and report.certificates is not None:
+                proof = report.certificates[0]
+                margin = float(report.lower[0])
+                if note and outcome.point is not None:
+                    status, trouble = "feasible", trouble or note
                 break
-            if n >= len(candidates) - 1 - len(fallback):
-                # The solver's point failed by rounding: fall back on a neighbour.
-                status, trouble = "feasible", trouble or "its answer failed the last test"
-        else:
+        if proof is None:
             return Explanation(
                 None,
                 "no_robust_neighbour",
-                f"the solver failed ({trouble}); raise the slack",
+                f"the solver failed ({trouble or 'its answer failed the last test'}); "
+                "raise the slack",
                 problem.target,
                 seconds=time.perf_counter() - start,
                 **facts,
@@ -386,6 +403,14 @@ class Proplace:
             bound=min(bound, distance),
             margin=margin,
             point=point,
+            certificate=proof,
+            optimality=Optimality(
+                min(bound, distance),
+                problem.search_margin,
+                GAP,
+                LP_TOLERANCE,
+                f"{self.search}, HiGHS",
+            ),
             seconds=time.perf_counter() - start,
             **facts,
         )
@@ -463,7 +488,7 @@ class Proplace:
         if target not in self._robust:
             assert self._rows is not None  # noqa: S101  (checked above)
             self._robust[target] = RobustRows(
-                self.net, self.shifts, target, self.margin + self.slack, self._rows, self._distance
+                self.net, self.shifts, target, self._margin + self.slack, self._rows, self._distance
             )
         return self._robust[target]
 
@@ -495,7 +520,10 @@ def _explain_row(
         return [Explanation(None, "bad_input", problem, target)]
     net = explainer.net
     if net.predict(x)[0] == target:
-        report = certify(net, x, explainer.shifts, target, margin=explainer.margin)
+        report = certify(
+            net, x, explainer.shifts, target, margin=explainer.margin, certificates=True
+        )
+        assert report.certificates is not None  # noqa: S101  (asked for)
         how = "under every network within delta" if report.robust[0] else "but not robustly"
         return [
             Explanation(
@@ -508,6 +536,7 @@ def _explain_row(
                 margin=float(report.lower[0]),
                 x=x,
                 point=x,
+                certificate=report.certificates[0],
             )
         ]
     try:
@@ -522,6 +551,26 @@ def _explain_row(
 def _lost_row(target: int, person: tuple[Array, str | None]) -> list[Explanation]:
     reason = "this row could not be explained (its process died each time, as if out of memory)"
     return [Explanation(None, "bad_input", reason, target, x=person[0])]
+
+
+def _candidates(
+    x: Array, point: Array | None, neighbours: Array, fallback: Array
+) -> Iterator[tuple[Array, str]]:
+    """Points to certify, best first, each with what is wrong if it comes to that.
+
+    The search's point, without changes that nobody would see; should its proof fail by a hair,
+    points on the way from it to its robust neighbours, which stay in the hull; then a neighbour.
+    """
+    if point is not None:
+        tidy = np.where(np.abs(point - x) <= _TIDY, x, point)
+        if (tidy != point).any():
+            yield tidy, ""
+        yield point, ""
+        for step in _REPAIRS if len(fallback) else ():
+            for goal in neighbours[:3]:
+                yield point + step * (goal - point), "its answer failed the last test by a hair"
+    for row in fallback:
+        yield row, "its answer failed the last test"
 
 
 def _unrestricted(schema: Schema) -> bool:

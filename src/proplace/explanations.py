@@ -12,11 +12,41 @@ import pandas as pd
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
 
+    from proplace.certification import Certificate
     from proplace.network import Array
 
 Status = Literal[
     "optimal", "feasible", "already_valid", "no_robust_neighbour", "infeasible_rules", "bad_input"
 ]
+
+
+@dataclass(frozen=True)
+class Optimality:
+    """What the claim "nothing nearer has the margin in the region" rests on.
+
+    It is *solver-certified*: it holds if the solver's linear programs are right to ``tolerance``. That
+    the answer is robust does not rest on it; that is what the certificate proves.
+
+    Attributes
+    ----------
+    bound
+        No point of the region nearer than this has a worst margin of ``margin`` or more.
+    margin
+        The margin that the search asked for (the wanted one plus the slack).
+    gap
+        Relative difference of distance and bound at which an answer counts as optimal.
+    tolerance
+        Feasibility tolerance of the linear programs.
+    solver
+        Search and solver, by name.
+    """
+
+    bound: float
+    margin: float
+    gap: float
+    tolerance: float
+    solver: str
+    basis: Literal["solver-certified"] = "solver-certified"
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +72,12 @@ class Explanation:
         Proved lower bound on the distance of any point of the region with a worst margin of
         ``margin + slack`` (the margin that the search asks for).
     margin
-        Proved lower bound on the margin of the answer under every network in Delta.
+        Lower bound on the margin of the answer under every network in Delta, to the accuracy of
+        float64. That it is at least the margin asked for is proved exactly, by ``certificate``.
+    certificate
+        Proof that the answer is robust, for anyone to check: see :class:`proplace.Certificate`.
+    optimality
+        What the claim that nothing nearer exists rests on.
     target, rank
         The wanted class, and the number of this answer among several for one person (0 first).
     x, point, neighbours
@@ -64,6 +99,8 @@ class Explanation:
     x: Array | None = None
     point: Array | None = None
     neighbours: Array | None = None
+    certificate: Certificate | None = None
+    optimality: Optimality | None = None
     nodes: int = 0
     programs: int = 0
     rounds: int = 0

@@ -19,8 +19,6 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
     try:
         with os.fdopen(fd, "wb") as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())  # a name must not outlive its content in a crash
         mask = os.umask(0)
         os.umask(mask)
         os.chmod(name, 0o666 & ~mask)  # as a plain open() would; mkstemp is private

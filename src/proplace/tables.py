@@ -115,14 +115,14 @@ class TableFile(ABC):
         broken = {row: text for _, more in parts for row, text in more.items()}
         return pd.concat([frame for frame, _ in parts]), broken
 
-    def row(self, number: int) -> tuple[pd.DataFrame, dict[int, str]]:
-        """One row as it is in the file."""
+    def row(self, schema: Schema, number: int) -> tuple[pd.DataFrame, dict[int, str]]:
+        """Return one row, as :meth:`frames` does."""
         if not 0 <= number < self.rows:
             raise TableError(
                 f"{self.path}: there is no row {number}; rows are numbered from 0 to {self.rows - 1}"
             )
-        frame, broken = next(self.cells(number))
-        return frame.iloc[:1], broken
+        frame, broken = next(self.frames(schema, number))
+        return frame.iloc[:1], {row: text for row, text in broken.items() if row == number}
 
     def check_columns(self, needed: Sequence[str], *, others: Sequence[str]) -> None:
         """Raise unless the columns are those needed and, at most, the ``others``."""
@@ -185,9 +185,7 @@ class CsvTable(TableFile):
 
     def typed(self, series: pd.Series[Any], feature: AnyFeature) -> pd.Series[Any]:
         """Text as the numbers or labels of a feature."""
-        if isinstance(feature, Continuous):
-            return numbers_of(series)
-        return _labels_of(series, labels(feature))
+        return typed_text(series, feature)
 
     def arrow_types(self, names: Sequence[str]) -> dict[str, Any]:
         """Text."""
@@ -289,6 +287,13 @@ def labels(feature: AnyFeature) -> tuple[Label, ...]:
     return tuple(feature.levels)
 
 
+def typed_text(series: pd.Series[Any], feature: AnyFeature) -> pd.Series[Any]:
+    """Text as the numbers or labels of a feature; what is none stays text."""
+    if isinstance(feature, Continuous):
+        return numbers_of(series)
+    return _labels_of(series, labels(feature))
+
+
 def numbers_of(series: pd.Series[Any]) -> pd.Series[Any]:
     """Text as floats, NaN where it is missing; text that is no number stays text."""
     values = [_number(text) for text in series]
@@ -349,10 +354,10 @@ def plain(value: Any, feature: AnyFeature) -> Any:
 # -- writing ---------------------------------------------------------------------------------------
 
 
-def write_csv(frame: pd.DataFrame, file: IO[bytes]) -> None:
+def write_csv(frame: pd.DataFrame, file: IO[bytes], *, header: bool = True) -> None:
     """Write a table as CSV in UTF-8; nothing is written for a missing cell."""
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-    frame.to_csv(text, index=False, lineterminator="\n")
+    frame.to_csv(text, index=False, header=header, lineterminator="\n")
     text.flush()
     text.detach()  # the file is closed by who opened it
 

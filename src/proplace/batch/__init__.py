@@ -70,6 +70,7 @@ def explain_file(
     drop: Sequence[str] = (),
     kind: Format = "csv",
     every: float = 5.0,
+    certificates: bool = False,
     progress: bool = False,
 ) -> Summary:
     """Explain each row of a table file, or go on with it where an earlier run ended.
@@ -92,6 +93,8 @@ def explain_file(
         Format of the results.
     every
         Seconds between shards: about what a killed run loses.
+    certificates
+        Also write the proof of each answer to ``certificates/`` in the folder.
     progress
         Show a progress bar with the time left on standard error.
 
@@ -133,6 +136,7 @@ def explain_file(
         "count": count,
         "id columns": list(ids),
         "format": kind,
+        "certificates": certificates,
     }
     with Folder(Path(out), kind) as folder:
         folder.claim(question)
@@ -142,6 +146,8 @@ def explain_file(
             with progress_bar("explain", source.rows - resumed, show=progress) as advance:
                 parts = explainer.stream(rows, target, count=count, every=every, advance=advance)
                 for part in parts:
+                    if certificates:
+                        folder.write_certificates(part)
                     if len(part):
                         folder.write(layout.frame(part, rows), layout)
                     if not part.complete:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from proplace.batch.layout import Format, Layout
+    from proplace.explanations import Explanations
 
 FORMAT = "proplace-batch-1"
 _SHARD = re.compile(r"rows-(\d{12})-(\d{12})\.\w+")
@@ -106,7 +107,18 @@ class Folder:
         shard = self._shards / f"rows-{start:012d}-{stop:012d}.{self._suffix}"
         with self._writing(), whole_file(shard) as file:
             layout.save(frame, file)
+            file.flush()
+            os.fsync(file.fileno())  # the name must not outlive the content in a power cut
         self._next = stop
+
+    def write_certificates(self, part: Explanations) -> None:
+        """Write the proofs of some answers, before the shard that speaks of them."""
+        folder = self.path / "certificates"
+        with self._writing():
+            folder.mkdir(exist_ok=True)
+            for e in part:
+                if e.certificate is not None:
+                    e.certificate.save(folder / f"row-{e.index:012d}-{e.rank}.json")
 
     def merge(self, layout: Layout, rows: int) -> None:
         """Make one file of all shards and remove them."""

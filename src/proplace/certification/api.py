@@ -16,15 +16,19 @@ import numpy.typing as npt
 
 from proplace.certification.bounds import Abstraction
 from proplace.certification.branch import decide, glance
+from proplace.certification.deployed import resolve
 from proplace.certification.exact import minimise
+from proplace.certification.producer import Certificates, Notes, Proofs
 from proplace.certification.worst import shifted_network
 from proplace.errors import InputError, OptionError
 from proplace.progress import progress_bar
 from proplace.shifts import Shifts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
+    from proplace.certification.branch import Index, Nodes
+    from proplace.certification.deployed import Margin
     from proplace.network import Array, Network
     from proplace.shifts import Delta
 
@@ -50,14 +54,17 @@ class Report:
         True where there is no verdict (``robust`` is False there): the time limit came first. At
         extreme scales of the parameters rounding can have the same effect.
     margin
-        The margin that was asked for.
+        The margin that was asked for: one number, or one per row.
+    certificates
+        One :class:`Certificate` per row where they were asked for (None for a row that is undecided).
     """
 
     robust: Mask
     lower: Array
     upper: Array
     undecided: Mask
-    margin: float
+    margin: float | Array
+    certificates: Certificates | None = None
 
     def __len__(self) -> int:
         return len(self.robust)
@@ -93,7 +100,8 @@ def certify(
     delta: Delta,
     target: int = 1,
     *,
-    margin: float = 0.0,
+    margin: Margin | None = None,
+    certificates: bool = False,
     exact_margin: bool = False,
     time_limit: float | None = None,
     progress: bool = False,
@@ -114,7 +122,12 @@ def certify(
     target
         The wanted class.
     margin
-        The least margin a robust row must keep.
+        The least margin a robust row must keep. ``"float32"``: what covers the rounding of a model
+        that is deployed in float32, a number for each row (see :mod:`proplace.certification.deployed`).
+        None: ``"float32"`` for such a model, else 0.
+    certificates
+        Also prove each verdict so that :mod:`proplace.certification.checker` accepts it in exact
+        arithmetic; a row without such a proof is undecided.
     exact_margin
         Also close the gap between ``lower`` and ``upper`` for each row (slower).
     time_limit
@@ -132,22 +145,65 @@ def certify(
     >>> report.robust
     array([ True,  True, False])
     """
-    if not math.isfinite(margin):
-        raise OptionError(f"margin must be a finite number, not {margin!r}")
+    X = net.rows(X)
     U = net.transform(X)
     shifts = Shifts.of(net, delta)
     objectives = net.objectives(target)
+    asked = resolve(net, shifts, X, margin)
+    wanted = np.broadcast_to(np.asarray(asked, dtype=np.float64), len(X))
     deadline = _deadline(time_limit)
-    threshold = -np.inf if exact_margin else margin
     abstraction = Abstraction(net, shifts)
     lower, upper = np.full(len(U), np.inf), np.full(len(U), np.inf)
+    robust, undecided = np.zeros(len(U), dtype=bool), np.zeros(len(U), dtype=bool)
+    parts: list[Proofs] = []
     with progress_bar("certify", len(U), show=progress) as advance:
         for rows in _chunks(net, len(U)):
-            lower[rows], upper[rows] = _least(abstraction, U[rows], objectives, threshold, deadline)
+            notes = Notes() if certificates else None
+            low, high = _least(abstraction, U[rows], objectives, wanted[rows], deadline, notes)
+            if exact_margin:
+                exact = np.full(len(low), -np.inf)
+                least, most = _least(abstraction, U[rows], objectives, exact, deadline)
+                low, high = np.maximum(low, least), np.minimum(high, most)
+            met = (low >= wanted[rows]) | (high - low <= _gap(high))
+            met &= np.isfinite(low) & np.isfinite(high)  # an overflow proves nothing
+            robust[rows] = (high >= wanted[rows]) & met
+            undecided[rows] = ~(high < wanted[rows]) & ~met
+            if notes is not None:
+                near = high > wanted[rows] - 1e3 * _gap(high)
+                proofs = _proved(net, shifts, target, X[rows], wanted[rows], notes, low, high, near)
+                parts.append(proofs)
+                robust[rows] &= proofs.proved
+                undecided[rows] = ~proofs.proved
+            lower[rows], upper[rows] = low, high
             advance(rows.stop - rows.start)
-    met = (lower >= margin) | (upper - lower <= _gap(upper))
-    met &= np.isfinite(lower) & np.isfinite(upper)  # an overflow proves nothing
-    return Report((upper >= margin) & met, lower, upper, ~(upper < margin) & ~met, margin)
+    found = Certificates(parts) if certificates else None
+    return Report(robust, lower, upper, undecided, asked, found)
+
+
+def _proved(
+    net: Network,
+    shifts: Shifts,
+    target: int,
+    X: Array,
+    margin: Array,
+    notes: Notes,
+    lower: Array,
+    upper: Array,
+    near: Mask,
+) -> Proofs:
+    """Proofs of what the bounds say."""
+    missed = upper < margin
+    return Proofs(
+        net,
+        shifts,
+        target,
+        X,
+        margin,
+        notes,
+        np.flatnonzero(~missed & (lower >= margin)),
+        np.flatnonzero(missed),
+        np.flatnonzero(missed & near),
+    )
 
 
 def worst_case(
@@ -215,55 +271,103 @@ def output_range(
         for rows in _chunks(net, len(U)):
             for k, unit in enumerate(np.eye(net.outputs)):
                 for values, c in ((low, unit), (high, -unit)):
-                    least, _ = _least(abstraction, U[rows], c[None], -np.inf, np.inf)
+                    exact = np.full(rows.stop - rows.start, -np.inf)
+                    least, _ = _least(abstraction, U[rows], c[None], exact, np.inf)
                     values[rows, k] = c[k] * least
             advance(rows.stop - rows.start)
     return low, high
 
 
 def _least(
-    abstraction: Abstraction, U: Array, objectives: Array, threshold: float, deadline: float
+    abstraction: Abstraction,
+    U: Array,
+    objectives: Array,
+    threshold: Array,
+    deadline: float,
+    notes: Notes | None = None,
 ) -> tuple[Array, Array]:
     """Lower and upper bounds on the least objective of each row.
 
     With a finite threshold they are tight enough to decide against it; with ``-inf`` they meet.
     """
-    if not abstraction.net.widths:
-        values = np.min([abstraction.linear_minimum(U, c) for c in objectives], axis=0)
-        return values, values.copy()
+    root = abstraction.root(U) if abstraction.net.widths else None
+    if notes is not None:
+        notes.begin(root, len(U))
+    if root is None:
+        values = np.array([abstraction.linear_minimum(U, c) for c in objectives])
+        least = values.min(axis=0)
+        if notes is not None:
+            notes.worst = values.argmin(axis=0)
+        return least, least.copy()
     lower, upper = np.full(len(U), np.inf), np.full(len(U), np.inf)
-    root = abstraction.root(U)
-    for c in objectives:
+    for index, c in enumerate(objectives):
         a, const = abstraction.objective(c)
         bounds = glance(abstraction, root, a, const)
-        upper = np.minimum(upper, bounds.upper)
+        best = _Best(upper, notes, index)
+        best.offer(np.arange(len(U)), bounds.upper, bounds.hidden)
+        leaves: list[Nodes] = []
         rows = np.flatnonzero(_open(bounds.lower, upper, threshold))
         if len(rows):
             tight = abstraction.tighten(root.take(rows))
-            part = decide(abstraction, tight, a, const, threshold, deadline)
+            kept: list[Nodes] | None = None if notes is None else []
+            part = decide(abstraction, tight, a, const, threshold[rows], deadline, kept)
             bounds.lower[rows] = np.maximum(bounds.lower[rows], part.lower)
-            upper[rows] = np.minimum(upper[rows], part.upper)
-            for i in np.flatnonzero(_open(bounds.lower[rows], upper[rows], threshold)):
+            best.offer(rows, part.upper, part.hidden)
+            if notes is not None:
+                notes.tightened(rows, tight)
+                leaves += [
+                    _of_rows(nodes, part.lower >= threshold[rows], rows) for nodes in kept or []
+                ]
+            for i in np.flatnonzero(_open(bounds.lower[rows], upper[rows], threshold[rows])):
                 if time.monotonic() >= deadline:
                     break
+                row, wanted = rows[i : i + 1], float(threshold[rows[i]])
+                kept = None if notes is None else []
                 minimum = minimise(
                     abstraction,
                     tight.take(np.array([i])),
                     c,
-                    threshold=threshold if np.isfinite(threshold) else None,
+                    threshold=wanted if math.isfinite(wanted) else None,
                     tolerance=TOLERANCE,
                     deadline=deadline,
+                    leaves=kept,
                 )
-                bounds.lower[rows[i]] = max(bounds.lower[rows[i]], minimum.lower)
-                upper[rows[i]] = min(upper[rows[i]], minimum.upper)
+                bounds.lower[row] = np.maximum(bounds.lower[row], minimum.lower)
+                best.offer(row, np.array([minimum.upper]), [h[None] for h in minimum.hidden])
+                leaves += [_of_rows(nodes, np.array([True]), row) for nodes in kept or []]
+        if notes is not None:
+            notes.leaves.append(leaves)
         lower = np.minimum(lower, bounds.lower)
     return np.minimum(lower, upper), upper
 
 
-def _open(lower: Array, upper: Array, threshold: float) -> Mask:
+@dataclass
+class _Best:
+    """The least value of a concrete shift for each row, noted with its activations."""
+
+    upper: Array
+    notes: Notes | None
+    objective: int
+
+    def offer(self, rows: Index, values: Array, hidden: Sequence[Array]) -> None:
+        better = np.flatnonzero(values < self.upper[rows])
+        self.upper[rows[better]] = values[better]
+        if self.notes is not None:
+            layers = [layer[better] for layer in hidden]
+            self.notes.attack(rows[better], layers, self.objective)
+
+
+def _of_rows(nodes: Nodes, keep: Mask, rows: Index) -> Nodes:
+    """Nodes of the rows to keep, under the numbers that these rows have in the table."""
+    nodes = nodes.take(np.flatnonzero(keep[nodes.row]))
+    nodes.row = rows[nodes.row]
+    return nodes
+
+
+def _open(lower: Array, upper: Array, threshold: Array) -> Mask:
     """Rows that still need work: no verdict yet, or no exact value where one is asked for."""
     wide = lower < upper - _gap(upper)
-    return wide & (lower < threshold) & (upper >= threshold) if np.isfinite(threshold) else wide
+    return wide & np.where(np.isfinite(threshold), (lower < threshold) & (upper >= threshold), True)
 
 
 def _gap(upper: Array) -> Array:

@@ -63,22 +63,23 @@ class Bounds:
         for kept, layer in zip(self.hidden, hidden, strict=True):
             kept[rows[better]] = layer[better]
 
-    def undecided(self, threshold: float) -> Index:
+    def undecided(self, threshold: Array | float) -> Index:
         """Rows whose bounds lie on both sides of the threshold."""
         return np.flatnonzero((self.lower < threshold) & (self.upper >= threshold))
 
 
 @dataclass
-class _Nodes:
-    """Open nodes of the trees of many rows."""
+class Nodes:
+    """Nodes of the trees of many rows: their splits, slopes and split multipliers."""
 
     row: Index
     splits: list[Splits]
     alpha: list[Array]
     gamma: list[Array]
 
-    def take(self, which: Index) -> _Nodes:
-        return _Nodes(
+    def take(self, which: Index) -> Nodes:
+        """Return the given nodes."""
+        return Nodes(
             self.row[which],
             [layer[which] for layer in self.splits],
             [layer[which] for layer in self.alpha],
@@ -94,26 +95,38 @@ def decide(
     root: Root,
     a: Array,
     const: float,
-    threshold: float,
+    threshold: Array | float,
     deadline: float = np.inf,
+    leaves: list[Nodes] | None = None,
 ) -> Bounds:
     """Bounds of ``min a . h + const`` for each row, tight enough to decide against ``threshold``.
 
-    Rows that stay undecided are those for which the bounds still lie on both sides.
+    ``threshold`` is one number, or one per row. Rows that stay undecided are those for which the
+    bounds still lie on both sides. ``leaves`` receives the leaves whose multipliers prove the
+    threshold; those of a row are a proof if its tree was closed, which ``lower`` tells.
     """
+    threshold = np.broadcast_to(np.asarray(threshold, dtype=np.float64), len(root))
     bounds = glance(abstraction, root, a, const)
     rows = bounds.undecided(threshold)
     if root.levels and len(rows):
-        alpha = start_slopes(root)
-        nodes = _Nodes(
-            rows,
-            [np.zeros((len(rows), level.L_min.shape[1]), np.int8) for level in root.levels],
-            [slopes[rows] for slopes in alpha],
-            [np.zeros((len(rows), level.L_min.shape[1])) for level in root.levels],
+        nodes = root_nodes(root, rows)
+        best, _ = _ascend(
+            abstraction, root, a, const, nodes, bounds, threshold, ROOT_STEPS, at_root=True
         )
-        _ascend(abstraction, root, a, const, nodes, bounds, threshold, ROOT_STEPS, at_root=True)
-        _grow(abstraction, root, a, const, nodes, bounds, threshold, deadline)
+        if leaves is not None:
+            leaves.append(nodes.take(np.flatnonzero(best >= threshold[rows])))
+        _grow(abstraction, root, a, const, nodes, bounds, threshold, deadline, leaves)
     return bounds
+
+
+def root_nodes(root: Root, rows: Index) -> Nodes:
+    """Trees of a single node, without splits, with the slopes of a first glance."""
+    return Nodes(
+        rows,
+        [np.zeros((len(rows), level.L_min.shape[1]), np.int8) for level in root.levels],
+        [slopes[rows] for slopes in start_slopes(root)],
+        [np.zeros((len(rows), level.L_min.shape[1])) for level in root.levels],
+    )
 
 
 def glance(abstraction: Abstraction, root: Root, a: Array, const: float) -> Bounds:
@@ -127,10 +140,11 @@ def _grow(
     root: Root,
     a: Array,
     const: float,
-    nodes: _Nodes,
+    nodes: Nodes,
     bounds: Bounds,
-    threshold: float,
+    threshold: Array,
     deadline: float,
+    leaves: list[Nodes] | None,
 ) -> None:
     """Branch and bound, breadth first; raises ``bounds.lower`` of rows whose tree closes."""
     closed = np.full(len(root), np.inf)  # least bound over the closed leaves of each row
@@ -139,8 +153,9 @@ def _grow(
     pending = [nodes]
     while pending and time.monotonic() < deadline:
         nodes = pending.pop()
-        alive = ~given_up[nodes.row] & (bounds.upper[nodes.row] >= threshold)
-        alive &= bounds.lower[nodes.row] < threshold
+        wanted = threshold[nodes.row]
+        alive = ~given_up[nodes.row] & (bounds.upper[nodes.row] >= wanted)
+        alive &= bounds.lower[nodes.row] < wanted
         nodes = nodes.take(np.flatnonzero(alive))
         if not len(nodes):
             continue
@@ -149,7 +164,9 @@ def _grow(
         value, pick = _ascend(
             abstraction, root, a, const, nodes, bounds, threshold, steps, at_root=False
         )
-        done = value >= threshold
+        done = value >= threshold[nodes.row]
+        if leaves is not None:
+            leaves.append(nodes.take(np.flatnonzero(done)))
         np.minimum.at(closed, nodes.row[done], value[done])
         np.add.at(count, nodes.row, 1)
         given_up[nodes.row[~done & (pick < 0)]] = True
@@ -172,9 +189,9 @@ def _ascend(
     root: Root,
     a: Array,
     const: float,
-    nodes: _Nodes,
+    nodes: Nodes,
     bounds: Bounds,
-    threshold: float,
+    threshold: Array,
     steps: int,
     *,
     at_root: bool,
@@ -203,7 +220,8 @@ def _ascend(
             kept[where] = now[better]
         if at_root:
             bounds.lower[nodes.row] = np.maximum(bounds.lower[nodes.row], best)
-        go = (best[live] < threshold) & (bounds.upper[nodes.row[live]] >= threshold)
+        wanted = threshold[nodes.row[live]]
+        go = (best[live] < wanted) & (bounds.upper[nodes.row[live]] >= wanted)
         if step == steps - 1 or not go.any():
             break
         alpha, gamma = _step(here, bound, lows, highs, splits, alpha, gamma, step)
@@ -270,7 +288,7 @@ def _widest_gap(root: Root, bound: Pass, highs: Sequence[Array], splits: Sequenc
     return np.where(score[np.arange(len(score)), pick] > 1e-12, pick, -1)
 
 
-def _split(nodes: _Nodes, pick: Index) -> _Nodes:
+def _split(nodes: Nodes, pick: Index) -> Nodes:
     """Two children per node: the picked neuron's upper side becomes 0 or U."""
     children = []
     for sign in (-1, 1):
@@ -281,7 +299,7 @@ def _split(nodes: _Nodes, pick: Index) -> _Nodes:
             layer[here, pick[here] - start] = sign
             start += layer.shape[1]
         children.append(splits)
-    return _Nodes(
+    return Nodes(
         np.concatenate([nodes.row, nodes.row]),
         [np.concatenate(pair) for pair in zip(*children, strict=True)],
         [np.concatenate([layer, layer]) for layer in nodes.alpha],

@@ -34,6 +34,7 @@ import highspy
 import numpy as np
 
 from proplace.certification.bounds import Abstraction, Root, chords, start_slopes
+from proplace.certification.branch import Nodes
 from proplace.lp import LP_TOLERANCE, quiet_highs
 
 if TYPE_CHECKING:
@@ -62,11 +63,13 @@ def minimise(
     threshold: float | None = None,
     tolerance: float = 1e-9,
     deadline: float = np.inf,
+    leaves: list[Nodes] | None = None,
 ) -> Minimum:
     """Least value of ``c . logits`` over Delta for the single row in ``root``.
 
     Stops when the bounds meet to ``tolerance`` (relative to the size of the value), or as soon as
-    they lie on one side of ``threshold``, or at the deadline.
+    they lie on one side of ``threshold``, or at the deadline. ``leaves`` receives the leaves of the
+    tree with the multipliers from which their bounds follow.
     """
     a, const = abstraction.objective(c)
     best = _Best(abstraction, root, a, const)
@@ -77,7 +80,9 @@ def minimise(
     ticket = itertools.count()
     lower, point = program.bound(splits)
     best.offer(point)
-    heap = [(lower, next(ticket), splits, point)]
+    wanted = None if leaves is None else threshold
+    heap = [(lower, next(ticket), splits, point, program.leaf(splits, wanted))]
+    shut: list[Nodes | None] = []
     closed = np.inf
     nodes = 1
 
@@ -87,20 +92,25 @@ def minimise(
         return best.value - value <= tolerance * max(1.0, abs(best.value))
 
     while heap and not reached(min(closed, heap[0][0])) and time.monotonic() < deadline:
-        lower, _, splits, point = heapq.heappop(heap)
+        lower, _, splits, point, leaf = heapq.heappop(heap)
         pick = program.branch(splits, point)
         if pick is None:  # solved: the bound is as good as the arithmetic allows
             closed = min(closed, lower)
+            shut.append(leaf)
             continue
         for sign in (-1, 1):
             child = tuple(layer.copy() for layer in splits)
             child[pick[0]][pick[1]] = sign
             value, point = program.bound(child)
             nodes += 1
+            leaf = program.leaf(child, wanted)
             if value == np.inf:  # no shift lies in this branch
+                shut.append(leaf)
                 continue
             best.offer(point)
-            heapq.heappush(heap, (max(value, lower), next(ticket), child, point))
+            heapq.heappush(heap, (max(value, lower), next(ticket), child, point, leaf))
+    if leaves is not None:
+        leaves.extend(leaf for leaf in (*shut, *(node[-1] for node in heap)) if leaf is not None)
     lower = min(closed, heap[0][0]) if heap else closed
     return Minimum(min(lower, best.value), best.value, best.hidden, nodes)
 
@@ -141,6 +151,8 @@ class _Program:
 
     def __init__(self, abstraction: Abstraction, root: Root, a: Array, const: float) -> None:
         self.abstraction, self.root, self.a, self.const = abstraction, root, a, const
+        self.duals: Array | None = None
+        self.ray, self.empty = np.zeros(0), False
         self.slopes = [chords(level, None) for level in root.levels]
         self.open = [((level.U_min < 0.0) & (level.U_max > 0.0))[0] for level in root.levels]
         low, high = [root.low[0]], [root.high[0]]
@@ -192,7 +204,9 @@ class _Program:
         """
         self._apply(splits)
         status = self._run()
+        self.duals, self.empty = None, False
         if status == highspy.HighsModelStatus.kInfeasible and self._proves_empty(splits):
+            self.empty = True
             return np.inf, None
         if status != highspy.HighsModelStatus.kOptimal:
             uppers = [
@@ -205,8 +219,46 @@ class _Program:
         solution = self.solver.getSolution()
         x = np.asarray(solution.col_value)
         point = [x[i:j] for i, j in itertools.pairwise(self.offsets)]
-        duals = np.asarray(solution.row_dual)
-        return self._from_duals(duals, splits, self.a, self.const), point
+        self.duals = np.asarray(solution.row_dual)
+        return self._from_duals(self.duals, splits, self.a, self.const), point
+
+    def leaf(self, splits: tuple[Splits, ...], threshold: float | None) -> Nodes | None:
+        r"""Turn the multipliers behind the last bound into slopes and split multipliers.
+
+        With :math:`a^+ = \max(a, 0)` and the excess :math:`e = \max(p - a^+, 0)`, the part
+        :math:`e\,(L - s U - t)` of a neuron's bound is at most :math:`e (1 - s)(U - \max U)`, since
+        :math:`L \le U` wherever the activations before are :math:`\ge 0`. What is left has
+        :math:`p \le a^+`, a slope :math:`p / a^+`, and all else on U is a multiplier of its range.
+        """
+        if threshold is None:
+            return None
+        alpha = [slopes[0] for slopes in start_slopes(self.root)]
+        gamma = [np.zeros(len(split)) for split in splits]
+        duals = self.duals
+        if self.empty:  # any multiple of the ray is valid: take enough of it
+            duals = self.ray
+            for _ in range(100):
+                if self._from_duals(duals, splits, self.a, self.const) >= threshold:
+                    break
+                duals = duals * 2.0
+        if duals is not None:
+            a = self.a
+            for index in reversed(range(len(splits))):
+                p, q, r, slope, _ = self._multipliers(index, duals, splits, a)
+                up, down = np.maximum(a, 0.0), np.minimum(a, 0.0)
+                excess = np.maximum(p - up, 0.0)
+                on_low = p - excess
+                on_high = q - (r - excess) * slope + excess * (1.0 - slope)
+                np.divide(on_low, up, out=alpha[index], where=up > 0.0)
+                gamma[index] = down * slope - on_high
+                inner = self.abstraction.inner[index]
+                a = on_low @ inner.W_low + on_high @ inner.W_high
+        return Nodes(
+            np.zeros(1, dtype=np.intp),
+            [split[None] for split in splits],
+            [slopes[None] for slopes in alpha],
+            [multipliers[None] for multipliers in gamma],
+        )
 
     def _run(self) -> highspy.HighsModelStatus:
         """Solve from the last basis; if that stalls, from scratch with a coarser tolerance."""
@@ -273,7 +325,9 @@ class _Program:
             return False
         ray = np.asarray(ray) / max(float(np.abs(ray).max()), 1e-300)
         zero = np.zeros_like(self.a)
-        return any(self._from_duals(sign * ray, splits, zero, 0.0) > 1e-9 for sign in (1.0, -1.0))
+        better = max((ray, -ray), key=lambda r: self._from_duals(r, splits, zero, 0.0))
+        self.ray = better
+        return self._from_duals(better, splits, zero, 0.0) > 1e-9
 
     def _from_duals(
         self, duals: Array, splits: tuple[Splits, ...], a: Array, const: float
@@ -281,18 +335,25 @@ class _Program:
         """The bound of ``a . h + const`` that follows from multipliers, whatever they are."""
         value = const
         for index in reversed(range(len(splits))):
-            inner, level = self.abstraction.inner[index], self.root.levels[index]
-            slope, offset = (part[0] for part in chords(level, splits[index][None]))
-            first, chord, side, end = self.rows[3 * index : 3 * index + 4]
-            p = np.maximum(duals[first:chord], 0.0)
-            q = np.where(splits[index] < 0, np.maximum(duals[side:end], 0.0), 0.0)
-            r = np.where(splits[index] < 0, 0.0, -duals[chord:side] - duals[side:end])
-            r = np.maximum(r, np.maximum(p + q - a, 0.0))
+            inner = self.abstraction.inner[index]
+            p, q, r, slope, offset = self._multipliers(index, duals, splits, a)
             on_high = q - r * slope
             value += float(p @ inner.b_low + on_high @ inner.b_high - r @ offset)
             a = p @ inner.W_low + on_high @ inner.W_high
         corner = np.where(a >= 0.0, self.root.low[0], self.root.high[0])
         return float(value + a @ corner)
+
+    def _multipliers(
+        self, index: int, duals: Array, splits: tuple[Splits, ...], a: Array
+    ) -> tuple[Array, Array, Array, Array, Array]:
+        """Valid p, q, r of one inner layer with coefficients ``a``, and its upper sides."""
+        slope, offset = (part[0] for part in chords(self.root.levels[index], splits[index][None]))
+        first, chord, side, end = self.rows[3 * index : 3 * index + 4]
+        p = np.maximum(duals[first:chord], 0.0)
+        q = np.where(splits[index] < 0, np.maximum(duals[side:end], 0.0), 0.0)
+        r = np.where(splits[index] < 0, 0.0, -duals[chord:side] - duals[side:end])
+        r = np.maximum(r, np.maximum(p + q - a, 0.0))
+        return p, q, r, slope, offset
 
 
 def _dense_model(

@@ -1,0 +1,386 @@
+r"""Check a certificate in exact arithmetic: ``python checker.py proof.json net.npz``.
+
+*The claim.* Let u = scale * x + shift be what the first layer sees. Every network whose weights and
+biases lie within the certificate's ``delta`` of the given ones has at least the ``margin`` at x
+("robust"), or the network in the certificate has less ("not robust"). Margin: the logit (target 1)
+or minus the logit (target 0); of several logits, the target's minus the largest other.
+
+*Robust.* Over all of these networks the first activations form the box max(0, z -/+ r), z = W u + b,
+r = dw |u|_1 + db. A later hidden layer sees h >= 0, so each neuron v has
+
+    max(0, L) <= v <= max(0, U),    L = (W - dw) h + b - db,    U = (W + dw) h + b + db,
+
+and the least output is a . v + const, a = W_target - W_rival - 2 dw (one logit: +/-W - dw). From
+the last hidden layer back to the second, a_k v_k is replaced by something below it, linear in h:
+
+    a_k >= 0:   a_k alpha_k L_k          for any alpha_k in [0, 1],
+    a_k <  0:   a_k (s_k U_k + t_k)      for any s_k, t_k the greatest max(0, U) - s_k U on [lo, hi],
+    and also    - gamma_k (U_k - lo)     for any gamma_k > 0,  - gamma_k (U_k - hi) for gamma_k < 0,
+
+with [lo, hi] a range of U_k. What is left is linear in the first activations; its minimum over their
+box is a bound. A tree cuts the ranges at 0 and follows both sides; each leaf must bound its
+objective by the margin. Any multipliers give a true bound, so their maker need not be trusted.
+
+*Numbers.* Every given number is an IEEE double, so an integer in units of 2^-K for one K ("fine").
+Everything computed is a sum of products of at most D of them, so an integer in units of 2^-KD
+("exact"); fine * exact >> K and exact * exact >> KD lose nothing. No operation rounds.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import math
+import struct
+import sys
+import zipfile
+from dataclasses import dataclass
+from itertools import chain
+from operator import mul
+from typing import Any, NamedTuple, TypeAlias
+
+FORMAT = "proplace-certificate-1"
+MOST_BYTES = 32_000_000
+MOST_WORK = 4_000_000_000  # products of 64-bit words: some minutes
+FACTS = {"format", "network", "input", "target", "delta", "margin", "verdict"}
+PROOFS = {"robust": {"tighten", "lower", "upper", "trees"}, "not robust": {"shifted"}}
+
+_Signs: TypeAlias = dict[tuple[int, int], int]
+_Values: TypeAlias = dict[tuple[int, int], float]
+
+
+class Parameters(NamedTuple):
+    """A network as plain numbers: (rows of W, b or None) per layer, and the fixed input transform."""
+
+    layers: list[tuple[list[list[float]], list[float] | None]]
+    scale: list[float] | None = None
+    shift: list[float] | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether the certificate proves its claim; ``reason`` says what was proved or what failed."""
+
+    accepted: bool
+    reason: str
+
+
+class Rejected(Exception):
+    """The first thing that is wrong with a certificate."""
+
+
+def check(text: bytes | str, network: Parameters) -> Verdict:
+    """Check the certificate in ``text`` against the parameters of the network it speaks of."""
+    try:
+        facts = parse(text)
+        verdict = facts.get("verdict")
+        if facts.get("format") != FORMAT or verdict not in ("robust", "not robust"):
+            raise Rejected(f"not a certificate of format {FORMAT!r} with a known verdict")
+        if wrong := set(facts) ^ FACTS ^ PROOFS[verdict]:
+            raise Rejected(f"fields missing or unknown: {', '.join(sorted(wrong))[:200]}")
+        if facts["network"] != digest(network):
+            raise Rejected("the certificate speaks of another network: the digests differ")
+        claim = _Claim(facts, network)
+        return Verdict(True, claim.robust() if verdict == "robust" else claim.not_robust())
+    except Rejected as failure:
+        return Verdict(False, str(failure))
+
+
+def digest(network: Parameters) -> str:
+    """SHA-256 of the parameters: per array an ASCII line with name and shape, then its doubles."""
+    sha = hashlib.sha256()
+
+    def add(name: str, shape: tuple[int, ...], values: list[float]) -> None:
+        sha.update(f"{name} {' '.join(map(str, shape))}\n".encode())
+        sha.update(struct.pack(f"<{len(values)}d", *(v + 0.0 for v in values)))  # -0.0 is 0.0
+
+    for i, (W, b) in enumerate(network.layers):
+        add(f"W{i}", (len(W), len(W[0])), [*chain(*W)])
+        if b is not None:
+            add(f"b{i}", (len(b),), b)
+    for name, values in (("scale", network.scale), ("shift", network.shift)):
+        if values is not None:
+            add(name, (len(values),), values)
+    return sha.hexdigest()
+
+
+class _Claim:
+    """A certificate in the shapes of its network."""
+
+    def __init__(self, facts: dict[str, Any], network: Parameters) -> None:
+        self.facts, self.net = facts, network
+        self.widths = [len(W) for W, _ in network.layers]
+        self.inner = self.widths[1:-1]
+        self.x = _numbers("input", facts["input"], len(network.layers[0][0][0]))
+        self.target = _index("target", facts["target"], max(2, self.widths[-1]))
+        self.delta = _table("delta", facts["delta"], [2] * len(self.widths))
+        if min(chain(*self.delta)) < 0.0:
+            raise Rejected("delta is negative")
+
+    def integers(self, more: list[list[float]], D: int, products: int) -> None:
+        """Choose the units and take all numbers to integers, unless the work is too much."""
+        margin = _number("margin", self.facts["margin"])
+        scale = self.net.scale or [1.0] * len(self.x)
+        shift = self.net.shift or [0.0] * len(self.x)
+        given = [self.x, scale, shift, [margin], *self.delta, *more]
+        given += chain(*([*W, b or []] for W, b in self.net.layers))
+        self.K = max(v.as_integer_ratio()[1].bit_length() - 1 for v in chain(*given))
+        self.N = self.K * D
+        words = 1 + self.N // 64
+        if products * words * (1 + words // 50) > MOST_WORK:
+            raise Rejected("refused: checking this would take too long")
+        self.margin = self.exact([margin])[0]
+        self.W = [[self.fine(row) for row in W] for W, _ in self.net.layers]
+        self.columns = [[*zip(*W, strict=True)] for W in self.W]
+        self.b = [self.exact(b or [0.0] * len(W)) for W, b in self.net.layers]
+        self.dw = [self.fine(pair)[0] for pair in self.delta]
+        pairs = zip(self.delta, self.net.layers, strict=True)  # without bias, nothing shifts
+        self.db = [0 if b is None else self.exact(pair)[1] for pair, (_, b) in pairs]
+        triples = zip(self.exact(self.x), self.fine(scale), self.exact(shift), strict=True)
+        self.u = [(x * s >> self.K) + t for x, s, t in triples]
+
+    def fine(self, values: list[float]) -> list[int]:
+        return [n << (self.K - d.bit_length() + 1) for n, d in map(float.as_integer_ratio, values)]
+
+    def exact(self, values: list[float]) -> list[int]:
+        return [v << (self.N - self.K) for v in self.fine(values)]
+
+    def affine(self, W: list[list[int]], h: list[int], b: list[int]) -> list[int]:
+        return [(_dot(row, h) >> self.K) + c for row, c in zip(W, b, strict=True)]
+
+    def least(self, a: list[int], low: list[int], high: list[int]) -> int:
+        """Return the least a . h over a box, all in exact units."""
+        return _dot(a, [p if c >= 0 else q for c, p, q in zip(a, low, high, strict=True)]) >> self.N
+
+    def rivals(self, values: list[int]) -> list[tuple[int, int]]:
+        """Pair the target's value with each rival's; the rival of a single logit has 0."""
+        if len(values) == 1:
+            return [(values[0], 0) if self.target else (0, values[0])]
+        return [(values[self.target], v) for o, v in enumerate(values) if o != self.target]
+
+    def not_robust(self) -> str:
+        """Run the network of the certificate and see that it misses the margin."""
+        layers = _list("shifted", self.facts["shifted"], len(self.widths))
+        moved: list[tuple[list[list[float]], list[float]]] = []
+        for layer, (W, b) in zip(layers, self.net.layers, strict=True):
+            if not isinstance(layer, dict) or set(layer) != {"W", "b"}:
+                raise Rejected("a layer of the shifted network does not hold W and b alone")
+            if b is None and layer["b"] is not None:
+                raise Rejected("the shifted network has a bias where the network has none")
+            bias = [0.0] * len(W) if b is None else _numbers("b", layer["b"], len(W))
+            moved.append((_table("W", layer["W"], [len(W[0])] * len(W)), bias))
+        values = [*chain(*([*W, b] for W, b in moved))]
+        self.integers(values, len(moved) + 2, sum(map(len, values)))
+        h = self.u
+        for i, (W, b) in enumerate(moved):
+            rows, shift = [self.fine(row) for row in W], self.exact(b)
+            weights = zip(chain(*rows), chain(*self.W[i]), strict=True)
+            biases = zip(shift, self.b[i], strict=True)
+            if not all(abs(v - w) <= self.dw[i] for v, w in weights):
+                raise Rejected(f"a weight of layer {i} lies outside delta")
+            if not all(abs(v - w) <= self.db[i] for v, w in biases):
+                raise Rejected(f"a bias of layer {i} lies outside delta")
+            h = self.affine(rows, [max(v, 0) for v in h] if i else h, shift)
+        if min(v - w for v, w in self.rivals(h)) >= self.margin:
+            raise Rejected("the shifted network keeps the margin")
+        return f"not robust: a network within delta has a margin below {self.facts['margin']!r}"
+
+    def robust(self) -> str:
+        """Follow one tree per rival class and bound the margin at each leaf."""
+        lower = _table("lower", self.facts["lower"], self.inner)
+        upper = _table("upper", self.facts["upper"], self.inner)
+        trees = _list("trees", self.facts["trees"], max(1, self.widths[-1] - 1))
+        trees = [[self.node(node) for node in _list("tree", tree)] for tree in trees]
+        leaves = [node for node in chain(*trees) if isinstance(node[0], dict)]
+        if not all(0.0 <= v <= 1.0 for v in chain(*lower, *(leaf[0].values() for leaf in leaves))):
+            raise Rejected("the slope of a lower side lies outside [0, 1]")
+        if not isinstance(self.facts["tighten"], bool):
+            raise Rejected("tighten is neither true nor false")
+        values = [*lower, *upper, *([*part.values()] for leaf in leaves for part in leaf)]
+        sizes = [n * m for n, m in zip(self.widths[1:], self.widths, strict=False)]
+        ranges = sum(2 * n * sum(sizes[: i + 1]) for i, n in enumerate(self.inner))
+        products = ranges + len(leaves) * (1 + sum(sizes)) + len(self.x) * self.widths[0]
+        self.integers(values, 4 + 2 * len(self.inner), products)
+        z = self.affine(self.W[0], self.u, self.b[0])
+        r = (self.dw[0] * sum(map(abs, self.u)) >> self.K) + self.db[0]
+        self.box = [max(v - r, 0) for v in z], [max(v + r, 0) for v in z]
+        self.lower, self.upper = [self.fine(v) for v in lower], [self.fine(v) for v in upper]
+        self.find_ranges()
+        for rival, tree in enumerate(trees):
+            if len(self.widths) == 1:  # no hidden layer: the output rows see u itself
+                v, w = self.rivals(z)[rival]
+                a, const = [], v - w - min(2, len(z)) * r
+            else:
+                rows = [self.rivals([*column])[rival] for column in zip(*self.W[-1], strict=True)]
+                size, (b, c) = min(2, self.widths[-1]), self.rivals(self.b[-1])[rival]
+                a = [(v - w - size * self.dw[-1]) << (self.N - self.K) for v, w in rows]
+                const = b - c - size * self.db[-1]
+            self.follow(f"tree {rival}", tree, a, const)
+        return (
+            f"robust: all networks within delta have a margin of {self.facts['margin']!r} or more"
+        )
+
+    def node(self, node: Any) -> Any:
+        """Read a split [layer, neuron], or a leaf's own ({neuron: alpha}, {neuron: gamma})."""
+        if isinstance(node, list):
+            return self.neuron(*_list("split", node, 2))
+        if not isinstance(node, dict) or not node.keys() <= {"lower", "gamma"}:
+            raise Rejected("a node is neither a split nor a leaf with lower and gamma")
+        parts: list[dict[tuple[int, int], float]] = []
+        for name in ("lower", "gamma"):
+            triples = [_list(name, t, 3) for t in _list(name, node.get(name, []))]
+            parts.append({self.neuron(i, k): _number(name, value) for i, k, value in triples})
+        return tuple(parts)
+
+    def neuron(self, layer: Any, neuron: Any) -> tuple[int, int]:
+        """Position among the inner layers (those behind the first hidden one) and in its layer."""
+        i = _index("layer", layer, len(self.inner) + 1)
+        if i == 0:
+            raise Rejected("neurons of layer 0 are never open: their activations form an exact box")
+        return i - 1, _index("neuron", neuron, self.inner[i - 1])
+
+    def find_ranges(self) -> None:
+        """Range of U of each inner neuron: by intervals, and where asked by backward passes."""
+        low, high = self.box
+        self.range: list[list[tuple[int, int]]] = []
+        self.line: list[list[int]] = []  # t of each neuron
+        for i, (W, b) in enumerate(zip(self.W[1:-1], self.b[1:-1], strict=True)):
+            dw, db, big = self.dw[i + 1], self.db[i + 1], self.N - self.K
+            ranges, L = [], []
+            for row, c in zip(W, b, strict=True):
+                up = [(w + dw) << big for w in row]
+                down = [-w for w in up]
+                lo, hi = self.least(up, low, high) + c + db, c + db - self.least(down, low, high)
+                L.append(self.least([(w - dw) << big for w in row], low, high) + c - db)
+                high_i = hi
+                if self.facts["tighten"] and i:
+                    lo = max(lo, self.bound(up, c + db, {}, {}, {}))
+                    hi = min(hi, -self.bound(down, -c - db, {}, {}, {}))
+                ranges.append((lo, hi, high_i))
+            low, high = [max(v, 0) for v in L], [max(v, 0) for _, _, v in ranges]
+            self.range.append([(lo, hi) for lo, hi, _ in ranges])
+            self.line.append(
+                [self.offset(s, *e) for s, e in zip(self.upper[i], self.range[i], strict=True)]
+            )
+
+    def offset(self, s: int, lo: int, hi: int) -> int:
+        """Return the greatest max(0, U) - s U over [lo, hi]: it is convex, so at an end."""
+        return max(max(lo, 0) - (s * lo >> self.K), max(hi, 0) - (s * hi >> self.K))
+
+    def bound(self, a: list[int], total: int, signs: _Signs, alpha: _Values, gamma: _Values) -> int:
+        """Bound a . v + total from below, v the activations behind the ranges found so far."""
+        for i in reversed(range(len(self.range))):
+            lower, upper, line = self.lower[i][:], self.upper[i][:], self.line[i][:]
+            push = [0] * len(line)
+            for k in (k for layer, k in alpha if layer == i):
+                lower[k] = self.fine([alpha[i, k]])[0]
+            for k in (k for layer, k in {**signs, **gamma} if layer == i):
+                (lo, hi), sign = self.range[i][k], signs.get((i, k), 0)
+                lo, hi = max(lo, 0) if sign > 0 else lo, min(hi, 0) if sign < 0 else hi
+                if sign:  # here the ReLU is 0, or U
+                    upper[k], line[k] = (sign > 0) << self.K, 0
+                push[k] = self.exact([gamma.get((i, k), 0.0)])[0]
+                total += push[k] * (lo if push[k] > 0 else hi) >> self.N
+            total += sum(c * t for c, t in zip(a, line, strict=True) if c < 0) >> self.N
+            on_L = [c * s >> self.K if c > 0 else 0 for c, s in zip(a, lower, strict=True)]
+            on_U = [c * s >> self.K if c < 0 else 0 for c, s in zip(a, upper, strict=True)]
+            both = [p + q - g for p, q, g in zip(on_L, on_U, push, strict=True)]  # times W and b
+            apart = sum(on_U) - sum(push) - sum(on_L)  # times dw and db
+            total += (_dot(both, self.b[i + 1]) + apart * self.db[i + 1]) >> self.N
+            a = [(_dot(both, w) + apart * self.dw[i + 1]) >> self.K for w in self.columns[i + 1]]
+        return total + self.least(a, *self.box) if a else total
+
+    def follow(self, name: str, tree: list[Any], a: list[int], const: int) -> None:
+        """Go through a tree in preorder: a split, then what follows U <= 0, then U >= 0."""
+        todo: list[_Signs] = [{}]
+        for node in tree:
+            if not todo:
+                raise Rejected(f"{name} goes on behind its last leaf")
+            signs = todo.pop()
+            if not isinstance(node[0], dict):
+                if node in signs:
+                    raise Rejected(f"{name} splits a neuron twice")
+                todo += [{**signs, node: 1}, {**signs, node: -1}]
+            elif self.bound(a, const, signs, *node) < self.margin:
+                raise Rejected(f"{name}: a leaf does not prove the margin")
+        if todo:
+            raise Rejected(f"{name} ends before its last leaf")
+
+
+def _dot(a: Any, b: Any) -> int:
+    return sum(map(mul, a, b))
+
+
+def parse(text: bytes | str) -> dict[str, Any]:
+    """Read a JSON object without repeated fields."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(dict(pairs)) < len(pairs):
+            raise Rejected("a field is given twice")
+        return dict(pairs)
+
+    if len(text) > MOST_BYTES:
+        raise Rejected(f"refused: the certificate is larger than {MOST_BYTES} bytes")
+    try:
+        facts = json.loads(text, object_pairs_hook=unique)
+    except (ValueError, RecursionError) as error:
+        raise Rejected(f"not readable as JSON: {str(error)[:100]}") from None
+    if not isinstance(facts, dict):
+        raise Rejected("not a JSON object")
+    return facts
+
+
+def _list(name: str, value: Any, length: int | None = None) -> list[Any]:
+    if not isinstance(value, list) or length not in (None, len(value)):
+        raise Rejected(f"{name} is not a list{'' if length is None else f' of {length}'}")
+    return value
+
+
+def _number(name: str, value: Any) -> float:
+    """Return the double nearest to a JSON number."""
+    if type(value) not in (int, float) or not abs(value) <= sys.float_info.max:
+        raise Rejected(f"{name} holds something that is not a finite number")
+    return float(value)
+
+
+def _numbers(name: str, value: Any, length: int) -> list[float]:
+    return [_number(name, item) for item in _list(name, value, length)]
+
+
+def _table(name: str, value: Any, lengths: list[int]) -> list[list[float]]:
+    rows = zip(_list(name, value, len(lengths)), lengths, strict=True)
+    return [_numbers(name, row, length) for row, length in rows]
+
+
+def _index(name: str, value: Any, count: int) -> int:
+    if type(value) is not int or not 0 <= value < count:
+        raise Rejected(f"{name} is not a whole number from 0 to {count - 1}")
+    return value
+
+
+def read_npz(path: str) -> Parameters:
+    """Read the parameters from a file written by ``Network.save``: plain .npy arrays in a zip."""
+    arrays: dict[str, Any] = {}
+    with zipfile.ZipFile(path) as file:
+        for entry in file.infolist():
+            data = file.read(entry)
+            start = 10 + struct.unpack("<H", data[8:10])[0]
+            header = ast.literal_eval(data[10:start].decode("latin-1"))
+            if header["descr"] == "<f8" and not header["fortran_order"]:
+                count = math.prod(header["shape"])
+                flat = list(struct.unpack(f"<{count}d", data[start:]))
+                rows = range(0, count, header["shape"][-1])
+                table = [flat[i : i + header["shape"][-1]] for i in rows]
+                arrays[entry.filename[:-4]] = table if len(header["shape"]) == 2 else flat
+    layers = [
+        (arrays[f"W{i}"], arrays.get(f"b{i}")) for i in range(len(arrays)) if f"W{i}" in arrays
+    ]
+    return Parameters(layers, arrays.get("scale"), arrays.get("shift"))
+
+
+if __name__ == "__main__":
+    with open(sys.argv[1], "rb") as proof:
+        found = check(proof.read(MOST_BYTES + 1), read_npz(sys.argv[2]))
+    print("accepted" if found.accepted else "rejected", found.reason, sep=": ")
+    sys.exit(0 if found.accepted else 1)
