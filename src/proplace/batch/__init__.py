@@ -107,6 +107,8 @@ def explain_file(
     """
     if kind not in ("csv", "parquet"):
         raise OptionError(f"results are written as 'csv' or 'parquet', not {kind!r}")
+    if not every > 0.0:
+        raise OptionError(f"every must be a positive number of seconds, not {every!r}")
     source = open_table(table) if isinstance(table, (str, os.PathLike)) else table
     if not source.rows:
         raise TableError(f"{source.path}: there are column names but no rows")
