@@ -14,7 +14,7 @@ $(PYTHON) -m venv $(VENV)
 $(BIN)/pip install --quiet --upgrade pip
 endef
 
-.PHONY: demo test lint format bench clean
+.PHONY: demo test wheel-test lint format bench clean
 
 # torch is asked for by its exact version first: that takes a CPU build where one is at hand.
 $(VENV)/test.stamp: pyproject.toml
@@ -33,6 +33,9 @@ demo: $(VENV)/demo.stamp
 
 test: $(VENV)/test.stamp
 	$(BIN)/python -m pytest -n 2
+
+wheel-test:
+	tests/wheel.sh $(PYTHON)
 
 lint: $(VENV)/test.stamp
 	$(BIN)/ruff check .
