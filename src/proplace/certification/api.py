@@ -315,9 +315,9 @@ def _least(
             best.offer(rows, part.upper, part.hidden)
             if notes is not None:
                 notes.tightened(rows, tight)
-                leaves += [
-                    _of_rows(nodes, part.lower >= threshold[rows], rows) for nodes in kept or []
-                ]
+                closed = part.lower >= threshold[rows]
+                closed[list(part.stuck)] = True
+                leaves += [_of_rows(nodes, closed, rows) for nodes in kept or []]
             for i in np.flatnonzero(_open(bounds.lower[rows], upper[rows], threshold[rows])):
                 if time.monotonic() >= deadline:
                     break
@@ -331,6 +331,7 @@ def _least(
                     tolerance=TOLERANCE,
                     deadline=deadline,
                     leaves=kept,
+                    rest=part.stuck.get(int(i)),
                 )
                 bounds.lower[row] = np.maximum(bounds.lower[row], minimum.lower)
                 best.offer(row, np.array([minimum.upper]), [h[None] for h in minimum.hidden])

@@ -14,7 +14,7 @@ What is left (the gap lies in the slopes, or the tree of a row grows large) goes
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -45,15 +45,25 @@ Index = npt.NDArray[np.intp]
 
 
 @dataclass
+class Rest:
+    """What is left of a row's tree: the splits of its open leaves, and a bound of all the others."""
+
+    splits: list[tuple[Splits, ...]]
+    closed: float
+
+
+@dataclass
 class Bounds:
     """Proved bounds on the least value of one objective, one number per row.
 
-    ``hidden`` holds the activations of the concrete shift that reaches ``upper``.
+    ``hidden`` holds the activations of the concrete shift that reaches ``upper``. ``stuck`` holds, for
+    rows without a verdict whose tree is closed elsewhere, what is left of it.
     """
 
     lower: Array
     upper: Array
     hidden: list[Array]
+    stuck: dict[int, Rest] = field(default_factory=dict)
 
     def offer(self, rows: Index, values: Array, hidden: list[Array]) -> None:
         """Keep the shifts that are better than the best so far; a row may occur several times."""
@@ -148,6 +158,7 @@ def _grow(
 ) -> None:
     """Branch and bound, breadth first; raises ``bounds.lower`` of rows whose tree closes."""
     closed = np.full(len(root), np.inf)  # least bound over the closed leaves of each row
+    stuck: list[Nodes] = []  # leaves without a gap, whose multipliers are not good enough
     given_up = np.zeros(len(root), dtype=bool)
     count = np.zeros(len(root), dtype=np.int64)
     pending = [nodes]
@@ -169,9 +180,9 @@ def _grow(
             leaves.append(nodes.take(np.flatnonzero(done)))
         np.minimum.at(closed, nodes.row[done], value[done])
         np.add.at(count, nodes.row, 1)
-        given_up[nodes.row[~done & (pick < 0)]] = True
+        stuck.append(nodes.take(np.flatnonzero(~done & (pick < 0))))
         given_up[count > NODES_PER_ROW] = True
-        grow = np.flatnonzero(~done & ~given_up[nodes.row])
+        grow = np.flatnonzero(~done & (pick >= 0) & ~given_up[nodes.row])
         if len(grow):
             children = _split(nodes.take(grow), pick[grow])
             pending.extend(
@@ -180,6 +191,13 @@ def _grow(
             )
     for nodes in pending:  # the deadline came first
         given_up[nodes.row] = True
+    open_rows = ~given_up & (bounds.upper >= threshold) & (bounds.lower < threshold)
+    for nodes in stuck:
+        for i in np.flatnonzero(open_rows[nodes.row]):
+            row = int(nodes.row[i])
+            rest = bounds.stuck.setdefault(row, Rest([], float(closed[row])))
+            rest.splits.append(tuple(layer[i] for layer in nodes.splits))
+            given_up[row] = True
     finished = np.isfinite(closed) & ~given_up & (bounds.upper >= threshold)
     bounds.lower[finished] = np.maximum(bounds.lower[finished], closed[finished])
 

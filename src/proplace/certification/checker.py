@@ -23,7 +23,9 @@ objective by the margin. Any multipliers give a true bound, so their maker need 
 
 *Numbers.* Every given number is an IEEE double, so an integer in units of 2^-K for one K ("fine").
 Everything computed is a sum of products of at most D of them, so an integer in units of 2^-KD
-("exact"); fine * exact >> K and exact * exact >> KD lose nothing. No operation rounds.
+("exact"); fine * exact >> K and exact * exact >> KD lose nothing. No operation rounds, with one
+exception on the safe side: where weights of very different size would make K huge, parameters are
+cut to units of 2^-K and delta grows by one unit, which only adds networks to the claim "robust".
 """
 
 from __future__ import annotations
@@ -118,14 +120,18 @@ class _Claim:
         if min(chain(*self.delta)) < 0.0:
             raise Rejected("delta is negative")
 
-    def integers(self, more: list[list[float]], D: int, products: int) -> None:
+    def integers(self, more: list[list[float]], D: int, products: int, *, cut: bool) -> None:
         """Choose the units and take all numbers to integers, unless the work is too much."""
         margin = _number("margin", self.facts["margin"])
         scale = self.net.scale or [1.0] * len(self.x)
         shift = self.net.shift or [0.0] * len(self.x)
-        given = [self.x, scale, shift, [margin], *self.delta, *more]
-        given += chain(*([*W, b or []] for W, b in self.net.layers))
-        self.K = max(v.as_integer_ratio()[1].bit_length() - 1 for v in chain(*given))
+        layers = [*chain(*([*W, b or []] for W, b in self.net.layers))]
+        sizes = [max(map(abs, chain(*W))) for W, _ in self.net.layers]
+        coarse = 96 - min([math.frexp(size)[1] for size in sizes if size], default=0)
+        needed = _bits(chain(self.x, scale, shift, [margin], *self.delta, *more))
+        self.K = max(
+            needed, _bits(chain(*layers)) if cut is False else min(_bits(chain(*layers)), coarse)
+        )
         self.N = self.K * D
         words = 1 + self.N // 64
         if products * words * (1 + words // 50) > MOST_WORK:
@@ -134,14 +140,15 @@ class _Claim:
         self.W = [[self.fine(row) for row in W] for W, _ in self.net.layers]
         self.columns = [[*zip(*W, strict=True)] for W in self.W]
         self.b = [self.exact(b or [0.0] * len(W)) for W, b in self.net.layers]
-        self.dw = [self.fine(pair)[0] for pair in self.delta]
-        pairs = zip(self.delta, self.net.layers, strict=True)  # without bias, nothing shifts
-        self.db = [0 if b is None else self.exact(pair)[1] for pair, (_, b) in pairs]
+        pairs = [*zip(self.delta, self.net.layers, strict=True)]  # without bias, nothing shifts
+        self.dw = [self.fine(d)[0] + (_bits(chain(*W)) > self.K) for d, (W, _) in pairs]
+        grown = [self.fine(d)[1] + (_bits(b) > self.K) if b else 0 for d, (_, b) in pairs]
+        self.db = [d << (self.N - self.K) for d in grown]
         triples = zip(self.exact(self.x), self.fine(scale), self.exact(shift), strict=True)
         self.u = [(x * s >> self.K) + t for x, s, t in triples]
 
     def fine(self, values: list[float]) -> list[int]:
-        return [n << (self.K - d.bit_length() + 1) for n, d in map(float.as_integer_ratio, values)]
+        return [(n << self.K) // d for n, d in map(float.as_integer_ratio, values)]
 
     def exact(self, values: list[float]) -> list[int]:
         return [v << (self.N - self.K) for v in self.fine(values)]
@@ -171,7 +178,7 @@ class _Claim:
             bias = [0.0] * len(W) if b is None else _numbers("b", layer["b"], len(W))
             moved.append((_table("W", layer["W"], [len(W[0])] * len(W)), bias))
         values = [*chain(*([*W, b] for W, b in moved))]
-        self.integers(values, len(moved) + 2, sum(map(len, values)))
+        self.integers(values, len(moved) + 2, sum(map(len, values)), cut=False)
         h = self.u
         for i, (W, b) in enumerate(moved):
             rows, shift = [self.fine(row) for row in W], self.exact(b)
@@ -201,7 +208,7 @@ class _Claim:
         sizes = [n * m for n, m in zip(self.widths[1:], self.widths, strict=False)]
         ranges = sum(2 * n * sum(sizes[: i + 1]) for i, n in enumerate(self.inner))
         products = ranges + len(leaves) * (1 + sum(sizes)) + len(self.x) * self.widths[0]
-        self.integers(values, 4 + 2 * len(self.inner), products)
+        self.integers(values, 4 + 2 * len(self.inner), products, cut=True)
         z = self.affine(self.W[0], self.u, self.b[0])
         r = (self.dw[0] * sum(map(abs, self.u)) >> self.K) + self.db[0]
         self.box = [max(v - r, 0) for v in z], [max(v + r, 0) for v in z]
@@ -306,6 +313,11 @@ class _Claim:
                 raise Rejected(f"{name}: a leaf does not prove the margin")
         if todo:
             raise Rejected(f"{name} ends before its last leaf")
+
+
+def _bits(values: Any) -> int:
+    """Return the least K such that all values are integers in units of 2^-K."""
+    return max((v.as_integer_ratio()[1].bit_length() - 1 for v in values), default=0)
 
 
 def _dot(a: Any, b: Any) -> int:

@@ -34,7 +34,7 @@ import highspy
 import numpy as np
 
 from proplace.certification.bounds import Abstraction, Root, chords, start_slopes
-from proplace.certification.branch import Nodes
+from proplace.certification.branch import Nodes, Rest
 from proplace.lp import LP_TOLERANCE, quiet_highs
 
 if TYPE_CHECKING:
@@ -64,27 +64,41 @@ def minimise(
     tolerance: float = 1e-9,
     deadline: float = np.inf,
     leaves: list[Nodes] | None = None,
+    rest: Rest | None = None,
 ) -> Minimum:
     """Least value of ``c . logits`` over Delta for the single row in ``root``.
 
     Stops when the bounds meet to ``tolerance`` (relative to the size of the value), or as soon as
     they lie on one side of ``threshold``, or at the deadline. ``leaves`` receives the leaves of the
-    tree with the multipliers from which their bounds follow.
+    tree with the multipliers from which their bounds follow. ``rest`` is what another search has left
+    of the tree: only that is looked at, and the rest of it counts with its bound.
     """
     a, const = abstraction.objective(c)
     best = _Best(abstraction, root, a, const)
     if not root.levels:  # one hidden layer: the corner of the box is the minimum
         return Minimum(best.value, best.value, best.hidden, 0)
     program = _Program(abstraction, root, a, const)
-    splits = tuple(np.zeros(level.L_min.shape[1], np.int8) for level in root.levels)
+    if rest is None:
+        rest = Rest(
+            [tuple(np.zeros(level.L_min.shape[1], np.int8) for level in root.levels)], np.inf
+        )
     ticket = itertools.count()
-    lower, point = program.bound(splits)
-    best.offer(point)
     wanted = None if leaves is None else threshold
-    heap = [(lower, next(ticket), splits, point, program.leaf(splits, wanted))]
+    heap: list[tuple[float, int, tuple[Splits, ...], list[Array] | None, Nodes | None]] = []
     shut: list[Nodes | None] = []
-    closed = np.inf
-    nodes = 1
+    closed, nodes = rest.closed, len(rest.splits)
+
+    def visit(splits: tuple[Splits, ...], known: float) -> None:
+        value, point = program.bound(splits)
+        leaf = program.leaf(splits, wanted)
+        if value == np.inf:  # no shift lies in this branch
+            shut.append(leaf)
+            return
+        best.offer(point)
+        heapq.heappush(heap, (max(value, known), next(ticket), splits, point, leaf))
+
+    for splits in rest.splits:
+        visit(splits, -np.inf)
 
     def reached(value: float) -> bool:
         if threshold is not None and (value >= threshold or best.value < threshold):
@@ -101,14 +115,8 @@ def minimise(
         for sign in (-1, 1):
             child = tuple(layer.copy() for layer in splits)
             child[pick[0]][pick[1]] = sign
-            value, point = program.bound(child)
             nodes += 1
-            leaf = program.leaf(child, wanted)
-            if value == np.inf:  # no shift lies in this branch
-                shut.append(leaf)
-                continue
-            best.offer(point)
-            heapq.heappush(heap, (max(value, lower), next(ticket), child, point, leaf))
+            visit(child, lower)
     if leaves is not None:
         leaves.extend(leaf for leaf in (*shut, *(node[-1] for node in heap)) if leaf is not None)
     lower = min(closed, heap[0][0]) if heap else closed

@@ -57,6 +57,10 @@ class Enclosure:
         self.net, self.shifts, self.lower, self.upper = net, shifts, lower, upper
         self.ranges: list[tuple[Array, Array]] = []
         self.lines: list[Array] = []
+        # The checker may cut parameters to units that are 2^-96 of the smallest layer's largest
+        # weight, and grow delta by as much: see there.
+        sizes = [float(np.abs(layer.W).max()) for layer in net.layers]
+        self.unit = 2.0**-90 * min((size for size in sizes if size > 0.0), default=1.0) + _TINY
         with np.errstate(all="ignore"):
             self._first(X)
             if net.widths:
@@ -74,8 +78,9 @@ class Enclosure:
         layer, n = self.net.layers[0], X.shape[1]
         z, z_rad = _dot(u, rad, layer.W.T)
         z = z + layer.bias
-        self.z, self.z_rad = z, z_rad + 2.0 * _U * np.abs(z)
         size = (np.abs(u) + rad).sum(axis=1)
+        cut = self.unit * (1.0 + size[:, None])
+        self.z, self.z_rad = z, z_rad + 2.0 * _U * np.abs(z) + cut
         radius = self.shifts.weight[0] * size + self.shifts.bias[0]
         self.radius = radius[:, None] * (1.0 + (n + 8) * 2.0 * _U) + _TINY
         away = (self.z_rad + self.radius) * (1.0 + 4.0 * _U)
@@ -87,12 +92,14 @@ class Enclosure:
         for i, layer in enumerate(self.net.layers[1:-1]):
             dw, db = self.shifts.weight[i + 1], self.shifts.bias[i + 1]
             C, b = layer.W + dw, layer.bias + db
-            lo, hi = _interval(C, b, low, high, np.abs(layer.bias) + db)
-            L_low, _ = _interval(layer.W - dw, layer.bias - db, low, high, np.abs(layer.bias) + db)
+            lo, hi = _interval(C, b, low, high, np.abs(layer.bias) + db, self.unit)
+            L_low, _ = _interval(
+                layer.W - dw, layer.bias - db, low, high, np.abs(layer.bias) + db, self.unit
+            )
             low, high = np.maximum(L_low, 0.0), np.maximum(hi, 0.0)
             if tighten and i:
-                A, R = C[None], 2.0 * _U * np.abs(C)[None] + _TINY
-                e = 2.0 * _U * np.abs(b) + _TINY
+                A, R = C[None], 2.0 * _U * np.abs(C)[None] + self.unit
+                e = 2.0 * _U * np.abs(b) + self.unit
                 lo = np.fmax(lo, self._pass(A, R, b[None], e[None], None)[0])
                 hi = np.fmin(hi, -self._pass(-A, R, -b[None], e[None], None)[0])
             self.ranges.append((lo, hi))
@@ -110,8 +117,8 @@ class Enclosure:
             last, size = self.net.layers[-1], float(np.abs(c).sum())
             a = c @ last.W - size * self.shifts.weight[-1]
             const = c @ last.bias - size * self.shifts.bias[-1]
-            R = 8.0 * _U * (np.abs(c) @ np.abs(last.W) + size * self.shifts.weight[-1]) + _TINY
-            e = 8.0 * _U * (np.abs(c) @ np.abs(last.bias) + size * self.shifts.bias[-1]) + _TINY
+            R = 8.0 * _U * (np.abs(c) @ np.abs(last.W) + size * self.shifts.weight[-1]) + self.unit
+            e = 8.0 * _U * (np.abs(c) @ np.abs(last.bias) + size * self.shifts.bias[-1]) + self.unit
             value, used = self._pass(
                 a[None, None], R[None, None], np.array([[const]]), np.array([[e]]), nodes
             )
@@ -153,7 +160,9 @@ class Enclosure:
             both = on_L + on_U - push
             apart = (on_U - push - on_L).sum(axis=-1, keepdims=True)
             apart_rad = rad.sum(axis=-1, keepdims=True) * _grow(n)
-            apart_rad = apart_rad + _gamma(n + 4) * size.sum(axis=-1, keepdims=True) + _TINY
+            moved = size.sum(axis=-1, keepdims=True)
+            apart_rad = apart_rad + _gamma(n + 4) * moved + _TINY
+            cut = self.unit * moved
             terms = [np.minimum(_down(A - R), 0.0) * line]
             if nodes is not None:
                 terms.append(np.where(push > 0.0, push * lo, push * hi))
@@ -164,11 +173,11 @@ class Enclosure:
             extra = apart * db
             total = total + bias[..., 0] + extra[..., 0]
             error = error + bias_rad[..., 0] + (apart_rad * db + 4.0 * _U * np.abs(extra))[..., 0]
-            error = error + _gamma(n + 8) * (np.abs(bias[..., 0]) + np.abs(total)) + _TINY
+            error = error + _gamma(n + 8) * (np.abs(bias[..., 0]) + np.abs(total)) + cut[..., 0]
             A, R = _dot(both, rad, layer.W)
             shared = apart * dw
             A = A + shared
-            R = R + apart_rad * dw + 4.0 * _U * (np.abs(A) + np.abs(shared)) + _TINY
+            R = R + apart_rad * dw + 4.0 * _U * (np.abs(A) + np.abs(shared)) + cut
             R = R * (1.0 + 16.0 * _U)
         low, high = self.low[row][:, None], self.high[row][:, None]
         least = _down(A - R)
@@ -188,11 +197,14 @@ def _dot(mid: Array, rad: Array, W: Array) -> tuple[Array, Array]:
     return value.reshape(shape), (away * _grow(n) + _TINY).reshape(shape)
 
 
-def _interval(C: Array, b: Array, low: Array, high: Array, size: Array) -> tuple[Array, Array]:
+def _interval(
+    C: Array, b: Array, low: Array, high: Array, size: Array, unit: float
+) -> tuple[Array, Array]:
     """Outward range of ``C h + b`` over a box with 0 <= low <= high; C and b are rounded once."""
     up, down = np.maximum(C, 0.0).T, np.minimum(C, 0.0).T
     n = C.shape[1]
     slack = _gamma(2 * n + 10) * (high @ np.abs(C).T + size) * _grow(n) + _TINY
+    slack = slack + unit * (1.0 + high.sum(axis=1, keepdims=True))
     return (
         _down(low @ up + high @ down + b - slack),
         _up(high @ up + low @ down + b + slack),

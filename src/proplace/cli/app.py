@@ -12,6 +12,7 @@ import typer
 
 from proplace import __version__
 from proplace.cli.certify import certify
+from proplace.cli.check import check
 from proplace.cli.demo import demo
 from proplace.cli.explain import explain
 from proplace.cli.schema import schema
@@ -26,6 +27,7 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(explain)
 app.command()(certify)
+app.command()(check)
 app.command()(schema)
 
 

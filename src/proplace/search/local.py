@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from proplace.search.relaxation import Relaxation
+from proplace.search.program import Program
 
 if TYPE_CHECKING:
     from proplace.network import Array
@@ -42,8 +42,8 @@ class LocalSearch:
 
     def run(self, deadline: float) -> None:
         """Find an incumbent in ``point`` and the shifts that bound it in ``shifts``."""
-        self.relaxation = Relaxation(self.polytope, self.problem.search_margin)
-        start = self.relaxation.solve(())
+        self.program = Program(self.polytope)
+        start = self.program.nearest()
         if start is None:
             return
         goals = self._goals(start.centre)
@@ -66,6 +66,13 @@ class LocalSearch:
             starts, _ = self._along(centre, self.centre[None])
             self._adopt(self._follow(starts[0], deadline), deadline)
 
+    def boundary(self, centre: Array) -> Array:
+        """The last point that fails on the line from a point that fails to the incumbent."""
+        assert self.centre is not None  # noqa: S101
+        _, failing = self._along(centre, self.centre[None])
+        result: Array = self.problem.snap(failing[0])
+        return result
+
     def _follow(self, here: Array, deadline: float) -> Array:
         """Take linearised steps from a point that looks robust."""
         distance = self._distance(here)
@@ -79,10 +86,10 @@ class LocalSearch:
                 worst = self._worst(point)
                 g = worst.gradient(point)
                 side = self._wanted() - float(worst.value(point)) + float(g @ point)
-                cuts.append(self.relaxation.add_cut(g, side))
+                cuts.append(self.program.add_cut(g, side))
             while len(cuts) > CUTS:
-                self.relaxation.relax_row(cuts.pop(0))
-            step = self.relaxation.solve(())
+                self.program.relax_row(cuts.pop(0))
+            step = self.program.nearest()
             if step is None or step.objective >= distance * (1.0 - TOLERANCE):
                 break
             points, failing = self._along(step.centre, here[None])
@@ -95,7 +102,7 @@ class LocalSearch:
                 here, distance = points[0], reached
                 where.append(here)
         for row in cuts:
-            self.relaxation.relax_row(row)
+            self.program.relax_row(row)
         return here
 
     def _wanted(self) -> float:

@@ -124,6 +124,7 @@ class Oracle:
                     self.objectives[index],
                     threshold=self.margin,
                     deadline=deadline,
+                    rest=bounds.stuck.get(0),
                 )
                 if minimum.upper < self.margin:
                     hidden = [layer[None] for layer in minimum.hidden]

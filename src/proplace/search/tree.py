@@ -33,15 +33,23 @@ from proplace.search.problem import Outcome
 from proplace.search.relaxation import Relaxation
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from proplace.network import Array
     from proplace.search.oracle import Shifted
     from proplace.search.problem import Piece, Problem
-    from proplace.search.relaxation import Decision, LpPoint
+    from proplace.search.program import LpPoint
+    from proplace.search.relaxation import Decision
 
 GAP = 1e-7
 """Relative gap at which an answer counts as optimal."""
 
-ROUNDS = 3
+ROUNDS = 12
+STALLED = 0.85
+SHRUNK = 0.9
+ROOT_SHIFTS = 3
+AGAIN = 100
+WIDE = 0.05
 FIRST_SHIFTS = 4
 BINDING = 1e-4
 WORTH_TIGHTENING = 1e-2
@@ -66,6 +74,34 @@ def solve(
     return _Tree(problem, piece, cutoff, deadline, oracle or Oracle(problem)).run()
 
 
+class _Gains:
+    """What decisions have brought: the rise of the bound per unit of violated ReLU, per side.
+
+    A neuron that was never decided counts with the mean of the others.
+    """
+
+    def __init__(self) -> None:
+        self.sums: dict[tuple[str, Hashable], tuple[float, int]] = {}
+        self.total, self.count = 0.0, 0
+
+    def note(self, decision: Decision, gain: float) -> None:
+        kind, key, violation = decision
+        if kind not in ("active", "inactive") or not np.isfinite(gain):
+            return
+        rate = max(gain, 0.0) / violation
+        before, count = self.sums.get((kind, key), (0.0, 0))
+        self.sums[kind, key] = (before + rate, count + 1)
+        self.total, self.count = self.total + rate, self.count + 1
+
+    def score(self, key: Hashable, violation: float) -> float:
+        mean = self.total / self.count if self.count else 1.0
+        result = 1.0
+        for kind in ("active", "inactive"):
+            total, count = self.sums.get((kind, key), (mean, 1))
+            result *= max(total / count * violation, 1e-12)
+        return result
+
+
 class _Tree:
     def __init__(
         self, problem: Problem, piece: Piece, cutoff: float, deadline: float, oracle: Oracle
@@ -79,6 +115,8 @@ class _Tree:
         self.exhausted = False
         self.bound = 0.0  # least bound of the open nodes
         self.tangents = 0
+        self.gains = _Gains()
+        self.tighten_at = 0  # programs solved at which tightening is worth another try
 
     def run(self) -> Outcome:
         self.local.run(self.deadline)
@@ -88,7 +126,7 @@ class _Tree:
         if self.polytope.empty:
             return self._outcome(np.inf)
         self._first_shifts()
-        if not self._tighten() or not self._polish():
+        if not self._tighten():
             return self._outcome(np.inf)
         try:
             lower = self._grow()
@@ -130,40 +168,73 @@ class _Tree:
                 self._add(candidates[i])
 
     def _tighten(self, first: int = 0) -> bool:
-        """Tighten the relaxation by its own programs; False: nothing nearer exists."""
+        """Tighten the relaxation by its own programs; False: nothing nearer exists.
+
+        It is done again when the tree has cost as many programs as it did.
+        """
+        start = self.relaxation.solves
+        open_ = self._rounds(first)
+        end = self.relaxation.solves
+        self.tighten_at = end + max(AGAIN, end - start)
+        return open_
+
+    def _rounds(self, first: int) -> bool:
+        """Rounds of tightening; False: nothing nearer exists.
+
+        Each round makes the next one stronger, and so does a better incumbent. When a round brings
+        little and much of the gap is left, another shift joins, which cuts the region further.
+        """
+        gap = np.inf
         for _ in range(ROUNDS):
+            before = self.relaxation.undecided
+            if before >= FEW and np.isfinite(self.best):
+                which = range(first, len(self.relaxation.neurons))
+                if not self.relaxation.tighten(self.best, which, deadline=self.deadline):
+                    return False
+                if self.relaxation.undecided < SHRUNK * before:
+                    self.relaxation = self.relaxation.rebuilt()
+            solution = self.relaxation.solve(())
+            if solution is None or solution.objective >= self._enough():
+                return False
+            if self.point is None:
+                break
+            better = self._improve(solution)
             if self.polytope.empty:
                 return False
-            before = self.relaxation.undecided
-            if before < FEW or not np.isfinite(self.best):
-                return True
-            if not self.relaxation.tighten(self.best, first=first, deadline=self.deadline):
-                return False
-            left = self.relaxation.undecided
-            if left < before:
-                self.relaxation = self.relaxation.rebuilt()
-            if left > 0.8 * before:
-                return True
+            left, last = self.relaxation.undecided, gap
+            gap = 1.0 - solution.objective / self.best
+            if left < FEW and not better:
+                break
+            stalled = gap > STALLED * last and left > STALLED * before and not better
+            if stalled and not self._join(solution, gap):
+                break
             first = 0
         return True
 
-    def _polish(self) -> bool:
-        """Let the relaxation point to better incumbents; False: nothing nearer exists."""
-        for _ in range(ROUNDS):
-            before = self.best
-            solution = self.relaxation.solve(())
-            if solution is None:
-                return False
-            if self.point is None or solution.objective >= before * (1.0 - WORTH_IMPROVING):
-                return True
-            self.local.improve(solution.centre, self.deadline)
-            self._take(self.local)
-            if self.best >= before * (1.0 - WORTH_TIGHTENING):
-                return True
-            self._cut_polytope()
-            if not self._tighten():
-                return False
+    def _improve(self, solution: LpPoint) -> bool:
+        """Let the relaxation point to a better incumbent; True if it is worth a closer cut."""
+        before = self.best
+        if solution.objective >= before * (1.0 - WORTH_IMPROVING):
+            return False
+        self.local.improve(solution.centre, self.deadline)
+        self._take(self.local)
+        if self.best >= before * (1.0 - WORTH_TIGHTENING):
+            return False
+        self._cut_polytope()
         return True
+
+    def _join(self, solution: LpPoint, gap: float) -> bool:
+        """Add a shift that bounds the robust set between the relaxation's point and the incumbent."""
+        if len(self.relaxation.copies) >= ROOT_SHIFTS or gap < WIDE:
+            return False
+        for point in (self.local.boundary(solution.centre), solution.point):
+            shifted = self.oracle.worst_seen(point)
+            value = float(shifted.value(point))
+            seen = min(float(copy.value(point)) for copy in self.relaxation.copies)
+            if value < min(seen, self.problem.search_margin) - BINDING:
+                self._add(shifted)
+                return True
+        return False
 
     def _add(self, shifted: Shifted) -> None:
         self.relaxation.add_copy(shifted)
@@ -183,8 +254,10 @@ class _Tree:
             while bound < self._enough():
                 if time.monotonic() >= self.deadline:
                     return min(bound, heap[0][0]) if heap else bound
+                if self.relaxation.solves >= self.tighten_at and not self._tighten():
+                    return np.inf
                 self.nodes += 1
-                solution, split = self._solve_node(decisions)
+                solution, split = self._solve_node(decisions, bound)
                 if self.exhausted:
                     return np.inf
                 if solution is None:
@@ -202,12 +275,17 @@ class _Tree:
         return self.best - GAP * max(1e-3, self.best) if np.isfinite(self.best) else np.inf
 
     def _solve_node(
-        self, decisions: tuple[Decision, ...]
+        self, decisions: tuple[Decision, ...], bound: float
     ) -> tuple[LpPoint | None, tuple[Decision, ...] | None]:
         """Solve a node, adding shifts and tangents as needed; (None, None) when it is closed."""
         failed: Array | None = None
+        solved = False
         while True:
             solution = self.relaxation.solve(decisions)
+            if decisions and not solved:
+                value = np.inf if solution is None else solution.objective
+                self.gains.note(decisions[-1], min(value, self._enough()) - bound)
+                solved = True
             if solution is None or solution.objective >= self._enough():
                 return None, None
             if self._tangent(solution):
@@ -229,16 +307,13 @@ class _Tree:
             if shifted is None:
                 return solution, None
             failed = solution.point
-            first, before = len(self.relaxation.neurons), self.best
+            first = len(self.relaxation.neurons)
             self._add(shifted)
             self.local.shifts.append(shifted)
-            if self.point is not None and solution.objective < before * (1.0 - WORTH_IMPROVING):
-                self.local.improve(solution.centre, self.deadline)
-                self._take(self.local)
-            if self.best < before * (1.0 - WORTH_TIGHTENING):
-                self._cut_polytope()
+            if self.point is not None and self._improve(solution):
                 first = 0
-            if len(self.relaxation.neurons) - first >= FEW and not self._tighten(first):
+            few = len(self.relaxation.copies) <= ROOT_SHIFTS
+            if few and len(self.relaxation.neurons) - first >= FEW and not self._tighten(first):
                 self.exhausted = True
                 return None, None
 
@@ -281,17 +356,28 @@ class _Tree:
             for kind, which, _ in decisions:
                 if kind in ("active", "inactive"):
                     self.relaxation.settle(which, violation)
-            pick = int(violation.argmax()) if len(violation) else -1
-            if pick >= 0 and violation[pick] > 1e-10:
-                key = self.relaxation.neurons[pick].key
-                active, inactive = ("active", key, 0.0), ("inactive", key, 0.0)
-                leans_up = self.relaxation.pre_activation(pick, solution) > 0.0
+            pick = self._pick(violation)
+            if pick >= 0:
+                key, above_relu = self.relaxation.neurons[pick].key, float(violation[pick])
+                active, inactive = ("active", key, above_relu), ("inactive", key, above_relu)
+                leans_up = self.relaxation.leans_up(pick, solution)
                 return (active, inactive) if leans_up else (inactive, active)
             if column < 0:
                 return None
         assert below is not None and above is not None  # noqa: S101, PT018
         leans_up = self.problem.grids[column].nearest(float(point[column])) > point[column]
         return (above, below) if leans_up else (below, above)
+
+    def _pick(self, violation: Array) -> int:
+        """The neuron whose decision promises most; -1 if none violates its ReLU."""
+        candidates = np.flatnonzero(violation > 1e-10)
+        if not len(candidates):
+            return -1
+        scores = [
+            self.gains.score(self.relaxation.neurons[i].key, float(violation[i]))
+            for i in candidates
+        ]
+        return int(candidates[int(np.argmax(scores))])
 
     def _outcome(self, lower: float) -> Outcome:
         counts = {"nodes": self.nodes, "programs": self.relaxation.solves, "rounds": self.rounds}
