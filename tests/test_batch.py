@@ -9,8 +9,10 @@ import pandas as pd
 import pytest
 
 import proplace as pp
+from proplace import tables
 from proplace.batch import explain_file
 from proplace.errors import OptionError, OutputError, TableError
+from proplace.tables import open_table
 
 
 @pytest.fixture(scope="module")
@@ -76,17 +78,24 @@ def test_results_hold_what_explain_says(world, kind, every, tmp_path):
     assert bad.str.startswith("column 'x': 7 is above").all()
 
 
-def test_shards_do_not_decide_how_numbers_are_written(world, tmp_path):
-    """A whole number stays one beside missing cells, in shards of one row and in one of all."""
-    explainer, people = world
-    people.assign(x=people["x"].where(people.index != 3)).to_csv(tmp_path / "p.csv", index=False)
-    texts = [
+def test_shards_do_not_decide_how_numbers_are_written(tmp_path):
+    """A whole number stays one beside fractions and missing cells, in shards of any size."""
+    rng = np.random.default_rng(0)
+    schema = pp.Schema([pp.Continuous("n", 0, 10, step=1), pp.Continuous("x", 0, 1)])
+    train = pd.DataFrame({"n": rng.integers(0, 11, 80), "x": rng.random(80)})
+    net = pp.Network([(np.eye(2), np.zeros(2)), ([[1.0, 1.0]], [-1.0])])
+    explainer = pp.Proplace(net, 0.01, k=3, schema=schema).fit(train)
+    people = train.assign(x=train["x"].where(train.index != 3)).head(12)
+    people.to_csv(tmp_path / "p.csv", index=False)
+    small, large = (
         explain_file(explainer, tmp_path / "p.csv", tmp_path / str(every), every=every)
         for every in (1e-9, 1000.0)
-    ]
-    a, b = (summary.results.read_text() for summary in texts)
-    assert a == b
-    assert all("." not in line.split(",")[1] for line in a.splitlines()[1:])
+    )
+    text = large.results.read_text()
+    assert small.results.read_text() == text
+    cells = [line.split(",")[1] for line in text.splitlines()[1:]]
+    assert cells[3] == ""
+    assert all(cell.isdigit() for n, cell in enumerate(cells) if n != 3)
 
 
 def test_a_lost_shard_is_noticed(world, tmp_path):
@@ -140,3 +149,23 @@ def test_the_manifest_says_what_was_asked(world, tmp_path):
     other.fit(people)
     with pytest.raises(OutputError, match="another training rows and distance"):
         explain_file(other, tmp_path / "p.csv", tmp_path / "out")
+
+
+def test_the_file_is_read_as_rows_are_done_and_not_ahead(world, tmp_path, monkeypatch):
+    explainer, people = world
+    monkeypatch.setattr(tables, "CHUNK", 4)
+    people.to_csv(tmp_path / "p.csv", index=False)
+    source = open_table(tmp_path / "p.csv")
+    original = source.cells
+    ahead = []
+
+    def cells(start=0):
+        for frame, broken in original(start):
+            names = [path.stem.split("-") for path in (tmp_path / "out" / "shards").iterdir()]
+            ahead.append(int(frame.index[0]) - max((int(stop) for _, _, stop in names), default=0))
+            yield frame, broken
+
+    monkeypatch.setattr(source, "cells", cells)
+    summary = explain_file(explainer, source, tmp_path / "out", every=1000.0)
+    assert ahead == [0] * 5  # all rows before a chunk are on the disk when it is read
+    assert summary.rows == 20
