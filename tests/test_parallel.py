@@ -200,9 +200,15 @@ def _pids(backend):
 
         return list(get_client().run(os.getpid).values())
     word = {"loky": "loky", "ray": "PoolActor"}[backend["backend"]]
-    me = psutil.Process()
-    found = [p for p in me.children(recursive=True) if word in " ".join(p.cmdline())]
-    return [p.pid for p in found if "tracker" not in " ".join(p.cmdline())]
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        try:
+            line = " ".join(process.cmdline())
+        except psutil.Error:  # it has ended meanwhile
+            continue
+        if word in line and "tracker" not in line:
+            found.append(process.pid)
+    return found
 
 
 def test_a_worker_killed_from_outside_changes_no_answer(backend, world):
@@ -210,8 +216,8 @@ def test_a_worker_killed_from_outside_changes_no_answer(backend, world):
     killed = []
 
     def kill_one(_):
-        if not killed:
-            killed.append(_pids(backend)[0])
+        if not killed and (alive := _pids(backend)):
+            killed.append(alive[0])
             os.kill(killed[0], signal.SIGKILL)
 
     with joblib.parallel_config(**backend):
