@@ -56,3 +56,15 @@ class MissingExtra(ProplaceError, ImportError):
             f"install it with: pip install 'proplace[{extra}]'"
         )
         self.extra = extra
+
+
+class TableError(ProplaceError, ValueError):
+    """A table file is missing, damaged, or does not hold the columns that are needed."""
+
+
+class OutputError(ProplaceError, OSError):
+    """A result cannot be written, or would take the place of something else."""
+
+
+class WorkerError(ProplaceError, RuntimeError):
+    """The processes that explain rows do not work."""

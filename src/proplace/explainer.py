@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import heapq
 import itertools
 import math
@@ -9,7 +10,6 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import joblib
 import numpy as np
 
 from proplace import distances
@@ -18,6 +18,7 @@ from proplace.certification.deployed import resolve
 from proplace.errors import OptionError, SolverError
 from proplace.explanations import Explanation, Explanations, Optimality, Setting
 from proplace.lp import LP_TOLERANCE
+from proplace.parallel import Workers
 from proplace.progress import progress_bar
 from proplace.region import RobustRows, box_pieces, hull_pieces, keep, unrestricted
 from proplace.search.pieces import search
@@ -27,9 +28,10 @@ from proplace.shifts import Shifts
 from proplace.tables import check_schema, distinct, in_words, read_people, training_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     import numpy.typing as npt
+    import pandas as pd
 
     from proplace.certification.deployed import Margin
     from proplace.distances import Distance
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     from proplace.schema import Schema
     from proplace.search.pieces import SearchName
     from proplace.shifts import Delta
-    from proplace.tables import Table
+    from proplace.tables import People, Table
 
 _TIDY = 1e-6  # encoded change that a reader would not see: taken back where what is left is robust
 _REPAIRS = (1e-6, 1e-4, 1e-2, 0.1, 0.5)  # steps towards a neighbour when a proof fails by a hair
@@ -75,7 +77,8 @@ class Proplace:
     search
         ``"tree"`` (default) or ``"bilevel"``, the paper's Algorithm 1; same answers.
     n_jobs
-        Processes (joblib); the answers are the same for any number.
+        Processes (joblib; None: one, or what ``joblib.parallel_config`` says). The answers are the
+        same for any number, here or on a cluster.
     time_limit
         Seconds per person. At the limit the best point so far is returned, certified, with a bound
         on how much nearer any answer could be.
@@ -107,7 +110,7 @@ class Proplace:
         margin: Margin | None = None,
         slack: float = 1e-4,
         search: SearchName = "tree",
-        n_jobs: int = 1,
+        n_jobs: int | None = None,
         time_limit: float | None = None,
     ) -> None:
         self.net = net
@@ -176,27 +179,59 @@ class Proplace:
         self._check_fitted()
         target = self.net.check_target(target)
         count = _positive("count", count)
-        rows, problems, people = read_people(
-            self.net, self._schema, X, declared=self.schema is not None
-        )
-        robust = self._robust_rows(target)
-        jobs = (
-            joblib.delayed(_explain_row)(self, robust, rows[i], problems.get(i), target, count)
-            for i in range(len(rows))
-        )
-        done: list[list[Explanation]] = []
-        complete = True
-        with progress_bar("explain", len(rows), show=progress) as advance:
-            try:
-                parallel = joblib.Parallel(n_jobs=self.n_jobs, return_as="generator")
-                for found in parallel(jobs):
-                    done.append(found)
-                    advance(1)
-            except KeyboardInterrupt:
-                complete = False
-        name = None if people is None else people.index.name
-        setting = Setting(self.net, self.shifts, self._schema, self._distance)
-        return Explanations(in_words(setting, done, people), complete=complete, index_name=name)
+        people = self._read(X)
+        with progress_bar("explain", len(people[0]), show=progress) as advance:
+            (result,) = self._parts([people], target, count, math.inf, advance)
+        return result
+
+    def stream(
+        self,
+        tables: Iterable[Table],
+        target: int = 1,
+        *,
+        count: int = 1,
+        every: float = 5.0,
+        advance: Callable[[int], None] = lambda _: None,
+    ) -> Iterator[Explanations]:
+        """Explain tables one after another, such as the chunks of a file; memory stays bounded.
+
+        What is ready is handed over about every ``every`` seconds and at the end of each table, in
+        order. ``advance`` is called with the number of rows that were done. Workers are started
+        once for all tables. Ctrl-C ends with a last part whose ``complete`` is False.
+        """
+        self._check_fitted()
+        target = self.net.check_target(target)
+        count = _positive("count", count)
+        people = (self._read(table) for table in tables)
+        return self._parts(people, target, count, every, advance)
+
+    def _parts(
+        self,
+        tables: Iterable[People],
+        target: int,
+        count: int,
+        every: float,
+        advance: Callable[[int], None],
+    ) -> Iterator[Explanations]:
+        shared = (self, self._robust_rows(target), target, count)
+        lost = functools.partial(_lost_row, target)
+        with Workers(_explain_row, shared, lost=lost, n_jobs=self.n_jobs) as workers:
+            for rows, problems, people in tables:
+                done: list[list[Explanation]] = []
+                given, complete, start = 0, True, time.monotonic()
+                try:
+                    for found in workers.map([(x, problems.get(i)) for i, x in enumerate(rows)]):
+                        done.append(found)
+                        advance(1)
+                        if time.monotonic() - start >= every:
+                            yield self._told(done, people, given, complete)
+                            given, done, start = given + len(done), [], time.monotonic()
+                except KeyboardInterrupt:
+                    complete = False
+                if done or not given or not complete:
+                    yield self._told(done, people, given, complete)
+                if not complete:
+                    return
 
     # -- one person --------------------------------------------------------------------------
 
@@ -369,6 +404,17 @@ class Proplace:
 
     # -- inside ------------------------------------------------------------------------------
 
+    def _read(self, X: Table) -> People:
+        return read_people(self.net, self._schema, X, declared=self.schema is not None)
+
+    def _told(
+        self, done: list[list[Explanation]], people: pd.DataFrame | None, first: int, complete: bool
+    ) -> Explanations:
+        setting = Setting(self.net, self.shifts, self._schema, self._distance)
+        items = in_words(setting, done, people, first=first)
+        name = None if people is None else people.index.name
+        return Explanations(items, complete=complete, index_name=name)
+
     def _robust_rows(self, target: int) -> RobustRows:
         self._check_fitted()
         if target not in self._robust:
@@ -398,14 +444,10 @@ class Proplace:
 
 
 def _explain_row(
-    explainer: Proplace,
-    robust: RobustRows,
-    x: Array,
-    problem: str | None,
-    target: int,
-    count: int,
+    shared: tuple[Proplace, RobustRows, int, int], person: tuple[Array, str | None]
 ) -> list[Explanation]:
     """All answers for one row; a row that fails never loses the others."""
+    (explainer, robust, target, count), (x, problem) = shared, person
     if problem is not None:
         return [Explanation(None, "bad_input", problem, target)]
     net = explainer.net
@@ -436,6 +478,11 @@ def _explain_row(
     except Exception as error:  # one row must not lose the others
         reason = f"this row could not be explained ({type(error).__name__}: {error})"
         return [Explanation(None, "bad_input", reason, target, x=x)]
+
+
+def _lost_row(target: int, person: tuple[Array, str | None]) -> list[Explanation]:
+    reason = "this row could not be explained (its process died each time, as if out of memory)"
+    return [Explanation(None, "bad_input", reason, target, x=person[0])]
 
 
 def _candidates(

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from proplace.network import Array, Network
 
 Table = pd.DataFrame | npt.ArrayLike
+People = tuple["Array", dict[int, str], pd.DataFrame | None]
+"""Encoded rows, what is wrong with bad ones, and the table itself if it was one."""
 
 
 def check_schema(net: Network, schema: Schema | None) -> Schema | None:
@@ -58,9 +60,7 @@ def distinct(rows: Array) -> Array:
     return rows[np.sort(np.unique(rows, axis=0, return_index=True)[1])]
 
 
-def read_people(
-    net: Network, schema: Schema, X: Table, *, declared: bool
-) -> tuple[Array, dict[int, str], pd.DataFrame | None]:
+def read_people(net: Network, schema: Schema, X: Table, *, declared: bool) -> People:
     """Encoded rows, what is wrong with bad ones, and the table itself if it was one.
 
     ``declared`` says whether the user gave the schema; else any column labels will do.
@@ -90,10 +90,10 @@ def read_people(
 
 
 def in_words(
-    setting: Setting, done: list[list[Explanation]], people: pd.DataFrame | None
+    setting: Setting, done: list[list[Explanation]], people: pd.DataFrame | None, *, first: int = 0
 ) -> list[Explanation]:
-    """Add labels, values in original units (all rows decoded at once) and the setting."""
-    flat = [(i, explanation) for i, found in enumerate(done) for explanation in found]
+    """Add labels, values in original units (all rows, from ``first``, at once) and the setting."""
+    flat = [(i, explanation) for i, found in enumerate(done, first) for explanation in found]
 
     def decoded(points: dict[int, Array]) -> dict[int, pd.Series[Any]]:
         if not points:

@@ -1,4 +1,7 @@
-"""The `proplace` command: its options for all commands, and how errors are shown."""
+"""The `proplace` command: its options for all commands, and how errors are shown.
+
+Exit status: 0 done, 1 an error (one sentence on standard error), 2 wrong usage, 130 interrupted.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,25 @@ import typer
 from proplace import __version__
 from proplace.cli.benchmark import benchmark
 from proplace.cli.calibrate import calibrate
+from proplace.cli.certify import certify
 from proplace.cli.check import check
 from proplace.cli.demo import demo
+from proplace.cli.explain import explain
+from proplace.cli.schema import schema
 from proplace.errors import ProplaceError
 
-app = typer.Typer(no_args_is_help=True, help="Recourse that survives retraining, with proofs.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Recourse that survives retraining, with proofs.",
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
 app.command()(demo)
-app.command()(calibrate)
+app.command()(explain)
+app.command()(certify)
 app.command()(check)
+app.command()(calibrate)
+app.command()(schema)
 app.command()(benchmark)
 
 
@@ -32,14 +46,33 @@ def options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show where an error comes from (anywhere in the line).")
+    ] = False,
 ) -> None:
-    """Recourse that survives retraining, with proofs."""
+    """Recourse that survives retraining, with proofs.
+
+    Exit status: 0 done, 1 an error (one sentence on standard error), 2 wrong usage, 130 interrupted.
+    """
 
 
 def main() -> None:
-    """Run the command line; an error of the user's is one sentence and exit status 1."""
+    """Run the command line; an error is one sentence and exit status 1."""
+    debug = "--debug" in sys.argv[1:]
+    arguments = [word for word in sys.argv[1:] if word != "--debug"]
     try:
-        app(prog_name="proplace")
-    except ProplaceError as error:
-        typer.echo(f"error: {error}", err=True)
+        app(arguments, prog_name="proplace")
+    except Exception as error:
+        if debug:
+            raise
+        typer.echo(f"error: {_sentence(error)}", err=True)
         sys.exit(1)
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, ProplaceError):
+        return str(error)
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    words = " ".join(str(error).split())
+    return f"something unexpected happened ({type(error).__name__}: {words}); see --debug"

@@ -70,18 +70,21 @@ def load(path: Path) -> dict[str, Any]:
 
 def save(path: Path, features: Sequence[Any], rules: Sequence[Any]) -> None:
     """Write a schema file; it appears whole or not at all."""
-    suffix = _suffix(path)
+    text = text_of(features, rules, _suffix(path))
+    with whole_file(path) as file:
+        file.write(text.encode("utf-8"))
+
+
+def text_of(features: Sequence[Any], rules: Sequence[Any], suffix: str) -> str:
+    """Return the text of a schema file: YAML or JSON, by its suffix."""
     data: dict[str, Any] = {"format": FORMAT, "features": [plain(part) for part in features]}
     if rules:
         data["rules"] = [plain(part) for part in rules]
     if suffix in _YAML:
-        text = yaml.safe_dump(
+        return yaml.safe_dump(
             data, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100
         )
-    else:
-        text = json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    with whole_file(path) as file:
-        file.write(text.encode("utf-8"))
+    return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def plain(value: Any) -> Any:

@@ -1,0 +1,158 @@
+"""Explaining a file of any size: results appear in shards, and a run goes on where one ended.
+
+The folder of a batch holds::
+
+    manifest.json                          what was asked for; another question is refused
+    shards/rows-000000000000-000000000512.csv   answers of the rows from 0 up to 511, and so on
+    results.csv                            all of them, once the last row is done (no shards then)
+
+Every file appears whole or not at all, and a shard is named by the rows that it holds. So whatever
+ends a run, even ``kill -9``, loses only the rows since the last shard, and no row is there twice.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import joblib
+
+from proplace import __version__
+from proplace.batch.folder import Folder
+from proplace.batch.layout import Layout, Rows
+from proplace.errors import OptionError, TableError
+from proplace.progress import progress_bar
+from proplace.schema import files
+from proplace.table_files import open_table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from proplace.batch.layout import Format
+    from proplace.explainer import Proplace
+    from proplace.table_files import TableFile
+
+__all__ = ["Summary", "explain_file"]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What became of a batch.
+
+    Attributes
+    ----------
+    results
+        The file with all answers.
+    rows
+        Number of people.
+    resumed
+        How many of them an earlier run had done.
+    statuses
+        Number of people by the status of their (first) answer.
+    """
+
+    results: Path
+    rows: int
+    resumed: int
+    statuses: dict[str, int]
+
+
+def explain_file(
+    explainer: Proplace,
+    table: str | os.PathLike[str] | TableFile,
+    out: str | os.PathLike[str],
+    *,
+    target: int = 1,
+    count: int = 1,
+    ids: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    kind: Format = "csv",
+    every: float = 5.0,
+    certificates: bool = False,
+    progress: bool = False,
+) -> Summary:
+    """Explain each row of a table file, or go on with it where an earlier run ended.
+
+    Parameters
+    ----------
+    explainer
+        A fitted explainer.
+    table
+        A CSV or Parquet file, or what :func:`proplace.table_files.open_table` returns.
+    out
+        Folder of the batch; made if it is not there.
+    target, count
+        As in :meth:`Proplace.explain`.
+    ids
+        Columns that are no features and are kept beside the answers.
+    drop
+        Columns that are left out.
+    kind
+        Format of the results.
+    every
+        Seconds between shards: about what a killed run loses.
+    certificates
+        Also write the proof of each answer to ``certificates/`` in the folder.
+    progress
+        Show a progress bar with the time left on standard error.
+
+    Raises
+    ------
+    OutputError
+        The folder cannot be written, holds the batch of another question, or is in use.
+    KeyboardInterrupt
+        After what was done has been written.
+    """
+    if kind not in ("csv", "parquet"):
+        raise OptionError(f"results are written as 'csv' or 'parquet', not {kind!r}")
+    if not every > 0.0:
+        raise OptionError(f"every must be a positive number of seconds, not {every!r}")
+    source = open_table(table) if isinstance(table, (str, os.PathLike)) else table
+    if not source.rows:
+        raise TableError(f"{source.path}: there are column names but no rows")
+    explainer._check_fitted()
+    schema = explainer._schema
+    source.check_columns(list(schema.by_name), others=[*ids, *drop])
+    for name in ids:
+        if name not in source.columns:
+            raise TableError(f"{source.path}: there is no column {name!r} to keep as an id")
+    layout = Layout.of(schema, ids, kind, source)
+    question = {
+        "version": __version__,
+        "network": joblib.hash(explainer.net),
+        "training rows": joblib.hash(explainer._rows),
+        "schema": joblib.hash([files.plain(part) for part in (*schema.features, *schema.rules)]),
+        "input": source.digest,
+        "delta": [list(explainer.shifts.weight), list(explainer.shifts.bias)],
+        "distance": explainer.distance
+        if isinstance(explainer.distance, str)
+        else joblib.hash(explainer.distance),
+        "weights": joblib.hash(explainer.weights),
+        **{
+            name: getattr(explainer, name)
+            for name in ("k", "region", "search", "margin", "slack", "time_limit")
+        },
+        "target": explainer.net.check_target(target),
+        "count": count,
+        "id columns": list(ids),
+        "format": kind,
+        "certificates": certificates,
+    }
+    with Folder(Path(out), kind) as folder:
+        folder.claim(question)
+        resumed = source.rows if folder.results.exists() else folder.done()
+        if not folder.results.exists():
+            rows = Rows(source, schema, resumed)
+            with progress_bar("explain", source.rows - resumed, show=progress) as advance:
+                parts = explainer.stream(rows, target, count=count, every=every, advance=advance)
+                for part in parts:
+                    if certificates:
+                        folder.write_certificates(part)
+                    if len(part):
+                        folder.write(layout.frame(part, rows), layout)
+                    if not part.complete:
+                        raise KeyboardInterrupt
+            folder.merge(layout, source.rows)
+        return Summary(folder.results, source.rows, resumed, layout.statuses(folder.results))

@@ -1,0 +1,130 @@
+"""What several commands share: options, reading what they name, and talking to people."""
+
+from __future__ import annotations
+
+import math
+import sys
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pandas as pd
+
+    from proplace.network import Network
+    from proplace.schema import Schema
+    from proplace.table_files import TableFile
+
+Model = Annotated[
+    Path,
+    typer.Option(
+        help="The network: .onnx, .keras, .pt, .pth, .safetensors or .npz; never a pickle."
+    ),
+]
+Delta = Annotated[float, typer.Option(help="Largest change of any parameter, such as 0.02.")]
+Target = Annotated[int, typer.Option(help="The wanted class.")]
+SchemaFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--schema",
+        help="Features and rules (see: proplace schema). Without it, tables hold the network's own "
+        "columns.",
+    ),
+]
+Drop = Annotated[
+    list[str] | None, typer.Option(help="Column to leave out, such as the label; may be repeated.")
+]
+Ids = Annotated[
+    list[str] | None,
+    typer.Option("--id", help="Column to keep beside the answers; may be repeated."),
+]
+Delimiter = Annotated[str, typer.Option(help="What ends a cell in CSV files.")]
+Encoding = Annotated[str, typer.Option(help="Encoding of CSV files.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+
+
+class FileFormat(StrEnum):
+    """How tables are written."""
+
+    csv = "csv"
+    parquet = "parquet"
+
+
+def note(text: str) -> None:
+    """Say something worth knowing, beside the results."""
+    typer.echo(f"note: {text}", err=True)
+
+
+def watched() -> bool:
+    """Whether a person looks at standard error: else there is no progress bar and no summary."""
+    return sys.stderr.isatty()
+
+
+def positive_delta(delta: float) -> float:
+    """Return delta, or say that it must be a positive number."""
+    from proplace.errors import DeltaError  # noqa: PLC0415
+
+    if not (math.isfinite(delta) and delta > 0.0):
+        raise DeltaError(f"--delta must be a positive number such as 0.02, not {delta}")
+    return delta
+
+
+def read_schema(path: Path | None, net: Network, table: TableFile, others: Sequence[str]) -> Schema:
+    """Return the schema of a file, or that of the network's own columns as a table names them."""
+    from proplace.errors import SchemaError, TableError  # noqa: PLC0415
+    from proplace.schema import Schema  # noqa: PLC0415
+
+    if path is not None:
+        schema = Schema.read(path)
+        if schema.width != net.inputs:
+            raise SchemaError(
+                f"{path}: the schema encodes to {schema.width} columns but the network takes "
+                f"{net.inputs}"
+            )
+        return schema
+    names = [name for name in table.columns if name not in others]
+    if len(names) != net.inputs:
+        raise TableError(
+            f"{table.path}: {len(names)} columns where the network takes {net.inputs}; "
+            "name columns that are no inputs with --id or --drop, or give a --schema"
+        )
+    return Schema.encoded(net.inputs, names=names)
+
+
+def training_rows(table: TableFile, schema: Schema, others: Sequence[str]) -> pd.DataFrame:
+    """Read the training table; rows that cannot be used are left out, and this is said."""
+    from proplace.errors import TableError  # noqa: PLC0415
+
+    table.check_columns(list(schema.by_name), others=others)
+    if not table.rows:
+        raise TableError(f"{table.path}: there are column names but no rows")
+    frame, broken = table.read(schema)
+    problems = {**schema.problems(frame), **broken}
+    if len(problems) == len(frame):
+        first = next(iter(problems.values()))
+        raise TableError(f"{table.path}: no row can be used; the first: {first}")
+    if problems:
+        first = next(iter(problems.values()))
+        note(f"{table.path}: {len(problems)} of {len(frame)} rows are left out; the first: {first}")
+    return frame.drop(index=list(problems))
+
+
+@contextmanager
+def refused_if_there(path: Path) -> Iterator[None]:
+    """Write a new file: nothing takes the place of another, and trouble is one sentence."""
+    from proplace.errors import OutputError  # noqa: PLC0415
+
+    if path.exists():
+        raise OutputError(f"{path}: is there already; give another name or remove it")
+    try:
+        yield
+    except OutputError:
+        raise
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise OutputError(f"{path}: cannot be written ({why})") from error

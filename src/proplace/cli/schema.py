@@ -1,0 +1,75 @@
+"""`proplace schema`."""
+
+from __future__ import annotations
+
+from pathlib import Path  # noqa: TC003  (typer reads it at run time)
+from typing import Annotated
+
+import typer
+
+from proplace.cli import common
+
+Names = list[str] | None
+
+
+def schema(
+    table: Annotated[Path, typer.Argument(help="A CSV or Parquet file with the training rows.")],
+    out: Annotated[
+        Path | None, typer.Option(help="File to write (.yaml or .json); else it is printed.")
+    ] = None,
+    drop: common.Drop = None,
+    immutable: Annotated[Names, typer.Option(help="Feature that cannot change; repeat.")] = None,
+    increasing: Annotated[Names, typer.Option(help="Feature that cannot fall; repeat.")] = None,
+    decreasing: Annotated[Names, typer.Option(help="Feature that cannot rise; repeat.")] = None,
+    model: Annotated[
+        Path | None, typer.Option(help="Check that the schema fits this network.")
+    ] = None,
+    delimiter: common.Delimiter = ",",
+    encoding: common.Encoding = "utf-8",
+) -> None:
+    """Guess what the columns of a table mean and write it as YAML to edit.
+
+    The order of the features is that of the columns and must be that of the network's inputs;
+    categories become one 0/1 column each. Read the file before you use it.
+
+    [bold]Example[/bold]
+
+    proplace schema train.csv --drop approved --immutable sex --increasing age --out schema.yaml
+    """
+    import pandas as pd  # noqa: PLC0415
+
+    from proplace.errors import SchemaError, TableError  # noqa: PLC0415
+    from proplace.network import Network  # noqa: PLC0415
+    from proplace.schema import Schema  # noqa: PLC0415
+    from proplace.schema.files import text_of  # noqa: PLC0415
+    from proplace.table_files import CsvTable, guessed, open_table  # noqa: PLC0415
+
+    net = None if model is None else Network.load(model)
+    source = open_table(table, delimiter=delimiter, encoding=encoding)
+    source.check_columns(drop or [], others=source.columns)
+    if not source.rows:
+        raise TableError(f"{table}: there are column names but no rows")
+    parts = [(frame.drop(columns=drop or []), broken) for frame, broken in source.cells()]
+    frame = pd.concat([part.drop(index=list(broken)) for part, broken in parts])
+    if isinstance(source, CsvTable):
+        frame = guessed(frame)
+    found = Schema.infer(
+        frame,
+        immutable=immutable or (),
+        increasing=increasing or (),
+        decreasing=decreasing or (),
+    )
+    if net is not None and found.width != net.inputs:
+        raise SchemaError(
+            f"the schema encodes to {found.width} columns but {model} takes {net.inputs}; "
+            "drop columns that are no inputs, or write the schema by hand"
+        )
+    if out is None:
+        typer.echo(text_of(found.features, found.rules, ".yaml"), nl=False)
+        return
+    with common.refused_if_there(out):
+        found.write(out)
+    if common.watched():
+        typer.echo(
+            f"{out}: {found!r}; read it, edit it, then: proplace explain --schema {out}", err=True
+        )

@@ -1,0 +1,370 @@
+"""Tables in files: CSV and Parquet, read in chunks, so that a file may be larger than memory.
+
+CSV cells are text. They become numbers and labels through a schema, cell by cell, so that one bad
+cell makes one bad row and not a bad column.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import itertools
+from abc import ABC, abstractmethod
+from functools import cached_property
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from proplace.errors import TableError
+from proplace.optional import require
+from proplace.schema import Continuous, Schema
+from proplace.schema._model import did_you_mean, listing
+from proplace.schema.features import Binary, Categorical
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator, Sequence
+
+    from proplace.schema._model import Label
+    from proplace.schema.rules import AnyFeature
+
+CHUNK = 2_000
+MISSING = frozenset(("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "<NA>"))
+_LARGEST_CELL = 100_000  # characters; an open quote makes a cell of the rest of the file
+_DELIMITERS = (";", "\t", "|", ",")
+
+
+def open_table(
+    path: str | os.PathLike[str], *, delimiter: str = ",", encoding: str = "utf-8"
+) -> TableFile:
+    """Open a table by its suffix: ``.parquet`` or ``.pq``, else CSV with a line of column names.
+
+    The whole file is looked at once, so that what is wrong with it is said before any work.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise TableError(f"{path}: no such file")
+    if not path.is_file():
+        raise TableError(f"{path}: this is not a file; give the path of one table")
+    try:
+        if path.suffix.lower() in (".parquet", ".pq"):
+            return ParquetTable(path)
+        return CsvTable(path, delimiter=delimiter, encoding=encoding)
+    except OSError as error:
+        raise TableError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+class TableFile(ABC):
+    """A table in a file.
+
+    Attributes
+    ----------
+    path
+        The file.
+    columns
+        Names of its columns.
+    rows
+        Number of its rows.
+    """
+
+    path: Path
+    columns: tuple[str, ...]
+    rows: int
+
+    @abstractmethod
+    def cells(self, start: int = 0) -> Iterator[tuple[pd.DataFrame, dict[int, str]]]:
+        """Chunks of the table from a row on, as they are in the file.
+
+        The index is the number of the row. The dictionary says which rows are broken, and how; their
+        cells are missing.
+        """
+
+    @abstractmethod
+    def typed(self, series: pd.Series[Any], feature: AnyFeature) -> pd.Series[Any]:
+        """Cells of one column as values of a feature; what is none stays as it is."""
+
+    @abstractmethod
+    def arrow_types(self, names: Sequence[str]) -> dict[str, Any]:
+        """Types of some columns for a Parquet file."""
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the file."""
+        with self.path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+    def frames(
+        self, schema: Schema, start: int = 0
+    ) -> Iterator[tuple[pd.DataFrame, dict[int, str]]]:
+        """Chunks from a row on, with the columns of the schema as its values and others as they are."""
+        for frame, broken in self.cells(start):
+            values = {
+                name: self.typed(frame[name], schema.by_name[name])
+                if name in schema.by_name
+                else frame[name]
+                for name in frame.columns
+            }
+            yield pd.DataFrame(values, index=frame.index), broken
+
+    def read(self, schema: Schema) -> tuple[pd.DataFrame, dict[int, str]]:
+        """Return the whole table and the broken rows."""
+        parts = list(self.frames(schema))
+        broken = {row: text for _, more in parts for row, text in more.items()}
+        return pd.concat([frame for frame, _ in parts]), broken
+
+    def row(self, schema: Schema, number: int) -> tuple[pd.DataFrame, dict[int, str]]:
+        """Return one row, as :meth:`frames` does."""
+        if not 0 <= number < self.rows:
+            raise TableError(
+                f"{self.path}: there is no row {number}; rows are numbered from 0 to {self.rows - 1}"
+            )
+        frame, broken = next(self.frames(schema, number))
+        return frame.iloc[:1], {row: text for row, text in broken.items() if row == number}
+
+    def check_columns(self, needed: Sequence[str], *, others: Sequence[str]) -> None:
+        """Raise unless the columns are those needed and, at most, the ``others``."""
+        missing = [name for name in needed if name not in self.columns]
+        extra = [name for name in self.columns if name not in needed and name not in others]
+        if missing:
+            words = [f"{name!r}{did_you_mean(name, extra)}" for name in missing[:5]]
+            more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
+            raise TableError(
+                f"{self.path}: {'columns are' if len(missing) > 1 else 'a column is'} missing: "
+                f"{', '.join(words)}{more}; the file has {listing(self.columns)}{self._hint()}"
+            )
+        if extra:
+            raise TableError(
+                f"{self.path}: {listing(extra)} {'are no features' if extra[1:] else 'is no feature'}; "
+                f"name what to keep beside the answers with --id {extra[0]} "
+                f"and what to leave out with --drop {extra[0]}"
+            )
+
+    def _hint(self) -> str:
+        return ""
+
+
+class CsvTable(TableFile):
+    """A CSV file whose first line names the columns."""
+
+    def __init__(self, path: Path, *, delimiter: str, encoding: str) -> None:
+        if len(delimiter) != 1:
+            raise TableError(f"the delimiter must be one character, not {delimiter!r}")
+        self.path, self._delimiter = path, delimiter
+        # Spreadsheets put a mark at the start of UTF-8 files.
+        self._encoding = "utf-8-sig" if encoding.lower() in ("utf-8", "utf8") else encoding
+        lines = self._lines()
+        names = next(lines, None)
+        if names is None:
+            raise TableError(f"{path}: the file is empty; its first line must name the columns")
+        self.columns = tuple(names)
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise TableError(f"{path}: two columns are called {twice[0]!r}")
+        self.rows = sum(1 for _ in lines)
+
+    def cells(self, start: int = 0) -> Iterator[tuple[pd.DataFrame, dict[int, str]]]:
+        """Chunks of text cells, ``None`` where a cell is missing."""
+        width = len(self.columns)
+        lines = itertools.islice(self._lines(), 1 + start, None)
+        for first in itertools.count(start, CHUNK):
+            block = list(itertools.islice(lines, CHUNK))
+            if not block:
+                return
+            broken = {
+                first + n: f"{len(line)} cells where the first line of the file names {width}"
+                for n, line in enumerate(block)
+                if len(line) != width
+            }
+            for row in broken:
+                block[row - first] = [""] * width
+            index = pd.RangeIndex(first, first + len(block))
+            yield pd.DataFrame(block, columns=list(self.columns), index=index, dtype=object), broken
+
+    def typed(self, series: pd.Series[Any], feature: AnyFeature) -> pd.Series[Any]:
+        """Text as the numbers or labels of a feature."""
+        return typed_text(series, feature)
+
+    def arrow_types(self, names: Sequence[str]) -> dict[str, Any]:
+        """Text."""
+        return dict.fromkeys(names, require("pyarrow", "parquet", "Parquet files").string())
+
+    def _lines(self) -> Iterator[list[str]]:
+        """Cells of each line that is not blank."""
+        csv.field_size_limit(_LARGEST_CELL)
+        try:
+            with self.path.open(encoding=self._encoding, newline="") as file:
+                reader = csv.reader(file, delimiter=self._delimiter, strict=True)
+                try:
+                    yield from (line for line in reader if line)
+                except csv.Error as error:
+                    raise TableError(
+                        f"{self.path}, line {reader.line_num}: {self._trouble(str(error))}"
+                    ) from None
+        except LookupError:
+            raise TableError(f"there is no encoding {self._encoding!r}; try utf-8") from None
+        except UnicodeError:
+            line = self._undecodable()
+            raise TableError(
+                f"{self.path}{line}: the text is not {self._encoding.removesuffix('-sig')}; save the "
+                "file as UTF-8 or name its encoding, such as --encoding latin-1"
+            ) from None
+
+    def _trouble(self, text: str) -> str:
+        if "field larger" in text:
+            return f"a cell has more than {_LARGEST_CELL:,} characters; is a quote left open?"
+        return f"this is not CSV ({text})"
+
+    def _undecodable(self) -> str:
+        """Where the first line is that cannot be decoded, for encodings that keep line ends."""
+        with self.path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                try:
+                    line.decode(self._encoding)
+                except UnicodeError:
+                    return f", line {number}"
+        return ""
+
+    def _hint(self) -> str:
+        if len(self.columns) > 1:
+            return ""
+        found = next(
+            (d for d in _DELIMITERS if d in self.columns[0] and d != self._delimiter), None
+        )
+        shown = "$'\\t'" if found == "\t" else f"{found!r}"
+        return "" if found is None else f"; do cells end at {shown}? then give --delimiter {shown}"
+
+
+class ParquetTable(TableFile):
+    """A Parquet file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        require("pyarrow", "parquet", "reading Parquet files")
+        self._parquet = require("pyarrow.parquet", "parquet", "reading Parquet files")
+        errors = require("pyarrow.lib", "parquet", "reading Parquet files").ArrowException
+        try:
+            with self._parquet.ParquetFile(path) as file:
+                self.columns = tuple(file.schema_arrow.names)
+                self.rows = int(file.metadata.num_rows)
+                self._types = dict(zip(self.columns, file.schema_arrow.types, strict=True))
+        except errors as error:
+            words = " ".join(str(error).split())[:200]
+            raise TableError(f"{path}: this is not a Parquet file ({words})") from None
+
+    def cells(self, start: int = 0) -> Iterator[tuple[pd.DataFrame, dict[int, str]]]:
+        """Chunks of the values in the file."""
+        first = 0
+        with self._parquet.ParquetFile(self.path) as file:
+            for batch in file.iter_batches(batch_size=CHUNK):
+                frame = batch.to_pandas()
+                frame.index = pd.RangeIndex(first, first + len(frame))
+                first += len(frame)
+                if first > start:
+                    yield frame[frame.index >= start], {}
+
+    def typed(self, series: pd.Series[Any], feature: AnyFeature) -> pd.Series[Any]:
+        """Values have types already."""
+        return series
+
+    def arrow_types(self, names: Sequence[str]) -> dict[str, Any]:
+        """Types as in the file."""
+        return {name: self._types[name] for name in names}
+
+
+# -- text and values -------------------------------------------------------------------------------
+
+
+def labels(feature: AnyFeature) -> tuple[Label, ...]:
+    """The labels of a feature that is not a number."""
+    if isinstance(feature, Categorical):
+        return tuple(feature.categories)
+    if isinstance(feature, Binary):
+        return tuple(feature.values)
+    assert not isinstance(feature, Continuous)  # noqa: S101  (it has none)
+    return tuple(feature.levels)
+
+
+def typed_text(series: pd.Series[Any], feature: AnyFeature) -> pd.Series[Any]:
+    """Text as the numbers or labels of a feature; what is none stays text."""
+    if isinstance(feature, Continuous):
+        return numbers_of(series)
+    return _labels_of(series, labels(feature))
+
+
+def numbers_of(series: pd.Series[Any]) -> pd.Series[Any]:
+    """Text as floats, NaN where it is missing; text that is no number stays text."""
+    values = [_number(text) for text in series]
+    kind = object if any(isinstance(value, str) for value in values) else np.float64
+    return pd.Series(values, index=series.index, dtype=kind)
+
+
+def _number(text: str) -> float | str:
+    if text in MISSING:
+        return np.nan
+    try:
+        # Python also reads 1_000, which no table means.
+        return text if "_" in text else float(text)
+    except ValueError:
+        return text
+
+
+def _labels_of(series: pd.Series[Any], known: Sequence[Label]) -> pd.Series[Any]:
+    """Text as labels: by their spelling, else by their value as a number or as true or false."""
+    value = {text: _label(text, known) for text in series.unique()}
+    return pd.Series([value[text] for text in series], index=series.index, dtype=object)
+
+
+def _label(text: str, known: Sequence[Label]) -> Label | None:
+    for label in known:
+        if str(label) == text or (isinstance(label, bool) and str(label) == text.capitalize()):
+            return label
+    number = _number(text)
+    for label in known:
+        if not isinstance(label, str) and label == number:
+            return label
+    return None if text in MISSING else text
+
+
+def guessed(frame: pd.DataFrame) -> pd.DataFrame:
+    """Text columns as numbers or as true and false where every cell is one; for a first schema."""
+    columns = {}
+    for name in frame.columns:
+        text = frame[name]
+        values = numbers_of(text)
+        words = {cell.capitalize() for cell in text if cell not in MISSING}
+        if values.dtype != object:
+            columns[name] = values
+        elif words <= {"True", "False"}:
+            columns[name] = text.str.capitalize().map({"True": True, "False": False})
+        else:
+            columns[name] = text.where(~text.isin(list(MISSING)), None)
+    return pd.DataFrame(columns, index=frame.index)
+
+
+def plain(value: Any, feature: AnyFeature) -> Any:
+    """One value of a feature as a Python object: whole numbers and labels as the schema has them."""
+    if isinstance(feature, Continuous):
+        return int(value) if feature.whole else float(value)
+    return next(label for label in labels(feature) if label == value)
+
+
+# -- writing ---------------------------------------------------------------------------------------
+
+
+def write_csv(frame: pd.DataFrame, file: IO[bytes], *, header: bool = True) -> None:
+    """Write a table as CSV in UTF-8; nothing is written for a missing cell."""
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+    frame.to_csv(text, index=False, header=header, lineterminator="\n")
+    text.flush()
+    text.detach()  # the file is closed by who opened it
+
+
+def write_json(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows as dictionaries that JSON can hold: None where a cell is missing."""
+    return [
+        {str(name): None if pd.isna(cell) else cell for name, cell in row.items()}
+        for row in frame.astype(object).to_dict("records")
+    ]

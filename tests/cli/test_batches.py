@@ -1,0 +1,234 @@
+"""Batches that are killed, interrupted, resumed, and run on clusters."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import proplace as pp
+from commands import run, run_quickly
+from proplace.batch import explain_file
+
+ROWS = 2_100
+
+
+@pytest.fixture(scope="module")
+def crowd(tmp_path_factory):
+    """A tiny network and many people; the answers of a run that nothing disturbs."""
+    folder = tmp_path_factory.mktemp("crowd")
+    rng = np.random.default_rng(0)
+    W = np.array([[1.0, 1.0], [1.0, -1.0], [0.5, 1.0]])
+    net = pp.Network([(W, np.zeros(3)), ([[1.0, -0.3, 0.5]], [-1.0])])
+    net.save(folder / "model.npz")
+    train = pd.DataFrame(rng.random((60, 2)), columns=["a", "b"])
+    train.to_csv(folder / "train.csv", index=False)
+    people = pd.DataFrame(rng.random((ROWS, 2)).round(4), columns=["a", "b"]).astype(object)
+    people.iloc[::97, 1] = "?"
+    people.to_csv(folder / "people.csv", index=False)
+    explainer = pp.Proplace(net, 0.01, k=3).fit(train)
+    summary = explain_file(explainer, folder / "people.csv", folder / "whole", every=1000.0)
+    return folder, summary
+
+
+def words(folder, out, *more, people="people.csv", delta=0.01):
+    names = {"model": "model.npz", "train": "train.csv", "input": people}
+    options = [part for name, file in names.items() for part in (f"--{name}", folder / file)]
+    return ["explain", *options, "--delta", delta, "--k", 3, "--out", out, *more]
+
+
+def first_rows(folder, whole, number):
+    """A file with the first people, and their part of the results."""
+    lines = (folder / "people.csv").read_text().splitlines(keepends=True)
+    (folder / f"first{number}.csv").write_text("".join(lines[: 1 + number]))
+    answers = whole.results.read_text().splitlines(keepends=True)
+    return f"first{number}.csv", "".join(answers[: 1 + number])
+
+
+def start(arguments, **options):
+    arguments = [sys.executable, "-m", "proplace", *map(str, arguments)]
+    return subprocess.Popen(
+        arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
+    )
+
+
+def rows_done(out):
+    names = [path.stem.split("-") for path in (out / "shards").glob("rows-*.csv")]
+    return max((int(stop) for _, _, stop in names), default=0)
+
+
+def wait_for(process, condition):
+    end = time.monotonic() + 120
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_the_undisturbed_run(crowd):
+    folder, summary = crowd
+    assert (summary.rows, summary.resumed) == (ROWS, 0)
+    assert summary.statuses["bad_input"] == len(range(0, ROWS, 97))
+    assert summary.statuses["optimal"] > 400
+    assert sum(summary.statuses.values()) == ROWS
+    found = pd.read_csv(summary.results)
+    assert found["row"].tolist() == list(range(ROWS))
+    answers = found.loc[found["status"] == "optimal", ["a", "b"]].to_numpy()
+    net = pp.Network.load(folder / "model.npz")
+    assert pp.certify(net, answers, 0.01).robust.all()
+
+
+def test_killed_three_times_the_answers_are_the_same(crowd, tmp_path):
+    folder, whole = crowd
+    out = tmp_path / "out"
+    chance = random.Random(7)
+    seen = []
+    for _ in range(3):
+        process = start(words(folder, out, "--every", 0.05))
+        goal = rows_done(out) + chance.randint(50, 500)
+        wait_for(process, lambda goal=goal: rows_done(out) >= goal)
+        time.sleep(chance.random() * 0.1)  # anywhere in a shard, or while one is written
+        process.kill()
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL
+        assert not (out / "results.csv").exists()
+        seen.append(rows_done(out))
+    assert 0 < seen[0] < seen[1] < seen[2] < ROWS
+    (out / "shards" / "left.tmp").write_text("of a killed run")
+    done = run(*words(folder, out, "--every", 0.05, "--json"))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["resumed"] == seen[2]
+    assert (out / "results.csv").read_bytes() == whole.results.read_bytes()
+    assert {path.name for path in out.iterdir()} == {"manifest.json", "results.csv"}
+    # Asked once more, nothing is done again.
+    stamp = (out / "results.csv").stat().st_mtime_ns
+    again = run_quickly(*words(folder, out, "--every", 0.05, "--json"))
+    assert json.loads(again.stdout)["resumed"] == ROWS
+    assert (out / "results.csv").stat().st_mtime_ns == stamp
+
+
+def test_ctrl_c_ends_cleanly_and_says_how_to_go_on(crowd, tmp_path):
+    folder, whole = crowd
+    out = tmp_path / "out"
+    people, expected = first_rows(folder, whole, 700)
+    arguments = words(folder, out, "--every", 0.1, "--jobs", 2, people=people)
+    process = start(arguments, start_new_session=True)
+    wait_for(process, lambda: rows_done(out) >= 100)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of its processes
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "the same command goes on" in err
+    assert "Traceback" not in err
+    before = rows_done(out)
+    assert 100 <= before < 700
+    # The number of processes is not part of the question.
+    done = run(*words(folder, out, "--json", people=people))
+    assert json.loads(done.stdout)["resumed"] == before
+    assert (out / "results.csv").read_text() == expected
+
+
+def test_another_question_is_refused(crowd, tmp_path):
+    folder, _ = crowd
+    few = folder / "few.csv"
+    few.write_text("a,b\n0.1,0.2\n0.2,0.1\n")
+    out = tmp_path / "out"
+    assert run_quickly(*words(folder, out, people="few.csv")).returncode == 0
+    before = (out / "results.csv").read_bytes()
+    other = tmp_path / "other.csv"
+    other.write_text("a,b\n0.5,0.5\n0.9,0.9\n")
+    cases = {
+        "another delta": words(folder, out, people="few.csv", delta=0.02),
+        "another target (then 1, now 0)": words(folder, out, "--target", 0, people="few.csv"),
+        "another input": words(folder, out),
+        "another training rows": words(folder, out, "--train", other, people="few.csv"),
+        "another count (then 1, now 2)": words(folder, out, "--count", 2, people="few.csv"),
+    }
+    for message, arguments in cases.items():
+        done = run_quickly(*arguments)
+        assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+        assert message in done.stderr
+        assert "give another folder" in done.stderr
+    assert (out / "results.csv").read_bytes() == before
+
+
+def test_two_runs_do_not_share_a_folder(crowd, tmp_path):
+    pytest.importorskip("fcntl")
+    folder, _ = crowd
+    out = tmp_path / "out"
+    process = start(words(folder, out, "--every", 0.05))
+    try:
+        wait_for(process, lambda: rows_done(out) > 0)
+        done = run_quickly(*words(folder, out))
+        assert done.returncode == 1
+        assert "another run is writing there" in done.stderr
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_person_sees_progress_and_a_summary(crowd, tmp_path):
+    pty = pytest.importorskip("pty")
+    folder, _ = crowd
+    few = folder / "some.csv"
+    few.write_text("a,b\n" + "0.1,0.2\n" * 20)
+    ours, theirs = pty.openpty()
+    arguments = words(folder, tmp_path / "out", people="some.csv")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "proplace", *map(str, arguments)],
+        stderr=theirs,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "200"},
+    )
+    process.wait(timeout=120)
+    os.close(theirs)
+    shown = b""
+    try:
+        while chunk := os.read(ours, 10_000):
+            shown += chunk
+    except OSError:  # the other end is closed and all is read
+        pass
+    os.close(ours)
+    assert b"20/20" in shown
+    assert b"20 people: 20 optimal" in shown
+
+
+def test_a_dask_cluster_gives_the_same_table(crowd, tmp_path):
+    distributed = pytest.importorskip("distributed")
+    folder, whole = crowd
+    people, expected = first_rows(folder, whole, 200)
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+    ) as cluster:
+        place = ["--backend", "dask", "--address", cluster.scheduler_address]
+        done = run(*words(folder, tmp_path / "out", *place, people=people))
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "results.csv").read_text() == expected
+
+
+def test_ray_gives_the_same_table(crowd, tmp_path):
+    pytest.importorskip("ray")
+    folder, whole = crowd
+    people, expected = first_rows(folder, whole, 200)
+    done = run(*words(folder, tmp_path / "out", "--backend", "ray", "--jobs", 2, people=people))
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "results.csv").read_text() == expected
+
+
+def test_a_cluster_that_is_not_there(crowd, tmp_path):
+    pytest.importorskip("distributed")
+    folder, _ = crowd
+    place = ["--backend", "dask", "--address", "tcp://127.0.0.1:9"]
+    done = run(
+        *words(folder, tmp_path / "out", *place), DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT="1s"
+    )
+    assert done.returncode == 1
+    assert "no Dask scheduler answers at tcp://127.0.0.1:9" in done.stderr
+    assert "Traceback" not in done.stderr

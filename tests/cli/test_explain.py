@@ -1,0 +1,205 @@
+"""`proplace explain` through its entry point, on files of real frameworks."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import proplace as pp
+from commands import run, run_quickly
+
+
+@pytest.fixture(scope="module")
+def explainer(loans):
+    return pp.Proplace(loans.net, 0.01, k=5, schema=loans.schema).fit(loans.train)
+
+
+def test_a_table_becomes_a_table(loans, explainer, tmp_path):
+    people = loans.people.assign(name=[f"p{i}" for i in range(len(loans.people))], label=0)
+    people.to_csv(tmp_path / "people.csv", index=False)
+    done = run(
+        "explain",
+        *loans.options(input=tmp_path / "people.csv", out=tmp_path / "new" / "results"),
+        *("--id", "name", "--drop", "label", "--count", 2, "--certificates", "--json"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""  # quiet where nobody looks
+    expected = explainer.explain(loans.people, count=2)
+    facts = json.loads(done.stdout)
+    assert facts["rows"] == len(people)
+    assert facts["resumed"] == 0
+    assert facts["statuses"] == {"optimal": len(people)}
+    found = pd.read_csv(facts["results"])
+    assert found["row"].tolist() == [e.index for e in expected]
+    assert found["name"].tolist() == [f"p{e.index}" for e in expected]
+    assert found["rank"].tolist() == [e.rank for e in expected]
+    assert found["distance"].tolist() == [e.distance for e in expected]
+    answers = found[["age", "income", "job", "member"]]
+    encoded = loans.schema.encode(answers)
+    assert encoded.tobytes() == expected.points.tobytes()
+    assert pp.certify(loans.net, encoded, 0.01).robust.all()
+    out = tmp_path / "new" / "results"
+    assert {path.name for path in out.iterdir()} == {"manifest.json", "results.csv", "certificates"}
+    proofs = sorted((out / "certificates").iterdir())
+    assert len(proofs) == len(found)
+    checked = run_quickly("check", out / "certificates", "--model", loans.folder / "model.onnx")
+    assert checked.returncode == 0, checked.stdout
+    assert checked.stdout.count("accepted") == len(proofs)
+
+
+def test_parquet_in_and_out_holds_the_same(loans, tmp_path):
+    pytest.importorskip("pyarrow")
+    train, people = tmp_path / "train.parquet", tmp_path / "people.parquet"
+    loans.train.to_parquet(train)
+    bad = loans.people.assign(id=range(len(loans.people)))
+    bad.loc[2, "job"] = "pilot"
+    bad.to_parquet(people, row_group_size=5)
+    bad.to_csv(tmp_path / "people.csv", index=False)
+    a = run("explain", *loans.options(train=train, input=people, id="id", out=tmp_path / "a"))
+    b = run("explain", *loans.options(input=tmp_path / "people.csv", id="id", out=tmp_path / "b"))
+    assert (a.returncode, b.returncode) == (0, 0), a.stderr + b.stderr
+    first = pd.read_parquet(tmp_path / "a" / "results.parquet")
+    second = pd.read_csv(tmp_path / "b" / "results.csv")
+    assert first["age"].dtype.kind == "i" or first["age"].isna().any()
+    second["reason"] = second["reason"].fillna("")
+    pd.testing.assert_frame_equal(first, second, check_dtype=False)
+
+
+def test_one_person_from_the_table_or_from_words(loans, explainer):
+    expected = explainer.explain(loans.people.iloc[[3]])[0]
+    row = run("explain", *loans.options(), "--row", 3, "--json")
+    assert row.returncode == 0, row.stderr
+    words = [f"{name}={value}" for name, value in loans.people.iloc[3].items()]
+    pairs = run("explain", *loans.options(input=None), *words, "--json")
+    assert pairs.stdout == row.stdout
+    (answer,) = json.loads(row.stdout)
+    assert answer["distance"] == expected.distance
+    assert answer["counterfactual"] == {
+        name: pytest.approx(value, abs=0) for name, value in expected.counterfactual.items()
+    }
+    assert set(answer["changes"]) == set(expected.changes.index)
+
+
+def test_one_person_is_shown_to_people(loans, explainer):
+    done = run("explain", *loans.options(), "--row", 3)
+    assert done.returncode == 0, done.stderr
+    change = explainer.explain(loans.people.iloc[[3]])[0].changes
+    for name, row in change.iterrows():
+        line = next(line for line in done.stdout.splitlines() if name in line)
+        assert str(row["from"]) in line
+        assert str(row["to"]) in line
+    assert "every network within delta" in done.stdout
+    assert "\x1b" not in done.stdout  # no colours into a pipe
+
+
+def _torch(folder, X, y):
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.ReLU(), torch.nn.Linear(5, 1))
+    optimiser = torch.optim.Adam(net.parameters(), 0.02)
+    inputs, wanted = torch.tensor(X, dtype=torch.float32), torch.tensor(y[:, None]).float()
+    for _ in range(150):
+        optimiser.zero_grad()
+        torch.nn.functional.binary_cross_entropy_with_logits(net(inputs), wanted).backward()
+        optimiser.step()
+    torch.save(net.state_dict(), folder / "model.pt")
+    return folder / "model.pt", (net(inputs).detach().numpy()[:, 0] >= 0).astype(int)
+
+
+def _keras(folder, X, y):
+    os.environ.setdefault("KERAS_BACKEND", "torch")
+    keras = pytest.importorskip("keras")
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential(
+        [
+            keras.layers.Input((3,)),
+            keras.layers.Dense(5, activation="relu"),
+            keras.layers.Dense(1, activation="sigmoid"),
+        ]
+    )
+    model.compile(keras.optimizers.Adam(0.03), "binary_crossentropy")
+    model.fit(X, y, epochs=25, verbose=0)
+    model.save(folder / "model.keras")
+    return folder / "model.keras", (model.predict(X, verbose=0)[:, 0] >= 0.5).astype(int)
+
+
+@pytest.mark.parametrize("framework", [_torch, _keras])
+def test_without_a_schema_the_table_holds_the_networks_columns(framework, tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.random((200, 3))
+    y = (X @ [1.0, 2.0, -1.0] > 1.0).astype(int)
+    model, classes = framework(tmp_path, X, y)
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    frame.assign(label=y).to_csv(tmp_path / "train.csv", index=False)
+    people = frame[classes == 0].head(4)
+    people[["c", "a", "b"]].to_csv(tmp_path / "people.csv", index=False)  # in any order
+    words = ["--model", model, "--train", tmp_path / "train.csv", "--drop", "label"]
+    words += ["--input", tmp_path / "people.csv", "--delta", 0.005, "--out", tmp_path / "out"]
+    done = run("explain", *words, KERAS_BACKEND="torch")
+    assert done.returncode == 0, done.stderr
+    net = pp.Network.load(model)
+    expected = pp.Proplace(net, 0.005).fit(X).explain(people.to_numpy())
+    found = pd.read_csv(tmp_path / "out" / "results.csv")
+    assert found["status"].tolist() == [e.status for e in expected]
+    assert "optimal" in set(found["status"])
+    assert found[["a", "b", "c"]].to_numpy() == pytest.approx(expected.points, abs=1e-15)
+
+
+@pytest.mark.parametrize("option", ["distance", "region", "target", "time_limit", "jobs"])
+def test_options_reach_the_explainer(loans, option, tmp_path):
+    value, python = {
+        "distance": ("linf", {"distance": "linf"}),
+        "region": ("box", {"region": "box"}),
+        "target": (0, {}),
+        "time_limit": (1e-9, {"time_limit": 1e-9}),
+        "jobs": (2, {}),
+    }[option]
+    done = run("explain", *loans.options(**{option: value, "out": tmp_path / "out"}))
+    assert done.returncode == 0, done.stderr
+    explainer = pp.Proplace(loans.net, 0.01, k=5, schema=loans.schema, **python).fit(loans.train)
+    expected = explainer.explain(loans.people, target=0 if option == "target" else 1)
+    found = pd.read_csv(tmp_path / "out" / "results.csv")
+    assert found["status"].tolist() == [e.status for e in expected]
+    np.testing.assert_array_equal(found["distance"], [e.distance for e in expected])
+    if option != "jobs":
+        usual = pp.Proplace(loans.net, 0.01, k=5, schema=loans.schema).fit(loans.train)
+        usual = usual.explain(loans.people)
+        assert [(e.status, e.distance) for e in usual] != [(e.status, e.distance) for e in expected]
+
+
+def test_the_installed_script_is_the_same_command(loans):
+    script = Path(sys.executable).with_name("proplace")
+    if not script.exists():
+        pytest.skip("the package is not installed beside this Python")
+    done = subprocess.run([script, "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == pp.__version__
+
+
+def test_help_has_an_example_for_each_command():
+    top = run_quickly("--help")
+    assert top.returncode == 0
+    for command in ("explain", "certify", "schema"):
+        assert command in top.stdout
+        page = run_quickly(command, "--help")
+        assert page.returncode == 0
+        assert (
+            f"proplace {command} --model" in page.stdout or "proplace schema train" in page.stdout
+        )
+
+
+def test_shells_can_complete_it():
+    if shutil.which("bash") is None:
+        pytest.skip("no bash")
+    done = run("--show-completion", "bash", _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
+    assert done.returncode == 0, done.stderr
+    assert "_PROPLACE_COMPLETE" in done.stdout
+    found = run(_PROPLACE_COMPLETE="complete_bash", COMP_WORDS="proplace ex", COMP_CWORD="1")
+    assert found.stdout.split() == ["explain"]

@@ -1,0 +1,46 @@
+"""The command line as a shell runs it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+
+def run(*words, timeout=120, **environment):
+    """Run ``python -m proplace`` with some words."""
+    return subprocess.run(
+        [sys.executable, "-m", "proplace", *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=timeout,
+        env={**os.environ, "COLUMNS": "120", **environment},
+    )
+
+
+def run_quickly(*words, timeout=120):
+    """Do the same in a process whose imports are already made: for long tables of small cases."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["proplace.cli", "proplace.batch", "proplace.explainer", "onnx"])
+    words = [str(word) for word in words]
+    with tempfile.TemporaryDirectory() as folder:
+        process = context.Process(target=_main, args=(words, folder))
+        process.start()
+        process.join(timeout)
+        assert process.exitcode is not None, f"{words} hangs"
+        out, err = ((Path(folder) / name).read_text() for name in ("out", "err"))
+    return subprocess.CompletedProcess(words, process.exitcode, out, err)
+
+
+def _main(words, folder):
+    for number, name in ((1, "out"), (2, "err")):
+        os.dup2(os.open(Path(folder) / name, os.O_WRONLY | os.O_CREAT), number)
+    os.environ["COLUMNS"] = "120"
+    sys.argv = ["proplace", *words]
+    from proplace.cli import main
+
+    main()
