@@ -56,12 +56,12 @@ def test_without_a_list_the_delta_is_found_within_the_last_step():
 def test_validity_counts_pairs_of_answers_and_networks():
     others = [threshold(0.4), threshold(0.5), threshold(0.9)]
     found = pp.calibrate_delta(
-        threshold(0.5), others, ROWS, REFUSED, deltas=[0.1], wanted=0.6, quantile=0.5
+        threshold(0.5), others, ROWS, REFUSED, deltas=[0.1], wanted=0.6, quantile=0.6
     )
     assert found.curve["validity"].tolist() == pytest.approx([2 / 3])
     assert found.reached
     assert found.changes.tolist() == pytest.approx([0.1, 0.0, 0.4])
-    assert found.change == pytest.approx(0.1)
+    assert found.change == pytest.approx(0.4)
 
 
 def test_a_delta_as_large_as_every_change_proves_validity():
