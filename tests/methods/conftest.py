@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
+import pandas as pd
 import pytest
 
 import proplace as pp
@@ -11,15 +14,16 @@ import proplace as pp
 def random_net(seed, sizes, gain=4.0):
     """A random network whose classes both occur in the unit cube."""
     rng = np.random.default_rng(seed)
-    layers = [
-        (rng.normal(0.0, gain / np.sqrt(n), (m, n)), rng.normal(0.0, 0.5, m))
-        for n, m in zip(sizes, sizes[1:], strict=False)
-    ]
-    X = rng.random((500, sizes[0]))
-    logits = pp.Network(layers).logits(X)
-    W, b = layers[-1]
-    layers[-1] = (W, b - np.quantile(logits, 0.6, axis=0))
-    return pp.Network(layers)
+    while True:
+        layers = [
+            (rng.normal(0.0, gain / np.sqrt(n), (m, n)), rng.normal(0.0, 0.5, m))
+            for n, m in itertools.pairwise(sizes)
+        ]
+        logits = pp.Network(layers).logits(rng.random((500, sizes[0])))
+        if (np.diff(np.quantile(logits, (0.3, 0.6, 0.9), axis=0), axis=0) > 0.1).all():
+            W, b = layers[-1]
+            layers[-1] = (W, b - np.quantile(logits, 0.6, axis=0))
+            return pp.Network(layers)
 
 
 class Case:
@@ -32,6 +36,16 @@ class Case:
         X = rng.random((200, sizes[0]))
         self.refused = X[self.net.predict(X) != target][:12]
         assert len(self.refused) == 12
+
+
+@pytest.fixture(scope="session")
+def make_net():
+    return random_net
+
+
+@pytest.fixture(scope="session")
+def make_case():
+    return Case
 
 
 @pytest.fixture(scope="session")
@@ -57,8 +71,6 @@ def frame_case():
             pp.Binary("owner", values=("no", "yes")),
         ]
     )
-    import pandas as pd
-
     frame = pd.DataFrame(
         {
             "age": rng.integers(20, 71, 400),

@@ -18,7 +18,7 @@ QUICK = {  # small sizes: what is tested here does not depend on them
     "MILP-R": {},
     "RNCE": {"steps": 5},
 }
-NAMES = list(METHODS)
+NAMES = list(QUICK)
 
 
 def build(name, net, **options):
@@ -49,7 +49,7 @@ def test_end_to_end(name, case):
         assert (e.point <= case.train.max(axis=0) + 1e-12).all()
         assert e.seconds > 0.0
         robust = pp.certify(case.net, e.point, 0.01).robust[0]
-        if isinstance(METHODS[name], type) and issubclass(METHODS[name], RobustMethod):
+        if issubclass(METHODS[name], RobustMethod):
             assert (e.status == "feasible") == robust
             assert e.margin <= case.net.margin(e.point)[0]
             assert (e.margin >= 0.0) == robust
@@ -246,8 +246,8 @@ def test_options_are_checked(name, options, word, case):
 
 @pytest.mark.parametrize("data", ["adult", "compas", "gmc", "HELOC"])
 def test_published_options_build_the_methods(data, case):
-    for name, kind in METHODS.items():
-        options = published(name, data)
+    for name in NAMES:
+        kind, options = METHODS[name], published(name, data)
         if issubclass(kind, RobustMethod):
             options = {"delta": 0.02} | options
         method = kind(case.net, **options)

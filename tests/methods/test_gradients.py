@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -16,7 +18,7 @@ def net_of(sizes, seed, *, scaled=False):
     rng = np.random.default_rng(seed)
     layers = [
         (rng.normal(size=(m, n)), rng.normal(size=m) if m != 5 else None)
-        for n, m in zip(sizes, sizes[1:], strict=False)
+        for n, m in itertools.pairwise(sizes)
     ]
     extra = {"scale": rng.uniform(0.5, 2.0, sizes[0]), "shift": rng.normal(size=sizes[0])}
     return pp.Network(layers, **(extra if scaled else {}))
