@@ -84,6 +84,18 @@ def problem(
     return Problem(name, X, y, train, test, pp.Network.from_sklearn(model))
 
 
+def encoded_schema(X: np.ndarray) -> pp.Schema:
+    """Schema of already encoded columns: 0/1 columns are binary, the others continuous."""
+    return pp.Schema(
+        [
+            pp.Binary(f"x{i}")
+            if np.isin(column, (0.0, 1.0)).all()
+            else pp.Continuous(f"x{i}", 0.0, 1.0, scaling="none")
+            for i, column in enumerate(X.T)
+        ]
+    )
+
+
 def delta_for_share(net: pp.Network, X: np.ndarray, share: float = 1 / 3) -> float:
     """Return a delta at which about ``share`` of the rows ``X`` are robust."""
     X = X[:600]
