@@ -164,11 +164,18 @@ def test_the_plot_shows_the_curve(tmp_path):
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
     figure, axes = pyplot.subplots()
     assert found.plot(axes) is axes
+    assert axes.get_xscale() == "log"
     drawn = {line.get_label(): line for line in axes.lines}
     np.testing.assert_array_equal(
         drawn["valid after retraining"].get_ydata(), found.curve["validity"]
     )
     np.testing.assert_array_equal(drawn["training rows robust"].get_ydata(), found.curve["robust"])
+    pyplot.close(figure)
+    with_zero = pp.calibrate_delta(
+        threshold(0.5), [threshold(0.6)], ROWS, REFUSED, deltas=[0.0, 0.07]
+    )
+    figure, axes = pyplot.subplots()
+    assert with_zero.plot(axes).get_xscale() == "linear"  # zero has no place on a logarithmic axis
     pyplot.close(figure)
 
 
