@@ -12,19 +12,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
-import pandas as pd
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.neural_network import MLPClassifier
 
 import proplace as pp
-
-TARGETS = {
-    "adult": "income",
-    "compas": "score",
-    "gmc": "SeriousDlqin2yrs",
-    "heloc": "RiskPerformance",
-}
-EPOCHS = {"adult": 20, "compas": 50, "gmc": 3, "heloc": 50}
+from proplace.bench.data import load
+from proplace.bench.protocol import SETTINGS
 
 
 @dataclass(frozen=True)
@@ -50,22 +43,12 @@ def data_folder() -> Path:
     return folder
 
 
-def encoded(name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Read a data set in the encoding of the paper: min-max, then 0/1 columns."""
-    frame = pd.read_csv(data_folder() / f"{name}.csv.gz")
-    y = frame.pop(TARGETS[name]).astype(int).to_numpy()
-    numbers = frame.select_dtypes("number")
-    scaled = (numbers - numbers.min()) / (numbers.max() - numbers.min())
-    words = frame.drop(columns=numbers.columns)
-    flags = [(words[c] == sorted(words[c].unique())[1]).astype(float) for c in sorted(words)]
-    return np.column_stack([scaled.to_numpy(), *flags]), y
-
-
 def problem(
     name: str, widths: tuple[int, ...], seed: int = 0, epochs: int | None = None
 ) -> Problem:
     """Train a network of the given widths on the first half of a data set."""
-    X, y = encoded(name)
+    data = load(name, data_folder())
+    X, y = data.X, data.y
     order = np.random.default_rng(1).permutation(len(X))
     half = order[: len(X) // 2 - 1]
     cut = int(0.8 * len(half))
@@ -75,13 +58,25 @@ def problem(
         learning_rate_init=0.01 if max(widths) <= 50 else 0.003,
         batch_size=32,
         alpha=1e-4,
-        max_iter=epochs or EPOCHS[name],
+        max_iter=epochs or SETTINGS[name].epochs,
         random_state=seed,
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(X[train], y[train])
     return Problem(name, X, y, train, test, pp.Network.from_sklearn(model))
+
+
+def encoded_schema(X: np.ndarray) -> pp.Schema:
+    """Schema of already encoded columns: 0/1 columns are binary, the others continuous."""
+    return pp.Schema(
+        [
+            pp.Binary(f"x{i}")
+            if np.isin(column, (0.0, 1.0)).all()
+            else pp.Continuous(f"x{i}", 0.0, 1.0, scaling="none")
+            for i, column in enumerate(X.T)
+        ]
+    )
 
 
 def delta_for_share(net: pp.Network, X: np.ndarray, share: float = 1 / 3) -> float:

@@ -1,7 +1,9 @@
 """Every method on the networks of the paper: validity, share robust, distance, plausibility, time.
 
 One network per data set, 50 refused test rows, the options of the published runs. Beside each figure
-stands the paper's. Run: python benchmarks/methods.py [--data compas ...] [--methods WCE ...]
+stands the paper's.
+
+    python benchmarks/methods.py [--data compas ...] [--methods WCE ...] [--rows 50] [--binary]
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import numpy as np
 from sklearn.neighbors import LocalOutlierFactor
 
 import proplace as pp
-from common import machine, problem
+from common import encoded_schema, machine, problem
 from proplace.methods import METHODS, RobustMethod, published
 
 WIDTHS = {"adult": (10, 10), "compas": (20, 20), "gmc": (20, 20), "heloc": (20, 20)}
@@ -57,7 +59,7 @@ PAPER = {  # vdelta / l1 / lof of Table 1
 }
 
 
-def measure(name: str, data: str, rows: int) -> str:
+def measure(name: str, data: str, rows: int, *, binary: bool) -> str:
     """Return one line of the table."""
     case = problem(data, WIDTHS[data])
     delta = DELTA[data]
@@ -65,7 +67,8 @@ def measure(name: str, data: str, rows: int) -> str:
     method_type = METHODS[name]
     if issubclass(method_type, RobustMethod):
         options = {"delta": delta} | options
-    method = method_type(case.net, **options).fit(case.X[case.train])
+    schema = encoded_schema(case.X) if binary else None
+    method = method_type(case.net, schema=schema, **options).fit(case.X[case.train])
     refused = case.X[case.test][case.net.predict(case.X[case.test]) == 0][:rows]
     result = method.explain(refused)
     found = np.array([e.found for e in result])
@@ -92,13 +95,14 @@ def main() -> None:
     parser.add_argument("--data", nargs="*", default=list(WIDTHS), choices=list(WIDTHS))
     parser.add_argument("--methods", nargs="*", default=list(METHODS), choices=list(METHODS))
     parser.add_argument("--rows", type=int, default=50)
+    parser.add_argument("--binary", action="store_true", help="0/1 columns stay 0 or 1")
     options = parser.parse_args()
     print(machine(), "\n")
     print("| data | method | found | robust / l1 / lof (paper's) | ms an answer |")
     print("|---|---|---|---|---|")
     for data in options.data:
         for name in options.methods:
-            print(measure(name, data, options.rows), flush=True)
+            print(measure(name, data, options.rows, binary=options.binary), flush=True)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import argparse
 import numpy as np
 
 import proplace as pp
-from common import Problem, delta_for_share, machine, problem
+from common import Problem, delta_for_share, encoded_schema, machine, problem
 
 PAPER = [
     ("adult", (10, 10), 0.035, 20),
@@ -28,18 +28,6 @@ BEYOND = [
     ("heloc", (20, 20, 20), None, 20),
 ]
 LIMIT = 60.0
-
-
-def encoded_schema(X: np.ndarray) -> pp.Schema:
-    """Schema of already encoded columns: 0/1 columns are binary, the others continuous."""
-    return pp.Schema(
-        [
-            pp.Binary(f"x{i}")
-            if np.isin(column, (0.0, 1.0)).all()
-            else pp.Continuous(f"x{i}", 0.0, 1.0, scaling="none")
-            for i, column in enumerate(X.T)
-        ]
-    )
 
 
 def refused(p: Problem, count: int) -> np.ndarray:

@@ -56,12 +56,12 @@ def test_without_a_list_the_delta_is_found_within_the_last_step():
 def test_validity_counts_pairs_of_answers_and_networks():
     others = [threshold(0.4), threshold(0.5), threshold(0.9)]
     found = pp.calibrate_delta(
-        threshold(0.5), others, ROWS, REFUSED, deltas=[0.1], wanted=0.6, quantile=0.5
+        threshold(0.5), others, ROWS, REFUSED, deltas=[0.1], wanted=0.6, quantile=0.6
     )
     assert found.curve["validity"].tolist() == pytest.approx([2 / 3])
     assert found.reached
     assert found.changes.tolist() == pytest.approx([0.1, 0.0, 0.4])
-    assert found.change == pytest.approx(0.1)
+    assert found.change == pytest.approx(0.4)
 
 
 def test_a_delta_as_large_as_every_change_proves_validity():
@@ -164,11 +164,18 @@ def test_the_plot_shows_the_curve(tmp_path):
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
     figure, axes = pyplot.subplots()
     assert found.plot(axes) is axes
+    assert axes.get_xscale() == "log"
     drawn = {line.get_label(): line for line in axes.lines}
     np.testing.assert_array_equal(
         drawn["valid after retraining"].get_ydata(), found.curve["validity"]
     )
     np.testing.assert_array_equal(drawn["training rows robust"].get_ydata(), found.curve["robust"])
+    pyplot.close(figure)
+    with_zero = pp.calibrate_delta(
+        threshold(0.5), [threshold(0.6)], ROWS, REFUSED, deltas=[0.0, 0.07]
+    )
+    figure, axes = pyplot.subplots()
+    assert with_zero.plot(axes).get_xscale() == "linear"  # zero has no place on a logarithmic axis
     pyplot.close(figure)
 
 

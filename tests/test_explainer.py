@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import os
 import re
 import warnings
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -30,11 +28,7 @@ from proplace.errors import (
     TargetError,
 )
 from proplace.schema import Change, Is, Schema, Value
-
-FOLDER = Path(
-    os.environ.get("PROPLACE_DATA", Path(__file__).resolve().parents[2] / "shared" / "data")
-)
-
+from real_data import folder
 
 # -- a small world -----------------------------------------------------------------------------
 
@@ -858,10 +852,9 @@ def test_too_many_profiles_for_a_box():
 
 
 def read(name, target, rows):
-    path = FOLDER / f"{name}.csv.gz"
-    if not path.exists():
-        pytest.skip(f"{path} is not there; set PROPLACE_DATA to the folder of the data sets")
-    frame = pd.read_csv(path).sample(rows, random_state=0).reset_index(drop=True)
+    frame = (
+        pd.read_csv(folder() / f"{name}.csv.gz").sample(rows, random_state=0).reset_index(drop=True)
+    )
     return frame, frame.pop(target).astype(int).to_numpy()
 
 

@@ -125,7 +125,13 @@ class Calibration:
             textcoords="offset points",
             color="#c44e52",
         )
-        axes.set_xscale("log")
+        low, high = self.curve["delta"].min(), self.curve["delta"].max()
+        if low > 0.0:
+            axes.set_xscale("log")
+            # Five labels: those of a logarithmic axis overlap, or are missing within a decade.
+            ticks = np.unique(np.geomspace(low, high, 5))
+            axes.set_xticks(ticks, labels=[f"{tick:.2g}" for tick in ticks])
+            axes.minorticks_off()
         axes.set_ylim(-0.03, 1.05)
         axes.set_xlabel("delta (largest change of any parameter)")
         axes.set_ylabel("share")

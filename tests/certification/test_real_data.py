@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import warnings
-from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.neural_network import MLPClassifier
 
 import proplace as pp
 from oracles import milp_margin
-
-FOLDER = Path(
-    os.environ.get("PROPLACE_DATA", Path(__file__).resolve().parents[3] / "shared" / "data")
-)
+from real_data import dataset
 
 
 @pytest.fixture(scope="module")
 def heloc():
-    path = FOLDER / "heloc.csv.gz"
-    if not path.exists():
-        pytest.skip(f"{path} is not there; set PROPLACE_DATA to the folder of the data sets")
-    frame = pd.read_csv(path).sample(2500, random_state=0)
-    y = frame.pop("RiskPerformance").astype(int).to_numpy()
-    X = ((frame - frame.min()) / (frame.max() - frame.min())).to_numpy()
+    table = dataset("heloc")
+    sample = np.random.default_rng(0).choice(len(table.y), 2500, replace=False)
+    X, y = table.X[sample], table.y[sample]
     model = MLPClassifier((10, 10), max_iter=30, learning_rate_init=0.01, random_state=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
 
 from proplace.schema import Binary, Change, Continuous, IfThen, Linear, Schema
+from real_data import folder
 
-FOLDER = Path(
-    os.environ.get("PROPLACE_DATA", Path(__file__).resolve().parents[3] / "shared" / "data")
-)
 TARGET = {
     "adult": "income",
     "compas": "score",
@@ -32,10 +27,7 @@ CENSUS = {
 
 
 def load(name):
-    path = FOLDER / f"{name}.csv.gz"
-    if not path.exists():
-        pytest.skip(f"{path} is not there; set PROPLACE_DATA to the folder of the data sets")
-    return pd.read_csv(path).drop(columns=TARGET[name])
+    return pd.read_csv(folder() / f"{name}.csv.gz").drop(columns=TARGET[name])
 
 
 def adult():

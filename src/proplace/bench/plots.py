@@ -84,7 +84,7 @@ def vr_delta(curves: pd.DataFrame) -> Any:
             panel.plot(curve["delta"], curve["validity"], color="#d1495b", linewidth=1.3)
             panel.plot(curve["delta"], curve["robust"], color="#6c757d", linewidth=1.0, ls="--")
             panel.axvline(curve["used"].iloc[0], color="black", linewidth=0.6)
-        panel.set_xscale("log")
+        panel.set_xlim(left=0.0)
         panel.set_ylim(-0.02, 1.03)
         panel.set_xlabel("delta")
     panels[0].set_ylabel("share")

@@ -1,5 +1,7 @@
 """The methods PROPLACE is compared with, one file each, all with the interface of ``Proplace``."""
 
+from typing import Any
+
 from proplace.methods.base import Candidate, Method, RobustMethod
 from proplace.methods.milpr import MilpR
 from proplace.methods.protor import ProtoR
@@ -10,7 +12,7 @@ from proplace.methods.roar import Roar
 from proplace.methods.robx import RobX
 from proplace.methods.wachter import Wachter
 
-METHODS: dict[str, type[Method]] = {
+METHODS: dict[str, type[Any]] = {
     "WCE": Wachter,
     "RBR": Rbr,
     "RobX": RobX,

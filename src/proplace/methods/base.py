@@ -77,6 +77,7 @@ class Method(ABC):
         self.shifts = Shifts.of(net, 0.0)  # a method without a delta knows the network alone
         self.distance = L1(np.full(net.inputs, 1.0 / net.inputs))
         self._rows: Array | None = None
+        self._ready: int | None = None  # the target that was prepared for
 
     # -- what a method adds ------------------------------------------------------------------
 
@@ -101,6 +102,7 @@ class Method(ABC):
         self._schema, self._rows = training_rows(self.net, self.schema, X)
         self._span = self._rows.min(axis=0), self._rows.max(axis=0)
         self._free = unrestricted(self._schema)
+        self._ready = None
         return self
 
     @property
@@ -131,7 +133,9 @@ class Method(ABC):
         rows, problems, people = read_people(
             self.net, self._schema, X, declared=self.schema is not None
         )
-        self.prepare(target)
+        if self._ready != target:
+            self.prepare(target)
+            self._ready = target
         size = max(
             1, min(_BLOCK, math.ceil(len(rows) / max(1, joblib.effective_n_jobs(self.n_jobs))))
         )

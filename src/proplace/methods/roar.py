@@ -86,8 +86,8 @@ class Roar(Method):
         r"""Coefficients (n, columns) and intercepts (n,) of the surrogate of each row.
 
         Weighted ridge regression in standardised columns, over samples of independent normals with
-        the mean and deviation of the training rows; the weight of a sample at distance r is
-        :math:`\exp(-r^2 / (2 \cdot .75^2 d))`.
+        the mean and deviation of the training rows; the weight of a sample at distance r is in
+        proportion to :math:`\exp(-r^2 / (2 \cdot .75^2 d))`, and 1 on average.
         """
         centre, spread = self.rows.mean(axis=0), self.rows.std(axis=0)
         spread = np.where(spread > 0.0, spread, 1.0)
@@ -96,10 +96,9 @@ class Roar(Method):
         score = self.net.predict_proba(noise * spread + centre)[:, target]
         coefficients, intercepts = np.empty_like(X), np.empty(len(X))
         for i, x in enumerate((X - centre) / spread):
-            weight = np.exp(-((noise - x) ** 2).sum(axis=1) / (2.0 * 0.75**2 * width))
-            # Far from all samples every weight is tiny: only their ratios matter.
-            weight /= weight.sum() if weight.sum() > 0.0 else 1.0
-            weight *= self.samples
+            far = ((noise - x) ** 2).sum(axis=1) / (2.0 * 0.75**2 * width)
+            weight = np.exp(far.min() - far)  # only ratios matter, also far from all samples
+            weight *= self.samples / weight.sum()
             shift = weight @ noise / self.samples
             level = weight @ score / self.samples
             Z = noise - shift

@@ -1,0 +1,108 @@
+"""PROTO-R: prototypes, the gap that was asked for, and verdicts of the Delta-test."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import proplace as pp
+
+QUICK = {"iterations": 200, "c_steps": 5}
+
+
+def gap(net, point):
+    return np.tanh(net.margin(point)[0] / 2.0)
+
+
+def test_prototype_is_the_kth_nearest_row_of_the_class(case):
+    method = pp.ProtoR(case.net, 0.01, k=7).fit(case.train)
+    method.prepare(1)
+    accepted = case.train[case.net.predict(case.train) == 1]
+    for x in case.refused[:4]:
+        order = np.argsort(np.linalg.norm(accepted - x, axis=1))
+        np.testing.assert_array_equal(method.prototype(x, 1), accepted[order[6]])
+    few = pp.ProtoR(case.net, 0.01, k=10_000).fit(case.train)
+    few.prepare(1)
+    np.testing.assert_array_equal(
+        few.prototype(x, 1), accepted[np.linalg.norm(accepted - x, axis=1).argmax()]
+    )
+
+
+def test_points_have_the_gap_and_are_nearer_than_the_prototype(case):
+    beta = 0.1
+    method = pp.ProtoR(case.net, 0.0, kappas=(0.3,), beta=beta, **QUICK).fit(case.train)
+    result = method.explain(case.refused)
+    assert sum(e.found for e in result) >= 10
+
+    def cost(point, x):
+        return ((point - x) ** 2).sum() + beta * np.abs(point - x).sum()
+
+    compared = 0
+    for e in result:
+        if not e.found:
+            continue
+        assert gap(case.net, e.point) > 0.3 - 1e-9
+        q = method.prototype(e.x, 1)
+        if gap(case.net, q) > 0.3:
+            assert cost(e.point, e.x) < cost(q, e.x)
+            compared += 1
+    assert compared >= 5
+
+
+def test_verdicts_and_the_order_of_kappas(case):
+    delta = 0.02
+    runs = {
+        kappa: pp.ProtoR(case.net, delta, kappas=(kappa,), **QUICK)
+        .fit(case.train)
+        .explain(case.refused)
+        for kappa in (0.1, 0.9)
+    }
+    both = (
+        pp.ProtoR(case.net, delta, kappas=(0.1, 0.9), **QUICK).fit(case.train).explain(case.refused)
+    )
+    raised = 0
+    for i, e in enumerate(both):
+        single = [runs[kappa][i] for kappa in (0.1, 0.9)]
+        report = pp.certify(case.net, e.point, delta)
+        assert (e.status == "feasible") == report.robust[0]
+        if single[0].status == "feasible":
+            np.testing.assert_array_equal(e.point, single[0].point)
+        else:
+            best = max((s for s in single if s.found), key=lambda s: s.margin)
+            np.testing.assert_array_equal(e.point, best.point)
+            raised += best is single[1]
+    assert raised >= 2
+    assert any(e.status == "feasible" for e in both)
+
+
+def test_a_certain_class_is_not_reached_but_the_weaker_answer_stays(case):
+    strong = pp.ProtoR(case.net, 1.0, kappas=(1.0,), iterations=50, c_steps=2).fit(case.train)
+    result = strong.explain(case.refused[:2])
+    assert [e.status for e in result] == ["not_found"] * 2
+    both = (
+        pp.ProtoR(case.net, 1.0, kappas=(0.1, 1.0), **QUICK)
+        .fit(case.train)
+        .explain(case.refused[:2])
+    )
+    assert [e.status for e in both] == ["valid"] * 2
+    assert all(e.margin < 0.0 for e in both)
+
+
+def test_theta_pulls_to_the_prototype(case):
+    far = []
+    for theta in (0.0, 50.0):
+        method = pp.ProtoR(case.net, 0.0, kappas=(0.1,), theta=theta, **QUICK).fit(case.train)
+        result = method.explain(case.refused)
+        far.append(
+            np.mean([np.linalg.norm(e.point - method.prototype(e.x, 1)) for e in result if e.found])
+        )
+    assert far[1] < far[0]
+
+
+def test_no_row_of_the_class():
+    net = pp.Network([([[1.0, 1.0]], [-1.9])])
+    train = np.random.default_rng(0).random((50, 2)) * 0.5
+    result = pp.ProtoR(net, 0.01).fit(train).explain([[0.1, 0.1]])
+    assert result[0].status == "not_found"
+    assert "class 1" in result[0].reason
+    assert result[0].distance != pytest.approx(0.0)

@@ -1,0 +1,41 @@
+"""RNCE: the nearest robust row by brute force; the line search comes nearer and stays robust."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import proplace as pp
+from oracles import milp_margin
+
+
+@pytest.mark.parametrize("delta", [0.005, 0.02])
+def test_nearest_robust_row(case, delta):
+    truth = np.array([milp_margin(case.net, row, delta, 1) for row in case.train])
+    robust = case.train[truth > 0.0]
+    assert 5 < len(robust) < len(case.train) / 2
+    for e in pp.Rnce(case.net, delta).fit(case.train).explain(case.refused):
+        best = robust[np.abs(robust - e.x).sum(axis=1).argmin()]
+        np.testing.assert_array_equal(e.point, best)
+        assert e.status == "feasible"
+
+
+def test_line_search(case):
+    delta = 0.01
+    rows = pp.Rnce(case.net, delta).fit(case.train).explain(case.refused)
+    lines = pp.Rnce(case.net, delta, steps=40).fit(case.train).explain(case.refused)
+    nearer = 0
+    for row, line in zip(rows, lines, strict=True):
+        points = [row.x + s * (row.point - row.x) for s in np.linspace(0.0, 1.0, 41)[1:]]
+        truth = [p for p in points if milp_margin(case.net, p, delta, 1) >= 1e-6]
+        best = min(np.abs(p - row.x).mean() for p in truth)
+        assert line.distance == pytest.approx(best, abs=1e-12)
+        assert line.status == "feasible"
+        nearer += line.distance < row.distance
+    assert nearer >= 6
+
+
+def test_no_robust_row_is_said(case):
+    result = pp.Rnce(case.net, 5.0).fit(case.train).explain(case.refused[:2])
+    assert [e.status for e in result] == ["no_robust_neighbour"] * 2
+    assert "lower delta" in result[0].reason
