@@ -239,3 +239,24 @@ def test_dollars_and_formulas_in_names_are_text(tmp_path):
     rows = np.random.default_rng(0).random((30, 2))
     result = pp.Proplace(net, 0.01, schema=schema).fit(rows).explain([[0.1, 0.1]])
     result[0].plot(pp.Wording("$", ["$a", "$b$"])).savefig(tmp_path / "a.png")
+
+
+def test_an_answer_in_another_category_is_drawn_in_its_own():
+    schema = pp.Schema(
+        [pp.Continuous("a", 0, 1), pp.Continuous("b", 0, 1), pp.Binary("home", label="owns a home")]
+    )
+    net = pp.Network([([[0.2, 0.2, 1.0]], [-0.8])])  # out of reach without a home
+    rows = np.random.default_rng(0).random((40, 3)).round(2)
+    rows[:, 2] = np.arange(40) % 2
+    e = pp.Proplace(net, 0.01, schema=schema).fit(rows).explain([[0.3, 0.4, 0.0]])[0]
+    assert e.point[2] == 1.0
+    picture = region_picture(e, size=9)
+    assert picture.moved
+    assert set(picture.plane.columns) == {0, 1}
+    corners = picture.plane.rows(
+        np.array([[picture.a[0], picture.b[0]], [picture.a[-1], picture.b[-1]]])
+    )
+    assert (corners[:, 2] == 1.0).all()  # the borders are those of people who own a home
+    assert picture.margin[0, 0] == pytest.approx(margin_of(forward(net, corners[0]), 1))
+    assert combination(picture.hull, picture.answer, 1e-9)
+    e.plot()
