@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from proplace.search.polytope import Polytope
 
 INF = highspy.kHighsInf
+_SOLVED = (highspy.HighsModelStatus.kOptimal, highspy.HighsModelStatus.kInfeasible)
+_DANTZIG, _STEEPEST_EDGE = 0, 2  # pricing: Dantzig's is quickest for short, warm-started runs
+
 Columns = npt.NDArray[np.int32]
 
 
@@ -37,8 +40,7 @@ class Program:
     def __init__(self, polytope: Polytope) -> None:
         self.polytope, self.problem = polytope, polytope.problem
         self.solver = quiet_highs()
-        self.solver.setOptionValue("simplex_dual_edge_weight_strategy", 0)  # quickest when warm
-        self.solver.setOptionValue("simplex_primal_edge_weight_strategy", 0)
+        self._set_pricing(_DANTZIG)
         self.solves = 0
         self._col_bounds: list[tuple[float, float]] = []
         self._row_bounds: list[tuple[float, float]] = []
@@ -171,10 +173,8 @@ class Program:
         self.solves += 1
         self.solver.run()
         status = self.solver.getModelStatus()
-        if status not in (highspy.HighsModelStatus.kOptimal, highspy.HighsModelStatus.kInfeasible):
-            self.solver.clearSolver()
-            self.solver.run()
-            status = self.solver.getModelStatus()
+        if status not in _SOLVED:
+            status = self._again()
         if status == highspy.HighsModelStatus.kInfeasible:
             return None
         if status != highspy.HighsModelStatus.kOptimal:
@@ -183,3 +183,16 @@ class Program:
         objective = self.solver.getInfo().objective_function_value + self.offset
         region = values[: self.polytope.size]
         return LpPoint(objective, values, self.polytope.point(region), self.polytope.centre(region))
+
+    def _again(self) -> highspy.HighsModelStatus:
+        """Solve from scratch with slower, steadier pricing."""
+        self._set_pricing(_STEEPEST_EDGE)
+        self.solver.clearSolver()
+        self.solver.run()
+        self._set_pricing(_DANTZIG)
+        status: highspy.HighsModelStatus = self.solver.getModelStatus()
+        return status
+
+    def _set_pricing(self, strategy: int) -> None:
+        for side in ("dual", "primal"):
+            self.solver.setOptionValue(f"simplex_{side}_edge_weight_strategy", strategy)
