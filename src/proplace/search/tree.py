@@ -48,15 +48,13 @@ ROUNDS = 12
 STALLED = 0.85
 SHRUNK = 0.9
 ROOT_SHIFTS = 3
-SOON = 30
 AGAIN = 100
 WIDE = 0.05
 FIRST_SHIFTS = 4
 BINDING = 1e-4
 WORTH_TIGHTENING = 1e-2
 WORTH_IMPROVING = 5e-3
-FEW = 8
-MANY = 24
+FEW = 10
 MOST_TANGENTS = 5_000
 _GRID_TOLERANCE = 1e-7
 
@@ -118,12 +116,12 @@ class _Tree:
         self.bound = 0.0  # least bound of the open nodes
         self.tangents = 0
         self.gains = _Gains()
-        self.tighten_at = SOON  # programs solved at which tightening is worth another try
+        self.tighten_at = AGAIN  # programs solved at which tightening is worth another try
 
     def run(self) -> Outcome:
         self.local.start(self.deadline)
         self._begin()
-        if self.relaxation.undecided >= MANY:  # a better incumbent is worth some work
+        if self.relaxation.undecided >= FEW:  # a better incumbent is worth some work
             self.local.refine(self.deadline)
             self._begin()
             if self.polytope.empty or not self._tighten():
