@@ -185,6 +185,22 @@ def test_points_that_break_a_rule_are_not_answers(frame_case):
     assert "age is immutable" in result[0].reason
 
 
+def test_legal_points_are_within_the_bounds_of_the_person(frame_case):
+    net, schema, frame = frame_case
+    method = build("WCE", net, schema=schema).fit(frame)
+    X = schema.encode(frame.iloc[:5])
+    bounds = method.bounds(X)
+    wild = np.random.default_rng(0).normal(0.5, 2.0, X.shape)
+    points = method.legal(wild, bounds)
+    np.testing.assert_array_equal(points[:, 0], X[:, 0])  # age is immutable
+    assert schema.legal(points).all()
+    free = build("WCE", net).fit(X)
+    low, high = free.bounds(X[:1] + 9.0)
+    np.testing.assert_array_equal(low[0], X.min(axis=0))
+    np.testing.assert_array_equal(high[0], X[0] + 9.0)  # a person outside stays where they are
+    np.testing.assert_array_equal(free.legal(X[:1] + 99.0, (low, high)), high)
+
+
 def test_rules_between_features_hold(frame_case):
     net, schema, frame = frame_case
     rule = pp.Linear(terms={"income": 1.0, "loans": 100.0}, upper=1000.0)

@@ -88,6 +88,16 @@ def test_a_certain_class_is_not_reached_but_the_weaker_answer_stays(case):
     assert all(e.margin < 0.0 for e in both)
 
 
+def test_a_worse_point_does_not_replace_a_better_one(case):
+    strong, weak, both = (
+        pp.ProtoR(case.net, 1.0, kappas=kappas, **QUICK).fit(case.train).explain(case.refused[:3])
+        for kappas in ((0.9,), (0.1,), (0.9, 0.1))
+    )
+    for s, w, e in zip(strong, weak, both, strict=True):
+        assert s.margin != w.margin
+        assert e.margin == max(s.margin, w.margin)
+
+
 def test_theta_pulls_to_the_prototype(case):
     far = []
     for theta in (0.0, 50.0):

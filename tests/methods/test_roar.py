@@ -22,7 +22,8 @@ def worst_loss(point, x, w, b, method):
 
 
 def test_the_robust_loss_goes_down_and_settles(case):
-    method = pp.Roar(case.net, delta_max=0.02, penalty=0.05).fit(case.train)
+    options = {"rate": 0.005, "tolerance": 1e-8, "iterations": 3000}
+    method = pp.Roar(case.net, delta_max=0.1, penalty=0.05, **options).fit(case.train)
     W, b = method.surrogate(case.refused, 1)
     candidates = method.find(case.refused, 1)
     rng = np.random.default_rng(0)
@@ -30,9 +31,10 @@ def test_the_robust_loss_goes_down_and_settles(case):
     for x, w, c, found in zip(case.refused, W, b, candidates, strict=True):
         end = worst_loss(found.point, x, w, c, method)
         assert end < worst_loss(x, x, w, c, method) - 0.01
-        # the loss is convex, so a settled point has nothing much better around it
-        around = np.clip(found.point + rng.normal(0.0, 0.05, (100, 4)), low, high)
-        assert end < min(worst_loss(p, x, w, c, method) for p in around) + 0.02
+        # the loss is convex, so a settled point has nothing better around it, near or far
+        size = rng.choice([0.01, 0.05, 0.3], (100, 1))
+        around = np.clip(found.point + size * rng.normal(size=(100, 4)), low, high)
+        assert end < min(worst_loss(p, x, w, c, method) for p in around) + 3e-3
 
 
 def test_a_larger_change_asks_for_a_higher_score(case):
