@@ -123,6 +123,30 @@ def minimise(
     return Minimum(min(lower, best.value), best.value, best.hidden, nodes)
 
 
+def deepest(
+    abstraction: Abstraction, root: Root, c: Array, hidden: list[Array]
+) -> tuple[float, list[Array]]:
+    """Improve a concrete shift of the single row in ``root`` to the worst one with its signs.
+
+    With the signs of the neurons that hurt kept as they are, the objective is convex in the first
+    activations, so that its least value is that of a linear program, and is often not at a corner.
+    """
+    a, const = abstraction.objective(c)
+    best = _Best(abstraction, root, a, const)
+    best.value, best.hidden = float(hidden[-1][0] @ a) + const, tuple(layer[0] for layer in hidden)
+    if root.levels:
+        program = _Program(abstraction, root, a, const)
+        splits = []
+        for index, inner in enumerate(abstraction.inner):
+            signs = np.where(inner.high(best.hidden[index]) > 0.0, 1, -1).astype(np.int8)
+            decided = program.open[index]
+            if index == len(abstraction.inner) - 1:
+                decided = decided & (a < 0.0)
+            splits.append(np.where(decided, signs, np.int8(0)))
+        best.offer(program.bound(tuple(splits))[1])
+    return best.value, [layer[None] for layer in best.hidden]
+
+
 class _Best:
     """The best concrete shift so far, as activations of each hidden layer."""
 

@@ -40,6 +40,8 @@ def layer_bounds(
         C, const = _to_input(shifted, bounds, both, np.concatenate([b, -b]))
         least = polytope.least(C) + const
         low, high = least[: len(W)], -least[len(W) :]
+        if layer > 0:  # sums of activations with weights >= 0
+            low = np.where((W >= 0.0).all(axis=1), np.maximum(low, b), low)
         if limits:
             for k in np.flatnonzero((low < 0.0) & (high > 0.0)):
                 known = limits.get(key_of(shifted, copy, layer, int(k)))

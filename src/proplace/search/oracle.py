@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from proplace.certification.bounds import Abstraction
 from proplace.certification.branch import Bounds, decide, glance
-from proplace.certification.exact import minimise
+from proplace.certification.exact import deepest, minimise
 from proplace.certification.worst import shifted_layers
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from proplace.search.problem import Problem
 
 _STEPS = 3
+_AT_END = 1e-7  # distance from an end of a range, or a kink, that is rounding
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,6 +118,7 @@ class Oracle:
                 _, hidden = self.abstraction.sharpen(
                     root, a, const, bounds.upper, bounds.hidden, _STEPS
                 )
+                _, hidden = deepest(self.abstraction, root, self.objectives[index], hidden)
                 return False, self._shifted(U[0], index, hidden)
             if bounds.lower[0] < self.margin:
                 minimum = minimise(
@@ -154,4 +157,59 @@ class Oracle:
     def _shifted(self, u: Array, index: int, hidden: list[Array]) -> Shifted:
         c = self.objectives[index]
         layers = [layer[0] for layer in hidden]
-        return Shifted.of(self.net, shifted_layers(self.net, self.shifts, u, layers, c), c)
+        pairs = shifted_layers(self.net, self.shifts, u, layers, c)
+        if len(layers) == 2:
+            root = self.abstraction.root(u[None])
+            inside = (layers[0] > root.low[0] + _AT_END) & (layers[0] < root.high[0] - _AT_END)
+            if inside.any():
+                pairs = self._following(u, layers[0], np.flatnonzero(inside), pairs, c) or pairs
+        return Shifted.of(self.net, pairs, c)
+
+    def _following(
+        self,
+        u: Array,
+        h: Array,
+        inside: npt.NDArray[np.intp],
+        pairs: list[tuple[Array, Array]],
+        c: Array,
+    ) -> list[tuple[Array, Array]] | None:
+        r"""The shift that follows ``x'``, where the worst one lies inside the ranges of some ``h_i``.
+
+        There the worst shift holds as many helpful neurons k of the second layer at the kink of
+        their ReLU, and as ``x'`` moves, it moves with it: fixed shifts would be needed without end.
+        With :math:`s^* = -M^{-1} (W_K h + b_K)` what keeps the neurons K at 0, M their weights on I,
+
+        .. math::
+            h_i = l_i + s_i, \qquad s = \max(0, s^*) - \max(0, s^* - (u - l)) ,
+
+        lies between :math:`l_i` and :math:`u_i` for every ``x'``, so that this is a network of Delta
+        for each ``x'``, and all of them are one network with a layer more (activations that pass
+        through it are not negative).
+        """
+        (W1, b1), (W2, b2), last = pairs
+        helpful = np.flatnonzero(c @ last[0] > 0.0)
+        away = np.abs(W2[helpful] @ h + b2[helpful])
+        kinks = helpful[np.argsort(away, kind="stable")[: len(inside)]]
+        if len(kinks) < len(inside) or np.sort(away)[len(inside) - 1] > _AT_END:
+            return None
+        M = W2[np.ix_(kinks, inside)]
+        if not np.linalg.cond(M) < 1e6:
+            return None
+        layer, turn = self.net.layers[0], self.shifts.weight[0] * np.sign(u)
+        W1, b1 = W1.copy(), b1.copy()
+        W1[inside], b1[inside] = layer.W[inside] - turn, layer.bias[inside] - self.shifts.bias[0]
+        top = layer.W[inside] + turn, layer.bias[inside] + self.shifts.bias[0]
+        n, m = len(W1), len(inside)
+        wanted = -np.linalg.solve(M, W2[kinks])
+        offset = -np.linalg.solve(M, b2[kinks])
+        width = np.zeros((m, n + m))
+        width[:, inside], width[:, n:] = -np.eye(m), np.eye(m)
+        wanted = np.hstack([wanted, np.zeros((m, m))])
+        middle = np.vstack([np.eye(n + m), wanted, wanted - width])
+        end = np.hstack([W2, np.zeros((len(W2), m)), W2[:, inside], -W2[:, inside]])
+        return [
+            (np.vstack([W1, top[0]]), np.concatenate([b1, top[1]])),
+            (middle, np.concatenate([np.zeros(n + m), offset, offset])),
+            (end, b2),
+            last,
+        ]
