@@ -89,13 +89,13 @@ def test_a_certain_class_is_not_reached_but_the_weaker_answer_stays(case):
 
 
 def test_a_worse_point_does_not_replace_a_better_one(case):
-    strong, weak, both = (
+    strong, weak, down, up = (
         pp.ProtoR(case.net, 1.0, kappas=kappas, **QUICK).fit(case.train).explain(case.refused[:3])
-        for kappas in ((0.9,), (0.1,), (0.9, 0.1))
+        for kappas in ((0.9,), (0.1,), (0.9, 0.1), (0.1, 0.9))
     )
-    for s, w, e in zip(strong, weak, both, strict=True):
+    for s, w, d, u in zip(strong, weak, down, up, strict=True):
         assert s.margin != w.margin
-        assert e.margin == max(s.margin, w.margin)
+        assert d.margin == u.margin == max(s.margin, w.margin)
 
 
 def test_theta_pulls_to_the_prototype(case):
