@@ -8,6 +8,7 @@ points of the hull itself; what is judged is the legal point that a centre is ro
 from __future__ import annotations
 
 import time
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -43,11 +44,10 @@ class LocalSearch:
 
     def start(self, deadline: float) -> None:
         """Find a first incumbent on the lines from the nearest point of the region to its goals."""
-        self.program = Program(self.polytope)
-        nearest = self.program.nearest()
-        if nearest is None:
+        origin = self._nearest()
+        if origin is None:
             return
-        self.origin, self.goals = nearest.centre, self._goals(nearest.centre)
+        self.origin, self.goals = origin, self._goals(origin)
         if len(self.goals):
             points, _ = self._along(self.origin, self.goals[:GOALS])
             self._adopt(points[0], deadline)
@@ -55,6 +55,20 @@ class LocalSearch:
             for goal in self.goals:
                 if self._adopt(goal, deadline):
                     break
+
+    @cached_property
+    def program(self) -> Program:
+        """The nearest point of the region under linear cuts."""
+        return Program(self.polytope)
+
+    def _nearest(self) -> Array | None:
+        """The nearest point of the region: the person, where it lies there."""
+        x, piece = self.problem.x, self.polytope.piece
+        here = np.array_equal(self.polytope.base, x) and bool(self.polytope.keeps_rules(x))
+        if here and bool(((x >= piece.lower) & (x <= piece.upper)).all()):
+            return x
+        found = self.program.nearest()
+        return None if found is None else found.centre
 
     def refine(self, deadline: float) -> None:
         """Take linearised steps from the best lines, again as long as tests teach new shifts."""
