@@ -1,0 +1,65 @@
+"""Shifts that follow x': networks of Delta at every point, and needed without end otherwise."""
+
+import numpy as np
+import pytest
+
+import proplace as pp
+from proplace.distances import L1
+from proplace.search.oracle import Oracle
+from proplace.search.problem import Problem
+from proplace.shifts import Shifts
+
+
+def found(seed, *, signed=False, outputs=1):
+    """Oracle of a random network, and the shifts that follow with the points they were made for."""
+    rng = np.random.default_rng(seed)
+    sizes = [3, 6, 7, outputs]
+    layers = [
+        (rng.normal(size=(m, n)), rng.normal(size=m) * 0.3)
+        for n, m in zip(sizes, sizes[1:], strict=False)
+    ]
+    net = pp.Network(layers)
+    low = -1.0 if signed else 0.0
+    X = rng.uniform(low, 1.0, size=(60, 3))
+    x = X[0]
+    problem = Problem(net, Shifts.of(net, 0.08), 1, x, L1(np.full(3, 1 / 3)), 1e9, 1e-4)
+    oracle = Oracle(problem)  # a margin that nothing keeps: each test returns its worst shift
+    shifts = []
+    for point in X:
+        robust, shifted = oracle.test(point)
+        assert not robust
+        if len(shifted.layers) == 3:
+            shifts.append((point, shifted))
+    return net, X, shifts
+
+
+CASES = [
+    (seed, signed, outputs) for seed in range(12) for signed in (False, True) for outputs in (1, 3)
+]
+
+
+def test_some_shifts_follow():
+    kinds = [len(found(s, signed=g, outputs=o)[2]) for s, g, o in CASES]
+    assert sum(kinds) > 30
+
+
+@pytest.mark.parametrize(("seed", "signed", "outputs"), CASES)
+def test_no_value_is_below_the_worst_network(seed, signed, outputs):
+    """A value below it would cut off points that are robust."""
+    net, X, shifts = found(seed, signed=signed, outputs=outputs)
+    for point, shifted in shifts:
+        near = point + np.random.default_rng(0).normal(scale=0.05, size=(20, 3))
+        points = np.vstack([X, near])
+        worst = pp.certify(net, points, 0.08, exact_margin=True).upper
+        assert (shifted.value(points) >= worst - 1e-9).all()
+
+
+def test_most_are_the_worst_at_their_own_point():
+    """The signs of an attack are kept, so not all are."""
+    gaps = []
+    for seed in range(12):
+        net, _, shifts = found(seed)
+        for point, shifted in shifts:
+            worst = float(pp.certify(net, point, 0.08, exact_margin=True).upper[0])
+            gaps.append(float(shifted.value(point)) - worst)
+    assert np.mean(np.array(gaps) <= 1e-6) > 0.5
