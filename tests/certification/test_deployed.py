@@ -162,7 +162,7 @@ def test_keras_runs_within_the_margin():
     assert net.precision == "float32"
     X = rng.normal(size=(5, 5)) * 3.0
     bounds = float32_margin(net, pp.Shifts.of(net, 0.0), X)
-    outputs = np.asarray(model(X.astype(np.float32)))[:, 0]
+    outputs = keras.ops.convert_to_numpy(model(X.astype(np.float32)))[:, 0]
     for x, output, bound in zip(X, outputs, bounds, strict=True):
         assert abs(exact_logits(net, x)[0] - Q(float(output))) <= Q(float(bound))
 

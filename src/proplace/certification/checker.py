@@ -44,6 +44,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 FORMAT = "proplace-certificate-1"
 MOST_BYTES = 32_000_000
+MOST_BRACKETS = 4_000_000  # each list or object takes many times its bytes in memory
 MOST_WORK = 4_000_000_000  # products of 64-bit words: some minutes
 FACTS = {"format", "network", "input", "target", "delta", "margin", "verdict"}
 PROOFS = {"robust": {"tighten", "lower", "upper", "trees"}, "not robust": {"shifted"}}
@@ -80,7 +81,9 @@ def check(text: bytes | str, network: Parameters) -> Verdict:
         if facts.get("format") != FORMAT or verdict not in ("robust", "not robust"):
             raise Rejected(f"not a certificate of format {FORMAT!r} with a known verdict")
         if wrong := set(facts) ^ FACTS ^ PROOFS[verdict]:
-            raise Rejected(f"fields missing or unknown: {', '.join(sorted(wrong))[:200]}")
+            raise Rejected(
+                f"fields missing or unknown: {', '.join(map(ascii, sorted(wrong)))[:200]}"
+            )
         if facts["network"] != digest(network):
             raise Rejected("the certificate speaks of another network: the digests differ")
         claim = _Claim(facts, network)
@@ -131,9 +134,9 @@ class _Claim:
         needed = _bits(chain(self.x, scale, shift, [margin], *self.delta, *more))
         self.K = max(needed, min(_bits(chain(*layers)), coarse if cut else sys.maxsize))
         self.N = self.K * D
-        words = 1 + self.N // 64
-        if products * words * (1 + words // 50) > MOST_WORK:
-            raise Rejected("refused: checking this would take too long")
+        given = chain(self.x, scale, shift, [margin], *self.delta, *more, *layers)
+        size = max(math.frexp(v)[1] for v in given)  # bits before the point, K behind it
+        _refuse(products, 1 + (self.K + max(size, 0)) * D // 64)
         self.margin = self.exact([margin])[0]
         self.W = [[self.fine(row) for row in W] for W, _ in self.net.layers]
         self.columns = [[*zip(*W, strict=True)] for W in self.W]
@@ -196,16 +199,18 @@ class _Claim:
         lower = _table("lower", self.facts["lower"], self.inner)
         upper = _table("upper", self.facts["upper"], self.inner)
         trees = _list("trees", self.facts["trees"], max(1, self.widths[-1] - 1))
-        trees = [[self.node(node) for node in _list("tree", tree)] for tree in trees]
+        count = sum(_leaves(f"tree {i}", _list("tree", tree)) for i, tree in enumerate(trees))
+        sizes = [n * m for n, m in zip(self.widths[1:], self.widths, strict=False)]
+        ranges = sum(2 * n * sum(sizes[: i + 1]) for i, n in enumerate(self.inner))
+        products = ranges + count * (1 + sum(sizes)) + len(self.x) * self.widths[0]
+        _refuse(products, 1)  # before anything is made of the leaves
+        trees = [[self.node(node) for node in tree] for tree in trees]
         leaves = [node for node in chain(*trees) if isinstance(node[0], dict)]
         if not all(0.0 <= v <= 1.0 for v in chain(*lower, *(leaf[0].values() for leaf in leaves))):
             raise Rejected("the slope of a lower side lies outside [0, 1]")
         if not isinstance(self.facts["tighten"], bool):
             raise Rejected("tighten is neither true nor false")
         values = [*lower, *upper, *([*part.values()] for leaf in leaves for part in leaf)]
-        sizes = [n * m for n, m in zip(self.widths[1:], self.widths, strict=False)]
-        ranges = sum(2 * n * sum(sizes[: i + 1]) for i, n in enumerate(self.inner))
-        products = ranges + len(leaves) * (1 + sum(sizes)) + len(self.x) * self.widths[0]
         self.integers(values, 4 + 2 * len(self.inner), products, cut=True)
         z = self.affine(self.W[0], self.u, self.b[0])
         r = (self.dw[0] * sum(map(abs, self.u)) >> self.K) + self.db[0]
@@ -300,8 +305,6 @@ class _Claim:
         """Go through a tree in preorder: a split, then what follows U <= 0, then U >= 0."""
         todo: list[_Signs] = [{}]
         for node in tree:
-            if not todo:
-                raise Rejected(f"{name} goes on behind its last leaf")
             signs = todo.pop()
             if not isinstance(node[0], dict):
                 if node in signs:
@@ -309,8 +312,24 @@ class _Claim:
                 todo += [{**signs, node: 1}, {**signs, node: -1}]
             elif self.bound(a, const, signs, *node) < self.margin:
                 raise Rejected(f"{name}: a leaf does not prove the margin")
-        if todo:
-            raise Rejected(f"{name} ends before its last leaf")
+
+
+def _leaves(name: str, tree: list[Any]) -> int:
+    """Count the leaves of a tree in preorder; a split, a list, opens one place more."""
+    places = 1
+    for node in tree:
+        if not places:
+            raise Rejected(f"{name} goes on behind its last leaf")
+        places += 1 if isinstance(node, list) else -1
+    if places:
+        raise Rejected(f"{name} ends before its last leaf")
+    return (len(tree) + 1) // 2
+
+
+def _refuse(products: int, words: int) -> None:
+    """Refuse what takes too many products of numbers of this many 64-bit words."""
+    if products * words * (1 + words // 50) > MOST_WORK:
+        raise Rejected("refused: checking this would take too long")
 
 
 def _bits(values: Any) -> int:
@@ -332,6 +351,8 @@ def parse(text: bytes | str) -> dict[str, Any]:
 
     if len(text) > MOST_BYTES:
         raise Rejected(f"refused: the certificate is larger than {MOST_BYTES} bytes")
+    if sum(text.count(c if isinstance(text, str) else c.encode()) for c in "[{") > MOST_BRACKETS:  # type: ignore[arg-type]
+        raise Rejected(f"refused: the certificate has more than {MOST_BRACKETS} lists and objects")
     try:
         facts = json.loads(text, object_pairs_hook=unique)
     except (ValueError, RecursionError) as error:
@@ -372,25 +393,51 @@ def _index(name: str, value: Any, count: int) -> int:
 def read_npz(path: str) -> Parameters:
     """Read the parameters from a file written by ``Network.save``: plain .npy arrays in a zip."""
     arrays: dict[str, Any] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
     with zipfile.ZipFile(path) as file:
         for entry in file.infolist():
-            data = file.read(entry)
-            start = 10 + struct.unpack("<H", data[8:10])[0]
-            header = ast.literal_eval(data[10:start].decode("latin-1"))
-            if header["descr"] == "<f8" and not header["fortran_order"]:
-                count = math.prod(header["shape"])
-                flat = list(struct.unpack(f"<{count}d", data[start:]))
-                rows = range(0, count, header["shape"][-1])
-                table = [flat[i : i + header["shape"][-1]] for i in rows]
-                arrays[entry.filename[:-4]] = table if len(header["shape"]) == 2 else flat
-    layers = [
-        (arrays[f"W{i}"], arrays.get(f"b{i}")) for i in range(len(arrays)) if f"W{i}" in arrays
-    ]
+            name = entry.filename.removesuffix(".npy")
+            if name in shapes:
+                raise Rejected(f"the network file holds {name!a} twice")
+            if name not in ("format", "precision"):
+                shapes[name], arrays[name] = _array(name, file.read(entry))
+    widths = [shapes.get(f"W{i}", (0,))[0] for i in range(sum(name[:1] == "W" for name in shapes))]
+    inputs = shapes.get("W0", (0,))[-1:]
+    known = {"W0": (*widths[:1], *inputs), "scale": inputs, "shift": inputs}
+    for i, width in enumerate(widths):
+        known |= {f"b{i}": (width,), f"W{i + 1}": (*widths[i + 1 : i + 2], width)}
+    wrong = [name for name in shapes if shapes[name] != known.get(name)]
+    if wrong or not widths:
+        raise Rejected(f"arrays that form no network: {', '.join(map(ascii, wrong))[:200]}")
+    layers = [(arrays[f"W{i}"], arrays.get(f"b{i}")) for i in range(len(widths))]
     return Parameters(layers, arrays.get("scale"), arrays.get("shift"))
 
 
+def _array(name: str, data: bytes) -> tuple[tuple[int, ...], list[Any]]:
+    """Read a .npy array of doubles: its shape, and its numbers (one dimension) or rows (two)."""
+    try:
+        start = 10 + struct.unpack("<H", data[8:10])[0]
+        header = ast.literal_eval(data[10:start].decode("latin-1"))
+        shape, across = header["shape"], header["fortran_order"]
+        if data[:8] != b"\x93NUMPY\x01\0" or header["descr"] != "<f8" or len(shape) not in (1, 2):
+            raise ValueError
+        flat = [*struct.unpack(f"<{math.prod(shape)}d", data[start:])]
+        if min(shape) < 1 or not all(map(math.isfinite, flat)):
+            raise ValueError
+    except (ValueError, SyntaxError, TypeError, KeyError, struct.error):
+        raise Rejected(f"{name!a} is no plain array of finite little-endian doubles") from None
+    if len(shape) == 1:
+        return shape, flat
+    n, m = shape  # the numbers stand row by row, or in Fortran's order column by column
+    return shape, [flat[i::n] if across else flat[i * m : (i + 1) * m] for i in range(n)]
+
+
 if __name__ == "__main__":
+    try:
+        model = read_npz(sys.argv[2])
+    except (Rejected, zipfile.BadZipFile) as failure:
+        sys.exit(f"rejected: the network cannot be read: {failure}")
     with open(sys.argv[1], "rb") as proof:
-        found = check(proof.read(MOST_BYTES + 1), read_npz(sys.argv[2]))
+        found = check(proof.read(MOST_BYTES + 1), model)
     print("accepted" if found.accepted else "rejected", found.reason, sep=": ")
     sys.exit(0 if found.accepted else 1)
