@@ -30,27 +30,26 @@ cut to units of 2^-K and delta grows by one unit, which only adds networks to th
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
 import math
+import re
 import struct
 import sys
 import zipfile
-from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, zip_longest
 from operator import mul
 from typing import Any, NamedTuple, TypeAlias
 
 FORMAT = "proplace-certificate-1"
 MOST_BYTES = 32_000_000
-MOST_BRACKETS = 4_000_000  # each list or object takes many times its bytes in memory
+MOST_LISTS = 3_000_000  # and objects: each takes many times its bytes in memory
 MOST_WORK = 4_000_000_000  # products of 64-bit words: some minutes
 FACTS = {"format", "network", "input", "target", "delta", "margin", "verdict"}
 PROOFS = {"robust": {"tighten", "lower", "upper", "trees"}, "not robust": {"shifted"}}
 
-_Signs: TypeAlias = dict[tuple[int, int], int]
-_Values: TypeAlias = dict[tuple[int, int], float]
+_HEADER = rb"{'descr': '<f8', 'fortran_order': False, 'shape': \((\d+),(?: (\d+))?\), } *\n"
+_At: TypeAlias = dict[tuple[int, int], float]
 
 
 class Parameters(NamedTuple):
@@ -61,8 +60,7 @@ class Parameters(NamedTuple):
     shift: list[float] | None = None
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(NamedTuple):
     """Whether the certificate proves its claim; ``reason`` says what was proved or what failed."""
 
     accepted: bool
@@ -81,9 +79,7 @@ def check(text: bytes | str, network: Parameters) -> Verdict:
         if facts.get("format") != FORMAT or verdict not in ("robust", "not robust"):
             raise Rejected(f"not a certificate of format {FORMAT!r} with a known verdict")
         if wrong := set(facts) ^ FACTS ^ PROOFS[verdict]:
-            raise Rejected(
-                f"fields missing or unknown: {', '.join(map(ascii, sorted(wrong)))[:200]}"
-            )
+            raise Rejected(f"fields missing or unknown: {ascii(sorted(wrong))[1:-1][:200]}")
         if facts["network"] != digest(network):
             raise Rejected("the certificate speaks of another network: the digests differ")
         claim = _Claim(facts, network)
@@ -136,7 +132,9 @@ class _Claim:
         self.N = self.K * D
         given = chain(self.x, scale, shift, [margin], *self.delta, *more, *layers)
         size = max(math.frexp(v)[1] for v in given)  # bits before the point, K behind it
-        _refuse(products, 1 + (self.K + max(size, 0)) * D // 64)
+        words = 1 + (self.K + max(size, 0)) * D // 64
+        if products * words * (1 + words // 50) > MOST_WORK:
+            raise Rejected("refused: checking this would take too long")
         self.margin = self.exact([margin])[0]
         self.W = [[self.fine(row) for row in W] for W, _ in self.net.layers]
         self.columns = [[*zip(*W, strict=True)] for W in self.W]
@@ -183,11 +181,9 @@ class _Claim:
         h = self.u
         for i, (W, b) in enumerate(moved):
             rows, shift = [self.fine(row) for row in W], self.exact(b)
-            weights = zip(chain(*rows), chain(*self.W[i]), strict=True)
-            biases = zip(shift, self.b[i], strict=True)
-            if not all(abs(v - w) <= self.dw[i] for v, w in weights):
+            if _apart(chain(*rows), chain(*self.W[i])) > self.dw[i]:
                 raise Rejected(f"a weight of layer {i} lies outside delta")
-            if not all(abs(v - w) <= self.db[i] for v, w in biases):
+            if _apart(shift, self.b[i]) > self.db[i]:
                 raise Rejected(f"a bias of layer {i} lies outside delta")
             h = self.affine(rows, [max(v, 0) for v in h] if i else h, shift)
         if min(v - w for v, w in self.rivals(h)) >= self.margin:
@@ -199,11 +195,13 @@ class _Claim:
         lower = _table("lower", self.facts["lower"], self.inner)
         upper = _table("upper", self.facts["upper"], self.inner)
         trees = _list("trees", self.facts["trees"], max(1, self.widths[-1] - 1))
-        count = sum(_leaves(f"tree {i}", _list("tree", tree)) for i, tree in enumerate(trees))
+        nodes = sum(len(_list("tree", tree)) for tree in trees)
+        count = sum(isinstance(node, dict) for node in chain(*trees))
         sizes = [n * m for n, m in zip(self.widths[1:], self.widths, strict=False)]
         ranges = sum(2 * n * sum(sizes[: i + 1]) for i, n in enumerate(self.inner))
         products = ranges + count * (1 + sum(sizes)) + len(self.x) * self.widths[0]
-        _refuse(products, 1)  # before anything is made of the leaves
+        if 2 * count != nodes + len(trees) or products > MOST_WORK:  # before reading any node
+            raise Rejected("refused: a tree ends before its last leaf, goes on, or is too large")
         trees = [[self.node(node) for node in tree] for tree in trees]
         leaves = [node for node in chain(*trees) if isinstance(node[0], dict)]
         if not all(0.0 <= v <= 1.0 for v in chain(*lower, *(leaf[0].values() for leaf in leaves))):
@@ -227,9 +225,8 @@ class _Claim:
                 a = [(v - w - size * self.dw[-1]) << (self.N - self.K) for v, w in rows]
                 const = b - c - size * self.db[-1]
             self.follow(f"tree {rival}", tree, a, const)
-        return (
-            f"robust: all networks within delta have a margin of {self.facts['margin']!r} or more"
-        )
+        margin = self.facts["margin"]
+        return f"robust: all networks within delta have a margin of {margin!r} or more"
 
     def node(self, node: Any) -> Any:
         """Read a split [layer, neuron], or a leaf's own ({neuron: alpha}, {neuron: gamma})."""
@@ -237,7 +234,7 @@ class _Claim:
             return self.neuron(*_list("split", node, 2))
         if not isinstance(node, dict) or not node.keys() <= {"lower", "gamma"}:
             raise Rejected("a node is neither a split nor a leaf with lower and gamma")
-        parts: list[dict[tuple[int, int], float]] = []
+        parts: list[_At] = []
         for name in ("lower", "gamma"):
             triples = [_list(name, t, 3) for t in _list(name, node.get(name, []))]
             parts.append({self.neuron(i, k): _number(name, value) for i, k, value in triples})
@@ -270,15 +267,14 @@ class _Claim:
                 ranges.append((lo, hi, high_i))
             low, high = [max(v, 0) for v in L], [max(v, 0) for _, _, v in ranges]
             self.range.append([(lo, hi) for lo, hi, _ in ranges])
-            self.line.append(
-                [self.offset(s, *e) for s, e in zip(self.upper[i], self.range[i], strict=True)]
-            )
+            chords = zip(self.upper[i], self.range[i], strict=True)
+            self.line.append([self.offset(s, *ends) for s, ends in chords])
 
     def offset(self, s: int, lo: int, hi: int) -> int:
         """Return the greatest max(0, U) - s U over [lo, hi]: it is convex, so at an end."""
         return max(max(lo, 0) - (s * lo >> self.K), max(hi, 0) - (s * hi >> self.K))
 
-    def bound(self, a: list[int], total: int, signs: _Signs, alpha: _Values, gamma: _Values) -> int:
+    def bound(self, a: list[int], total: int, signs: _At, alpha: _At, gamma: _At) -> int:
         """Bound a . v + total from below, v the activations behind the ranges found so far."""
         for i in reversed(range(len(self.range))):
             lower, upper, line = self.lower[i][:], self.upper[i][:], self.line[i][:]
@@ -303,8 +299,10 @@ class _Claim:
 
     def follow(self, name: str, tree: list[Any], a: list[int], const: int) -> None:
         """Go through a tree in preorder: a split, then what follows U <= 0, then U >= 0."""
-        todo: list[_Signs] = [{}]
+        todo: list[_At] = [{}]
         for node in tree:
+            if not todo:
+                raise Rejected(f"{name} goes on behind its last leaf")
             signs = todo.pop()
             if not isinstance(node[0], dict):
                 if node in signs:
@@ -312,29 +310,17 @@ class _Claim:
                 todo += [{**signs, node: 1}, {**signs, node: -1}]
             elif self.bound(a, const, signs, *node) < self.margin:
                 raise Rejected(f"{name}: a leaf does not prove the margin")
-
-
-def _leaves(name: str, tree: list[Any]) -> int:
-    """Count the leaves of a tree in preorder; a split, a list, opens one place more."""
-    places = 1
-    for node in tree:
-        if not places:
-            raise Rejected(f"{name} goes on behind its last leaf")
-        places += 1 if isinstance(node, list) else -1
-    if places:
-        raise Rejected(f"{name} ends before its last leaf")
-    return (len(tree) + 1) // 2
-
-
-def _refuse(products: int, words: int) -> None:
-    """Refuse what takes too many products of numbers of this many 64-bit words."""
-    if products * words * (1 + words // 50) > MOST_WORK:
-        raise Rejected("refused: checking this would take too long")
+        if todo:
+            raise Rejected(f"{name} ends before its last leaf")
 
 
 def _bits(values: Any) -> int:
     """Return the least K such that all values are integers in units of 2^-K."""
     return max((v.as_integer_ratio()[1].bit_length() - 1 for v in values), default=0)
+
+
+def _apart(a: Any, b: Any) -> int:
+    return max(abs(v - w) for v, w in zip(a, b, strict=True))
 
 
 def _dot(a: Any, b: Any) -> int:
@@ -349,10 +335,9 @@ def parse(text: bytes | str) -> dict[str, Any]:
             raise Rejected("a field is given twice")
         return dict(pairs)
 
-    if len(text) > MOST_BYTES:
-        raise Rejected(f"refused: the certificate is larger than {MOST_BYTES} bytes")
-    if sum(text.count(c if isinstance(text, str) else c.encode()) for c in "[{") > MOST_BRACKETS:  # type: ignore[arg-type]
-        raise Rejected(f"refused: the certificate has more than {MOST_BRACKETS} lists and objects")
+    data = text if isinstance(text, bytes) else text.encode(errors="replace")
+    if len(data) > MOST_BYTES or data.count(b"[") + data.count(b"{") > MOST_LISTS:
+        raise Rejected(f"refused: larger than {MOST_BYTES} bytes or {MOST_LISTS} lists and objects")
     try:
         facts = json.loads(text, object_pairs_hook=unique)
     except (ValueError, RecursionError) as error:
@@ -392,52 +377,39 @@ def _index(name: str, value: Any, count: int) -> int:
 
 def read_npz(path: str) -> Parameters:
     """Read the parameters from a file written by ``Network.save``: plain .npy arrays in a zip."""
-    arrays: dict[str, Any] = {}
-    shapes: dict[str, tuple[int, ...]] = {}
     with zipfile.ZipFile(path) as file:
-        for entry in file.infolist():
-            name = entry.filename.removesuffix(".npy")
-            if name in shapes:
-                raise Rejected(f"the network file holds {name!a} twice")
-            if name not in ("format", "precision"):
-                shapes[name], arrays[name] = _array(name, file.read(entry))
-    widths = [shapes.get(f"W{i}", (0,))[0] for i in range(sum(name[:1] == "W" for name in shapes))]
-    inputs = shapes.get("W0", (0,))[-1:]
-    known = {"W0": (*widths[:1], *inputs), "scale": inputs, "shift": inputs}
-    for i, width in enumerate(widths):
-        known |= {f"b{i}": (width,), f"W{i + 1}": (*widths[i + 1 : i + 2], width)}
-    wrong = [name for name in shapes if shapes[name] != known.get(name)]
-    if wrong or not widths:
-        raise Rejected(f"arrays that form no network: {', '.join(map(ascii, wrong))[:200]}")
-    layers = [(arrays[f"W{i}"], arrays.get(f"b{i}")) for i in range(len(widths))]
-    return Parameters(layers, arrays.get("scale"), arrays.get("shift"))
+        left = {name: file.read(name) for name in file.namelist()}
+    layers: list[tuple[list[list[float]], list[float] | None]] = []
+    while W := _take(left, f"W{len(layers)}", 0, len(layers[-1][0]) if layers else 0):
+        layers.append((W, _take(left, f"b{len(layers)}", len(W))))
+    n = len(layers[0][0][0]) if layers else 0
+    network = Parameters(layers, _take(left, "scale", n), _take(left, "shift", n))
+    if not layers or left.keys() - {"format.npy", "precision.npy"}:
+        raise Rejected(f"the network file holds arrays of no layer: {ascii([*left])[:200]}")
+    return network
 
 
-def _array(name: str, data: bytes) -> tuple[tuple[int, ...], list[Any]]:
-    """Read a .npy array of doubles: its shape, and its numbers (one dimension) or rows (two)."""
-    try:
-        start = 10 + struct.unpack("<H", data[8:10])[0]
-        header = ast.literal_eval(data[10:start].decode("latin-1"))
-        shape, across = header["shape"], header["fortran_order"]
-        if data[:8] != b"\x93NUMPY\x01\0" or header["descr"] != "<f8" or len(shape) not in (1, 2):
-            raise ValueError
-        flat = [*struct.unpack(f"<{math.prod(shape)}d", data[start:])]
-        if min(shape) < 1 or not all(map(math.isfinite, flat)):
-            raise ValueError
-    except (ValueError, SyntaxError, TypeError, KeyError, struct.error):
-        raise Rejected(f"{name!a} is no plain array of finite little-endian doubles") from None
-    if len(shape) == 1:
-        return shape, flat
-    n, m = shape  # the numbers stand row by row, or in Fortran's order column by column
-    return shape, [flat[i::n] if across else flat[i * m : (i + 1) * m] for i in range(n)]
+def _take(left: dict[str, bytes], name: str, *shape: int) -> Any:
+    """Read a .npy file of doubles, row by row, if there is one; 0 stands for any length."""
+    if (data := left.pop(f"{name}.npy", None)) is None:
+        return None
+    start = 10 + int.from_bytes(data[8:10], "little")
+    header = re.fullmatch(_HEADER, data[10:start])
+    sizes = [int(size) for size in header.groups() if size] if header else []
+    wanted = [n or m for n, m in zip_longest(shape, sizes, fillvalue=-1)]
+    if sizes != wanted or 0 in sizes or len(data) != start + 8 * math.prod(sizes):
+        raise Rejected(
+            f"{name} of the network is not stored in the shape, type and order it has to"
+        )
+    flat, m = [*struct.unpack(f"<{math.prod(sizes)}d", data[start:])], sizes[-1]
+    return [flat[i : i + m] for i in range(0, len(flat), m)] if len(sizes) > 1 else flat
 
 
 if __name__ == "__main__":
     try:
-        model = read_npz(sys.argv[2])
-    except (Rejected, zipfile.BadZipFile) as failure:
-        sys.exit(f"rejected: the network cannot be read: {failure}")
-    with open(sys.argv[1], "rb") as proof:
-        found = check(proof.read(MOST_BYTES + 1), model)
+        with open(sys.argv[1], "rb") as proof:
+            found = check(proof.read(MOST_BYTES + 1), read_npz(sys.argv[2]))
+    except (Rejected, ValueError, OverflowError, zipfile.BadZipFile) as failure:
+        found = Verdict(False, str(failure))
     print("accepted" if found.accepted else "rejected", found.reason, sep=": ")
     sys.exit(0 if found.accepted else 1)
