@@ -110,7 +110,7 @@ class _Claim:
     """A certificate in the shapes of its network."""
 
     def __init__(self, facts: dict[str, Any], network: Parameters) -> None:
-        self.facts, self.net = facts, network
+        self.facts, self.net, self.asked = facts, network, facts["margin"]
         self.widths = [len(W) for W, _ in network.layers]
         self.inner = self.widths[1:-1]
         self.x = _numbers("input", facts["input"], len(network.layers[0][0][0]))
@@ -127,11 +127,12 @@ class _Claim:
         layers = [*chain(*([*W, b or []] for W, b in self.net.layers))]
         sizes = [max(map(abs, chain(*W))) for W, _ in self.net.layers]
         coarse = 96 - min([math.frexp(size)[1] for size in sizes if size], default=0)
-        needed = _bits(chain(self.x, scale, shift, [margin], *self.delta, *more))
-        self.K = max(needed, min(_bits(chain(*layers)), coarse if cut else sys.maxsize))
+        given = [*chain(self.x, scale, shift, [margin], *self.delta, *more)]
+        self.K = max(_bits(given), min(_bits(chain(*layers)), coarse if cut else sys.maxsize))
         self.N = self.K * D
-        given = chain(self.x, scale, shift, [margin], *self.delta, *more, *layers)
-        size = max(math.frexp(v)[1] for v in given)  # bits before the point, K behind it
+        size = max(
+            math.frexp(v)[1] for v in chain(given, *layers)
+        )  # bits before the point, K behind it
         words = 1 + (self.K + max(size, 0)) * D // 64
         if products * words * (1 + words // 50) > MOST_WORK:
             raise Rejected("refused: checking this would take too long")
@@ -181,10 +182,9 @@ class _Claim:
         h = self.u
         for i, (W, b) in enumerate(moved):
             rows, shift = [self.fine(row) for row in W], self.exact(b)
-            if _apart(chain(*rows), chain(*self.W[i])) > self.dw[i]:
-                raise Rejected(f"a weight of layer {i} lies outside delta")
-            if _apart(shift, self.b[i]) > self.db[i]:
-                raise Rejected(f"a bias of layer {i} lies outside delta")
+            far = _apart(chain(*rows), chain(*self.W[i])) > self.dw[i]
+            if far or _apart(shift, self.b[i]) > self.db[i]:
+                raise Rejected(f"a {'weight' if far else 'bias'} of layer {i} lies outside delta")
             h = self.affine(rows, [max(v, 0) for v in h] if i else h, shift)
         if min(v - w for v, w in self.rivals(h)) >= self.margin:
             raise Rejected("the shifted network keeps the margin")
@@ -195,12 +195,11 @@ class _Claim:
         lower = _table("lower", self.facts["lower"], self.inner)
         upper = _table("upper", self.facts["upper"], self.inner)
         trees = _list("trees", self.facts["trees"], max(1, self.widths[-1] - 1))
-        nodes = sum(len(_list("tree", tree)) for tree in trees)
-        count = sum(isinstance(node, dict) for node in chain(*trees))
+        count = sum(isinstance(node, dict) for tree in trees for node in _list("tree", tree))
         sizes = [n * m for n, m in zip(self.widths[1:], self.widths, strict=False)]
         ranges = sum(2 * n * sum(sizes[: i + 1]) for i, n in enumerate(self.inner))
         products = ranges + count * (1 + sum(sizes)) + len(self.x) * self.widths[0]
-        if 2 * count != nodes + len(trees) or products > MOST_WORK:  # before reading any node
+        if 2 * count != sum(map(len, trees)) + len(trees) or products > MOST_WORK:
             raise Rejected("refused: a tree ends before its last leaf, goes on, or is too large")
         trees = [[self.node(node) for node in tree] for tree in trees]
         leaves = [node for node in chain(*trees) if isinstance(node[0], dict)]
@@ -225,8 +224,7 @@ class _Claim:
                 a = [(v - w - size * self.dw[-1]) << (self.N - self.K) for v, w in rows]
                 const = b - c - size * self.db[-1]
             self.follow(f"tree {rival}", tree, a, const)
-        margin = self.facts["margin"]
-        return f"robust: all networks within delta have a margin of {margin!r} or more"
+        return f"robust: all networks within delta have a margin of {self.asked!r} or more"
 
     def node(self, node: Any) -> Any:
         """Read a split [layer, neuron], or a leaf's own ({neuron: alpha}, {neuron: gamma})."""
@@ -398,9 +396,7 @@ def _take(left: dict[str, bytes], name: str, *shape: int) -> Any:
     sizes = [int(size) for size in header.groups() if size] if header else []
     wanted = [n or m for n, m in zip_longest(shape, sizes, fillvalue=-1)]
     if sizes != wanted or 0 in sizes or len(data) != start + 8 * math.prod(sizes):
-        raise Rejected(
-            f"{name} of the network is not stored in the shape, type and order it has to"
-        )
+        raise Rejected(f"{name} of the network file has another type, order or shape than needed")
     flat, m = [*struct.unpack(f"<{math.prod(sizes)}d", data[start:])], sizes[-1]
     return [flat[i : i + m] for i in range(0, len(flat), m)] if len(sizes) > 1 else flat
 
