@@ -317,7 +317,7 @@ def _bits(values: Any) -> int:
     return max((v.as_integer_ratio()[1].bit_length() - 1 for v in values), default=0)
 
 
-def _apart(a: Any, b: Any) -> int:
+def _apart(a: Any, b: Any) -> Any:
     return max(abs(v - w) for v, w in zip(a, b, strict=True))
 
 
