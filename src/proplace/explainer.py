@@ -15,7 +15,7 @@ import numpy as np
 from proplace import distances
 from proplace.certification import certify
 from proplace.certification.deployed import resolve
-from proplace.errors import OptionError, SolverError
+from proplace.errors import InputError, OptionError, SolverError
 from proplace.explanations import Explanation, Explanations, Optimality, Setting
 from proplace.lp import LP_TOLERANCE
 from proplace.parallel import Workers
@@ -151,6 +151,12 @@ class Proplace:
         # One margin for all of a search: of the rows and hence, being convex, of their hulls.
         margins = resolve(self.net, self.shifts, self._rows, self.margin)
         self._margin = float(np.max(margins))
+        if not np.isfinite(self._margin):
+            row = int(np.argmax(~np.isfinite(margins)))
+            raise InputError(
+                f"distinct training row {row} leaves the range of float32 on its way through the "
+                "network; drop or rescale such rows, or give a margin as a number"
+            )
         self._robust = {}
         return self
 

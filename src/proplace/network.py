@@ -408,7 +408,7 @@ def _pairs(layers: object) -> list[tuple[npt.ArrayLike, npt.ArrayLike | None]]:
 
 def _numbers(name: str, values: npt.ArrayLike) -> Array:
     try:
-        return np.array(values, dtype=np.float64)
+        return np.array(values, dtype=np.float64, order="C")
     except (TypeError, ValueError) as error:
         raise NetworkError(f"{name} must be an array of numbers: {error}") from None
 
@@ -451,5 +451,10 @@ def read_npz(path: Path) -> Network:
     pairs: list[tuple[Array, Array | None]] = []
     while (key := f"W{len(pairs)}") in arrays:
         pairs.append((arrays[key], arrays.get(f"b{len(pairs)}")))
+    known = {f"{kind}{i}" for i in range(len(pairs)) for kind in "Wb"}
+    if unknown := arrays.keys() - known - {"format", "precision", "scale", "shift"}:
+        raise ModelFileError(
+            f"{path.name}: holds arrays of no layer ({', '.join(map(ascii, sorted(unknown)))[:200]})"
+        )
     precision = cast("Precision", str(arrays.get("precision", "float64")))
     return Network(pairs, scale=arrays.get("scale"), shift=arrays.get("shift"), precision=precision)

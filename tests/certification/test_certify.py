@@ -388,3 +388,23 @@ def test_a_row_that_needs_many_nodes_is_left_to_the_linear_program(monkeypatch):
     monkeypatch.undo()
     monkeypatch.setattr(branch, "NODES_PER_BATCH", 3)
     np.testing.assert_array_equal(full.robust, pp.certify(net, X, delta).robust)
+
+
+def test_the_verdicts_do_not_depend_on_the_size_of_the_output():
+    """The last layer times a power of two: the same question, in exact arithmetic too."""
+    rng = np.random.default_rng(1)
+    small = 2.0**-40
+    robust = 0
+    for _ in range(15):
+        sizes = ((8, 3), (8, 8), (8, 8), (1, 8))
+        layers = [(rng.normal(size=size), rng.normal(size=size[0])) for size in sizes]
+        W, b = layers[-1]
+        tiny = pp.Network([*layers[:-1], (W * small, b * small)])
+        X = rng.normal(size=(30, 3))
+        delta = [(0.05, 0.05)] * 3 + [(0.05 * small, 0.05 * small)]
+        report = pp.certify(tiny, X, delta)
+        proved = pp.certify(pp.Network(layers), X, 0.05, certificates=True)
+        assert not (report.robust & ~proved.robust).any()
+        assert (report.lower[report.robust] >= 0.0).all()
+        robust += int(report.robust.sum())
+    assert robust > 10

@@ -10,7 +10,7 @@ import pytest
 import exactly
 import proplace as pp
 from proplace.certification.deployed import float32_margin
-from proplace.errors import OptionError
+from proplace.errors import InputError, OptionError
 
 
 def random_net(rng, sizes, factors, *, scaled=False):
@@ -162,7 +162,7 @@ def test_keras_runs_within_the_margin():
     assert net.precision == "float32"
     X = rng.normal(size=(5, 5)) * 3.0
     bounds = float32_margin(net, pp.Shifts.of(net, 0.0), X)
-    outputs = np.asarray(model(X.astype(np.float32)))[:, 0]
+    outputs = keras.ops.convert_to_numpy(model(X.astype(np.float32)))[:, 0]
     for x, output, bound in zip(X, outputs, bounds, strict=True):
         assert abs(exact_logits(net, x)[0] - Q(float(output))) <= Q(float(bound))
 
@@ -226,3 +226,31 @@ def test_the_explainer_asks_for_it():
         assert answer.margin >= asked
     with pytest.raises(OptionError):
         pp.Proplace(net, 0.005, margin="float16")
+
+
+@pytest.mark.parametrize(
+    ("W", "b", "x", "scale", "shift"),
+    [
+        ([[1e-5, -1.0]], [0.0], [1e39, 2e34], None, None),
+        ([[-1.0]], [8.0], [3e38], [1e-38], [3.0]),  # x - mean overflows
+        ([[2.0**30]], [-32.0], [2.0**-150 * 0.99], [2.0**127], None),
+        ([[2.0**30]], [-32.0], [2.0**126], [2.0**-150 * 0.99], None),
+        ([[1e39, 1.0]], [1.0], [0.0, 1.0], None, None),  # 0 times an infinite weight
+    ],
+)
+def test_what_is_no_float32_number_on_the_way_is_never_robust(W, b, x, scale, shift):
+    net = pp.Network([(W, b)], scale=scale, shift=shift, precision="float32")
+    for target in (0, 1):
+        report = pp.certify(net, [x], 0.0, target, margin="float32", certificates=True)
+        assert np.isinf(report.margin[0])
+        assert not report.robust[0]
+        assert report.certificates[0] is None
+    with pytest.raises(InputError, match="range of float32"):
+        pp.Proplace(net, 0.0).fit([x])
+
+
+def test_inputs_and_scales_that_are_flushed_to_zero():
+    for x, scale in ((2.0**-127, 2.0**100), (2.0**100, 2.0**-126.5)):
+        net = pp.Network([([[1.0]], [0.0])], scale=[scale], precision="float32")
+        margin = float32_margin(net, pp.Shifts.of(net, 0.0), np.array([[x]]))[0]
+        assert margin >= x * scale  # the pass may say 0

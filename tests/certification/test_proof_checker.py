@@ -6,6 +6,7 @@ import ast
 import json
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -116,7 +117,7 @@ def test_large_files_and_deep_ones_are_refused():
 
 
 def test_a_tree_that_would_take_hours_is_refused(monkeypatch):
-    monkeypatch.setattr(checker, "MOST_WORK", 100)
+    monkeypatch.setattr(checker, "MOST_WORK", 500)
     assert "too long" in checker.check(ROBUST.text, PARAMETERS).reason
 
 
@@ -194,3 +195,100 @@ def test_damaged_files(data):
     verdict = checker.check(bytes(text), PARAMETERS)
     if verdict.accepted:
         assert exactly.is_true(NET, json.loads(bytes(text)), np.random.default_rng(0))
+
+
+def npz(path, **arrays):
+    np.savez(path, format=np.array("proplace-network-1"), precision=np.array("float64"), **arrays)
+    return path
+
+
+HIDDEN = {"W0": np.eye(2), "b0": np.zeros(2)}
+LAST = {"W": np.array([[1.0, 1.0]]), "b": np.array([-1.0])}
+
+
+def test_transposed_weights_are_saved_so_that_the_checker_reads_them(tmp_path):
+    """As scikit-learn and Keras hold them; without its middle layer the network says class 1."""
+    middle = np.array([[0.0, -2.0], [-1.0, 0.0]]).T
+    net = pp.Network([(np.eye(2), np.zeros(2)), (middle, np.zeros(2)), (LAST["W"], LAST["b"])])
+    net.save(tmp_path / "net.npz")
+    assert checker.read_npz(str(tmp_path / "net.npz")) == proof.parameters(net)
+    files = (tmp_path / "proof.json", tmp_path / "net.npz")
+    honest = pp.certify(net, [[1.0, 1.0]], 0.01, 0, certificates=True).certificates[0]
+    honest.save(files[0])
+    done = run_alone(checker.__file__, *files)
+    assert (done.returncode, done.stderr) == (0, "")
+    small = pp.Network([(np.eye(2), np.zeros(2)), (LAST["W"], LAST["b"])])
+    forged = pp.certify(small, [[1.0, 1.0]], 0.01, 1, certificates=True).certificates[0]
+    assert forged.verdict == "robust"
+    forged.save(files[0])
+    for W1 in (middle, middle.astype(np.float32), middle.astype(">f8")):
+        npz(files[1], **HIDDEN, W1=W1, b1=np.zeros(2), W2=LAST["W"], b2=LAST["b"])
+        done = run_alone(checker.__file__, *files)
+        assert (done.returncode, done.stderr) == (1, "")
+        assert done.stdout.startswith("rejected: ")
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {},
+        {"W0": np.asfortranarray(np.array([[1.0, 2.0], [3.0, 4.0]])), "W1": LAST["W"]},
+        {"W0": np.eye(2, dtype=np.float32), "W1": LAST["W"]},
+        {"W0": np.eye(2, dtype=">f8"), "W1": LAST["W"]},
+        {**HIDDEN, "W2": LAST["W"]},
+        {"W1": LAST["W"]},
+        {**HIDDEN, "W1": np.ones((1, 3))},
+        {**HIDDEN, "W1": LAST["W"], "b1": np.zeros(2)},
+        {**HIDDEN, "W1": LAST["W"], "scale": np.ones(3)},
+        {**HIDDEN, "W1": LAST["W"], "shift": np.ones((1, 2))},
+        {**HIDDEN, "W1": LAST["W"], "W01": LAST["W"]},
+        {"W0": np.ones(2)},
+        {"W0": np.ones((0, 2))},
+    ],
+)
+def test_a_network_file_is_read_whole_or_refused(tmp_path, arrays):
+    with pytest.raises(checker.Rejected):
+        checker.read_npz(str(npz(tmp_path / "net.npz", **arrays)))
+
+
+def test_an_array_without_suffix_is_no_layer(tmp_path):
+    path = npz(tmp_path / "net.npz", **HIDDEN, W1=LAST["W"])
+    assert len(checker.read_npz(str(path)).layers) == 2
+    with zipfile.ZipFile(path, "a") as file:
+        file.writestr("W2xyz1", file.read("W1.npy"))
+    with pytest.raises(checker.Rejected, match="no layer"):
+        checker.read_npz(str(path))
+
+
+def test_field_names_are_shown_escaped():
+    for name in ("\ud800", "\x1b[2K\rnet.json: accepted: robust\n"):
+        reason = checker.check(json.dumps({**ROBUST.facts, name: 1}), PARAMETERS).reason
+        assert "unknown" in reason
+        assert reason.isascii()
+        assert reason.isprintable()
+
+
+def test_trees_that_cannot_be_are_refused_before_their_nodes_are_read(monkeypatch):
+    def read(claim, node):
+        raise AssertionError
+
+    facts = {**ROBUST.facts, "trees": [[{}] * 1000]}
+    monkeypatch.setattr(checker._Claim, "node", read)
+    assert "goes on" in checker.check(json.dumps(facts), PARAMETERS).reason
+    monkeypatch.setattr(checker, "MOST_WORK", 100)
+    assert "too large" in checker.check(ROBUST.text, PARAMETERS).reason
+    monkeypatch.setattr(checker, "MOST_LISTS", 1000)
+    assert "1000 lists" in checker.check(json.dumps(facts), PARAMETERS).reason
+
+
+def test_large_numbers_count_as_work(monkeypatch):
+    """2^1000 has no digit behind the point, and yet takes sixteen words."""
+    least = {}
+    for size in (1.0, 2.0**1000):
+        facts = {**ROBUST.facts, "upper": [[size] * 4], "margin": -1e308}
+        for power in range(40):
+            monkeypatch.setattr(checker, "MOST_WORK", 2**power)
+            if checker.check(json.dumps({**facts, "margin": -size}), PARAMETERS).accepted:
+                break
+        least[size] = power
+    assert least[2.0**1000] >= least[1.0] + 2

@@ -66,3 +66,16 @@ def test_another_model_and_missing_files(folder):
     (folder / "empty").mkdir()
     done = RUN.invoke(app, ["check", str(folder / "empty"), "--model", str(folder / "net.npz")])
     assert isinstance(done.exception, CertificateError)
+
+
+def test_names_write_no_lines_of_their_own(folder):
+    good = folder / "proofs" / "0.json"
+    facts = json.loads(good.read_text())
+    forged = "x\r\nproof.json: accepted: robust"
+    good.write_text(json.dumps({**facts, forged: 1, "\ud800": 1}))
+    (folder / "proofs" / f"{forged}.json").write_text("{}")
+    command = ["check", str(folder / "proofs"), "--model", str(folder / "net.npz")]
+    done = RUN.invoke(app, command)
+    assert done.exit_code == 1
+    assert done.exception is None or isinstance(done.exception, SystemExit)
+    assert len(done.output.splitlines()) == len(list((folder / "proofs").iterdir()))

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 Mask = npt.NDArray[np.bool_]
 
 TOLERANCE = 1e-9
-"""Gap, relative to max(1, |margin|), at which two bounds count as equal."""
+"""Gap, relative to the value or to the last layer's parameters, at which two bounds count as equal."""
 
 _CHUNK_FLOATS = 2_000_000  # of one array of a chunk: keeps a chunk's memory near 200 MB
 
@@ -51,8 +51,8 @@ class Report:
     lower, upper
         Proved bounds on the worst margin. ``upper`` is reached by a concrete network in Delta.
     undecided
-        True where there is no verdict (``robust`` is False there): the time limit came first. At
-        extreme scales of the parameters rounding can have the same effect.
+        True where there is no verdict (``robust`` is False there): the time limit came first, or
+        the bounds meet to rounding with ``margin`` between them.
     margin
         The margin that was asked for: one number, or one per row.
     certificates
@@ -109,7 +109,8 @@ def certify(
     """Say for each row whether every network within ``delta`` gives it the target class.
 
     The verdict is exact: robust iff the least margin over Delta is at least ``margin``. Cheap
-    batched bounds and attacks decide most rows; branch and bound decides the rest.
+    batched bounds and attacks decide most rows; branch and bound decides the rest. A row is robust
+    only if a lower bound reaches ``margin``: a tie that rounding hides is ``undecided``.
 
     Parameters
     ----------
@@ -164,8 +165,7 @@ def certify(
                 exact = np.full(len(low), -np.inf)
                 least, most = _least(abstraction, U[rows], objectives, exact, deadline)
                 low, high = np.maximum(low, least), np.minimum(high, most)
-            met = (low >= wanted[rows]) | (high - low <= _gap(high))
-            met &= np.isfinite(low) & np.isfinite(high)  # an overflow proves nothing
+            met = (low >= wanted[rows]) & np.isfinite(low) & np.isfinite(high)  # no overflow
             robust[rows] = (high >= wanted[rows]) & met
             undecided[rows] = ~(high < wanted[rows]) & ~met
             if notes is not None:
@@ -190,7 +190,7 @@ def _proofs(
     upper: Array,
 ) -> Proofs:
     """Proofs of what the bounds say."""
-    missed = upper < margin
+    missed = (upper < margin) & np.isfinite(margin)  # an infinite margin cannot be written down
     clear = np.zeros(len(X), dtype=bool)  # far enough for all roundings on the way to a shift
     rows = np.flatnonzero(missed)
     clear[rows] = upper[rows] + 64.0 * rounding_error(net, shifts, X[rows], 2.0**-53) < margin[rows]
@@ -307,7 +307,8 @@ def _least(
         best = _Best(upper, notes, index)
         best.offer(np.arange(len(U)), bounds.upper, bounds.hidden)
         leaves: list[Nodes] = []
-        rows = np.flatnonzero(_open(bounds.lower, upper, threshold))
+        unit = abstraction.unit
+        rows = np.flatnonzero(_open(bounds.lower, upper, threshold, unit))
         if len(rows):
             tight = abstraction.tighten(root.take(rows))
             kept: list[Nodes] | None = None if notes is None else []
@@ -319,7 +320,7 @@ def _least(
                 closed = part.lower >= threshold[rows]
                 closed[list(part.stuck)] = True
                 leaves += [_of_rows(nodes, closed, rows) for nodes in kept or []]
-            for i in np.flatnonzero(_open(bounds.lower[rows], upper[rows], threshold[rows])):
+            for i in np.flatnonzero(_open(bounds.lower[rows], upper[rows], threshold[rows], unit)):
                 if time.monotonic() >= deadline:
                     break
                 row, wanted = rows[i : i + 1], float(threshold[rows[i]])
@@ -366,14 +367,11 @@ def _of_rows(nodes: Nodes, keep: Mask, rows: Index) -> Nodes:
     return nodes
 
 
-def _open(lower: Array, upper: Array, threshold: Array) -> Mask:
+def _open(lower: Array, upper: Array, threshold: Array, unit: float) -> Mask:
     """Rows that still need work: no verdict yet, or no exact value where one is asked for."""
-    wide = lower < upper - _gap(upper)
-    return wide & np.where(np.isfinite(threshold), (lower < threshold) & (upper >= threshold), True)
-
-
-def _gap(upper: Array) -> Array:
-    return TOLERANCE * np.maximum(1.0, np.abs(upper))
+    wide = lower < upper - TOLERANCE * np.maximum(unit, np.abs(upper))
+    between = (lower < threshold) & (upper >= threshold) & np.isfinite(upper)
+    return np.where(threshold > -np.inf, between, wide)
 
 
 def _deadline(time_limit: float | None) -> float:

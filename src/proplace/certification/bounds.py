@@ -133,6 +133,10 @@ class Abstraction:
                 net.layers[1:-1], shifts.weight[1:-1], shifts.bias[1:-1], strict=True
             )
         )
+        last = net.layers[-1]
+        largest = max(np.abs(last.W).max(), np.abs(last.bias).max())
+        # What 1 is to ordinary logits: tolerances must not hide the sign of tiny ones.
+        self.unit = min(1.0, float(largest + shifts.weight[-1] + shifts.bias[-1]))
 
     def objective(self, c: Array) -> tuple[Array, float]:
         """Return (a, const) over the last hidden layer for the objective ``c`` over the logits."""

@@ -30,26 +30,26 @@ cut to units of 2^-K and delta grows by one unit, which only adds networks to th
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
 import math
+import re
 import struct
 import sys
 import zipfile
-from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, zip_longest
 from operator import mul
 from typing import Any, NamedTuple, TypeAlias
 
 FORMAT = "proplace-certificate-1"
 MOST_BYTES = 32_000_000
+MOST_LISTS = 3_000_000  # and objects: each takes many times its bytes in memory
 MOST_WORK = 4_000_000_000  # products of 64-bit words: some minutes
 FACTS = {"format", "network", "input", "target", "delta", "margin", "verdict"}
 PROOFS = {"robust": {"tighten", "lower", "upper", "trees"}, "not robust": {"shifted"}}
 
-_Signs: TypeAlias = dict[tuple[int, int], int]
-_Values: TypeAlias = dict[tuple[int, int], float]
+_HEADER = rb"{'descr': '<f8', 'fortran_order': False, 'shape': \((\d+),(?: (\d+))?\), } *\n"
+_At: TypeAlias = dict[tuple[int, int], float]
 
 
 class Parameters(NamedTuple):
@@ -60,8 +60,7 @@ class Parameters(NamedTuple):
     shift: list[float] | None = None
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(NamedTuple):
     """Whether the certificate proves its claim; ``reason`` says what was proved or what failed."""
 
     accepted: bool
@@ -80,7 +79,7 @@ def check(text: bytes | str, network: Parameters) -> Verdict:
         if facts.get("format") != FORMAT or verdict not in ("robust", "not robust"):
             raise Rejected(f"not a certificate of format {FORMAT!r} with a known verdict")
         if wrong := set(facts) ^ FACTS ^ PROOFS[verdict]:
-            raise Rejected(f"fields missing or unknown: {', '.join(sorted(wrong))[:200]}")
+            raise Rejected(f"fields missing or unknown: {ascii(sorted(wrong))[1:-1][:200]}")
         if facts["network"] != digest(network):
             raise Rejected("the certificate speaks of another network: the digests differ")
         claim = _Claim(facts, network)
@@ -111,7 +110,7 @@ class _Claim:
     """A certificate in the shapes of its network."""
 
     def __init__(self, facts: dict[str, Any], network: Parameters) -> None:
-        self.facts, self.net = facts, network
+        self.facts, self.net, self.asked = facts, network, facts["margin"]
         self.widths = [len(W) for W, _ in network.layers]
         self.inner = self.widths[1:-1]
         self.x = _numbers("input", facts["input"], len(network.layers[0][0][0]))
@@ -128,10 +127,13 @@ class _Claim:
         layers = [*chain(*([*W, b or []] for W, b in self.net.layers))]
         sizes = [max(map(abs, chain(*W))) for W, _ in self.net.layers]
         coarse = 96 - min([math.frexp(size)[1] for size in sizes if size], default=0)
-        needed = _bits(chain(self.x, scale, shift, [margin], *self.delta, *more))
-        self.K = max(needed, min(_bits(chain(*layers)), coarse if cut else sys.maxsize))
+        given = [*chain(self.x, scale, shift, [margin], *self.delta, *more)]
+        self.K = max(_bits(given), min(_bits(chain(*layers)), coarse if cut else sys.maxsize))
         self.N = self.K * D
-        words = 1 + self.N // 64
+        size = max(
+            math.frexp(v)[1] for v in chain(given, *layers)
+        )  # bits before the point, K behind it
+        words = 1 + (self.K + max(size, 0)) * D // 64
         if products * words * (1 + words // 50) > MOST_WORK:
             raise Rejected("refused: checking this would take too long")
         self.margin = self.exact([margin])[0]
@@ -180,12 +182,9 @@ class _Claim:
         h = self.u
         for i, (W, b) in enumerate(moved):
             rows, shift = [self.fine(row) for row in W], self.exact(b)
-            weights = zip(chain(*rows), chain(*self.W[i]), strict=True)
-            biases = zip(shift, self.b[i], strict=True)
-            if not all(abs(v - w) <= self.dw[i] for v, w in weights):
-                raise Rejected(f"a weight of layer {i} lies outside delta")
-            if not all(abs(v - w) <= self.db[i] for v, w in biases):
-                raise Rejected(f"a bias of layer {i} lies outside delta")
+            far = _apart(chain(*rows), chain(*self.W[i])) > self.dw[i]
+            if far or _apart(shift, self.b[i]) > self.db[i]:
+                raise Rejected(f"a {'weight' if far else 'bias'} of layer {i} lies outside delta")
             h = self.affine(rows, [max(v, 0) for v in h] if i else h, shift)
         if min(v - w for v, w in self.rivals(h)) >= self.margin:
             raise Rejected("the shifted network keeps the margin")
@@ -196,16 +195,19 @@ class _Claim:
         lower = _table("lower", self.facts["lower"], self.inner)
         upper = _table("upper", self.facts["upper"], self.inner)
         trees = _list("trees", self.facts["trees"], max(1, self.widths[-1] - 1))
-        trees = [[self.node(node) for node in _list("tree", tree)] for tree in trees]
+        count = sum(isinstance(node, dict) for tree in trees for node in _list("tree", tree))
+        sizes = [n * m for n, m in zip(self.widths[1:], self.widths, strict=False)]
+        ranges = sum(2 * n * sum(sizes[: i + 1]) for i, n in enumerate(self.inner))
+        products = ranges + count * (1 + sum(sizes)) + len(self.x) * self.widths[0]
+        if 2 * count != sum(map(len, trees)) + len(trees) or products > MOST_WORK:
+            raise Rejected("refused: a tree ends before its last leaf, goes on, or is too large")
+        trees = [[self.node(node) for node in tree] for tree in trees]
         leaves = [node for node in chain(*trees) if isinstance(node[0], dict)]
         if not all(0.0 <= v <= 1.0 for v in chain(*lower, *(leaf[0].values() for leaf in leaves))):
             raise Rejected("the slope of a lower side lies outside [0, 1]")
         if not isinstance(self.facts["tighten"], bool):
             raise Rejected("tighten is neither true nor false")
         values = [*lower, *upper, *([*part.values()] for leaf in leaves for part in leaf)]
-        sizes = [n * m for n, m in zip(self.widths[1:], self.widths, strict=False)]
-        ranges = sum(2 * n * sum(sizes[: i + 1]) for i, n in enumerate(self.inner))
-        products = ranges + len(leaves) * (1 + sum(sizes)) + len(self.x) * self.widths[0]
         self.integers(values, 4 + 2 * len(self.inner), products, cut=True)
         z = self.affine(self.W[0], self.u, self.b[0])
         r = (self.dw[0] * sum(map(abs, self.u)) >> self.K) + self.db[0]
@@ -222,9 +224,7 @@ class _Claim:
                 a = [(v - w - size * self.dw[-1]) << (self.N - self.K) for v, w in rows]
                 const = b - c - size * self.db[-1]
             self.follow(f"tree {rival}", tree, a, const)
-        return (
-            f"robust: all networks within delta have a margin of {self.facts['margin']!r} or more"
-        )
+        return f"robust: all networks within delta have a margin of {self.asked!r} or more"
 
     def node(self, node: Any) -> Any:
         """Read a split [layer, neuron], or a leaf's own ({neuron: alpha}, {neuron: gamma})."""
@@ -232,7 +232,7 @@ class _Claim:
             return self.neuron(*_list("split", node, 2))
         if not isinstance(node, dict) or not node.keys() <= {"lower", "gamma"}:
             raise Rejected("a node is neither a split nor a leaf with lower and gamma")
-        parts: list[dict[tuple[int, int], float]] = []
+        parts: list[_At] = []
         for name in ("lower", "gamma"):
             triples = [_list(name, t, 3) for t in _list(name, node.get(name, []))]
             parts.append({self.neuron(i, k): _number(name, value) for i, k, value in triples})
@@ -265,15 +265,14 @@ class _Claim:
                 ranges.append((lo, hi, high_i))
             low, high = [max(v, 0) for v in L], [max(v, 0) for _, _, v in ranges]
             self.range.append([(lo, hi) for lo, hi, _ in ranges])
-            self.line.append(
-                [self.offset(s, *e) for s, e in zip(self.upper[i], self.range[i], strict=True)]
-            )
+            chords = zip(self.upper[i], self.range[i], strict=True)
+            self.line.append([self.offset(s, *ends) for s, ends in chords])
 
     def offset(self, s: int, lo: int, hi: int) -> int:
         """Return the greatest max(0, U) - s U over [lo, hi]: it is convex, so at an end."""
         return max(max(lo, 0) - (s * lo >> self.K), max(hi, 0) - (s * hi >> self.K))
 
-    def bound(self, a: list[int], total: int, signs: _Signs, alpha: _Values, gamma: _Values) -> int:
+    def bound(self, a: list[int], total: int, signs: _At, alpha: _At, gamma: _At) -> int:
         """Bound a . v + total from below, v the activations behind the ranges found so far."""
         for i in reversed(range(len(self.range))):
             lower, upper, line = self.lower[i][:], self.upper[i][:], self.line[i][:]
@@ -298,7 +297,7 @@ class _Claim:
 
     def follow(self, name: str, tree: list[Any], a: list[int], const: int) -> None:
         """Go through a tree in preorder: a split, then what follows U <= 0, then U >= 0."""
-        todo: list[_Signs] = [{}]
+        todo: list[_At] = [{}]
         for node in tree:
             if not todo:
                 raise Rejected(f"{name} goes on behind its last leaf")
@@ -318,6 +317,10 @@ def _bits(values: Any) -> int:
     return max((v.as_integer_ratio()[1].bit_length() - 1 for v in values), default=0)
 
 
+def _apart(a: Any, b: Any) -> Any:
+    return max(abs(v - w) for v, w in zip(a, b, strict=True))
+
+
 def _dot(a: Any, b: Any) -> int:
     return sum(map(mul, a, b))
 
@@ -330,8 +333,9 @@ def parse(text: bytes | str) -> dict[str, Any]:
             raise Rejected("a field is given twice")
         return dict(pairs)
 
-    if len(text) > MOST_BYTES:
-        raise Rejected(f"refused: the certificate is larger than {MOST_BYTES} bytes")
+    data = text if isinstance(text, bytes) else text.encode(errors="replace")
+    if len(data) > MOST_BYTES or data.count(b"[") + data.count(b"{") > MOST_LISTS:
+        raise Rejected(f"refused: larger than {MOST_BYTES} bytes or {MOST_LISTS} lists and objects")
     try:
         facts = json.loads(text, object_pairs_hook=unique)
     except (ValueError, RecursionError) as error:
@@ -371,26 +375,37 @@ def _index(name: str, value: Any, count: int) -> int:
 
 def read_npz(path: str) -> Parameters:
     """Read the parameters from a file written by ``Network.save``: plain .npy arrays in a zip."""
-    arrays: dict[str, Any] = {}
     with zipfile.ZipFile(path) as file:
-        for entry in file.infolist():
-            data = file.read(entry)
-            start = 10 + struct.unpack("<H", data[8:10])[0]
-            header = ast.literal_eval(data[10:start].decode("latin-1"))
-            if header["descr"] == "<f8" and not header["fortran_order"]:
-                count = math.prod(header["shape"])
-                flat = list(struct.unpack(f"<{count}d", data[start:]))
-                rows = range(0, count, header["shape"][-1])
-                table = [flat[i : i + header["shape"][-1]] for i in rows]
-                arrays[entry.filename[:-4]] = table if len(header["shape"]) == 2 else flat
-    layers = [
-        (arrays[f"W{i}"], arrays.get(f"b{i}")) for i in range(len(arrays)) if f"W{i}" in arrays
-    ]
-    return Parameters(layers, arrays.get("scale"), arrays.get("shift"))
+        left = {name: file.read(name) for name in file.namelist()}
+    layers: list[tuple[list[list[float]], list[float] | None]] = []
+    while W := _take(left, f"W{len(layers)}", 0, len(layers[-1][0]) if layers else 0):
+        layers.append((W, _take(left, f"b{len(layers)}", len(W))))
+    n = len(layers[0][0][0]) if layers else 0
+    network = Parameters(layers, _take(left, "scale", n), _take(left, "shift", n))
+    if not layers or left.keys() - {"format.npy", "precision.npy"}:
+        raise Rejected(f"the network file holds arrays of no layer: {ascii([*left])[:200]}")
+    return network
+
+
+def _take(left: dict[str, bytes], name: str, *shape: int) -> Any:
+    """Read a .npy file of doubles, row by row, if there is one; 0 stands for any length."""
+    if (data := left.pop(f"{name}.npy", None)) is None:
+        return None
+    start = 10 + int.from_bytes(data[8:10], "little")
+    header = re.fullmatch(_HEADER, data[10:start])
+    sizes = [int(size) for size in header.groups() if size] if header else []
+    wanted = [n or m for n, m in zip_longest(shape, sizes, fillvalue=-1)]
+    if sizes != wanted or 0 in sizes or len(data) != start + 8 * math.prod(sizes):
+        raise Rejected(f"{name} of the network file has another type, order or shape than needed")
+    flat, m = [*struct.unpack(f"<{math.prod(sizes)}d", data[start:])], sizes[-1]
+    return [flat[i : i + m] for i in range(0, len(flat), m)] if len(sizes) > 1 else flat
 
 
 if __name__ == "__main__":
-    with open(sys.argv[1], "rb") as proof:
-        found = check(proof.read(MOST_BYTES + 1), read_npz(sys.argv[2]))
+    try:
+        with open(sys.argv[1], "rb") as proof:
+            found = check(proof.read(MOST_BYTES + 1), read_npz(sys.argv[2]))
+    except (Rejected, ValueError, OverflowError, zipfile.BadZipFile) as failure:
+        found = Verdict(False, str(failure))
     print("accepted" if found.accepted else "rejected", found.reason, sep=": ")
     sys.exit(0 if found.accepted else 1)

@@ -66,7 +66,7 @@ def rounding_error(
     """Bound of the error of the margin in an arithmetic with this unit roundoff: see above."""
     high = low if high is None else high
     with np.errstate(all="ignore"):
-        centre, radius, u, error = _seen(net, low, high, unit)
+        centre, radius, u, error, biggest = _seen(net, low, high, unit)
         first, n = net.layers[0], net.inputs
         weights, bias = np.abs(first.W) + shifts.weight[0], np.abs(first.bias) + shifts.bias[0]
         error = _after(error, u, weights, bias, unit)
@@ -75,12 +75,14 @@ def rounding_error(
         h = centre @ first.W.T + radius @ np.abs(first.W).T + first.bias
         h = h + (shifts.weight[0] * u.sum(axis=1) + shifts.bias[0])[:, None]
         h = np.maximum(h + 4.0 * (n + 4) * 2.0**-53 * size, 0.0)
-        biggest = np.max(size, axis=1)
+        biggest = np.maximum(biggest, np.max(size + error, axis=1))
+        biggest = np.maximum(biggest, max(np.max(weights), np.max(bias)))
         for layer, dw, db in zip(net.layers[1:], shifts.weight[1:], shifts.bias[1:], strict=True):
             weights, bias = np.abs(layer.W) + dw, np.abs(layer.bias) + db
             error = _after(error, h, weights, bias, unit)
             size = h @ weights.T + bias
             biggest = np.maximum(biggest, np.max(size + error, axis=1))
+            biggest = np.maximum(biggest, max(np.max(weights), np.max(bias)))
             terms = 4.0 * (layer.W.shape[1] + 4) * 2.0**-53
             h = np.maximum(
                 h @ np.maximum(layer.W + dw, 0.0).T + layer.bias + db + terms * size, 0.0
@@ -101,18 +103,29 @@ def resolve(net: Network, shifts: Shifts, X: Array, margin: Margin | None) -> fl
     return float(margin)
 
 
-def _seen(net: Network, low: Array, high: Array, unit: float) -> tuple[Array, Array, Array, Array]:
-    """Centre, radius and largest size of what the first layer sees, and its float32 error."""
+def _seen(
+    net: Network, low: Array, high: Array, unit: float
+) -> tuple[Array, Array, Array, Array, Array]:
+    """Centre, radius and largest size of what the first layer sees, and its float32 error.
+
+    Last, the largest number of each row on the way there.
+    """
     scale = np.ones(net.inputs) if net.scale is None else net.scale
     shift = np.zeros(net.inputs) if net.shift is None else net.shift
-    size = np.maximum(np.abs(low), np.abs(high)) * np.abs(scale) + np.abs(shift)
+    x = np.maximum(np.abs(low), np.abs(high))
+    size = x * np.abs(scale) + np.abs(shift)
     centre = (low + high) / 2.0 * scale + shift
     radius = (high - low) / 2.0 * np.abs(scale) + 2.0**-50 * size
     # The input is rounded, then scaled: (x - mean) / deviation or scale * x + shift, at most five
     # roundings of numbers of this size together with those of the constants.
     steps = 1 if net.scale is None and net.shift is None else 8
     u = np.abs(centre) + radius if steps > 1 else size
-    return centre, radius, u, _gamma(steps, unit) * size + _FLUSH
+    # Constants and inputs may be flushed to zero as well: an input times the scale, and so on.
+    error = _gamma(steps, unit) * size + _FLUSH * (2.0 + np.abs(scale) + x)
+    # The mean is -shift / scale and the deviation 1 / scale; its inverse must not be subnormal.
+    inverse = np.divide(1.0, np.abs(scale), out=np.zeros(net.inputs), where=scale != 0.0)
+    largest = np.maximum(x + np.abs(shift) * inverse, np.maximum(size, 2.0 * np.abs(scale)))
+    return centre, radius, u, error, np.max(np.maximum(largest, inverse), axis=1)
 
 
 def _after(error: Array, h: Array, weights: Array, bias: Array, unit: float) -> Array:

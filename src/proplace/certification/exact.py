@@ -103,7 +103,7 @@ def minimise(
     def reached(value: float) -> bool:
         if threshold is not None and (value >= threshold or best.value < threshold):
             return True
-        return best.value - value <= tolerance * max(1.0, abs(best.value))
+        return best.value - value <= tolerance * max(abstraction.unit, abs(best.value))
 
     while heap and not reached(min(closed, heap[0][0])) and time.monotonic() < deadline:
         lower, _, splits, point, leaf = heapq.heappop(heap)

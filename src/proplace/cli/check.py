@@ -42,9 +42,14 @@ def check(
         found.append({"file": str(file), "accepted": verdict.accepted, "reason": verdict.reason})
         if not as_json:
             word = "accepted" if verdict.accepted else "rejected"
-            typer.echo(f"{file}: {word}: {verdict.reason}")
+            typer.echo(f"{_printable(str(file))}: {word}: {verdict.reason}")
     accepted = all(entry["accepted"] for entry in found)
     if as_json:
         typer.echo(json.dumps({"accepted": accepted, "certificates": found}))
     if not accepted:
         raise typer.Exit(1)
+
+
+def _printable(name: str) -> str:
+    """Escape what a file name could use to write lines of its own."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in name)
