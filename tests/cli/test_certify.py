@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import proplace as pp
-from commands import run
+from commands import run, run_quickly
 
 
 def options(loans, **changes):
@@ -49,6 +49,29 @@ def test_verdicts_are_those_of_the_library(loans, tmp_path):
     assert again.returncode == 1
     assert "is there already" in again.stderr
     assert out.read_bytes() == before
+
+
+def test_verdicts_are_written_as_the_name_says(loans, tmp_path):
+    pytest.importorskip("pyarrow")
+    rows = loans.train.assign(id=range(len(loans.train)))
+    rows.loc[4, "job"] = "pilot"
+    rows.to_parquet(tmp_path / "rows.parquet")
+    for out in ("verdicts.csv", "verdicts.parquet"):
+        words = options(loans, input=tmp_path / "rows.parquet", id="id", out=tmp_path / out)
+        done = run_quickly(*words)
+        assert done.returncode == 0, done.stderr
+    found = pd.read_parquet(tmp_path / "verdicts.parquet")
+    assert found["id"].dtype == np.int64
+    expected = pd.read_csv(
+        tmp_path / "verdicts.csv", keep_default_na=False, na_values={"class": ""}
+    )
+    for name in ("lower", "upper"):
+        expected[name] = pd.to_numeric(expected[name])
+    pd.testing.assert_frame_equal(found, expected, check_dtype=False)
+    other = run_quickly(*options(loans, out=tmp_path / "verdicts.xlsx"))
+    assert (other.returncode, other.stderr.count("\n")) == (1, 1)
+    assert "verdicts are written to a .csv, .parquet or .pq file" in other.stderr
+    assert not (tmp_path / "verdicts.xlsx").exists()
 
 
 def test_the_number_of_robust_rows_is_printed(loans):

@@ -88,6 +88,32 @@ def test_one_person_from_the_table_or_from_words(loans, explainer):
     assert set(answer["changes"]) == set(expected.changes.index)
 
 
+@pytest.mark.parametrize("given", ["row", "words"])
+def test_the_proofs_for_one_person_are_written(loans, explainer, given, tmp_path):
+    out = tmp_path / "new" / "out"
+    someone = next(e.index for e in explainer.explain(loans.people, count=2) if e.rank == 1)
+    if given == "row":
+        words, row = [*loans.options(), "--row", someone], someone
+    else:
+        pairs = [f"{name}={value}" for name, value in loans.people.iloc[someone].items()]
+        words, row = [*loans.options(input=None), *pairs], 0
+    words = ["explain", *words, "--count", 2, "--certificates"]
+    done = run_quickly(*words, "--out", out, "--json")
+    assert done.returncode == 0, done.stderr
+    expected = explainer.explain(loans.people.iloc[[someone]], count=2)
+    assert [e["distance"] for e in json.loads(done.stdout)] == [e.distance for e in expected]
+    proofs = sorted((out / "certificates").iterdir())
+    assert [p.name for p in proofs] == [f"row-{row:012d}-{rank}.json" for rank in (0, 1)]
+    assert [pp.Certificate.load(p) for p in proofs] == [e.certificate for e in expected]
+    checked = run_quickly("check", out / "certificates", "--model", loans.folder / "model.onnx")
+    assert (checked.returncode, checked.stdout.count("accepted")) == (0, 2)
+    again = run_quickly(*words, "--out", out)
+    assert (again.returncode, again.stderr.count("\n")) == (1, 1)
+    assert "is there already" in again.stderr
+    nowhere = run_quickly(*words)
+    assert (nowhere.returncode, nowhere.stderr) == (1, "error: --certificates needs --out FOLDER\n")
+
+
 def test_one_person_is_shown_to_people(loans, explainer):
     done = run("explain", *loans.options(), "--row", 3)
     assert done.returncode == 0, done.stderr
