@@ -22,10 +22,9 @@ if TYPE_CHECKING:
     from proplace.explanations import Explanation, Explanations
 
 FORMAT = "proplace-batch-1"
-# What is asked in a word or a number, not as a digest.
-_SHORT = frozenset(
-    "version k region search margin slack target count time_limit format distance delimiter "
-    "encoding certificates".split()
+# Nothing that a reader would recognise: digests and long lists.
+_UNREADABLE = frozenset(
+    ("network", "training rows", "schema", "input", "delta", "weights of the distance")
 )
 _SHARD = re.compile(r"rows-(\d{12})-(\d{12})\.\w+")
 
@@ -91,7 +90,8 @@ class Folder:
         other = [name for name in {**now, **before} if before.get(name) != now.get(name)]
         if other:
             name = other[0]
-            values = f" (then {before.get(name)}, now {now.get(name)})" if name in _SHORT else ""
+            values = f" (then {before.get(name)}, now {now.get(name)})"
+            values = "" if name in _UNREADABLE else values
             more = f" and {', '.join(other[1:])}" if other[1:] else ""
             raise OutputError(
                 f"{self.path}: holds a batch with another {name}{values}{more}; "
