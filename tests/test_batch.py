@@ -47,15 +47,22 @@ def world():
     return explainer, people
 
 
-@pytest.mark.parametrize("kind", ["csv", "parquet"])
-@pytest.mark.parametrize("every", [1e-9, 1000.0])
-def test_results_hold_what_explain_says(world, kind, every, tmp_path):
-    pytest.importorskip("pyarrow")
+@pytest.fixture(scope="module")
+def two_answers(world):
+    """People, two of them out of range, and what the explainer says about them."""
     explainer, people = world
     table = people.assign(reason=[f"r{i}" for i in range(len(people))])
-    table.loc[[4, 5], "x"] = 7.0  # out of range
+    table.loc[[4, 5], "x"] = 7.0
+    return table, explainer.explain(table[["status", "x", "mixed"]], count=2)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize("every", [1e-9, 1000.0])
+def test_results_hold_what_explain_says(world, two_answers, kind, every, tmp_path):
+    pytest.importorskip("pyarrow")
+    explainer, people = world
+    table, expected = two_answers
     table.to_csv(tmp_path / "people.csv", index=False)
-    expected = explainer.explain(table[["status", "x", "mixed"]], count=2)
     summary = explain_file(
         explainer,
         tmp_path / "people.csv",

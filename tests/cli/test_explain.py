@@ -63,8 +63,12 @@ def test_parquet_in_and_out_holds_the_same(loans, tmp_path):
     bad.loc[2, "job"] = "pilot"
     bad.to_parquet(people, row_group_size=5)
     bad.to_csv(tmp_path / "people.csv", index=False)
-    a = run("explain", *loans.options(train=train, input=people, id="id", out=tmp_path / "a"))
-    b = run("explain", *loans.options(input=tmp_path / "people.csv", id="id", out=tmp_path / "b"))
+    a = run_quickly(
+        "explain", *loans.options(train=train, input=people, id="id", out=tmp_path / "a")
+    )
+    b = run_quickly(
+        "explain", *loans.options(input=tmp_path / "people.csv", id="id", out=tmp_path / "b")
+    )
     assert (a.returncode, b.returncode) == (0, 0), a.stderr + b.stderr
     first = pd.read_parquet(tmp_path / "a" / "results.parquet")
     second = pd.read_csv(tmp_path / "b" / "results.csv")
@@ -78,7 +82,7 @@ def test_one_person_from_the_table_or_from_words(loans, explainer):
     row = run("explain", *loans.options(), "--row", 3, "--json")
     assert row.returncode == 0, row.stderr
     words = [f"{name}={value}" for name, value in loans.people.iloc[3].items()]
-    pairs = run("explain", *loans.options(input=None), *words, "--json")
+    pairs = run_quickly("explain", *loans.options(input=None), *words, "--json")
     assert pairs.stdout == row.stdout
     (answer,) = json.loads(row.stdout)
     assert answer["distance"] == expected.distance
@@ -188,7 +192,8 @@ def test_options_reach_the_explainer(loans, option, tmp_path):
         "time_limit": (1e-9, {"time_limit": 1e-9}),
         "jobs": (2, {}),
     }[option]
-    done = run("explain", *loans.options(**{option: value, "out": tmp_path / "out"}))
+    command = run if option == "jobs" else run_quickly  # processes need a whole interpreter
+    done = command("explain", *loans.options(**{option: value, "out": tmp_path / "out"}))
     assert done.returncode == 0, done.stderr
     explainer = pp.Proplace(loans.net, 0.01, k=5, schema=loans.schema, **python).fit(loans.train)
     expected = explainer.explain(loans.people, target=0 if option == "target" else 1)
