@@ -91,7 +91,7 @@ def test_importing_the_package_prints_nothing():
 def test_every_public_name_is_found_where_editors_look_for_it():
     """The table of names, the list of them and the imports that type checkers read agree."""
     tree = ast.parse(Path(proplace.__file__).read_text())
-    (guarded,) = (node for node in tree.body if isinstance(node, ast.If))
+    guarded = next(node for node in tree.body if isinstance(node, ast.If))
     imported = {
         alias.name: node.module for node in guarded.body for alias in node.names if not alias.asname
     }
