@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import os
+import shutil
 
 import numpy as np
 import pandas as pd
@@ -11,6 +14,7 @@ import pytest
 import proplace as pp
 from proplace import table_files as tables
 from proplace.batch import explain_file
+from proplace.distances import L1, Convex
 from proplace.errors import OptionError, OutputError, TableError
 from proplace.table_files import open_table
 
@@ -43,15 +47,22 @@ def world():
     return explainer, people
 
 
-@pytest.mark.parametrize("kind", ["csv", "parquet"])
-@pytest.mark.parametrize("every", [1e-9, 1000.0])
-def test_results_hold_what_explain_says(world, kind, every, tmp_path):
-    pytest.importorskip("pyarrow")
+@pytest.fixture(scope="module")
+def two_answers(world):
+    """People, two of them out of range, and what the explainer says about them."""
     explainer, people = world
     table = people.assign(reason=[f"r{i}" for i in range(len(people))])
-    table.loc[[4, 5], "x"] = 7.0  # out of range
+    table.loc[[4, 5], "x"] = 7.0
+    return table, explainer.explain(table[["status", "x", "mixed"]], count=2)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize("every", [1e-9, 1000.0])
+def test_results_hold_what_explain_says(world, two_answers, kind, every, tmp_path):
+    pytest.importorskip("pyarrow")
+    explainer, people = world
+    table, expected = two_answers
     table.to_csv(tmp_path / "people.csv", index=False)
-    expected = explainer.explain(table[["status", "x", "mixed"]], count=2)
     summary = explain_file(
         explainer,
         tmp_path / "people.csv",
@@ -149,6 +160,172 @@ def test_the_manifest_says_what_was_asked(world, tmp_path):
     other.fit(people)
     with pytest.raises(OutputError, match="another training rows and distance"):
         explain_file(other, tmp_path / "p.csv", tmp_path / "out")
+
+
+# -- another question is refused -------------------------------------------------------------------
+
+ASKED = {"delta": 0.005, "k": 5}
+OF_THE_EXPLAINER = {
+    "delta": 0.006,
+    "k": 4,
+    "distance": "l2",
+    "weights": [1.0, 2.0, 1.0, 1.0, 1.0],
+    "region": "box",
+    "margin": 1e-3,
+    "slack": 2e-4,
+    "search": "bilevel",
+    "time_limit": 100.0,
+}
+OF_THE_BATCH = {"target": 0, "count": 2, "ids": ["name"], "certificates": True, "kind": "parquet"}
+SAME_ANSWERS = {"n_jobs", "every", "progress", "drop"}
+GIVEN_OTHERWISE = {"self", "net", "schema", "explainer", "table", "out"}  # in the test below
+
+
+def test_every_option_is_tried():
+    options = {*inspect.signature(pp.Proplace).parameters}
+    options |= {*inspect.signature(explain_file).parameters}
+    known = {*OF_THE_EXPLAINER, *OF_THE_BATCH} | SAME_ANSWERS | GIVEN_OTHERWISE
+    assert options <= known
+
+
+@pytest.fixture
+def asked(world, tmp_path):
+    """Ask a question about two people in a folder, where others will be asked after it."""
+    explainer, people = world
+    table = people.head(2).assign(name=["José", "Zoë"])
+    table.to_csv(tmp_path / "p.csv", index=False)
+
+    def ask(fitted=None, table=tmp_path / "p.csv", **options):
+        options = {"ids": ["name"] if "ids" in options else [], "drop": ["name"]} | options
+        return explain_file(fitted or explainer, table, tmp_path / "out", **options)
+
+    ask()
+    return ask, explainer, people
+
+
+@pytest.mark.parametrize("name", OF_THE_EXPLAINER)
+def test_another_option_of_the_explainer_is_refused(asked, world, name):
+    ask, explainer, _ = asked
+    frame = explainer.schema.decode(explainer._rows)
+    same = pp.Proplace(explainer.net, **ASKED, schema=explainer.schema, n_jobs=2).fit(frame)
+    assert ask(same, every=1.0).resumed == 2
+    options = {**ASKED, name: OF_THE_EXPLAINER[name]}
+    other = pp.Proplace(explainer.net, **options, schema=explainer.schema).fit(frame)
+    with pytest.raises(OutputError, match=f"another {name}"):
+        ask(other)
+
+
+@pytest.mark.parametrize("name", OF_THE_BATCH)
+def test_another_option_of_the_batch_is_refused(asked, name):
+    ask, _, _ = asked
+    word = {"ids": "id columns", "kind": "format"}.get(name, name)
+    if name == "kind":
+        pytest.importorskip("pyarrow")
+    with pytest.raises(OutputError, match=f"another {word}"):
+        ask(**{name: OF_THE_BATCH[name]})
+
+
+def test_another_network_schema_or_input_is_refused(asked, tmp_path):
+    ask, explainer, people = asked
+    frame = explainer.schema.decode(explainer._rows)
+    first, last = explainer.net.layers
+    net = pp.Network([(first.W, first.b), (last.W, last.b + 1e-9)])
+    with pytest.raises(OutputError, match="another network"):
+        ask(pp.Proplace(net, **ASKED, schema=explainer.schema).fit(frame))
+    schema = pp.Schema([pp.Continuous("status", 0, 10, step=2), *explainer.schema.features[1:]])
+    even = frame.assign(status=frame["status"] // 2 * 2)
+    with pytest.raises(OutputError, match=r"another training rows.* schema"):
+        ask(pp.Proplace(explainer.net, **ASKED, schema=schema).fit(even))
+    people.head(3).assign(name="x").to_csv(tmp_path / "three.csv", index=False)
+    with pytest.raises(OutputError, match="another input"):
+        ask(table=tmp_path / "three.csv")
+
+
+def test_another_reading_of_the_same_bytes_is_refused(asked, tmp_path):
+    ask, _, _ = asked
+    assert ask(table=open_table(tmp_path / "p.csv", encoding="UTF8")).resumed == 2
+    with pytest.raises(OutputError, match=r"another encoding \(then utf-8-sig, now iso8859-1\)"):
+        ask(table=open_table(tmp_path / "p.csv", encoding="latin-1"))
+
+
+def test_another_delimiter_is_refused(tmp_path):
+    """Of a single column no byte tells which it is; the question is another all the same."""
+    net = pp.Network([([[1.0]], [-0.5])])
+    explainer = pp.Proplace(net, 0.01, k=2).fit(pd.DataFrame({"a": [0.1, 0.9, 1.0]}))
+    (tmp_path / "p.csv").write_text("a\n0.25\n")
+    explain_file(explainer, open_table(tmp_path / "p.csv"), tmp_path / "out")
+    with pytest.raises(OutputError, match=r"another delimiter \(then ,, now ;\)"):
+        explain_file(explainer, open_table(tmp_path / "p.csv", delimiter=";"), tmp_path / "out")
+
+
+def test_training_rows_that_occur_twice_are_another_question_where_they_count(world, tmp_path):
+    explainer, people = world
+    people.head(4).to_csv(tmp_path / "p.csv", index=False)
+    frame = explainer.schema.decode(explainer._rows)
+    more = pd.concat([frame, *[frame.iloc[[0, 1]]] * 100])
+
+    def fitted(table, distance):
+        made = pp.Proplace(explainer.net, 0.005, k=5, schema=explainer.schema, distance=distance)
+        return made.fit(table)
+
+    explain_file(fitted(frame, "l1"), tmp_path / "p.csv", tmp_path / "l1")
+    assert explain_file(fitted(more, "l1"), tmp_path / "p.csv", tmp_path / "l1").resumed == 4
+    one = explain_file(fitted(frame, "mad"), tmp_path / "p.csv", tmp_path / "mad")
+    two = explain_file(fitted(more, "mad"), tmp_path / "p.csv", tmp_path / "more")
+    assert one.results.read_text() != two.results.read_text()
+    with pytest.raises(OutputError, match="another weights of the distance"):
+        explain_file(fitted(more, "mad"), tmp_path / "p.csv", tmp_path / "mad")
+
+
+def test_a_distance_of_ones_own_is_known_by_what_it_says(world, tmp_path):
+    explainer, people = world
+    people.head(2).to_csv(tmp_path / "p.csv", index=False)
+
+    def ask(scale):
+        flat = L1(np.full(5, scale))
+        distance = Convex(
+            lambda x, point: float(flat.between(x, point)),
+            flat.subgradient,
+        )
+        made = pp.Proplace(explainer.net, 0.005, k=5, schema=explainer.schema, distance=distance)
+        made.fit(explainer.schema.decode(explainer._rows))
+        return explain_file(made, tmp_path / "p.csv", tmp_path / "out")
+
+    ask(1.0)
+    assert ask(1.0).resumed == 2
+    with pytest.raises(OutputError, match="another weights of the distance"):
+        ask(2.0)
+
+
+def test_what_is_removed_is_on_the_disk_elsewhere_before(world, tmp_path, monkeypatch):
+    """In a power cut: content before name, and the names of a folder before shards go."""
+    explainer, people = world
+    people.head(3).to_csv(tmp_path / "p.csv", index=False)
+    out, safe, done = tmp_path / "out", set(), []
+    fsync, replace, rmtree = os.fsync, os.replace, shutil.rmtree
+
+    def synced(handle):
+        fsync(handle)
+        safe.add(os.fstat(handle).st_ino)
+
+    def replaced(name, path):
+        assert os.stat(name).st_ino in safe
+        replace(name, path)
+        safe.discard(os.stat(os.path.dirname(path)).st_ino)  # it has a new name
+        done.append(os.path.basename(path))
+
+    def removed(path, **options):
+        if path == out / "shards":
+            assert {"manifest.json", "results.csv"} <= set(done)
+            assert os.stat(out).st_ino in safe
+            done.append("removed")
+        rmtree(path, **options)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", replaced)
+    monkeypatch.setattr(shutil, "rmtree", removed)
+    explain_file(explainer, tmp_path / "p.csv", out)
+    assert done == ["manifest.json", "rows-000000000000-000000000003.csv", "results.csv", "removed"]
 
 
 def test_the_file_is_read_as_rows_are_done_and_not_ahead(world, tmp_path, monkeypatch):

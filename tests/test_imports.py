@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import subprocess
 import sys
 import textwrap
 import zipfile
+from pathlib import Path
 
 import pytest
+
+import proplace
 
 EXTRAS = [
     "torch",
@@ -81,6 +86,41 @@ def test_the_core_imports_no_extra_that_is_installed():
 
 def test_importing_the_package_prints_nothing():
     assert run("import proplace") == ""
+
+
+def test_every_public_name_is_found_where_editors_look_for_it():
+    """The table of names, the list of them and the imports that type checkers read agree."""
+    tree = ast.parse(Path(proplace.__file__).read_text())
+    guarded = next(node for node in tree.body if isinstance(node, ast.If))
+    imported = {
+        alias.name: node.module for node in guarded.body for alias in node.names if not alias.asname
+    }
+    assert set(proplace.__all__) == {*imported, "errors"}
+    for name, module in imported.items():
+        assert getattr(proplace, name) is getattr(importlib.import_module(module), name)
+    assert set(proplace.__all__) <= set(dir(proplace))
+    with pytest.raises(AttributeError, match="no attribute 'Proplaze'"):
+        proplace.Proplaze  # noqa: B018
+    found = run("from proplace import *", "print(*sorted(n for n in dir() if n[0] != '_'))")
+    assert found.split() == sorted(proplace.__all__)
+
+
+def test_asking_for_help_imports_no_numbers():
+    out = run(
+        """
+        import sys
+        import proplace.cli
+
+        sys.argv = ["proplace", "--help"]
+        try:
+            proplace.cli.main()
+        except SystemExit as end:
+            assert end.code == 0
+        print(sorted({"numpy", "pandas", "scipy", "joblib", "highspy"} & set(sys.modules)))
+        """
+    )
+    assert "explain" in out
+    assert out.splitlines()[-1] == "[]"
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ cell makes one bad row and not a bad column.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import hashlib
 import io
@@ -50,11 +51,16 @@ def open_table(
     if not path.is_file():
         raise TableError(f"{path}: this is not a file; give the path of one table")
     try:
-        if path.suffix.lower() in (".parquet", ".pq"):
+        if is_parquet(path):
             return ParquetTable(path)
         return CsvTable(path, delimiter=delimiter, encoding=encoding)
     except OSError as error:
         raise TableError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def is_parquet(path: Path) -> bool:
+    """Whether the name of a file says that it holds Parquet."""
+    return path.suffix.lower() in (".parquet", ".pq")
 
 
 class TableFile(ABC):
@@ -95,6 +101,11 @@ class TableFile(ABC):
         """SHA-256 of the file."""
         with self.path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
+
+    @property
+    def reading(self) -> dict[str, str]:
+        """How the bytes of the file are read, beyond what the file itself says."""
+        return {}
 
     def frames(
         self, schema: Schema, start: int = 0
@@ -186,6 +197,11 @@ class CsvTable(TableFile):
     def typed(self, series: pd.Series[Any], feature: AnyFeature) -> pd.Series[Any]:
         """Text as the numbers or labels of a feature."""
         return typed_text(series, feature)
+
+    @property
+    def reading(self) -> dict[str, str]:
+        """Delimiter and encoding, the latter by its one proper name."""
+        return {"delimiter": self._delimiter, "encoding": codecs.lookup(self._encoding).name}
 
     def arrow_types(self, names: Sequence[str]) -> dict[str, Any]:
         """Text."""

@@ -203,7 +203,7 @@ def test_a_person_sees_progress_and_a_summary(crowd, tmp_path):
 def test_a_dask_cluster_gives_the_same_table(crowd, tmp_path):
     distributed = pytest.importorskip("distributed")
     folder, whole = crowd
-    people, expected = first_rows(folder, whole, 200)
+    people, expected = first_rows(folder, whole, 80)
     with distributed.LocalCluster(
         n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
     ) as cluster:
@@ -216,7 +216,7 @@ def test_a_dask_cluster_gives_the_same_table(crowd, tmp_path):
 def test_ray_gives_the_same_table(crowd, tmp_path):
     pytest.importorskip("ray")
     folder, whole = crowd
-    people, expected = first_rows(folder, whole, 200)
+    people, expected = first_rows(folder, whole, 80)
     done = run(*words(folder, tmp_path / "out", "--backend", "ray", "--jobs", 2, people=people))
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "out" / "results.csv").read_text() == expected

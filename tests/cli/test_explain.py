@@ -63,8 +63,12 @@ def test_parquet_in_and_out_holds_the_same(loans, tmp_path):
     bad.loc[2, "job"] = "pilot"
     bad.to_parquet(people, row_group_size=5)
     bad.to_csv(tmp_path / "people.csv", index=False)
-    a = run("explain", *loans.options(train=train, input=people, id="id", out=tmp_path / "a"))
-    b = run("explain", *loans.options(input=tmp_path / "people.csv", id="id", out=tmp_path / "b"))
+    a = run_quickly(
+        "explain", *loans.options(train=train, input=people, id="id", out=tmp_path / "a")
+    )
+    b = run_quickly(
+        "explain", *loans.options(input=tmp_path / "people.csv", id="id", out=tmp_path / "b")
+    )
     assert (a.returncode, b.returncode) == (0, 0), a.stderr + b.stderr
     first = pd.read_parquet(tmp_path / "a" / "results.parquet")
     second = pd.read_csv(tmp_path / "b" / "results.csv")
@@ -78,7 +82,7 @@ def test_one_person_from_the_table_or_from_words(loans, explainer):
     row = run("explain", *loans.options(), "--row", 3, "--json")
     assert row.returncode == 0, row.stderr
     words = [f"{name}={value}" for name, value in loans.people.iloc[3].items()]
-    pairs = run("explain", *loans.options(input=None), *words, "--json")
+    pairs = run_quickly("explain", *loans.options(input=None), *words, "--json")
     assert pairs.stdout == row.stdout
     (answer,) = json.loads(row.stdout)
     assert answer["distance"] == expected.distance
@@ -86,6 +90,32 @@ def test_one_person_from_the_table_or_from_words(loans, explainer):
         name: pytest.approx(value, abs=0) for name, value in expected.counterfactual.items()
     }
     assert set(answer["changes"]) == set(expected.changes.index)
+
+
+@pytest.mark.parametrize("given", ["row", "words"])
+def test_the_proofs_for_one_person_are_written(loans, explainer, given, tmp_path):
+    out = tmp_path / "new" / "out"
+    someone = next(e.index for e in explainer.explain(loans.people, count=2) if e.rank == 1)
+    if given == "row":
+        words, row = [*loans.options(), "--row", someone], someone
+    else:
+        pairs = [f"{name}={value}" for name, value in loans.people.iloc[someone].items()]
+        words, row = [*loans.options(input=None), *pairs], 0
+    words = ["explain", *words, "--count", 2, "--certificates"]
+    done = run_quickly(*words, "--out", out, "--json")
+    assert done.returncode == 0, done.stderr
+    expected = explainer.explain(loans.people.iloc[[someone]], count=2)
+    assert [e["distance"] for e in json.loads(done.stdout)] == [e.distance for e in expected]
+    proofs = sorted((out / "certificates").iterdir())
+    assert [p.name for p in proofs] == [f"row-{row:012d}-{rank}.json" for rank in (0, 1)]
+    assert [pp.Certificate.load(p) for p in proofs] == [e.certificate for e in expected]
+    checked = run_quickly("check", out / "certificates", "--model", loans.folder / "model.onnx")
+    assert (checked.returncode, checked.stdout.count("accepted")) == (0, 2)
+    again = run_quickly(*words, "--out", out)
+    assert (again.returncode, again.stderr.count("\n")) == (1, 1)
+    assert "is there already" in again.stderr
+    nowhere = run_quickly(*words)
+    assert (nowhere.returncode, nowhere.stderr) == (1, "error: --certificates needs --out FOLDER\n")
 
 
 def test_one_person_is_shown_to_people(loans, explainer):
@@ -162,7 +192,8 @@ def test_options_reach_the_explainer(loans, option, tmp_path):
         "time_limit": (1e-9, {"time_limit": 1e-9}),
         "jobs": (2, {}),
     }[option]
-    done = run("explain", *loans.options(**{option: value, "out": tmp_path / "out"}))
+    command = run if option == "jobs" else run_quickly  # processes need a whole interpreter
+    done = command("explain", *loans.options(**{option: value, "out": tmp_path / "out"}))
     assert done.returncode == 0, done.stderr
     explainer = pp.Proplace(loans.net, 0.01, k=5, schema=loans.schema, **python).fit(loans.train)
     expected = explainer.explain(loans.people, target=0 if option == "target" else 1)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import joblib
+import numpy as np
 
 from proplace import __version__
 from proplace.batch.folder import Folder
@@ -125,11 +126,12 @@ def explain_file(
         "training rows": joblib.hash(explainer._rows),
         "schema": joblib.hash([files.plain(part) for part in (*schema.features, *schema.rules)]),
         "input": source.digest,
+        **source.reading,
         "delta": [list(explainer.shifts.weight), list(explainer.shifts.bias)],
         "distance": explainer.distance
         if isinstance(explainer.distance, str)
-        else joblib.hash(explainer.distance),
-        "weights": joblib.hash(explainer.weights),
+        else type(explainer.distance).__qualname__,
+        "weights of the distance": _distance_digest(explainer),
         **{
             name: getattr(explainer, name)
             for name in ("k", "region", "search", "margin", "slack", "time_limit")
@@ -156,3 +158,19 @@ def explain_file(
                         raise KeyboardInterrupt
             folder.merge(layout, source.rows)
         return Summary(folder.results, source.rows, resumed, layout.statuses(folder.results))
+
+
+def _distance_digest(explainer: Proplace) -> str:
+    """Digest of the distance as fitted: with "mad", training rows that occur twice count twice.
+
+    A distance of the user's own is known by what it says about training rows: its code may be
+    anything, and the name of a function says little about it.
+    """
+    distance = explainer._distance
+    if isinstance(explainer.distance, str):
+        return str(joblib.hash(vars(distance)))
+    assert explainer._rows is not None  # noqa: S101  (it is fitted)
+    rows = explainer._rows[:50]
+    values = [distance.between(x, rows) for x in rows]
+    slopes = [distance.subgradient(rows[0], row) for row in rows]
+    return str(joblib.hash((np.array(values), np.array(slopes))))

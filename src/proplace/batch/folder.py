@@ -19,10 +19,19 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from proplace.batch.layout import Format, Layout
-    from proplace.explanations import Explanations
+    from proplace.explanations import Explanation, Explanations
 
 FORMAT = "proplace-batch-1"
+# Nothing that a reader would recognise: digests and long lists.
+_UNREADABLE = frozenset(
+    ("network", "training rows", "schema", "input", "delta", "weights of the distance")
+)
 _SHARD = re.compile(r"rows-(\d{12})-(\d{12})\.\w+")
+
+
+def certificate_name(explanation: Explanation) -> str:
+    """Name of the file with the proof of an answer."""
+    return f"row-{explanation.index:012d}-{explanation.rank}.json"
 
 
 class Folder:
@@ -78,11 +87,11 @@ class Folder:
             )
         before = found["question"]
         now = json.loads(json.dumps(question))
-        other = [name for name in now if before.get(name) != now[name]]
+        other = [name for name in {**now, **before} if before.get(name) != now.get(name)]
         if other:
             name = other[0]
-            short = name in ("k", "region", "target", "count", "time_limit", "format", "distance")
-            values = f" (then {before.get(name)}, now {now[name]})" if short else ""
+            values = f" (then {before.get(name)}, now {now.get(name)})"
+            values = "" if name in _UNREADABLE else values
             more = f" and {', '.join(other[1:])}" if other[1:] else ""
             raise OutputError(
                 f"{self.path}: holds a batch with another {name}{values}{more}; "
@@ -107,8 +116,6 @@ class Folder:
         shard = self._shards / f"rows-{start:012d}-{stop:012d}.{self._suffix}"
         with self._writing(), whole_file(shard) as file:
             layout.save(frame, file)
-            file.flush()
-            os.fsync(file.fileno())  # the name must not outlive the content in a power cut
         self._next = stop
 
     def write_certificates(self, part: Explanations) -> None:
@@ -118,7 +125,7 @@ class Folder:
             folder.mkdir(exist_ok=True)
             for e in part:
                 if e.certificate is not None:
-                    e.certificate.save(folder / f"row-{e.index:012d}-{e.rank}.json")
+                    e.certificate.save(folder / certificate_name(e))
 
     def merge(self, layout: Layout, rows: int) -> None:
         """Make one file of all shards and remove them."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path  # noqa: TC003  (typer reads it at run time)
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from proplace.cli import common
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     import pandas as pd
 
@@ -27,7 +27,8 @@ def certify(
     schema: common.SchemaFile = None,
     target: common.Target = 1,
     out: Annotated[
-        Path | None, typer.Option(help="Write the verdict on each row to this .csv file.")
+        Path | None,
+        typer.Option(help="Write the verdict on each row to this .csv or .parquet file."),
     ] = None,
     ids: common.Ids = None,
     drop: common.Drop = None,
@@ -44,10 +45,13 @@ def certify(
 
     proplace certify --model m.onnx --input people.csv --delta 0.02 --out verdicts.csv
     """
+    from proplace.errors import OutputError  # noqa: PLC0415
     from proplace.files import whole_file  # noqa: PLC0415
     from proplace.network import Network  # noqa: PLC0415
-    from proplace.table_files import open_table, write_csv  # noqa: PLC0415
+    from proplace.table_files import is_parquet, open_table  # noqa: PLC0415
 
+    if out is not None and not (is_parquet(out) or out.suffix.lower() == ".csv"):
+        raise OutputError(f"{out}: verdicts are written to a .csv, .parquet or .pq file")
     net = Network.load(model)
     common.positive_delta(delta)
     target = net.check_target(target)
@@ -69,8 +73,10 @@ def certify(
             pass
     else:
         with common.refused_if_there(out), whole_file(out) as file:
-            for n, part in enumerate(verdicts()):
-                write_csv(part, file, header=n == 0)
+            if is_parquet(out):
+                _write_parquet(verdicts(), file, source.arrow_types(ids or []))
+            else:
+                _write_csv(verdicts(), file)
     if as_json:
         facts = {"delta": delta, "target": target, **counts}
         typer.echo(json.dumps(facts if out is None else {**facts, "out": str(out)}))
@@ -113,3 +119,25 @@ def _verdicts(
             columns[name] = cells
         columns["reason"] = [reasons.get(row, "") for row in frame.index]
         yield pd.DataFrame(columns)
+
+
+def _write_csv(parts: Iterable[pd.DataFrame], file: IO[bytes]) -> None:
+    from proplace.table_files import write_csv  # noqa: PLC0415
+
+    for n, part in enumerate(parts):
+        write_csv(part, file, header=n == 0)
+
+
+def _write_parquet(
+    parts: Iterable[pd.DataFrame], file: IO[bytes], id_types: dict[str, Any]
+) -> None:
+    from proplace.optional import require  # noqa: PLC0415
+
+    arrow = require("pyarrow", "parquet", "writing Parquet files")
+    parquet = require("pyarrow.parquet", "parquet", "writing Parquet files")
+    types = {"row": arrow.int64(), **id_types, "class": arrow.int64(), "verdict": arrow.string()}
+    types |= {"lower": arrow.float64(), "upper": arrow.float64(), "reason": arrow.string()}
+    schema = arrow.schema(list(types.items()))
+    with parquet.ParquetWriter(file, schema) as writer:
+        for part in parts:
+            writer.write_table(arrow.Table.from_pandas(part, schema=schema, preserve_index=False))

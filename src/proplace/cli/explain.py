@@ -62,7 +62,10 @@ def explain(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder for the results of a whole input; a killed run goes on there."),
+        typer.Option(
+            help="Folder for the results of a whole input, where a killed run goes on, and for "
+            "--certificates."
+        ),
     ] = None,
     schema: common.SchemaFile = None,
     target: common.Target = 1,
@@ -106,7 +109,7 @@ def explain(
 
     A whole --input goes to the folder --out: answers in results.csv, one line each, people without
     one with the reason. A run that was killed goes on when the same command is given again. One
-    person (--row, or name=value pairs) is shown.
+    person (--row, or name=value pairs) is shown; only --certificates are written to --out then.
 
     [bold]Examples[/bold]
 
@@ -128,10 +131,10 @@ def explain(
     if row is not None and table is None:
         raise OptionError("--row needs --input FILE")
     single = bool(pairs) or row is not None
-    if single == (out is not None):
-        raise OptionError(
-            "one person is shown, not written to --out" if single else "--input needs --out FOLDER"
-        )
+    if out is None and (certificates or not single):
+        raise OptionError(f"{'--certificates' if single else '--input'} needs --out FOLDER")
+    if out is not None and single and not certificates:
+        raise OptionError("one person is shown, not written to --out, unless with --certificates")
     net = Network.load(model)
     common.positive_delta(delta)
     others = [*(ids or []), *(drop or [])]
@@ -152,7 +155,10 @@ def explain(
     explainer.fit(common.training_rows(rows, features, others))
     if source is None or row is not None:
         someone = _person(source, row, pairs, features, others)
-        _show(explainer.explain(someone, target, count=count), features, as_json=as_json)
+        answers = explainer.explain(someone, target, count=count)
+        if out is not None:
+            _save_certificates(answers, out / "certificates")
+        _show(answers, features, as_json=as_json)
         return
     try:
         with _cluster(backend, address, jobs):
@@ -230,6 +236,22 @@ def _person(
     return frame
 
 
+def _save_certificates(result: Explanations, folder: Path) -> None:
+    """Write the proofs for one person, none in the place of another file."""
+    from proplace.batch.folder import certificate_name  # noqa: PLC0415
+    from proplace.errors import OutputError  # noqa: PLC0415
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"{folder}: cannot be made ({error.strerror})") from error
+    proofs = {folder / certificate_name(e): e.certificate for e in result}
+    for path, proof in proofs.items():
+        if proof is not None:
+            with common.refused_if_there(path):
+                proof.save(path)
+
+
 def _show(result: Explanations, schema: Schema, *, as_json: bool) -> None:
     """Print the answers for one person."""
     if as_json:
@@ -293,9 +315,11 @@ def _facts(answer: Explanation, schema: Schema) -> dict[str, Any]:
 
 
 def _format(kind: common.FileFormat | None, source: TableFile) -> Any:
+    from proplace.table_files import is_parquet  # noqa: PLC0415
+
     if kind is not None:
         return kind.value
-    return "parquet" if source.path.suffix.lower() in (".parquet", ".pq") else "csv"
+    return "parquet" if is_parquet(source.path) else "csv"
 
 
 def _summarise(summary: Summary, *, as_json: bool) -> None:
