@@ -1,5 +1,7 @@
 """Shifts that follow x': networks of Delta at every point, and needed without end otherwise."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -15,8 +17,7 @@ def found(seed, *, signed=False, outputs=1):
     rng = np.random.default_rng(seed)
     sizes = [3, 6, 7, outputs]
     layers = [
-        (rng.normal(size=(m, n)), rng.normal(size=m) * 0.3)
-        for n, m in zip(sizes, sizes[1:], strict=False)
+        (rng.normal(size=(m, n)), rng.normal(size=m) * 0.3) for n, m in itertools.pairwise(sizes)
     ]
     net = pp.Network(layers)
     low = -1.0 if signed else 0.0
