@@ -95,3 +95,19 @@ def test_bad_calls():
         Schema.infer(pd.DataFrame({"job": [1, 2]}), increasing=["job"], decreasing=["job"])
     with pytest.raises(SchemaError, match="has no order, so it cannot be increasing"):
         Schema.infer(pd.DataFrame({"job": list("abc")}), increasing=["job"])
+
+
+def test_standard_scaling_is_that_of_scikit_learn():
+    from sklearn.preprocessing import StandardScaler
+
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"age": rng.integers(18, 90, 50), "debt": rng.normal(5.0, 3.0, 50)})
+    schema = Schema.infer(frame, scaling="standard")
+    expected = StandardScaler().fit_transform(frame.to_numpy(dtype=float))
+    np.testing.assert_allclose(schema.encode(frame), expected, atol=1e-12)
+    pd.testing.assert_frame_equal(schema.decode(schema.encode(frame), like=frame), frame)
+
+
+def test_unknown_scaling():
+    with pytest.raises(SchemaError, match="scaling must be 'minmax' or 'standard', not 'robust'"):
+        Schema.infer(pd.DataFrame({"a": [1.0, 2.5]}), scaling="robust")

@@ -28,8 +28,11 @@ def infer_features(
     immutable: Collection[str],
     increasing: Collection[str],
     decreasing: Collection[str],
+    scaling: Literal["minmax", "standard"],
 ) -> list[AnyFeature]:
     """Guess one feature per column, or say for which columns that cannot be done."""
+    if scaling not in ("minmax", "standard"):
+        raise SchemaError(f"scaling must be 'minmax' or 'standard', not {scaling!r}")
     if not isinstance(frame, pd.DataFrame):
         raise SchemaError(f"infer needs a pandas DataFrame, not {type(frame).__name__}")
     if frame.empty:
@@ -51,7 +54,14 @@ def infer_features(
         )
         try:
             features.append(
-                _feature(name, frame.iloc[:, j], categorical_limit, name in immutable, direction)
+                _feature(
+                    name,
+                    frame.iloc[:, j],
+                    categorical_limit,
+                    name in immutable,
+                    direction,
+                    scaling == "standard",
+                )
             )
         except SchemaError as error:
             problems.append(str(error))
@@ -66,6 +76,7 @@ def _feature(
     limit: int,
     immutable: bool,
     direction: Direction | None,
+    standard: bool,
 ) -> AnyFeature:
     if not isinstance(name, str):
         raise SchemaError(f"column {name!r}: names must be text; rename the columns")
@@ -81,7 +92,7 @@ def _feature(
         _not_constant(name, present.unique().tolist())
         return Binary(name, (False, True), immutable=immutable, direction=direction)
     elif _kind(present) == "number":
-        return _number(name, numbers(present), immutable, direction)
+        return _number(name, numbers(present), immutable, direction, standard)
     elif _kind(present) == "other":
         raise SchemaError(
             f"column {name!r} holds {dtype} values; turn them into numbers (for a date: days since "
@@ -108,9 +119,9 @@ def _kind(present: pd.Series[Any]) -> Literal["number", "text", "other"]:
 
 
 def _number(
-    name: str, values: Any, immutable: bool, direction: Direction | None
+    name: str, column: Any, immutable: bool, direction: Direction | None, standard: bool
 ) -> Continuous | Binary:
-    values = np.unique(values)
+    values = np.unique(column)
     if not np.isfinite(values).all():
         raise SchemaError(f"column {name!r}: holds infinite values")
     _not_constant(name, [whole(value) for value in values.tolist()])
@@ -120,7 +131,15 @@ def _number(
     step = next((10.0**-n for n in _DECIMALS if (np.round(values, n) == values).all()), None)
     if step is not None and max(abs(low), abs(high)) / step > 1e12:
         step = None
-    return Continuous(name, low, high, step=step, immutable=immutable, direction=direction)
+    return Continuous(
+        name,
+        low,
+        high,
+        step=step,
+        scaling=(float(np.mean(column)), float(np.std(column))) if standard else "minmax",
+        immutable=immutable,
+        direction=direction,
+    )
 
 
 def _labels(

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -134,6 +134,7 @@ class Schema:
         immutable: Collection[str] = (),
         increasing: Collection[str] = (),
         decreasing: Collection[str] = (),
+        scaling: Literal["minmax", "standard"] = "minmax",
     ) -> Schema:
         """Guess a schema from the feature columns of a table. Read it before you use it.
 
@@ -156,6 +157,9 @@ class Schema:
             Most categories a text column may have.
         immutable, increasing, decreasing
             Names of features that cannot change, cannot fall, cannot rise.
+        scaling
+            How numbers are encoded: ``"minmax"`` to [0, 1], or ``"standard"`` by mean and standard
+            deviation of the table, as ``sklearn.preprocessing.StandardScaler`` does.
         """
         return cls(
             infer_features(
@@ -164,6 +168,7 @@ class Schema:
                 immutable=immutable,
                 increasing=increasing,
                 decreasing=decreasing,
+                scaling=scaling,
             )
         )
 
