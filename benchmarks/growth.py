@@ -82,6 +82,7 @@ def main() -> None:
         ax.spines[["top", "right"]].set_visible(False)
         for x, median in zip(xs, medians, strict=True):
             print(f"| {name} | {x:g} | {median:.3f} | {max(points[x]):.3f} |", flush=True)
+    axes[1].set_xticks(sorted(series["depth"]))
     axes[0].set_ylabel("seconds an answer\n(median; least to greatest)")
     figure.tight_layout()
     options.out.parent.mkdir(parents=True, exist_ok=True)
