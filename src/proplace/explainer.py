@@ -383,7 +383,8 @@ class Proplace:
             )
         bound = max(bound, 0.0)
         if status == "feasible":
-            why = f"the solver failed ({trouble})" if trouble else "stopped at the time limit"
+            early = "stopped at the time limit" if self.time_limit else "the solver gave up"
+            why = f"the solver failed ({trouble})" if trouble else early
             proved = f"{why}; nothing nearer than {bound:.6g} has the margin in the region"
             reason = f"{proved}; {reason}" if reason else proved
         distance = float(self._distance.between(problem.x, point))

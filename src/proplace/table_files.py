@@ -376,11 +376,3 @@ def write_csv(frame: pd.DataFrame, file: IO[bytes], *, header: bool = True) -> N
     frame.to_csv(text, index=False, header=header, lineterminator="\n")
     text.flush()
     text.detach()  # the file is closed by who opened it
-
-
-def write_json(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows as dictionaries that JSON can hold: None where a cell is missing."""
-    return [
-        {str(name): None if pd.isna(cell) else cell for name, cell in row.items()}
-        for row in frame.astype(object).to_dict("records")
-    ]

@@ -76,7 +76,6 @@ class Oracle:
         self.abstraction = Abstraction(problem.net, problem.shifts)
         self.objectives = problem.net.objectives(problem.target)
         self.linear = [self.abstraction.objective(c) for c in self.objectives]
-        self.proved: dict[bytes, float] = {}  # point -> proved bound on its worst margin
 
     def glance(self, points: Array) -> Array:
         """Cheap upper bounds on the worst margin of each point (values at concrete shifts)."""
@@ -107,11 +106,10 @@ class Oracle:
             values = self._linear_values(U)
             index = int(np.argmin(values))
             if values[index] >= self.margin:
-                self.proved[point.tobytes()] = values[index]
                 return True, None
             return False, self._shifted(U[0], index, [])
         root = self.abstraction.tighten(self.abstraction.root(U))
-        robust, lower = True, np.inf
+        robust = True
         for index, (a, const) in enumerate(self.linear):
             bounds = decide(self.abstraction, root, a, const, self.margin, deadline)
             if bounds.upper[0] < self.margin:
@@ -133,10 +131,6 @@ class Oracle:
                     hidden = [layer[None] for layer in minimum.hidden]
                     return False, self._shifted(U[0], index, hidden)
                 robust &= minimum.lower >= self.margin
-                bounds.lower[0] = minimum.lower
-            lower = min(lower, float(bounds.lower[0]))
-        if robust:
-            self.proved[point.tobytes()] = lower
         return robust, None
 
     def _attacks(self, U: Array, steps: int) -> list[Bounds]:

@@ -65,7 +65,6 @@ def search(
         best.distance,
         min(lower, best.distance),
         "optimal" if proved else "feasible",
-        margin=best.margin,
         **counts,
     )
 

@@ -117,8 +117,6 @@ class Outcome:
     status
         ``optimal``, ``feasible`` (stopped early), ``infeasible`` or ``unknown`` (stopped before
         any point was found).
-    margin
-        Proved lower bound on the worst margin of the point; NaN where only its verdict is known.
     nodes, programs, rounds
         Nodes of the tree, linear (or mixed-integer) programs solved, shifts added.
     """
@@ -127,7 +125,6 @@ class Outcome:
     distance: float
     lower: float
     status: Literal["optimal", "feasible", "infeasible", "unknown"]
-    margin: float = np.nan
     nodes: int = 0
     programs: int = 0
     rounds: int = 0

@@ -398,6 +398,5 @@ class _Tree:
             self.best,
             min(lower, self.best),
             "optimal" if done else "feasible",
-            margin=self.oracle.proved.get(self.point.tobytes(), np.nan),
             **counts,
         )
