@@ -23,9 +23,12 @@ if TYPE_CHECKING:
 
 STEPS = 12
 GOALS = 8
-RESTARTS = 4
+STARTS = 4
+WALKS = 4  # from one start, at most
+TESTS = 4  # of the end of a walk, each teaching a shift, at most
 CUTS = 6
 TOLERANCE = 1e-3
+SAFETY = 0.05  # share of what a test took off the margin that later points keep in reserve
 _FRACTIONS = np.linspace(0.0, 1.0, 9)[1:]
 _REFINEMENTS = 2
 
@@ -40,6 +43,7 @@ class LocalSearch:
         self.centre: Array | None = None
         self.distance = np.inf
         self.goals: Array = np.zeros((0, len(problem.x)))
+        self.walked = 0  # lines that were walked down
         self.safety = 0.0  # how much worse than it looks a tested point has been
 
     def start(self, deadline: float) -> None:
@@ -70,22 +74,34 @@ class LocalSearch:
         found = self.program.nearest()
         return None if found is None else found.centre
 
-    def refine(self, deadline: float) -> None:
-        """Take linearised steps from the best lines, again as long as tests teach new shifts."""
-        for _ in range(RESTARTS):
-            if not len(self.goals) or time.monotonic() >= deadline:
-                break
-            met = len(self.shifts)
-            starts, _ = self._along(self.origin, self.goals[:GOALS])
-            self._adopt(self._follow(starts[0], deadline), deadline)
-            if len(self.shifts) == met:  # the last test gave no new shift: nothing more to learn
-                break
+    def refine(self, deadline: float) -> bool:
+        """Walk down from the next of the best lines; False: there is none left."""
+        if self.walked >= min(STARTS, len(self.goals)):
+            return False
+        points, _ = self._along(self.origin, self.goals[:GOALS])
+        self._settle(points[self.walked], deadline)
+        self.walked += 1
+        return True
 
     def improve(self, centre: Array, deadline: float) -> None:
         """Look for a nearer robust point between one that fails and the incumbent."""
         if self.centre is not None:
-            starts, _ = self._along(centre, self.centre[None])
-            self._adopt(self._follow(starts[0], deadline), deadline)
+            points, _ = self._along(centre, self.centre[None])
+            self._settle(points[0], deadline)
+
+    def _settle(self, centre: Array, deadline: float) -> None:
+        """Walk down from a point that looks robust, and on from where a test disagrees."""
+        for _ in range(WALKS):
+            before, centre = self._distance(centre), self._follow(centre, deadline)
+            if self._distance(centre) >= before * (1.0 - TOLERANCE):
+                break
+        for _ in range(TESTS):
+            if self._distance(centre) >= self.distance * (1.0 - 0.1 * TOLERANCE):
+                break
+            if self._adopt(centre, deadline) or self.centre is None:
+                break
+            points, _ = self._along(centre, self.centre[None])
+            centre = self._follow(points[0], deadline)
 
     def keep(self, point: Array, centre: Array, distance: float) -> None:
         """Take a point that passed the exact test as incumbent if it is nearer."""
@@ -202,5 +218,5 @@ class LocalSearch:
             self.keep(point, centre, distance)
         elif shifted is not None:
             self.shifts.append(shifted)
-            self.safety = max(self.safety, 1.5 * (seems - float(shifted.value(point))))
+            self.safety = max(self.safety, SAFETY * (seems - float(shifted.value(point))))
         return robust

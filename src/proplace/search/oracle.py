@@ -151,13 +151,51 @@ class Oracle:
     def _shifted(self, u: Array, index: int, hidden: list[Array]) -> Shifted:
         c = self.objectives[index]
         layers = [layer[0] for layer in hidden]
-        pairs = shifted_layers(self.net, self.shifts, u, layers, c)
+        pairs = self._layers(u, layers, c)
         if len(layers) == 2:
             root = self.abstraction.root(u[None])
             inside = (layers[0] > root.low[0] + _AT_END) & (layers[0] < root.high[0] - _AT_END)
             if inside.any():
                 pairs = self._following(u, layers[0], np.flatnonzero(inside), pairs, c) or pairs
         return Shifted.of(self.net, pairs, c)
+
+    def _layers(self, u: Array, hidden: list[Array], c: Array) -> list[tuple[Array, Array]]:
+        """Layers of the shift with activations ``hidden`` on ``u``, as bad as can be elsewhere too.
+
+        What does not matter at ``u`` is free: weights on activations that are 0 there, and neurons
+        that cannot become active. They are set to hurt where they do matter, so that one shift says
+        more and two shifts differ less.
+        """
+        moves: list[Array] = []
+        h, last = u, self.net.layers[-1]
+        a = c @ last.W - self.shifts.weight[-1] * np.abs(c).sum()
+        slopes = self._slopes(hidden, a)
+        for layer, dw, db, wanted, slope in zip(
+            self.net.layers, self.shifts.weight, self.shifts.bias, hidden, slopes, strict=False
+        ):
+            z, radius = layer.W @ h + layer.bias, dw * np.abs(h).sum() + db
+            move = np.clip((wanted - z) / radius, -1.0, 1.0) if radius > 0.0 else np.zeros(len(z))
+            free = z + radius <= 0.0
+            moves.append(np.where(wanted > 0.0, move, np.where(free, -slope, -1.0)))
+            h = wanted
+        moves[-1:] = [np.where(a >= 0.0, -1.0, 1.0)] if moves else []
+        moves.append(-np.sign(c))
+        pairs = []
+        signs = np.where(u < 0.0, -1.0, 1.0)
+        for layer, dw, db, t in zip(
+            self.net.layers, self.shifts.weight, self.shifts.bias, moves, strict=True
+        ):
+            pairs.append((layer.W + t[:, None] * (dw * signs), layer.bias + t * db))
+            signs = np.ones(len(layer.W))
+        return pairs
+
+    def _slopes(self, hidden: list[Array], a: Array) -> list[Array]:
+        """Sign of what more of each activation does to the objective at given activations."""
+        slopes = [np.where(a >= 0.0, 1.0, -1.0)]
+        for layer, h in zip(reversed(self.net.layers[1:-1]), reversed(hidden), strict=False):
+            a = (a * (h > 0.0)) @ layer.W
+            slopes.insert(0, np.where(a >= 0.0, 1.0, -1.0))
+        return slopes
 
     def _following(
         self,
@@ -189,7 +227,8 @@ class Oracle:
         M = W2[np.ix_(kinks, inside)]
         if not np.linalg.cond(M) < 1e6:
             return None
-        layer, turn = self.net.layers[0], self.shifts.weight[0] * np.sign(u)
+        layer = self.net.layers[0]
+        turn = self.shifts.weight[0] * np.where(u < 0.0, -1.0, 1.0)
         W1, b1 = W1.copy(), b1.copy()
         W1[inside], b1[inside] = layer.W[inside] - turn, layer.bias[inside] - self.shifts.bias[0]
         top = layer.W[inside] + turn, layer.bias[inside] + self.shifts.bias[0]

@@ -57,6 +57,7 @@ class Polytope:
             self.g_low, self.g_high = np.where(fixed, 0.0, -room), np.where(fixed, 0.0, room)
         self.g_columns = np.flatnonzero(self.g_low < self.g_high)
         self.tangents: list[Tangent] = []
+        self.scales, self.corners = self.simplex()
 
     @property
     def size(self) -> int:
@@ -102,34 +103,40 @@ class Polytope:
         reach = np.concatenate([[0.0], self.D @ slope])
         limit = side - float(slope @ self.base) - float(slope[g != 0.0] @ g[g != 0.0])
         self.tangents.append(Tangent(slope, side, reach, limit))
+        self.scales, self.corners = self.simplex()
 
     @property
     def empty(self) -> bool:
         """Whether a cut leaves nothing."""
         return any((cut.reach > cut.limit).all() for cut in self.tangents)
 
-    def scales(self) -> Array:
-        """Factors s with the piece inside the simplex of base and base + s_l D_l.
+    def simplex(self) -> tuple[Array, Array]:
+        """Factors s and corners: the piece lies in the simplex of base and base + s_l D_l.
 
         Where the base lies inside a cut with positive reach to all other vertices, the cut itself
         is such a simplex; otherwise the vertices themselves are used (s = 1).
         """
+        scales = np.ones(len(self.D))
         for cut in self.tangents:
             if cut.limit > 0.0 and (cut.reach[1:] > 1e-3 * cut.limit).all():
-                result: Array = cut.limit / cut.reach[1:]
-                return result
-        return np.ones(len(self.D))
+                scales = cut.limit / cut.reach[1:]
+                break
+        return scales, np.vstack([self.base, self.base + scales[:, None] * self.D])
+
+    def room(self, C: Array) -> Array:
+        """How much the grid columns can add to the functions ``C x'``."""
+        g = np.where(C > 0.0, self.g_high, np.where(C < 0.0, self.g_low, 0.0))
+        result: Array = (C * g).sum(axis=1)
+        return result
 
     def least(self, C: Array) -> Array:
-        """Lower bounds of the functions ``C x'``, relative to nothing: of ``C x'`` itself."""
+        """Lower bounds of the functions ``C x'``."""
         at_base = C @ self.base
         scores = np.hstack([np.zeros((len(C), 1)), C @ self.D.T])
         best = scores.min(axis=1)
         for cut in self.tangents:
             best = np.maximum(best, _least_in_halfspace(scores, cut.reach, cut.limit))
-        g = np.where(C > 0.0, self.g_low, np.where(C < 0.0, self.g_high, 0.0))
-        spread = (C * g).sum(axis=1)
-        result: Array = at_base + best + spread
+        result: Array = at_base + best - self.room(-C)
         return result
 
     def range(self, C: Array) -> tuple[Array, Array]:

@@ -41,7 +41,7 @@ class Program:
         self.polytope, self.problem = polytope, polytope.problem
         self.solver = quiet_highs()
         self._set_pricing(_DANTZIG)
-        self.solves = 0
+        self.solves = self.work = 0  # programs, and iterations over all of them
         self._col_bounds: list[tuple[float, float]] = []
         self._row_bounds: list[tuple[float, float]] = []
         self._costs: list[float] = []
@@ -179,6 +179,7 @@ class Program:
             return None
         if status != highspy.HighsModelStatus.kOptimal:
             raise SolverError(f"a linear program of the search ended with {status}")
+        self.work += self.solver.getInfo().simplex_iteration_count
         values = np.array(self.solver.getSolution().col_value)
         objective = self.solver.getInfo().objective_function_value + self.offset
         region = values[: self.polytope.size]

@@ -28,17 +28,17 @@ from typing import TYPE_CHECKING
 import highspy
 import numpy as np
 
-from proplace.search.backward import key_of, layer_bounds, needs_of, weights_of
 from proplace.search.program import INF, LpPoint, Program
+from proplace.search.ranges import key_of, needs_of, ranges_of, weights_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from proplace.network import Array
-    from proplace.search.backward import Limits
     from proplace.search.oracle import Shifted
     from proplace.search.polytope import Polytope
     from proplace.search.program import Columns
+    from proplace.search.ranges import Limits
 
 Decision = tuple[str, Hashable, float]
 """("active" | "inactive", neuron's key, 0) or ("below" | "above", grid column, value)."""
@@ -51,14 +51,13 @@ REACHED = 0.05
 class Neuron:
     """An open neuron that the tree may decide.
 
-    ``z`` and ``v`` are the columns of its pre-activation and activation; ``row`` holds ``v - z >= 0``
-    and ``chord`` the upper side; ``weight`` bounds what it can do to the objective.
+    ``v`` and ``s`` are the columns of its two parts, ``chord`` is the row of the third side;
+    ``weight`` bounds what it can do to the objective.
     """
 
     key: Hashable
-    z: int
     v: int
-    row: int
+    s: int
     chord: int
     weight: float
 
@@ -66,7 +65,13 @@ class Neuron:
 class Relaxation(Program):
     """The relaxation in HiGHS, kept warm while the tree changes bounds."""
 
-    def __init__(self, polytope: Polytope, margin: float, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        polytope: Polytope,
+        margin: float,
+        limits: Limits | None = None,
+        copies: Sequence[Shifted] = (),
+    ) -> None:
         super().__init__(polytope)
         self.margin = margin
         self.limits: Limits = dict(limits or {})
@@ -76,9 +81,12 @@ class Relaxation(Program):
         self._number: dict[Hashable, int] = {}
         self._kept: set[Hashable] = set()
         self._cutoff = -1
+        self._seen: Array | None = None
         self._changed_cols: dict[int, tuple[float, float]] = {}
         self._changed_rows: dict[int, tuple[float, float]] = {}
         self._index()
+        for shifted in copies:
+            self.add_copy(shifted)
 
     # -- building ----------------------------------------------------------------------------
 
@@ -87,8 +95,7 @@ class Relaxation(Program):
 
         First-layer neurons that are the same as in an earlier copy share its variables.
         """
-        copy = len(self.copies)
-        bounds = layer_bounds(self.polytope, shifted, self.limits, copy)
+        bounds, tops = ranges_of(self.polytope, shifted, self.limits)
         needs, weights = needs_of(shifted, bounds), weights_of(shifted, bounds)
         E = self.polytope.functional(np.eye(len(self.polytope.base)))
         e = self.polytope.base
@@ -98,7 +105,7 @@ class Relaxation(Program):
             low, high = bounds[layer]
             upper_side, lower_side = needs[layer]
             open_ = np.flatnonzero((low < 0.0) & (high > 0.0) & (upper_side | lower_side))
-            keys = [key_of(shifted, copy, layer, int(k)) for k in open_]
+            keys = [key_of(shifted, layer, int(k)) for k in open_]
             # An earlier copy may have had no need of the upper side: then it is a new variable.
             new = [
                 i
@@ -117,7 +124,7 @@ class Relaxation(Program):
                     high[rows],
                     weights[layer][rows],
                     columns,
-                    first_layer=layer == 0,
+                    tops[layer][:, rows],
                 )
             if one_sided:
                 rows = open_[one_sided]
@@ -148,9 +155,9 @@ class Relaxation(Program):
         Their sign is known for points that are of interest only; without the row, others (such as
         the person) would slip through the linear pieces with a wrong sign and no decision left.
         """
-        copy, found = len(self.copies), []
+        found = []
         for k in np.flatnonzero((bounds[0] >= 0.0) | (bounds[1] <= 0.0)):
-            key = key_of(shifted, copy, layer, int(k))
+            key = key_of(shifted, layer, int(k))
             if key in self.limits and key not in self._kept and key not in self._number:
                 self._kept.add(key)
                 found.append(k)
@@ -168,30 +175,31 @@ class Relaxation(Program):
         high: Array,
         weights: Array,
         columns: Columns,
-        *,
-        first_layer: bool,
+        tops: Array,
     ) -> None:
         """Add the variables and the sides of new open neurons."""
         count, zero = len(keys), np.zeros(len(keys))
         first = self._add_columns(
-            np.concatenate([low, zero]), np.concatenate([high, high]), np.zeros(2 * count)
+            np.concatenate([zero, zero]), np.concatenate([high, -low]), np.zeros(2 * count)
         )
         own = np.arange(first, first + 2 * count, dtype=np.int32)
         unit = np.eye(count)
-        self._add_rows(z, z, np.hstack([-Z, unit]), np.concatenate([columns, own[:count]]))
-        row = self._add_rows(zero, np.full(count, INF), np.hstack([-unit, unit]), own)
+        self._add_rows(z, z, np.hstack([-Z, unit, -unit]), np.concatenate([columns, own]))
         slope = high / (high - low)
         chord = self._add_rows(
-            np.full(count, -INF), -slope * low, np.hstack([-np.diag(slope), unit]), own
+            np.full(count, -INF),
+            -slope * low,
+            np.hstack([np.diag(1.0 - slope), np.diag(slope)]),
+            own,
         )
-        if first_layer and len(self.polytope.D):
-            self._add_envelopes(Z, z, own[count:])
+        if len(self.polytope.D):
+            self._add_envelopes(tops, own[:count])
         for i, key in enumerate(keys):
-            self._known[key] = first + count + i
+            self._known[key] = first + i
             self._number[key] = len(self.neurons)
             self.limits[key] = (float(low[i]), float(high[i]))
             self.neurons.append(
-                Neuron(key, first + i, first + count + i, row + i, chord + i, float(weights[i]))
+                Neuron(key, first + i, first + count + i, chord + i, float(weights[i]))
             )
 
     def _add_one_sided(self, keys: list[Hashable], Z: Array, z: Array, columns: Columns) -> None:
@@ -203,27 +211,18 @@ class Relaxation(Program):
         self._add_rows(z, np.full(count, INF), A, np.concatenate([columns, own]))
         self._known.update(zip(keys, own.tolist(), strict=True))
 
-    def _add_envelopes(self, Z: Array, z: Array, own: Columns) -> None:
-        """Bound first-layer activations by their concave envelope over a simplex around the piece.
-
-        A convex function lies below the interpolation of its values at the vertices,
-        ``max(0, z) <= max(0, z_0) + sum_l mu_l (max(0, z_l) - max(0, z_0))``: often far tighter
-        than the chord. What a grid column can add is at most the positive part of its share.
-        """
+    def _add_envelopes(self, tops: Array, own: Columns) -> None:
+        """Bound activations by the interpolation of what they are at most at the vertices."""
         m = len(self.polytope.D)
-        scale = self.polytope.scales()
-        at_base = np.maximum(z, 0.0)
-        rise = (np.maximum(z[:, None] + scale * Z[:, :m], 0.0) - at_base[:, None]) / scale
-        g, W = self.polytope.g_columns, Z[:, m:]
-        room = np.maximum(W * self.polytope.g_low[g], W * self.polytope.g_high[g]).sum(axis=1)
-        A = np.hstack([-rise, np.eye(len(Z))])
+        rise = (tops[1:] - tops[0]).T / self.polytope.scales
+        A = np.hstack([-rise, np.eye(len(rise))])
         columns = np.concatenate([self.region[:m], own])
-        self._add_rows(np.full(len(Z), -INF), at_base + room, A, columns)
+        self._add_rows(np.full(len(rise), -INF), tops[0], A, columns)
 
     def _index(self) -> None:
         """Gather the neurons' columns and weights for :meth:`violations`."""
-        self._z = np.array([neuron.z for neuron in self.neurons], np.intp)
         self._v = np.array([neuron.v for neuron in self.neurons], np.intp)
+        self._s = np.array([neuron.s for neuron in self.neurons], np.intp)
         self._weight = np.array([neuron.weight for neuron in self.neurons])
 
     # -- tightening --------------------------------------------------------------------------
@@ -243,36 +242,51 @@ class Relaxation(Program):
         columns = np.arange(count, dtype=np.int32)
         self.solver.changeColsCost(count, columns, np.zeros(count))
         self.solver.setOptionValue("simplex_strategy", 4)  # primal: only costs change
-        least, most = np.full(len(self.neurons), INF), np.full(len(self.neurons), -INF)
+        limits = [self.limits[neuron.key] for neuron in self.neurons]
+        ends = np.array(limits).reshape(-1, 2)
+        todo = np.zeros(ends.shape, np.bool_)
+        todo[list(range(len(self.neurons)) if which is None else which)] = True
+        nearest = np.ones_like(ends)
         empty = False
-        for number in range(len(self.neurons)) if which is None else which:
-            if empty or time.monotonic() >= deadline:
+        while time.monotonic() < deadline:
+            open_ = (ends[:, 0] < 0.0) & (ends[:, 1] > 0.0)
+            todo &= open_[:, None] & (nearest > REACHED)
+            if not todo.any():
                 break
-            neuron = self.neurons[number]
-            low, high = before = self.limits[neuron.key]
-            for sign in (1.0, -1.0):
-                if low >= 0.0 or high <= 0.0:
-                    break
-                room = REACHED * (high - low)
-                if least[number] <= low + room if sign > 0.0 else most[number] >= high - room:
-                    continue
-                self.solver.changeColCost(neuron.z, sign)
-                value = self._extreme()
-                self.solver.changeColCost(neuron.z, 0.0)
-                if value is None:
-                    empty = True
-                    break
-                if np.isinf(value):
-                    continue
-                seen = np.array(self.solver.getSolution().col_value)[self._z]
-                least, most = np.minimum(least, seen), np.maximum(most, seen)
-                low, high = (max(low, value), high) if sign > 0.0 else (low, min(high, -value))
-            if (low, high) != before and not empty:
-                self._limit(neuron, low, high)
+            away = np.where(todo, self._away(ends), np.inf)
+            number, side = divmod(int(np.argmin(away)), 2)
+            todo[number, side] = False
+            neuron, sign = self.neurons[number], 1.0 - 2.0 * side
+            self._set_cost(neuron, sign)
+            value = self._extreme()
+            self._set_cost(neuron, 0.0)
+            if value is None:
+                empty = True
+                break
+            if np.isinf(value):
+                continue
+            point = np.array(self.solver.getSolution().col_value)
+            self._seen = point[self._v] - point[self._s]
+            nearest = np.minimum(nearest, self._away(ends))
+            if value > sign * ends[number, side]:
+                ends[number, side] = sign * value
+                self._limit(neuron, float(ends[number, 0]), float(ends[number, 1]))
         self.solver.setOptionValue("simplex_strategy", 1)
         self.solver.changeColsCost(count, columns, np.array(self._costs))
         self._set_cutoff(INF)
         return not empty
+
+    def _set_cost(self, neuron: Neuron, sign: float) -> None:
+        self.solver.changeColCost(neuron.v, sign)
+        self.solver.changeColCost(neuron.s, -sign)
+
+    def _away(self, ends: Array) -> Array:
+        """How far the last point lies from either end of each range, as a share of the range."""
+        if self._seen is None or len(self._seen) != len(ends):
+            return np.ones_like(ends)
+        width = np.maximum(ends[:, 1] - ends[:, 0], 1e-12)
+        result: Array = np.stack([self._seen - ends[:, 0], ends[:, 1] - self._seen], axis=1)
+        return result / width[:, None]
 
     def _set_cutoff(self, cutoff: float) -> None:
         """Keep to points nearer than the cutoff."""
@@ -286,6 +300,7 @@ class Relaxation(Program):
         """Least value of the objective in force, safe of rounding; None if no point is left."""
         self.solver.run()
         self.solves += 1
+        self.work += self.solver.getInfo().simplex_iteration_count
         status = self.solver.getModelStatus()
         if status == highspy.HighsModelStatus.kInfeasible:
             return None
@@ -299,16 +314,15 @@ class Relaxation(Program):
         if low > high:  # by rounding
             low = high = (low + high) / 2.0
         self.limits[neuron.key] = (low, high)
-        self._bound_column(neuron.z, low, high)
-        self._bound_column(neuron.v, 0.0, max(high, 0.0))
+        self._bound_column(neuron.v, max(low, 0.0), max(high, 0.0))
+        self._bound_column(neuron.s, max(-high, 0.0), max(-low, 0.0))
         if low < 0.0 < high:
             slope = high / (high - low)
-            self.solver.changeCoeff(neuron.chord, neuron.z, -slope)
+            self.solver.changeCoeff(neuron.chord, neuron.v, 1.0 - slope)
+            self.solver.changeCoeff(neuron.chord, neuron.s, slope)
             self._bound_row(neuron.chord, -INF, -slope * low)
         else:
             self._bound_row(neuron.chord, -INF, INF)
-            if low >= 0.0:
-                self._bound_row(neuron.row, 0.0, 0.0)
 
     def _bound_column(self, column: int, low: float, high: float) -> None:
         self._col_bounds[column] = (low, high)
@@ -320,10 +334,8 @@ class Relaxation(Program):
 
     def rebuilt(self) -> Relaxation:
         """Build the same relaxation with the bounds known by now."""
-        new = Relaxation(self.polytope, self.margin, self.limits)
-        new.solves = self.solves
-        for shifted in self.copies:
-            new.add_copy(shifted)
+        new = Relaxation(self.polytope, self.margin, self.limits, self.copies)
+        new.solves, new.work = self.solves, self.work
         return new
 
     @property
@@ -377,12 +389,8 @@ class Relaxation(Program):
             if number is None:  # its sign is known by now
                 continue
             neuron = self.neurons[number]
-            if kind == "active":
-                rows[neuron.row] = (0.0, 0.0)
-                cols[neuron.z] = (max(low, 0.0), high)
-            else:
-                cols[neuron.v] = (0.0, 0.0)
-                cols[neuron.z] = (low, min(high, 0.0))
+            zero = neuron.s if kind == "active" else neuron.v
+            cols[zero] = (0.0, 0.0)
         return cols, rows
 
     def settle(self, key: Hashable, violation: Array) -> None:
@@ -393,10 +401,10 @@ class Relaxation(Program):
 
     def leans_up(self, number: int, solution: LpPoint) -> bool:
         """Whether a neuron's pre-activation is positive at a solution."""
-        return bool(solution.variables[self._z[number]] > 0.0)
+        return bool(solution.variables[self._v[number]] > solution.variables[self._s[number]])
 
     def violations(self, solution: LpPoint) -> Array:
         """How far each decidable neuron lies above the ReLU, weighted by what it can do."""
-        z, v = solution.variables[self._z], solution.variables[self._v]
-        result: Array = (v - np.maximum(z, 0.0)) * self._weight
+        parts = np.minimum(solution.variables[self._v], solution.variables[self._s])
+        result: Array = parts * self._weight
         return result

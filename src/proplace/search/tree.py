@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from proplace.network import Array
     from proplace.search.oracle import Shifted
+    from proplace.search.ranges import Limits
     from proplace.search.problem import Piece, Problem
     from proplace.search.program import LpPoint
     from proplace.search.relaxation import Decision
@@ -47,13 +48,16 @@ GAP = 1e-7
 
 # How much work goes where; measured on networks of 2x10 to 2x200, and not sharp.
 ROUNDS = 12  # of tightening, at most
-STALLED = 0.85  # share of the gap and of the open neurons left by a round that brought little
-SHRUNK = 0.9  # share of open neurons left at which the program is built anew, without the others
+STALLED = 0.85
+SHRUNK = 0.9
 ROOT_SHIFTS = 3  # shifts up to which a new one is tightened at once
-AGAIN = 100  # programs of the tree after which tightening is tried again, at least
-WIDE = 0.05  # gap at which another shift joins while tightening
+LEAST_WORK = 300
+WORK = 0.1
+PROBES = 4
+PART_SHIFTS = 20
+MANY = 16  # open neurons
 FEW = 10  # open neurons below which the tree is quicker than anything that would shrink it
-FIRST_SHIFTS = 4  # shifts to start with, at most
+FIRST_SHIFTS = 1
 BINDING = 1e-4  # difference of margins up to which two shifts count as tied
 WORTH_TIGHTENING = 1e-2  # gain of the incumbent that makes a new cut worth its work
 WORTH_IMPROVING = 5e-3  # gap that makes a local search worth its work
@@ -118,33 +122,73 @@ class _Tree:
         self.bound = 0.0  # least bound of the open nodes
         self.tangents = 0
         self.gains = _Gains()
-        self.tighten_at = AGAIN  # programs solved at which tightening is worth another try
+        self.late = False
+        self.stop_at=300
+        self.explored = self.programs = 0
 
     def run(self) -> Outcome:
         self.local.start(self.deadline)
         self._begin()
+        if self.polytope.empty:
+            return self._outcome(np.inf)
         if self.relaxation.undecided >= FEW:  # a better incumbent is worth some work
             self.local.refine(self.deadline)
             self._begin()
-            if self.polytope.empty or not self._tighten():
-                return self._outcome(np.inf)
-        elif self.polytope.empty:
-            return self._outcome(np.inf)
         try:
-            lower = self._grow()
+            lower = self._parts()
         except SolverError:
             if self.point is None:
                 raise
             lower = self.bound
         return self._outcome(lower)
 
+    def _parts(self) -> float:
+        """Explore part by part, the nearest first; returns the proved lower bound."""
+        ticket = itertools.count(1)
+        parts: list[tuple[float, int, Limits, list[Shifted]]] = []
+        bound, relaxation = 0.0, self.relaxation
+        while True:
+            self.relaxation, self.bound, self.gains = relaxation, bound, _Gains()
+            self.late = False
+            self.stop_at = LEAST_WORK
+            lower, split = self._explore()
+            self.explored += 1
+            self.programs += self.relaxation.solves
+            if self.late:
+                return min(lower, parts[0][0]) if parts else lower
+            if lower < self._enough():
+                copies = self._binding()
+                for value, limits in split:
+                    if value < self._enough():
+                        item = (max(lower, value), next(ticket), limits, copies)
+                        heapq.heappush(parts, item)
+            if not parts:
+                return np.inf
+            bound, _, limits, copies = heapq.heappop(parts)
+            if bound >= self._enough() or self.polytope.empty:
+                return bound
+            relaxation = Relaxation(self.polytope, self.problem.search_margin, limits, copies)
+
+    def _binding(self) -> list[Shifted]:
+        copies = self.relaxation.copies
+        if self.point is None: return copies[:ROOT_SHIFTS]
+        values = np.array([float(copy.value(self.point)) for copy in copies])
+        order = np.argsort(values, kind="stable")[:PART_SHIFTS]
+        return [copies[i] for i in sorted(order)]
+
+    def _explore(self) -> tuple[float, list[tuple[float, Limits]]]:
+        """Tighten, then grow a tree as long as that is quicker than to split the part."""
+        if self.relaxation.undecided >= FEW and not self._tighten(0):
+            return np.inf, []
+        return self._grow()
+
     def _begin(self) -> None:
         """Set the relaxation up for what is nearer than the incumbent."""
         self._take(self.local)
         self._cut_polytope()
-        self.relaxation = Relaxation(self.polytope, self.problem.search_margin)
-        if not self.polytope.empty:
-            self._first_shifts()
+        copies = [] if self.polytope.empty else self._first_shifts()
+        self.relaxation = Relaxation(self.polytope, self.problem.search_margin, copies=copies)
+        self.rounds += len(copies)
 
     def _take(self, local: LocalSearch) -> None:
         if local.point is not None and local.distance < self.best:
@@ -163,30 +207,24 @@ class _Tree:
         for point in points:
             self.polytope.closer_than(reach, point)
 
-    def _first_shifts(self) -> None:
+    def _first_shifts(self) -> list[Shifted]:
         """Start with the shifts that bind at the incumbent."""
         if self.point is None:
-            start = self.relaxation.solve(())
-            if start is not None:
-                self._add(self.oracle.worst_seen(start.point))
-            return
+            start = self.local.program.nearest()
+            return [] if start is None else [self.oracle.worst_seen(start.point)]
         candidates = [self.oracle.worst_seen(self.point), *self.local.shifts]
         values = np.array([float(shifted.value(self.point)) for shifted in candidates])
         order = np.argsort(values, kind="stable")
-        for i in order[:FIRST_SHIFTS]:
-            if values[i] <= values[order[0]] + BINDING:
-                self._add(candidates[i])
+        return [
+            candidates[i] for i in order[:FIRST_SHIFTS] if values[i] <= values[order[0]] + BINDING
+        ]
 
-    def _tighten(self, first: int = 0) -> bool:
-        """Tighten the relaxation by its own programs; False: nothing nearer exists.
-
-        It is done again when the tree has cost as many programs as it did.
-        """
-        start = self.relaxation.solves
-        open_ = self._rounds(first)
-        end = self.relaxation.solves
-        self.tighten_at = end + max(AGAIN, end - start)
-        return open_
+    def _tighten(self, first: int) -> bool:
+        before = self.relaxation.work
+        result = self._rounds(first)
+        now = self.relaxation.work
+        self.stop_at = now + max(LEAST_WORK, WORK * (now - before))
+        return result
 
     def _rounds(self, first: int) -> bool:
         """Rounds of tightening; False: nothing nearer exists.
@@ -213,7 +251,7 @@ class _Tree:
             left, last = self.relaxation.undecided, gap
             gap = 1.0 - solution.objective / self.best
             stalled = gap > STALLED * last and left > STALLED * before and not better
-            if stalled and not self._join(solution, gap):
+            if stalled and not self._refine():
                 break
             first = 0
         return True
@@ -230,16 +268,13 @@ class _Tree:
         self._cut_polytope()
         return True
 
-    def _join(self, solution: LpPoint, gap: float) -> bool:
-        """Add a shift that bounds the robust set between the relaxation's point and the incumbent."""
-        if self.point is None or gap < WIDE or len(self.relaxation.copies) >= ROOT_SHIFTS:
-            return False
-        for point in (self.local.boundary(solution.centre), solution.point):
-            shifted = self.oracle.worst_seen(point)
-            value = float(shifted.value(point))
-            seen = min(float(copy.value(point)) for copy in self.relaxation.copies)
-            if value < min(seen, self.problem.search_margin) - BINDING:
-                self._add(shifted)
+    def _refine(self) -> bool:
+        """Look for a better incumbent elsewhere; True if one is worth a closer cut."""
+        before = self.best
+        while self.relaxation.undecided >= MANY and self.local.refine(self.deadline):
+            self._take(self.local)
+            if self.best < before * (1.0 - WORTH_TIGHTENING):
+                self._cut_polytope()
                 return True
         return False
 
@@ -247,36 +282,70 @@ class _Tree:
         self.relaxation.add_copy(shifted)
         self.rounds += 1
 
-    def _grow(self) -> float:
-        """Run the tree; returns the proved lower bound.
+    def _grow(self) -> tuple[float, list[tuple[float, Limits]]]:
+        """Run the tree; returns the proved lower bound, and how to split what was not finished.
 
         From the node with the least bound it goes straight down, always to the side that the
         relaxation leans to, so that each linear program starts from a near-by basis.
         """
         ticket = itertools.count(1)
-        heap: list[tuple[float, int, tuple[Decision, ...]]] = [(0.0, 0, ())]
+        heap: list[tuple[float, int, tuple[Decision, ...]]] = [(self.bound, 0, ())]
         while heap:
             bound, _, decisions = heapq.heappop(heap)
             self.bound = bound
             while bound < self._enough():
                 if time.monotonic() >= self.deadline:
-                    return min(bound, heap[0][0]) if heap else bound
-                if self.relaxation.solves >= self.tighten_at and not self._tighten():
-                    return np.inf
+                    self.late = True
+                    return (min(bound, heap[0][0]) if heap else bound), []
+                if self.relaxation.work >= self.stop_at:
+                    split = self._halves()
+                    if split:
+                        return (min(bound, heap[0][0]) if heap else bound), split
+                    self.stop_at = np.inf
                 self.nodes += 1
                 solution, split = self._solve_node(decisions, bound)
                 if self.exhausted:
-                    return np.inf
+                    self.exhausted = False
+                    return np.inf, []
                 if solution is None:
                     break
                 bound = max(bound, solution.objective)
                 if split is None:  # the deadline came first
-                    return min(bound, heap[0][0]) if heap else bound
+                    self.late = True
+                    return (min(bound, heap[0][0]) if heap else bound), []
                 heapq.heappush(heap, (bound, next(ticket), (*decisions, split[1])))
                 decisions = (*decisions, split[0])
             if heap and heap[0][0] >= self._enough():
-                return heap[0][0]
-        return np.inf
+                return heap[0][0], []
+        return np.inf, []
+
+    def _halves(self) -> list[tuple[float, Limits]]:
+        """Split the part at the neuron that promises most."""
+        solution = self.relaxation.solve(())
+        if solution is None:
+            return []
+        violation = self.relaxation.violations(solution)
+        candidates = np.flatnonzero(violation > 1e-10)
+        if not len(candidates):
+            return []
+        scores = [
+            self.gains.score(self.relaxation.neurons[i].key, float(violation[i]))
+            for i in candidates
+        ]
+        limits = self.relaxation.limits
+        best, found = -1.0, []
+        for i in candidates[np.argsort(scores)[::-1][:PROBES]]:
+            key = self.relaxation.neurons[i].key
+            low, high = limits[key]
+            sides = []
+            for kind, side in (("active", (0.0, high)), ("inactive", (low, 0.0))):
+                there = self.relaxation.solve(((kind, key, 1.0),))
+                value = np.inf if there is None else there.objective
+                sides.append((value, {**limits, key: side}))
+            gains = [max(min(v, self._enough()) - solution.objective, 1e-9) for v, _ in sides]
+            if gains[0] * gains[1] > best:
+                best, found = gains[0] * gains[1], sides
+        return found
 
     def _enough(self) -> float:
         return self.best - GAP * max(1e-3, self.best) if np.isfinite(self.best) else np.inf
@@ -305,7 +374,7 @@ class _Tree:
             if failed is not None and np.array_equal(failed, solution.point):
                 raise SolverError("a shift that excludes a point did not move the relaxation")
             point = self.problem.snap(solution.point)
-            robust, shifted = self.oracle.test(point, self.deadline)
+            robust, shifted = self._test(point)
             if robust:
                 distance = float(self.problem.distance.between(self.problem.x, point))
                 self.local.keep(point, solution.centre, distance)
@@ -316,7 +385,8 @@ class _Tree:
             failed = solution.point
             first = len(self.relaxation.neurons)
             self._add(shifted)
-            self.local.shifts.append(shifted)
+            if shifted not in self.local.shifts:
+                self.local.shifts.append(shifted)
             hard = self.point is not None and self.relaxation.undecided >= FEW
             if hard and self._improve(solution):
                 first = 0
@@ -324,6 +394,14 @@ class _Tree:
             if few and len(self.relaxation.neurons) - first >= FEW and not self._tighten(first):
                 self.exhausted = True
                 return None, None
+
+    def _test(self, point: Array) -> tuple[bool, Shifted | None]:
+        """The exact test, asked only where every shift met so far agrees."""
+        known = [shifted for shifted in self.local.shifts if shifted not in self.relaxation.copies]
+        values = [float(shifted.value(point)) for shifted in known]
+        if values and min(values) < self.problem.margin - BINDING:
+            return False, known[int(np.argmin(values))]
+        return self.oracle.test(point, self.deadline)
 
     def _tangent(self, solution: LpPoint) -> bool:
         measure = self.problem.distance
@@ -388,7 +466,7 @@ class _Tree:
         return int(candidates[int(np.argmax(scores))])
 
     def _outcome(self, lower: float) -> Outcome:
-        counts = {"nodes": self.nodes, "programs": self.relaxation.solves, "rounds": self.rounds}
+        counts = {"nodes": self.nodes, "programs": self.programs, "rounds": self.rounds}
         if self.point is None:
             status = "infeasible" if lower >= self.best else "unknown"
             return Outcome(None, np.inf, lower, status, **counts)  # type: ignore[arg-type]

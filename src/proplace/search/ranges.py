@@ -1,4 +1,17 @@
-"""Bounds of the neurons of one shifted network over a polytope, by backward passes."""
+r"""Ranges of the neurons of one shifted network over a polytope.
+
+Two relaxations are used, and the better of their bounds. One pass *backward* a layer writes a neuron
+as a linear function of :math:`x'`. One pass *forward* runs over the vertices of a simplex around the
+polytope: a convex function lies below the interpolation of its values at the vertices, so with
+:math:`\underline v \le v \le \bar v` affine and :math:`z = W v + b`,
+
+.. math::
+    \max(0, z) \le \max(0, W^+ \bar v + W^- \underline v + b), \qquad
+    \max(0, z) \ge \alpha (W^+ \underline v + W^- \bar v + b), \quad \alpha \in \{0, 1\} ,
+
+where the right sides, taken at the vertices and interpolated, are the next :math:`\bar v` and
+:math:`\underline v`.
+"""
 
 from __future__ import annotations
 
@@ -14,44 +27,65 @@ if TYPE_CHECKING:
     from proplace.search.oracle import Shifted
     from proplace.search.polytope import Polytope
 
-Bounds = list[tuple["Array", "Array"]]
 Limits = dict["Hashable", tuple[float, float]]
 Mask = npt.NDArray[np.bool_]
+Bounds = list[tuple["Array", "Array"]]
 
 
-def key_of(shifted: Shifted, copy: int, layer: int, k: int) -> Hashable:
+def key_of(shifted: Shifted, layer: int, k: int) -> Hashable:
     """Name a neuron; equal neurons of the first layer have one name in all copies."""
     if layer > 0:
-        return (copy, layer, k)
+        return (shifted, layer, k)
     W, b = shifted.layers[0]
     return (W[k].tobytes(), float(b[k]))
 
 
-def layer_bounds(
-    polytope: Polytope,
-    shifted: Shifted,
-    limits: Limits,
-    copy: int,
-) -> Bounds:
-    """Bounds of every hidden pre-activation over the polytope, and not wider than ``limits``."""
+def ranges_of(
+    polytope: Polytope, shifted: Shifted, limits: Limits
+) -> tuple[Bounds, list[Array]]:
+    r"""Ranges of the pre-activations of each layer over the polytope, not wider than ``limits``.
+
+    With them comes :math:`\bar v` at the corners of the simplex, a matrix per layer.
+    """
     bounds: Bounds = []
+    tops: list[Array] = []
+    top = bottom = polytope.corners
     for layer, (W, b) in enumerate(shifted.layers):
-        both = np.vstack([W, -W])
-        C, const = _to_input(shifted, bounds, both, np.concatenate([b, -b]))
+        C, const = _to_input(shifted, bounds, np.vstack([W, -W]), np.concatenate([b, -b]))
         least = polytope.least(C) + const
         low, high = least[: len(W)], -least[len(W) :]
-        if layer > 0:  # sums of activations with weights >= 0
+        above, below = _through(W, b, top, bottom)
+        if layer == 0:
+            above, below = above + polytope.room(W), below - polytope.room(-W)
+        else:
+            low, high = np.maximum(low, below.min(axis=0)), np.minimum(high, above.max(axis=0))
+            # sums of activations with weights >= 0
             low = np.where((W >= 0.0).all(axis=1), np.maximum(low, b), low)
         if limits:
             for k in np.flatnonzero((low < 0.0) & (high > 0.0)):
-                known = limits.get(key_of(shifted, copy, layer, int(k)))
+                known = limits.get(key_of(shifted, layer, int(k)))
                 if known is not None:
                     low[k], high[k] = max(low[k], known[0]), min(high[k], known[1])
         bounds.append((low, high))
-    return bounds
+        dead, active = high <= 0.0, low >= 0.0
+        top = np.where(dead, 0.0, np.where(active, above, np.maximum(above, 0.0)))
+        bottom = np.where(active | (~dead & (high >= -low)), below, 0.0)
+        tops.append(top)
+    return bounds, tops
 
 
-def _to_input(shifted: Shifted, bounds: Bounds, A: Array, const: Array) -> tuple[Array, Array]:
+def _through(W: Array, b: Array, top: Array, bottom: Array) -> tuple[Array, Array]:
+    """Values above and below ``W v + b``."""
+    positive = np.maximum(W, 0.0)
+    negative = W - positive
+    above: Array = top @ positive.T + bottom @ negative.T + b
+    below: Array = bottom @ positive.T + top @ negative.T + b
+    return above, below
+
+
+def _to_input(
+    shifted: Shifted, bounds: Bounds, A: Array, const: Array
+) -> tuple[Array, Array]:
     """Linear lower bounds ``C x' + const`` of ``A v + const``, v the layer behind ``bounds``."""
     for (W, b), (low, high) in zip(
         reversed(shifted.layers[: len(bounds)]), reversed(bounds), strict=True
