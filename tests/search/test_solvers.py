@@ -167,13 +167,13 @@ def test_missing_package(name, monkeypatch):
 
 
 def test_unknown_solver():
-    with pytest.raises(OptionError, match="highs, gurobi, scip"):
+    with pytest.raises(OptionError, match="one of 'highs', 'gurobi', 'scip', not 'cplex'"):
         solve(random_model(0), "cplex")
 
 
 def test_wrong_point_is_refused(monkeypatch):
     def broken(arrays, time_limit):
-        return solvers._Raw("optimal", arrays.upper + 1.0, 0.0, "fine")
+        return solvers.Raw("optimal", arrays.upper + 1.0, 0.0, "fine")
 
     monkeypatch.setitem(solvers._BACKENDS, "highs", broken)
     model = Model()
@@ -184,7 +184,7 @@ def test_wrong_point_is_refused(monkeypatch):
 
 def test_failure_is_an_error(monkeypatch):
     def broken(arrays, time_limit):
-        return solvers._Raw("failed", None, 0.0, "kSolveError")
+        return solvers.Raw("failed", None, 0.0, "kSolveError")
 
     monkeypatch.setitem(solvers._BACKENDS, "highs", broken)
     with pytest.raises(SolverError, match="kSolveError"):
