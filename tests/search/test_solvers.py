@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import subprocess
 import sys
 
 import numpy as np
@@ -130,6 +131,39 @@ def test_silent(solver, capfd):
     solve(random_model(1), solver)
     captured = capfd.readouterr()
     assert captured.out == captured.err == ""
+
+
+INTERRUPTED = """
+import os, signal, sys, threading
+import numpy as np
+from proplace.search.solvers import Model, check, solve
+
+rng = np.random.default_rng(0)  # a market split: hours of work for any solver
+A = rng.integers(0, 100, (6, 50)).astype(float)
+half = np.floor(A.sum(axis=1) / 2.0)
+model = Model()
+x = model.columns(np.zeros(50), 1.0, integer=True)
+off = model.columns(np.zeros(12), np.inf, cost=1.0)
+model.rows([(x, A), (off, np.hstack([np.eye(6), -np.eye(6)]))], half, half)
+check(sys.argv[1])
+threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    print(solve(model, sys.argv[1], time_limit=2.0).status)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_interrupt(solver):
+    """Ctrl-C ends the run, not just the program at hand, also where a solver listens for it."""
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, solver],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.splitlines()[-1] == "interrupted"
 
 
 def test_fixed_integers():
