@@ -141,9 +141,9 @@ def test_same_optimum(world, solver, monkeypatch):
             assert pp.certify(world.net, b.point, 0.02, world.target, margin=1e-6).robust[0]
 
 
+@pytest.mark.parametrize("solver", ["gurobi", "scip"])
 def test_the_same_in_other_processes(solver):
-    if solver == "highs":
-        pytest.skip("every test of processes runs on HiGHS")
+    pytest.importorskip(PACKAGES[solver])
     world = World("with_categories")
     one, two = (world.explain(search="bilevel", solver=solver, n_jobs=n) for n in (1, 2))
     assert all(e.found for e in one)
