@@ -184,7 +184,7 @@ GIVEN_OTHERWISE = {"self", "net", "schema", "explainer", "table", "out"}  # in t
 def test_every_option_is_tried():
     options = {*inspect.signature(pp.Proplace).parameters}
     options |= {*inspect.signature(explain_file).parameters}
-    known = {*OF_THE_EXPLAINER, *OF_THE_BATCH} | SAME_ANSWERS | GIVEN_OTHERWISE
+    known = {*OF_THE_EXPLAINER, *OF_THE_BATCH, "solver"} | SAME_ANSWERS | GIVEN_OTHERWISE
     assert options <= known
 
 
@@ -213,6 +213,25 @@ def test_another_option_of_the_explainer_is_refused(asked, world, name):
     other = pp.Proplace(explainer.net, **options, schema=explainer.schema).fit(frame)
     with pytest.raises(OutputError, match=f"another {name}"):
         ask(other)
+
+
+@pytest.mark.parametrize(("name", "package"), [("gurobi", "gurobipy"), ("scip", "pyscipopt")])
+def test_another_solver_is_refused(world, tmp_path, name, package):
+    pytest.importorskip(package)
+    explainer, people = world
+    people.head(3).to_csv(tmp_path / "p.csv", index=False)
+    frame = explainer.schema.decode(explainer._rows)
+
+    def ask(solver, out):
+        options = {"schema": explainer.schema, "search": "bilevel", "solver": solver}
+        made = pp.Proplace(explainer.net, **ASKED, **options).fit(frame)
+        return explain_file(made, tmp_path / "p.csv", tmp_path / out)
+
+    one, other = (pd.read_csv(ask(solver, solver).results) for solver in ("highs", name))
+    assert (one["ce_status"] == "optimal").all()
+    np.testing.assert_allclose(other["distance"], one["distance"], atol=1e-6)
+    with pytest.raises(OutputError, match=rf"another solver \(then highs, now {name}\)"):
+        ask(name, "highs")
 
 
 @pytest.mark.parametrize("name", OF_THE_BATCH)

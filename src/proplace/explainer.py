@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import functools
-import heapq
-import itertools
 import math
 import time
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
 from proplace import distances
 from proplace.certification import certify
 from proplace.certification.deployed import resolve
-from proplace.errors import InputError, OptionError, SolverError
+from proplace.errors import InputError, MissingExtra, OptionError, SolverError
 from proplace.explanations import Explanation, Explanations, Optimality, Setting
 from proplace.lp import LP_TOLERANCE
+from proplace.options import one_of, whole
 from proplace.parallel import Workers
 from proplace.progress import progress_bar
 from proplace.region import RobustRows, box_pieces, hull_pieces, keep, unrestricted
 from proplace.search.pieces import search
 from proplace.search.problem import Outcome, Problem
+from proplace.search.solvers import TITLES, Solver, check
 from proplace.search.tree import GAP
+from proplace.several import several
 from proplace.shifts import Shifts
 from proplace.tables import check_schema, distinct, in_words, read_people, training_rows
 
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
 _TIDY = 1e-6  # encoded change that a reader would not see: taken back where what is left is robust
 _REPAIRS = (1e-6, 1e-4, 1e-2, 0.1, 0.5)  # steps towards a neighbour when a proof fails by a hair
-_FREEZE = 4  # changed features that are tried, one at a time, for the next answer
 
 
 class Proplace:
@@ -76,6 +75,9 @@ class Proplace:
         Extra margin asked for inside the search, so that answers pass the test at ``margin``.
     search
         ``"tree"`` (default) or ``"bilevel"``, the paper's Algorithm 1; same answers.
+    solver
+        Of the programs of ``search="bilevel"``: ``"highs"``, ``"gurobi"`` or ``"scip"`` (the last two
+        with the extra of that name); same answers. The tree runs on HiGHS.
     n_jobs
         Processes (joblib; None: one, or what ``joblib.parallel_config`` says). The answers are the
         same for any number, here or on a cluster.
@@ -110,17 +112,19 @@ class Proplace:
         margin: Margin | None = None,
         slack: float = 1e-4,
         search: SearchName = "tree",
+        solver: Solver = "highs",
         n_jobs: int | None = None,
         time_limit: float | None = None,
     ) -> None:
         self.net = net
         self.shifts = Shifts.of(net, delta)
-        self.k = _positive("k", k)
+        self.k = whole("k", k)
         self.schema = check_schema(net, schema)
         self.distance = distance
         self.weights = weights
-        self.region = _one_of("region", region, ("hull", "box"))
-        self.search = _one_of("search", search, ("tree", "bilevel"))
+        self.region = one_of("region", region, ("hull", "box"))
+        self.search = one_of("search", search, ("tree", "bilevel"))
+        self.solver = _solver(self.search, solver)
         if margin is None:
             margin = "float32" if net.precision == "float32" else 1e-6
         if isinstance(margin, str) and margin != "float32":
@@ -184,7 +188,7 @@ class Proplace:
         """
         self._check_fitted()
         target = self.net.check_target(target)
-        count = _positive("count", count)
+        count = whole("count", count)
         people = self._read(X)
         with progress_bar("explain", len(people[0]), show=progress) as advance:
             (result,) = self._parts([people], target, count, math.inf, advance)
@@ -207,7 +211,7 @@ class Proplace:
         """
         self._check_fitted()
         target = self.net.check_target(target)
-        count = _positive("count", count)
+        count = whole("count", count)
         people = (self._read(table) for table in tables)
         return self._parts(people, target, count, every, advance)
 
@@ -244,38 +248,13 @@ class Proplace:
     def _answers(
         self, robust: RobustRows, x: Array, target: int, count: int
     ) -> Iterator[Explanation]:
-        """Answers for one person, nearest first, each with another set of changed features.
-
-        After an answer, the features it changes most are kept as they are, one at a time, and the
-        search is repeated in the same region; the nearest of what that gives comes next.
-        """
-        ticket = itertools.count()
+        """Answers for one person, nearest first, each with another set of changed features."""
         limit = np.inf if self.time_limit is None else time.monotonic() + self.time_limit
-        first = self._answer(robust, x, target, frozenset(), limit)
-        heap = [(first.distance, next(ticket), frozenset[int](), first)]
-        given: set[frozenset[int]] = set()
-        tried: set[frozenset[int]] = set()
-        while heap and len(given) < count:
-            _, _, frozen, answer = heapq.heappop(heap)
-            if not answer.found:
-                if not given:
-                    yield answer
-                    return
-                continue
-            changed = self._changed(answer)
-            if changed not in given:
-                given.add(changed)
-                yield replace(answer, rank=len(given) - 1)
-            if len(given) == count:
-                return
-            for feature in self._by_cost(answer)[:_FREEZE]:
-                more = frozen | {feature}
-                if more in tried:
-                    continue
-                tried.add(more)
-                other = self._answer(robust, x, target, more, limit)
-                if other.found:
-                    heapq.heappush(heap, (other.distance, next(ticket), more, other))
+
+        def find(kept: frozenset[int]) -> Explanation:
+            return self._answer(robust, x, target, kept, limit)
+
+        return several(find, self._schema, count)
 
     def _answer(
         self, robust: RobustRows, x: Array, target: int, kept: frozenset[int], limit: float
@@ -309,7 +288,9 @@ class Proplace:
             {i: c for i, c in enumerate(schema.columns) if c.kind == "grid"},
         )
         try:
-            outcome = search(problem, pieces, method=self.search, deadline=limit)
+            outcome = search(
+                problem, pieces, method=self.search, solver=self.solver, deadline=limit
+            )
         except SolverError as error:  # a neighbour is still a certified answer
             outcome, trouble = Outcome(None, np.inf, 0.0, "unknown"), str(error)
         else:
@@ -403,7 +384,7 @@ class Proplace:
                 problem.search_margin,
                 GAP,
                 LP_TOLERANCE,
-                f"{self.search}, HiGHS",
+                f"{self.search}, {TITLES[self.solver]}",
             ),
             seconds=time.perf_counter() - start,
             **facts,
@@ -434,20 +415,6 @@ class Proplace:
     def _check_fitted(self) -> None:
         if self._rows is None:
             raise OptionError("call fit(X_train) before asking for explanations")
-
-    def _changed(self, answer: Explanation) -> frozenset[int]:
-        assert answer.x is not None and answer.point is not None  # noqa: S101, PT018
-        columns = np.flatnonzero(answer.x != answer.point)
-        return frozenset(self._schema.columns[int(j)].feature for j in columns)
-
-    def _by_cost(self, answer: Explanation) -> list[int]:
-        """Changed features, those that change most first."""
-        assert answer.x is not None and answer.point is not None  # noqa: S101, PT018
-        cost: dict[int, float] = {}
-        for j in np.flatnonzero(answer.x != answer.point):
-            feature = self._schema.columns[int(j)].feature
-            cost[feature] = cost.get(feature, 0.0) + abs(float(answer.x[j] - answer.point[j]))
-        return sorted(cost, key=lambda feature: (-cost[feature], feature))
 
 
 def _explain_row(
@@ -480,7 +447,7 @@ def _explain_row(
         ]
     try:
         return list(explainer._answers(robust, x, target, count))
-    except OptionError:  # the call is wrong, not the row
+    except (OptionError, MissingExtra):  # the call is wrong, not the row
         raise
     except Exception as error:  # one row must not lose the others
         reason = f"this row could not be explained ({type(error).__name__}: {error})"
@@ -512,13 +479,10 @@ def _candidates(
         yield row, "its answer failed the last test"
 
 
-def _positive(name: str, value: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise OptionError(f"{name} must be a whole number >= 1, not {value!r}")
-    return int(value)
-
-
-def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> Any:
-    if value not in allowed:
-        raise OptionError(f"{name} must be one of {', '.join(map(repr, allowed))}, not {value!r}")
-    return value
+def _solver(search: SearchName, solver: Solver) -> Solver:
+    one_of("solver", solver, get_args(Solver))
+    if search == "tree" and solver != "highs":
+        raise OptionError(
+            f"search='tree' runs on HiGHS; solver={solver!r} belongs to search='bilevel'"
+        )
+    return check(solver)

@@ -17,7 +17,7 @@ import proplace as pp
 from proplace.distances import L1, L2, Convex, LInf
 from proplace.errors import OptionError, SolverError
 from proplace.schema import Continuous, Ordinal, Schema
-from proplace.search import bilevel
+from proplace.search import bilevel, solvers
 from proplace.search.problem import Piece, Problem
 from proplace.search.solvers import Solution
 from proplace.search.solvers import solve as solve_model
@@ -431,7 +431,7 @@ def test_bound_when_the_time_is_over(stop, monkeypatch):
             return Solution("limit", None, math.inf, -math.inf)
         return solve_model(model, solver, left)
 
-    monkeypatch.setattr(bilevel.solvers, "solve", stopped)
+    monkeypatch.setattr(solvers, "solve", stopped)
     outcome = bilevel.solve(problem, piece, time_limit=100.0)
     assert (outcome.status, outcome.point, outcome.distance) == ("unknown", None, math.inf)
     assert outcome.lower <= answer.distance + 1e-9
@@ -460,7 +460,7 @@ def test_a_wrong_solver_does_not_send_the_search_in_circles(monkeypatch):
         x[:2] = problem.x  # the outer program's answer is the person, refused by every model
         return Solution("optimal", x, solution.objective, solution.bound)
 
-    monkeypatch.setattr(bilevel.solvers, "solve", wrong)
+    monkeypatch.setattr(solvers, "solve", wrong)
     with pytest.raises(SolverError, match="in circles"):
         bilevel.solve(problem, piece)
 
@@ -472,14 +472,14 @@ def test_a_wrong_inner_answer_is_noticed(monkeypatch):
         solution = solve_model(model, solver, left)
         return Solution("optimal", solution.x, solution.objective, solution.bound - 0.5)
 
-    monkeypatch.setattr(bilevel.solvers, "solve", wrong)
+    monkeypatch.setattr(solvers, "solve", wrong)
     with pytest.raises(SolverError, match="worst margin"):
         bilevel.solve(problem, piece)
 
 
 def test_too_many_tangents(monkeypatch):
     problem, piece = instance(360, (2, 4, 1), "convex")
-    monkeypatch.setattr(bilevel, "_MAX_CUTS", 1)
+    monkeypatch.setattr(bilevel.outer, "_MAX_CUTS", 1)
     with pytest.raises(SolverError, match="not met by 1 tangents"):
         bilevel.solve(problem, piece)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import subprocess
 import sys
 
 import numpy as np
@@ -132,6 +133,39 @@ def test_silent(solver, capfd):
     assert captured.out == captured.err == ""
 
 
+INTERRUPTED = """
+import os, signal, sys, threading
+import numpy as np
+from proplace.search.solvers import Model, check, solve
+
+rng = np.random.default_rng(0)  # a market split: hours of work for any solver
+A = rng.integers(0, 100, (6, 50)).astype(float)
+half = np.floor(A.sum(axis=1) / 2.0)
+model = Model()
+x = model.columns(np.zeros(50), 1.0, integer=True)
+off = model.columns(np.zeros(12), np.inf, cost=1.0)
+model.rows([(x, A), (off, np.hstack([np.eye(6), -np.eye(6)]))], half, half)
+check(sys.argv[1])
+threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    print(solve(model, sys.argv[1], time_limit=2.0).status)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_interrupt(solver):
+    """Ctrl-C ends the run, not just the program at hand, also where a solver listens for it."""
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, solver],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.splitlines()[-1] == "interrupted"
+
+
 def test_fixed_integers():
     model = random_model(5)
     whole = solve(model)
@@ -167,13 +201,13 @@ def test_missing_package(name, monkeypatch):
 
 
 def test_unknown_solver():
-    with pytest.raises(OptionError, match="highs, gurobi, scip"):
+    with pytest.raises(OptionError, match="one of 'highs', 'gurobi', 'scip', not 'cplex'"):
         solve(random_model(0), "cplex")
 
 
 def test_wrong_point_is_refused(monkeypatch):
     def broken(arrays, time_limit):
-        return solvers._Raw("optimal", arrays.upper + 1.0, 0.0, "fine")
+        return solvers.Raw("optimal", arrays.upper + 1.0, 0.0, "fine")
 
     monkeypatch.setitem(solvers._BACKENDS, "highs", broken)
     model = Model()
@@ -184,7 +218,7 @@ def test_wrong_point_is_refused(monkeypatch):
 
 def test_failure_is_an_error(monkeypatch):
     def broken(arrays, time_limit):
-        return solvers._Raw("failed", None, 0.0, "kSolveError")
+        return solvers.Raw("failed", None, 0.0, "kSolveError")
 
     monkeypatch.setitem(solvers._BACKENDS, "highs", broken)
     with pytest.raises(SolverError, match="kSolveError"):

@@ -134,7 +134,7 @@ def explain_file(
         "weights of the distance": _distance_digest(explainer),
         **{
             name: getattr(explainer, name)
-            for name in ("k", "region", "search", "margin", "slack", "time_limit")
+            for name in ("k", "region", "search", "solver", "margin", "slack", "time_limit")
         },
         "target": explainer.net.check_target(target),
         "count": count,

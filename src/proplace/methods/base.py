@@ -22,6 +22,7 @@ from proplace.certification import certify
 from proplace.distances import L1
 from proplace.errors import OptionError
 from proplace.explanations import Explanation, Explanations, Setting
+from proplace.options import whole
 from proplace.progress import progress_bar
 from proplace.region import unrestricted
 from proplace.schema.features import Continuous
@@ -308,24 +309,3 @@ def _search(method: Method, X: Array, target: int) -> list[Explanation]:
             return [explanation for x in X for explanation in _search(method, x[None], target)]
         reason = f"this row could not be explained ({type(error).__name__}: {error})"
         return [Explanation(None, "bad_input", reason, target, x=X[0])]
-
-
-def whole(name: str, value: int, *, least: int = 1) -> int:
-    """Return a whole number of at least ``least``, or say what it must be."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise OptionError(f"{name} must be a whole number >= {least}, not {value!r}")
-    return int(value)
-
-
-def positive(name: str, value: float) -> float:
-    """Return a positive finite number, or say what it must be."""
-    if isinstance(value, bool) or not (math.isfinite(value) and value > 0.0):
-        raise OptionError(f"{name} must be a positive number, not {value!r}")
-    return float(value)
-
-
-def not_negative(name: str, value: float) -> float:
-    """Return a finite number >= 0, or say what it must be."""
-    if isinstance(value, bool) or not (math.isfinite(value) and value >= 0.0):
-        raise OptionError(f"{name} must be a number >= 0, not {value!r}")
-    return float(value)

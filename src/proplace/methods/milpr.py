@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from proplace.certification import certify
-from proplace.methods.base import Candidate, RobustMethod, positive, whole
+from proplace.methods.base import Candidate, RobustMethod
+from proplace.options import positive, whole
 from proplace.region import box_pieces
 from proplace.search.pieces import search
 from proplace.search.problem import Problem

@@ -21,8 +21,9 @@ import numpy as np
 from scipy.spatial import KDTree
 
 from proplace.errors import OptionError
-from proplace.methods.base import Candidate, RobustMethod, not_negative, positive, whole
+from proplace.methods.base import Candidate, RobustMethod
 from proplace.methods.gradients import gap, gap_gradient
+from proplace.options import not_negative, positive, whole
 from proplace.tables import distinct
 
 if TYPE_CHECKING:

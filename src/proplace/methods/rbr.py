@@ -30,15 +30,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from proplace.methods.base import (
-    MARGIN,
-    Candidate,
-    Method,
-    not_negative,
-    positive,
-    whole,
-)
+from proplace.methods.base import MARGIN, Candidate, Method
 from proplace.methods.gradients import margin
+from proplace.options import not_negative, positive, whole
 from proplace.tables import distinct
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from proplace.certification import certify
-from proplace.methods.base import MARGIN, Candidate, RobustMethod, whole
+from proplace.methods.base import MARGIN, Candidate, RobustMethod
+from proplace.options import whole
 from proplace.region import RobustRows
 from proplace.tables import distinct
 

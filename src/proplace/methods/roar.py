@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from proplace.methods.adam import Adam
-from proplace.methods.base import Candidate, Method, not_negative, positive, whole
+from proplace.methods.base import Candidate, Method
+from proplace.options import not_negative, positive, whole
 
 if TYPE_CHECKING:
     from proplace.network import Array, Network

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from proplace.errors import OptionError
-from proplace.methods.base import Candidate, Method, positive, whole
+from proplace.methods.base import Candidate, Method
+from proplace.options import positive, whole
 from proplace.tables import distinct
 
 if TYPE_CHECKING:

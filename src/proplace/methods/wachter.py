@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from proplace.methods.adam import Adam
-from proplace.methods.base import MARGIN, Candidate, Method, not_negative, positive, whole
+from proplace.methods.base import MARGIN, Candidate, Method
 from proplace.methods.gradients import margin_gradient
+from proplace.options import not_negative, positive, whole
 
 if TYPE_CHECKING:
     from proplace.network import Array, Network

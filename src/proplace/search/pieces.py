@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from proplace.search.problem import Piece, Problem
+    from proplace.search.solvers import Solver
 
 SearchName = Literal["tree", "bilevel"]
 
@@ -25,9 +26,13 @@ def search(
     pieces: Iterable[Piece],
     *,
     method: SearchName = "tree",
+    solver: Solver = "highs",
     deadline: float = np.inf,
 ) -> Outcome:
-    """Solve the pieces in the order of a bound on their distance, stopping at the best answer."""
+    """Solve the pieces in the order of a bound on their distance, stopping at the best answer.
+
+    ``solver`` is that of the mixed-integer programs of ``bilevel``; the tree runs on HiGHS.
+    """
     oracle = Oracle(problem)
     room = problem.room()
     ranked = sorted(
@@ -45,7 +50,7 @@ def search(
         found = (
             tree.solve(problem, piece, cutoff=best.distance, deadline=deadline, oracle=oracle)
             if method == "tree"
-            else bilevel.solve(problem, piece, time_limit=_left(deadline))
+            else bilevel.solve(problem, piece, solver=solver, time_limit=_left(deadline))
         )
         nodes, programs, rounds = (
             nodes + found.nodes,

@@ -1,0 +1,107 @@
+r"""Algorithm 1 of the paper to the letter: the readable statement, and the oracle of the tests.
+
+Wanted is the point :math:`x'` of one piece that is nearest to the person :math:`x` and valid for
+all shifted models in :math:`\Delta`. A finite set :math:`\Delta'` of models, at first the original
+one alone, stands for :math:`\Delta`:
+
+1. *outer minimisation*: the nearest :math:`x'` of the piece valid for each model in
+   :math:`\Delta'`;
+2. *inner maximisation*: the model in :math:`\Delta` that is worst for this :math:`x'`;
+3. if :math:`x'` is valid for it too, :math:`x'` is the answer. Else it joins :math:`\Delta'`.
+
+Valid means :math:`c \cdot V_{h+1} \ge \sigma` in step 1 and :math:`\ge t` in step 3, for each row
+:math:`c` of ``net.objectives(target)`` (one for each competing class). With :math:`\sigma > t`
+(``search_margin`` and ``margin`` of the problem) two answers of step 1 are a fixed distance apart,
+so that the loop ends (Proposition 2).
+
+Step 1 is :mod:`proplace.search.bilevel.outer`, step 2 :mod:`proplace.search.bilevel.inner`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from proplace.errors import SolverError
+from proplace.search.bilevel.grids import is_empty
+from proplace.search.bilevel.inner import worst_model
+from proplace.search.bilevel.outer import Outer, distance_to
+from proplace.search.bilevel.run import Run
+
+if TYPE_CHECKING:
+    from proplace.network import Array, Network
+    from proplace.search.problem import Outcome, Piece, Problem
+    from proplace.search.solvers import Solver
+
+
+def solve(
+    problem: Problem,
+    piece: Piece,
+    *,
+    solver: Solver = "highs",
+    time_limit: float | None = None,
+    tolerance: float = 1e-9,
+    max_rounds: int = 200,
+) -> Outcome:
+    """Find the nearest robust point of ``piece`` by Algorithm 1.
+
+    Parameters
+    ----------
+    problem, piece
+        What is asked, and where.
+    solver
+        ``highs``, ``gurobi`` or ``scip``.
+    time_limit
+        Seconds for the whole search; the outcome is then ``unknown`` with a proved bound, since
+        the first point that the algorithm knows to be robust is the answer.
+    tolerance
+        Gap, relative to max(1, distance), at which the tangents count as the distance.
+    max_rounds
+        Shifted models to add before the search is given up with a ``SolverError``.
+    """
+    run = Run(solver, time_limit, tolerance)
+    if is_empty(problem, piece):
+        return run.outcome(None, math.inf, math.inf, "infeasible")
+    outer = Outer(problem, piece)
+    models = [problem.net]  # Delta'
+    outer.require(problem.net)
+    lower = -math.inf
+    for _ in range(max_rounds):
+        nearest = outer.minimise(run)
+        lower = max(lower, nearest.bound)
+        if nearest.point is None:
+            return run.outcome(None, math.inf, lower, "unknown" if nearest.over else "infeasible")
+        point = legal_point(problem, piece, nearest.point)
+        _check_progress(problem, models, point)
+        worst = worst_model(problem, point, run)
+        if worst is None:
+            return run.outcome(None, math.inf, lower, "unknown")
+        if worst.least >= problem.margin:
+            distance = distance_to(problem, point)
+            return run.outcome(point, distance, min(lower, distance), "optimal")
+        models.append(worst.network)
+        outer.require(worst.network)
+        run.rounds += 1
+    raise SolverError(
+        f"no robust point after {max_rounds} shifted models; each keeps the search away from its "
+        f"last point by the margin ({problem.margin:g}) and slack ({problem.slack:g}) at least, so "
+        "larger ones make it end sooner"
+    )
+
+
+def legal_point(problem: Problem, piece: Piece, point: Array) -> Array:
+    """Return the point without the solver's tolerance: in the bounds, on the grids."""
+    return problem.snap(np.clip(point, piece.lower, piece.upper))
+
+
+def _check_progress(problem: Problem, models: list[Network], point: Array) -> None:
+    """Refuse a point that a model in Delta' rejects: it would be found for ever."""
+    margin = min(float(net.margin(point, problem.target)[0]) for net in models)
+    if margin < problem.margin:
+        raise SolverError(
+            f"the outer minimisation asks for a margin of {problem.search_margin!r} on "
+            f"{len(models)} models but one of them gives {margin!r} to its answer, so the search "
+            f"would go in circles; raise the slack (now {problem.slack:g}) or try another solver"
+        )

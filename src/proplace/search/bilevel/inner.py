@@ -1,0 +1,119 @@
+r"""The inner maximisation: the model in Delta that is worst for a point.
+
+Now :math:`x'` is fixed and :math:`V, W, B, \gamma` are not. Products :math:`W_i V_{i-1}` of
+variables need not appear: the rows of the parameters move independently and
+:math:`V_i \ge 0`, hence the pre-activations reach exactly
+
+.. math::
+    W_1 V_0 + B_1 \in W_1^0 x' + B_1^0 \pm (\delta |x'|_1 + \delta), \qquad
+    W_i V_{i-1} + B_i \in [(W_i^0 - \delta) V_{i-1} + B_i^0 - \delta,\
+                           (W_i^0 + \delta) V_{i-1} + B_i^0 + \delta] \ (i \ge 2) ,
+
+and the program is linear:
+
+.. math::
+    \min\ & (c W_{h+1}^0 - |c|_1 \delta) \cdot V_h + c \cdot B_{h+1}^0 - |c|_1 \delta \\
+    & V_1 \in [\max(0, W_1^0 x' + B_1^0 - \delta |x'|_1 - \delta),\
+               \max(0, W_1^0 x' + B_1^0 + \delta |x'|_1 + \delta)] \\
+    & \gamma_i \in \{0, 1\}^{|N_i|}, \quad 0 \le V_i \le M^+ \gamma_i \\
+    & (W_i^0 - \delta) V_{i-1} + B_i^0 - \delta \ \le\ V_i \ \le\
+      (W_i^0 + \delta) V_{i-1} + B_i^0 + \delta + M^- (1 - \gamma_i) \quad (i \ge 2) .
+
+One program for each competing class; the worst of their models joins :math:`\Delta'`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from proplace.certification.worst import shifted_network
+from proplace.errors import SolverError
+from proplace.search.bilevel.relu import interval, relu
+from proplace.search.solvers import Model
+
+if TYPE_CHECKING:
+    from proplace.network import Array, Network
+    from proplace.search.bilevel.run import Run
+    from proplace.search.problem import Problem
+
+_AGREE = 1e-6  # of the margin's size: program and forward pass of the worst model
+
+
+@dataclass(frozen=True, eq=False)
+class Worst:
+    """A model in Delta, the margin it gives to the point, and what none in Delta is below."""
+
+    network: Network
+    margin: float
+    least: float
+
+
+def worst_model(problem: Problem, point: Array, run: Run) -> Worst | None:
+    """Find the worst model in Delta for ``point``; None when the time is over.
+
+    Returned is the model with the least margin by a plain forward pass.
+    """
+    net, target = problem.net, problem.target
+    u = net.transform(point)[0]
+    candidates: list[tuple[float, Network]] = []
+    least = math.inf
+    for c in net.objectives(target):
+        if net.widths:
+            found = _worst_activations(problem, u, c, run)
+            if found is None:
+                return None
+            value, hidden = found
+        else:
+            value, hidden = _least_output(problem, u, c), []
+        least = min(least, value)
+        shifted = shifted_network(net, problem.shifts, u, hidden, c)
+        candidates.append((float(shifted.margin(point, target)[0]), shifted))
+    margin, network = min(candidates, key=lambda pair: pair[0])
+    # A forward pass of the model must agree with the program that found it.
+    if margin - least > _AGREE * max(1.0, abs(least)):
+        raise SolverError(
+            f"{run.solver} found {least!r} for the worst margin of a point, but the model it "
+            f"describes has {margin!r}; try another solver"
+        )
+    return Worst(network, margin, least)
+
+
+def _worst_activations(
+    problem: Problem, u: Array, c: Array, run: Run
+) -> tuple[float, list[Array]] | None:
+    """Least c . V_{h+1} over Delta and the activations V_1..V_h that have it."""
+    layers, shifts = problem.net.layers, problem.shifts
+    model = Model()
+    z = layers[0].W @ u + layers[0].bias
+    r = shifts.weight[0] * np.abs(u).sum() + shifts.bias[0]
+    low, high = np.maximum(z - r, 0.0), np.maximum(z + r, 0.0)
+    V = [model.columns(low, high)]
+    for layer, dw, db in zip(layers[1:-1], shifts.weight[1:-1], shifts.bias[1:-1], strict=True):
+        lower_map = layer.W - dw, layer.bias - db
+        upper_map = layer.W + dw, layer.bias + db
+        least, _ = interval(*lower_map, low, high)
+        upper_least, upper_most = interval(*upper_map, low, high)
+        V.append(relu(model, V[-1], lower_map, upper_map, upper_least, upper_most))
+        low, high = np.maximum(least, 0.0), np.maximum(upper_most, 0.0)
+    last, size = layers[-1], np.abs(c).sum()
+    objective = model.columns(-math.inf, math.inf, cost=1.0)
+    a = c @ last.W - size * shifts.weight[-1]
+    model.rows([(objective, [[1.0]]), (V[-1], -a[None])], 0.0, 0.0)
+    model.offset = float(c @ last.bias - size * shifts.bias[-1])
+    solution = run.solve(model)
+    if solution.status == "limit":
+        return None
+    if solution.x is None:
+        raise SolverError(f"{run.solver} finds no model in Delta, though the original is one")
+    return solution.bound, [solution.x[columns] for columns in V]
+
+
+def _least_output(problem: Problem, u: Array, c: Array) -> float:
+    """Least c . V_1 over Delta of a network without hidden layers."""
+    last, size = problem.net.layers[-1], float(np.abs(c).sum())
+    radius = problem.shifts.weight[-1] * float(np.abs(u).sum()) + problem.shifts.bias[-1]
+    return float(c @ (last.W @ u + last.bias)) - size * radius

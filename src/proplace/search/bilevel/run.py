@@ -1,0 +1,53 @@
+"""The solver, the clock and the counts of one search."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from proplace.errors import SolverError
+from proplace.search import solvers
+from proplace.search.problem import Outcome
+
+if TYPE_CHECKING:
+    from proplace.network import Array
+    from proplace.search.solvers import Model, Solution, Solver
+
+
+@dataclass
+class Run:
+    """The solver, the clock and the counts of one search."""
+
+    solver: Solver
+    time_limit: float | None
+    tolerance: float
+    start: float = field(default_factory=time.monotonic)
+    programs: int = 0
+    rounds: int = 0
+
+    def solve(self, model: Model) -> Solution:
+        """Solve one program in the time that is left."""
+        self.programs += 1
+        left = None
+        if self.time_limit is not None:
+            left = self.time_limit - (time.monotonic() - self.start)
+        solution = solvers.solve(model, self.solver, left)
+        if solution.status == "unbounded":
+            raise SolverError(f"{self.solver} calls a bounded program unbounded")
+        return solution
+
+    def gap(self, value: float) -> float:
+        """Difference at which a bound counts as ``value``."""
+        return self.tolerance * max(1.0, abs(value))
+
+    def outcome(self, point: Array | None, distance: float, lower: float, status: str) -> Outcome:
+        """What was found, with the counts."""
+        return Outcome(
+            point,
+            distance,
+            lower,
+            status,  # type: ignore[arg-type]
+            programs=self.programs,
+            rounds=self.rounds,
+        )

@@ -1,0 +1,107 @@
+"""The seam to the mixed-integer solvers: HiGHS, Gurobi and SCIP.
+
+A model (:mod:`proplace.search.solvers.model`) is handed to a solver as arrays. The solvers run on
+one thread with fixed seeds, without output, at the tightest tolerances they offer, down to a gap
+of 0; what they return is checked against the model once more, here.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+
+from proplace.errors import SolverError
+from proplace.options import one_of
+from proplace.search.solvers import gurobi, highs, scip
+from proplace.search.solvers.answers import FAILED, OPEN, Raw, Solution
+from proplace.search.solvers.model import Arrays, Integers, Model
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from proplace.search.solvers.answers import Status
+
+__all__ = ["TITLES", "Arrays", "Integers", "Model", "Raw", "Solution", "Solver", "check", "solve"]
+
+Solver = Literal["highs", "gurobi", "scip"]
+
+TITLES: dict[Solver, str] = {"highs": "HiGHS", "gurobi": "Gurobi", "scip": "SCIP"}
+"""Names of the solvers as their makers write them."""
+
+_ACCEPTED = 1e-6  # violation beyond which an answer is not taken for one
+_BACKENDS: dict[Solver, Callable[[Arrays, float | None], Raw]] = {
+    "highs": highs.solve,
+    "gurobi": gurobi.solve,
+    "scip": scip.solve,
+}
+_PACKAGES: dict[Solver, Callable[[], Any]] = {"gurobi": gurobi.package, "scip": scip.package}
+
+
+def check(solver: Solver) -> Solver:
+    """Return the name of a solver that is there, or say what is allowed or missing."""
+    solver = one_of("solver", solver, get_args(Solver))
+    if solver in _PACKAGES:
+        _PACKAGES[solver]()
+    return solver
+
+
+def solve(model: Model, solver: Solver = "highs", time_limit: float | None = None) -> Solution:
+    """Solve ``model`` with one of the solvers.
+
+    Parameters
+    ----------
+    model
+        What to solve.
+    solver
+        ``highs``, or ``gurobi`` or ``scip`` where the extra of that name is installed.
+    time_limit
+        Seconds; None for as long as it takes.
+    """
+    check(solver)
+    arrays = model.arrays()
+    if (arrays.lower > arrays.upper).any() or (arrays.row_lower > arrays.row_upper).any():
+        return Solution("infeasible", None, math.inf, math.inf)
+    if time_limit is not None and time_limit <= 0.0:
+        return Solution("limit", None, math.inf, -math.inf)
+    raw = _BACKENDS[solver](arrays, time_limit)
+    if raw.status == OPEN:
+        raw = _told_apart(arrays, solver, time_limit)
+    if raw.status in (FAILED, OPEN):
+        raise SolverError(
+            f"{solver} stopped with status {raw.words} on a model of {arrays.A.shape}"
+        )
+    return _checked(arrays, solver, raw)
+
+
+def _told_apart(arrays: Arrays, solver: Solver, time_limit: float | None) -> Raw:
+    """Say of a model that is infeasible or unbounded which it is: drop the objective."""
+    free = replace(arrays, cost=np.zeros_like(arrays.cost), offset=0.0)
+    raw = _BACKENDS[solver](free, time_limit)
+    if raw.status == "optimal":
+        return Raw("unbounded", None, -math.inf, raw.words)
+    return Raw(raw.status, None, -math.inf, raw.words)
+
+
+def _checked(arrays: Arrays, solver: Solver, raw: Raw) -> Solution:
+    status: Status = raw.status  # type: ignore[assignment]  # the others have raised
+    if status == "infeasible":
+        return Solution(status, None, math.inf, math.inf)
+    if status == "unbounded":
+        return Solution(status, None, -math.inf, -math.inf)
+    if raw.x is None:
+        if status == "optimal":
+            raise SolverError(f"{solver} says {raw.words} but gives no point")
+        return Solution(status, None, math.inf, raw.bound)
+    violation = arrays.violation(raw.x)
+    if not violation <= _ACCEPTED:
+        raise SolverError(
+            f"{solver} returned a point that violates its own model by {violation:.2g}; "
+            "try another solver"
+        )
+    objective = float(arrays.cost @ raw.x + arrays.offset)
+    # Without integers there is no tree, and what solvers report as its bound means nothing.
+    bound = objective if status == "optimal" and not arrays.integer.any() else raw.bound
+    return Solution(status, raw.x, objective, min(bound, objective))

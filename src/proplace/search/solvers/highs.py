@@ -1,0 +1,75 @@
+"""Models on HiGHS."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import highspy
+import numpy as np
+
+from proplace.search.solvers.answers import FAILED, OPEN, TOLERANCE, Raw
+
+if TYPE_CHECKING:
+    from proplace.search.solvers.model import Arrays
+
+_OPTIONS: dict[str, float | int | bool] = {
+    "threads": 1,
+    "random_seed": 0,
+    "primal_feasibility_tolerance": TOLERANCE,
+    "dual_feasibility_tolerance": TOLERANCE,
+    "mip_feasibility_tolerance": TOLERANCE,
+    "mip_rel_gap": 0.0,
+    "mip_abs_gap": TOLERANCE,
+    "mip_allow_restart": False,  # costs more than it gives at these sizes
+    "small_matrix_value": 1e-12,
+}
+
+
+def solve(arrays: Arrays, time_limit: float | None) -> Raw:
+    """Solve a model with HiGHS."""
+    solver = highspy.Highs()
+    solver.silent()
+    for name, value in _OPTIONS.items():
+        solver.setOptionValue(name, value)
+    if time_limit is not None:
+        solver.setOptionValue("time_limit", float(time_limit))
+    solver.passModel(_model(arrays))
+    solver.run()
+    if _status(solver) == FAILED:  # tight tolerances and presolve sometimes disagree
+        solver.clearSolver()
+        solver.setOptionValue("presolve", "off")
+        solver.run()
+    info = solver.getInfo()
+    found = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
+    x = np.array(solver.getSolution().col_value) if found else None
+    bound = info.mip_dual_bound if arrays.integer.any() else -math.inf
+    return Raw(_status(solver), x, bound, str(solver.getModelStatus()))
+
+
+def _status(solver: Any) -> Any:
+    status = highspy.HighsModelStatus
+    return {
+        status.kOptimal: "optimal",
+        status.kModelEmpty: "optimal",
+        status.kInfeasible: "infeasible",
+        status.kUnbounded: "unbounded",
+        status.kUnboundedOrInfeasible: OPEN,
+        status.kTimeLimit: "limit",
+    }.get(solver.getModelStatus(), FAILED)
+
+
+def _model(arrays: Arrays) -> Any:
+    lp = highspy.HighsLp()
+    lp.num_row_, lp.num_col_ = arrays.A.shape
+    lp.col_cost_, lp.offset_ = arrays.cost, arrays.offset
+    lp.col_lower_, lp.col_upper_ = arrays.lower, arrays.upper
+    lp.row_lower_, lp.row_upper_ = arrays.row_lower, arrays.row_upper
+    lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+    lp.a_matrix_.start_ = arrays.A.indptr.astype(np.int32)
+    lp.a_matrix_.index_ = arrays.A.indices.astype(np.int32)
+    lp.a_matrix_.value_ = arrays.A.data
+    if arrays.integer.any():
+        kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
+        lp.integrality_ = [kinds[int(flag)] for flag in arrays.integer]
+    return lp

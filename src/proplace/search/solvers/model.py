@@ -1,0 +1,137 @@
+r"""Mixed-integer linear programs, built in blocks of columns and rows.
+
+A model is
+
+.. math::
+    \min_x\ c \cdot x + o \quad \text{s.t.} \quad
+    a \le A x \le b, \qquad l \le x \le u, \qquad x_i \in \mathbb{Z}\ (i \in I) .
+
+Infinite bounds are written ``inf``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from proplace.network import Array
+
+Integers = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class Arrays:
+    """A model as arrays, the rows sparse."""
+
+    cost: Array
+    offset: float
+    lower: Array
+    upper: Array
+    integer: npt.NDArray[np.bool_]
+    A: sparse.csr_array
+    row_lower: Array
+    row_upper: Array
+
+    def violation(self, x: Array) -> float:
+        """Largest violation of a bound, a row or integrality by ``x``."""
+        rows = self.A @ x
+        parts = (
+            self.lower - x,
+            x - self.upper,
+            self.row_lower - rows,
+            rows - self.row_upper,
+            np.abs(x - np.rint(x))[self.integer],
+        )
+        return max(float(np.max(part, initial=0.0)) for part in parts)
+
+
+class Model:
+    """A mixed-integer linear program, built in blocks.
+
+    Examples
+    --------
+    >>> from proplace.search.solvers import solve
+    >>> model = Model()
+    >>> x = model.columns([0.0, 0.0], 3.0, cost=-1.0, integer=True)
+    >>> model.rows([(x, [[2.0, 3.0]])], -np.inf, 7.5)
+    >>> solution = solve(model)
+    >>> solution.status, solution.x, solution.objective
+    ('optimal', array([3., 0.]), -3.0)
+    """
+
+    def __init__(self) -> None:
+        self.offset = 0.0
+        self._columns: list[tuple[Array, Array, Array, npt.NDArray[np.bool_]]] = []
+        self._rows: list[tuple[Array, Array]] = []
+        self._entries: list[tuple[Integers, Integers, Array]] = []
+        self._width = self._height = 0
+
+    def columns(
+        self,
+        lower: npt.ArrayLike,
+        upper: npt.ArrayLike,
+        *,
+        cost: npt.ArrayLike = 0.0,
+        integer: bool = False,
+    ) -> Integers:
+        """Add columns and return their numbers; scalars stand for all columns of the block."""
+        low, high, c = np.broadcast_arrays(
+            *(np.atleast_1d(np.asarray(part, dtype=np.float64)) for part in (lower, upper, cost))
+        )
+        self._columns.append((low, high, c, np.full(len(low), integer)))
+        first, self._width = self._width, self._width + len(low)
+        return np.arange(first, self._width)
+
+    def rows(
+        self,
+        terms: Sequence[tuple[Integers, npt.ArrayLike]],
+        lower: npt.ArrayLike,
+        upper: npt.ArrayLike,
+    ) -> None:
+        """Add rows ``lower <= sum of matrix @ x[columns] <= upper`` over ``(columns, matrix)``."""
+        blocks = [(columns, np.asarray(matrix, dtype=np.float64)) for columns, matrix in terms]
+        height = len(blocks[0][1])
+        for columns, matrix in blocks:
+            i, j = np.nonzero(matrix)
+            self._entries.append((i + self._height, columns[j], matrix[i, j]))
+        self._rows.append(
+            (
+                np.broadcast_to(np.asarray(lower, dtype=np.float64), height),
+                np.broadcast_to(np.asarray(upper, dtype=np.float64), height),
+            )
+        )
+        self._height += height
+
+    def fixed(self, x: Array) -> Model:
+        """Return the linear program that is left with the integers of ``x``."""
+        model = Model()
+        model.offset, model._width, model._height = self.offset, self._width, self._height
+        model._rows, model._entries = self._rows.copy(), self._entries.copy()
+        lower, upper, cost, integer = _joined(self._columns, 4)
+        whole = integer.astype(np.bool_)
+        low, high = np.where(whole, np.rint(x), lower), np.where(whole, np.rint(x), upper)
+        model._columns = [(low, high, cost, np.zeros_like(whole))]
+        return model
+
+    def arrays(self) -> Arrays:
+        """Return the whole model; entries of the same row and column are added up."""
+        lower, upper, cost, integer = _joined(self._columns, 4)
+        row_lower, row_upper = _joined(self._rows, 2)
+        i, j, values = _joined(self._entries, 3)
+        index = (i.astype(np.intp), j.astype(np.intp))
+        A = sparse.csr_array((values, index), shape=(self._height, self._width))
+        A.sum_duplicates()
+        return Arrays(
+            cost, self.offset, lower, upper, integer.astype(np.bool_), A, row_lower, row_upper
+        )
+
+
+def _joined(blocks: Sequence[tuple[Any, ...]], parts: int) -> list[Any]:
+    return [np.concatenate([np.zeros(0), *(block[k] for block in blocks)]) for k in range(parts)]
