@@ -30,7 +30,7 @@ def reachable(abstraction, root, rng, count):
     t = rng.uniform(-0.2, 1.2, (count, root.low.shape[1])).clip(0.0, 1.0)
     hidden, highs = [root.low + t * (root.high - root.low)], []
     for inner in abstraction.inner:
-        low, high = inner.low(hidden[-1]), inner.high(hidden[-1])
+        low, high = inner.both(hidden[-1])
         level = root.levels[len(highs)]
         for values, least, most in (
             (low, level.L_min, level.L_max),

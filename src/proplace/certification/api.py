@@ -27,7 +27,8 @@ from proplace.shifts import Shifts
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from proplace.certification.branch import Index, Nodes
+    from proplace.certification.bounds import Index
+    from proplace.certification.branch import Nodes
     from proplace.certification.deployed import Margin
     from proplace.network import Array, Network
     from proplace.shifts import Delta
@@ -310,9 +311,11 @@ def _least(
         unit = abstraction.unit
         rows = np.flatnonzero(_open(bounds.lower, upper, threshold, unit))
         if len(rows):
-            tight = abstraction.tighten(root.take(rows))
+            here = root if len(rows) == len(root) else root.take(rows)
+            tight = abstraction.tighten(here)
+            glanced = bounds.take(rows) if tight is here else None
             kept: list[Nodes] | None = None if notes is None else []
-            part = decide(abstraction, tight, a, const, threshold[rows], deadline, kept)
+            part = decide(abstraction, tight, a, const, threshold[rows], deadline, kept, glanced)
             bounds.lower[rows] = np.maximum(bounds.lower[rows], part.lower)
             best.offer(rows, part.upper, part.hidden)
             if notes is not None:

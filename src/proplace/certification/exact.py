@@ -165,7 +165,7 @@ class _Best:
         hidden = [h]
         last = len(self.abstraction.inner) - 1
         for index, inner in enumerate(self.abstraction.inner):
-            low, high = np.maximum(inner.low(h), 0.0), np.maximum(inner.high(h), 0.0)
+            low, high = (np.maximum(side, 0.0) for side in inner.both(h))
             if index == last:  # nothing behind it: each neuron takes the side that hurts
                 h = np.where(self.a >= 0.0, low, high)
             elif sides is not None:
@@ -186,7 +186,7 @@ class _Program:
         self.duals: Array | None = None
         self.ray, self.empty = np.zeros(0), False
         self.slopes = [chords(level, None) for level in root.levels]
-        self.open = [((level.U_min < 0.0) & (level.U_max > 0.0))[0] for level in root.levels]
+        self.open = [level.open_upper[0] for level in root.levels]
         low, high = [root.low[0]], [root.high[0]]
         for level in root.levels:
             low.append(np.zeros(level.U_max.shape[1]))
@@ -264,7 +264,7 @@ class _Program:
         """
         if threshold is None:
             return None
-        alpha = [slopes[0] for slopes in start_slopes(self.root)]
+        alpha = [slopes[0].copy() for slopes in start_slopes(self.root)]
         gamma = [np.zeros(len(split)) for split in splits]
         duals = self.duals
         if self.empty:  # any multiple of the ray is valid: take enough of it

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from proplace.certification import proof
-from proplace.certification.bounds import Root, chords, start_slopes
+from proplace.certification.bounds import Root, start_slopes
 from proplace.certification.branch import Nodes, root_nodes
 from proplace.certification.proof import Certificate
 from proplace.certification.rounding import Enclosure
@@ -24,7 +24,7 @@ from proplace.certification.worst import shifted_network
 from proplace.errors import NetworkError
 
 if TYPE_CHECKING:
-    from proplace.certification.branch import Index
+    from proplace.certification.bounds import Index
     from proplace.network import Array, Network
     from proplace.shifts import Shifts
 
@@ -62,9 +62,13 @@ class Notes:
         assert self.root is not None  # noqa: S101  (begin comes first)
         assert self.tight is not None  # noqa: S101
         self.tight = np.union1d(self.tight, rows)
-        for level, new in zip(self.root.levels, root.levels, strict=True):
-            for name in ("L_min", "L_max", "U_min", "U_max"):
-                getattr(level, name)[rows] = getattr(new, name)
+        if len(rows) == len(self.root):
+            self.root = root
+            return
+        levels = zip(self.root.levels, root.levels, strict=True)
+        self.root = Root(
+            self.root.low, self.root.high, tuple(level.put(rows, new) for level, new in levels)
+        )
 
 
 class Proofs:
@@ -106,7 +110,7 @@ class Proofs:
             self.upper: list[Array] = []
         else:
             self.lower = start_slopes(root)
-            self.upper = [chords(level, None)[0] for level in root.levels]
+            self.upper = [level.chord[0].copy() for level in root.levels]
         self.nodes = [self._gathered(o, robust) for o in range(len(self.objectives))]
         left = robust
         for digits in _DIGITS:
