@@ -147,7 +147,9 @@ def root_nodes(root: Root, rows: Index) -> Nodes:
 def glance(abstraction: Abstraction, root: Root, a: Array, const: float) -> Bounds:
     """Bounds from one backward pass and one attack."""
     bound = abstraction.backward(root, a, const, start_slopes(root))
-    return Bounds(bound.value.copy(), *abstraction.attack(a, const, bound), bound)
+    value, (corner, *behind) = abstraction.attack(a, const, bound)
+    # Bounds are improved in place, the pass is not.
+    return Bounds(bound.value.copy(), value, [corner.copy(), *behind], bound)
 
 
 class _Trees:

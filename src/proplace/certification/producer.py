@@ -219,6 +219,26 @@ class Proofs:
         return {"shifted": proof.shifted_fields(worst)}
 
 
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """What a test of one point has proved: at least ``lower`` over all of Delta."""
+
+    point: Array
+    lower: float
+    notes: Notes
+
+    def certificate(
+        self, net: Network, shifts: Shifts, target: int, margin: float
+    ) -> Certificate | None:
+        """Write down, and test, the proof that the point keeps a margin; None if there is none."""
+        if not self.lower >= margin:
+            return None
+        row, none = np.zeros(1, np.intp), np.zeros(0, np.intp)
+        X, wanted = self.point[None], np.array([margin])
+        proofs = Proofs(net, shifts, target, X, wanted, self.notes, row, none, none)
+        return proofs.certificate(0) if proofs.proved[0] else None
+
+
 class Certificates(Sequence[Certificate | None]):
     """Certificates of a table, one per row; None where a row has no verdict."""
 

@@ -9,8 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from proplace.certification.bounds import Abstraction
-from proplace.certification.branch import Bounds, decide, glance
-from proplace.certification.exact import deepest, minimise
+from proplace.certification.branch import Bounds, glance
+from proplace.certification.exact import deepest
+from proplace.certification.least import least
+from proplace.certification.producer import Evidence, Notes
 from proplace.certification.worst import shifted_layers
 
 if TYPE_CHECKING:
@@ -76,6 +78,7 @@ class Oracle:
         self.abstraction = Abstraction(problem.net, problem.shifts)
         self.objectives = problem.net.objectives(problem.target)
         self.linear = [self.abstraction.objective(c) for c in self.objectives]
+        self._passed: Evidence | None = None
 
     def glance(self, points: Array) -> Array:
         """Cheap upper bounds on the worst margin of each point (values at concrete shifts)."""
@@ -84,8 +87,8 @@ class Oracle:
             values = [bounds.upper for bounds in self._attacks(U, steps=1)]
         else:
             values = [self.abstraction.linear_minimum(U, c) for c in self.objectives]
-        least: Array = np.min(values, axis=0)
-        return least
+        lowest: Array = np.min(values, axis=0)
+        return lowest
 
     def worst_seen(self, point: Array) -> Shifted:
         """Return a bad shift at ``point``, not necessarily the worst."""
@@ -101,37 +104,29 @@ class Oracle:
 
         (False, None) means that the deadline came before a verdict.
         """
-        U = self.net.transform(point)
-        if not self.net.widths:
-            values = self._linear_values(U)
-            index = int(np.argmin(values))
-            if values[index] >= self.margin:
-                return True, None
-            return False, self._shifted(U[0], index, [])
-        root = self.abstraction.tighten(self.abstraction.root(U))
-        robust = True
-        for index, (a, const) in enumerate(self.linear):
-            bounds = decide(self.abstraction, root, a, const, self.margin, deadline)
-            if bounds.upper[0] < self.margin:
-                _, hidden = self.abstraction.sharpen(
-                    root, a, const, bounds.upper, bounds.hidden, _STEPS
-                )
-                _, hidden = deepest(self.abstraction, root, self.objectives[index], hidden)
-                return False, self._shifted(U[0], index, hidden)
-            if bounds.lower[0] < self.margin:
-                minimum = minimise(
-                    self.abstraction,
-                    root,
-                    self.objectives[index],
-                    threshold=self.margin,
-                    deadline=deadline,
-                    rest=bounds.stuck.get(0),
-                )
-                if minimum.upper < self.margin:
-                    hidden = [layer[None] for layer in minimum.hidden]
-                    return False, self._shifted(U[0], index, hidden)
-                robust &= minimum.lower >= self.margin
-        return robust, None
+        U, notes = self.net.transform(point), Notes()
+        threshold = np.array([self.margin])
+        lower, upper = least(self.abstraction, U, self.objectives, threshold, deadline, notes)
+        if upper[0] < self.margin:
+            return False, self._breaking(U, upper, notes)
+        if not lower[0] >= self.margin:
+            return False, None
+        self._passed = Evidence(point, float(lower[0]), notes)
+        return True, None
+
+    def evidence(self, point: Array) -> Evidence | None:
+        """What the test has proved of a point, if no other point has passed it since."""
+        passed = self._passed
+        return passed if passed is not None and np.array_equal(passed.point, point) else None
+
+    def _breaking(self, U: Array, value: Array, notes: Notes) -> Shifted:
+        """The shift by which a point fails, made worse as far as that is easy."""
+        assert notes.worst is not None  # noqa: S101  (the test has noted it)
+        index, hidden, root = int(notes.worst[0]), notes.hidden, notes.root
+        if root is not None:
+            _, hidden = self.abstraction.sharpen(root, *self.linear[index], value, hidden, _STEPS)
+            _, hidden = deepest(self.abstraction, root, self.objectives[index], hidden)
+        return self._shifted(U[0], index, hidden)
 
     def _attacks(self, U: Array, steps: int) -> list[Bounds]:
         """One glance per objective, its shifts improved by a few steps."""
