@@ -188,7 +188,9 @@ def _proofs(
     missed = (upper < margin) & np.isfinite(margin)  # an infinite margin cannot be written down
     clear = np.zeros(len(X), dtype=bool)  # far enough for all roundings on the way to a shift
     rows = np.flatnonzero(missed)
-    clear[rows] = upper[rows] + 64.0 * rounding_error(net, shifts, X[rows], 2.0**-53) < margin[rows]
+    if len(rows):
+        error = 64.0 * rounding_error(net, shifts, X[rows], 2.0**-53)
+        clear[rows] = upper[rows] + error < margin[rows]
     return Proofs(
         net,
         shifts,

@@ -24,7 +24,7 @@ from proplace.certification.worst import shifted_network
 from proplace.errors import NetworkError
 
 if TYPE_CHECKING:
-    from proplace.certification.bounds import Index
+    from proplace.certification.bounds import Index, Mask
     from proplace.network import Array, Network
     from proplace.shifts import Shifts
 
@@ -36,7 +36,7 @@ class Notes:
     """What was learnt about a batch of rows while they were decided."""
 
     root: Root | None = None  # None: no hidden layer
-    tight: Index | None = None  # rows whose ranges were tightened
+    tight: Mask | None = None  # rows whose ranges were tightened
     leaves: list[list[Nodes]] = field(default_factory=list)  # per objective
     hidden: list[Array] = field(default_factory=list)  # of the worst shift found for each row
     worst: Index | None = None  # the objective that this shift is for
@@ -44,7 +44,7 @@ class Notes:
     def begin(self, root: Root | None, rows: int) -> None:
         """Start with the ranges of the rows."""
         self.root = root
-        self.tight = np.zeros(0, dtype=np.intp)
+        self.tight = np.zeros(rows, dtype=bool)
         self.worst = np.zeros(rows, dtype=np.intp)
         if root is not None:
             widths = [root.low.shape[1], *(level.L_min.shape[1] for level in root.levels)]
@@ -61,7 +61,7 @@ class Notes:
         """Replace the ranges of the given rows."""
         assert self.root is not None  # noqa: S101  (begin comes first)
         assert self.tight is not None  # noqa: S101
-        self.tight = np.union1d(self.tight, rows)
+        self.tight[rows] = True
         if len(rows) == len(self.root):
             self.root = root
             return
@@ -126,8 +126,8 @@ class Proofs:
         if root is None:
             return Nodes(robust, [], [], [])
         kept = self.notes.leaves[objective]
-        seen = np.concatenate([np.zeros(0, dtype=np.intp), *(nodes.row for nodes in kept)])
-        parts = [root_nodes(root, np.setdiff1d(robust, seen)), *kept]
+        wanted, seen = self._mask(robust), self._mask(*(nodes.row for nodes in kept))
+        parts = [root_nodes(root, robust[~seen[robust]]), *kept]
         nodes = Nodes(
             np.concatenate([part.row for part in parts]),
             [np.concatenate(layers) for layers in zip(*(p.splits for p in parts), strict=True)],
@@ -135,7 +135,13 @@ class Proofs:
             [np.concatenate(layers) for layers in zip(*(p.gamma for p in parts), strict=True)],
         )
         order = np.argsort(nodes.row, kind="stable")
-        return nodes.take(order[np.isin(nodes.row[order], robust)])
+        return nodes.take(order[wanted[nodes.row[order]]])
+
+    def _mask(self, *rows: Index) -> Mask:
+        mask = np.zeros(len(self.X), dtype=bool)
+        for some in rows:
+            mask[some] = True
+        return mask
 
     def _test(self, rows: Index, digits: int | None) -> Index:
         """Round the multipliers of the rows, keep what passes, return the rows that fail."""
@@ -143,8 +149,9 @@ class Proofs:
         upper = [_rounded(layer[rows], digits) for layer in self.upper]
         failed = np.zeros(len(self.X), dtype=bool)
         assert self.notes.tight is not None  # noqa: S101  (begin came first)
-        is_tight = np.isin(rows, self.notes.tight) & (len(self.upper) > 1)
-        where = [np.flatnonzero(np.isin(nodes.row, rows)) for nodes in self.nodes]
+        is_tight = self.notes.tight[rows] & (len(self.upper) > 1)
+        chosen = self._mask(rows)
+        where = [np.flatnonzero(chosen[nodes.row]) for nodes in self.nodes]
         parts = [nodes.take(which) for nodes, which in zip(self.nodes, where, strict=True)]
         for part in parts:
             part.alpha = [_rounded(layer, digits) for layer in part.alpha]
@@ -153,6 +160,8 @@ class Proofs:
             group = np.flatnonzero(is_tight == tighten)
             if not len(group):
                 continue
+            place = np.full(len(self.X), -1)
+            place[rows[group]] = np.arange(len(group))
             enclosure = Enclosure(
                 self.net,
                 self.shifts,
@@ -162,9 +171,9 @@ class Proofs:
                 tighten=tighten,
             )
             for c, part in zip(self.objectives, parts, strict=True):
-                mine = np.flatnonzero(np.isin(part.row, rows[group]))
+                mine = np.flatnonzero(place[part.row] >= 0)
                 leaves = part.take(mine)
-                leaves.row = np.searchsorted(rows[group], leaves.row)
+                leaves.row = place[leaves.row]
                 value, used = enclosure.bounds(c, leaves)
                 failed[part.row[mine[value < self.margin[part.row[mine]]]]] = True
                 for i, mask in enumerate(used):  # what is not used need not be written
@@ -203,7 +212,7 @@ class Proofs:
             trees.append(proof.tree(nodes.take(np.arange(first, last)), lower))
         assert self.notes.tight is not None  # noqa: S101  (begin came first)
         return {
-            "tighten": bool(len(upper) > 1 and np.isin(row, self.notes.tight)),
+            "tighten": bool(len(upper) > 1 and self.notes.tight[row]),
             "lower": [[proof.short(value) for value in layer] for layer in lower],
             "upper": [[proof.short(value) for value in layer] for layer in upper],
             "trees": trees,
@@ -268,7 +277,9 @@ class Certificates(Sequence[Certificate | None]):
 
 
 def _rounded(values: Array, digits: int | None) -> Array:
-    return values.copy() if digits is None else np.clip(np.round(values, digits), 0.0, 1.0)
+    if digits is None:
+        return values.copy()
+    return np.minimum(np.maximum(np.round(values, digits), 0.0), 1.0)
 
 
 def _significant(values: Array, digits: int | None) -> Array:
