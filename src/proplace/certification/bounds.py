@@ -60,6 +60,8 @@ Splits = npt.NDArray[np.int8]
 Index = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
 
+_TINY = float(np.finfo(np.float64).tiny)
+
 
 class Inner:
     """A hidden layer behind the first: the two extreme affine maps of its shifts, L and U.
@@ -115,15 +117,17 @@ class Level:
     @cached_property
     def slopes(self) -> Array:
         """Slopes of the lower sides to start from: of a known sign, else of the smaller area."""
-        chosen = (self.L_max > 0.0) & (self.L_max >= -self.L_min)
-        return _shared(chosen.astype(np.float64))
+        return _shared((self.L_min + self.L_max >= 0.0).astype(np.float64))
 
     @cached_property
     def chord(self) -> tuple[Array, Array]:
-        """Slope and offset of the upper side ``slope * U + offset`` without splits."""
-        width = np.where(self.open_upper, self.U_max - self.U_min, 1.0)
-        slope = np.where(self.open_upper, self.U_max / width, self.U_min >= 0.0)
-        return _shared(slope), _shared(np.where(self.open_upper, -slope * self.U_min, 0.0))
+        """Slope and offset of the upper side ``slope * U + offset`` without splits.
+
+        Where the sign of U is known, this is the ReLU itself.
+        """
+        low, high = np.minimum(self.U_min, 0.0), np.maximum(self.U_max, 0.0)
+        slope = high / np.maximum(high - low, _TINY)
+        return _shared(slope), _shared(-slope * low)
 
     def take(self, rows: Index) -> Level:
         """Return the ranges of the given rows."""

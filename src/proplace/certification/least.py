@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -109,13 +109,17 @@ class _Best:
 
 def _of_rows(nodes: Nodes, keep: Mask, rows: Index) -> Nodes:
     """Nodes of the rows to keep, under the numbers that these rows have in the table."""
-    nodes = nodes.take(np.flatnonzero(keep[nodes.row]))
-    nodes.row = rows[nodes.row]
-    return nodes
+    kept = keep[nodes.row]
+    if not kept.all():
+        nodes = nodes.take(np.flatnonzero(kept))
+    return replace(nodes, row=rows[nodes.row])
 
 
 def _open(lower: Array, upper: Array, threshold: Array, unit: float) -> Mask:
     """Rows that still need work: no verdict yet, or no exact value where one is asked for."""
-    wide = lower < upper - TOLERANCE * np.maximum(unit, np.abs(upper))
     between = (lower < threshold) & (upper >= threshold) & np.isfinite(upper)
-    return np.where(threshold > -np.inf, between, wide)
+    asked = threshold > -np.inf
+    if asked.all():
+        return between
+    wide = lower < upper - TOLERANCE * np.maximum(unit, np.abs(upper))
+    return np.where(asked, between, wide)
