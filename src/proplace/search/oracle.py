@@ -16,6 +16,7 @@ from proplace.certification.producer import Evidence, Notes
 from proplace.certification.worst import shifted_layers
 
 if TYPE_CHECKING:
+    from proplace.certification.bounds import Root
     from proplace.network import Array, Network
     from proplace.search.problem import Problem
 
@@ -84,7 +85,7 @@ class Oracle:
         """Cheap upper bounds on the worst margin of each point (values at concrete shifts)."""
         U = self.net.transform(points)
         if self.net.widths:
-            values = [bounds.upper for bounds in self._attacks(U, steps=1)]
+            values = [bounds.upper for bounds in self._attacks(self.abstraction.root(U), steps=1)]
         else:
             values = [self.abstraction.linear_minimum(U, c) for c in self.objectives]
         lowest: Array = np.min(values, axis=0)
@@ -92,12 +93,15 @@ class Oracle:
 
     def worst_seen(self, point: Array) -> Shifted:
         """Return a bad shift at ``point``, not necessarily the worst."""
-        U = self.net.transform(point)
+        U, passed = self.net.transform(point), self.evidence(point)
+        if passed is not None:
+            return self._noted(U, passed.notes)
         if not self.net.widths:
-            return self._shifted(U[0], int(np.argmin(self._linear_values(U))), [])
-        found = self._attacks(U, steps=_STEPS)
+            return self._shifted(U[0], None, int(np.argmin(self._linear_values(U))), [])
+        root = self.abstraction.root(U)
+        found = self._attacks(root, steps=_STEPS)
         index = int(np.argmin([bounds.upper[0] for bounds in found]))
-        return self._shifted(U[0], index, found[index].hidden)
+        return self._shifted(U[0], root, index, found[index].hidden)
 
     def test(self, point: Array, deadline: float = np.inf) -> tuple[bool, Shifted | None]:
         """Whether ``point`` keeps the margin over all of Delta, exactly; if not, a shift that shows it.
@@ -108,7 +112,7 @@ class Oracle:
         threshold = np.array([self.margin])
         lower, upper = least(self.abstraction, U, self.objectives, threshold, deadline, notes)
         if upper[0] < self.margin:
-            return False, self._breaking(U, upper, notes)
+            return False, self._noted(U, notes, deepen=True)
         if not lower[0] >= self.margin:
             return False, None
         self._passed = Evidence(point, float(lower[0]), notes)
@@ -119,18 +123,20 @@ class Oracle:
         passed = self._passed
         return passed if passed is not None and np.array_equal(passed.point, point) else None
 
-    def _breaking(self, U: Array, value: Array, notes: Notes) -> Shifted:
-        """The shift by which a point fails, made worse as far as that is easy."""
+    def _noted(self, U: Array, notes: Notes, *, deepen: bool = False) -> Shifted:
+        """The worst shift that a test has met, made worse as far as that is easy."""
         assert notes.worst is not None  # noqa: S101  (the test has noted it)
         index, hidden, root = int(notes.worst[0]), notes.hidden, notes.root
         if root is not None:
-            _, hidden = self.abstraction.sharpen(root, *self.linear[index], value, hidden, _STEPS)
-            _, hidden = deepest(self.abstraction, root, self.objectives[index], hidden)
-        return self._shifted(U[0], index, hidden)
+            a, const = self.linear[index]
+            value = hidden[-1] @ a + const
+            _, hidden = self.abstraction.sharpen(root, a, const, value, hidden, _STEPS)
+            if deepen:
+                _, hidden = deepest(self.abstraction, root, self.objectives[index], hidden)
+        return self._shifted(U[0], root, index, hidden)
 
-    def _attacks(self, U: Array, steps: int) -> list[Bounds]:
+    def _attacks(self, root: Root, steps: int) -> list[Bounds]:
         """One glance per objective, its shifts improved by a few steps."""
-        root = self.abstraction.root(U)
         found = []
         for a, const in self.linear:
             bounds = glance(self.abstraction, root, a, const)
@@ -143,12 +149,11 @@ class Oracle:
     def _linear_values(self, U: Array) -> list[float]:
         return [float(self.abstraction.linear_minimum(U, c)[0]) for c in self.objectives]
 
-    def _shifted(self, u: Array, index: int, hidden: list[Array]) -> Shifted:
+    def _shifted(self, u: Array, root: Root | None, index: int, hidden: list[Array]) -> Shifted:
         c = self.objectives[index]
         layers = [layer[0] for layer in hidden]
         pairs = shifted_layers(self.net, self.shifts, u, layers, c)
-        if len(layers) == 2:
-            root = self.abstraction.root(u[None])
+        if root is not None and len(layers) == 2:
             inside = (layers[0] > root.low[0] + _AT_END) & (layers[0] < root.high[0] - _AT_END)
             if inside.any():
                 pairs = self._following(u, layers[0], np.flatnonzero(inside), pairs, c) or pairs
