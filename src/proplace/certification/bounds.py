@@ -306,20 +306,24 @@ class Abstraction:
         value: Array = hidden[-1] @ a + const
         return value, hidden
 
+    def steepest(self, root: Root, a: Array, hidden: list[Array]) -> tuple[list[Array], Array]:
+        """Sides of the inner neurons, and the corner, that the gradient at concrete shifts asks for."""
+        A = a[None]
+        sides: list[Array] = []
+        for inner, h in zip(reversed(self.inner), reversed(hidden), strict=False):
+            sides.append(A)
+            on = A * (h > 0.0)
+            negative = np.minimum(on, 0.0)
+            A = np.concatenate([on - negative, negative], axis=-1) @ inner.W
+        return sides[::-1], np.where(A >= 0.0, root.low, root.high)
+
     def sharpen(
         self, root: Root, a: Array, const: float, value: Array, hidden: list[Array], steps: int
     ) -> tuple[Array, list[Array]]:
         """Improve concrete shifts by moving each neuron to the side that its gradient asks for."""
         for _ in range(steps):
-            A = a[None]
-            sides: list[Array] = []
-            for inner, h in zip(reversed(self.inner), reversed(hidden), strict=False):
-                sides.append(A)
-                on = A * (h > 0.0)
-                negative = np.minimum(on, 0.0)
-                A = np.concatenate([on - negative, negative], axis=-1) @ inner.W
-            corner = np.where(A >= 0.0, root.low, root.high)
-            new, moved = self.attack(a, const, Pass(value, tuple(reversed(sides)), corner))
+            sides, corner = self.steepest(root, a, hidden)
+            new, moved = self.attack(a, const, Pass(value, tuple(sides), corner))
             better = new < value
             if not better.any():
                 break

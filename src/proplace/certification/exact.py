@@ -139,8 +139,13 @@ def deepest(
 
     With the signs of the neurons that hurt kept as they are, the objective is convex in the first
     activations, so that its least value is that of a linear program, and is often not at a corner.
+    With two hidden layers, a corner that its own gradient asks for is that least value.
     """
     a, const = abstraction.objective(c)
+    if len(root.levels) == 1:
+        _, corner = abstraction.steepest(root, a, hidden)
+        if np.array_equal(corner, hidden[0]):
+            return float(hidden[-1][0] @ a) + const, hidden
     best = _Best(abstraction, root, a, const)
     best.value, best.hidden = float(hidden[-1][0] @ a) + const, tuple(layer[0] for layer in hidden)
     if root.levels:
