@@ -122,16 +122,14 @@ class Polytope:
 
     def least(self, C: Array) -> Array:
         """Lower bounds of the functions ``C x'``, relative to nothing: of ``C x'`` itself."""
-        scores = np.zeros((len(C), len(self.D) + 1))  # of the base, then of the other vertices
-        np.matmul(C, self.D.T, out=scores[:, 1:])
-        least = scores.min(axis=1)
+        at_base = C @ self.base
+        scores = np.hstack([np.zeros((len(C), 1)), C @ self.D.T])
+        best = scores.min(axis=1)
         for cut in self.tangents:
-            least = np.maximum(least, _least_in_halfspace(scores, cut.reach, cut.limit))
-        least = least + C @ self.base
-        if len(self.g_columns):
-            g = np.where(C > 0.0, self.g_low, np.where(C < 0.0, self.g_high, 0.0))
-            least = least + (C * g).sum(axis=1)
-        result: Array = least
+            best = np.maximum(best, _least_in_halfspace(scores, cut.reach, cut.limit))
+        g = np.where(C > 0.0, self.g_low, np.where(C < 0.0, self.g_high, 0.0))
+        spread = (C * g).sum(axis=1)
+        result: Array = at_base + best + spread
         return result
 
     def range(self, C: Array) -> tuple[Array, Array]:
