@@ -124,7 +124,7 @@ def decide(
     threshold; those of a row are a proof if its tree was closed, which ``lower`` tells. ``glanced`` is
     what a glance at this root gave, if there was one; it is improved.
     """
-    threshold = np.broadcast_to(np.asarray(threshold, dtype=np.float64), len(root))
+    threshold = np.zeros(len(root)) + threshold
     bounds = glance(abstraction, root, a, const) if glanced is None else glanced
     rows = bounds.undecided(threshold)
     if root.levels and len(rows):
@@ -252,7 +252,10 @@ def _ascend(
     live = np.arange(len(nodes))
     rows, alpha, gamma, splits = nodes.row, nodes.alpha, nodes.gamma, nodes.splits
     here = root.spread(rows)
-    uppers = [chords(level, split) for level, split in zip(here.levels, splits, strict=True)]
+    uppers = [
+        chords(level, split if first is None else None)  # a first pass has no splits
+        for level, split in zip(here.levels, splits, strict=True)
+    ]
     for step in range(steps):
         if step == 0 and first is not None:
             bound = first
@@ -300,26 +303,37 @@ def _step(
     split multiplier, at the minimiser of the relaxation. Multipliers are measured in units of the
     largest coefficient of their layer; the steepest direction moves by 1/(step+1).
     """
-    slope_gradients, split_gradients, units = [], [], []
-    for level, side, layer, split in zip(root.levels, bound.sides, layers, splits, strict=True):
-        slope_gradients.append(np.where(level.open_lower, np.maximum(side, 0.0) * layer.low, 0.0))
-        unit = np.abs(side).max(axis=1, keepdims=True)
-        split_gradients.append(np.where(split != 0, -layer.high * unit, 0.0))
-        units.append(unit)
-    gradients = np.concatenate(slope_gradients + split_gradients, axis=1)
-    steepest = np.abs(gradients).max(axis=1, keepdims=True)
-    rate = np.divide(1.0 / (step + 1.0), steepest, out=np.zeros_like(steepest), where=steepest > 0)
-    new_alpha = [
-        np.minimum(np.maximum(slopes + rate * gradient, 0.0), 1.0)
-        for slopes, gradient in zip(alpha, slope_gradients, strict=True)
+    slopes_up = [
+        np.where(level.open_lower, np.maximum(side, 0.0) * layer.low, 0.0)
+        for level, side, layer in zip(root.levels, bound.sides, layers, strict=True)
     ]
+    steepest = _largest(slopes_up)
+    any_split = any(split.any() for split in splits)
+    if any_split:
+        units = [np.abs(side).max(axis=1, keepdims=True) for side in bound.sides]
+        splits_up = [
+            np.where(split != 0, -layer.high * unit, 0.0)
+            for layer, split, unit in zip(layers, splits, units, strict=True)
+        ]
+        steepest = np.maximum(steepest, _largest(splits_up))
+    rate = 1.0 / (step + 1.0) / np.maximum(steepest, np.finfo(np.float64).tiny)
+    new_alpha = [
+        np.minimum(np.maximum(slopes + rate * up, 0.0), 1.0)
+        for slopes, up in zip(alpha, slopes_up, strict=True)
+    ]
+    if not any_split:
+        return new_alpha, list(gamma)
     new_gamma = []
-    for multipliers, gradient, unit, split in zip(
-        gamma, split_gradients, units, splits, strict=True
-    ):
-        moved = multipliers + rate * gradient * unit
+    for multipliers, up, unit, split in zip(gamma, splits_up, units, splits, strict=True):
+        moved = multipliers + rate * up * unit
         new_gamma.append(np.where(moved * split > 0.0, moved, 0.0))
     return new_alpha, new_gamma
+
+
+def _largest(parts: Sequence[Array]) -> Array:
+    """The largest absolute value of each row, as a column."""
+    largest: Array = np.abs(np.concatenate(parts, axis=1)).max(axis=1, keepdims=True)
+    return largest
 
 
 def _widest_gap(
@@ -331,9 +345,8 @@ def _widest_gap(
         may = level.open_upper & (split == 0)
         loss = np.minimum(side, 0.0) * (np.maximum(layer.high, 0.0) - layer.chord)
         scores.append(np.where(may, loss, 0.0))
-    score = scores[0] if len(scores) == 1 else np.concatenate(scores, axis=1)
-    pick = score.argmax(axis=1)
-    return np.where(score[np.arange(len(score)), pick] > 1e-12, pick, -1)
+    score = np.concatenate(scores, axis=1)
+    return np.where(score.max(axis=1) > 1e-12, score.argmax(axis=1), -1)
 
 
 def _split(nodes: Nodes, pick: Index) -> Nodes:
