@@ -28,6 +28,8 @@ from proplace.errors import (
     TargetError,
 )
 from proplace.schema import Change, Is, Schema, Value
+from proplace.search.oracle import Oracle
+from proplace.search.pieces import Answer
 from real_data import folder
 
 # -- a small world -----------------------------------------------------------------------------
@@ -519,14 +521,22 @@ def test_a_solver_in_trouble_still_gives_a_neighbour(monkeypatch):
         assert "out of luck" in answer.reason
 
 
-def test_what_fails_the_last_test_is_not_returned(monkeypatch):
-    """An answer of the search that is not robust after all must not be passed on."""
+@pytest.mark.parametrize("forged", [False, True])
+def test_what_fails_the_last_test_is_not_returned(forged, monkeypatch):
+    """An answer of the search that is not robust after all must not be passed on.
+
+    Nor with evidence that is another point's: what it proves is tested on the answer itself.
+    """
     net, train = two_columns()
 
     def wrong(problem, pieces, **options):
-        from proplace.search.problem import Outcome
-
-        return Outcome(problem.x + 0.01, 0.01, 0.01, "optimal")
+        point, evidence = problem.x + 0.01, None
+        if forged:
+            oracle = Oracle(problem)
+            good = train[pp.certify(net, train, 0.05, margin=0.1).robust][0]
+            assert oracle.test(good)[0]
+            evidence = replace(oracle.evidence(good), point=point)
+        return Answer(point, 0.01, 0.01, "optimal", evidence=evidence)
 
     monkeypatch.setattr(explainer_module, "search", wrong)
     explainer = pp.Proplace(net, 0.05, k=3).fit(train)

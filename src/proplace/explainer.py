@@ -19,8 +19,8 @@ from proplace.options import one_of, whole
 from proplace.parallel import Workers
 from proplace.progress import progress_bar
 from proplace.region import RobustRows, box_pieces, hull_pieces, keep, unrestricted
-from proplace.search.pieces import search
-from proplace.search.problem import Outcome, Problem
+from proplace.search.pieces import Answer, search
+from proplace.search.problem import Problem
 from proplace.search.solvers import TITLES, Solver, check
 from proplace.search.tree import GAP
 from proplace.several import several
@@ -33,11 +33,14 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pandas as pd
 
+    from proplace.certification import Certificate
     from proplace.certification.deployed import Margin
+    from proplace.certification.producer import Evidence
     from proplace.distances import Distance
     from proplace.network import Array, Network
     from proplace.region import RegionKind
     from proplace.schema import Schema
+    from proplace.schema.person import Person
     from proplace.search.pieces import SearchName
     from proplace.shifts import Delta
     from proplace.tables import People, Table
@@ -292,23 +295,24 @@ class Proplace:
                 problem, pieces, method=self.search, solver=self.solver, deadline=limit
             )
         except SolverError as error:  # a neighbour is still a certified answer
-            outcome, trouble = Outcome(None, np.inf, 0.0, "unknown"), str(error)
+            outcome, trouble = Answer(None, np.inf, 0.0, "unknown"), str(error)
         else:
             trouble = ""
         fallback = neighbours[: 0 if kept else 1]
-        return self._finish(problem, schema, neighbours, fallback, outcome, trouble, start)
+        return self._finish(problem, person, neighbours, fallback, outcome, trouble, start)
 
     def _finish(
         self,
         problem: Problem,
-        schema: Schema,
+        person: Person,
         neighbours: Array,
         fallback: Array,
-        outcome: Outcome,
+        outcome: Answer,
         trouble: str,
         start: float,
     ) -> Explanation:
         """Make the point exactly what will be read, and certify that."""
+        schema = self._schema
         facts: dict[str, Any] = {
             "x": problem.x,
             "neighbours": neighbours,
@@ -333,22 +337,13 @@ class Proplace:
                     **facts,
                 )
             status, bound = "feasible", min(bound, 0.0)
-        person, proof = schema.person(problem.x), None
+        proof: Certificate | None = None
         for row, note in _candidates(problem.x, outcome.point, neighbours, fallback):
             point = schema.canonical(problem.snap(row))[0]
             if not person.allowed(point)[0]:
                 continue
-            report = certify(
-                self.net,
-                point,
-                self.shifts,
-                problem.target,
-                margin=self.margin,
-                certificates=True,
-            )
-            if report.robust[0] and report.certificates is not None:
-                proof = report.certificates[0]
-                margin = float(report.lower[0])
+            proof, margin = self._certified(point, problem.target, outcome.evidence)
+            if proof is not None:
                 if note and outcome.point is not None:
                     status, trouble = "feasible", trouble or note
                 break
@@ -389,6 +384,22 @@ class Proplace:
             seconds=time.perf_counter() - start,
             **facts,
         )
+
+    def _certified(
+        self, point: Array, target: int, evidence: Evidence | None
+    ) -> tuple[Certificate | None, float]:
+        """The certificate that a point is robust, if it is, and its least margin."""
+        if evidence is not None and np.array_equal(evidence.point, point):
+            margin = float(np.max(resolve(self.net, self.shifts, point[None], self.margin)))
+            certificate = evidence.certificate(self.net, self.shifts, target, margin)
+            if certificate is not None:
+                return certificate, evidence.lower
+        report = certify(
+            self.net, point, self.shifts, target, margin=self.margin, certificates=True
+        )
+        assert report.certificates is not None  # noqa: S101  (asked for)
+        certificate = report.certificates[0] if report.robust[0] else None
+        return certificate, float(report.lower[0])
 
     # -- inside ------------------------------------------------------------------------------
 

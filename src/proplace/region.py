@@ -163,15 +163,16 @@ def unrestricted(schema: Schema) -> bool:
 def hull_pieces(schema: Schema, person: Person, neighbours: Array) -> list[Piece]:
     """One hull per categorical profile of the neighbours; the person joins its own."""
     profile = schema.profile_columns
-    groups: dict[bytes, list[Array]] = {}
+    groups: dict[bytes, dict[bytes, Array]] = {}
     for row in neighbours:
-        groups.setdefault((row[profile] + 0.0).tobytes(), []).append(row)  # -0.0 is 0.0
+        plain = row + 0.0  # -0.0 is 0.0
+        groups.setdefault(plain[profile].tobytes(), {}).setdefault(plain.tobytes(), row)
     own = (person.x[profile] + 0.0).tobytes()
     pieces = []
-    for key, rows in groups.items():
-        vertices = np.array([person.x, *rows] if key == own else rows)
-        vertices = vertices[np.sort(np.unique(vertices, axis=0, return_index=True)[1])]
-        pieces.append(_piece(schema, person, rows[0], vertices))
+    for key, found in groups.items():
+        rows = {(person.x + 0.0).tobytes(): person.x} | found if key == own else found
+        vertices = np.array(list(rows.values()))
+        pieces.append(_piece(schema, person, vertices[0], vertices))
     return pieces
 
 

@@ -94,23 +94,22 @@ def in_words(
 ) -> list[Explanation]:
     """Add labels, values in original units (all rows, from ``first``, at once) and the setting."""
     flat = [(i, explanation) for i, found in enumerate(done, first) for explanation in found]
-
-    def decoded(points: dict[int, Array]) -> dict[int, pd.Series[Any]]:
-        if not points:
-            return {}
-        where = [flat[n][0] for n in points]
+    points = [("original", n, e.x) for n, (_, e) in enumerate(flat) if e.x is not None]
+    points += [("answer", n, e.point) for n, (_, e) in enumerate(flat) if e.point is not None]
+    decoded: dict[tuple[str, int], pd.Series[Any]] = {}
+    if points:
+        where = [flat[n][0] for _, n, _ in points]
         like = None if people is None else people.iloc[where]
-        frame = setting.schema.decode(np.array(list(points.values())), like=like)
-        return {n: frame.iloc[row] for row, n in enumerate(points)}
-
-    originals = decoded({n: e.x for n, (_, e) in enumerate(flat) if e.x is not None})
-    others = decoded({n: e.point for n, (_, e) in enumerate(flat) if e.point is not None})
+        frame = setting.schema.decode(np.array([point for _, _, point in points]), like=like)
+        if like is None:
+            frame.index = pd.Index(where)
+        decoded = {(what, n): frame.iloc[row] for row, (what, n, _) in enumerate(points)}
     return [
         replace(
             explanation,
             index=i if people is None else people.index[i],
-            original=originals.get(n),
-            counterfactual=others.get(n),
+            original=decoded.get(("original", n)),
+            counterfactual=decoded.get(("answer", n)),
             setting=setting,
         )
         for n, (i, explanation) in enumerate(flat)

@@ -21,7 +21,7 @@ from oracles import (
     scale_of,
     size_of,
 )
-from proplace.certification import api, branch, exact
+from proplace.certification import branch, exact, least
 from proplace.certification.bounds import Abstraction
 
 SEEDS = 32
@@ -229,7 +229,7 @@ def test_the_hard_paths_are_taken():
         return minimum
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(api, "minimise", counted)
+        patch.setattr(least, "minimise", counted)
         patch.setattr(branch, "_split", counted_split)
         for name in [name for name in NAMES if name.startswith("wide")]:
             problem = problem_of(name)

@@ -72,9 +72,9 @@ def test_trees_of_the_linear_program_become_certificates(sizes, monkeypatch):
     monkeypatch.setattr(branch, "NODES_PER_ROW", 0)
     leaf, empty = exact._Program.leaf, []
 
-    def watching(program, splits, threshold):
-        empty.append(program.empty)
-        return leaf(program, splits, threshold)
+    def watching(program, basis, threshold):
+        empty.append(basis.empty)
+        return leaf(program, basis, threshold)
 
     monkeypatch.setattr(exact._Program, "leaf", watching)
     rng = np.random.default_rng(3)

@@ -30,7 +30,7 @@ def reachable(abstraction, root, rng, count):
     t = rng.uniform(-0.2, 1.2, (count, root.low.shape[1])).clip(0.0, 1.0)
     hidden, highs = [root.low + t * (root.high - root.low)], []
     for inner in abstraction.inner:
-        low, high = inner.low(hidden[-1]), inner.high(hidden[-1])
+        low, high = inner.both(hidden[-1])
         level = root.levels[len(highs)]
         for values, least, most in (
             (low, level.L_min, level.L_max),
@@ -256,3 +256,32 @@ def test_an_overflow_proves_nothing():
         report = pp.certify(net, [[1.0]], 0.0)
     assert not report.robust[0]
     assert report.undecided[0]
+
+
+def test_a_corner_that_its_gradient_asks_for_needs_no_program(monkeypatch):
+    """The linear program finds nothing below such a corner; elsewhere it is asked, and finds more."""
+    asked, skipped, deeper = [], 0, 0
+    program = exact._Program
+
+    def counted(*arguments):
+        asked.append(arguments)
+        return program(*arguments)
+
+    monkeypatch.setattr(exact, "_Program", counted)
+    for seed in range(60):
+        case, abstraction, root = prepared(seed, 2, width=12)
+        for c in case.net.objectives(case.target):
+            a, const = abstraction.objective(c)
+            first = branch.glance(abstraction, root, a, const)
+            before, start = abstraction.sharpen(root, a, const, first.upper, first.hidden, 3)
+            asked.clear()
+            value, _ = exact.deepest(abstraction, root, c, start)
+            if asked:
+                deeper += value < before[0] - 1e-6
+                continue
+            skipped += 1
+            with monkeypatch.context() as patch:
+                patch.setattr(Abstraction, "steepest", lambda *_: ([], np.zeros(0)))
+                assert value <= exact.deepest(abstraction, root, c, start)[0] + 1e-7
+    assert skipped >= 20
+    assert deeper >= 3

@@ -6,7 +6,6 @@ is the least of its objectives, a logit's range is that of plus and minus the lo
 
 from __future__ import annotations
 
-import math
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from proplace.certification.bounds import Abstraction
-from proplace.certification.branch import decide, glance
 from proplace.certification.deployed import resolve, rounding_error
 from proplace.certification.exact import minimise
+from proplace.certification.least import TOLERANCE, least
 from proplace.certification.producer import Certificates, Notes, Proofs
 from proplace.certification.worst import shifted_network
 from proplace.errors import InputError, OptionError
@@ -25,17 +24,13 @@ from proplace.progress import progress_bar
 from proplace.shifts import Shifts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
-    from proplace.certification.branch import Index, Nodes
     from proplace.certification.deployed import Margin
     from proplace.network import Array, Network
     from proplace.shifts import Delta
 
 Mask = npt.NDArray[np.bool_]
-
-TOLERANCE = 1e-9
-"""Gap, relative to the value or to the last layer's parameters, at which two bounds count as equal."""
 
 _CHUNK_FLOATS = 2_000_000  # of one array of a chunk: keeps a chunk's memory near 200 MB
 
@@ -160,11 +155,11 @@ def certify(
     with progress_bar("certify", len(U), show=progress) as advance:
         for rows in _chunks(net, len(U)):
             notes = Notes() if certificates else None
-            low, high = _least(abstraction, U[rows], objectives, wanted[rows], deadline, notes)
+            low, high = least(abstraction, U[rows], objectives, wanted[rows], deadline, notes)
             if exact_margin:
                 exact = np.full(len(low), -np.inf)
-                least, most = _least(abstraction, U[rows], objectives, exact, deadline)
-                low, high = np.maximum(low, least), np.minimum(high, most)
+                closer = least(abstraction, U[rows], objectives, exact, deadline)
+                low, high = np.maximum(low, closer[0]), np.minimum(high, closer[1])
             met = (low >= wanted[rows]) & np.isfinite(low) & np.isfinite(high)  # no overflow
             robust[rows] = (high >= wanted[rows]) & met
             undecided[rows] = ~(high < wanted[rows]) & ~met
@@ -193,7 +188,9 @@ def _proofs(
     missed = (upper < margin) & np.isfinite(margin)  # an infinite margin cannot be written down
     clear = np.zeros(len(X), dtype=bool)  # far enough for all roundings on the way to a shift
     rows = np.flatnonzero(missed)
-    clear[rows] = upper[rows] + 64.0 * rounding_error(net, shifts, X[rows], 2.0**-53) < margin[rows]
+    if len(rows):
+        error = 64.0 * rounding_error(net, shifts, X[rows], 2.0**-53)
+        clear[rows] = upper[rows] + error < margin[rows]
     return Proofs(
         net,
         shifts,
@@ -273,105 +270,10 @@ def output_range(
             for k, unit in enumerate(np.eye(net.outputs)):
                 for values, c in ((low, unit), (high, -unit)):
                     exact = np.full(rows.stop - rows.start, -np.inf)
-                    least, _ = _least(abstraction, U[rows], c[None], exact, np.inf)
-                    values[rows, k] = c[k] * least
+                    bound, _ = least(abstraction, U[rows], c[None], exact, np.inf)
+                    values[rows, k] = c[k] * bound
             advance(rows.stop - rows.start)
     return low, high
-
-
-def _least(
-    abstraction: Abstraction,
-    U: Array,
-    objectives: Array,
-    threshold: Array,
-    deadline: float,
-    notes: Notes | None = None,
-) -> tuple[Array, Array]:
-    """Lower and upper bounds on the least objective of each row.
-
-    With a finite threshold they are tight enough to decide against it; with ``-inf`` they meet.
-    """
-    root = abstraction.root(U) if abstraction.net.widths else None
-    if notes is not None:
-        notes.begin(root, len(U))
-    if root is None:
-        values = np.array([abstraction.linear_minimum(U, c) for c in objectives])
-        least = values.min(axis=0)
-        if notes is not None:
-            notes.worst = values.argmin(axis=0)
-        return least, least.copy()
-    lower, upper = np.full(len(U), np.inf), np.full(len(U), np.inf)
-    for index, c in enumerate(objectives):
-        a, const = abstraction.objective(c)
-        bounds = glance(abstraction, root, a, const)
-        best = _Best(upper, notes, index)
-        best.offer(np.arange(len(U)), bounds.upper, bounds.hidden)
-        leaves: list[Nodes] = []
-        unit = abstraction.unit
-        rows = np.flatnonzero(_open(bounds.lower, upper, threshold, unit))
-        if len(rows):
-            tight = abstraction.tighten(root.take(rows))
-            kept: list[Nodes] | None = None if notes is None else []
-            part = decide(abstraction, tight, a, const, threshold[rows], deadline, kept)
-            bounds.lower[rows] = np.maximum(bounds.lower[rows], part.lower)
-            best.offer(rows, part.upper, part.hidden)
-            if notes is not None:
-                notes.tightened(rows, tight)
-                closed = part.lower >= threshold[rows]
-                closed[list(part.stuck)] = True
-                leaves += [_of_rows(nodes, closed, rows) for nodes in kept or []]
-            for i in np.flatnonzero(_open(bounds.lower[rows], upper[rows], threshold[rows], unit)):
-                if time.monotonic() >= deadline:
-                    break
-                row, wanted = rows[i : i + 1], float(threshold[rows[i]])
-                kept = None if notes is None else []
-                minimum = minimise(
-                    abstraction,
-                    tight.take(np.array([i])),
-                    c,
-                    threshold=wanted if math.isfinite(wanted) else None,
-                    tolerance=TOLERANCE,
-                    deadline=deadline,
-                    leaves=kept,
-                    rest=part.stuck.get(int(i)),
-                )
-                bounds.lower[row] = np.maximum(bounds.lower[row], minimum.lower)
-                best.offer(row, np.array([minimum.upper]), [h[None] for h in minimum.hidden])
-                leaves += [_of_rows(nodes, np.array([True]), row) for nodes in kept or []]
-        if notes is not None:
-            notes.leaves.append(leaves)
-        lower = np.minimum(lower, bounds.lower)
-    return np.minimum(lower, upper), upper
-
-
-@dataclass
-class _Best:
-    """The least value of a concrete shift for each row, noted with its activations."""
-
-    upper: Array
-    notes: Notes | None
-    objective: int
-
-    def offer(self, rows: Index, values: Array, hidden: Sequence[Array]) -> None:
-        better = np.flatnonzero(values < self.upper[rows])
-        self.upper[rows[better]] = values[better]
-        if self.notes is not None:
-            layers = [layer[better] for layer in hidden]
-            self.notes.attack(rows[better], layers, self.objective)
-
-
-def _of_rows(nodes: Nodes, keep: Mask, rows: Index) -> Nodes:
-    """Nodes of the rows to keep, under the numbers that these rows have in the table."""
-    nodes = nodes.take(np.flatnonzero(keep[nodes.row]))
-    nodes.row = rows[nodes.row]
-    return nodes
-
-
-def _open(lower: Array, upper: Array, threshold: Array, unit: float) -> Mask:
-    """Rows that still need work: no verdict yet, or no exact value where one is asked for."""
-    wide = lower < upper - TOLERANCE * np.maximum(unit, np.abs(upper))
-    between = (lower < threshold) & (upper >= threshold) & np.isfinite(upper)
-    return np.where(threshold > -np.inf, between, wide)
 
 
 def _deadline(time_limit: float | None) -> float:

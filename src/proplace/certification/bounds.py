@@ -44,7 +44,8 @@ split.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -56,24 +57,42 @@ if TYPE_CHECKING:
     from proplace.shifts import Shifts
 
 Splits = npt.NDArray[np.int8]
+Index = npt.NDArray[np.intp]
+Mask = npt.NDArray[np.bool_]
+
+_TINY = float(np.finfo(np.float64).tiny)
 
 
-@dataclass(frozen=True)
 class Inner:
-    """A hidden layer behind the first: the two extreme affine maps of its shifts."""
+    """A hidden layer behind the first: the two extreme affine maps of its shifts, L and U.
 
-    W_low: Array
-    b_low: Array
-    W_high: Array
-    b_high: Array
+    They are kept one above the other, so that one product gives both.
+    """
 
-    def low(self, h: Array) -> Array:
-        """L(h): the least pre-activation that a shift can give."""
-        return h @ self.W_low.T + self.b_low
+    def __init__(self, W: Array, b: Array, weight: float, bias: float) -> None:
+        self.width = len(W)
+        self.W = np.concatenate([W - weight, W + weight])
+        self.b = np.concatenate([b - bias, b + bias])
+        self.size = np.abs(self.W)
+        self.W_low, self.W_high = self.W[: self.width], self.W[self.width :]
+        self.b_low, self.b_high = self.b[: self.width], self.b[self.width :]
+
+    def both(self, h: Array) -> tuple[Array, Array]:
+        """L(h) and U(h): the least and the greatest pre-activation that a shift can give."""
+        z = h @ self.W.T + self.b
+        return z[..., : self.width], z[..., self.width :]
 
     def high(self, h: Array) -> Array:
         """U(h): the greatest pre-activation that a shift can give."""
-        return h @ self.W_high.T + self.b_high
+        result: Array = h @ self.W_high.T + self.b_high
+        return result
+
+    def range(self, low: Array, high: Array) -> Level:
+        """Ranges of L and U over a box of the layer before: exact for the second layer."""
+        middle = ((low + high) / 2.0) @ self.W.T + self.b
+        radius = ((high - low) / 2.0) @ self.size.T
+        least, most, n = middle - radius, middle + radius, self.width
+        return Level(least[:, :n], most[:, :n], least[:, n:], most[:, n:])
 
 
 @dataclass(frozen=True)
@@ -85,9 +104,43 @@ class Level:
     U_min: Array
     U_max: Array
 
-    def take(self, rows: npt.NDArray[np.intp]) -> Level:
+    @cached_property
+    def open_upper(self) -> Mask:
+        """Where the sign of U is open."""
+        return (self.U_min < 0.0) & (self.U_max > 0.0)
+
+    @cached_property
+    def open_lower(self) -> Mask:
+        """Where the sign of L is open, so that the slope of the lower side may be chosen."""
+        return (self.L_min < 0.0) & (self.L_max > 0.0)
+
+    @cached_property
+    def slopes(self) -> Array:
+        """Slopes of the lower sides to start from: of a known sign, else of the smaller area."""
+        return _shared((self.L_min + self.L_max >= 0.0).astype(np.float64))
+
+    @cached_property
+    def chord(self) -> tuple[Array, Array]:
+        """Slope and offset of the upper side ``slope * U + offset`` without splits.
+
+        Where the sign of U is known, this is the ReLU itself.
+        """
+        low, high = np.minimum(self.U_min, 0.0), np.maximum(self.U_max, 0.0)
+        slope = high / np.maximum(high - low, _TINY)
+        return _shared(slope), _shared(-slope * low)
+
+    def take(self, rows: Index) -> Level:
         """Return the ranges of the given rows."""
         return Level(self.L_min[rows], self.L_max[rows], self.U_min[rows], self.U_max[rows])
+
+    def put(self, rows: Index, other: Level) -> Level:
+        """Return these ranges with others in the place of the given rows."""
+        parts = []
+        for name in ("L_min", "L_max", "U_min", "U_max"):
+            part = getattr(self, name).copy()
+            part[rows] = getattr(other, name)
+            parts.append(part)
+        return Level(*parts)
 
 
 @dataclass(frozen=True)
@@ -98,11 +151,15 @@ class Root:
     high: Array
     levels: tuple[Level, ...]
 
-    def take(self, rows: npt.NDArray[np.intp]) -> Root:
+    def take(self, rows: Index) -> Root:
         """Return the bounds of the given rows."""
         return Root(
             self.low[rows], self.high[rows], tuple(level.take(rows) for level in self.levels)
         )
+
+    def spread(self, rows: Index) -> Root:
+        """Return the bounds of the given rows, to be broadcast where there is but one."""
+        return self if len(self) == 1 else self.take(rows)
 
     def __len__(self) -> int:
         return len(self.low)
@@ -120,6 +177,19 @@ class Pass:
     sides: tuple[Array, ...]
     corner: Array
 
+    def take(self, rows: Index) -> Pass:
+        """Return what the pass gives for the given rows."""
+        sides = (side if len(side) == 1 else side[rows] for side in self.sides)
+        return Pass(self.value[rows], tuple(sides), self.corner[rows])
+
+
+class Relaxed(NamedTuple):
+    """One inner layer at the minimiser of the linear relaxation: L, U and the chord of max(0, U)."""
+
+    low: Array
+    high: Array
+    chord: Array
+
 
 class Abstraction:
     """A network whose parameters are intervals, prepared once for (network, shifts)."""
@@ -128,7 +198,7 @@ class Abstraction:
         self.net = net
         self.shifts = shifts
         self.inner = tuple(
-            Inner(layer.W - dw, layer.bias - db, layer.W + dw, layer.bias + db)
+            Inner(layer.W, layer.bias, dw, db)
             for layer, dw, db in zip(
                 net.layers[1:-1], shifts.weight[1:-1], shifts.bias[1:-1], strict=True
             )
@@ -159,7 +229,7 @@ class Abstraction:
         first_low, first_high = low, high = np.maximum(z - r, 0.0), np.maximum(z + r, 0.0)
         levels = []
         for inner in self.inner:
-            level = _interval(inner, low, high)
+            level = inner.range(low, high)
             levels.append(level)
             low, high = np.maximum(level.L_min, 0.0), np.maximum(level.U_max, 0.0)
         return Root(first_low, first_high, tuple(levels))
@@ -208,19 +278,18 @@ class Abstraction:
         sides: list[Array] = []
         for index in reversed(range(len(root.levels))):
             inner, level = self.inner[index], root.levels[index]
-            slope, offset = chords(level, None) if uppers is None else uppers[index]
+            slope, offset = level.chord if uppers is None else uppers[index]
             lower = alpha[index]
             if several:
                 slope, offset, lower = slope[:, None], offset[:, None], lower[:, None]
             sides.append(A)
             negative = np.minimum(A, 0.0)
-            on_low = (A - negative) * lower
             on_high = negative * slope
             if gamma is not None:
                 on_high = on_high - gamma[index]
-            total = total + on_low @ inner.b_low + on_high @ inner.b_high
-            total = total + (negative * offset).sum(axis=-1)
-            A = _rows_times(on_low, inner.W_low) + _rows_times(on_high, inner.W_high)
+            on_both = np.concatenate([(A - negative) * lower, on_high], axis=-1)
+            total = total + on_both @ inner.b + (negative * offset).sum(axis=-1)
+            A = _rows_times(on_both, inner.W)
         low, high = (root.low[:, None], root.high[:, None]) if several else (root.low, root.high)
         corner = np.where(A >= 0.0, low, high)
         return Pass(total + (A * corner).sum(axis=-1), tuple(reversed(sides)), corner)
@@ -232,27 +301,29 @@ class Abstraction:
         """
         hidden = [bound.corner]
         for inner, side in zip(self.inner, bound.sides, strict=True):
-            h = hidden[-1]
-            hidden.append(np.maximum(np.where(side >= 0.0, inner.low(h), inner.high(h)), 0.0))
+            low, high = inner.both(hidden[-1])
+            hidden.append(np.maximum(np.where(side >= 0.0, low, high), 0.0))
         value: Array = hidden[-1] @ a + const
         return value, hidden
+
+    def steepest(self, root: Root, a: Array, hidden: list[Array]) -> tuple[list[Array], Array]:
+        """Sides of the inner neurons, and the corner, that the gradient at concrete shifts asks for."""
+        A = a[None]
+        sides: list[Array] = []
+        for inner, h in zip(reversed(self.inner), reversed(hidden), strict=False):
+            sides.append(A)
+            on = A * (h > 0.0)
+            negative = np.minimum(on, 0.0)
+            A = np.concatenate([on - negative, negative], axis=-1) @ inner.W
+        return sides[::-1], np.where(A >= 0.0, root.low, root.high)
 
     def sharpen(
         self, root: Root, a: Array, const: float, value: Array, hidden: list[Array], steps: int
     ) -> tuple[Array, list[Array]]:
         """Improve concrete shifts by moving each neuron to the side that its gradient asks for."""
         for _ in range(steps):
-            A = a[None]
-            sides: list[Array] = []
-            for inner, h in zip(reversed(self.inner), reversed(hidden), strict=False):
-                sides.append(A)
-                on = A * (h > 0.0)
-                low = on >= 0.0
-                A = _rows_times(np.where(low, on, 0.0), inner.W_low) + _rows_times(
-                    np.where(low, 0.0, on), inner.W_high
-                )
-            corner = np.where(A >= 0.0, root.low, root.high)
-            new, moved = self.attack(a, const, Pass(value, tuple(reversed(sides)), corner))
+            sides, corner = self.steepest(root, a, hidden)
+            new, moved = self.attack(a, const, Pass(value, tuple(sides), corner))
             better = new < value
             if not better.any():
                 break
@@ -265,50 +336,37 @@ class Abstraction:
 
     def relaxed_forward(
         self, bound: Pass, alpha: Sequence[Array], uppers: Sequence[tuple[Array, Array]]
-    ) -> tuple[list[Array], list[Array]]:
-        """L and U of each inner layer at the minimiser of the linear relaxation."""
+    ) -> list[Relaxed]:
+        """The inner layers at the minimiser of the linear relaxation."""
         h = bound.corner
-        lows, highs = [], []
+        layers = []
         for index, (inner, side) in enumerate(zip(self.inner, bound.sides, strict=True)):
-            low, high = inner.low(h), inner.high(h)
+            low, high = inner.both(h)
             slope, offset = uppers[index]
-            h = np.where(side >= 0.0, alpha[index] * low, slope * high + offset)
-            lows.append(low)
-            highs.append(high)
-        return lows, highs
+            chord = slope * high + offset
+            layers.append(Relaxed(low, high, chord))
+            h = np.where(side >= 0.0, alpha[index] * low, chord)
+        return layers
 
 
 def start_slopes(root: Root) -> list[Array]:
-    """Slopes of the lower sides: fixed where the sign of L is known, else the smaller area."""
-    return [
-        np.where(level.L_max <= 0.0, 0.0, (level.L_max >= -level.L_min).astype(np.float64))
-        for level in root.levels
-    ]
-
-
-def free_slopes(level: Level) -> npt.NDArray[np.bool_]:
-    """Where the slope of the lower side may be chosen: the sign of L is open."""
-    return (level.L_min < 0.0) & (level.L_max > 0.0)
+    """Slopes of the lower sides of all inner layers to start from."""
+    return [level.slopes for level in root.levels]
 
 
 def chords(level: Level, splits: Splits | None) -> tuple[Array, Array]:
     """Slope and offset of the upper side ``slope * U + offset``, given the splits made so far."""
-    open_sign = (level.U_min < 0.0) & (level.U_max > 0.0)
-    if splits is not None:
-        open_sign &= splits == 0
-    width = np.where(open_sign, level.U_max - level.U_min, 1.0)
-    slope = np.where(open_sign, level.U_max / width, level.U_min >= 0.0)
-    if splits is not None:
-        slope = np.where(splits == 0, slope, splits > 0)
-    return slope, np.where(open_sign, -slope * level.U_min, 0.0)
+    slope, offset = level.chord
+    if splits is None:
+        return slope, offset
+    whole = splits == 0
+    return np.where(whole, slope, splits > 0), np.where(whole, offset, 0.0)
 
 
-def _interval(inner: Inner, low: Array, high: Array) -> Level:
-    """Ranges of L and U over a box of the previous layer: exact for the second layer."""
-    centre, radius = (low + high) / 2.0, (high - low) / 2.0
-    L, L_radius = inner.low(centre), radius @ np.abs(inner.W_low).T
-    U, U_radius = inner.high(centre), radius @ np.abs(inner.W_high).T
-    return Level(L - L_radius, L + L_radius, U - U_radius, U + U_radius)
+def _shared(values: Array) -> Array:
+    """Protect what is worked out once and used by many."""
+    values.setflags(write=False)
+    return values
 
 
 def _rows_times(A: Array, W: Array) -> Array:

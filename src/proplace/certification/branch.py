@@ -18,21 +18,21 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
-from proplace.certification.bounds import (
-    Abstraction,
-    Pass,
-    Root,
-    chords,
-    free_slopes,
-    start_slopes,
-)
+from proplace.certification.bounds import chords, start_slopes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from proplace.certification.bounds import Splits
+    from proplace.certification.bounds import (
+        Abstraction,
+        Index,
+        Mask,
+        Pass,
+        Relaxed,
+        Root,
+        Splits,
+    )
     from proplace.network import Array
 
 ROOT_STEPS = 2
@@ -40,8 +40,6 @@ NODE_STEPS = 3
 SHALLOW = 5  # splits of one layer (of a batch's first node) below which nodes get a single pass
 NODES_PER_ROW = 65536
 NODES_PER_BATCH = 4096
-
-Index = npt.NDArray[np.intp]
 
 
 @dataclass
@@ -56,18 +54,22 @@ class Rest:
 class Bounds:
     """Proved bounds on the least value of one objective, one number per row.
 
-    ``hidden`` holds the activations of the concrete shift that reaches ``upper``. ``stuck`` holds, for
-    rows without a verdict whose tree is closed elsewhere, what is left of it.
+    ``hidden`` holds the activations of the concrete shift that reaches ``upper``, ``first`` the backward
+    pass of a glance. ``stuck`` holds, for rows without a verdict whose tree is closed elsewhere, what
+    is left of it.
     """
 
     lower: Array
     upper: Array
     hidden: list[Array]
+    first: Pass | None = None
     stuck: dict[int, Rest] = field(default_factory=dict)
 
     def offer(self, rows: Index, values: Array, hidden: list[Array]) -> None:
         """Keep the shifts that are better than the best so far; a row may occur several times."""
         better = np.flatnonzero(values < self.upper[rows])
+        if not len(better):
+            return
         better = better[np.argsort(-values[better], kind="stable")]  # the least is written last
         self.upper[rows[better]] = values[better]
         for kept, layer in zip(self.hidden, hidden, strict=True):
@@ -76,6 +78,11 @@ class Bounds:
     def undecided(self, threshold: Array | float) -> Index:
         """Rows whose bounds lie on both sides of the threshold."""
         return np.flatnonzero((self.lower < threshold) & (self.upper >= threshold))
+
+    def take(self, rows: Index) -> Bounds:
+        """Return what a glance gave for the given rows."""
+        first = None if self.first is None else self.first.take(rows)
+        return Bounds(self.lower[rows], self.upper[rows], [h[rows] for h in self.hidden], first)
 
 
 @dataclass
@@ -87,7 +94,7 @@ class Nodes:
     alpha: list[Array]
     gamma: list[Array]
 
-    def take(self, which: Index) -> Nodes:
+    def take(self, which: Index | slice) -> Nodes:
         """Return the given nodes."""
         return Nodes(
             self.row[which],
@@ -108,24 +115,22 @@ def decide(
     threshold: Array | float,
     deadline: float = np.inf,
     leaves: list[Nodes] | None = None,
+    glanced: Bounds | None = None,
 ) -> Bounds:
     """Bounds of ``min a . h + const`` for each row, tight enough to decide against ``threshold``.
 
     ``threshold`` is one number, or one per row. Rows that stay undecided are those for which the
     bounds still lie on both sides. ``leaves`` receives the leaves whose multipliers prove the
-    threshold; those of a row are a proof if its tree was closed, which ``lower`` tells.
+    threshold; those of a row are a proof if its tree was closed, which ``lower`` tells. ``glanced`` is
+    what a glance at this root gave, if there was one; it is improved.
     """
-    threshold = np.broadcast_to(np.asarray(threshold, dtype=np.float64), len(root))
-    bounds = glance(abstraction, root, a, const)
+    threshold = np.zeros(len(root)) + threshold
+    bounds = glance(abstraction, root, a, const) if glanced is None else glanced
     rows = bounds.undecided(threshold)
     if root.levels and len(rows):
-        nodes = root_nodes(root, rows)
-        best, _ = _ascend(
-            abstraction, root, a, const, nodes, bounds, threshold, ROOT_STEPS, at_root=True
-        )
-        if leaves is not None:
-            leaves.append(nodes.take(np.flatnonzero(best >= threshold[rows])))
-        _grow(abstraction, root, a, const, nodes, bounds, threshold, deadline, leaves)
+        trees = _Trees(abstraction, root, a, const, bounds, threshold, leaves)
+        trees.plant(rows)
+        trees.grow(deadline)
     return bounds
 
 
@@ -142,64 +147,89 @@ def root_nodes(root: Root, rows: Index) -> Nodes:
 def glance(abstraction: Abstraction, root: Root, a: Array, const: float) -> Bounds:
     """Bounds from one backward pass and one attack."""
     bound = abstraction.backward(root, a, const, start_slopes(root))
-    return Bounds(bound.value, *abstraction.attack(a, const, bound))
+    value, (corner, *behind) = abstraction.attack(a, const, bound)
+    # Bounds are improved in place, the pass is not.
+    return Bounds(bound.value.copy(), value, [corner.copy(), *behind], bound)
 
 
-def _grow(
-    abstraction: Abstraction,
-    root: Root,
-    a: Array,
-    const: float,
-    nodes: Nodes,
-    bounds: Bounds,
-    threshold: Array,
-    deadline: float,
-    leaves: list[Nodes] | None,
-) -> None:
-    """Branch and bound, breadth first; raises ``bounds.lower`` of rows whose tree closes."""
-    closed = np.full(len(root), np.inf)  # least bound over the closed leaves of each row
-    stuck: list[Nodes] = []  # leaves without a gap, whose multipliers are not good enough
-    given_up = np.zeros(len(root), dtype=bool)
-    count = np.zeros(len(root), dtype=np.int64)
-    pending = [nodes]
-    while pending and time.monotonic() < deadline:
-        nodes = pending.pop()
-        wanted = threshold[nodes.row]
-        alive = ~given_up[nodes.row] & (bounds.upper[nodes.row] >= wanted)
-        alive &= bounds.lower[nodes.row] < wanted
-        nodes = nodes.take(np.flatnonzero(alive))
-        if not len(nodes):
-            continue
-        depth = max(int(np.count_nonzero(layer[0])) for layer in nodes.splits)
-        steps = 1 if depth < SHALLOW else NODE_STEPS
-        value, pick = _ascend(
-            abstraction, root, a, const, nodes, bounds, threshold, steps, at_root=False
-        )
-        done = value >= threshold[nodes.row]
-        if leaves is not None:
-            leaves.append(nodes.take(np.flatnonzero(done)))
-        np.minimum.at(closed, nodes.row[done], value[done])
-        np.add.at(count, nodes.row, 1)
-        stuck.append(nodes.take(np.flatnonzero(~done & (pick < 0))))
-        given_up[count > NODES_PER_ROW] = True
-        grow = np.flatnonzero(~done & (pick >= 0) & ~given_up[nodes.row])
-        if len(grow):
-            children = _split(nodes.take(grow), pick[grow])
-            pending.extend(
-                children.take(np.arange(start, min(start + NODES_PER_BATCH, len(children))))
+class _Trees:
+    """The trees of a batch of rows, grown breadth first; what they prove goes to ``bounds``."""
+
+    def __init__(
+        self,
+        abstraction: Abstraction,
+        root: Root,
+        a: Array,
+        const: float,
+        bounds: Bounds,
+        threshold: Array,
+        leaves: list[Nodes] | None,
+    ) -> None:
+        self.problem = (abstraction, root, a, const)
+        self.root, self.bounds, self.threshold, self.leaves = root, bounds, threshold, leaves
+        self.closed = np.full(len(root), np.inf)  # least bound over the closed leaves of each row
+        self.stuck: list[Nodes] = []  # leaves without a gap, whose multipliers are not good enough
+        self.given_up = np.zeros(len(root), dtype=bool)
+        self.count = np.zeros(len(root), dtype=np.int64)
+        self.pending: list[Nodes] = []
+
+    def plant(self, rows: Index) -> None:
+        """Start the trees of the given rows: improve the glance, then split."""
+        bounds, nodes = self.bounds, root_nodes(self.root, rows)
+        assert bounds.first is not None  # noqa: S101  (a glance came first)
+        first = bounds.first if len(rows) == len(self.root) else bounds.first.take(rows)
+        found = _ascend(*self.problem, nodes, bounds, self.threshold, ROOT_STEPS, first)
+        bounds.lower[rows] = np.maximum(bounds.lower[rows], found[0])
+        self._settle(nodes, *found)
+
+    def grow(self, deadline: float) -> None:
+        """Branch and bound; raises ``bounds.lower`` of rows whose tree closes."""
+        bounds, threshold, given_up = self.bounds, self.threshold, self.given_up
+        while self.pending and time.monotonic() < deadline:
+            nodes = self.pending.pop()
+            alive = ~given_up[nodes.row] & self._undecided(nodes.row)
+            if not alive.all():
+                nodes = nodes.take(np.flatnonzero(alive))
+            if not len(nodes):
+                continue
+            depth = max(int(np.count_nonzero(layer[0])) for layer in nodes.splits)
+            steps = 1 if depth < SHALLOW else NODE_STEPS
+            self._settle(nodes, *_ascend(*self.problem, nodes, bounds, threshold, steps))
+        for nodes in self.pending:  # the deadline came first
+            given_up[nodes.row] = True
+        open_rows = ~given_up & self._undecided(slice(None))
+        for nodes in self.stuck:
+            for i in np.flatnonzero(open_rows[nodes.row]):
+                row = int(nodes.row[i])
+                rest = bounds.stuck.setdefault(row, Rest([], float(self.closed[row])))
+                rest.splits.append(tuple(layer[i] for layer in nodes.splits))
+                given_up[row] = True
+        finished = np.isfinite(self.closed) & ~given_up & (bounds.upper >= threshold)
+        bounds.lower[finished] = np.maximum(bounds.lower[finished], self.closed[finished])
+
+    def _undecided(self, rows: Index | slice) -> Mask:
+        wanted = self.threshold[rows]
+        return (self.bounds.upper[rows] >= wanted) & (self.bounds.lower[rows] < wanted)
+
+    def _settle(self, nodes: Nodes, value: Array, pick: Index) -> None:
+        """Close the nodes that reach the threshold and split the others."""
+        done = value >= self.threshold[nodes.row]
+        if done.any():
+            if self.leaves is not None:
+                self.leaves.append(nodes.take(np.flatnonzero(done)))
+            np.minimum.at(self.closed, nodes.row[done], value[done])
+        np.add.at(self.count, nodes.row, 1)
+        self.given_up[self.count > NODES_PER_ROW] = True
+        stuck = np.flatnonzero(~done & (pick < 0))
+        if len(stuck):
+            self.stuck.append(nodes.take(stuck))
+        grow = ~done & (pick >= 0) & ~self.given_up[nodes.row] & self._undecided(nodes.row)
+        if grow.any():
+            children = _split(nodes.take(np.flatnonzero(grow)), pick[grow])
+            self.pending.extend(
+                children.take(slice(start, start + NODES_PER_BATCH))
                 for start in range(0, len(children), NODES_PER_BATCH)
             )
-    for nodes in pending:  # the deadline came first
-        given_up[nodes.row] = True
-    open_rows = ~given_up & (bounds.upper >= threshold) & (bounds.lower < threshold)
-    for nodes in stuck:
-        for i in np.flatnonzero(open_rows[nodes.row]):
-            row = int(nodes.row[i])
-            rest = bounds.stuck.setdefault(row, Rest([], float(closed[row])))
-            rest.splits.append(tuple(layer[i] for layer in nodes.splits))
-            given_up[row] = True
-    finished = np.isfinite(closed) & ~given_up & (bounds.upper >= threshold)
-    bounds.lower[finished] = np.maximum(bounds.lower[finished], closed[finished])
 
 
 def _ascend(
@@ -211,41 +241,47 @@ def _ascend(
     bounds: Bounds,
     threshold: Array,
     steps: int,
-    *,
-    at_root: bool,
+    first: Pass | None = None,
 ) -> tuple[Array, Index]:
     """Improve the slopes of each node by projected supergradient steps.
 
     Returns each node's best bound and the neuron to split next (flat over the inner layers, -1 when
     no open upper side has a gap). Keeps the best slopes in ``nodes`` and better attacks in
-    ``bounds.upper``; at the root also the bounds themselves.
+    ``bounds.upper``. ``first`` is the pass with the slopes as they are, if it was made before.
     """
-    best = np.full(len(nodes), -np.inf)
-    pick = np.full(len(nodes), -1, dtype=np.intp)
     live = np.arange(len(nodes))
-    alpha, gamma, splits = nodes.alpha, nodes.gamma, nodes.splits
-    here = root.take(nodes.row)
-    uppers = [chords(level, split) for level, split in zip(here.levels, splits, strict=True)]
+    rows, alpha, gamma, splits = nodes.row, nodes.alpha, nodes.gamma, nodes.splits
+    here = root.spread(rows)
+    uppers = [
+        chords(level, split if first is None else None)  # a first pass has no splits
+        for level, split in zip(here.levels, splits, strict=True)
+    ]
     for step in range(steps):
-        bound = abstraction.backward(here, a, const, alpha, uppers, gamma)
-        bounds.offer(nodes.row[live], *abstraction.attack(a, const, bound))
-        lows, highs = abstraction.relaxed_forward(bound, alpha, uppers)
-        better = bound.value > best[live]
-        where = live[better]
-        best[where] = bound.value[better]
-        pick[where] = _widest_gap(here, bound, highs, splits)[better]
-        for kept, now in zip(nodes.alpha + nodes.gamma, alpha + gamma, strict=True):
-            kept[where] = now[better]
-        if at_root:
-            bounds.lower[nodes.row] = np.maximum(bounds.lower[nodes.row], best)
-        wanted = threshold[nodes.row[live]]
-        go = (best[live] < wanted) & (bounds.upper[nodes.row[live]] >= wanted)
-        if step == steps - 1 or not go.any():
+        if step == 0 and first is not None:
+            bound = first
+        else:
+            bound = abstraction.backward(here, a, const, alpha, uppers, gamma)
+            bounds.offer(rows, *abstraction.attack(a, const, bound))
+        layers = abstraction.relaxed_forward(bound, alpha, uppers)
+        gap = _widest_gap(here, bound, layers, splits)
+        if step == 0:
+            best, pick = bound.value.copy(), gap
+        else:
+            better = bound.value > best[live]
+            where = live[better]
+            best[where], pick[where] = bound.value[better], gap[better]
+            for kept, now in zip(nodes.alpha + nodes.gamma, alpha + gamma, strict=True):
+                kept[where] = now[better]
+        if step == steps - 1:
             break
-        alpha, gamma = _step(here, bound, lows, highs, splits, alpha, gamma, step)
+        wanted = threshold[rows]
+        go = (best[live] < wanted) & (bounds.upper[rows] >= wanted)
+        if not go.any():
+            break
+        alpha, gamma = _step(here, bound, layers, splits, alpha, gamma, step)
         if not go.all():
             keep = np.flatnonzero(go)
-            live, here = live[keep], here.take(keep)
+            live, rows, here = live[keep], rows[keep], here.spread(keep)
             splits, alpha = [layer[keep] for layer in splits], [layer[keep] for layer in alpha]
             gamma = [layer[keep] for layer in gamma]
             uppers = [(slope[keep], offset[keep]) for slope, offset in uppers]
@@ -255,8 +291,7 @@ def _ascend(
 def _step(
     root: Root,
     bound: Pass,
-    lows: Sequence[Array],
-    highs: Sequence[Array],
+    layers: Sequence[Relaxed],
     splits: Sequence[Splits],
     alpha: Sequence[Array],
     gamma: Sequence[Array],
@@ -268,58 +303,64 @@ def _step(
     split multiplier, at the minimiser of the relaxation. Multipliers are measured in units of the
     largest coefficient of their layer; the steepest direction moves by 1/(step+1).
     """
-    slope_gradients, split_gradients, units = [], [], []
-    for level, side, low, high, split in zip(
-        root.levels, bound.sides, lows, highs, splits, strict=True
-    ):
-        slope_gradients.append(np.where(free_slopes(level), np.maximum(side, 0.0) * low, 0.0))
-        unit = np.abs(side).max(axis=1, keepdims=True)
-        split_gradients.append(np.where(split != 0, -high * unit, 0.0))
-        units.append(unit)
-    steepest = np.max([np.abs(g).max(axis=1) for g in slope_gradients + split_gradients], axis=0)[
-        :, None
+    slopes_up = [
+        np.where(level.open_lower, np.maximum(side, 0.0) * layer.low, 0.0)
+        for level, side, layer in zip(root.levels, bound.sides, layers, strict=True)
     ]
-    rate = np.divide(1.0 / (step + 1.0), steepest, out=np.zeros_like(steepest), where=steepest > 0)
+    steepest = _largest(slopes_up)
+    any_split = any(split.any() for split in splits)
+    if any_split:
+        units = [np.abs(side).max(axis=1, keepdims=True) for side in bound.sides]
+        splits_up = [
+            np.where(split != 0, -layer.high * unit, 0.0)
+            for layer, split, unit in zip(layers, splits, units, strict=True)
+        ]
+        steepest = np.maximum(steepest, _largest(splits_up))
+    rate = 1.0 / (step + 1.0) / np.maximum(steepest, np.finfo(np.float64).tiny)
     new_alpha = [
-        np.clip(slopes + rate * gradient, 0.0, 1.0)
-        for slopes, gradient in zip(alpha, slope_gradients, strict=True)
+        np.minimum(np.maximum(slopes + rate * up, 0.0), 1.0)
+        for slopes, up in zip(alpha, slopes_up, strict=True)
     ]
+    if not any_split:
+        return new_alpha, list(gamma)
     new_gamma = []
-    for multipliers, gradient, unit, split in zip(
-        gamma, split_gradients, units, splits, strict=True
-    ):
-        moved = multipliers + rate * gradient * unit
+    for multipliers, up, unit, split in zip(gamma, splits_up, units, splits, strict=True):
+        moved = multipliers + rate * up * unit
         new_gamma.append(np.where(moved * split > 0.0, moved, 0.0))
     return new_alpha, new_gamma
 
 
-def _widest_gap(root: Root, bound: Pass, highs: Sequence[Array], splits: Sequence[Splits]) -> Index:
+def _largest(parts: Sequence[Array]) -> Array:
+    """The largest absolute value of each row, as a column."""
+    largest: Array = np.abs(np.concatenate(parts, axis=1)).max(axis=1, keepdims=True)
+    return largest
+
+
+def _widest_gap(
+    root: Root, bound: Pass, layers: Sequence[Relaxed], splits: Sequence[Splits]
+) -> Index:
     """Pick the unsplit open neuron that loses most between its chord and the ReLU, or -1."""
     scores = []
-    for level, side, high, split in zip(root.levels, bound.sides, highs, splits, strict=True):
-        open_sign = (level.U_min < 0.0) & (level.U_max > 0.0) & (split == 0)
-        width = np.where(open_sign, level.U_max - level.U_min, 1.0)
-        over = (high - level.U_min) * level.U_max / width - np.maximum(high, 0.0)
-        scores.append(np.where(open_sign & (side < 0.0), -side * over, 0.0))
+    for level, side, layer, split in zip(root.levels, bound.sides, layers, splits, strict=True):
+        may = level.open_upper & (split == 0)
+        loss = np.minimum(side, 0.0) * (np.maximum(layer.high, 0.0) - layer.chord)
+        scores.append(np.where(may, loss, 0.0))
     score = np.concatenate(scores, axis=1)
-    pick = score.argmax(axis=1)
-    return np.where(score[np.arange(len(score)), pick] > 1e-12, pick, -1)
+    return np.where(score.max(axis=1) > 1e-12, score.argmax(axis=1), -1)
 
 
 def _split(nodes: Nodes, pick: Index) -> Nodes:
     """Two children per node: the picked neuron's upper side becomes 0 or U."""
-    children = []
-    for sign in (-1, 1):
-        splits = [s.copy() for s in nodes.splits]
-        start = 0
-        for layer in splits:
-            here = np.flatnonzero((pick >= start) & (pick < start + layer.shape[1]))
-            layer[here, pick[here] - start] = sign
-            start += layer.shape[1]
-        children.append(splits)
+    count, start = len(nodes), 0
+    splits = [np.concatenate([layer, layer]) for layer in nodes.splits]
+    for layer in splits:
+        here = np.flatnonzero((pick >= start) & (pick < start + layer.shape[1]))
+        layer[here, pick[here] - start] = -1
+        layer[count + here, pick[here] - start] = 1
+        start += layer.shape[1]
     return Nodes(
         np.concatenate([nodes.row, nodes.row]),
-        [np.concatenate(pair) for pair in zip(*children, strict=True)],
+        splits,
         [np.concatenate([layer, layer]) for layer in nodes.alpha],
         [np.concatenate([layer, layer]) for layer in nodes.gamma],
     )

@@ -28,7 +28,7 @@ import heapq
 import itertools
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import highspy
 import numpy as np
@@ -43,6 +43,14 @@ if TYPE_CHECKING:
 
 _FINAL = (highspy.HighsModelStatus.kOptimal, highspy.HighsModelStatus.kInfeasible)
 _TOLERANCES = ("primal_feasibility_tolerance", "dual_feasibility_tolerance")
+
+
+class Basis(NamedTuple):
+    """What the bound of a node rests on: the solver's multipliers, or its ray if the node is empty."""
+
+    splits: tuple[Splits, ...]
+    duals: Array | None
+    empty: bool
 
 
 @dataclass(frozen=True)
@@ -69,9 +77,10 @@ def minimise(
     """Least value of ``c . logits`` over Delta for the single row in ``root``.
 
     Stops when the bounds meet to ``tolerance`` (relative to the size of the value), or as soon as
-    they lie on one side of ``threshold``, or at the deadline. ``leaves`` receives the leaves of the
-    tree with the multipliers from which their bounds follow. ``rest`` is what another search has left
-    of the tree: only that is looked at, and the rest of it counts with its bound.
+    they lie on one side of ``threshold``, or at the deadline. If they prove the threshold, ``leaves``
+    receives the leaves of the tree with the multipliers from which that follows. ``rest`` is what
+    another search has left of the tree: only that is looked at, and the rest of it counts with its
+    bound.
     """
     a, const = abstraction.objective(c)
     best = _Best(abstraction, root, a, const)
@@ -83,19 +92,18 @@ def minimise(
             [tuple(np.zeros(level.L_min.shape[1], np.int8) for level in root.levels)], np.inf
         )
     ticket = itertools.count()
-    wanted = None if leaves is None else threshold
-    heap: list[tuple[float, int, tuple[Splits, ...], list[Array] | None, Nodes | None]] = []
-    shut: list[Nodes | None] = []
+    heap: list[tuple[float, int, list[Array] | None, Basis]] = []
+    shut: list[Basis] = []
     closed, nodes = rest.closed, len(rest.splits)
 
     def visit(splits: tuple[Splits, ...], known: float) -> None:
         value, point = program.bound(splits)
-        leaf = program.leaf(splits, wanted)
-        if value == np.inf:  # no shift lies in this branch
-            shut.append(leaf)
+        basis = Basis(splits, program.duals, value == np.inf)
+        if basis.empty:  # no shift lies in this branch
+            shut.append(basis)
             return
         best.offer(point)
-        heapq.heappush(heap, (max(value, known), next(ticket), splits, point, leaf))
+        heapq.heappush(heap, (max(value, known), next(ticket), point, basis))
 
     for splits in rest.splits:
         visit(splits, -np.inf)
@@ -106,20 +114,21 @@ def minimise(
         return best.value - value <= tolerance * max(abstraction.unit, abs(best.value))
 
     while heap and not reached(min(closed, heap[0][0])) and time.monotonic() < deadline:
-        lower, _, splits, point, leaf = heapq.heappop(heap)
-        pick = program.branch(splits, point)
+        lower, _, point, basis = heapq.heappop(heap)
+        pick = program.branch(basis.splits, point)
         if pick is None:  # solved: the bound is as good as the arithmetic allows
             closed = min(closed, lower)
-            shut.append(leaf)
+            shut.append(basis)
             continue
         for sign in (-1, 1):
-            child = tuple(layer.copy() for layer in splits)
+            child = tuple(layer.copy() for layer in basis.splits)
             child[pick[0]][pick[1]] = sign
             nodes += 1
             visit(child, lower)
-    if leaves is not None:
-        leaves.extend(leaf for leaf in (*shut, *(node[-1] for node in heap)) if leaf is not None)
     lower = min(closed, heap[0][0]) if heap else closed
+    if leaves is not None and threshold is not None and lower >= threshold:
+        leaves.extend(program.leaf(basis, threshold) for basis in shut)
+        leaves.extend(program.leaf(node[-1], threshold) for node in heap)
     return Minimum(min(lower, best.value), best.value, best.hidden, nodes)
 
 
@@ -130,8 +139,13 @@ def deepest(
 
     With the signs of the neurons that hurt kept as they are, the objective is convex in the first
     activations, so that its least value is that of a linear program, and is often not at a corner.
+    With two hidden layers, a corner that its own gradient asks for is that least value.
     """
     a, const = abstraction.objective(c)
+    if len(root.levels) == 1:
+        _, corner = abstraction.steepest(root, a, hidden)
+        if np.array_equal(corner, hidden[0]):
+            return float(hidden[-1][0] @ a) + const, hidden
     best = _Best(abstraction, root, a, const)
     best.value, best.hidden = float(hidden[-1][0] @ a) + const, tuple(layer[0] for layer in hidden)
     if root.levels:
@@ -165,7 +179,7 @@ class _Best:
         hidden = [h]
         last = len(self.abstraction.inner) - 1
         for index, inner in enumerate(self.abstraction.inner):
-            low, high = np.maximum(inner.low(h), 0.0), np.maximum(inner.high(h), 0.0)
+            low, high = (np.maximum(side, 0.0) for side in inner.both(h))
             if index == last:  # nothing behind it: each neuron takes the side that hurts
                 h = np.where(self.a >= 0.0, low, high)
             elif sides is not None:
@@ -184,9 +198,8 @@ class _Program:
     def __init__(self, abstraction: Abstraction, root: Root, a: Array, const: float) -> None:
         self.abstraction, self.root, self.a, self.const = abstraction, root, a, const
         self.duals: Array | None = None
-        self.ray, self.empty = np.zeros(0), False
         self.slopes = [chords(level, None) for level in root.levels]
-        self.open = [((level.U_min < 0.0) & (level.U_max > 0.0))[0] for level in root.levels]
+        self.open = [level.open_upper[0] for level in root.levels]
         low, high = [root.low[0]], [root.high[0]]
         for level in root.levels:
             low.append(np.zeros(level.U_max.shape[1]))
@@ -236,9 +249,8 @@ class _Program:
         """
         self._apply(splits)
         status = self._run()
-        self.duals, self.empty = None, False
+        self.duals = None
         if status == highspy.HighsModelStatus.kInfeasible and self._proves_empty(splits):
-            self.empty = True
             return np.inf, None
         if status != highspy.HighsModelStatus.kOptimal:
             uppers = [
@@ -254,21 +266,18 @@ class _Program:
         self.duals = np.asarray(solution.row_dual)
         return self._from_duals(self.duals, splits, self.a, self.const), point
 
-    def leaf(self, splits: tuple[Splits, ...], threshold: float | None) -> Nodes | None:
-        r"""Turn the multipliers behind the last bound into slopes and split multipliers.
+    def leaf(self, basis: Basis, threshold: float) -> Nodes:
+        r"""Turn the multipliers behind a bound into slopes and split multipliers.
 
         With :math:`a^+ = \max(a, 0)` and the excess :math:`e = \max(p - a^+, 0)`, the part
         :math:`e\,(L - s U - t)` of a neuron's bound is at most :math:`e (1 - s)(U - \max U)`, since
         :math:`L \le U` wherever the activations before are :math:`\ge 0`. What is left has
         :math:`p \le a^+`, a slope :math:`p / a^+`, and all else on U is a multiplier of its range.
         """
-        if threshold is None:
-            return None
-        alpha = [slopes[0] for slopes in start_slopes(self.root)]
+        splits, duals, empty = basis
+        alpha = [slopes[0].copy() for slopes in start_slopes(self.root)]
         gamma = [np.zeros(len(split)) for split in splits]
-        duals = self.duals
-        if self.empty:  # any multiple of the ray is valid: take enough of it
-            duals = self.ray
+        if duals is not None and empty:  # any multiple of the ray is valid: take enough of it
             for _ in range(100):
                 if self._from_duals(duals, splits, self.a, self.const) >= threshold:
                     break
@@ -347,7 +356,7 @@ class _Program:
             )
 
     def _proves_empty(self, splits: tuple[Splits, ...]) -> bool:
-        """Whether the solver's ray shows that the node is empty.
+        """Whether the solver's ray, kept as multipliers, shows that the node is empty.
 
         Any point gives the objective 0 the value 0, so multipliers that bound it from below by
         more than 0 leave no point.
@@ -358,8 +367,10 @@ class _Program:
         ray = np.asarray(ray) / max(float(np.abs(ray).max()), 1e-300)
         zero = np.zeros_like(self.a)
         better = max((ray, -ray), key=lambda r: self._from_duals(r, splits, zero, 0.0))
-        self.ray = better
-        return self._from_duals(better, splits, zero, 0.0) > 1e-9
+        if not self._from_duals(better, splits, zero, 0.0) > 1e-9:
+            return False
+        self.duals = better
+        return True
 
     def _from_duals(
         self, duals: Array, splits: tuple[Splits, ...], a: Array, const: float

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from proplace.certification import proof
-from proplace.certification.bounds import Root, chords, start_slopes
+from proplace.certification.bounds import Root, start_slopes
 from proplace.certification.branch import Nodes, root_nodes
 from proplace.certification.proof import Certificate
 from proplace.certification.rounding import Enclosure
@@ -24,7 +24,7 @@ from proplace.certification.worst import shifted_network
 from proplace.errors import NetworkError
 
 if TYPE_CHECKING:
-    from proplace.certification.branch import Index
+    from proplace.certification.bounds import Index, Mask
     from proplace.network import Array, Network
     from proplace.shifts import Shifts
 
@@ -36,7 +36,7 @@ class Notes:
     """What was learnt about a batch of rows while they were decided."""
 
     root: Root | None = None  # None: no hidden layer
-    tight: Index | None = None  # rows whose ranges were tightened
+    tight: Mask | None = None  # rows whose ranges were tightened
     leaves: list[list[Nodes]] = field(default_factory=list)  # per objective
     hidden: list[Array] = field(default_factory=list)  # of the worst shift found for each row
     worst: Index | None = None  # the objective that this shift is for
@@ -44,7 +44,7 @@ class Notes:
     def begin(self, root: Root | None, rows: int) -> None:
         """Start with the ranges of the rows."""
         self.root = root
-        self.tight = np.zeros(0, dtype=np.intp)
+        self.tight = np.zeros(rows, dtype=bool)
         self.worst = np.zeros(rows, dtype=np.intp)
         if root is not None:
             widths = [root.low.shape[1], *(level.L_min.shape[1] for level in root.levels)]
@@ -61,10 +61,14 @@ class Notes:
         """Replace the ranges of the given rows."""
         assert self.root is not None  # noqa: S101  (begin comes first)
         assert self.tight is not None  # noqa: S101
-        self.tight = np.union1d(self.tight, rows)
-        for level, new in zip(self.root.levels, root.levels, strict=True):
-            for name in ("L_min", "L_max", "U_min", "U_max"):
-                getattr(level, name)[rows] = getattr(new, name)
+        self.tight[rows] = True
+        if len(rows) == len(self.root):
+            self.root = root
+            return
+        levels = zip(self.root.levels, root.levels, strict=True)
+        self.root = Root(
+            self.root.low, self.root.high, tuple(level.put(rows, new) for level, new in levels)
+        )
 
 
 class Proofs:
@@ -106,7 +110,7 @@ class Proofs:
             self.upper: list[Array] = []
         else:
             self.lower = start_slopes(root)
-            self.upper = [chords(level, None)[0] for level in root.levels]
+            self.upper = [level.chord[0].copy() for level in root.levels]
         self.nodes = [self._gathered(o, robust) for o in range(len(self.objectives))]
         left = robust
         for digits in _DIGITS:
@@ -122,8 +126,8 @@ class Proofs:
         if root is None:
             return Nodes(robust, [], [], [])
         kept = self.notes.leaves[objective]
-        seen = np.concatenate([np.zeros(0, dtype=np.intp), *(nodes.row for nodes in kept)])
-        parts = [root_nodes(root, np.setdiff1d(robust, seen)), *kept]
+        wanted, seen = self._mask(robust), self._mask(*(nodes.row for nodes in kept))
+        parts = [root_nodes(root, robust[~seen[robust]]), *kept]
         nodes = Nodes(
             np.concatenate([part.row for part in parts]),
             [np.concatenate(layers) for layers in zip(*(p.splits for p in parts), strict=True)],
@@ -131,7 +135,13 @@ class Proofs:
             [np.concatenate(layers) for layers in zip(*(p.gamma for p in parts), strict=True)],
         )
         order = np.argsort(nodes.row, kind="stable")
-        return nodes.take(order[np.isin(nodes.row[order], robust)])
+        return nodes.take(order[wanted[nodes.row[order]]])
+
+    def _mask(self, *rows: Index) -> Mask:
+        mask = np.zeros(len(self.X), dtype=bool)
+        for some in rows:
+            mask[some] = True
+        return mask
 
     def _test(self, rows: Index, digits: int | None) -> Index:
         """Round the multipliers of the rows, keep what passes, return the rows that fail."""
@@ -139,8 +149,9 @@ class Proofs:
         upper = [_rounded(layer[rows], digits) for layer in self.upper]
         failed = np.zeros(len(self.X), dtype=bool)
         assert self.notes.tight is not None  # noqa: S101  (begin came first)
-        is_tight = np.isin(rows, self.notes.tight) & (len(self.upper) > 1)
-        where = [np.flatnonzero(np.isin(nodes.row, rows)) for nodes in self.nodes]
+        is_tight = self.notes.tight[rows] & (len(self.upper) > 1)
+        chosen = self._mask(rows)
+        where = [np.flatnonzero(chosen[nodes.row]) for nodes in self.nodes]
         parts = [nodes.take(which) for nodes, which in zip(self.nodes, where, strict=True)]
         for part in parts:
             part.alpha = [_rounded(layer, digits) for layer in part.alpha]
@@ -149,6 +160,8 @@ class Proofs:
             group = np.flatnonzero(is_tight == tighten)
             if not len(group):
                 continue
+            place = np.full(len(self.X), -1)
+            place[rows[group]] = np.arange(len(group))
             enclosure = Enclosure(
                 self.net,
                 self.shifts,
@@ -158,9 +171,9 @@ class Proofs:
                 tighten=tighten,
             )
             for c, part in zip(self.objectives, parts, strict=True):
-                mine = np.flatnonzero(np.isin(part.row, rows[group]))
+                mine = np.flatnonzero(place[part.row] >= 0)
                 leaves = part.take(mine)
-                leaves.row = np.searchsorted(rows[group], leaves.row)
+                leaves.row = place[leaves.row]
                 value, used = enclosure.bounds(c, leaves)
                 failed[part.row[mine[value < self.margin[part.row[mine]]]]] = True
                 for i, mask in enumerate(used):  # what is not used need not be written
@@ -199,7 +212,7 @@ class Proofs:
             trees.append(proof.tree(nodes.take(np.arange(first, last)), lower))
         assert self.notes.tight is not None  # noqa: S101  (begin came first)
         return {
-            "tighten": bool(len(upper) > 1 and np.isin(row, self.notes.tight)),
+            "tighten": bool(len(upper) > 1 and self.notes.tight[row]),
             "lower": [[proof.short(value) for value in layer] for layer in lower],
             "upper": [[proof.short(value) for value in layer] for layer in upper],
             "trees": trees,
@@ -213,6 +226,26 @@ class Proofs:
         with np.errstate(all="ignore"):
             worst = shifted_network(self.net, self.shifts, u, hidden, c)
         return {"shifted": proof.shifted_fields(worst)}
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """What a test of one point has proved: at least ``lower`` over all of Delta."""
+
+    point: Array
+    lower: float
+    notes: Notes
+
+    def certificate(
+        self, net: Network, shifts: Shifts, target: int, margin: float
+    ) -> Certificate | None:
+        """Write down, and test, the proof that the point keeps a margin; None if there is none."""
+        if not self.lower >= margin:
+            return None
+        row, none = np.zeros(1, np.intp), np.zeros(0, np.intp)
+        X, wanted = self.point[None], np.array([margin])
+        proofs = Proofs(net, shifts, target, X, wanted, self.notes, row, none, none)
+        return proofs.certificate(0) if proofs.proved[0] else None
 
 
 class Certificates(Sequence[Certificate | None]):
@@ -244,7 +277,9 @@ class Certificates(Sequence[Certificate | None]):
 
 
 def _rounded(values: Array, digits: int | None) -> Array:
-    return values.copy() if digits is None else np.clip(np.round(values, digits), 0.0, 1.0)
+    if digits is None:
+        return values.copy()
+    return np.minimum(np.maximum(np.round(values, digits), 0.0), 1.0)
 
 
 def _significant(values: Array, digits: int | None) -> Array:

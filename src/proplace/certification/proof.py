@@ -151,9 +151,11 @@ def tree(nodes: Nodes, lower: Sequence[Array]) -> list[Any]:
     A set of leaves that covers all signs has a neuron that all leaves split (the root of the tree
     they came from, or any other such neuron: both of its sides are covered too).
     """
+    if len(nodes) == 1:
+        return [_leaf(nodes, 0, lower)]
     widths = [layer.shape[1] for layer in nodes.splits]
     names = [(i + 1, k) for i, width in enumerate(widths) for k in range(width)]
-    signs = np.concatenate(nodes.splits, axis=1) if widths else np.zeros((len(nodes), 0), np.int8)
+    signs = np.concatenate(nodes.splits, axis=1)
     todo = [np.arange(len(nodes))]
     found: list[Any] = []
     while todo:

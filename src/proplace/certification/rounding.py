@@ -91,12 +91,11 @@ class Enclosure:
         low, high = self.low, self.high
         for i, layer in enumerate(self.net.layers[1:-1]):
             dw, db = self.shifts.weight[i + 1], self.shifts.bias[i + 1]
-            C, b = layer.W + dw, layer.bias + db
-            lo, hi = _interval(C, b, low, high, np.abs(layer.bias) + db, self.unit)
-            L_low, _ = _interval(
-                layer.W - dw, layer.bias - db, low, high, np.abs(layer.bias) + db, self.unit
-            )
-            low, high = np.maximum(L_low, 0.0), np.maximum(hi, 0.0)
+            C, b, size = layer.W + dw, layer.bias + db, np.abs(layer.bias) + db
+            lo, hi = _interval(C, b, low, high, size, self.unit)
+            if i + 1 < len(self.upper):  # the box that the next inner layer sees
+                L_low, _ = _interval(layer.W - dw, layer.bias - db, low, high, size, self.unit)
+                low, high = np.maximum(L_low, 0.0), np.maximum(hi, 0.0)
             if tighten and i:
                 A, R = C[None], 2.0 * _U * np.abs(C)[None] + self.unit
                 e = 2.0 * _U * np.abs(b) + self.unit

@@ -149,6 +149,10 @@ class Continuous(_Feature):
     def _grid(self) -> Grid | None:
         return None if self._lattice is None else self._lattice.tabulated()
 
+    @cached_property
+    def _column(self) -> Column:
+        return self.columns(0)[0]
+
     def columns(self, number: int) -> tuple[Column, ...]:
         """Return the encoded columns, for the feature with this number in its schema."""
         if self._grid is not None:
@@ -194,7 +198,7 @@ class Continuous(_Feature):
         if self._grid is not None:
             values = self._grid.values(self._grid.near(block[:, 0]))
             return values.astype(np.int64) if self.whole else values
-        e = self.columns(0)[0].nearest(block[:, 0])
+        e = self._column.nearest(block[:, 0])
         if self._plain:
             return e
         v, found = self._original(e)
@@ -374,9 +378,13 @@ class Ordinal(_Feature):
         """Say why a cell cannot be read."""
         return unknown_label(value, self.levels, "a level")
 
+    @cached_property
+    def _labels(self) -> pd.Index[Any]:
+        return _index(self.levels)
+
     def write(self, block: Array) -> pd.Index[Any]:
         """Decode a block of encoded columns to levels."""
-        return _take(self.levels, self._table.near(block[:, 0]))
+        return self._labels.take(self._table.near(block[:, 0]))
 
     def canonical(self, block: Array) -> Array:
         """Encode what the block is decoded to: the legal values it stands for."""
@@ -437,9 +445,13 @@ class Categorical(_Feature):
         """Say why a cell cannot be read."""
         return unknown_label(value, self.categories, "a category")
 
+    @cached_property
+    def _labels(self) -> pd.Index[Any]:
+        return _index(self.categories)
+
     def write(self, block: Array) -> pd.Index[Any]:
         """Decode a block of encoded columns to categories: the largest column wins."""
-        return _take(self.categories, self._numbers(block))
+        return self._labels.take(self._numbers(block))
 
     def canonical(self, block: Array) -> Array:
         """Encode what the block is decoded to: exactly one category."""
@@ -504,9 +516,13 @@ class Binary(_Feature):
         """Say why a cell cannot be read."""
         return unknown_label(value, self.values, "one of the two values")
 
+    @cached_property
+    def _labels(self) -> pd.Index[Any]:
+        return _index(self.values)
+
     def write(self, block: Array) -> pd.Index[Any]:
         """Decode a block of encoded columns to the two values: 0.5 and above is the second."""
-        return _take(self.values, (block[:, 0] >= 0.5).astype(np.int64))
+        return self._labels.take((block[:, 0] >= 0.5).astype(np.int64))
 
     def canonical(self, block: Array) -> Array:
         """Encode what the block is decoded to: 0 or 1."""
@@ -526,11 +542,11 @@ def _grid_column(name: str, number: int, kind: Literal["grid", "binary"], grid: 
     return Column(name, number, kind, float(ends[0]), float(ends[1]), grid)
 
 
-def _take(labels: Sequence[Label], n: np.ndarray[Any, Any]) -> pd.Index[Any]:
-    """Labels by number, in the dtype pandas gives a table of them."""
+def _index(labels: Sequence[Label]) -> pd.Index[Any]:
+    """Labels in the dtype pandas gives a table of them."""
     kinds = {type(label) for label in labels}
     mixed = len(kinds) > 1
-    return pd.Index(list(labels), dtype=object if mixed else None).take(n)
+    return pd.Index(list(labels), dtype=object if mixed else None)
 
 
 def _check_labels(labels: Sequence[Label], word: str) -> None:

@@ -9,11 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from proplace.certification.bounds import Abstraction
-from proplace.certification.branch import Bounds, decide, glance
-from proplace.certification.exact import deepest, minimise
-from proplace.certification.worst import shifted_layers
+from proplace.certification.branch import Bounds, glance
+from proplace.certification.exact import deepest
+from proplace.certification.least import least
+from proplace.certification.producer import Evidence, Notes
 
 if TYPE_CHECKING:
+    from proplace.certification.bounds import Root
     from proplace.network import Array, Network
     from proplace.search.problem import Problem
 
@@ -76,66 +78,64 @@ class Oracle:
         self.abstraction = Abstraction(problem.net, problem.shifts)
         self.objectives = problem.net.objectives(problem.target)
         self.linear = [self.abstraction.objective(c) for c in self.objectives]
+        self._passed: Evidence | None = None
 
     def glance(self, points: Array) -> Array:
         """Cheap upper bounds on the worst margin of each point (values at concrete shifts)."""
         U = self.net.transform(points)
         if self.net.widths:
-            values = [bounds.upper for bounds in self._attacks(U, steps=1)]
+            values = [bounds.upper for bounds in self._attacks(self.abstraction.root(U), steps=1)]
         else:
             values = [self.abstraction.linear_minimum(U, c) for c in self.objectives]
-        least: Array = np.min(values, axis=0)
-        return least
+        lowest: Array = np.min(values, axis=0)
+        return lowest
 
     def worst_seen(self, point: Array) -> Shifted:
         """Return a bad shift at ``point``, not necessarily the worst."""
-        U = self.net.transform(point)
+        U, passed = self.net.transform(point), self.evidence(point)
+        if passed is not None:
+            return self._noted(U, passed.notes)
         if not self.net.widths:
-            return self._shifted(U[0], int(np.argmin(self._linear_values(U))), [])
-        found = self._attacks(U, steps=_STEPS)
+            return self._shifted(U[0], None, int(np.argmin(self._linear_values(U))), [])
+        root = self.abstraction.root(U)
+        found = self._attacks(root, steps=_STEPS)
         index = int(np.argmin([bounds.upper[0] for bounds in found]))
-        return self._shifted(U[0], index, found[index].hidden)
+        return self._shifted(U[0], root, index, found[index].hidden)
 
     def test(self, point: Array, deadline: float = np.inf) -> tuple[bool, Shifted | None]:
         """Whether ``point`` keeps the margin over all of Delta, exactly; if not, a shift that shows it.
 
         (False, None) means that the deadline came before a verdict.
         """
-        U = self.net.transform(point)
-        if not self.net.widths:
-            values = self._linear_values(U)
-            index = int(np.argmin(values))
-            if values[index] >= self.margin:
-                return True, None
-            return False, self._shifted(U[0], index, [])
-        root = self.abstraction.tighten(self.abstraction.root(U))
-        robust = True
-        for index, (a, const) in enumerate(self.linear):
-            bounds = decide(self.abstraction, root, a, const, self.margin, deadline)
-            if bounds.upper[0] < self.margin:
-                _, hidden = self.abstraction.sharpen(
-                    root, a, const, bounds.upper, bounds.hidden, _STEPS
-                )
-                _, hidden = deepest(self.abstraction, root, self.objectives[index], hidden)
-                return False, self._shifted(U[0], index, hidden)
-            if bounds.lower[0] < self.margin:
-                minimum = minimise(
-                    self.abstraction,
-                    root,
-                    self.objectives[index],
-                    threshold=self.margin,
-                    deadline=deadline,
-                    rest=bounds.stuck.get(0),
-                )
-                if minimum.upper < self.margin:
-                    hidden = [layer[None] for layer in minimum.hidden]
-                    return False, self._shifted(U[0], index, hidden)
-                robust &= minimum.lower >= self.margin
-        return robust, None
+        U, notes = self.net.transform(point), Notes()
+        threshold = np.array([self.margin])
+        lower, upper = least(self.abstraction, U, self.objectives, threshold, deadline, notes)
+        if upper[0] < self.margin:
+            return False, self._noted(U, notes, deepen=True)
+        if not lower[0] >= self.margin:
+            return False, None
+        self._passed = Evidence(point, float(lower[0]), notes)
+        return True, None
 
-    def _attacks(self, U: Array, steps: int) -> list[Bounds]:
+    def evidence(self, point: Array) -> Evidence | None:
+        """What the test has proved of a point, if no other point has passed it since."""
+        passed = self._passed
+        return passed if passed is not None and np.array_equal(passed.point, point) else None
+
+    def _noted(self, U: Array, notes: Notes, *, deepen: bool = False) -> Shifted:
+        """The worst shift that a test has met, made worse as far as that is easy."""
+        assert notes.worst is not None  # noqa: S101  (the test has noted it)
+        index, hidden, root = int(notes.worst[0]), notes.hidden, notes.root
+        if root is not None:
+            a, const = self.linear[index]
+            value = hidden[-1] @ a + const
+            _, hidden = self.abstraction.sharpen(root, a, const, value, hidden, _STEPS)
+            if deepen:
+                _, hidden = deepest(self.abstraction, root, self.objectives[index], hidden)
+        return self._shifted(U[0], root, index, hidden)
+
+    def _attacks(self, root: Root, steps: int) -> list[Bounds]:
         """One glance per objective, its shifts improved by a few steps."""
-        root = self.abstraction.root(U)
         found = []
         for a, const in self.linear:
             bounds = glance(self.abstraction, root, a, const)
@@ -148,12 +148,11 @@ class Oracle:
     def _linear_values(self, U: Array) -> list[float]:
         return [float(self.abstraction.linear_minimum(U, c)[0]) for c in self.objectives]
 
-    def _shifted(self, u: Array, index: int, hidden: list[Array]) -> Shifted:
+    def _shifted(self, u: Array, root: Root | None, index: int, hidden: list[Array]) -> Shifted:
         c = self.objectives[index]
         layers = [layer[0] for layer in hidden]
         pairs = self._layers(u, layers, c)
-        if len(layers) == 2:
-            root = self.abstraction.root(u[None])
+        if root is not None and len(layers) == 2:
             inside = (layers[0] > root.low[0] + _AT_END) & (layers[0] < root.high[0] - _AT_END)
             if inside.any():
                 pairs = self._following(u, layers[0], np.flatnonzero(inside), pairs, c) or pairs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -15,10 +16,18 @@ from proplace.search.problem import Outcome
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from proplace.certification.producer import Evidence
     from proplace.search.problem import Piece, Problem
     from proplace.search.solvers import Solver
 
 SearchName = Literal["tree", "bilevel"]
+
+
+@dataclass(frozen=True, eq=False)
+class Answer(Outcome):
+    """The best outcome of all pieces, with what the exact test has proved of its point."""
+
+    evidence: Evidence | None = None
 
 
 def search(
@@ -28,7 +37,7 @@ def search(
     method: SearchName = "tree",
     solver: Solver = "highs",
     deadline: float = np.inf,
-) -> Outcome:
+) -> Answer:
     """Solve the pieces in the order of a bound on their distance, stopping at the best answer.
 
     ``solver`` is that of the mixed-integer programs of ``bilevel``; the tree runs on HiGHS.
@@ -61,16 +70,17 @@ def search(
         late |= found.status in ("feasible", "unknown")
         if found.distance < best.distance:
             best = found
-    counts = {"nodes": nodes, "programs": programs, "rounds": rounds}
+    counts = nodes, programs, rounds
     if best.point is None:
-        return Outcome(None, np.inf, lower, "unknown" if late else "infeasible", **counts)
+        return Answer(None, np.inf, lower, "unknown" if late else "infeasible", *counts)
     proved = not late or lower >= best.distance * (1.0 - tree.GAP)
-    return Outcome(
+    return Answer(
         best.point,
         best.distance,
         min(lower, best.distance),
         "optimal" if proved else "feasible",
-        **counts,
+        *counts,
+        oracle.evidence(best.point),
     )
 
 

@@ -61,11 +61,11 @@ class Program:
     def _add_rows(self, low: Array, high: Array, A: Array, columns: Columns) -> int:
         """Add rows that are dense over the given columns."""
         first = len(self._row_bounds)
-        mask = A != 0.0
-        counts = mask.sum(axis=1)
-        starts = np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.int32)
-        index = np.broadcast_to(columns, A.shape)[mask]
-        self.solver.addRows(len(low), low, high, int(counts.sum()), starts, index, A[mask])
+        rows, places = np.nonzero(A)
+        starts = np.searchsorted(rows, np.arange(len(A))).astype(np.int32)
+        self.solver.addRows(
+            len(low), low, high, len(rows), starts, columns[places], A[rows, places]
+        )
         self._row_bounds.extend(zip(low.tolist(), high.tolist(), strict=True))
         return first
 
