@@ -179,9 +179,10 @@ class Program:
             return None
         if status != highspy.HighsModelStatus.kOptimal:
             raise SolverError(f"a linear program of the search ended with {status}")
-        self.work += self.solver.getInfo().simplex_iteration_count
+        info = self.solver.getInfo()
+        self.work += info.simplex_iteration_count
         values = np.array(self.solver.getSolution().col_value)
-        objective = self.solver.getInfo().objective_function_value + self.offset
+        objective = info.objective_function_value + self.offset
         region = values[: self.polytope.size]
         return LpPoint(objective, values, self.polytope.point(region), self.polytope.centre(region))
 

@@ -15,6 +15,7 @@ where the right sides, taken at the vertices and interpolated, are the next :mat
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -32,6 +33,20 @@ Mask = npt.NDArray[np.bool_]
 Bounds = list[tuple["Array", "Array"]]
 
 
+@dataclass(frozen=True, eq=False)
+class Ranges:
+    r"""What is known of the neurons of a shifted network, layer by layer.
+
+    ``bounds`` of the pre-activations; ``tops``, the values of :math:`\bar v` at the corners of the
+    simplex; ``kept``, which signs are known from the limits alone, and so for points that keep the
+    margin and are nearer than the incumbent, or by a decision: a relaxation must ask for them.
+    """
+
+    bounds: Bounds
+    tops: list[Array]
+    kept: list[Mask]
+
+
 def key_of(shifted: Shifted, layer: int, k: int) -> Hashable:
     """Name a neuron; equal neurons of the first layer have one name in all copies."""
     if layer > 0:
@@ -40,15 +55,11 @@ def key_of(shifted: Shifted, layer: int, k: int) -> Hashable:
     return (W[k].tobytes(), float(b[k]))
 
 
-def ranges_of(
-    polytope: Polytope, shifted: Shifted, limits: Limits
-) -> tuple[Bounds, list[Array]]:
-    r"""Ranges of the pre-activations of each layer over the polytope, not wider than ``limits``.
-
-    With them comes :math:`\bar v` at the corners of the simplex, a matrix per layer.
-    """
+def ranges_of(polytope: Polytope, shifted: Shifted, limits: Limits) -> Ranges:
+    """Ranges over the polytope, not wider than ``limits``."""
     bounds: Bounds = []
     tops: list[Array] = []
+    kept: list[Mask] = []
     top = bottom = polytope.corners
     for layer, (W, b) in enumerate(shifted.layers):
         C, const = _to_input(shifted, bounds, np.vstack([W, -W]), np.concatenate([b, -b]))
@@ -61,17 +72,19 @@ def ranges_of(
             low, high = np.maximum(low, below.min(axis=0)), np.minimum(high, above.max(axis=0))
             # sums of activations with weights >= 0
             low = np.where((W >= 0.0).all(axis=1), np.maximum(low, b), low)
+        kept.append(np.zeros(len(W), np.bool_))
         if limits:
             for k in np.flatnonzero((low < 0.0) & (high > 0.0)):
                 known = limits.get(key_of(shifted, layer, int(k)))
                 if known is not None:
                     low[k], high[k] = max(low[k], known[0]), min(high[k], known[1])
+                    kept[-1][k] = low[k] >= 0.0 or high[k] <= 0.0
         bounds.append((low, high))
         dead, active = high <= 0.0, low >= 0.0
         top = np.where(dead, 0.0, np.where(active, above, np.maximum(above, 0.0)))
         bottom = np.where(active | (~dead & (high >= -low)), below, 0.0)
         tops.append(top)
-    return bounds, tops
+    return Ranges(bounds, tops, kept)
 
 
 def _through(W: Array, b: Array, top: Array, bottom: Array) -> tuple[Array, Array]:
@@ -83,9 +96,7 @@ def _through(W: Array, b: Array, top: Array, bottom: Array) -> tuple[Array, Arra
     return above, below
 
 
-def _to_input(
-    shifted: Shifted, bounds: Bounds, A: Array, const: Array
-) -> tuple[Array, Array]:
+def _to_input(shifted: Shifted, bounds: Bounds, A: Array, const: Array) -> tuple[Array, Array]:
     """Linear lower bounds ``C x' + const`` of ``A v + const``, v the layer behind ``bounds``."""
     for (W, b), (low, high) in zip(
         reversed(shifted.layers[: len(bounds)]), reversed(bounds), strict=True
@@ -101,12 +112,17 @@ def _to_input(
     return A, const
 
 
-def needs_of(shifted: Shifted, bounds: Bounds) -> list[tuple[Mask, Mask]]:
-    """For each layer: which neurons must be bounded from above, and which from below."""
+def needs_of(shifted: Shifted, ranges: Ranges) -> list[tuple[Mask, Mask]]:
+    """For each layer: which neurons must be bounded from above, and which from below.
+
+    Those that help must be bounded from above, those that hurt from below, and so on through the
+    neurons that are alive; a sign that is kept needs its pre-activation bounded on the other side.
+    """
     needs: list[tuple[Mask, Mask]] = [(shifted.a > 0.0, shifted.a < 0.0)]
     for layer in range(len(shifted.layers) - 1, 0, -1):
-        W, alive = shifted.layers[layer][0], bounds[layer][1] > 0.0
-        upper, lower = needs[0][0] & alive, needs[0][1] & alive
+        W, (low, high), kept = shifted.layers[layer][0], ranges.bounds[layer], ranges.kept[layer]
+        upper = (needs[0][0] & (high > 0.0)) | (kept & (low >= 0.0))
+        lower = (needs[0][1] & (high > 0.0)) | (kept & (low < 0.0))
         positive, negative = W > 0.0, W < 0.0
         above = (positive & upper[:, None]) | (negative & lower[:, None])
         below = (negative & upper[:, None]) | (positive & lower[:, None])

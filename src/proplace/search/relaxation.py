@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from proplace.search.oracle import Shifted
     from proplace.search.polytope import Polytope
     from proplace.search.program import Columns
-    from proplace.search.ranges import Limits
+    from proplace.search.ranges import Limits, Ranges
 
 Decision = tuple[str, Hashable, float]
 """("active" | "inactive", neuron's key, 0) or ("below" | "above", grid column, value)."""
 
-REACHED = 0.05
+REACHED = 0.2
 """Share of a neuron's range within which a point at its end leaves nothing worth a program."""
 
 
@@ -81,7 +81,6 @@ class Relaxation(Program):
         self._number: dict[Hashable, int] = {}
         self._kept: set[Hashable] = set()
         self._cutoff = -1
-        self._seen: Array | None = None
         self._changed_cols: dict[int, tuple[float, float]] = {}
         self._changed_rows: dict[int, tuple[float, float]] = {}
         self._index()
@@ -95,8 +94,9 @@ class Relaxation(Program):
 
         First-layer neurons that are the same as in an earlier copy share its variables.
         """
-        bounds, tops = ranges_of(self.polytope, shifted, self.limits)
-        needs, weights = needs_of(shifted, bounds), weights_of(shifted, bounds)
+        ranges = ranges_of(self.polytope, shifted, self.limits)
+        bounds, tops = ranges.bounds, ranges.tops
+        needs, weights = needs_of(shifted, ranges), weights_of(shifted, bounds)
         E = self.polytope.functional(np.eye(len(self.polytope.base)))
         e = self.polytope.base
         columns = self.region
@@ -129,7 +129,7 @@ class Relaxation(Program):
             if one_sided:
                 rows = open_[one_sided]
                 self._add_one_sided([keys[i] for i in one_sided], Z[rows], z[rows], columns)
-            self._keep_sides(shifted, layer, Z, z, bounds[layer], columns)
+            self._keep_sides(shifted, layer, ranges, Z, z, columns)
             ids = np.array([self._known[key] for key in keys], np.int32)
             active = low >= 0.0
             E = np.hstack([np.where(active[:, None], Z, 0.0), np.zeros((len(W), len(open_)))])
@@ -142,27 +142,21 @@ class Relaxation(Program):
         self._index()
 
     def _keep_sides(
-        self,
-        shifted: Shifted,
-        layer: int,
-        Z: Array,
-        z: Array,
-        bounds: tuple[Array, Array],
-        columns: Columns,
+        self, shifted: Shifted, layer: int, ranges: Ranges, Z: Array, z: Array, columns: Columns
     ) -> None:
-        """Keep neurons on the side that tightening left them.
+        """Ask for the signs that are known for points of interest only.
 
-        Their sign is known for points that are of interest only; without the row, others (such as
-        the person) would slip through the linear pieces with a wrong sign and no decision left.
+        Without the rows, others (such as the person) would slip through the linear pieces with a
+        wrong sign and no decision left.
         """
         found = []
-        for k in np.flatnonzero((bounds[0] >= 0.0) | (bounds[1] <= 0.0)):
+        for k in np.flatnonzero(ranges.kept[layer]):
             key = key_of(shifted, layer, int(k))
-            if key in self.limits and key not in self._kept and key not in self._number:
+            if key not in self._kept and key not in self._number:
                 self._kept.add(key)
                 found.append(k)
         if found:
-            active = bounds[0][found] >= 0.0
+            active = ranges.bounds[layer][0][found] >= 0.0
             low, high = np.where(active, -z[found], -INF), np.where(active, INF, -z[found])
             self._add_rows(low, high, Z[found], columns)
 
@@ -242,19 +236,16 @@ class Relaxation(Program):
         columns = np.arange(count, dtype=np.int32)
         self.solver.changeColsCost(count, columns, np.zeros(count))
         self.solver.setOptionValue("simplex_strategy", 4)  # primal: only costs change
-        limits = [self.limits[neuron.key] for neuron in self.neurons]
-        ends = np.array(limits).reshape(-1, 2)
+        ends = np.array([self.limits[neuron.key] for neuron in self.neurons]).reshape(-1, 2)
         todo = np.zeros(ends.shape, np.bool_)
         todo[list(range(len(self.neurons)) if which is None else which)] = True
-        nearest = np.ones_like(ends)
+        away = np.ones_like(ends)  # distance of the last point from the ends, in widths
         empty = False
         while time.monotonic() < deadline:
-            open_ = (ends[:, 0] < 0.0) & (ends[:, 1] > 0.0)
-            todo &= open_[:, None] & (nearest > REACHED)
+            todo &= ((ends[:, 0] < 0.0) & (ends[:, 1] > 0.0))[:, None] & (away > REACHED)
             if not todo.any():
                 break
-            away = np.where(todo, self._away(ends), np.inf)
-            number, side = divmod(int(np.argmin(away)), 2)
+            number, side = divmod(int(np.argmin(np.where(todo, away, np.inf))), 2)
             todo[number, side] = False
             neuron, sign = self.neurons[number], 1.0 - 2.0 * side
             self._set_cost(neuron, sign)
@@ -266,8 +257,9 @@ class Relaxation(Program):
             if np.isinf(value):
                 continue
             point = np.array(self.solver.getSolution().col_value)
-            self._seen = point[self._v] - point[self._s]
-            nearest = np.minimum(nearest, self._away(ends))
+            z = point[self._v] - point[self._s]
+            away[:, 0], away[:, 1] = z - ends[:, 0], ends[:, 1] - z
+            away /= np.maximum(ends[:, 1] - ends[:, 0], 1e-12)[:, None]
             if value > sign * ends[number, side]:
                 ends[number, side] = sign * value
                 self._limit(neuron, float(ends[number, 0]), float(ends[number, 1]))
@@ -279,14 +271,6 @@ class Relaxation(Program):
     def _set_cost(self, neuron: Neuron, sign: float) -> None:
         self.solver.changeColCost(neuron.v, sign)
         self.solver.changeColCost(neuron.s, -sign)
-
-    def _away(self, ends: Array) -> Array:
-        """How far the last point lies from either end of each range, as a share of the range."""
-        if self._seen is None or len(self._seen) != len(ends):
-            return np.ones_like(ends)
-        width = np.maximum(ends[:, 1] - ends[:, 0], 1e-12)
-        result: Array = np.stack([self._seen - ends[:, 0], ends[:, 1] - self._seen], axis=1)
-        return result / width[:, None]
 
     def _set_cutoff(self, cutoff: float) -> None:
         """Keep to points nearer than the cutoff."""
@@ -300,13 +284,13 @@ class Relaxation(Program):
         """Least value of the objective in force, safe of rounding; None if no point is left."""
         self.solver.run()
         self.solves += 1
-        self.work += self.solver.getInfo().simplex_iteration_count
-        status = self.solver.getModelStatus()
+        info, status = self.solver.getInfo(), self.solver.getModelStatus()
+        self.work += info.simplex_iteration_count
         if status == highspy.HighsModelStatus.kInfeasible:
             return None
         if status != highspy.HighsModelStatus.kOptimal:
             return -np.inf
-        value = float(self.solver.getInfo().objective_function_value)
+        value = float(info.objective_function_value)
         return value - 1e-9 * (1.0 + abs(value))
 
     def _limit(self, neuron: Neuron, low: float, high: float) -> None:

@@ -1,0 +1,99 @@
+"""Which decision to branch on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from proplace.network import Array
+    from proplace.search.problem import Problem
+    from proplace.search.program import LpPoint
+    from proplace.search.relaxation import Decision, Relaxation
+
+_GRID_TOLERANCE = 1e-7
+_VIOLATED = 1e-10
+
+
+class Gains:
+    """What decisions have brought: the rise of the bound per unit of violated ReLU, per side.
+
+    A neuron that was never decided counts with the mean of the others.
+    """
+
+    def __init__(self) -> None:
+        self.sums: dict[tuple[str, Hashable], tuple[float, int]] = {}
+        self.total, self.count = 0.0, 0
+
+    def note(self, decision: Decision, gain: float) -> None:
+        """Learn what the last decision of a node has brought."""
+        kind, key, violation = decision
+        if kind not in ("active", "inactive") or not np.isfinite(gain):
+            return
+        rate = max(gain, 0.0) / violation
+        before, count = self.sums.get((kind, key), (0.0, 0))
+        self.sums[kind, key] = (before + rate, count + 1)
+        self.total, self.count = self.total + rate, self.count + 1
+
+    def order(self, relaxation: Relaxation, violation: Array) -> list[int]:
+        """Numbers of the neurons that violate their ReLU, the most promising first."""
+        numbers = np.flatnonzero(violation > _VIOLATED)
+        scores = [self._score(relaxation.neurons[i].key, float(violation[i])) for i in numbers]
+        return [int(numbers[i]) for i in np.argsort(-np.array(scores), kind="stable")]
+
+    def _score(self, key: Hashable, violation: float) -> float:
+        mean = self.total / self.count if self.count else 1.0
+        result = 1.0
+        for kind in ("active", "inactive"):
+            total, count = self.sums.get((kind, key), (mean, 1))
+            result *= max(total / count * violation, 1e-12)
+        return result
+
+
+def choose(
+    problem: Problem,
+    relaxation: Relaxation,
+    gains: Gains,
+    solution: LpPoint,
+    decisions: tuple[Decision, ...],
+) -> tuple[Decision, Decision] | None:
+    """The two sides to branch on, first the one that the point leans to.
+
+    None: the point satisfies every copy and grid.
+    """
+    margin = problem.search_margin - 1e-9
+    if any(float(copy.value(solution.point)) < margin for copy in relaxation.copies):
+        violation = relaxation.violations(solution)
+        for kind, which, _ in decisions:
+            if kind in ("active", "inactive"):
+                relaxation.settle(which, violation)
+        order = gains.order(relaxation, violation)
+        if order:
+            key, above = relaxation.neurons[order[0]].key, float(violation[order[0]])
+            active, inactive = ("active", key, above), ("inactive", key, above)
+            up = relaxation.leans_up(order[0], solution)
+            return (active, inactive) if up else (inactive, active)
+    return _grid_value(problem, relaxation, solution.point, decisions)
+
+
+def _grid_value(
+    problem: Problem, relaxation: Relaxation, point: Array, decisions: tuple[Decision, ...]
+) -> tuple[Decision, Decision] | None:
+    """The two sides of the value that is farthest from its grid."""
+    worst, found = _GRID_TOLERANCE, None
+    for i in relaxation.grid_rows:
+        grid, value = problem.grids[i], float(point[i])
+        nearest = grid.nearest(value)
+        away = abs(value - nearest) / max(grid.room * 2.0, 1e-12)
+        if away <= worst:
+            continue
+        # Neighbours on the grid, so that each side moves on; a side that is in force already
+        # leaves rounding, which is not worth a decision.
+        low, high = grid.around(value)
+        below, above = ("below", i, low), ("above", i, high)
+        if low < high and below not in decisions and above not in decisions:
+            worst, found = away, ((above, below) if nearest > value else (below, above))
+    return found
