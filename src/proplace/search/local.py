@@ -159,21 +159,22 @@ class LocalSearch:
         return min(candidates, key=lambda shifted: float(shifted.value(point)))
 
     def _goals(self, start: Array) -> Array:
-        """Points known (or hoped) to be robust, to walk towards."""
+        """Points to walk towards: vertices, which are robust rows, or a corner of a box."""
         vertices = self.polytope.piece.vertices
         if vertices is not None:
             others = vertices[(vertices != self.problem.x).any(axis=1)]
             others = others[self.polytope.keeps_rules(others)]
-            robust: Array = others[self.values(others) >= self.problem.margin]
-            return robust[np.argsort(self.problem.distance.between(self.problem.x, robust))]
+            order = np.argsort(self.problem.distance.between(self.problem.x, others))
+            goals: Array = others[order]
+            return goals
         piece = self.polytope.piece
         finite = np.isfinite(piece.lower) & np.isfinite(piece.upper)
         g = self.oracle.worst_seen(start).gradient(start)
         low = np.where(finite, piece.lower, start - 1.0)
         high = np.where(finite, piece.upper, start + 1.0)
-        goals = self.problem.snap(np.where(g > 0.0, high, np.where(g < 0.0, low, start))[None])
-        good = self.values(goals) >= self.problem.margin
-        return goals[good & self.polytope.keeps_rules(goals)]
+        corner = self.problem.snap(np.where(g > 0.0, high, np.where(g < 0.0, low, start))[None])
+        good = self.values(corner) >= self.problem.margin
+        return corner[good & self.polytope.keeps_rules(corner)]
 
     def values(self, points: Array) -> Array:
         """Upper bounds on the worst margins: the glance and every shift met so far."""
@@ -210,13 +211,13 @@ class LocalSearch:
     def _adopt(self, centre: Array, deadline: float) -> bool:
         """Take a point as incumbent if it is nearer and passes the exact test."""
         point, distance = self.problem.snap(centre), self._distance(centre)
-        seems = float(self.values(point[None])[0])
-        if distance >= self.distance or seems < self.problem.margin:
+        if distance >= self.distance:
             return False
         robust, shifted = self.oracle.test(point, deadline)
         if robust:
             self.keep(point, centre, distance)
         elif shifted is not None:
+            seemed, value = float(self.values(point[None])[0]), float(shifted.value(point))
             self.shifts.append(shifted)
-            self.safety = max(self.safety, SAFETY * (seems - float(shifted.value(point))))
+            self.safety = max(self.safety, SAFETY * (seemed - value))
         return robust

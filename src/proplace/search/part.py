@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from proplace.search.relaxation import Decision
 
 # How much work goes where; measured on networks of 2x10 to 2x200, and not sharp.
-FEW = 10  # open neurons below which the tree is quicker than anything that would shrink it
+FEW = 16  # open neurons below which the tree is quicker than anything that would shrink it
 ROUNDS = 12  # of tightening, at most
 STALLED = 0.85  # share of the gap and of the open neurons left by a round that brought little
 SHRUNK = 0.9  # share of open neurons left at which the program is built anew, without the others
