@@ -111,7 +111,7 @@ def random_problem(seed, kind="l1", *, depth=None, width=None):
     depth = seed % 4 if depth is None else depth
     width = width or (8 if depth < 2 else 5)
     for attempt in range(200):
-        rng = np.random.default_rng([seed, attempt])
+        rng = np.random.default_rng([*np.atleast_1d(seed), attempt])
         d = int(rng.integers(2, 7 if depth < 3 else 5))
         net = random_net(rng, d, depth, width, int(rng.choice([1, 1, 3])))
         delta, target = random_delta(rng, depth), int(rng.integers(net.classes))

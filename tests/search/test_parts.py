@@ -10,7 +10,6 @@ import math
 import time
 from collections import Counter
 
-import numpy as np
 import pytest
 
 from proplace.search import bilevel, hunt, local, part, relaxation, tree
@@ -29,7 +28,7 @@ EAGER = {
 }
 """Everything at once, as early and as often as can be."""
 
-WEAK = {(local, "STARTS"): 0, (local, "GOALS"): 1, (local, "WALKS"): 0, (local, "TESTS"): 0}
+WEAK = {(local, "STARTS"): 0, (local, "GOALS"): 1, (local, "STEPS"): 0}
 """A first incumbent that leaves much to be found."""
 
 ROUTES = {
@@ -37,7 +36,7 @@ ROUTES = {
     "rebuilt each round": {
         **EAGER,
         (part, "SHRUNK"): 1.1,
-        (part, "STALLED"): 1.0,
+        (part, "ROUNDS"): 3,
         (part, "TIGHT_SHIFTS"): 99,
         (relaxation, "REACHED"): 0.0,
         (local, "SAFETY"): 0.5,
