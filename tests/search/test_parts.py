@@ -46,7 +46,7 @@ ROUTES = {
         **WEAK,
         (part, "SHRUNK"): 0.0,
         (part, "TIGHT_SHIFTS"): 99,
-        (part, "LEAST_WORK"): 40,
+        (part, "LEAST_WORK"): 10,
         (relaxation, "REACHED"): 0.1,
     },
     "weak incumbents": {
