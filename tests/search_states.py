@@ -38,14 +38,14 @@ class State:
         """What the copies keep at the point, all but exactly."""
         return min(float(copy.value(self.point)) for copy in self.copies) - 1e-7
 
-    def signs(self, share):
+    def signs(self, share, narrow=0.3):
         """Limits that hold at the point: signs, sometimes narrow ranges, of a share of the neurons."""
         limits = {}
         for copy in self.copies:
             for layer, z in enumerate(pre_activations(copy, self.point)):
                 for k in np.flatnonzero(self.rng.random(len(z)) < share):
                     low, high = (0.0, 1e3) if z[k] >= 0.0 else (-1e3, 0.0)
-                    if self.rng.random() < 0.3:
+                    if self.rng.random() < narrow:
                         low, high = z[k] - self.rng.uniform(0.0, 0.3), z[k] + 0.1
                     limits[key_of(copy, layer, int(k))] = (float(low), float(high))
         return limits

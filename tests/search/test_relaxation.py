@@ -76,7 +76,9 @@ def test_leaves_keep_the_margin_of_every_copy(seed, depth, cut):
     problem = Problem(**{**vars(state.problem), **changes})
     whole = Relaxation(state.polytope, state.margin, {}, state.copies)
     assert whole.tighten(state.distance * (1.0 + 1e-6) + 1e-9)
-    for relaxation in (whole, whole.rebuilt()):
+    known = state.signs(0.5, narrow=0.0)
+    signed = Relaxation(state.polytope, state.margin, known, state.copies)
+    for relaxation in (whole, whole.rebuilt(), signed):
         stack, leaves = [()], 0
         while stack and leaves < 20:
             decisions = stack.pop()
