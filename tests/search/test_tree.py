@@ -1,8 +1,4 @@
-"""The tree against Algorithm 1, brute force and linear programs of its own.
-
-Random problems hold everything that may go wrong at once: grids, rules, hulls with and without the
-person, boxes, several classes, frozen layers, dead neurons, zero weights, input transforms.
-"""
+"""The tree against Algorithm 1, brute force and linear programs of its own."""
 
 from __future__ import annotations
 
@@ -12,197 +8,24 @@ import time
 
 import numpy as np
 import pytest
-from scipy.optimize import linprog
 
 import proplace as pp
-from oracles import attack, sampled_margins, size_of
-from proplace.distances import L1, L2, Convex, LInf
 from proplace.schema import Schema
 from proplace.search import bilevel, tree
 from proplace.search.pieces import least_distance, search
-from proplace.search.problem import Piece, Problem
-
-MARGIN, SLACK = 1e-4, 1e-7
-SAME = 1e-6
-
-
-# -- random problems -----------------------------------------------------------------------------
-
-
-def quadratic(x, point):
-    return float(((point - x) ** 2).sum() + 0.3 * np.abs(point - x).max())
-
-
-def quadratic_slope(x, point):
-    slope = 2.0 * (point - x)
-    i = int(np.abs(point - x).argmax())
-    slope[i] += 0.3 * np.sign(point - x)[i]
-    return slope
-
-
-def distance_of(kind, rng, d):
-    weights = rng.uniform(0.2, 1.5, d)
-    if rng.random() < 0.3 and d > 2:
-        weights[rng.integers(d)] = 0.0  # a column that costs nothing
-    return {
-        "l1": lambda: L1(weights / d),
-        "linf": lambda: LInf(weights),
-        "l2": lambda: L2(weights),
-        "convex": lambda: Convex(quadratic, quadratic_slope),
-    }[kind]()
-
-
-def random_net(rng, inputs, depth, width, outputs):
-    sizes = [inputs, *rng.integers(3, width + 1, size=depth), outputs]
-    layers = []
-    for n, m in itertools.pairwise(sizes):
-        W = rng.normal(size=(m, n)) * 1.4 / np.sqrt(n)
-        b = rng.normal(size=m) * 0.4
-        if rng.random() < 0.3:
-            W[rng.random(W.shape) < 0.3] = 0.0
-        if m > 2 and rng.random() < 0.3:
-            b[rng.integers(m)] = -20.0  # never active
-        layers.append((W, None if rng.random() < 0.15 else b))
-    transform = {}
-    if rng.random() < 0.3:
-        transform = {"scale": rng.uniform(0.5, 2.0, inputs) * rng.choice([-1.0, 1.0], inputs)}
-        if rng.random() < 0.5:
-            transform["shift"] = rng.normal(size=inputs)
-    return pp.Network(layers, **transform)
-
-
-def random_delta(rng, depth):
-    if rng.random() < 0.5:
-        return float(rng.choice([0.0, 0.01, 0.03]))
-    return [(float(w), float(b)) for w, b in rng.choice([0.0, 0.01, 0.04], (depth + 1, 2))]
-
-
-def random_schema(rng, d, grids):
-    """Columns over [-3, 3]; the first ``grids`` of them on a grid of some kind."""
-    features = []
-    for j in range(d):
-        kind = int(rng.integers(4)) if j < grids else 4
-        features.append(
-            [
-                lambda j: pp.Continuous(f"c{j}", -3, 3, step=0.5, scaling="none"),
-                lambda j: pp.Continuous(f"c{j}", -3, 3, step=1.5, scaling=(0.0, 2.0)),
-                lambda j: pp.Ordinal(f"c{j}", [-3, -1, 1, 3], scaling="none"),
-                lambda j: pp.Ordinal(f"c{j}", [-3, -2.5, -1, 0, 1.7, 3], scaling="none"),
-                lambda j: pp.Continuous(f"c{j}", -3, 3, scaling="none"),
-            ][kind](j)
-        )
-    order = rng.permutation(d)
-    return Schema([features[i] for i in order])
-
-
-def random_problem(seed, kind="l1"):
-    """A problem and a piece of it, of the first network from ``seed`` on that has robust rows."""
-    for attempt in range(200):
-        rng = np.random.default_rng([seed, attempt])
-        depth = seed % 4
-        d = int(rng.integers(2, 7 if depth < 3 else 5))
-        net = random_net(rng, d, depth, 8 if depth < 2 else 5, int(rng.choice([1, 1, 3])))
-        delta, target = random_delta(rng, depth), int(rng.integers(net.classes))
-        schema = random_schema(rng, d, int(rng.integers(0, 3)))
-        X = schema.canonical(rng.uniform(-2.0, 2.0, size=(250, d)))
-        robust = X[pp.certify(net, X, delta, target, margin=MARGIN + SLACK).robust]
-        refused = X[net.margin(X, target) < -0.05]
-        if len(robust) < 3 or not len(refused):
-            continue
-        x = refused[0]
-        distance = distance_of(kind, rng, d)
-        grids = {i: c for i, c in enumerate(schema.columns) if c.kind == "grid"}
-        shifts = pp.Shifts.of(net, delta)
-        problem = Problem(net, shifts, target, x, distance, MARGIN, SLACK, grids)
-        return problem, random_piece(rng, problem, schema, robust)
-    raise AssertionError("no such problem")
-
-
-def random_piece(rng, problem, schema, robust):
-    d = len(problem.x)
-    k = int(rng.choice([1, 2, 5, 12, 30]))
-    near = robust[np.argsort(problem.distance.between(problem.x, robust), kind="stable")[:k]]
-    A, low, high = np.zeros((0, d)), np.zeros(0), np.zeros(0)
-    if rng.random() < 0.4:  # one or two rules that the nearest robust row meets
-        A = rng.normal(size=(int(rng.integers(1, 3)), d))
-        A /= np.abs(A).sum(axis=1, keepdims=True)
-        at = A @ near[0]
-        low = np.where(rng.random(len(A)) < 0.5, -np.inf, at - rng.uniform(0.0, 0.1, len(A)))
-        high = np.where(np.isinf(low), at + rng.uniform(0.0, 0.1, len(A)), np.inf)
-        allowed = ((near @ A.T >= low) & (near @ A.T <= high)).all(axis=1)
-        near = near[allowed]
-    lower, upper = np.maximum(schema.lower, -3.0), np.minimum(schema.upper, 3.0)
-    if rng.random() < 0.25:
-        return Piece(None, lower, upper, A, low, high)
-    vertices = near if rng.random() < 0.25 else np.vstack([problem.x, near])
-    vertices = vertices[np.sort(np.unique(vertices, axis=0, return_index=True)[1])]
-    return Piece(vertices, lower, upper, A, low, high)
-
-
-# -- what an answer must be ------------------------------------------------------------------------
-
-
-def outside(problem, piece, point):
-    """How far a point is from the piece: bounds, rules, and a linear program for the hull."""
-    far = max(0.0, float((piece.lower - point).max()), float((point - piece.upper).max()))
-    if len(piece.A):
-        rows = piece.A @ point
-        far = max(far, float((piece.row_lower - rows).max()), float((rows - piece.row_upper).max()))
-    for i, column in problem.grids.items():
-        codes = column.grid.encoded(np.arange(column.size))
-        far = max(far, float(np.abs(codes - point[i]).min()))
-    if piece.vertices is None:
-        return far
-    V = piece.vertices.T
-    room = np.zeros(len(point))
-    for i, column in problem.grids.items():  # half of the largest step, from the legal values
-        codes = column.grid.encoded(np.arange(column.size))
-        room[i] = np.diff(codes).max() / 2.0
-    off = -np.ones((len(point), 1))
-    result = linprog(
-        np.append(np.zeros(V.shape[1]), 1.0),
-        A_ub=np.block([[V, off], [-V, off]]),
-        b_ub=np.concatenate([point + room, room - point]),
-        A_eq=np.append(np.ones(V.shape[1]), 0.0)[None],
-        b_eq=[1.0],
-        bounds=(0.0, None),
-    )
-    assert result.status == 0
-    return max(far, float(result.fun))
-
-
-def check_answer(problem, piece, outcome, *, attacks=True):
-    point = outcome.point
-    assert outside(problem, piece, point) <= 1e-7
-    between = float(problem.distance.between(problem.x, point))
-    assert outcome.distance == pytest.approx(between, abs=1e-12)
-    assert outcome.lower <= outcome.distance
-    report = pp.certify(problem.net, point, problem.shifts, problem.target, margin=problem.margin)
-    assert report.robust[0]
-    if attacks:
-        delta = list(zip(problem.shifts.weight, problem.shifts.bias, strict=True))
-        rng = np.random.default_rng(0)
-        least = sampled_margins(problem.net, point, delta, problem.target, rng, 200).min()
-        T = rng.uniform(-1.0, 1.0, (10, size_of(problem.net)))
-        least = min(least, attack(problem.net, point, delta, problem.target, T, steps=10))
-        assert least >= problem.margin - 1e-9
-
-
-def compare(problem, piece):
-    """The tree and Algorithm 1 must give the same distance, or both nothing."""
-    start = time.monotonic()
-    found = tree.solve(problem, piece, deadline=start + 20.0)
-    assert time.monotonic() - start < 15.0, "the tree did not end"
-    truth = bilevel.solve(problem, piece)
-    assert found.status == truth.status
-    if truth.point is None:
-        assert found.point is None
-        assert math.isinf(found.lower)
-        return found
-    assert found.status == "optimal"
-    check_answer(problem, piece, found)
-    assert found.distance == pytest.approx(truth.distance, abs=SAME)
-    return found
+from proplace.search.problem import Problem
+from search_problems import (
+    MARGIN,
+    SAME,
+    SLACK,
+    check_answer,
+    compare,
+    outside,
+    plain,
+    problem_of,
+    random_net,
+    random_problem,
+)
 
 
 @pytest.mark.parametrize("seed", range(120))
@@ -222,18 +45,6 @@ def test_same_as_algorithm_1_convex(seed, kind):
 
 
 # -- what random problems meet too seldom ----------------------------------------------------------
-
-
-def plain(x, vertices=None, low=-3.0, high=3.0):
-    d = len(x)
-    none = np.zeros((0, d)), np.zeros(0), np.zeros(0)
-    return Piece(vertices, np.full(d, low), np.full(d, high), *none)
-
-
-def problem_of(net, x, delta, *, target=1, distance=None, grids=None, margin=MARGIN, slack=SLACK):
-    x = np.asarray(x, dtype=float)
-    distance = distance or L1(np.full(len(x), 1.0 / len(x)))
-    return Problem(net, pp.Shifts.of(net, delta), target, x, distance, margin, slack, grids or {})
 
 
 @pytest.mark.parametrize("beyond", [0.0, 1e-9, 3e-8, 9e-8, 1.1e-7, 1e-6])

@@ -1,0 +1,95 @@
+"""A relaxation loses no point of interest, whatever is known of its neurons; and at its leaves lies
+nothing else."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from proplace.search.branching import Gains, choose
+from proplace.search.problem import Problem
+from proplace.search.ranges import key_of
+from proplace.search.relaxation import Relaxation
+from search_states import pre_activations, random_state
+
+CASES = [(seed, 1 + seed % 3, seed % 2 == 0) for seed in range(90)]
+KINDS = ("l1", "linf", "l2", "convex")
+
+
+def state_of(seed, depth, cut):
+    return random_state(seed, KINDS[seed // 6 % 4], depth=depth, cut=cut)
+
+
+def holds(relaxation, state, decisions=()):
+    """Whether the point of the state is a solution, at its own distance or less."""
+    least = relaxation.solve(decisions)
+    if least is None or least.objective > state.distance * (1.0 + 1e-7) + 1e-7:
+        return False
+    for column, value in zip(relaxation.region.tolist(), state.variables, strict=True):
+        relaxation.solver.changeColBounds(column, value, value)
+    there = relaxation.nearest()
+    for column in relaxation.region.tolist():
+        relaxation.solver.changeColBounds(column, *relaxation._col_bounds[column])
+    return there is not None and there.objective <= state.distance + 1e-7
+
+
+@pytest.mark.parametrize(("seed", "depth", "cut"), CASES)
+def test_signs_of_a_point_do_not_exclude_it(seed, depth, cut):
+    """Signs known in a layer rest on activations before it, whether the margin needs them or not."""
+    state = state_of(seed, depth, cut)
+    for share in (0.0, 0.3, 0.6, 1.0):
+        relaxation = Relaxation(state.polytope, state.margin, state.signs(share), state.copies)
+        assert holds(relaxation, state)
+        assert holds(relaxation, state, state.decisions(relaxation, 0.5))
+
+
+@pytest.mark.parametrize(("seed", "depth", "cut"), CASES)
+def test_tightening_does_not_exclude_a_point_within_the_cutoff(seed, depth, cut):
+    state = state_of(seed, depth, cut)
+    limits = state.signs(0.2)
+    relaxation = Relaxation(state.polytope, state.margin, limits, state.copies[:2])
+    cutoff = state.distance * (1.0 + 1e-6) + 1e-9
+    assert relaxation.tighten(cutoff)
+    assert holds(relaxation, state)
+    relaxation.add_copy(state.copies[2])
+    assert relaxation.tighten(cutoff)
+    assert holds(relaxation, state)
+    assert holds(relaxation, state, state.decisions(relaxation, 0.5))
+    again = relaxation.rebuilt()
+    assert again.tighten(cutoff)
+    assert holds(again, state)
+    few = Relaxation(state.polytope, state.margin, again.limits, state.copies[1:])
+    assert holds(few, state)
+    for copy in state.copies:
+        for layer, z in enumerate(pre_activations(copy, state.point)):
+            for k, value in enumerate(z):
+                low, high = again.limits.get(key_of(copy, layer, k), (-np.inf, np.inf))
+                assert low - 1e-7 <= value <= high + 1e-7
+
+
+@pytest.mark.parametrize(("seed", "depth", "cut"), CASES)
+def test_leaves_keep_the_margin_of_every_copy(seed, depth, cut):
+    """Where no decision is left, what the program takes for the margin is the margin."""
+    state = state_of(seed, depth, cut)
+    # The copies keep the margin at the point and little more: most leaves lie at its border.
+    changes = {"margin": state.margin, "slack": 0.0}
+    problem = Problem(**{**vars(state.problem), **changes})
+    whole = Relaxation(state.polytope, state.margin, {}, state.copies)
+    assert whole.tighten(state.distance * (1.0 + 1e-6) + 1e-9)
+    known = state.signs(0.5, narrow=0.0)
+    signed = Relaxation(state.polytope, state.margin, known, state.copies)
+    for relaxation in (whole, whole.rebuilt(), signed):
+        stack, leaves = [()], 0
+        while stack and leaves < 20:
+            decisions = stack.pop()
+            solution = relaxation.solve(decisions)
+            if solution is None:
+                continue
+            sides = choose(problem, relaxation, Gains(), solution, decisions)
+            if sides is not None:
+                stack += [(*decisions, side) for side in reversed(sides)]
+                continue
+            leaves += 1
+            for copy in state.copies:
+                assert copy.value(solution.point) >= state.margin - 1e-6
+        assert leaves or state.problem.grids  # near the point nothing may be legal

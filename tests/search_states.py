@@ -1,0 +1,116 @@
+"""Relaxations of random problems, with everything a search may know at some moment.
+
+A state is a polytope (maybe cut at a distance), copies of several kinds and one point of interest,
+from which signs and ranges of neurons can be learnt that hold for that point.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from proplace.search.oracle import Oracle
+from proplace.search.polytope import Polytope
+from proplace.search.problem import Problem
+from proplace.search.ranges import key_of
+from proplace.shifts import Shifts
+from search_problems import random_problem
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """A polytope, copies, and a point of it in the variables of the program."""
+
+    problem: Problem
+    polytope: Polytope
+    copies: list
+    variables: np.ndarray
+    point: np.ndarray
+    rng: np.random.Generator
+
+    @property
+    def distance(self):
+        return float(self.problem.distance.between(self.problem.x, self.point))
+
+    @property
+    def margin(self):
+        """What the copies keep at the point, all but exactly."""
+        return min(float(copy.value(self.point)) for copy in self.copies) - 1e-7
+
+    def signs(self, share, narrow=0.3):
+        """Limits that hold at the point: signs, sometimes narrow ranges, of a share of the neurons."""
+        limits = {}
+        for copy in self.copies:
+            for layer, z in enumerate(pre_activations(copy, self.point)):
+                for k in np.flatnonzero(self.rng.random(len(z)) < share):
+                    low, high = (0.0, 1e3) if z[k] >= 0.0 else (-1e3, 0.0)
+                    if self.rng.random() < narrow:
+                        low, high = z[k] - self.rng.uniform(0.0, 0.3), z[k] + 0.1
+                    limits[key_of(copy, layer, int(k))] = (float(low), float(high))
+        return limits
+
+    def decisions(self, relaxation, share):
+        """Decisions of open neurons that hold at the point."""
+        at = {
+            key_of(copy, layer, k): float(value)
+            for copy in self.copies
+            for layer, z in enumerate(pre_activations(copy, self.point))
+            for k, value in enumerate(z)
+        }
+        return [
+            ("active" if at[neuron.key] >= 0.0 else "inactive", neuron.key, 1.0)
+            for neuron in relaxation.neurons
+            if self.rng.random() < share
+        ]
+
+
+def pre_activations(copy, points):
+    """Pre-activations of each hidden layer of a copy."""
+    result, h = [], points
+    for W, b in copy.layers:
+        result.append(h @ W.T + b)
+        h = np.maximum(result[-1], 0.0)
+    return result
+
+
+def points_of(polytope, rng, count):
+    """Variables and points of the polytope, within bounds and rules (cuts aside)."""
+    m, g = len(polytope.D), polytope.g_columns
+    weights = rng.dirichlet(np.full(m + 1, 0.4), size=count)[:, 1:]
+    room = rng.uniform(polytope.g_low[g], polytope.g_high[g], size=(count, len(g)))
+    points = polytope.base + weights @ polytope.D
+    points[:, g] += room
+    piece = polytope.piece
+    inside = ((points >= piece.lower) & (points <= piece.upper)).all(axis=1)
+    inside &= polytope.keeps_rules(points)
+    return np.hstack([weights, room])[inside], points[inside]
+
+
+def random_state(seed, kind="l1", *, depth, cut=True):
+    """A state of a random problem, of the first seed from ``seed`` on that has points enough."""
+    for attempt in range(100):
+        problem, piece = random_problem(
+            [seed, attempt], kind, depth=depth, width=8 if depth < 3 else 5
+        )
+        rng = np.random.default_rng([seed, attempt, 1])
+        delta = float(rng.choice([0.02, 0.08, 0.15]))
+        # A margin that nothing keeps: each test returns its worst shift.
+        changes = {"shifts": Shifts.of(problem.net, delta), "margin": 1e6}
+        problem = Problem(**{**vars(problem), **changes})
+        polytope = Polytope(problem, piece)
+        variables, points = points_of(polytope, rng, 200)
+        if len(points) < 20:
+            continue
+        oracle = Oracle(problem)
+        tested = [oracle.test(point)[1] for point in points[1:13]]
+        tested.sort(key=lambda copy: -len(copy.layers))  # those that follow x' first
+        copies = [oracle.worst_seen(points[0]), *tested[:2]]
+        order = np.argsort(problem.distance.between(problem.x, points))
+        here = order[int(rng.integers(len(order) // 4, len(order)))]
+        state = State(problem, polytope, copies, variables[here], points[here], rng)
+        if cut:
+            for place in (state.point, points.mean(axis=0)):
+                polytope.closer_than(state.distance * (1.0 + 1e-9) + 1e-12, place)
+        return state
+    raise AssertionError("no such state")
