@@ -37,7 +37,7 @@ class Hunt:
         self.local = LocalSearch(problem, self.polytope, oracle)
         self.point: Array | None = None
         self.best = cutoff
-        self.nodes = self.programs = self.rounds = self.tangents = 0
+        self.nodes = self.programs = self.rounds = 0
 
     @property
     def enough(self) -> float:

@@ -34,7 +34,7 @@ TIGHT_SHIFTS = 3  # shifts up to which a new one is tightened at once
 LEAST_WORK = 300  # iterations of a tree before its part is split, at least,
 WORK = 0.1  # and as a share of those that tightening has taken
 PROBES = 4  # neurons that are tried before a part is split
-MOST_TANGENTS = 5_000
+MOST_TANGENTS = 5_000  # of one program
 
 
 class Late(Exception):
@@ -110,7 +110,7 @@ class Part:
                 raise Closed
             better = hunt.improve(solution)
             left, last = self.relaxation.undecided, gap
-            gap = 1.0 - solution.objective / hunt.best
+            gap = 1.0 - solution.objective / max(hunt.best, 1e-12)
             stalled = gap > STALLED * last and left > STALLED * before and not better
             if stalled and not hunt.refine(left):
                 return
@@ -171,13 +171,14 @@ class Part:
 
     def _add_tangent(self, solution: LpPoint) -> bool:
         """Add the tangent of the distance where the program underrates it."""
-        hunt, measure = self.hunt, self.hunt.problem.distance
-        if isinstance(measure, (L1, LInf)) or hunt.tangents >= MOST_TANGENTS:
+        measure = self.hunt.problem.distance
+        if isinstance(measure, (L1, LInf)):
             return False
-        true = float(measure.between(hunt.problem.x, solution.point))
+        true = float(measure.between(self.hunt.problem.x, solution.point))
         if true <= solution.objective + 1e-8 * max(1.0, true):
             return False
-        hunt.tangents += 1
+        if self.relaxation.tangents >= MOST_TANGENTS:
+            raise SolverError("the distance takes more tangents than the search allows for")
         self.relaxation.add_tangent(solution.point)
         return True
 

@@ -57,6 +57,7 @@ class Polytope:
             self.g_low, self.g_high = np.where(fixed, 0.0, -room), np.where(fixed, 0.0, room)
         self.g_columns = np.flatnonzero(self.g_low < self.g_high)
         self.tangents: list[Tangent] = []
+        self.touched: list[Array] = []  # points at which programs have met the distance
         self.scales, self.corners = self.simplex()
 
     @property

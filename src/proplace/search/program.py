@@ -23,6 +23,9 @@ _DANTZIG, _STEEPEST_EDGE = 0, 2  # pricing: Dantzig's is quickest for short, war
 
 Columns = npt.NDArray[np.int32]
 
+RECENT = 200
+"""Tangents of the distance that a new program starts with, at most."""
+
 
 @dataclass(frozen=True, eq=False)
 class LpPoint:
@@ -112,11 +115,12 @@ class Program:
         """Add the objective: linear where the sign of a difference is known, else by parts."""
         polytope, x = self.polytope, self.problem.x
         measure = self.problem.distance
-        self.tangent_column = -1
+        self.tangent_column, self.tangents = -1, 0
         self.offset = 0.0
         if not isinstance(measure, (L1, LInf)):
             self.tangent_column = self._add_columns(np.zeros(1), np.full(1, INF), np.ones(1))
-            self.add_tangent(polytope.base)
+            for point in (polytope.base, *polytope.touched[-RECENT:]):
+                self._add_tangent(point)
             return
         C = np.eye(len(x))
         low, high = polytope.range(C)
@@ -148,7 +152,12 @@ class Program:
             self._add_rows(-start[mixed], -start[mixed], A, columns)
 
     def add_tangent(self, point: Array) -> None:
-        """Add the tangent of a convex distance at a point."""
+        """Add the tangent of a convex distance at a point, here and in programs to come."""
+        self.polytope.touched.append(point)
+        self._add_tangent(point)
+
+    def _add_tangent(self, point: Array) -> None:
+        self.tangents += 1
         measure, x = self.problem.distance, self.problem.x
         slope = measure.subgradient(x, point)
         value = float(measure.between(x, point))
