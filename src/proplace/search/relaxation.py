@@ -5,17 +5,17 @@ whose sign is open over the region, :math:`l \le z \le u` with :math:`l < 0 < u`
 triangle
 
 .. math::
-    v \ge 0, \qquad v \ge z, \qquad v \le s (z - l), \quad s = u / (u - l) ,
+    z = v - s, \qquad v, s \ge 0, \qquad (1 - \alpha) v + \alpha s \le -\alpha l,
+    \quad \alpha = u / (u - l) ,
 
-with z and v as variables. The tree fixes it to ``v = z >= 0`` (active) or ``v = 0 >= z`` (inactive),
-and tightening moves l and u, both by changing bounds and one coefficient of a program that stays
-warm. Neurons with a known sign take no variable. Only ``objective >= margin`` is asked of a copy, so
-a neuron that only ever pushes it down needs the two lower sides and no decision: at an optimum
+with its two parts v and s as variables. The tree fixes it to ``s = 0`` (active) or ``v = 0`` (inactive),
+and tightening moves l and u, both by changing bounds and the coefficients of one row of a program that
+stays warm. Neurons with a known sign take no variable. Only ``objective >= margin`` is asked of a copy, so
+a neuron that only ever pushes it down needs no decision: ``v >= z``, ``v >= 0``, and at an optimum
 :math:`v = \max(0, z)` can be had for free.
 
-First-layer activations are convex functions on a simplex and so lie below the interpolation of
-their values at its vertices, which is added. The first l, u come from one backward pass per layer over
-the polytope (whose linear functions have exact extremes), cut at the incumbent.
+Activations also lie below affine functions that interpolate upper bounds at the vertices of a simplex
+(:mod:`proplace.search.ranges`, which gives the first l and u too).
 """
 
 from __future__ import annotations
@@ -228,7 +228,9 @@ class Relaxation(Program):
 
         Minimises and maximises each pre-activation over all points of the relaxation that keep the
         margin and are nearer than ``cutoff``, and puts what it finds into force at once, so that
-        each neuron profits from those before it. False: there are no such points.
+        each neuron profits from those before it. The next one is always that whose end is nearest to
+        the last solution, which needs few iterations, and ends that a solution has (almost) reached
+        are left as they are. False: there are no such points.
         """
         self._apply(())
         self._set_cutoff(cutoff)
