@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from proplace.search.polytope import Polytope
     from proplace.search.problem import Problem
 
-STEPS = 12
-GOALS = 8
-STARTS = 4
+GOALS = 8  # lines that are compared
+STARTS = 4  # of them that are walked down, at most
 WALKS = 4  # from one start, at most
+STEPS = 12  # of one walk, at most
+CUTS = 6  # linearised shifts in force during a walk
 TESTS = 4  # of the end of a walk, each teaching a shift, at most
-CUTS = 6
-TOLERANCE = 1e-3
+TOLERANCE = 1e-3  # gain of a step or walk that is worth another
 SAFETY = 0.05  # share of what a test took off the margin that later points keep in reserve
 _FRACTIONS = np.linspace(0.0, 1.0, 9)[1:]
 _REFINEMENTS = 2

@@ -10,8 +10,8 @@ triangle
 
 with its two parts v and s as variables. The tree fixes it to ``s = 0`` (active) or ``v = 0`` (inactive),
 and tightening moves l and u, both by changing bounds and the coefficients of one row of a program that
-stays warm. Neurons with a known sign take no variable. Only ``objective >= margin`` is asked of a copy, so
-a neuron that only ever pushes it down needs no decision: ``v >= z``, ``v >= 0``, and at an optimum
+stays warm. Neurons with a known sign take no variable. Only ``objective >= margin`` is asked of a copy,
+so a neuron that only ever pushes it down needs no decision: ``v >= z``, ``v >= 0``, and at an optimum
 :math:`v = \max(0, z)` can be had for free.
 
 Activations also lie below affine functions that interpolate upper bounds at the vertices of a simplex
