@@ -110,7 +110,7 @@ def random_state(seed, kind="l1", *, depth, cut=True):
         here = order[int(rng.integers(len(order) // 4, len(order)))]
         state = State(problem, polytope, copies, variables[here], points[here], rng)
         if cut:
-            for place in (state.point, points.mean(axis=0)):
-                polytope.closer_than(state.distance * (1.0 + 1e-9) + 1e-12, place)
+            reach = state.distance * (1.0 + 1e-9) + 1e-12
+            polytope.look_within(reach, [state.point, points.mean(axis=0)])
         return state
     raise AssertionError("no such state")

@@ -19,10 +19,10 @@ from proplace.options import one_of, whole
 from proplace.parallel import Workers
 from proplace.progress import progress_bar
 from proplace.region import RobustRows, box_pieces, hull_pieces, keep, unrestricted
+from proplace.search.hunt import GAP
 from proplace.search.pieces import Answer, search
 from proplace.search.problem import Problem
 from proplace.search.solvers import TITLES, Solver, check
-from proplace.search.tree import GAP
 from proplace.several import several
 from proplace.shifts import Shifts
 from proplace.tables import check_schema, distinct, in_words, read_people, training_rows

@@ -22,7 +22,6 @@ EAGER = {
     (part, "FEW"): 1,
     (part, "LEAST_WORK"): 0,
     (part, "WORK"): 0.0,
-    (hunt, "MANY"): 1,
     (hunt, "WORTH_CUTTING"): 0.0,
     (hunt, "WORTH_IMPROVING"): 0.0,
 }
@@ -56,7 +55,7 @@ ROUTES = {
         (part, "LEAST_WORK"): 15,
         (part, "WORK"): 0.02,
         (tree, "PART_SHIFTS"): 1,
-        (hunt, "BINDING"): 1e-7,
+        (hunt, "BROKEN"): 1e-7,
         (local, "SAFETY"): 0.0,
     },
 }

@@ -20,10 +20,9 @@ if TYPE_CHECKING:
 GAP = 1e-7
 """Relative gap at which an answer counts as optimal."""
 
-BINDING = 1e-4  # difference of margins up to which two shifts count as tied
+BROKEN = 1e-4  # below the margin, where a shift met before settles a test
 WORTH_CUTTING = 1e-2  # gain of the incumbent that makes a new cut worth its work
 WORTH_IMPROVING = 5e-3  # gap that makes a local search worth its work
-MANY = 16  # open neurons from which another start of the local search is worth its work
 
 
 class Hunt:
@@ -53,13 +52,11 @@ class Hunt:
         """Look only at what is nearer than the incumbent (a little farther, against rounding)."""
         if not np.isfinite(self.best):
             return
-        self.polytope.tangents.clear()
         reach = self.best * (1.0 + 1e-9) + 1e-12
         points = [] if self.point is None else [self.point]
         if self.piece.vertices is not None:
             points.append(self.piece.vertices.mean(axis=0))
-        for point in points:
-            self.polytope.closer_than(reach, point)
+        self.polytope.look_within(reach, points)
 
     def first_shift(self) -> list[Shifted]:
         """The worst shift at the incumbent; without one, at the nearest point of the piece."""
@@ -79,7 +76,7 @@ class Hunt:
         """The exact test, asked only where every shift met so far agrees."""
         known = [shifted for shifted in self.local.shifts if shifted not in copies]
         values = [float(shifted.value(point)) for shifted in known]
-        if values and min(values) < self.problem.margin - BINDING:
+        if values and min(values) < self.problem.margin - BROKEN:
             return False, known[int(np.argmin(values))]
         robust, shifted = self.oracle.test(point, self.deadline)
         if shifted is not None:
@@ -94,10 +91,10 @@ class Hunt:
         self.local.improve(solution.centre, self.deadline)
         return self._cut_if_worth(before)
 
-    def refine(self, open_neurons: int) -> bool:
+    def refine(self) -> bool:
         """Look for a better incumbent elsewhere; True if that was worth a new cut."""
         before = self.best
-        while open_neurons >= MANY and self.local.refine(self.deadline):
+        while self.local.refine(self.deadline):
             if self._cut_if_worth(before):
                 return True
         return False

@@ -108,13 +108,6 @@ class LocalSearch:
         if distance < self.distance:
             self.point, self.centre, self.distance = point, centre, distance
 
-    def boundary(self, centre: Array) -> Array:
-        """The last point that fails on the line from a point that fails to the incumbent."""
-        assert self.centre is not None  # noqa: S101
-        _, failing = self._along(centre, self.centre[None])
-        result: Array = self.problem.snap(failing[0])
-        return result
-
     def _follow(self, here: Array, deadline: float) -> Array:
         """Take linearised steps from a point that looks robust."""
         distance = self._distance(here)

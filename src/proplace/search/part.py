@@ -100,8 +100,7 @@ class Part:
             before = self.relaxation.undecided
             if before < FEW or not np.isfinite(hunt.best):
                 return
-            which = range(first, len(self.relaxation.neurons))
-            if not self.relaxation.tighten(hunt.best, which, deadline=hunt.deadline):
+            if not self.relaxation.tighten(hunt.best, first, deadline=hunt.deadline):
                 raise Closed
             if self.relaxation.undecided < SHRUNK * before:
                 self.relaxation = self.relaxation.rebuilt()
@@ -112,7 +111,7 @@ class Part:
             left, last = self.relaxation.undecided, gap
             gap = 1.0 - solution.objective / max(hunt.best, 1e-12)
             stalled = gap > STALLED * last and left > STALLED * before and not better
-            if stalled and not hunt.refine(left):
+            if stalled and not (self.hard and hunt.refine()):
                 return
             if hunt.polytope.empty:
                 raise Closed

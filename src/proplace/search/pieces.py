@@ -10,6 +10,7 @@ import numpy as np
 
 from proplace.distances import L1, L2, LInf
 from proplace.search import bilevel, tree
+from proplace.search.hunt import GAP
 from proplace.search.oracle import Oracle
 from proplace.search.problem import Outcome
 
@@ -73,7 +74,7 @@ def search(
     counts = nodes, programs, rounds
     if best.point is None:
         return Answer(None, np.inf, lower, "unknown" if late else "infeasible", *counts)
-    proved = not late or lower >= best.distance * (1.0 - tree.GAP)
+    proved = not late or lower >= best.distance * (1.0 - GAP)
     return Answer(
         best.point,
         best.distance,

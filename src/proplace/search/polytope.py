@@ -24,6 +24,8 @@ import numpy.typing as npt
 from proplace.schema.person import TOLERANCE
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from proplace.network import Array
     from proplace.search.problem import Piece, Problem
 
@@ -58,7 +60,7 @@ class Polytope:
         self.g_columns = np.flatnonzero(self.g_low < self.g_high)
         self.tangents: list[Tangent] = []
         self.touched: list[Array] = []  # points at which programs have met the distance
-        self.scales, self.corners = self.simplex()
+        self.scales, self.corners = self._simplex()
 
     @property
     def size(self) -> int:
@@ -92,26 +94,29 @@ class Polytope:
         low, high = self.piece.row_lower - TOLERANCE, self.piece.row_upper + TOLERANCE
         return cast("npt.NDArray[np.bool_]", ((rows >= low) & (rows <= high)).all(axis=-1))
 
-    def closer_than(self, distance: float, point: Array) -> None:
-        """Look only at points nearer than ``distance``, cut with the tangent of the distance at a point.
+    def look_within(self, distance: float, points: Sequence[Array]) -> None:
+        """Look only at what is nearer than ``distance``, cut with its tangents at some points.
 
-        Bounds of :meth:`least` then hold on the half-space ``slope . x' <= side`` only.
+        Bounds of :meth:`least` then hold on the half-spaces ``slope . x' <= side`` only.
         """
+        self.tangents = [self._tangent(distance, point) for point in points]
+        self.scales, self.corners = self._simplex()
+
+    def _tangent(self, distance: float, point: Array) -> Tangent:
         x, measure = self.problem.x, self.problem.distance
         slope = measure.subgradient(x, point)
         side = distance - float(measure.between(x, point)) + float(slope @ point)
         g = np.where(slope > 0.0, self.g_low, self.g_high)
         reach = np.concatenate([[0.0], self.D @ slope])
         limit = side - float(slope @ self.base) - float(slope[g != 0.0] @ g[g != 0.0])
-        self.tangents.append(Tangent(slope, side, reach, limit))
-        self.scales, self.corners = self.simplex()
+        return Tangent(slope, side, reach, limit)
 
     @property
     def empty(self) -> bool:
         """Whether a cut leaves nothing."""
         return any((cut.reach > cut.limit).all() for cut in self.tangents)
 
-    def simplex(self) -> tuple[Array, Array]:
+    def _simplex(self) -> tuple[Array, Array]:
         """Factors s and corners: the piece lies in the simplex of base and base + s_l D_l.
 
         Where the base lies inside a cut with positive reach to all other vertices, the cut itself

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from proplace.search.ranges import Limits, Ranges
 
 Decision = tuple[str, Hashable, float]
-"""("active" | "inactive", neuron's key, 0) or ("below" | "above", grid column, value)."""
+"""("active" | "inactive", neuron's key, its violation) or ("below" | "above", grid column, value)."""
 
 REACHED = 0.2
 """Share of a neuron's range within which a point at its end leaves nothing worth a program."""
@@ -221,10 +221,8 @@ class Relaxation(Program):
 
     # -- tightening --------------------------------------------------------------------------
 
-    def tighten(
-        self, cutoff: float, which: Iterable[int] | None = None, *, deadline: float = np.inf
-    ) -> bool:
-        """Tighten neurons (numbers ``which``, or all) over the relaxation itself.
+    def tighten(self, cutoff: float, first: int = 0, *, deadline: float = np.inf) -> bool:
+        """Tighten neurons, from number ``first`` on, over the relaxation itself.
 
         Minimises and maximises each pre-activation over all points of the relaxation that keep the
         margin and are nearer than ``cutoff``, and puts what it finds into force at once, so that
@@ -240,7 +238,7 @@ class Relaxation(Program):
         self.solver.setOptionValue("simplex_strategy", 4)  # primal: only costs change
         ends = np.array([self.limits[neuron.key] for neuron in self.neurons]).reshape(-1, 2)
         todo = np.zeros(ends.shape, np.bool_)
-        todo[list(range(len(self.neurons)) if which is None else which)] = True
+        todo[first:] = True
         away = np.ones_like(ends)  # distance of the last point from the ends, in widths
         empty = False
         while time.monotonic() < deadline:

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from proplace.errors import SolverError
-from proplace.search.hunt import GAP, Hunt
+from proplace.search.hunt import Hunt
 from proplace.search.oracle import Oracle
 from proplace.search.part import Late, Part
 from proplace.search.problem import Outcome
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from proplace.search.oracle import Shifted
     from proplace.search.part import Half
     from proplace.search.problem import Piece, Problem
-
-__all__ = ["GAP", "solve"]
 
 PART_SHIFTS = 3
 """Shifts of a part that its halves start with, at most."""
