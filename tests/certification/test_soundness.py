@@ -128,7 +128,7 @@ def test_any_dual_values_give_a_bound(hidden, seed):
                 continue
             least = values[inside].min()
             assert value <= least + 1e-9 * scale_of(value)
-            duals = np.array(program.solver.getSolution().row_dual)
+            duals = program.duals.copy()
             for noise in (1e-6, 1e-3, 0.1, 2.0):
                 noisy = duals + noise * rng.normal(size=len(duals))
                 bound = program._from_duals(noisy, tuple(splits), program.a, program.const)
@@ -151,7 +151,7 @@ def test_noisy_duals_never_lift_the_bound_above_the_truth(hidden, seed):
     program = exact._Program(abstraction, root, *abstraction.objective(c))
     splits = tuple(np.zeros(level.L_min.shape[1], np.int8) for level in root.levels)
     program.bound(splits)
-    duals = np.array(program.solver.getSolution().row_dual)
+    duals = program.duals.copy()
     for noise in (0.0, 1e-6, 1e-4, 1e-2, 1.0):
         for _ in range(20):
             noisy = duals + noise * rng.normal(size=len(duals))

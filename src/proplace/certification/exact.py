@@ -38,7 +38,9 @@ from proplace.certification.branch import Nodes, Rest
 from proplace.lp import LP_TOLERANCE, quiet_highs
 
 if TYPE_CHECKING:
-    from proplace.certification.bounds import Splits
+    from collections.abc import Sequence
+
+    from proplace.certification.bounds import Mask, Splits
     from proplace.network import Array
 
 _FINAL = (highspy.HighsModelStatus.kOptimal, highspy.HighsModelStatus.kInfeasible)
@@ -200,28 +202,29 @@ class _Program:
         self.duals: Array | None = None
         self.slopes = [chords(level, None) for level in root.levels]
         self.open = [level.open_upper[0] for level in root.levels]
+        self.open[-1] = self.open[-1] & (a < 0.0)  # elsewhere nothing pushes it up
         low, high = [root.low[0]], [root.high[0]]
         for level in root.levels:
             low.append(np.zeros(level.U_max.shape[1]))
-            high.append(np.full(level.U_max.shape[1], np.inf))
+            high.append(np.where(level.U_max[0] > 0.0, np.inf, 0.0))
         self.offsets = np.cumsum([0, *(len(part) for part in low)])
         self.col_low, self.col_high = np.concatenate(low), np.concatenate(high)
         cost = np.zeros(self.offsets[-1])
         cost[self.offsets[-2] :] = a
-        blocks, row_low, row_high = [], [], []
+        blocks, row_low, row_high, kept = [], [], [], []
         for index, inner in enumerate(abstraction.inner):
             slope, offset = (part[0] for part in self.slopes[index])
-            blocks.append(self._block(index, inner.W_low))
-            row_low.append(inner.b_low)
-            row_high.append(np.full(len(slope), np.inf))
-            blocks.append(self._block(index, slope[:, None] * inner.W_high))
-            row_low.append(np.full(len(slope), -np.inf))
-            row_high.append(slope * inner.b_high + offset)
-            blocks.append(self._block(index, inner.W_high))
-            row_low.append(np.full(len(slope), -np.inf))
-            row_high.append(np.full(len(slope), np.inf))
+            free = np.full(len(slope), np.inf)
+            falls, rises = self._sides(index)
+            kept += [falls, rises, self.open[index]]
+            blocks.append(self._block(index, inner.W_low, falls))
+            blocks.append(self._block(index, slope[:, None] * inner.W_high, rises))
+            blocks.append(self._block(index, inner.W_high, self.open[index]))
+            row_low += [inner.b_low, -free, -free]
+            row_high += [free, slope * inner.b_high + offset, free]
         self.row_high = np.concatenate(row_high)
         self.rows = np.cumsum([0, *(len(part) for part in row_high)])
+        self.kept = np.flatnonzero(np.concatenate(kept))
         self.solver = quiet_highs()
         self.solver.passModel(
             _dense_model(
@@ -229,17 +232,29 @@ class _Program:
                 self.col_low,
                 self.col_high,
                 np.vstack(blocks),
-                np.concatenate(row_low),
-                self.row_high,
+                np.concatenate(row_low)[self.kept],
+                self.row_high[self.kept],
             )
         )
 
-    def _block(self, index: int, W: Array) -> Array:
-        """Rows ``h_index+1 - W h_index`` over all columns."""
-        rows = np.zeros((W.shape[0], self.offsets[-1]))
-        rows[:, self.offsets[index] : self.offsets[index + 1]] = -W
-        here = slice(self.offsets[index + 1], self.offsets[index + 2])
-        rows[:, here] = np.eye(W.shape[0])
+    def _sides(self, index: int) -> tuple[Mask, Mask]:
+        """Neurons of an inner layer whose lower side, and whose upper side, can bind at an optimum.
+
+        Behind the last layer there is only the objective, which pushes each neuron one way.
+        """
+        level = self.root.levels[index]
+        falls, rises = level.L_max[0] > 0.0, level.U_max[0] > 0.0
+        if index == len(self.abstraction.inner) - 1:
+            falls, rises = falls & (self.a >= 0.0), rises & (self.a < 0.0)
+        return falls, rises
+
+    def _block(self, index: int, W: Array, kept: Mask) -> Array:
+        """Rows ``h_index+1 - W h_index`` of some neurons over all columns."""
+        neurons = np.flatnonzero(kept)
+        rows = np.zeros((len(neurons), self.offsets[-1]))
+        before = slice(self.offsets[index], self.offsets[index + 1])
+        rows[:, before] = np.where(self.col_high[before] > 0.0, -W[neurons], 0.0)
+        rows[np.arange(len(neurons)), self.offsets[index + 1] + neurons] = 1.0
         return rows
 
     def bound(self, splits: tuple[Splits, ...]) -> tuple[float, list[Array] | None]:
@@ -263,7 +278,7 @@ class _Program:
         solution = self.solver.getSolution()
         x = np.asarray(solution.col_value)
         point = [x[i:j] for i, j in itertools.pairwise(self.offsets)]
-        self.duals = np.asarray(solution.row_dual)
+        self.duals = self._spread(solution.row_dual)
         return self._from_duals(self.duals, splits, self.a, self.const), point
 
     def leaf(self, basis: Basis, threshold: float) -> Nodes:
@@ -344,16 +359,23 @@ class _Program:
             high = np.where(split < 0, 0.0, self.col_high[columns])
             self.solver.changeColsBounds(len(columns), columns, self.col_low[columns], high)
             # One upper side at a time: the chord while open; after a split h <= U, or h >= U.
-            rows = np.arange(self.rows[3 * index + 1], self.rows[3 * index + 3], dtype=np.int32)
-            chord = self.row_high[rows[: len(split)]]
-            low = np.where(split < 0, inner.b_high, -np.inf)
-            high = np.where(split > 0, inner.b_high, np.inf)
-            self.solver.changeRowsBounds(
-                len(rows),
-                rows,
-                np.concatenate([np.full(len(split), -np.inf), low]),
-                np.concatenate([np.where(split == 0, chord, np.inf), high]),
+            first, end = self.rows[3 * index + 1], self.rows[3 * index + 3]
+            chord = self.row_high[first : self.rows[3 * index + 2]]
+            low = np.concatenate(
+                [np.full(len(split), -np.inf), np.where(split < 0, inner.b_high, -np.inf)]
             )
+            high = np.concatenate(
+                [np.where(split == 0, chord, np.inf), np.where(split > 0, inner.b_high, np.inf)]
+            )
+            start, stop = np.searchsorted(self.kept, (first, end))
+            rows, kept = np.arange(start, stop, dtype=np.int32), self.kept[start:stop] - first
+            self.solver.changeRowsBounds(len(rows), rows, low[kept], high[kept])
+
+    def _spread(self, duals: Sequence[float]) -> Array:
+        """Multipliers of all rows: 0 for those that the program has no need of."""
+        result = np.zeros(self.rows[-1])
+        result[self.kept] = duals
+        return result
 
     def _proves_empty(self, splits: tuple[Splits, ...]) -> bool:
         """Whether the solver's ray, kept as multipliers, shows that the node is empty.
@@ -364,7 +386,8 @@ class _Program:
         _, found, ray = self.solver.getDualRay()
         if not found:
             return False
-        ray = np.asarray(ray) / max(float(np.abs(ray).max()), 1e-300)
+        ray = self._spread(ray)
+        ray /= max(float(np.abs(ray).max()), 1e-300)
         zero = np.zeros_like(self.a)
         better = max((ray, -ray), key=lambda r: self._from_duals(r, splits, zero, 0.0))
         if not self._from_duals(better, splits, zero, 0.0) > 1e-9:
