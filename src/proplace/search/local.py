@@ -45,6 +45,7 @@ class LocalSearch:
         self.goals: Array = np.zeros((0, len(problem.x)))
         self.walked = 0  # lines that were walked down
         self.safety = 0.0  # how much worse than it looks a tested point has been
+        self.settled = False  # whether a walk from the incumbent has led nowhere
 
     def start(self, deadline: float) -> None:
         """Find a first incumbent on the lines from the nearest point of the region to its goals."""
@@ -85,9 +86,15 @@ class LocalSearch:
 
     def improve(self, centre: Array, deadline: float) -> None:
         """Look for a nearer robust point between one that fails and the incumbent."""
-        if self.centre is not None:
-            points, _ = self._along(centre, self.centre[None])
-            self._settle(points[0], deadline)
+        if self.centre is None:
+            return
+        points, _ = self._along(centre, self.centre[None])
+        here = self._distance(points[0]) >= self.distance * (1.0 - TOLERANCE)
+        if here and self.settled:
+            return
+        before = self.distance
+        self._settle(points[0], deadline)
+        self.settled = self.settled or (here and self.distance == before)
 
     def _settle(self, centre: Array, deadline: float) -> None:
         """Walk down from a point that looks robust, and on from where a test disagrees."""
@@ -107,6 +114,7 @@ class LocalSearch:
         """Take a point that passed the exact test as incumbent if it is nearer."""
         if distance < self.distance:
             self.point, self.centre, self.distance = point, centre, distance
+            self.settled = False
 
     def _follow(self, here: Array, deadline: float) -> Array:
         """Take linearised steps from a point that looks robust."""
