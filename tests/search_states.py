@@ -105,7 +105,7 @@ def random_state(seed, kind="l1", *, depth, cut=True):
         oracle = Oracle(problem)
         tested = [oracle.test(point)[1] for point in points[1:13]]
         tested.sort(key=lambda copy: -len(copy.layers))  # those that follow x' first
-        copies = [oracle.worst_seen(points[0]), *tested[:2]]
+        copies = [*oracle.worst_seen(points[:1]), *tested[:2]]
         order = np.argsort(problem.distance.between(problem.x, points))
         here = order[int(rng.integers(len(order) // 4, len(order)))]
         state = State(problem, polytope, copies, variables[here], points[here], rng)

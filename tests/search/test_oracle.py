@@ -76,7 +76,7 @@ def test_what_is_learnt_is_a_network_of_delta(seed, depth):
     oracle, radii, points = random_oracle(seed, depth)
     worst = pp.certify(oracle.net, points, radii, target_of(oracle), exact_margin=True)
     for i, point in enumerate(points):
-        for shifted in (oracle.worst_seen(point), oracle.test(point)[1]):
+        for shifted in (oracle.worst_seen(point[None])[0], oracle.test(point)[1]):
             assert (shifted.value(points) >= worst.lower - 1e-9).all()
             if depth == 1:
                 assert float(shifted.value(point)) == pytest.approx(worst.upper[i], abs=1e-9)

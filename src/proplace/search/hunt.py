@@ -62,8 +62,8 @@ class Hunt:
         """The worst shift at the incumbent; without one, at the nearest point of the piece."""
         if self.point is None:
             start = self.local.program.nearest()
-            return [] if start is None else [self.oracle.worst_seen(start.point)]
-        return self.binding([self.oracle.worst_seen(self.point), *self.local.shifts], 1)
+            return [] if start is None else self.oracle.worst_seen(start.point[None])
+        return self.binding([*self.oracle.worst_seen(self.point[None]), *self.local.shifts], 1)
 
     def binding(self, shifts: Sequence[Shifted], count: int) -> list[Shifted]:
         """Those of the shifts that are worst at the incumbent."""

@@ -124,9 +124,8 @@ class LocalSearch:
         for _ in range(STEPS):
             if time.monotonic() >= deadline:
                 break
-            for centre in where:
-                point = self.problem.snap(centre)
-                worst = self._worst(point)
+            points = self.problem.snap(np.array(where))
+            for point, worst in zip(points, self._worst(points), strict=True):
                 g = worst.gradient(point)
                 side = self._wanted() - float(worst.value(point)) + float(g @ point)
                 cuts.append(self.program.add_cut(g, side))
@@ -135,14 +134,14 @@ class LocalSearch:
             step = self.program.nearest()
             if step is None or step.objective >= distance * (1.0 - TOLERANCE):
                 break
-            points, failing = self._along(step.centre, here[None])
-            where = [failing[0]]
-            reached = self._distance(points[0])
+            (best,), (failing,) = self._along(step.centre, here[None])
+            where = [failing]
+            reached = self._distance(best)
             if distance * (1.0 - TOLERANCE) < reached < distance:
-                here, distance = points[0], reached
+                here, distance = best, reached
                 break
             if reached < distance:
-                here, distance = points[0], reached
+                here, distance = best, reached
                 where.append(here)
         for row in cuts:
             self.program.relax_row(row)
@@ -154,10 +153,13 @@ class LocalSearch:
     def _distance(self, centre: Array) -> float:
         return float(self.problem.distance.between(self.problem.x, self.problem.snap(centre)))
 
-    def _worst(self, point: Array) -> Shifted:
-        """The worst shift at a point among those met and the one of a glance."""
-        candidates = [self.oracle.worst_seen(point), *self.shifts]
-        return min(candidates, key=lambda shifted: float(shifted.value(point)))
+    def _worst(self, points: Array) -> list[Shifted]:
+        """The worst shift at each point among those met and the one of a glance."""
+        worst = []
+        for point, seen in zip(points, self.oracle.worst_seen(points), strict=True):
+            values = [float(shifted.value(point)) for shifted in (seen, *self.shifts)]
+            worst.append((seen, *self.shifts)[int(np.argmin(values))])
+        return worst
 
     def _goals(self, start: Array) -> Array:
         """Points to walk towards: vertices, which are robust rows, or a corner of a box."""
@@ -170,7 +172,7 @@ class LocalSearch:
             return goals
         piece = self.polytope.piece
         finite = np.isfinite(piece.lower) & np.isfinite(piece.upper)
-        g = self.oracle.worst_seen(start).gradient(start)
+        g = self.oracle.worst_seen(start[None])[0].gradient(start)
         low = np.where(finite, piece.lower, start - 1.0)
         high = np.where(finite, piece.upper, start + 1.0)
         corner = self.problem.snap(np.where(g > 0.0, high, np.where(g < 0.0, low, start))[None])

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from proplace.certification.bounds import Abstraction
+from proplace.certification.bounds import Abstraction, Root
 from proplace.certification.branch import Bounds, glance
 from proplace.certification.exact import deepest
 from proplace.certification.least import least
 from proplace.certification.producer import Evidence, Notes
 
 if TYPE_CHECKING:
-    from proplace.certification.bounds import Root
     from proplace.network import Array, Network
     from proplace.search.problem import Problem
 
@@ -90,17 +89,27 @@ class Oracle:
         lowest: Array = np.min(values, axis=0)
         return lowest
 
-    def worst_seen(self, point: Array) -> Shifted:
-        """Return a bad shift at ``point``, not necessarily the worst."""
-        U, passed = self.net.transform(point), self.evidence(point)
-        if passed is not None:
-            return self._noted(U, passed.notes)
+    def worst_seen(self, points: Array) -> list[Shifted]:
+        """Return a bad shift at each point, not necessarily the worst."""
+        U = self.net.transform(points)
         if not self.net.widths:
-            return self._shifted(U[0], None, int(np.argmin(self._linear_values(U))), [])
+            values = [self.abstraction.linear_minimum(U, c) for c in self.objectives]
+            return [
+                self._shifted(u, None, int(index), [])
+                for u, index in zip(U, np.argmin(values, axis=0), strict=True)
+            ]
         root = self.abstraction.root(U)
         found = self._attacks(root, steps=_STEPS)
-        index = int(np.argmin([bounds.upper[0] for bounds in found]))
-        return self._shifted(U[0], root, index, found[index].hidden)
+        shifts = []
+        for i, index in enumerate(np.argmin([bounds.upper for bounds in found], axis=0)):
+            here, passed = slice(i, i + 1), self.evidence(points[i])
+            if passed is not None:
+                shifts.append(self._noted(U[here], passed.notes))
+                continue
+            box = Root(root.low[here], root.high[here], ())
+            hidden = [layer[here] for layer in found[index].hidden]
+            shifts.append(self._shifted(U[i], box, int(index), hidden))
+        return shifts
 
     def test(self, point: Array, deadline: float = np.inf) -> tuple[bool, Shifted | None]:
         """Whether ``point`` keeps the margin over all of Delta, exactly; if not, a shift that shows it.
@@ -144,9 +153,6 @@ class Oracle:
             )
             found.append(Bounds(bounds.lower, upper, hidden))
         return found
-
-    def _linear_values(self, U: Array) -> list[float]:
-        return [float(self.abstraction.linear_minimum(U, c)[0]) for c in self.objectives]
 
     def _shifted(self, u: Array, root: Root | None, index: int, hidden: list[Array]) -> Shifted:
         c = self.objectives[index]
