@@ -236,17 +236,14 @@ class Relaxation(Program):
         columns = np.arange(count, dtype=np.int32)
         self.solver.changeColsCost(count, columns, np.zeros(count))
         self.solver.setOptionValue("simplex_strategy", 4)  # primal: only costs change
-        ends = np.array([self.limits[neuron.key] for neuron in self.neurons]).reshape(-1, 2)
-        todo = np.zeros(ends.shape, np.bool_)
-        todo[first:] = True
-        away = np.ones_like(ends)  # distance of the last point from the ends, in widths
+        ends = np.array([self.limits[neuron.key] for neuron in self.neurons]).reshape(-1, 2).T.copy()
+        todo = np.tile((ends[0] < 0.0) & (ends[1] > 0.0), (2, 1))
+        todo[:, :first] = False
+        away, scale = np.ones_like(ends), 1.0 / np.maximum(ends[1] - ends[0], 1e-12)
         empty = False
-        while time.monotonic() < deadline:
-            todo &= ((ends[:, 0] < 0.0) & (ends[:, 1] > 0.0))[:, None] & (away > REACHED)
-            if not todo.any():
-                break
-            number, side = divmod(int(np.argmin(np.where(todo, away, np.inf))), 2)
-            todo[number, side] = False
+        while todo.any() and time.monotonic() < deadline:
+            side, number = divmod(int(np.where(todo, away, np.inf).argmin()), len(self.neurons))
+            todo[side, number] = False
             neuron, sign = self.neurons[number], 1.0 - 2.0 * side
             self._set_cost(neuron, sign)
             value = self._extreme()
@@ -256,13 +253,19 @@ class Relaxation(Program):
                 break
             if np.isinf(value):
                 continue
+            if value > sign * ends[side, number]:
+                ends[side, number] = sign * value
+                low, high = float(ends[0, number]), float(ends[1, number])
+                self._limit(neuron, low, high)
+                todo[:, number] &= low < 0.0 < high
+                scale[number] = 1.0 / max(high - low, 1e-12)
             point = np.array(self.solver.getSolution().col_value)
             z = point[self._v] - point[self._s]
-            away[:, 0], away[:, 1] = z - ends[:, 0], ends[:, 1] - z
-            away /= np.maximum(ends[:, 1] - ends[:, 0], 1e-12)[:, None]
-            if value > sign * ends[number, side]:
-                ends[number, side] = sign * value
-                self._limit(neuron, float(ends[number, 0]), float(ends[number, 1]))
+            # how far the point is from the ends, in widths
+            np.subtract(z, ends[0], out=away[0])
+            np.subtract(ends[1], z, out=away[1])
+            away *= scale
+            todo &= away > REACHED
         self.solver.setOptionValue("simplex_strategy", 1)
         self.solver.changeColsCost(count, columns, np.array(self._costs))
         self._set_cutoff(INF)
