@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 Decision = tuple[str, Hashable, float]
 """("active" | "inactive", neuron's key, its violation) or ("below" | "above", grid column, value)."""
 
-REACHED = 0.2
+REACHED = 0.15
 """Share of a neuron's range within which a point at its end leaves nothing worth a program."""
 
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from proplace.search.part import Half
     from proplace.search.problem import Piece, Problem
 
-PART_SHIFTS = 3
+PART_SHIFTS = 6
 """Shifts of a part that its halves start with, at most."""
 
 
