@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from proplace.search.ranges import ranges_of
+from proplace.search.ranges import borrowed, key_of, ranges_of
 from search_states import points_of, pre_activations, random_state
 
 CASES = [(seed, depth, cut) for seed in range(25) for depth in (1, 2, 3) for cut in (False, True)]
@@ -81,3 +83,56 @@ def test_the_simplex_contains_what_is_nearer():
         assert (shares.sum(axis=1) <= 1.0 + 1e-9).all()
         cut += bool((polytope.scales != 1.0).any())
     assert cut >= 5
+
+
+@pytest.mark.parametrize(("seed", "depth", "cut"), CASES)
+def test_what_is_known_of_one_network_holds_for_another(seed, depth, cut):
+    """Limits that contain the point in one copy, carried over, contain it in the others."""
+    state = random_state(seed, depth=depth, cut=cut)
+    limits = state.signs(1.0, narrow=1.0)
+    for copy in state.copies:
+        at = pre_activations(copy, state.point)
+        for other in state.copies:
+            mine = {
+                key_of(other, i, k) for i, (W, _) in enumerate(other.layers) for k in range(len(W))
+            }
+            known = {key: limits[key] for key in mine}
+            found = borrowed(state.polytope, copy, other, known)
+            for layer, z in enumerate(at):
+                for k, value in enumerate(z):
+                    low, high = found.get(key_of(copy, layer, k), (-np.inf, np.inf))
+                    assert low - 1e-9 <= value <= high + 1e-9
+            if copy is other:
+                assert found.keys() == known.keys()
+                assert all(found[key] == pytest.approx(known[key]) for key in known)
+            elif len(copy.layers) == len(other.layers):
+                assert found.keys() >= {key_of(copy, 0, k) for k in range(len(copy.layers[0][0]))}
+
+
+def test_layers_that_differ_behind_the_first_say_nothing_of_each_other():
+    state = random_state(3, depth=2)
+    copy = state.copies[0]
+    (W, b), (V, c) = copy.layers
+    other = replace(copy, layers=((W, b), (V + 0.01, c)))
+    known = {key_of(other, layer, 0): (-1.0, 1.0) for layer in (0, 1)}
+    assert borrowed(state.polytope, copy, other, known).keys() == {key_of(copy, 0, 0)}
+    wider = replace(copy, layers=((np.vstack([W, W]), np.append(b, b)), (np.hstack([V, V]), c)))
+    known = {key_of(wider, layer, 0): (-1.0, 1.0) for layer in (0, 1)}
+    assert borrowed(state.polytope, copy, wider, known) == {}
+
+
+def test_little_is_lost_where_few_rows_differ():
+    """One row of the first layer moved by 0.01 widens what is known by what that row can do."""
+    state = random_state(5, depth=2)
+    copy = state.copies[0]
+    (W, b), second = copy.layers
+    moved = b.copy()
+    moved[0] += 0.01
+    other = replace(copy, layers=((W, moved), second))
+    known = {key_of(other, 1, k): (-1.0, 1.0) for k in range(len(second[0]))}
+    found = borrowed(state.polytope, copy, other, known)
+    for k, weight in enumerate(second[0][:, 0]):
+        low, high = found[key_of(copy, 1, k)]
+        assert (low, high) == pytest.approx(
+            (-1.0 - 0.01 * max(weight, 0.0), 1.0 + 0.01 * max(-weight, 0.0))
+        )

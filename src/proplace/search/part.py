@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 FEW = 16  # open neurons below which the tree is quicker than anything that would shrink it
 ROUNDS = 12  # of tightening, at most
 STALLED = 0.85  # share of the gap and of the open neurons left by a round that brought little
-SHRUNK = 0.9  # share of open neurons left at which the program is built anew, without the others
+SHRUNK = 0.8  # share of open neurons left at which the program is built anew, without the others
 TIGHT_SHIFTS = 3  # shifts up to which a new one is tightened at once
 LEAST_WORK = 300  # iterations of a tree before its part is split, at least,
 WORK = 0.1  # and as a share of those that tightening has taken

@@ -87,6 +87,39 @@ def ranges_of(polytope: Polytope, shifted: Shifted, limits: Limits) -> Ranges:
     return Ranges(bounds, tops, kept)
 
 
+def borrowed(polytope: Polytope, shifted: Shifted, other: Shifted, limits: Limits) -> Limits:
+    r"""Limits of neurons that follow from those of another shifted network.
+
+    Where both networks have the same weights behind the first layer, what their activations v and w
+    differ by grows from layer to layer by
+
+    .. math::
+        z_v - z_w = W (v - w), \qquad
+        \min(0, z_v - z_w) \le \max(0, z_v) - \max(0, z_w) \le \max(0, z_v - z_w) ,
+
+    and few rows of the first layer differ at all, so that what is known of one network says nearly
+    as much of the other.
+    """
+    found: Limits = {}
+    low = high = np.zeros(0)
+    for layer, ((W, b), (V, c)) in enumerate(zip(shifted.layers, other.layers, strict=False)):
+        if W.shape != V.shape:
+            break
+        if layer == 0:
+            low, high = polytope.range(W - V)
+            low, high = low + (b - c), high + (b - c)
+        elif np.array_equal(W, V) and np.array_equal(b, c):
+            nothing = np.zeros(len(W))
+            high, low = _through(W, nothing, np.maximum(high, 0.0), np.minimum(low, 0.0))
+        else:
+            break
+        for k in range(len(W)):
+            known = limits.get(key_of(other, layer, k))
+            if known is not None:
+                found[key_of(shifted, layer, k)] = (known[0] + low[k], known[1] + high[k])
+    return found
+
+
 def _through(W: Array, b: Array, top: Array, bottom: Array) -> tuple[Array, Array]:
     """Values above and below ``W v + b``."""
     positive = np.maximum(W, 0.0)

@@ -29,7 +29,7 @@ import highspy
 import numpy as np
 
 from proplace.search.program import INF, LpPoint, Program
-from proplace.search.ranges import key_of, needs_of, ranges_of, weights_of
+from proplace.search.ranges import borrowed, key_of, needs_of, ranges_of, weights_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -94,6 +94,10 @@ class Relaxation(Program):
 
         First-layer neurons that are the same as in an earlier copy share its variables.
         """
+        for other in self.copies:
+            for key, limit in borrowed(self.polytope, shifted, other, self.limits).items():
+                known = self.limits.get(key, limit)
+                self.limits[key] = (max(known[0], limit[0]), min(known[1], limit[1]))
         ranges = ranges_of(self.polytope, shifted, self.limits)
         bounds, tops = ranges.bounds, ranges.tops
         needs, weights = needs_of(shifted, ranges), weights_of(shifted, bounds)
@@ -236,7 +240,9 @@ class Relaxation(Program):
         columns = np.arange(count, dtype=np.int32)
         self.solver.changeColsCost(count, columns, np.zeros(count))
         self.solver.setOptionValue("simplex_strategy", 4)  # primal: only costs change
-        ends = np.array([self.limits[neuron.key] for neuron in self.neurons]).reshape(-1, 2).T.copy()
+        ends = (
+            np.array([self.limits[neuron.key] for neuron in self.neurons]).reshape(-1, 2).T.copy()
+        )
         todo = np.tile((ends[0] < 0.0) & (ends[1] > 0.0), (2, 1))
         todo[:, :first] = False
         away, scale = np.ones_like(ends), 1.0 / np.maximum(ends[1] - ends[0], 1e-12)
