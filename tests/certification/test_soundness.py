@@ -6,6 +6,7 @@ import itertools
 import types
 
 import highspy
+import highspy
 import numpy as np
 import pytest
 
@@ -285,3 +286,27 @@ def test_a_corner_that_its_gradient_asks_for_needs_no_program(monkeypatch):
                 assert value <= exact.deepest(abstraction, root, c, start)[0] + 1e-7
     assert skipped >= 20
     assert deeper >= 3
+
+
+@pytest.mark.parametrize("stalls", [1, 2, 3])
+def test_a_stalled_solve_is_tried_in_other_ways(monkeypatch, stalls):
+    """A bound that came at the second to fourth attempt is the bound."""
+    case, abstraction, root = prepared(1, 2)
+    a, const = abstraction.objective(case.net.objectives(case.target)[0])
+    splits = tuple(np.zeros(level.L_min.shape[1], np.int8) for level in root.levels)
+    expected, _ = exact._Program(abstraction, root, a, const).bound(splits)
+    left = [stalls]
+    plain = exact._Program._status
+
+    def status(self):
+        left[0] -= 1
+        return highspy.HighsModelStatus.kUnknown if left[0] >= 0 else plain(self)
+
+    monkeypatch.setattr(exact._Program, "_status", status)
+    program = exact._Program(abstraction, root, a, const)
+    options = {name for attempt in exact._RETRIES for name in attempt}
+    before = {name: program.solver.getOptionValue(name) for name in options}
+    found, point = program.bound(splits)
+    assert point is not None
+    assert found == pytest.approx(expected, abs=1e-6 * scale_of(expected))
+    assert {name: program.solver.getOptionValue(name) for name in options} == before

@@ -35,7 +35,7 @@ import numpy as np
 
 from proplace.certification.bounds import Abstraction, Root, chords, start_slopes
 from proplace.certification.branch import Nodes, Rest
-from proplace.lp import LP_TOLERANCE, quiet_highs
+from proplace.lp import quiet_highs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +44,11 @@ if TYPE_CHECKING:
     from proplace.network import Array
 
 _FINAL = (highspy.HighsModelStatus.kOptimal, highspy.HighsModelStatus.kInfeasible)
-_TOLERANCES = ("primal_feasibility_tolerance", "dual_feasibility_tolerance")
+_RETRIES: tuple[dict[str, float], ...] = (
+    {"simplex_dual_edge_weight_strategy": 1},  # devex pricing ends where steepest edge stalls
+    {"simplex_dual_edge_weight_strategy": 0},
+    {"primal_feasibility_tolerance": 1e-7, "dual_feasibility_tolerance": 1e-7},
+)
 
 
 class Basis(NamedTuple):
@@ -317,16 +321,18 @@ class _Program:
         )
 
     def _run(self) -> highspy.HighsModelStatus:
-        """Solve from the last basis; if that stalls, from scratch with a coarser tolerance."""
+        """Solve from the last basis; if that stalls, from scratch in other ways."""
         self.solver.run()
-        if self._status() in _FINAL:
-            return self._status()
-        self.solver.clearSolver()
-        for name in _TOLERANCES:
-            self.solver.setOptionValue(name, 1e-7)
-        self.solver.run()
-        for name in _TOLERANCES:
-            self.solver.setOptionValue(name, LP_TOLERANCE)
+        for options in _RETRIES:
+            if self._status() in _FINAL:
+                break
+            self.solver.clearSolver()
+            before = {name: self.solver.getOptionValue(name)[1] for name in options}
+            for name, value in options.items():
+                self.solver.setOptionValue(name, value)
+            self.solver.run()
+            for name, value in before.items():
+                self.solver.setOptionValue(name, value)
         return self._status()
 
     def _status(self) -> highspy.HighsModelStatus:

@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
 INF = highspy.kHighsInf
 _SOLVED = (highspy.HighsModelStatus.kOptimal, highspy.HighsModelStatus.kInfeasible)
-_DANTZIG, _STEEPEST_EDGE = 0, 2  # pricing: Dantzig's is quickest for short, warm-started runs
+_DANTZIG, _DEVEX, _STEEPEST_EDGE = (
+    0,
+    1,
+    2,
+)  # pricing: Dantzig's is quickest for short, warm-started runs
 
 Columns = npt.NDArray[np.int32]
 
@@ -205,5 +209,6 @@ class Program:
         return status
 
     def _set_pricing(self, strategy: int) -> None:
-        for side in ("dual", "primal"):
-            self.solver.setOptionValue(f"simplex_{side}_edge_weight_strategy", strategy)
+        self.solver.setOptionValue("simplex_dual_edge_weight_strategy", strategy)
+        # with steepest edge, the primal simplex of HiGHS writes to the console
+        self.solver.setOptionValue("simplex_primal_edge_weight_strategy", min(strategy, _DEVEX))
