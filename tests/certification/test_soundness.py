@@ -6,7 +6,6 @@ import itertools
 import types
 
 import highspy
-import highspy
 import numpy as np
 import pytest
 
