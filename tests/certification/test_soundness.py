@@ -309,3 +309,31 @@ def test_a_stalled_solve_is_tried_in_other_ways(monkeypatch, stalls):
     assert point is not None
     assert found == pytest.approx(expected, abs=1e-6 * scale_of(expected))
     assert {name: program.solver.getOptionValue(name) for name in options} == before
+
+
+def test_an_empty_node_is_seen_where_the_solver_stalls(monkeypatch):
+    """And a node that is not empty is not called so; the program works on as before."""
+    rng, seen = np.random.default_rng(0), {True: 0, False: 0}
+    sizes = [3, 8, 14, 1]
+    for _ in range(12):
+        net = pp.Network(
+            [(rng.normal(size=(n, m)), rng.normal(size=n)) for m, n in itertools.pairwise(sizes)]
+        )
+        abstraction = Abstraction(net, pp.Shifts.of(net, 0.1))
+        root = abstraction.root(net.transform(rng.normal(size=(1, 3))))
+        program = exact._Program(abstraction, root, *abstraction.objective(net.objectives(1)[0]))
+        for _ in range(12):
+            splits = tuple(
+                np.where(decided, rng.choice([-1, 1], len(decided)), 0).astype(np.int8)
+                for decided in program.open
+            )
+            expected, _ = program.bound(splits)
+            with monkeypatch.context() as patch:
+                stalled = highspy.HighsModelStatus.kUnknown
+                patch.setattr(exact._Program, "_run", lambda _self, stalled=stalled: stalled)
+                found, point = program.bound(splits)
+            assert point is None
+            assert (found == np.inf) == (expected == np.inf)
+            assert program.bound(splits)[0] == pytest.approx(expected)
+            seen[expected == np.inf] += 1
+    assert min(seen.values()) >= 10

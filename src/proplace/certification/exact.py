@@ -213,8 +213,8 @@ class _Program:
             high.append(np.where(level.U_max[0] > 0.0, np.inf, 0.0))
         self.offsets = np.cumsum([0, *(len(part) for part in low)])
         self.col_low, self.col_high = np.concatenate(low), np.concatenate(high)
-        cost = np.zeros(self.offsets[-1])
-        cost[self.offsets[-2] :] = a
+        self.cost = np.zeros(self.offsets[-1])
+        self.cost[self.offsets[-2] :] = a
         blocks, row_low, row_high, kept = [], [], [], []
         for index, inner in enumerate(abstraction.inner):
             slope, offset = (part[0] for part in self.slopes[index])
@@ -232,7 +232,7 @@ class _Program:
         self.solver = quiet_highs()
         self.solver.passModel(
             _dense_model(
-                cost,
+                self.cost,
                 self.col_low,
                 self.col_high,
                 np.vstack(blocks),
@@ -270,6 +270,8 @@ class _Program:
         status = self._run()
         self.duals = None
         if status == highspy.HighsModelStatus.kInfeasible and self._proves_empty(splits):
+            return np.inf, None
+        if status not in _FINAL and self._empty_at_no_cost(splits):
             return np.inf, None
         if status != highspy.HighsModelStatus.kOptimal:
             uppers = [
@@ -400,6 +402,17 @@ class _Program:
             return False
         self.duals = better
         return True
+
+    def _empty_at_no_cost(self, splits: tuple[Splits, ...]) -> bool:
+        """Whether a node on which the solver stalls is empty: without costs that is easier to see."""
+        columns = np.arange(self.offsets[-1], dtype=np.int32)
+        self.solver.changeColsCost(len(columns), columns, np.zeros(len(columns)))
+        self.solver.clearSolver()
+        self.solver.run()
+        infeasible = self._status() == highspy.HighsModelStatus.kInfeasible
+        empty = infeasible and self._proves_empty(splits)
+        self.solver.changeColsCost(len(columns), columns, self.cost)
+        return empty
 
     def _from_duals(
         self, duals: Array, splits: tuple[Splits, ...], a: Array, const: float
