@@ -19,11 +19,8 @@ if TYPE_CHECKING:
 
 INF = highspy.kHighsInf
 _SOLVED = (highspy.HighsModelStatus.kOptimal, highspy.HighsModelStatus.kInfeasible)
-_DANTZIG, _DEVEX, _STEEPEST_EDGE = (
-    0,
-    1,
-    2,
-)  # pricing: Dantzig's is quickest for short, warm-started runs
+# Pricing: Dantzig's is quickest for short, warm-started runs.
+_DANTZIG, _DEVEX, _STEEPEST_EDGE = 0, 1, 2
 
 Columns = npt.NDArray[np.int32]
 

@@ -96,8 +96,9 @@ class Relaxation(Program):
         """
         for other in self.copies:
             for key, limit in borrowed(self.polytope, shifted, other, self.limits).items():
-                known = self.limits.get(key, limit)
-                self.limits[key] = (max(known[0], limit[0]), min(known[1], limit[1]))
+                if key not in self._number:  # those in the program move with it alone
+                    known = self.limits.get(key, limit)
+                    self.limits[key] = (max(known[0], limit[0]), min(known[1], limit[1]))
         ranges = ranges_of(self.polytope, shifted, self.limits)
         bounds, tops = ranges.bounds, ranges.tops
         needs, weights = needs_of(shifted, ranges), weights_of(shifted, bounds)
