@@ -260,14 +260,14 @@ class Relaxation(Program):
                 break
             if np.isinf(value):
                 continue
+            point = np.array(self.solver.getSolution().col_value)
+            z = point[self._v] - point[self._s]
             if value > sign * ends[side, number]:
                 ends[side, number] = sign * value
                 low, high = float(ends[0, number]), float(ends[1, number])
                 self._limit(neuron, low, high)
                 todo[:, number] &= low < 0.0 < high
                 scale[number] = 1.0 / max(high - low, 1e-12)
-            point = np.array(self.solver.getSolution().col_value)
-            z = point[self._v] - point[self._s]
             # how far the point is from the ends, in widths
             np.subtract(z, ends[0], out=away[0])
             np.subtract(ends[1], z, out=away[1])
