@@ -7,8 +7,9 @@ A network is a list of layers :math:`(W_i, b_i)` with a ReLU between them and a 
     h_i = \max(0,\; W_i h_{i-1} + b_i), \qquad
     \text{logits}(x) = W_{n} h_{n-1} + b_n ,
 
-where :math:`s, t` is an optional fixed input transform (a scaler in front of the trained layers).
-The transform is not a trained parameter: shifts of the parameters never touch it.
+where :math:`s, t` is an optional fixed input transform (a scaler in front of the trained layers); a
+fixed matrix may follow it (see :mod:`proplace.input_map`). The transform is not a trained parameter:
+shifts of the parameters never touch it.
 
 One logit means two classes: class 1 iff the logit is :math:`\ge 0`. Several logits: the largest
 wins.
@@ -25,6 +26,7 @@ import numpy.typing as npt
 
 from proplace.errors import InputError, ModelFileError, NetworkError, TargetError
 from proplace.files import whole_file
+from proplace.input_map import InputMap
 
 if TYPE_CHECKING:
     import os
@@ -59,6 +61,9 @@ class Network:
         for a layer without bias. One pair is a linear model (logistic regression).
     scale, shift
         Fixed input transform ``scale * x + shift`` applied in front of the first layer.
+    matrix, offset
+        Fixed linear map ``matrix u + offset`` behind it, such as PCA; ``matrix`` has shape
+        (inputs of the first layer, columns of x).
     precision
         The arithmetic in which the model is deployed. Computations here are always float64.
 
@@ -76,7 +81,7 @@ class Network:
     array([-1.25])
     """
 
-    __slots__ = ("_layers", "_precision", "_scale", "_shift")
+    __slots__ = ("_input_map", "_layers", "_precision")
 
     def __init__(
         self,
@@ -84,6 +89,8 @@ class Network:
         *,
         scale: npt.ArrayLike | None = None,
         shift: npt.ArrayLike | None = None,
+        matrix: npt.ArrayLike | None = None,
+        offset: npt.ArrayLike | None = None,
         precision: Precision = "float64",
     ) -> None:
         self._layers = tuple(_layer(i, *pair) for i, pair in enumerate(_pairs(layers), start=1))
@@ -97,8 +104,7 @@ class Network:
                     f"layer {i} has {first.W.shape[0]} outputs but layer {i + 1} takes "
                     f"{second.W.shape[1]} inputs; W must have shape (out, in)"
                 )
-        self._scale = None if scale is None else self._per_input("scale", scale)
-        self._shift = None if shift is None else self._per_input("shift", shift)
+        self._input_map = self._checked_map(scale, shift, matrix, offset)
         if precision not in ("float32", "float64"):
             raise NetworkError(f"precision must be 'float32' or 'float64', not {precision!r}")
         self._precision: Precision = precision
@@ -111,14 +117,19 @@ class Network:
         return self._layers
 
     @property
+    def input_map(self) -> InputMap:
+        """The fixed map in front of the first layer."""
+        return self._input_map
+
+    @property
     def scale(self) -> Array | None:
         """Factor of the fixed input transform, one number per input, or None."""
-        return self._scale
+        return self._input_map.scale
 
     @property
     def shift(self) -> Array | None:
-        """Offset of the fixed input transform, one number per input, or None."""
-        return self._shift
+        """Shift of the fixed input transform, one number per input, or None."""
+        return self._input_map.shift
 
     @property
     def precision(self) -> Precision:
@@ -128,7 +139,8 @@ class Network:
     @property
     def inputs(self) -> int:
         """Number of input columns."""
-        return int(self._layers[0].W.shape[1])
+        matrix = self._input_map.matrix
+        return int(self._layers[0].W.shape[1] if matrix is None else matrix.shape[1])
 
     @property
     def outputs(self) -> int:
@@ -147,7 +159,7 @@ class Network:
 
     def __repr__(self) -> str:
         sizes = "-".join(str(n) for n in (self.inputs, *self.widths, self.outputs))
-        scaled = "" if self._scale is None and self._shift is None else ", scaled input"
+        scaled = ", scaled input" if self._input_map else ""
         return f"Network({sizes}{scaled})"
 
     def __eq__(self, other: object) -> bool:
@@ -164,7 +176,7 @@ class Network:
 
     def __reduce__(self) -> tuple[Any, ...]:
         pairs = [(layer.W, layer.b) for layer in self._layers]
-        return _rebuild, (pairs, self._scale, self._shift, self._precision)
+        return _rebuild, (pairs, self._input_map.parts, self._precision)
 
     # -- what it says ------------------------------------------------------------------------
 
@@ -193,12 +205,7 @@ class Network:
 
     def transform(self, X: npt.ArrayLike) -> Array:
         """Apply the fixed input transform: what the first trained layer sees."""
-        U = self.rows(X)
-        if self._scale is not None:
-            U = U * self._scale
-        if self._shift is not None:
-            U = U + self._shift
-        return U
+        return self._input_map(self.rows(X))
 
     def logits(self, X: npt.ArrayLike) -> Array:
         """Return the outputs before sigmoid or softmax, shape (n, outputs)."""
@@ -258,7 +265,7 @@ class Network:
             g = last.W[target] - last.W[logits.argmax(axis=1)]
         for layer, mask in zip(reversed(self._layers[:-1]), reversed(active), strict=True):
             g = (g * mask) @ layer.W
-        return g if self._scale is None else g * self._scale
+        return self._input_map.pull_back(g)
 
     def objectives(self, target: int) -> Array:
         """Rows ``c`` over the logits with ``margin = min over c of c . logits``."""
@@ -291,18 +298,26 @@ class Network:
         shapes = {key: value.shape for key, value in mine.items()}
         if shapes != {key: value.shape for key, value in theirs.items()}:
             raise NetworkError(f"{self!r} and {other!r} differ in architecture, not only in values")
-        for key in ("scale", "shift"):
-            if key in mine and not np.array_equal(mine[key], theirs[key]):
+        for key in self._input_map.parts:
+            if not np.array_equal(mine[key], theirs[key]):
                 raise NetworkError(
                     f"the networks have different input transforms ({key}), so their parameters "
                     "do not act on the same inputs"
                 )
         difference = np.concatenate(
-            [np.abs(mine[key] - theirs[key]).ravel() for key in mine if key[0] in "Wb"]
+            [
+                np.abs(mine[key] - theirs[key]).ravel()
+                for key in mine
+                if key not in self._input_map.parts
+            ]
         )
         if p == 0:
             return float(np.count_nonzero(difference))
         return float(np.linalg.norm(difference, ord=p))
+
+    def with_layers(self, layers: Iterable[tuple[npt.ArrayLike, npt.ArrayLike | None]]) -> Network:
+        """Return a network of other layers behind the same input map."""
+        return Network(layers, **self._input_map.parts, precision=self._precision)
 
     # -- files and other frameworks ----------------------------------------------------------
 
@@ -361,19 +376,27 @@ class Network:
 
     # -- inside ------------------------------------------------------------------------------
 
-    def _per_input(self, name: str, values: npt.ArrayLike) -> Array:
-        array = _frozen(
-            f"input {name}",
-            np.broadcast_to(_numbers(f"input {name}", values), (self.inputs,))
-            if np.ndim(values) == 0
-            else values,
-        )
-        if array.shape != (self.inputs,):
+    def _checked_map(
+        self,
+        scale: npt.ArrayLike | None,
+        shift: npt.ArrayLike | None,
+        matrix: npt.ArrayLike | None,
+        offset: npt.ArrayLike | None,
+    ) -> InputMap:
+        taken = int(self._layers[0].W.shape[1])  # by the first layer
+        M = None if matrix is None else _frozen("input matrix", matrix)
+        if M is not None and (M.ndim != 2 or len(M) != taken or 0 in M.shape):
             raise NetworkError(
-                f"input {name} must hold one number for each of {self.inputs} inputs, "
-                f"not shape {array.shape}"
+                f"input matrix must have a row for each of the {taken} inputs of layer 1, "
+                f"not shape {M.shape}"
             )
-        return array
+        columns = taken if M is None else int(M.shape[1])
+        return InputMap(
+            None if scale is None else _per_input("scale", scale, columns),
+            None if shift is None else _per_input("shift", shift, columns),
+            M,
+            None if offset is None else _per_input("offset", offset, taken),
+        )
 
     def _arrays(self) -> dict[str, Array]:
         arrays: dict[str, Array] = {}
@@ -381,20 +404,23 @@ class Network:
             arrays[f"W{i}"] = layer.W
             if layer.b is not None:
                 arrays[f"b{i}"] = layer.b
-        if self._scale is not None:
-            arrays["scale"] = self._scale
-        if self._shift is not None:
-            arrays["shift"] = self._shift
-        return arrays
+        return arrays | self._input_map.parts
 
 
 def _rebuild(
-    pairs: Sequence[tuple[Array, Array | None]],
-    scale: Array | None,
-    shift: Array | None,
-    precision: Precision,
+    pairs: Sequence[tuple[Array, Array | None]], parts: dict[str, Array], precision: Precision
 ) -> Network:
-    return Network(pairs, scale=scale, shift=shift, precision=precision)
+    return Network(pairs, **parts, precision=precision)
+
+
+def _per_input(name: str, values: npt.ArrayLike, count: int) -> Array:
+    """One number for each input; a single one stands for all."""
+    array = _frozen(f"input {name}", np.full(count, values) if np.ndim(values) == 0 else values)
+    if array.shape != (count,):
+        raise NetworkError(
+            f"input {name} must hold one number for each of {count} inputs, not shape {array.shape}"
+        )
+    return array
 
 
 def _pairs(layers: object) -> list[tuple[npt.ArrayLike, npt.ArrayLike | None]]:
@@ -452,9 +478,10 @@ def read_npz(path: Path) -> Network:
     while (key := f"W{len(pairs)}") in arrays:
         pairs.append((arrays[key], arrays.get(f"b{len(pairs)}")))
     known = {f"{kind}{i}" for i in range(len(pairs)) for kind in "Wb"}
-    if unknown := arrays.keys() - known - {"format", "precision", "scale", "shift"}:
+    parts = {name: arrays[name] for name in InputMap.__dataclass_fields__ if name in arrays}
+    if unknown := arrays.keys() - known - {"format", "precision"} - parts.keys():
         raise ModelFileError(
             f"{path.name}: holds arrays of no layer ({', '.join(map(ascii, sorted(unknown)))[:200]})"
         )
     precision = cast("Precision", str(arrays.get("precision", "float64")))
-    return Network(pairs, scale=arrays.get("scale"), shift=arrays.get("shift"), precision=precision)
+    return Network(pairs, **parts, precision=precision)

@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from proplace.network import Network
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from proplace.network import Array
+    from proplace.network import Array, Network
     from proplace.shifts import Shifts
 
 
@@ -58,7 +56,7 @@ def shifted_network(
         (_inside(layer.W, W, dw), None if layer.b is None else _inside(layer.b, b, db))
         for layer, (W, b), dw, db in zip(net.layers, moved, shifts.weight, shifts.bias, strict=True)
     ]
-    return Network(pairs, scale=net.scale, shift=net.shift, precision=net.precision)
+    return net.with_layers(pairs)
 
 
 def _inside(values: Array, moved: Array, radius: float) -> Array:

@@ -70,11 +70,7 @@ def form_of(
 
 def _magnitude(network: Network, X: Array) -> Array:
     """Sum of the absolute values of all terms behind each row's logits, shape (n, 1)."""
-    m = np.abs(X)
-    if network.scale is not None:
-        m = m * np.abs(network.scale)
-    if network.shift is not None:
-        m = m + np.abs(network.shift)
+    m = network.input_map.size(X)
     for layer in network.layers:
         m = m @ np.abs(layer.W).T + np.abs(layer.bias)
     largest: Array = m.max(axis=1, keepdims=True)

@@ -23,11 +23,7 @@ Masks = list[npt.NDArray[np.bool_]]
 
 def forward(net: Network, X: Array) -> tuple[Array, Masks]:
     """Logits of each row, and which neurons are active, layer by layer."""
-    h = X
-    if net.scale is not None:
-        h = h * net.scale
-    if net.shift is not None:
-        h = h + net.shift
+    h = net.input_map(X)
     masks: Masks = []
     for layer in net.layers[:-1]:
         z = _times(h, layer.W.T) + layer.bias
@@ -42,7 +38,7 @@ def pull_back(net: Network, masks: Masks, weights: Array) -> Array:
     g = _times(weights, net.layers[-1].W)
     for layer, mask in zip(reversed(net.layers[:-1]), reversed(masks), strict=True):
         g = _times(g * mask, layer.W)
-    return g if net.scale is None else g * net.scale
+    return net.input_map.pull_back(g)
 
 
 def margin(net: Network, X: Array, target: int) -> Array:

@@ -38,12 +38,7 @@ class Shifted:
     def of(cls, net: Network, pairs: list[tuple[Array, Array]], c: Array) -> Shifted:
         """Read the shifted layers of a network, for the objective ``c`` over its logits."""
         pairs = list(pairs)
-        W, b = pairs[0]
-        if net.shift is not None:
-            b = b + W @ net.shift
-        if net.scale is not None:
-            W = W * net.scale
-        pairs[0] = (W, b)
+        pairs[0] = net.input_map.fold(*pairs[0])
         last, bias = pairs.pop()
         return cls(tuple(pairs), c @ last, float(c @ bias))
 

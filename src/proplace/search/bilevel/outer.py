@@ -199,10 +199,7 @@ class Outer:
 
 def _first_layer(net: Network) -> tuple[Array, Array]:
     """W and B of the first layer as a map of x', the fixed input transform inside."""
-    W, b = net.layers[0].W, net.layers[0].bias
-    if net.shift is not None:
-        b = b + W @ net.shift
-    return (W if net.scale is None else W * net.scale), b
+    return net.input_map.fold(net.layers[0].W, net.layers[0].bias)
 
 
 def distance_to(problem: Problem, point: Array) -> float:
