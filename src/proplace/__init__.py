@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from proplace.explainer import Proplace
     from proplace.explanations import Explanation, Explanations
     from proplace.methods import MilpR, ProtoR, Rbr, Rnce, Roar, RobX, Wachter
+    from proplace.model import Model
     from proplace.network import Network
     from proplace.report import Wording
     from proplace.schema import Binary, Categorical, Continuous, IfThen, Linear, Ordinal, Schema
@@ -36,6 +37,7 @@ __all__ = [
     "IfThen",
     "Linear",
     "MilpR",
+    "Model",
     "Network",
     "Ordinal",
     "Proplace",
@@ -78,6 +80,7 @@ _HOMES = {
     "Roar": "methods",
     "RobX": "methods",
     "Wachter": "methods",
+    "Model": "model",
     "Network": "network",
     "Wording": "report",
     "Binary": "schema",

@@ -9,12 +9,19 @@ from scipy.special import expit
 from sklearn.decomposition import PCA
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.feature_selection import SelectKBest
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
+from sklearn.preprocessing import (
+    MaxAbsScaler,
+    MinMaxScaler,
+    OneHotEncoder,
+    PolynomialFeatures,
+    StandardScaler,
+)
 
 from proplace.errors import ModelNotSupported
 from proplace.network import Network
@@ -174,8 +181,28 @@ def test_clipping_is_refused(binary, scaler):
 
 
 def test_other_steps_are_refused(binary):
-    model = Pipeline([("pca", PCA(2)), ("net", LogisticRegression())]).fit(binary.X, binary.y)
-    with pytest.raises(ModelNotSupported, match=r"'pca' \(PCA\).*StandardScaler"):
+    model = Pipeline([("squares", PolynomialFeatures()), ("net", LogisticRegression())])
+    model.fit(binary.X, binary.y)
+    with pytest.raises(
+        ModelNotSupported, match=r"'squares' \(PolynomialFeatures\).*StandardScaler"
+    ):
+        Network.from_sklearn(model)
+
+
+@pytest.mark.parametrize(
+    "front", [PCA(2), SelectKBest(k=2), make_pipeline(StandardScaler(), PCA(2))]
+)
+def test_linear_maps_stand_in_front_of_the_trained_layers(binary, front):
+    model = fit(make_pipeline(front, mlp()), binary.X, binary.y)
+    net = Network.from_sklearn(model)
+    assert_same(net, model, binary.fresh)
+    np.testing.assert_array_equal(net.layers[0].W, model[-1].coefs_[0].T)
+
+
+def test_categories_are_sent_to_whole_models():
+    frame = pd.DataFrame({"job": ["cook", "clerk"] * 5})
+    model = make_pipeline(OneHotEncoder(), LogisticRegression()).fit(frame, [0, 1] * 5)
+    with pytest.raises(ModelNotSupported, match=r"'job' as a category.*Model.of\(model\)"):
         Network.from_sklearn(model)
 
 
@@ -204,9 +231,7 @@ def test_other_models_are_refused(binary):
     with pytest.raises(ModelNotSupported, match="RandomForestClassifier"):
         Network.from_sklearn(forest)
     search = GridSearchCV(LogisticRegression(), {"C": [1.0]}).fit(binary.Z, binary.y)
-    with pytest.raises(ModelNotSupported, match="best_estimator_"):
-        Network.from_sklearn(search)
-    assert_same(Network.from_sklearn(search.best_estimator_), search, binary.fresh_Z)
+    assert_same(Network.from_sklearn(search), search, binary.fresh_Z)
     with pytest.raises(ModelNotSupported, match="int"):
         Network.from_sklearn(3)
     with pytest.raises(ModelNotSupported, match="passthrough"):

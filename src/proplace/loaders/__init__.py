@@ -9,17 +9,16 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, cast
 
-from proplace.errors import ModelFileError, NetworkError
+from proplace.errors import ModelFileError, ModelNotSupported, NetworkError
 from proplace.loaders._files import check_file
-from proplace.network import read_npz
+from proplace.loaders._whole import Whole, whole_network
+from proplace.network import Network, read_npz
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from proplace.network import Network
-
-__all__ = ["load"]
+__all__ = ["load", "load_whole", "whole_of"]
 
 # Where the reader of a suffix lives; imported only when such a file is read.
 _READERS = {
@@ -85,3 +84,26 @@ def load(path: Path) -> Network:
     except NetworkError as error:
         # The layers came from the file, so a wrong layer is a wrong file.
         raise ModelFileError(f"{path.name}: {error}") from None
+
+
+def load_whole(path: Path) -> Whole:
+    """Read a model file from the table to the class."""
+    return whole_network(load(path))
+
+
+def whole_of(source: object) -> Whole:
+    """Read a model of another framework from the table to the class."""
+    kinds = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(source).__mro__}
+    if any(kind.startswith("torch.nn.") for kind in kinds):
+        return whole_network(Network.from_torch(source))
+    if any(kind.partition(".")[0] in ("keras", "tensorflow", "tf_keras") for kind in kinds):
+        return whole_network(Network.from_keras(source))
+    if any(kind.startswith("sklearn.") for kind in kinds):
+        from proplace.loaders.sklearn import whole_sklearn  # noqa: PLC0415  (it takes a while)
+
+        return whole_sklearn(source)
+    raise ModelNotSupported(
+        f"a {type(source).__name__} is not a model that is read; give a fitted scikit-learn "
+        "classifier or pipeline, a torch module, a Keras model, a Network, or the path of a model "
+        f"file ({', '.join(['.npz', *_READERS])})"
+    )

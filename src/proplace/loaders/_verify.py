@@ -6,13 +6,17 @@ are run on random rows.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
+
+from proplace.schema import Continuous
 
 if TYPE_CHECKING:
     from proplace.network import Array, Network
+    from proplace.schema import Schema
 
 Form = Literal["logits", "sigmoid", "softmax", "log_softmax"]
 Arithmetic = Literal["float64", "float32", "half"]
@@ -26,13 +30,31 @@ def probe_rows(network: Network, n: int = 64) -> Array:
 
     Small rows show the biases, large ones switch every ReLU on and off.
     """
-    rng = np.random.default_rng(0)
-    U = rng.standard_normal((n, network.inputs)) * 10.0 ** rng.uniform(-2.0, 3.0, size=(n, 1))
+    U = _of_all_sizes(n, network.inputs)
     if network.shift is not None:
         U = U - network.shift
     if network.scale is not None:
         U = U / np.where(network.scale == 0.0, 1.0, network.scale)
     return U
+
+
+def probe_table(schema: Schema, n: int = 64) -> pd.DataFrame:
+    """Make up such rows for a table: numbers of very different sizes, and every label."""
+    rng = np.random.default_rng(1)
+    U = _of_all_sizes(n, len(schema.features))
+    cells: dict[str, Any] = {}
+    for feature, column in zip(schema.features, U.T, strict=True):
+        if isinstance(feature, Continuous):
+            cells[feature.name] = feature.offset + feature.scale * column
+        else:
+            known = feature.labels
+            cells[feature.name] = [known[i % len(known)] for i in rng.permutation(n)]
+    return pd.DataFrame(cells)
+
+
+def _of_all_sizes(n: int, columns: int) -> Array:
+    rng = np.random.default_rng(0)
+    return rng.standard_normal((n, columns)) * 10.0 ** rng.uniform(-2.0, 3.0, size=(n, 1))
 
 
 def form_of(

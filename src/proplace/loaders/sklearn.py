@@ -1,4 +1,4 @@
-"""Networks from scikit-learn."""
+"""Networks and whole models from scikit-learn."""
 
 from __future__ import annotations
 
@@ -6,34 +6,33 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
-from sklearn.utils.validation import check_is_fitted
 
 from proplace.errors import ModelNotSupported
-from proplace.loaders._chain import InputTransform
-from proplace.loaders._verify import form_of, probe_rows
+from proplace.loaders._flow import Flow
+from proplace.loaders._sklearn_steps import apply, check_fitted, inside, named
+from proplace.loaders._verify import form_of, probe_rows, probe_table
+from proplace.loaders._whole import Whole
 from proplace.network import Network
 
 if TYPE_CHECKING:
+    from proplace.input_map import InputMap
+    from proplace.loaders._flow import Flowing
     from proplace.network import Array, Precision
-
-_SCALERS = "StandardScaler, MinMaxScaler, MaxAbsScaler and 'passthrough'"
 
 
 def from_sklearn(model: object) -> Network:
-    """Read a fitted scikit-learn classifier.
+    """Read a fitted scikit-learn classifier of numbers.
 
     Parameters
     ----------
     model
         An ``MLPClassifier`` with ``activation='relu'``, a ``LogisticRegression``, or a ``Pipeline``
-        that ends in one, with any number of StandardScaler, MinMaxScaler and MaxAbsScaler steps in
-        front. The scalers become the network's input transform: they are not folded into the
-        weights, because they are not trained parameters of the classifier.
+        that ends in one, with scalers, PCA and feature selection in front. These become the network's
+        input map: they are not folded into the weights, because they are not trained parameters of
+        the classifier. A pipeline that takes categories is a whole model: see ``Model.of``.
 
     Returns
     -------
@@ -42,97 +41,140 @@ def from_sklearn(model: object) -> Network:
         ``model.classes_[k]``. A row exactly on the boundary of two classes counts as class 1 here
         and as class 0 in scikit-learn.
     """
-    steps = _steps(model)
-    *scalers, (where, classifier) = steps
-    _check_fitted(where, classifier)
-    if isinstance(classifier, MLPClassifier):
-        layers = _mlp(where, classifier)
-    elif isinstance(classifier, LogisticRegression):
-        layers = _logistic(where, classifier)
-    else:
-        raise _not_a_classifier(where, classifier)
-    if len(classifier.classes_) < 2:
-        raise ModelNotSupported(f"{where} was fitted on rows of a single class; it needs two")
-    transform = InputTransform()
-    for name, scaler in scalers:
-        _add_scaler(transform, name, scaler)
-    precision: Precision = "float32" if layers[0][0].dtype == np.float32 else "float64"
+    pipeline = _Pipeline(model)
+    network = pipeline.network(pipeline.flow.numbers(pipeline.columns, pipeline.titles))
+    X = probe_rows(network)
+    return pipeline.agreeing(network, X, pipeline.table(pd.DataFrame(X, columns=pipeline.titles)))
 
-    def build(factor: float) -> Network:
-        return Network(
-            [(factor * W, None if b is None else factor * b) for W, b in layers],
-            scale=transform.scale,
-            shift=transform.shift,
-            precision=precision,
-        )
 
-    network = build(1.0)
-    if _agrees(network, model):
-        return network
-    if isinstance(classifier, LogisticRegression) and network.outputs == 1:
-        # Two classes fitted with multi_class='multinomial': probabilities are the softmax of
-        # (-z, z), which is the sigmoid of 2 z.
-        network = build(2.0)
-        if _agrees(network, model):
-            return network
-    raise ModelNotSupported(
-        f"predict_proba of {where} is not the sigmoid or softmax of its layers' outputs "
-        "(one-vs-rest probabilities, or a subclass that changes them); fit a plain "
-        "LogisticRegression or MLPClassifier"
+def whole_sklearn(model: object) -> Whole:
+    """Read a fitted classifier together with all that stands in front of it."""
+    pipeline = _Pipeline(model)
+    schema, input_map = pipeline.flow.finish(pipeline.columns)
+    probe = probe_table(schema)
+    network = pipeline.agreeing(
+        pipeline.network(input_map), schema.encode(probe), pipeline.table(probe)
+    )
+
+    def predict(frame: pd.DataFrame) -> Any:
+        return np.asarray(pipeline.source.predict(pipeline.table(frame)))
+
+    return Whole(
+        network,
+        schema,
+        pipeline.classes,
+        predict,
+        columns=tuple(pipeline.titles),
+        named=pipeline.named,
     )
 
 
-def _steps(model: object, path: str = "") -> list[tuple[str, Any]]:
-    """All steps with their names for messages; pipelines inside pipelines are unrolled."""
-    if not isinstance(model, Pipeline):
-        kind = type(model).__name__
-        return [(f"step {path!r} ({kind})" if path else kind, model)]
-    steps: list[tuple[str, Any]] = []
-    for name, step in model.steps:
-        inner = f"{path}.{name}" if path else name
-        if step is not None and not (isinstance(step, str) and step == "passthrough"):
-            steps += _steps(step, inner)
-    if not steps:
-        raise ModelNotSupported("the pipeline has no step but 'passthrough'; it needs a classifier")
-    return steps
+class _Pipeline:
+    """A classifier, and the columns of the table on their way to its first layer."""
 
+    def __init__(self, model: Any) -> None:
+        self.source = getattr(model, "best_estimator_", model)
+        front, self.where, self.classifier = _steps(self.source)
+        self.layers = _layers(self.where, self.classifier)
+        if len(self.classifier.classes_) < 2:
+            raise ModelNotSupported(
+                f"{self.where} was fitted on rows of a single class; it needs two"
+            )
+        for path, step in front:
+            check_fitted(named(path, step), step)
+        names = getattr(self.source, "feature_names_in_", None)
+        self.named = names is not None
+        count = int(self.source.n_features_in_)
+        self.titles = [f"x{i}" for i in range(count)] if names is None else [str(n) for n in names]
+        self.flow = Flow()
+        self.columns: list[Flowing] = [self.flow.column(title) for title in self.titles]
+        for path, step in front:
+            self.columns = apply(self.flow, path, step, self.columns)
+        self._used = self.flow.used(self.columns)
 
-def _check_fitted(where: str, estimator: Any) -> None:
-    try:
-        check_is_fitted(estimator)
-    except NotFittedError:
-        raise ModelNotSupported(f"{where} is not fitted; call fit() first") from None
-    except TypeError:  # not an estimator at all; refused by its class
-        return
+    @property
+    def classes(self) -> tuple[Any, ...]:
+        """Class labels in the order of the logits, as plain values."""
+        labels = self.classifier.classes_
+        return tuple(c.item() if isinstance(c, np.generic) else c for c in labels)
 
-
-def _not_a_classifier(where: str, estimator: object) -> ModelNotSupported:
-    hint = "Only MLPClassifier and LogisticRegression are read"
-    if hasattr(estimator, "best_estimator_"):
-        hint = "Give its best_estimator_ instead"
-    return ModelNotSupported(f"{where} is not a classifier that can be read as a network. {hint}")
-
-
-def _add_scaler(transform: InputTransform, where: str, scaler: Any) -> None:
-    if not isinstance(scaler, (StandardScaler, MinMaxScaler, MaxAbsScaler)):
-        raise ModelNotSupported(
-            f"{where} stands in front of the classifier; only {_SCALERS} are read there. Apply "
-            "this step to the data beforehand and fit the rest of the pipeline on the result"
+    def table(self, frame: pd.DataFrame) -> Any:
+        """Return a table as the source takes it; what it never looks at may be left out."""
+        whole = pd.DataFrame(
+            {
+                title: self.flow.anything(title)
+                if title not in frame and title not in self._used
+                else frame[title]
+                for title in self.titles
+            },
+            index=frame.index,
         )
-    _check_fitted(where, scaler)
-    if getattr(scaler, "clip", False):
+        return whole if self.named else whole.to_numpy()
+
+    def network(self, input_map: InputMap, factor: float = 1.0) -> Network:
+        """Return the classifier's layers behind an input map, logits times a factor."""
+        precision: Precision = "float32" if self.layers[0][0].dtype == np.float32 else "float64"
+        W, b = self.layers[-1]
+        last = (factor * W, None if b is None else factor * b)
+        return Network([*self.layers[:-1], last], **input_map.parts, precision=precision)
+
+    def agreeing(self, network: Network, X: Array, table: Any) -> Network:
+        """Return the network, or the one with doubled logits, whose probabilities are the model's."""
+        P = np.asarray(self.source.predict_proba(table))
+        candidates = [network]
+        if isinstance(self.classifier, LogisticRegression) and network.outputs == 1:
+            # Two classes fitted with multi_class='multinomial': probabilities are the softmax of
+            # (-z, z), which is the sigmoid of 2 z.
+            candidates.append(self.network(network.input_map, 2.0))
+        for candidate in candidates:
+            if _agrees(candidate, X, P):
+                return candidate
         raise ModelNotSupported(
-            f"{where} has clip=True, which is not an affine map; fit it with clip=False"
+            f"predict_proba of {self.where} is not the sigmoid or softmax of its layers' outputs "
+            "(one-vs-rest probabilities, or a subclass that changes them); fit a plain "
+            "LogisticRegression or MLPClassifier"
         )
-    if isinstance(scaler, StandardScaler):
-        if scaler.with_mean:
-            transform.then(None, -_float64(scaler.mean_))
-        if scaler.with_std:
-            transform.then(1.0 / _float64(scaler.scale_), None)
-    elif isinstance(scaler, MinMaxScaler):
-        transform.then(_float64(scaler.scale_), _float64(scaler.min_))
-    else:
-        transform.then(1.0 / _float64(scaler.scale_), None)
+
+
+def _agrees(network: Network, X: Array, P: Array) -> bool:
+    if P.shape != (len(X), network.classes):
+        return False
+    if network.outputs == 1:
+        return form_of(network, X, P[:, 1], network.precision) == "sigmoid"
+    return form_of(network, X, P, network.precision) == "softmax"
+
+
+def _steps(model: Any) -> tuple[list[tuple[str, Any]], str, Any]:
+    """Steps in front of the classifier with their paths, and the classifier with its name."""
+    front: list[tuple[str, Any]] = []
+    path = ""
+    while isinstance(model, Pipeline):
+        steps = [
+            (name, step)
+            for name, step in model.steps
+            if not (step is None or (isinstance(step, str) and step == "passthrough"))
+        ]
+        if not steps:
+            raise ModelNotSupported(
+                "the pipeline has no step but 'passthrough'; it needs a classifier"
+            )
+        front += [(inside(path, name), step) for name, step in steps[:-1]]
+        name, model = steps[-1]
+        path = inside(path, name)
+    return front, named(path, model), model
+
+
+def _layers(where: str, classifier: Any) -> list[tuple[Any, Any]]:
+    """Layers of a fitted classifier."""
+    check_fitted(where, classifier)
+    if isinstance(classifier, MLPClassifier):
+        return _mlp(where, classifier)
+    if isinstance(classifier, LogisticRegression):
+        return _logistic(where, classifier)
+    raise ModelNotSupported(
+        f"{where} is not a classifier that can be read as a network. Only MLPClassifier and "
+        "LogisticRegression are read"
+    )
 
 
 def _mlp(where: str, model: Any) -> list[tuple[Any, Any]]:
@@ -159,19 +201,3 @@ def _logistic(where: str, model: Any) -> list[tuple[Any, Any]]:
     coef = model.coef_.toarray() if hasattr(model.coef_, "toarray") else model.coef_
     # fit_intercept=False leaves zeros, which were not trained.
     return [(coef, np.atleast_1d(model.intercept_) if model.fit_intercept else None)]
-
-
-def _float64(values: Any) -> Array:
-    return np.asarray(values, dtype=np.float64)
-
-
-def _agrees(network: Network, model: Any) -> bool:
-    X = probe_rows(network)
-    names = getattr(model, "feature_names_in_", None)
-    # A model fitted on named columns warns about rows without names.
-    P = np.asarray(model.predict_proba(X if names is None else pd.DataFrame(X, columns=names)))
-    if P.shape != (len(X), network.classes):
-        return False
-    if network.outputs == 1:
-        return form_of(network, X, P[:, 1], network.precision) == "sigmoid"
-    return form_of(network, X, P, network.precision) == "softmax"

@@ -30,6 +30,14 @@ def is_number(value: object) -> bool:
     return isinstance(value, (Real, Decimal))
 
 
+def filled(series: pd.Series[Any], value: Label | None) -> pd.Series[Any]:
+    """Put ``value`` in the place of missing cells; None leaves them as they are."""
+    gone = series.isna() if value is not None else None
+    if gone is None or not gone.any():
+        return series
+    return series.astype(object).where(~gone, cast("Any", value))
+
+
 def numbers(series: pd.Series[Any]) -> Array:
     """Read a column as floats: NaN where a cell is missing or is not a number."""
     dtype = series.dtype

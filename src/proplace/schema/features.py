@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from pydantic import Field, model_validator
 
-from proplace.schema._cells import codes, is_missing, is_number, numbers, unknown_label
+from proplace.schema._cells import codes, filled, is_missing, is_number, numbers, unknown_label
 from proplace.schema._model import Label, Labels, Number, Shown, listing, model, num, register, said
 from proplace.schema.grid import SNAP, Array, Bools, Column, Grid, Integers, Lattice, Table
 
@@ -39,6 +39,7 @@ class _Feature(Shown):
     _: KW_ONLY
     immutable: bool = False
     label: str | None = None
+    missing: Label | None = None
 
     @property
     def title(self) -> str:
@@ -70,6 +71,9 @@ class Continuous(_Feature):
         By how much the person's value may rise or fall at most.
     unit, label
         Words for reports.
+    missing
+        What a missing cell counts as, where the model fills missing cells (an imputer). Without it
+        a row with a missing cell is not read.
 
     Examples
     --------
@@ -102,6 +106,8 @@ class Continuous(_Feature):
                 "min-max scaling needs lower and upper; give both, or scaling='none' or a pair "
                 "(offset, scale)"
             )
+        if self.missing is not None and not is_number(self.missing):
+            raise ValueError(f"missing must be a number, not {self.missing!r}")
         if self.step is None:
             return self
         if low is None or high is None:
@@ -162,7 +168,7 @@ class Continuous(_Feature):
 
     def read(self, series: pd.Series[Any]) -> tuple[Array, Bools]:
         """Encode a table column: a block of encoded columns, and which rows could be read."""
-        v = numbers(series)
+        v = numbers(filled(series, self.missing))
         low, high = self._bounds
         with np.errstate(invalid="ignore"):  # missing cells are NaN and fail every comparison
             if self._lattice is None:
@@ -300,7 +306,7 @@ class Ordinal(_Feature):
         levels are numbers, else as its position 0, 1, 2, ...
     scaling
         ``"minmax"`` (lowest level 0, highest 1), ``"none"`` or a pair ``(offset, scale)``.
-    immutable, direction, max_increase, max_decrease, unit, label
+    immutable, direction, max_increase, max_decrease, unit, label, missing
         As for :class:`Continuous`, in the units of ``values``.
 
     Examples
@@ -322,7 +328,7 @@ class Ordinal(_Feature):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        _check_labels(self.levels, "levels")
+        _check_labels(self.levels, "levels", self.missing)
         if self.values is not None and len(self.values) != len(self.levels):
             raise ValueError(
                 f"values must hold one number for each of {len(self.levels)} levels, "
@@ -337,6 +343,11 @@ class Ordinal(_Feature):
                 f"{which} must be strictly increasing, not {listing(map(num, self.numbers))}"
             )
         return self
+
+    @property
+    def labels(self) -> Sequence[Label]:
+        """What may stand in the table."""
+        return self.levels
 
     @cached_property
     def numbers(self) -> tuple[float, ...]:
@@ -371,7 +382,7 @@ class Ordinal(_Feature):
 
     def read(self, series: pd.Series[Any]) -> tuple[Array, Bools]:
         """Encode a table column: a block of encoded columns, and which rows could be read."""
-        n = codes(series, self.levels)
+        n = codes(filled(series, self.missing), self.levels)
         return self._table.code[n][:, None], n >= 0
 
     def why(self, value: object) -> str:
@@ -404,7 +415,7 @@ class Categorical(_Feature):
     encoding
         ``"onehot"``: a column for each category; ``"dropfirst"``: none for the first, which is
         then the row of zeros.
-    immutable, label
+    immutable, label, missing
         As for :class:`Continuous`.
 
     Examples
@@ -421,8 +432,13 @@ class Categorical(_Feature):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        _check_labels(self.categories, "categories")
+        _check_labels(self.categories, "categories", self.missing)
         return self
+
+    @property
+    def labels(self) -> Sequence[Label]:
+        """What may stand in the table."""
+        return self.categories
 
     @property
     def first(self) -> int:
@@ -438,7 +454,7 @@ class Categorical(_Feature):
 
     def read(self, series: pd.Series[Any]) -> tuple[Array, Bools]:
         """Encode a table column: a block of encoded columns, and which rows could be read."""
-        n = codes(series, self.categories)
+        n = codes(filled(series, self.missing), self.categories)
         return np.eye(len(self.categories))[n][:, self.first :], n >= 0
 
     def why(self, value: object) -> str:
@@ -474,7 +490,7 @@ class Binary(_Feature):
         What stands in the table for 0 and for 1.
     direction
         ``"increasing"``: the first value may become the second, not the other way round.
-    immutable, label
+    immutable, label, missing
         As for :class:`Continuous`.
 
     Examples
@@ -495,10 +511,15 @@ class Binary(_Feature):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        _check_labels(self.values, "values")
+        _check_labels(self.values, "values", self.missing)
         if len(self.values) != 2:
             raise ValueError(f"values must be two, for 0 and for 1, not {listing(self.values)}")
         return self
+
+    @property
+    def labels(self) -> Sequence[Label]:
+        """What may stand in the table."""
+        return self.values
 
     def columns(self, number: int) -> tuple[Column, ...]:
         """Return the encoded columns, for the feature with this number in its schema."""
@@ -509,7 +530,7 @@ class Binary(_Feature):
 
     def read(self, series: pd.Series[Any]) -> tuple[Array, Bools]:
         """Encode a table column: a block of encoded columns, and which rows could be read."""
-        n = codes(series, self.values)
+        n = codes(filled(series, self.missing), self.values)
         return n.astype(np.float64)[:, None], n >= 0
 
     def why(self, value: object) -> str:
@@ -549,7 +570,7 @@ def _index(labels: Sequence[Label]) -> pd.Index[Any]:
     return pd.Index(list(labels), dtype=object if mixed else None)
 
 
-def _check_labels(labels: Sequence[Label], word: str) -> None:
+def _check_labels(labels: Sequence[Label], word: str, missing: Label | None) -> None:
     if len(labels) < 2:
         raise ValueError(f"{word} must be at least two, not {list(labels)!r}")
     seen: set[Label] = set()
@@ -557,6 +578,8 @@ def _check_labels(labels: Sequence[Label], word: str) -> None:
         if label in seen:
             raise ValueError(f"{word} must differ; {label!r} occurs twice")
         seen.add(label)
+    if missing is not None and missing not in seen:
+        raise ValueError(f"missing must be one of the {word}, not {missing!r}")
 
 
 def _tidy(v: Array, least: float) -> Array:

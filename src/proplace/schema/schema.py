@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from proplace.errors import SchemaError
 from proplace.schema import files
-from proplace.schema._cells import numbers
+from proplace.schema._cells import filled, numbers
 from proplace.schema._model import did_you_mean, listing, model, problem_list
 from proplace.schema.features import Categorical, Continuous, Feature
 from proplace.schema.infer import infer_features
@@ -243,7 +243,7 @@ class Schema:
             if cells is not None and isinstance(feature, Continuous) and feature.step is None:
                 codes, ok = feature.read(cells[number])
                 same = ok & (codes[:, 0] == rows[:, span.start])
-                values = np.where(same, numbers(cells[number]), values)
+                values = np.where(same, numbers(filled(cells[number], feature.missing)), values)
             decoded[feature.name] = values
         return pd.DataFrame(decoded, index=None if like is None else like.index)
 

@@ -1,0 +1,301 @@
+r"""Columns of a table on their way to the first trained layer.
+
+Everything that a model does to a table in front of its network is followed as an affine map of *base
+columns*: the cell itself for a number, a 0/1 column for each label of a category. A column on its way is
+either still one base column, moved and scaled,
+
+.. math:: (b_j - o) / s ,
+
+or a mixture :math:`\sum_j a_j z_j + c` of such columns :math:`z_j`. At the end numbers take their
+:math:`(o, s)` with them into the schema (the schema then encodes them just as the model does), scaled
+categories become the scale and shift of the network's input map, and mixtures its matrix.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from proplace.errors import ModelNotSupported
+from proplace.input_map import InputMap
+from proplace.schema import Binary, Categorical, Continuous, Ordinal, Schema
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from proplace.network import Array
+    from proplace.schema._model import Label
+    from proplace.schema.rules import AnyFeature
+
+
+@dataclass(frozen=True)
+class Single:
+    """One base column, moved and scaled: ``(b - offset) / scale``.
+
+    ``label`` is the position of a category's label whose 0/1 column is meant, None for the cell as a
+    number.
+    """
+
+    feature: str
+    label: int | None = None
+    offset: float = 0.0
+    scale: float = 1.0
+
+    def then(self, offset: float, scale: float) -> Single:
+        """Move and scale once more: ``(value - offset) / scale``."""
+        return replace(self, offset=self.offset + self.scale * offset, scale=self.scale * scale)
+
+
+@dataclass(frozen=True, eq=False)
+class Mixture:
+    """``sum of a * column + constant`` over single columns."""
+
+    terms: tuple[tuple[float, Single], ...]
+    constant: float = 0.0
+
+    def then(self, offset: float, scale: float) -> Mixture:
+        """Move and scale: ``(value - offset) / scale``."""
+        terms = tuple((a / scale, column) for a, column in self.terms)
+        return Mixture(terms, (self.constant - offset) / scale)
+
+
+Flowing = Single | Mixture
+
+
+@dataclass
+class _Source:
+    """What is known of one column of the table."""
+
+    name: str
+    labels: tuple[Label, ...] | None = None
+    ordered: bool = False
+    missing: Label | None = None
+
+
+@dataclass
+class Flow:
+    """What a model does to the columns of a table, step by step."""
+
+    sources: dict[str, _Source] = field(default_factory=dict)
+
+    def column(self, name: str) -> Single:
+        """Take a column of the table, as a number unless it is made a category later."""
+        self.sources.setdefault(name, _Source(name))
+        return Single(name)
+
+    def labels(self, where: str, column: Flowing, labels: Sequence[Any], *, ordered: bool) -> str:
+        """Make a column of the table a category; return its name."""
+        if not isinstance(column, Single) or column != Single(column.feature):
+            raise ModelNotSupported(
+                f"{where} takes categories of a column that was changed before; apply it to the "
+                "column of the table itself"
+            )
+        source = self.sources[column.feature]
+        found = tuple(_label(where, column.feature, label) for label in labels)
+        if source.labels is not None and source.labels != found:
+            raise ModelNotSupported(
+                f"{where} knows other categories of {column.feature!r} than another step of the model"
+            )
+        source.labels, source.ordered = found, ordered
+        return column.feature
+
+    def fill(self, where: str, column: Flowing, value: Any) -> None:
+        """Say what a missing cell of a column counts as."""
+        if not isinstance(column, Single) or column.label is not None:
+            raise ModelNotSupported(
+                f"{where} fills missing values of a column that was mixed from others; put it first"
+            )
+        source = self.sources[column.feature]
+        if source.missing is None:  # a later imputer sees no missing cells any more
+            untouched = (column.offset, column.scale) == (0.0, 1.0)
+            source.missing = (
+                _label(where, column.feature, value)
+                if untouched
+                else column.offset + column.scale * float(value)
+            )
+
+    def used(self, columns: Sequence[Flowing]) -> list[str]:
+        """Return the columns of the table that ``columns`` depend on, in the order of their use."""
+        return list({single.feature: None for c in columns for _, single in _terms(c)})
+
+    def anything(self, name: str) -> Label:
+        """Return some value of a column, for one that the model never looks at."""
+        labels = self.sources[name].labels
+        return 0.0 if labels is None else labels[0]
+
+    def mix(self, columns: Sequence[Flowing], matrix: Array, constant: Array) -> list[Flowing]:
+        """Apply ``matrix columns + constant``."""
+        return [
+            _mixture(columns, row, float(c))
+            for row, c in zip(np.asarray(matrix, np.float64), constant, strict=True)
+        ]
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def finish(self, columns: Sequence[Flowing]) -> tuple[Schema, InputMap]:
+        """Schema of the table, and the network's input map from its encoded rows to ``columns``."""
+        order = self.used(columns)
+        columns = [self._as_labels(column) for column in columns]
+        scalings = {name: _scaling(name, columns) for name in order}
+        dropped = {name: self._dropped(name, columns) for name in order}
+        features = [self._feature(name, scalings[name], dropped[name]) for name in order]
+        schema = Schema(features)
+        place = {  # encoded column of each base column; a dropped label has none
+            (name, label): start + n
+            for name, span in zip(order, schema.spans, strict=True)
+            for start in (span.start,)
+            for n, label in enumerate(self._kept(name, dropped[name]))
+        }
+        return schema, _input_map(columns, place, scalings, schema.width)
+
+    def numbers(self, columns: Sequence[Flowing], titles: Sequence[str]) -> InputMap:
+        """Return the input map from rows of plain numbers, in the order of the table."""
+        for source in self.sources.values():
+            if source.labels is not None:
+                raise ModelNotSupported(
+                    f"the model takes {source.name!r} as a category, so its rows are not plain "
+                    "numbers; read it whole with Model.of(model), or give the model itself where a "
+                    "network is asked for"
+                )
+        place: dict[tuple[str, int | None], int] = {
+            (name, None): i for i, name in enumerate(titles)
+        }
+        return _input_map(columns, place, dict.fromkeys(titles, (0.0, 1.0)), len(titles))
+
+    def _as_labels(self, column: Flowing) -> Flowing:
+        """Write the number of a category's cell as a mixture of its labels."""
+        terms: list[tuple[float, Single]] = []
+        constant = column.constant if isinstance(column, Mixture) else 0.0
+        changed = False
+        for a, single in _terms(column):
+            source = self.sources[single.feature]
+            if single.label is not None or source.labels is None or source.ordered:
+                terms.append((a, single))
+                continue
+            changed = True
+            for n, label in enumerate(source.labels):
+                if isinstance(label, str):
+                    raise ModelNotSupported(
+                        f"the model takes column {single.feature!r} both as text and as a number"
+                    )
+                value = (float(label) - single.offset) / single.scale
+                terms.append((a * value, Single(single.feature, n)))
+        return Mixture(tuple(terms), constant) if changed else column
+
+    def _dropped(self, name: str, columns: Sequence[Flowing]) -> int | None:
+        """Label of a category that needs no column of its own: the model never looks at it."""
+        source = self.sources[name]
+        if source.labels is None or source.ordered:
+            return None
+        seen = {single.label for c in columns for _, single in _terms(c) if single.feature == name}
+        unseen = [n for n in range(len(source.labels)) if n not in seen]
+        return unseen[0] if len(unseen) == 1 else None
+
+    def _kept(self, name: str, dropped: int | None) -> list[int | None]:
+        source = self.sources[name]
+        if source.labels is None or source.ordered:
+            return [None]
+        return [n for n in range(len(source.labels)) if n != dropped]
+
+    def _feature(self, name: str, scaling: tuple[float, float], dropped: int | None) -> AnyFeature:
+        source = self.sources[name]
+        if source.labels is None:
+            return Continuous(name, scaling=scaling, missing=_number(name, source.missing))
+        # What no encoder knows is refused by the model, too.
+        missing = source.missing if source.missing in source.labels else None
+        if source.ordered:
+            codes = tuple(range(len(source.labels)))
+            return Ordinal(name, source.labels, values=codes, scaling=scaling, missing=missing)
+        labels = list(source.labels)
+        if dropped is None:
+            return Categorical(name, labels, missing=missing)
+        labels.insert(0, labels.pop(dropped))
+        if len(labels) == 2:
+            return Binary(name, labels, missing=missing)
+        return Categorical(name, labels, encoding="dropfirst", missing=missing)
+
+
+def _terms(column: Flowing) -> tuple[tuple[float, Single], ...]:
+    return ((1.0, column),) if isinstance(column, Single) else column.terms
+
+
+def _mixture(columns: Sequence[Flowing], row: Array, constant: float) -> Flowing:
+    """Return ``row . columns + constant``; a plain selection of one column stays that column."""
+    places = np.flatnonzero(row)
+    if len(places) == 1 and row[places[0]] == 1.0 and constant == 0.0:
+        return columns[int(places[0])]
+    terms: dict[Single, float] = {}
+    for n in places.tolist():
+        column, a = columns[n], float(row[n])
+        constant += a * column.constant if isinstance(column, Mixture) else 0.0
+        for b, single in _terms(column):
+            terms[single] = terms.get(single, 0.0) + a * b
+    return Mixture(tuple((a, single) for single, a in terms.items()), constant)
+
+
+def _scaling(name: str, columns: Sequence[Flowing]) -> tuple[float, float]:
+    """How the schema encodes a number: as its first use, so that the model's own bits are kept."""
+    for column in columns:
+        for _, single in _terms(column):
+            if single.feature == name and single.label is None and single.scale != 0.0:
+                return single.offset, abs(single.scale)
+    return 0.0, 1.0
+
+
+def _input_map(
+    columns: Sequence[Flowing],
+    place: dict[tuple[str, int | None], int],
+    scalings: dict[str, tuple[float, float]],
+    width: int,
+) -> InputMap:
+    """From encoded rows to the columns: the least that says it."""
+    scale, shift = np.ones(width), np.zeros(width)
+    known: set[int] = set()
+    matrix, offset = np.zeros((len(columns), width)), np.zeros(len(columns))
+    for i, column in enumerate(columns):
+        offset[i] = column.constant if isinstance(column, Mixture) else 0.0
+        for a, single in _terms(column):
+            j = place[single.feature, single.label]
+            s, t = _relative(single, scalings[single.feature])
+            if j not in known:
+                known.add(j)
+                scale[j], shift[j] = s, t
+            same = (s, t) == (scale[j], shift[j])
+            matrix[i, j] += a if same else a * s / scale[j]
+            offset[i] += 0.0 if same else a * (t - s / scale[j] * shift[j])
+    diagonal = matrix.shape == (width, width) and np.array_equal(matrix, np.eye(width))
+    return InputMap(
+        scale if (scale != 1.0).any() else None,
+        shift if (shift != 0.0).any() else None,
+        None if diagonal else matrix,
+        offset if (offset != 0.0).any() else None,
+    )
+
+
+def _relative(single: Single, scaling: tuple[float, float]) -> tuple[float, float]:
+    """Factor and shift of a column over its encoded column."""
+    if single.label is not None:
+        return 1.0 / single.scale, -single.offset / single.scale
+    offset, scale = scaling
+    if (single.offset, single.scale) == (offset, scale):
+        return 1.0, 0.0
+    return scale / single.scale, (offset - single.offset) / single.scale
+
+
+def _label(where: str, name: str, label: Any) -> Label:
+    """Return a label as a plain Python value."""
+    plain = label.item() if isinstance(label, np.generic) else label
+    if isinstance(plain, (str, bool, int)) or (isinstance(plain, float) and np.isfinite(plain)):
+        return plain
+    raise ModelNotSupported(
+        f"{where} has a category {label!r} of column {name!r}; a category must be text or a number. "
+        "Replace missing cells by a word of their own before the model is fitted"
+    )
+
+
+def _number(name: str, value: Label | None) -> float | None:
+    if isinstance(value, str):
+        raise ModelNotSupported(f"missing cells of the number {name!r} are filled with {value!r}")
+    return None if value is None else float(value)

@@ -1,0 +1,67 @@
+"""What a reader of whole models hands over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from proplace.network import Network
+from proplace.schema import Continuous, Schema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pandas as pd
+
+    from proplace.schema._model import Label
+
+
+@dataclass(frozen=True, eq=False)
+class Whole:
+    """A model from the table to the class.
+
+    Attributes
+    ----------
+    network
+        Takes the rows that ``schema`` encodes.
+    schema
+        The columns of the table that the model looks at, encoded as the model encodes them.
+    classes
+        Label of each class of the network, or None where the model does not say.
+    predict
+        The model's own labels (or class numbers) for a table, or None where it cannot be run.
+    columns
+        All columns of the table, those that the model never looks at among them.
+    named
+        Whether the model knows its columns by name.
+    """
+
+    network: Network
+    schema: Schema
+    classes: tuple[Label, ...] | None
+    predict: Callable[[pd.DataFrame], Any] | None
+    columns: tuple[str, ...]
+    named: bool
+
+
+def whole_network(net: Network) -> Whole:
+    """Take a network of numbers for a whole model; its scaling goes into the schema."""
+    scale = np.ones(net.inputs) if net.scale is None else net.scale
+    shift = np.zeros(net.inputs) if net.shift is None else net.shift
+    names = [f"x{i}" for i in range(net.inputs)]
+    movable = (net.input_map.matrix is None) & (scale > 0.0)
+    s, t = np.where(movable, scale, 1.0), np.where(movable, shift, 0.0)
+    features = [
+        Continuous(name, scaling="none" if (a, b) == (1.0, 0.0) else (-b / a, 1.0 / a))
+        for name, a, b in zip(names, s.tolist(), t.tolist(), strict=True)
+    ]
+    parts = dict(net.input_map.parts)
+    for name, rest in (("scale", scale / s), ("shift", shift - t * (scale / s))):
+        parts.pop(name, None)
+        if (rest != (1.0 if name == "scale" else 0.0)).any():
+            parts[name] = rest
+    layers = [(layer.W, layer.b) for layer in net.layers]
+    network = Network(layers, **parts, precision=net.precision)
+    return Whole(network, Schema(features), None, None, columns=tuple(names), named=False)

@@ -1,0 +1,276 @@
+"""A whole model: the network, and how a table becomes what the network sees."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from proplace.errors import InputError, SchemaError, TargetError
+from proplace.network import Network
+from proplace.schema import Binary, Continuous, Ordinal, Schema
+from proplace.schema._model import did_you_mean, listing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from proplace.loaders._whole import Whole
+    from proplace.network import Array
+    from proplace.schema._model import Label
+    from proplace.schema.rules import AnyFeature
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A trained model from the table to the class.
+
+    Make one with :meth:`of`. Wherever a network is taken, the model itself (a fitted pipeline, a
+    module, a file) may be given instead, and is read in the same way.
+
+    Attributes
+    ----------
+    network
+        The trained layers, taking rows as ``schema`` encodes them.
+    schema
+        The columns of the table that the model looks at, in original units, encoded as the model
+        itself does it. Rules, ranges, steps and directions can be added with :meth:`with_schema`.
+    classes
+        Label of each class of the network.
+    preprocesses
+        Whether the source does anything to the table in front of its layers. If not, the table may
+        be encoded by any schema of the right width.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from sklearn.compose import make_column_transformer
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import OneHotEncoder, StandardScaler
+    >>> table = pd.DataFrame({"age": [20, 30, 40, 60], "job": ["cook", "clerk", "cook", "clerk"]})
+    >>> steps = make_column_transformer((StandardScaler(), ["age"]), (OneHotEncoder(), ["job"]))
+    >>> pipe = make_pipeline(steps, LogisticRegression()).fit(table, ["no", "no", "yes", "yes"])
+    >>> model = Model.of(pipe)
+    >>> model
+    Model(Network(3-1), 2 features, classes 'no', 'yes')
+    >>> model.predict(table)
+    array(['no', 'no', 'yes', 'yes'], dtype=object)
+    """
+
+    network: Network
+    schema: Schema
+    classes: tuple[Label, ...]
+    preprocesses: bool = False
+    _columns: tuple[str, ...] = ()
+    _original: Callable[[pd.DataFrame], Any] | None = None
+    _named: bool = True
+
+    @classmethod
+    def of(cls, source: object) -> Model:
+        """Read a model from whatever holds it.
+
+        Parameters
+        ----------
+        source
+            A fitted scikit-learn classifier or pipeline, a torch module, a Keras model, a
+            :class:`Network`, or the path of a model file.
+        """
+        if isinstance(source, Model):
+            return source
+        if isinstance(source, Network):
+            return cls._bare(source)
+        if isinstance(source, (str, os.PathLike)):
+            from proplace.loaders import load_whole  # noqa: PLC0415  (frameworks on demand)
+
+            return cls._whole(load_whole(Path(source)))
+        from proplace.loaders import whole_of  # noqa: PLC0415
+
+        return cls._whole(whole_of(source))
+
+    @classmethod
+    def _bare(cls, net: Network) -> Model:
+        schema = Schema.encoded(net.inputs)
+        return cls(
+            net, schema, tuple(range(net.classes)), False, tuple(schema.by_name), None, False
+        )
+
+    @classmethod
+    def _whole(cls, whole: Whole) -> Model:
+        net = whole.network
+        classes = tuple(range(net.classes)) if whole.classes is None else whole.classes
+        plain = all(
+            isinstance(f, Continuous) and (f.offset, f.scale, f.missing) == (0.0, 1.0, None)
+            for f in whole.schema.features
+        )
+        return cls(
+            net,
+            whole.schema,
+            classes,
+            not plain or bool(net.input_map),
+            whole.columns,
+            whole.predict,
+            whole.named,
+        )
+
+    def __repr__(self) -> str:
+        classes = ", ".join(map(repr, self.classes))
+        return f"Model({self.network!r}, {len(self.schema.features)} features, classes {classes})"
+
+    # -- what it says --------------------------------------------------------------------------
+
+    def table(self, X: pd.DataFrame | npt.ArrayLike) -> pd.DataFrame:
+        """Return rows as a table with the columns of the schema.
+
+        An array holds the columns that the source itself takes, in its order.
+        """
+        if isinstance(X, pd.DataFrame):
+            return X
+        rows = np.asarray(X, dtype=object)
+        if rows.ndim == 1 and len(rows) == len(self._columns):
+            rows = rows[None]
+        if rows.ndim != 2 or rows.shape[1] != len(self._columns):
+            raise InputError(
+                f"rows must have shape (n, {len(self._columns)}) for this model "
+                f"({listing(self._columns)}), not {rows.shape}"
+            )
+        return pd.DataFrame(rows, columns=list(self._columns)).infer_objects()
+
+    def encode(self, X: pd.DataFrame | npt.ArrayLike) -> Array:
+        """Encode a table as the model itself does: rows of the network."""
+        return self.schema.encode(self.table(X))
+
+    def predict(self, X: pd.DataFrame | npt.ArrayLike) -> npt.NDArray[Any]:
+        """Class label of each row of a table in original units, by the network read here."""
+        return np.array(self.classes, dtype=object)[self.network.predict(self.encode(X))]
+
+    def original(self, X: pd.DataFrame | npt.ArrayLike) -> npt.NDArray[Any] | None:
+        """Class label of each row by the source itself; None where it is not at hand."""
+        if self._original is None:
+            return None
+        return np.asarray(self._original(self.table(X)))
+
+    def target(self, label: Label) -> int:
+        """Return the number of a class, given by its label."""
+        for number, known in enumerate(self.classes):
+            same_kind = isinstance(label, str) == isinstance(known, str)
+            if same_kind and known == label and isinstance(label, bool) <= isinstance(known, bool):
+                return number
+        hint = did_you_mean(label, self.classes)
+        raise TargetError(
+            f"target {label!r} is not a class of the model{hint}; its classes are "
+            f"{listing(self.classes)}"
+        )
+
+    # -- what the user adds --------------------------------------------------------------------
+
+    def with_schema(self, schema: Schema) -> Model:
+        """Return the same model with the user's ranges, steps, directions, labels and rules.
+
+        A model that preprocesses its table knows how each column is encoded; that is kept, and
+        columns are matched by name. Any other model takes the schema as it is.
+        """
+        if not self.preprocesses:
+            if schema.width != self.network.inputs:
+                raise SchemaError(
+                    f"the schema encodes to {schema.width} columns but the network takes "
+                    f"{self.network.inputs}"
+                )
+            return dataclasses.replace(self, schema=schema)
+        if not self._named:
+            return self._renamed([feature.name for feature in schema.features]).with_schema(schema)
+        mine, theirs = self.schema.by_name, schema.by_name
+        problems = [
+            f"the model takes a column {name!r}, which the schema does not describe"
+            f"{did_you_mean(name, theirs)}"
+            for name in mine
+            if name not in theirs
+        ] + [
+            f"the schema describes {name!r}, which the model does not look at"
+            f"{did_you_mean(name, mine)}"
+            for name in theirs
+            if name not in mine
+        ]
+        if problems:
+            raise SchemaError("; ".join(problems))
+        features = [_merged(feature, theirs[name]) for name, feature in mine.items()]
+        return dataclasses.replace(self, schema=Schema(features, rules=schema.rules))
+
+    def _renamed(self, names: list[str]) -> Model:
+        """Return a model without names of its own under the names of its columns, in order."""
+        if len(names) != len(self._columns):
+            raise SchemaError(
+                f"the schema describes {len(names)} features, the model takes {len(self._columns)} "
+                "columns, which have no names; describe each, in the model's order"
+            )
+        new = dict(zip(self._columns, names, strict=True))
+        features = [dataclasses.replace(f, name=new[f.name]) for f in self.schema.features]
+        back = {name: old for old, name in new.items()}
+        ask = self._original
+        return dataclasses.replace(
+            self,
+            schema=Schema(features),
+            _columns=tuple(names),
+            _original=None if ask is None else lambda table: ask(table.rename(columns=back)),
+            _named=True,
+        )
+
+
+def _merged(own: AnyFeature, given: AnyFeature) -> AnyFeature:
+    """Return the model's encoding with everything else as the user gave it."""
+    if isinstance(own, Continuous) != isinstance(given, Continuous):
+        raise SchemaError(
+            f"feature {own.name!r}: the model takes {_kind(own)}, the schema describes {_kind(given)}"
+        )
+    if isinstance(own, Continuous) and isinstance(given, Continuous):
+        _check_scaling(own, given)
+        return dataclasses.replace(given, scaling=own.scaling, missing=own.missing)
+    assert not isinstance(own, Continuous)  # noqa: S101  (both are labels)
+    assert not isinstance(given, Continuous)  # noqa: S101
+    if set(own.labels) != set(given.labels):
+        raise SchemaError(
+            f"feature {own.name!r}: the model knows {listing(own.labels)}, the schema "
+            f"{listing(given.labels)}; they must be the same"
+        )
+    if isinstance(given, Ordinal) and not isinstance(own, Ordinal):
+        raise SchemaError(
+            f"feature {own.name!r}: the model takes categories without an order; describe it as "
+            "Categorical"
+        )
+    named: dict[str, Any] = {"immutable": given.immutable, "label": given.label}
+    if isinstance(own, Ordinal) and isinstance(given, Ordinal):
+        if tuple(own.labels) != tuple(given.labels):
+            raise SchemaError(
+                f"feature {own.name!r}: the model has the levels in the order {listing(own.labels)}"
+            )
+        for name in ("direction", "max_increase", "max_decrease", "unit"):
+            named[name] = getattr(given, name)
+    if isinstance(given, Binary) and given.direction is not None:
+        if not isinstance(own, Binary):
+            raise SchemaError(
+                f"feature {own.name!r}: the model has a column for each of its two values, so "
+                f"direction={given.direction!r} cannot be kept; write an IfThen rule instead"
+            )
+        same = tuple(own.values) == tuple(given.values)
+        other = "decreasing" if given.direction == "increasing" else "increasing"
+        named["direction"] = given.direction if same else other
+    return dataclasses.replace(own, **named)
+
+
+def _kind(feature: AnyFeature) -> str:
+    return "a number" if isinstance(feature, Continuous) else f"labels ({listing(feature.labels)})"
+
+
+def _check_scaling(own: Continuous, given: Continuous) -> None:
+    same = isinstance(own.scaling, tuple) and given.scaling == own.scaling
+    if given.scaling == "minmax" or same or (given.offset, given.scale) == (own.offset, own.scale):
+        return
+    raise SchemaError(
+        f"feature {own.name!r}: the model scales its own inputs, and the schema scales them too "
+        f"(scaling={given.scaling!r}); leave scaling out"
+    )

@@ -1,0 +1,409 @@
+"""Whole scikit-learn models: the table goes in, the source's own class comes out."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sklearn.compose import ColumnTransformer, make_column_selector
+from sklearn.decomposition import PCA, TruncatedSVD
+from sklearn.feature_selection import SelectKBest
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    MaxAbsScaler,
+    MinMaxScaler,
+    OneHotEncoder,
+    OrdinalEncoder,
+    PowerTransformer,
+    RobustScaler,
+    StandardScaler,
+)
+
+from proplace import Continuous, IfThen, Model, Schema
+from proplace.errors import InputError, ModelNotSupported, SchemaError, TargetError
+from proplace.schema import Binary, Categorical, Change, Ordinal
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+NUMBERS, WORDS = ["age", "income"], ["job", "sex"]
+
+
+def people(n=240, seed=0, *, missing=False):
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "id": [f"p{i}" for i in range(n)],
+            "age": rng.integers(18, 80, n),
+            "income": rng.normal(50_000, 12_000, n).round(-1),
+            "job": rng.choice(["clerk", "cook", "smith", "poet"], n, p=[0.5, 0.4, 0.06, 0.04]),
+            "sex": rng.choice(["f", "m"], n),
+            "grade": rng.choice(["low", "mid", "high"], n),
+        }
+    )
+    if missing:
+        frame.loc[rng.random(n) < 0.1, "income"] = np.nan
+        frame.loc[rng.random(n) < 0.1, "job"] = None
+    score = frame.age / 20 + frame.income.fillna(0) / 20_000 + 2 * (frame.job == "cook")
+    return frame, np.where(score > score.median(), "yes", "no")
+
+
+def scaled(*, numbers=None, words=None, remainder="drop"):
+    return ColumnTransformer(
+        [
+            ("numbers", numbers or StandardScaler(), NUMBERS),
+            ("words", words or OneHotEncoder(sparse_output=False), WORDS),
+        ],
+        remainder=remainder,
+    )
+
+
+def levels(*order):
+    return OrdinalEncoder(categories=[list(order)])
+
+
+PREPROCESSING = {
+    "scaler and one-hot": scaled(),
+    "drop first": scaled(words=OneHotEncoder(drop="first")),
+    "drop one of two": scaled(words=OneHotEncoder(drop="if_binary")),
+    "drop chosen": scaled(words=OneHotEncoder(drop=["cook", "m"])),
+    "infrequent": scaled(words=OneHotEncoder(min_frequency=0.2, sparse_output=False)),
+    "infrequent dropped": scaled(words=OneHotEncoder(min_frequency=0.2, drop="first")),
+    "unknown ignored": scaled(words=OneHotEncoder(handle_unknown="ignore")),
+    "robust": scaled(numbers=RobustScaler()),
+    "max abs": scaled(numbers=MaxAbsScaler()),
+    "min max": scaled(numbers=MinMaxScaler((-1, 1))),
+    "untouched numbers": scaled(numbers="passthrough"),
+    "no one-hot": ColumnTransformer([("numbers", StandardScaler(), NUMBERS)]),
+    "selector": ColumnTransformer(
+        [
+            ("numbers", StandardScaler(), make_column_selector(dtype_include=np.number)),
+            ("words", OneHotEncoder(), [3, 4]),
+        ]
+    ),
+    "ordinal": ColumnTransformer(
+        [("numbers", StandardScaler(), NUMBERS), ("grade", levels("low", "mid", "high"), ["grade"])]
+    ),
+    "scaled ordinal": make_pipeline(
+        ColumnTransformer([("grade", OrdinalEncoder(), ["grade"]), ("n", "passthrough", NUMBERS)]),
+        StandardScaler(),
+    ),
+    "scaled one-hot": make_pipeline(scaled(), StandardScaler()),
+    "pca": make_pipeline(scaled(), PCA(3)),
+    "whitened": make_pipeline(scaled(), StandardScaler(), PCA(4, whiten=True), RobustScaler()),
+    "svd": make_pipeline(scaled(), TruncatedSVD(3)),
+    "best columns": make_pipeline(scaled(), SelectKBest(k=3)),
+    "nested": Pipeline(
+        [
+            ("outer", Pipeline([("inner", scaled()), ("more", MaxAbsScaler())])),
+            ("no", "passthrough"),
+        ]
+    ),
+    "union": make_pipeline(
+        ColumnTransformer([("n", "passthrough", NUMBERS)]),
+        FeatureUnion(
+            [("a", StandardScaler()), ("b", MinMaxScaler())], transformer_weights={"b": 0.5}
+        ),
+    ),
+    "imputer": scaled(
+        numbers=make_pipeline(SimpleImputer(strategy="median"), StandardScaler()),
+        words=make_pipeline(SimpleImputer(strategy="most_frequent"), OneHotEncoder()),
+    ),
+    "imputer behind a scaler": scaled(
+        numbers=make_pipeline(StandardScaler(), SimpleImputer()),
+        words=make_pipeline(SimpleImputer(strategy="constant", fill_value="cook"), OneHotEncoder()),
+    ),
+    "number as category too": ColumnTransformer(
+        [("n", StandardScaler(), ["age"]), ("c", OneHotEncoder(), ["age", "sex"])]
+    ),
+}
+CLASSIFIERS = {
+    "mlp": MLPClassifier((6, 5), max_iter=30, random_state=0),
+    "logistic": LogisticRegression(max_iter=50),
+}
+
+
+def fitted(name, classifier, frame, y):
+    return make_pipeline(PREPROCESSING[name], CLASSIFIERS[classifier]).fit(frame, y)
+
+
+@pytest.mark.parametrize("classifier", CLASSIFIERS)
+@pytest.mark.parametrize("name", PREPROCESSING)
+def test_every_prediction_is_the_source_s_own(name, classifier):
+    frame, y = people(missing="imputer" in name)
+    pipe = fitted(name, classifier, frame, y)
+    model = Model.of(pipe)
+    assert model.classes == ("no", "yes")
+    assert model.preprocesses
+    others = people(seed=1, missing="imputer" in name)[0]
+    if name == "number as category too":
+        others = frame.sample(frac=1.0, random_state=0)
+    for table in (frame, others.sample(frac=1.0, axis=1, random_state=1)):
+        ours, theirs = model.predict(table), pipe.predict(table[frame.columns])
+        assert (ours == theirs).all()
+        np.testing.assert_array_equal(model.original(table[frame.columns]), theirs)
+        z = model.network.logits(model.encode(table))[:, 0]
+        P = pipe.predict_proba(table[frame.columns])[:, 1]
+        np.testing.assert_allclose(1.0 / (1.0 + np.exp(-z)), P, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["scaler and one-hot", "drop first", "drop chosen", "ordinal"])
+def test_a_plain_pipeline_needs_no_matrix(name):
+    """Then delta speaks of the trained weights on exactly what they see."""
+    frame, y = people()
+    model = Model.of(fitted(name, "mlp", frame, y))
+    assert model.network.input_map.matrix is None
+    assert not model.network.input_map
+
+
+def test_trained_weights_are_never_changed():
+    frame, y = people()
+    for name in ("pca", "scaled one-hot", "infrequent"):
+        pipe = fitted(name, "mlp", frame, y)
+        layers = Model.of(pipe).network.layers
+        for layer, W, b in zip(layers, pipe[-1].coefs_, pipe[-1].intercepts_, strict=True):
+            np.testing.assert_array_equal(layer.W, W.T)
+            np.testing.assert_array_equal(layer.b, b)
+
+
+def test_the_schema_speaks_of_the_table():
+    frame, y = people()
+    schema = Model.of(fitted("drop chosen", "mlp", frame, y)).schema
+    assert list(schema.by_name) == ["age", "income", "job", "sex"]
+    assert schema.by_name["job"] == Categorical(
+        "job", ["cook", "clerk", "poet", "smith"], encoding="dropfirst"
+    )
+    assert schema.by_name["sex"] == Binary("sex", ["m", "f"])
+    graded = Model.of(fitted("ordinal", "mlp", frame, y)).schema.by_name["grade"]
+    assert isinstance(graded, Ordinal)
+    assert graded.levels == ("low", "mid", "high")
+
+
+def test_columns_that_the_model_never_looks_at_are_no_features():
+    frame, y = people()
+    pipe = make_pipeline(scaled(), SelectKBest(k=1), LogisticRegression()).fit(frame, y)
+    model = Model.of(pipe)
+    assert len(model.schema.features) == 1
+    used = frame[[model.schema.features[0].name]]
+    assert (model.predict(used) == pipe.predict(frame)).all()
+
+
+def test_what_a_missing_cell_means_is_said():
+    frame, y = people(missing=True)
+    pipe = fitted("imputer behind a scaler", "mlp", frame, y)
+    schema = Model.of(pipe).schema
+    assert schema.by_name["income"].missing == pytest.approx(frame.income.mean())
+    assert schema.by_name["job"].missing == "cook"
+    full = people(missing=False)
+    assert Model.of(fitted("drop first", "mlp", *full)).schema.by_name["income"].missing is None
+
+
+def test_a_missing_cell_without_an_imputer_is_named():
+    frame, y = people()
+    model = Model.of(fitted("drop first", "mlp", frame, y))
+    frame.loc[3, "income"] = np.nan
+    with pytest.raises(SchemaError, match=r"row 3, column 'income': the cell is missing"):
+        model.predict(frame)
+
+
+def test_rows_without_names():
+    frame, y = people()
+    X = frame[NUMBERS].to_numpy()
+    pipe = make_pipeline(StandardScaler(), MLPClassifier((5,), max_iter=20, random_state=0))
+    pipe.fit(X, y)
+    model = Model.of(pipe)
+    assert (model.predict(X) == pipe.predict(X)).all()
+    assert (model.predict(pd.DataFrame(X, columns=["x0", "x1"])) == pipe.predict(X)).all()
+    with pytest.raises(InputError, match=r"rows must have shape \(n, 2\) for this model"):
+        model.predict(X[:, :1])
+    schema = Schema(
+        [Continuous("age", 0, 100, direction="increasing"), Continuous("income", 0, 200_000)]
+    )
+    named = model.with_schema(schema)
+    assert (named.predict(frame) == pipe.predict(X)).all()
+    assert (named.original(frame) == pipe.predict(X)).all()
+
+
+def test_the_best_of_a_search():
+    frame, y = people()
+    pipe = make_pipeline(scaled(), MLPClassifier((4,), max_iter=10, random_state=0))
+    search = GridSearchCV(pipe, {"mlpclassifier__alpha": [1e-3, 1e-4]}, cv=2).fit(frame, y)
+    assert (Model.of(search).predict(frame) == search.predict(frame)).all()
+
+
+def test_several_classes_with_labels():
+    frame, _ = people()
+    y = np.array(["bad", "fair", "good"])[np.digitize(frame.income, [45_000, 55_000])]
+    for classifier in CLASSIFIERS:
+        pipe = fitted("drop first", classifier, frame, y)
+        model = Model.of(pipe)
+        assert model.classes == ("bad", "fair", "good")
+        assert (model.predict(frame) == pipe.predict(frame)).all()
+        assert model.target("fair") == 1
+
+
+def test_targets_are_labels():
+    frame, y = people()
+    model = Model.of(fitted("drop first", "mlp", frame, y))
+    assert model.target("yes") == 1
+    with pytest.raises(TargetError, match=r"target 'yess' .*did you mean 'yes'.*'no', 'yes'"):
+        model.target("yess")
+    with pytest.raises(TargetError, match="target 1 is not a class"):
+        model.target(1)
+
+
+# -- the user's own words --------------------------------------------------------------------------
+
+
+def test_rules_are_added_to_the_model_s_own_encoding():
+    frame, y = people()
+    pipe = fitted("drop chosen", "mlp", frame, y)
+    user = Schema(
+        [
+            Binary("sex", ["f", "m"], direction="increasing"),
+            Continuous("age", 18, 80, step=1, direction="increasing"),
+            Continuous("income", 0, 150_000, step=10, unit="dollars"),
+            Categorical("job", ["clerk", "cook", "poet", "smith"], label="Job"),
+        ],
+        rules=[IfThen({"job": "poet"}, [Change("age", at_least=2)])],
+    )
+    model = Model.of(pipe).with_schema(user)
+    assert (model.predict(frame) == pipe.predict(frame)).all()
+    age, sex = model.schema.by_name["age"], model.schema.by_name["sex"]
+    assert (age.step, age.direction) == (1, "increasing")
+    assert (sex.labels, sex.direction) == (("m", "f"), "decreasing")
+    assert model.schema.by_name["job"].label == "Job"
+    assert len(model.schema.rules) == 1
+
+
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        ([Continuous("agee", 0, 100)], "the model takes a column 'age'.*did you mean 'agee'"),
+        ([Continuous("age", 0, 99, scaling=(3, 4))], "the model scales its own inputs"),
+        ([Categorical("age", ["a", "b"])], "the model takes a number, the schema describes labels"),
+    ],
+)
+def test_a_schema_that_is_not_the_model_s_is_refused(features, message):
+    frame, y = people()
+    pipe = make_pipeline(
+        ColumnTransformer([("n", StandardScaler(), ["age"])]), LogisticRegression()
+    ).fit(frame, y)
+    with pytest.raises(SchemaError, match=message):
+        Model.of(pipe).with_schema(Schema(features))
+
+
+def test_other_labels_than_the_model_s_are_refused():
+    frame, y = people()
+    pipe = make_pipeline(
+        ColumnTransformer([("w", OneHotEncoder(), ["job"])]), LogisticRegression()
+    ).fit(frame, y)
+    with pytest.raises(SchemaError, match=r"the model knows .*'smith', the schema"):
+        Model.of(pipe).with_schema(Schema([Categorical("job", ["clerk", "cook"])]))
+    with pytest.raises(SchemaError, match="categories without an order"):
+        Model.of(pipe).with_schema(Schema([Ordinal("job", ["clerk", "cook", "poet", "smith"])]))
+
+
+# -- what cannot be taken --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        (FunctionTransformer(np.log1p), r"'columntransformer.n' \(FunctionTransformer\).*Read are"),
+        (PowerTransformer(), r"PowerTransformer\).*Apply this step to the table beforehand"),
+        (MinMaxScaler(clip=True), "clip=True.*fit it with clip=False"),
+        (SimpleImputer(add_indicator=True), "add_indicator=True.*Fit it with"),
+        (SimpleImputer(missing_values=-1), "takes -1 for a missing cell"),
+    ],
+)
+def test_refusals_say_what_to_do(step, message):
+    frame, y = people()
+    frame.loc[0, "income"] = np.nan if isinstance(step, SimpleImputer) else 0
+    if isinstance(step, SimpleImputer) and step.missing_values == -1:
+        frame = frame.fillna({"income": -1})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pipe = make_pipeline(ColumnTransformer([("n", step, NUMBERS)]), LogisticRegression())
+        pipe.fit(frame, y)
+    with pytest.raises(ModelNotSupported, match=message):
+        Model.of(pipe)
+
+
+def test_a_missing_category_is_refused_with_a_next_step_that_works():
+    frame, y = people(missing=True)
+    steps = ColumnTransformer([("w", OneHotEncoder(), ["job"])])
+    pipe = make_pipeline(steps, LogisticRegression()).fit(frame, y)
+    with pytest.raises(ModelNotSupported, match="Replace missing cells by a word"):
+        Model.of(pipe)
+    frame = frame.fillna({"job": "unknown"})
+    again = make_pipeline(steps, LogisticRegression()).fit(frame, y)
+    assert (Model.of(again).predict(frame) == again.predict(frame)).all()
+
+
+def test_a_subclass_that_changes_the_answer_is_refused():
+    class Stubborn(LogisticRegression):
+        def predict_proba(self, X):
+            return super().predict_proba(X)[:, ::-1]
+
+    frame, y = people()
+    pipe = make_pipeline(scaled(), Stubborn()).fit(frame, y)
+    with pytest.raises(ModelNotSupported, match="predict_proba"):
+        Model.of(pipe)
+
+
+# -- any pipeline ----------------------------------------------------------------------------------
+
+scalers = st.sampled_from(
+    ["passthrough", StandardScaler(), MinMaxScaler(), MaxAbsScaler(), RobustScaler()]
+)
+hots = st.builds(
+    OneHotEncoder,
+    drop=st.sampled_from([None, "first", "if_binary"]),
+    min_frequency=st.sampled_from([None, 0.1, 0.45]),
+    handle_unknown=st.just("ignore"),
+    sparse_output=st.just(False),
+)
+behind = st.lists(
+    st.one_of(
+        scalers,
+        st.builds(SelectKBest, k=st.integers(1, 3)),
+        st.builds(PCA, st.integers(1, 3), whiten=st.booleans()),
+    ),
+    max_size=3,
+)
+
+
+@given(scalers, hots, scalers, behind, st.booleans(), st.integers(0, 10))
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_random_pipelines(first, hot, rest, steps, imputed, seed):
+    frame, y = people(80, seed, missing=imputed)
+    frame = frame.drop(columns="id")
+    numbers = make_pipeline(SimpleImputer(), first) if imputed else first
+    words = make_pipeline(SimpleImputer(strategy="most_frequent"), hot) if imputed else hot
+    columns = ColumnTransformer(
+        [
+            ("w", words, ["sex", "job"]),
+            ("n", numbers, ["income"]),
+            ("o", OrdinalEncoder(), ["grade"]),
+        ],
+        remainder=rest if rest == "passthrough" else make_pipeline(rest),
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            pipe = make_pipeline(
+                columns, *steps, MLPClassifier((4,), max_iter=3, random_state=seed)
+            )
+            pipe.fit(frame, y)
+        except ValueError:  # such as more components than columns
+            return
+        model = Model.of(pipe)
+        assert (model.predict(frame) == pipe.predict(frame)).all()
