@@ -1,0 +1,297 @@
+"""What an ONNX graph does to a table in front of its trained layers.
+
+Graphs written by skl2onnx hold the whole pipeline: an input for each column (or one for all), scalers,
+encoders, selections, and linear maps such as PCA. Every tensor in front of the first trained layer is
+followed as a list of columns (see :mod:`proplace.loaders._flow`).
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from proplace.errors import ModelFileError, ModelNotSupported
+from proplace.loaders._flow import Flow, Mixture, Single
+from proplace.loaders._onnx_constants import attributes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from proplace.loaders._flow import Flowing
+    from proplace.loaders._onnx_constants import Constants, Values
+
+Columns = list["Flowing"]
+_LINEAR = frozenset({"MatMul", "Gemm", "LinearClassifier"})
+_SAME = frozenset({"Cast", "Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
+_ELEMENTWISE = _SAME | {"Add", "Div", "Mul", "Scaler", "Sub"}
+
+
+class Front:
+    """The columns of each tensor, from the inputs of the graph to its first trained layer.
+
+    Attributes
+    ----------
+    flow
+        What is known of the columns of the table.
+    inputs
+        Name and columns of each input of the graph.
+    start
+        The tensor that the first trained layer takes, and ``columns``, what it holds.
+    """
+
+    def __init__(self, onnx: Any, model: Any, path: Path, constants: Constants) -> None:
+        self.onnx, self.graph, self.path, self.constants = onnx, model.graph, path, constants
+        self._fixed = model.producer_name == "skl2onnx"
+        self.flow = Flow()
+        self.tensors: dict[str, Columns] = {}
+        self.consumers: dict[str, list[Any]] = {}
+        for node in self.graph.node:
+            for name in dict.fromkeys(node.input):
+                self.consumers.setdefault(name, []).append(node)
+        self.inputs = self._inputs()
+        self.start = self._follow()
+        self.columns = self.tensors[self.start]
+
+    def _inputs(self) -> dict[str, list[str]]:
+        constant = {tensor.name for tensor in self.graph.initializer}
+        values = [value for value in self.graph.input if value.name not in constant]
+        found: dict[str, list[str]] = {}
+        for value in values:
+            sizes = [dim.dim_value or None for dim in value.type.tensor_type.shape.dim]
+            width = sizes[1] if len(sizes) == 2 else 1 if len(sizes) == 1 else None
+            if width is None:
+                raise ModelNotSupported(
+                    f"{self.path.name}: input {value.name!r} does not say how many columns it has; "
+                    "export the model with inputs of shape (None, d)"
+                )
+            single = width == 1 and len(values) > 1
+            prefix = "x" if len(values) == 1 else f"{value.name}_"
+            names = [value.name] if single else [f"{prefix}{i}" for i in range(width)]
+            found[value.name] = names
+            self.tensors[value.name] = [self.flow.column(name) for name in names]
+        return found
+
+    def _follow(self) -> str:
+        """Lead the columns through the graph; return the tensor that enters the trained layers."""
+        for node in self.graph.node:
+            held = [name for name in node.input if name in self.tensors]
+            if not held:
+                continue
+            where = f"{self.path.name}: node {node.name!r} ({node.op_type})"
+            if node.op_type in _LINEAR and not (self._fixed and self._leads_to_linear(node)):
+                return str(held[0])
+            handler = _HANDLERS.get(node.op_type)
+            if handler is None:
+                raise ModelNotSupported(
+                    f"{where} is not read in front of the first layer; read are scalers, encoders, "
+                    "selections and concatenations of columns. Export the model without that step "
+                    "and apply it to the table beforehand"
+                )
+            outputs = handler(self, where, node, attributes_of(self.onnx, node))
+            for name, columns in zip(node.output, outputs, strict=False):
+                self.tensors[name] = columns
+        raise ModelNotSupported(f"{self.path.name}: the graph has no Gemm or MatMul layer")
+
+    def _leads_to_linear(self, node: Any) -> bool:
+        """Whether another linear map follows before anything else happens to the columns."""
+        while True:
+            users = self.consumers.get(node.output[0], [])
+            if len(users) != 1 or users[0].op_type not in _ELEMENTWISE | _LINEAR:
+                return False
+            node = users[0]
+            if node.op_type in _LINEAR:
+                return True
+
+    # -- what handlers ask ---------------------------------------------------------------------
+
+    def columns_of(self, where: str, name: str) -> Columns:
+        """Columns of a tensor that depends on the table."""
+        if name not in self.tensors:
+            raise ModelNotSupported(f"{where} takes a tensor that is not part of the table")
+        return self.tensors[name]
+
+    def constant(self, where: str, name: str) -> Values:
+        """Value of a tensor that does not depend on the table."""
+        value = self.constants.get(name)
+        if value is None:
+            raise ModelNotSupported(f"{where} needs a constant for {name!r}")
+        return value
+
+
+def _spread(where: str, values: Any, count: int) -> list[float]:
+    """One number for each column; a single one stands for all."""
+    flat = np.asarray(values, dtype=np.float64).reshape(-1)
+    if flat.size not in (1, count):
+        raise ModelFileError(f"{where} has {flat.size} numbers for {count} columns")
+    return [float(v) for v in np.broadcast_to(flat, (count,))]
+
+
+def _same(front: Front, where: str, node: Any, _: dict[str, Any]) -> list[Columns]:
+    return [front.columns_of(where, node.input[0])]
+
+
+def _cast(front: Front, where: str, node: Any, attributes: dict[str, Any]) -> list[Columns]:
+    """Another type for the same values, unless it cuts off decimals."""
+    kinds = front.onnx.TensorProto
+    floats = (kinds.FLOAT, kinds.DOUBLE, kinds.FLOAT16, kinds.BFLOAT16)
+    users = {user.op_type for user in front.consumers.get(node.output[0], [])}
+    if attributes.get("to") not in floats and not users <= {"OneHotEncoder", "LabelEncoder"}:
+        raise ModelNotSupported(
+            f"{where} cuts off decimals or makes text; only categories may be whole numbers or text"
+        )
+    return [front.columns_of(where, node.input[0])]
+
+
+def _concat(front: Front, where: str, node: Any, attributes: dict[str, Any]) -> list[Columns]:
+    if attributes.get("axis", 1) not in (1, -1):
+        raise ModelNotSupported(f"{where} joins rows, not columns")
+    return [[column for name in node.input for column in front.columns_of(where, name)]]
+
+
+def _select(front: Front, where: str, node: Any, attributes: dict[str, Any]) -> list[Columns]:
+    if node.op_type == "Gather" and attributes.get("axis", 0) not in (1, -1):
+        raise ModelNotSupported(f"{where} selects rows, not columns")
+    columns = front.columns_of(where, node.input[0])
+    places = front.constant(where, node.input[1]).reshape(-1).astype(np.int64)
+    return [[columns[int(i)] for i in places]]
+
+
+def _split(front: Front, where: str, node: Any, attributes: dict[str, Any]) -> list[Columns]:
+    columns = front.columns_of(where, node.input[0])
+    if attributes.get("axis", 0) not in (1, -1):
+        raise ModelNotSupported(f"{where} splits rows, not columns")
+    if len(node.input) > 1:
+        sizes = front.constant(where, node.input[1]).reshape(-1).tolist()
+    else:
+        count = len(node.output)
+        sizes = attributes.get("split") or [-(-len(columns) // count)] * count
+    ends = np.cumsum([0, *sizes]).tolist()
+    return [columns[a:b] for a, b in itertools.pairwise(ends)]
+
+
+def _slice(front: Front, where: str, node: Any, _: dict[str, Any]) -> list[Columns]:
+    parts = [front.constant(where, name).reshape(-1).tolist() for name in node.input[1:] if name]
+    if len(parts) < 3 or any(len(part) != 1 for part in parts) or parts[2][0] not in (1, -1):
+        raise ModelNotSupported(f"{where} is not a slice of columns")
+    step = parts[3][0] if len(parts) > 3 else 1
+    return [front.columns_of(where, node.input[0])[parts[0][0] : parts[1][0] : step]]
+
+
+def _sum(front: Front, where: str, node: Any, attributes: dict[str, Any]) -> list[Columns]:
+    axes = (
+        front.constant(where, node.input[1]).reshape(-1).tolist() if len(node.input) > 1 else None
+    )
+    if (axes or attributes.get("axes")) not in ([1], [-1]) or not attributes.get("keepdims", 1):
+        raise ModelNotSupported(f"{where} adds up more than the columns of a row")
+    columns = front.columns_of(where, node.input[0])
+    return [front.flow.mix(columns, np.ones((1, len(columns))), np.zeros(1))]
+
+
+def _arithmetic(front: Front, where: str, node: Any, _: dict[str, Any]) -> list[Columns]:
+    first = node.input[0] in front.tensors
+    name, other = node.input if first else node.input[::-1]
+    columns = front.columns_of(where, name)
+    c = _spread(where, front.constant(where, other), len(columns))
+    op = node.op_type
+    if (op == "Div" and not first) or (op == "Div" and 0.0 in c) or (op == "Mul" and 0.0 in c):
+        raise ModelNotSupported(f"{where} divides by a column or by zero, or multiplies by zero")
+    return [[column.then(*_moved(op, v, first)) for column, v in zip(columns, c, strict=True)]]
+
+
+def _moved(op: str, v: float, first: bool) -> tuple[float, float]:
+    """Offset and scale of an operation with a constant."""
+    if op == "Add":
+        return -v, 1.0
+    if op == "Sub":
+        return v, 1.0 if first else -1.0
+    return (0.0, 1.0 / v) if op == "Mul" else (0.0, v)
+
+
+def _scaler(front: Front, where: str, node: Any, attributes: dict[str, Any]) -> list[Columns]:
+    columns = front.columns_of(where, node.input[0])
+    offset = _spread(where, np.asarray(attributes["offset"], np.float32), len(columns))
+    scale = _spread(where, np.asarray(attributes["scale"], np.float32), len(columns))
+    if 0.0 in scale:
+        raise ModelNotSupported(f"{where} multiplies a column by zero; drop that column")
+    return [[c.then(o, 1.0 / s) for c, o, s in zip(columns, offset, scale, strict=True)]]
+
+
+def _one_hot(front: Front, where: str, node: Any, attributes: dict[str, Any]) -> list[Columns]:
+    labels = _labels(attributes, "cats")
+    out: Columns = []
+    for column in front.columns_of(where, node.input[0]):
+        name = front.flow.labels(where, column, labels, ordered=False)
+        out += [Single(name, n) for n in range(len(labels))]
+    return [out]
+
+
+def _label_encoder(
+    front: Front, where: str, node: Any, attributes: dict[str, Any]
+) -> list[Columns]:
+    keys, values = _labels(attributes, "keys"), _labels(attributes, "values")
+    (column,) = front.columns_of(where, node.input[0])
+    if any(isinstance(value, str) for value in values) or len(keys) != len(values):
+        raise ModelNotSupported(f"{where} renames categories; encode them as numbers")
+    order = sorted(range(len(keys)), key=lambda i: float(values[i]))
+    codes = [float(values[i]) for i in order]
+    if codes == [float(i) for i in range(len(codes))]:
+        return [[Single(front.flow.labels(where, column, [keys[i] for i in order], ordered=True))]]
+    name = front.flow.labels(where, column, keys, ordered=False)
+    terms = tuple((float(v), Single(name, n)) for n, v in enumerate(values) if v)
+    return [[Mixture(terms)]]
+
+
+def _labels(attributes: dict[str, Any], prefix: str) -> list[Any]:
+    for kind in ("strings", "int64s", "floats"):
+        found = attributes.get(f"{prefix}_{kind}")
+        if found:
+            return [item.decode() if isinstance(item, bytes) else item for item in found]
+    return []
+
+
+def _imputer(front: Front, where: str, node: Any, attributes: dict[str, Any]) -> list[Columns]:
+    columns = front.columns_of(where, node.input[0])
+    replaced = attributes.get("replaced_value_float", attributes.get("replaced_value_int64", 0.0))
+    if not (isinstance(replaced, float) and np.isnan(replaced)):
+        raise ModelNotSupported(
+            f"{where} takes {replaced!r} for a missing cell; replace it by an empty cell in the "
+            "table and fit the imputer with missing_values=nan"
+        )
+    given = attributes.get("imputed_value_floats") or attributes.get("imputed_value_int64s") or []
+    for column, value in zip(columns, _spread(where, given, len(columns)), strict=True):
+        front.flow.fill(where, column, value)
+    return [columns]
+
+
+def _matrix(front: Front, where: str, node: Any, attributes: dict[str, Any]) -> list[Columns]:
+    """Take a fixed linear map such as PCA."""
+    columns = front.columns_of(where, node.input[0])
+    W = np.asarray(front.constant(where, node.input[1]), dtype=np.float64)
+    W = W if attributes.get("transB", 0) else W.T
+    constant = np.zeros(len(W))
+    if len(node.input) > 2 and node.input[2]:
+        c = _spread(where, front.constant(where, node.input[2]), len(W))
+        constant = float(attributes.get("beta", 1.0)) * np.asarray(c)
+    return [front.flow.mix(columns, float(attributes.get("alpha", 1.0)) * W, constant)]
+
+
+_HANDLERS: dict[str, Callable[[Front, str, Any, dict[str, Any]], list[Columns]]] = {
+    **dict.fromkeys(_SAME, _same),
+    **dict.fromkeys(("Add", "Sub", "Mul", "Div"), _arithmetic),
+    "ArrayFeatureExtractor": _select,
+    "Cast": _cast,
+    "Concat": _concat,
+    "Gather": _select,
+    "Gemm": _matrix,
+    "Imputer": _imputer,
+    "LabelEncoder": _label_encoder,
+    "MatMul": _matrix,
+    "OneHotEncoder": _one_hot,
+    "ReduceSum": _sum,
+    "Scaler": _scaler,
+    "Slice": _slice,
+    "Split": _split,
+}
