@@ -27,6 +27,10 @@ class ModelNotSupported(ProplaceError, ValueError):
     """A model of another framework holds something that is not a plain ReLU network."""
 
 
+class ModelDisagrees(ProplaceError, ValueError):
+    """A model itself and what was read of it give a row different classes."""
+
+
 class ModelFileError(ProplaceError, ValueError):
     """A model file is missing, damaged or of a kind that is not read."""
 

@@ -12,14 +12,17 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from proplace.errors import InputError, SchemaError, TargetError
+from proplace.certification.deployed import resolve
+from proplace.errors import InputError, ModelDisagrees, SchemaError, TargetError
 from proplace.network import Network
 from proplace.schema import Binary, Continuous, Ordinal, Schema
 from proplace.schema._model import did_you_mean, listing
+from proplace.shifts import Shifts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from proplace.certification.deployed import Margin
     from proplace.loaders._whole import Whole
     from proplace.network import Array
     from proplace.schema._model import Label
@@ -166,6 +169,86 @@ class Model:
             f"target {label!r} is not a class of the model{hint}; its classes are "
             f"{listing(self.classes)}"
         )
+
+    # -- what the searches need ----------------------------------------------------------------
+
+    def units(self, rows: Array) -> Array:
+        """How much of each encoded column counts as one in a distance.
+
+        A number that the model scales in its own way counts in units of its range in the training
+        rows, so that distances do not depend on the model's scaler; anything else as it is encoded.
+        """
+        units = np.ones(self.network.inputs)
+        if self.preprocesses:
+            numbers = [column.kind != "binary" for column in self.schema.columns]
+            spread = np.ptp(rows, axis=0)
+            units = np.where(numbers & (spread > 0.0), spread, units)
+        return units
+
+    def margins(self, shifts: Shifts, rows: Array, margin: Margin | None) -> float | Array:
+        """Return the margin to ask for at encoded rows, worked out for the table's own numbers.
+
+        A model that is deployed in float32 also scales its inputs in float32, so its rounding is that
+        of the network with the scaling in front, at the cells of the table.
+        """
+        if not self.preprocesses:
+            return resolve(self.network, shifts, rows, margin)
+        offset, scale = self._scaling
+        own = self.network.input_map
+        s = 1.0 if own.scale is None else own.scale
+        t = 0.0 if own.shift is None else own.shift
+        parts = dict(own.parts) | {"scale": s / scale, "shift": t - s * offset / scale}
+        layers = [(layer.W, layer.b) for layer in self.network.layers]
+        raw = Network(layers, **parts, precision=self.network.precision)
+        return resolve(raw, shifts, offset + scale * rows, margin)
+
+    @property
+    def _scaling(self) -> tuple[Array, Array]:
+        """Offset and scale of each encoded column."""
+        pairs = [
+            (f.offset, f.scale) if isinstance(f, (Continuous, Ordinal)) else (0.0, 1.0)
+            for f, span in zip(self.schema.features, self.schema.spans, strict=True)
+            for _ in range(span.start, span.stop)
+        ]
+        offset, scale = np.array(pairs).T
+        return offset, scale
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Workers search with what was read; the source itself stays where it is.
+        return {**self.__dict__, "_original": None}
+
+    # -- the source as referee -----------------------------------------------------------------
+
+    def check_agreement(self, X: pd.DataFrame, *, what: str = "training") -> None:
+        """Raise unless the source itself gives each row the class that is read here.
+
+        Rows on a boundary between classes, where rounding alone decides, are left out.
+        """
+        said = self.original(X)
+        if said is None or not len(X):
+            return
+        rows = self.encode(X)
+        ours = np.array(self.classes, dtype=object)[self.network.predict(rows)]
+        apart = np.flatnonzero(ours != said)
+        if not len(apart):
+            return
+        logits = self.network.logits(rows[apart])
+        top = np.sort(logits, axis=1)
+        near = np.abs(logits[:, 0]) if self.network.outputs == 1 else top[:, -1] - top[:, -2]
+        clear = apart[near > self._rounding(rows[apart])]
+        if len(clear):
+            row = int(clear[0])
+            raise ModelDisagrees(
+                f"{what} row {row}: the model itself says {said[row]!r}, what was read of it says "
+                f"{ours[row]!r} ({len(clear)} of {len(X)} rows differ); the model was changed after "
+                "it was read, or does more than its parts say. Read it again with Model.of, or save "
+                "it in another format and compare"
+            )
+
+    def _rounding(self, rows: Array) -> Array:
+        """Bound on what rounding can do to the logits of the source."""
+        shifts = Shifts.of(self.network, 0.0)
+        return np.maximum(np.asarray(self.margins(shifts, rows, "float32")), 1e-9)
 
     # -- what the user adds --------------------------------------------------------------------
 
