@@ -248,7 +248,8 @@ class Model:
     def _rounding(self, rows: Array) -> Array:
         """Bound on what rounding can do to the logits of the source."""
         shifts = Shifts.of(self.network, 0.0)
-        return np.maximum(np.asarray(self.margins(shifts, rows, "float32")), 1e-9)
+        result: Array = np.maximum(np.asarray(self.margins(shifts, rows, "float32")), 1e-9)
+        return result
 
     # -- what the user adds --------------------------------------------------------------------
 
