@@ -260,6 +260,7 @@ class Model:
         columns are matched by name. Any other model takes the schema as it is.
         """
         if not self.preprocesses:
+            schema.check_settled()
             if schema.width != self.network.inputs:
                 raise SchemaError(
                     f"the schema encodes to {schema.width} columns but the network takes "
@@ -351,8 +352,7 @@ def _kind(feature: AnyFeature) -> str:
 
 
 def _check_scaling(own: Continuous, given: Continuous) -> None:
-    same = isinstance(own.scaling, tuple) and given.scaling == own.scaling
-    if given.scaling == "minmax" or same or (given.offset, given.scale) == (own.offset, own.scale):
+    if given.scaling is None or (given.offset, given.scale) == (own.offset, own.scale):
         return
     raise SchemaError(
         f"feature {own.name!r}: the model scales its own inputs, and the schema scales them too "

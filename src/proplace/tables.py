@@ -23,6 +23,8 @@ People = tuple["Array", dict[int, str], pd.DataFrame | None]
 
 def check_schema(net: Network, schema: Schema | None) -> Schema | None:
     """Return the schema, or say that it does not fit the network."""
+    if schema is not None:
+        schema.check_settled()
     if schema is not None and schema.width != net.inputs:
         raise SchemaError(
             f"the schema encodes to {schema.width} columns but the network takes {net.inputs}"

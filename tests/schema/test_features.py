@@ -83,7 +83,14 @@ def test_values_are_frozen_and_comparable():
     [
         (lambda: Continuous("a", 2, 1), ["'a'", "lower 2 must be below upper 1"]),
         (lambda: Continuous("a", 1, 1), ["lower 1 must be below upper 1"]),
-        (lambda: Continuous("a", 0), ["'a'", "min-max scaling needs lower and upper"]),
+        (
+            lambda: Continuous("a", 0, scaling="minmax"),
+            ["'a'", "min-max scaling needs lower and upper"],
+        ),
+        (
+            lambda: Schema([Continuous("a", 0)]).encode(pd.DataFrame({"a": [1.0]})),
+            ["'a'", "neither a range nor a scaling", "give a model that scales its own inputs"],
+        ),
         (lambda: Continuous("a", 0, step=1, scaling="none"), ["a step needs lower and upper"]),
         (lambda: Continuous("a", 0, 1, step=2), ["step 2 is larger than the range 0 to 1"]),
         (lambda: Continuous("a", 0, 1, step=0), ["step", "greater than 0"]),

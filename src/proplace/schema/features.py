@@ -62,7 +62,8 @@ class Continuous(_Feature):
     scaling
         How a value is encoded: ``"minmax"`` maps ``lower`` to 0 and ``upper`` to 1, ``"none"``
         keeps the value, a pair ``(offset, scale)`` gives ``(value - offset) / scale``
-        (for a ``StandardScaler``, its mean and standard deviation).
+        (for a ``StandardScaler``, its mean and standard deviation). Left out: as the model itself
+        does it where it scales its own inputs, else ``"minmax"``.
     immutable
         The person's value cannot change.
     direction
@@ -88,7 +89,7 @@ class Continuous(_Feature):
     upper: Number | None = None
     _: KW_ONLY
     step: Annotated[Number, Field(gt=0)] | None = None
-    scaling: Scaling = "minmax"
+    scaling: Scaling | None = None
     direction: Direction | None = None
     max_increase: Limit | None = None
     max_decrease: Limit | None = None
@@ -129,16 +130,24 @@ class Continuous(_Feature):
         """The original value that is encoded as 0."""
         if isinstance(self.scaling, tuple):
             return self.scaling[0]
-        return cast("float", self.lower) if self.scaling == "minmax" else 0.0
+        return cast("float", self.lower) if self._minmax else 0.0
 
     @property
     def scale(self) -> float:
         """How much of the original value one encoded unit is."""
         if isinstance(self.scaling, tuple):
             return self.scaling[1]
-        if self.scaling == "none":
-            return 1.0
-        return cast("float", self.upper) - cast("float", self.lower)
+        return cast("float", self.upper) - cast("float", self.lower) if self._minmax else 1.0
+
+    @property
+    def settled(self) -> bool:
+        """Whether the encoding is known: else a model must say it."""
+        return self.scaling is not None or self._minmax
+
+    @property
+    def _minmax(self) -> bool:
+        bounded = self.lower is not None and self.upper is not None
+        return bounded and self.scaling in (None, "minmax")
 
     @property
     def whole(self) -> bool:

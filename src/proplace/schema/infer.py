@@ -136,7 +136,7 @@ def _number(
         low,
         high,
         step=step,
-        scaling=(float(np.mean(column)), float(np.std(column))) if standard else "minmax",
+        scaling=(float(np.mean(column)), float(np.std(column))) if standard else None,
         immutable=immutable,
         direction=direction,
     )

@@ -273,6 +273,16 @@ class Schema:
         """One person, from an encoded row: what may change and which candidates are allowed."""
         return Person(self, self._rows(x)[0])
 
+    def check_settled(self) -> None:
+        """Raise unless every feature says how it is encoded."""
+        for feature in self.features:
+            if isinstance(feature, Continuous) and not feature.settled:
+                raise SchemaError(
+                    f"feature {feature.name!r} has neither a range nor a scaling, so it cannot be "
+                    "encoded: min-max scaling needs lower and upper; give both, or scaling='none' or "
+                    "a pair (offset, scale), or give a model that scales its own inputs"
+                )
+
     # -- the numeric view ----------------------------------------------------------------------
 
     @cached_property
@@ -366,6 +376,7 @@ class Schema:
 
     def _read(self, frame: Frame) -> tuple[Array, Integers, list[pd.Series[Any]]]:
         """Return encoded rows, each row's first bad feature (or -1), and the cells."""
+        self.check_settled()
         cells = self._cells(frame)
         rows = len(cells[0])
         X = np.empty((rows, self.width))
