@@ -7,14 +7,14 @@ each tensor), and the raw numbers.
 from __future__ import annotations
 
 import json
-import math
 import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from proplace import limits
 from proplace.errors import ModelFileError
-from proplace.loaders._files import read_bytes
+from proplace.loaders._files import check_bytes, check_count, count_of, read_bytes
 from proplace.loaders.weights import network_of
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def _tensors(path: Path, data: bytes) -> Tensors:
     length = int.from_bytes(data[:8], "little")
     if len(data) < 8 or length > len(data) - 8:
         raise _damaged(path, "it is shorter than its header says")
+    check_bytes(f"{path.name}: its header", length, limits.CONFIG_BYTES)
     try:
         header = json.loads(data[8 : 8 + length], object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
@@ -55,8 +56,11 @@ def _tensors(path: Path, data: bytes) -> Tensors:
     body = memoryview(data)[8 + length :]
     tensors: Tensors = {}
     spans = []
+    total = 0
     for name, entry in header.items():
         start, end, tensor = _tensor(path, name, entry, body)
+        total += tensor.size
+        check_count(path.name, total)
         spans.append((start, end))
         tensors[name] = tensor
     expected = 0
@@ -73,8 +77,8 @@ def _tensor(
     path: Path, name: str, entry: Any, body: memoryview
 ) -> tuple[int, int, npt.NDArray[Any]]:
     try:
-        dtype, shape, (start, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
-        sizes = [*shape, start, end]
+        dtype, shape, (start, end) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
+        sizes = (*shape, start, end)
     except (TypeError, KeyError, ValueError):
         raise _damaged(path, f"the header entry of {name!r} is incomplete") from None
     if not isinstance(dtype, str) or dtype not in _TYPES:
@@ -86,7 +90,7 @@ def _tensor(
     kind = np.dtype(_TYPES[dtype])
     if not start <= end <= len(body):
         raise _damaged(path, f"tensor {name!r} lies outside of the file")
-    if end - start != math.prod(shape) * kind.itemsize:
+    if end - start != count_of(f"{path.name}: tensor {name!r}", shape) * kind.itemsize:
         raise _damaged(path, f"tensor {name!r} has {end - start} bytes, not those of {shape}")
     array: npt.NDArray[Any] = np.frombuffer(body[start:end], dtype=kind)
     if dtype == "BF16":
