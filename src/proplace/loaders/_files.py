@@ -43,6 +43,14 @@ def check_count(where: str, count: int) -> None:
         )
 
 
+def check_layers(where: str, count: int) -> None:
+    """Raise ModelFileError where a model would have more layers than the limit."""
+    if count > limits.LAYERS:
+        raise ModelFileError(
+            f"{where} has {count:,} layers; models of at most {limits.LAYERS:,} are read"
+        )
+
+
 def count_of(where: str, shape: Iterable[int]) -> int:
     """How many numbers a shape holds, or ModelFileError where that is more than the limit."""
     sizes = tuple(shape)

@@ -161,9 +161,9 @@ class _Machine:
                 self._stack.append(tensor)
             case Name("torch._utils", name), _ if name.startswith("_rebuild_"):
                 self._stack.append(OtherTensor(name))
-            case (
-                (Name("torch.serialization", "_get_layout"), (str(value),))
-                | (Name("torch", "Size"), (tuple(value),))
+            case (Name("torch.serialization", "_get_layout"), (str(value),)) | (
+                Name("torch", "Size"),
+                (tuple(value),),
             ):
                 self._stack.append(value)
             case Name(module, name), _:

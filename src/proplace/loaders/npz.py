@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 Values = npt.NDArray[Any]
 
 _TEXTS = ("format", "precision")
-_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+_HEADERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
 
 
 def read_npz(path: Path) -> Network:

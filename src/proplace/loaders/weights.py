@@ -15,7 +15,7 @@ from proplace import limits
 from proplace.errors import ModelFileError, ModelNotSupported
 from proplace.loaders._archive import Archive
 from proplace.loaders._chain import Chain
-from proplace.loaders._files import check_count, count_of
+from proplace.loaders._files import check_count, check_layers, count_of
 from proplace.loaders._torch_pickle import NotPlainError, OtherTensor, Tensor, unpickled
 
 if TYPE_CHECKING:
@@ -171,6 +171,7 @@ def network_of(
         _check_key(path, key, tensors)
     chain = Chain("Linear")
     weights = [key for key in order if _split(key)[1] == "weight"]
+    check_layers(path.name, len(weights))
     for key in weights:
         bias = tensors.get(_join(_split(key)[0], "bias"))
         where = f"{path.name}: layer {key!r}"
