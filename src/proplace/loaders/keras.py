@@ -263,7 +263,9 @@ def _verified(keras: Any, model: Any, chain: Chain) -> Network:
     network = chain.network("float32")
     # A float64 model may still round its input to float32, so the rows are of that precision.
     X = probe_rows(network).astype(np.float32).astype(np.float64)
-    compute = {str(layer.compute_dtype) for layer in model.layers}
+    # The input has a type of its own, which no layer computes in.
+    layers = [layer for layer in model.layers if type(layer).__name__ != "InputLayer"]
+    compute = {str(layer.compute_dtype) for layer in layers}
     try:
         rows = X.reshape((len(X), *model.input_shape[1:]))
         if compute != {"float64"}:
