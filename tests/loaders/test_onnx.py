@@ -569,16 +569,13 @@ CONTRADICTIONS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("own_run", [True, False], ids=["onnxruntime", "alone"])
 @pytest.mark.parametrize("name", CONTRADICTIONS)
-def test_outputs_that_contradict_the_logits_are_refused(name, own_run, tmp_path, monkeypatch):
-    if not own_run:
-        monkeypatch.setattr("proplace.loaders._onnx_outputs.compare", lambda *arguments: None)
-        monkeypatch.setattr("proplace.loaders.onnx.compare", lambda *arguments: None)
+def test_outputs_that_contradict_the_logits_are_refused(name, tmp_path):
+    """By what the graph says, before it is run."""
     nodes, outputs, labels, kind = CONTRADICTIONS[name]
     path = tmp_path / "model.onnx"
     write(path, nodes, NUMBERS, outputs=outputs, labels=labels, label_type=LABEL[kind])
-    with pytest.raises(ModelNotSupported, match=r"model\.onnx: output '[qkb]'"):
+    with pytest.raises(ModelNotSupported, match=r"model\.onnx: output '[qkb]' (is|names)"):
         Network.load(path)
 
 
