@@ -6,8 +6,23 @@ or a proof of this package needs, and far below what would hurt the machine that
 
 from __future__ import annotations
 
-MODEL_BYTES = 2**30  #: of a model file, and of what it unpacks to
-PARAMETERS = 50_000_000  #: numbers in one model, constants of its graph included
-CONFIG_BYTES = 2**24  #: of the description of a model (JSON) inside its file
+MODEL_BYTES = 2**28  #: of a model file, and of what it unpacks to
+PARAMETERS = 10_000_000  #: numbers in one model, constants of its graph included
+LAYERS = 1_000  #: of a model file, a layer that is used twice counted twice
+GRAPH_NODES = 20_000  #: of an ONNX graph, functions counted as often as they are called
+CLASSES = 1_000  #: of a model in an ONNX graph
+CONFIG_BYTES = 2**24  #: of the description of a model (JSON, pickle) inside its file
 SCHEMA_BYTES = 2**22  #: of a schema file
 SCHEMA_NODES = 200_000  #: values in a schema file, aliases counted as often as they are used
+
+
+def readable(size: int) -> str:
+    """A number of bytes as people write it.
+
+    >>> readable(2**28), readable(1500)
+    ('256 MiB', '1500 bytes')
+    """
+    for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if size >= unit and size % unit == 0:
+            return f"{size // unit} {name}"
+    return f"{size} bytes"

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 Array = npt.NDArray[np.float64]
 Precision = Literal["float32", "float64"]
 
-_FORMAT = "proplace-network-1"
+NPZ_FORMAT = "proplace-network-1"  #: what :meth:`Network.save` writes
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,7 +186,7 @@ class Network:
         A single row of shape (inputs,) counts as a table of one row.
         """
         try:
-            array = np.asarray(X, dtype=np.float64)
+            array = np.asarray(_real(X), dtype=np.float64)
         except (TypeError, ValueError) as error:
             raise InputError(f"rows must be numbers: {error}") from None
         if array.ndim == 1 and array.shape[0] == self.inputs:
@@ -330,7 +330,7 @@ class Network:
             np.savez(
                 file,
                 allow_pickle=False,
-                format=np.array(_FORMAT),
+                format=np.array(NPZ_FORMAT),
                 precision=np.array(self._precision),
                 **self._arrays(),
             )
@@ -434,9 +434,17 @@ def _pairs(layers: object) -> list[tuple[npt.ArrayLike, npt.ArrayLike | None]]:
 
 def _numbers(name: str, values: npt.ArrayLike) -> Array:
     try:
-        return np.array(values, dtype=np.float64, order="C")
+        return np.array(_real(values), dtype=np.float64, order="C")
     except (TypeError, ValueError) as error:
         raise NetworkError(f"{name} must be an array of numbers: {error}") from None
+
+
+def _real(values: npt.ArrayLike) -> npt.NDArray[Any]:
+    """Return an array, unless it is complex: numpy would drop the imaginary part with a warning."""
+    array = np.asarray(values)
+    if array.dtype.kind == "c":
+        raise TypeError("complex numbers are not real ones")
+    return array
 
 
 def _frozen(name: str, values: npt.ArrayLike) -> Array:
@@ -459,29 +467,3 @@ def _layer(i: int, W: npt.ArrayLike, b: npt.ArrayLike | None) -> Layer:
             f"b of layer {i} must have shape ({weights.shape[0]},) to match W, not {bias.shape}"
         )
     return Layer(weights, bias)
-
-
-def read_npz(path: Path) -> Network:
-    """Read a network written by :meth:`Network.save`, without pickle."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {key: file[key] for key in file.files}
-    except FileNotFoundError:
-        raise ModelFileError(f"{path}: no such file") from None
-    except Exception as error:
-        raise ModelFileError(f"{path.name}: not a readable .npz network file ({error})") from None
-    if str(arrays.get("format")) != _FORMAT:
-        raise ModelFileError(
-            f"{path.name}: not a network file of this package (format {_FORMAT!r})"
-        )
-    pairs: list[tuple[Array, Array | None]] = []
-    while (key := f"W{len(pairs)}") in arrays:
-        pairs.append((arrays[key], arrays.get(f"b{len(pairs)}")))
-    known = {f"{kind}{i}" for i in range(len(pairs)) for kind in "Wb"}
-    parts = {name: arrays[name] for name in InputMap.__dataclass_fields__ if name in arrays}
-    if unknown := arrays.keys() - known - {"format", "precision"} - parts.keys():
-        raise ModelFileError(
-            f"{path.name}: holds arrays of no layer ({', '.join(map(ascii, sorted(unknown)))[:200]})"
-        )
-    precision = cast("Precision", str(arrays.get("precision", "float64")))
-    return Network(pairs, **parts, precision=precision)

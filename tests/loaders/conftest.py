@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from sklearn.datasets import make_classification
 
+collect_ignore_glob = ["files/*"]  # model files, and the program that wrote them
+
 os.environ.setdefault("KERAS_BACKEND", "torch")  # before anything imports keras
 
 

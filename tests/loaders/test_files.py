@@ -12,7 +12,7 @@ from collections import OrderedDict
 import numpy as np
 import pytest
 
-from proplace.errors import MissingExtra, ModelFileError, ModelNotSupported
+from proplace.errors import ModelFileError, ModelNotSupported
 from proplace.network import Network
 
 RNG = np.random.default_rng(0)
@@ -295,11 +295,68 @@ def test_damaged_torch_files(save):
         Network.load(path)
 
 
-def test_missing_torch(save, monkeypatch):
+def test_torch_never_sees_the_file(save, monkeypatch):
+    """Its weights_only mode has had holes, so no version of it is trusted, or needed."""
     path = save(weights())
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(MissingExtra, match=r"proplace\[torch\]"):
-        Network.load(path)
+    assert Network.load(path) == expected()
+
+
+def test_a_pickle_with_an_archive_behind_it_is_refused(torch, save, tmp_path):
+    mark = tmp_path / "mark"
+    good = save(weights())
+    bad = tmp_path / "bad.pt"
+    content = {"0.weight": torch.zeros(1, 3), "sly": Bomb(mark)}
+    torch.save(content, bad, _use_new_zipfile_serialization=False)
+    bad.write_bytes(bad.read_bytes() + good.read_bytes())
+    assert zipfile.is_zipfile(bad)
+    with pytest.raises(ModelFileError, match="does not begin and end as a zip archive"):
+        Network.load(bad)
+    assert not mark.exists()
+
+
+def test_precision_is_that_of_all_tensors(save):
+    """One float32 tensor is enough for the model to compute in float32."""
+    for key in weights():
+        mixed = weights(dtype=np.float64)
+        mixed[key] = mixed[key].astype(np.float32)
+        assert Network.load(save(mixed)).precision == "float32"
+
+
+@pytest.mark.parametrize("parameter", [False, True])
+def test_views_parameters_and_metadata(torch, tmp_path, parameter):
+    """Whatever way a tensor lies in its storage, its numbers are read."""
+    base = torch.arange(40, dtype=torch.float64)
+    views = {
+        "0.weight": base[4:24].reshape(4, 5)[:, ::2].t(),
+        "0.bias": base[::15],
+        "2.weight": base[7].expand(2, 3),
+    }
+    if parameter:
+        views = {key: torch.nn.Parameter(value) for key, value in views.items()}
+    torch.save(OrderedDict(views), tmp_path / "model.pt")
+    network = Network.load(tmp_path / "model.pt")
+    np.testing.assert_array_equal(network.layers[0].W, views["0.weight"].detach().numpy())
+    np.testing.assert_array_equal(network.layers[0].b, views["0.bias"].detach().numpy())
+    np.testing.assert_array_equal(network.layers[1].W, views["2.weight"].detach().numpy())
+
+
+def test_big_endian_files(tmp_path, save):
+    path = save(weights())
+    with zipfile.ZipFile(path) as old, zipfile.ZipFile(tmp_path / "big.pt", "w") as new:
+        for name in old.namelist():
+            content = old.read(name)
+            if name.endswith("byteorder"):
+                content = b"big"
+            elif "/data/" in name:
+                content = np.frombuffer(content, "<f4").astype(">f4").tobytes()
+            new.writestr(name, content)
+    assert Network.load(tmp_path / "big.pt") == expected()
+
+
+def test_complex_weights_are_refused(save):
+    with pytest.raises(ModelNotSupported, match=r"'0\.weight' has numbers of type complex64"):
+        Network.load(save(weights() | {"0.weight": np.ones((4, 3), dtype=np.complex64)}))
 
 
 # -- safetensors -------------------------------------------------------------------------------

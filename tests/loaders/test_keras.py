@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import io
 import json
 import sys
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -253,33 +255,298 @@ def change_config(source, target, change):
             new.writestr(name, content)
 
 
-@pytest.mark.parametrize(
-    "entry",
-    [
-        {"module": "os", "class_name": "system", "config": "touch MARK", "registered_name": None},
-        {
-            "module": "keras.utils",
-            "class_name": "function",
-            "config": "get_file",
-            "registered_name": "get_file",
-        },
-        {"module": "keras.initializers", "class_name": "function", "config": "get"},
-        {"module": "builtins", "class_name": "exec", "config": {"name": "sly"}},
-        {"module": "keras.layers", "class_name": "TorchModuleWrapper", "config": {"name": "sly"}},
-    ],
-)
-def test_foreign_objects_in_a_file_are_refused(trained, tmp_path, entry):
+@pytest.fixture
+def no_deserialisation(monkeypatch):
+    """Keras must not be asked to make objects out of anything: every way to do it fails."""
+
+    def forbidden(*arguments, **options):
+        raise AssertionError("Keras was asked to deserialise something")
+
+    library = sys.modules["keras.src.saving.serialization_lib"]
+    for module in list(sys.modules.values()):
+        for name in ("deserialize_keras_object", "deserialize", "load_model"):
+            if module.__name__.startswith("keras") and hasattr(module, name):
+                monkeypatch.setattr(module, name, forbidden)
+    assert library.deserialize_keras_object is forbidden
+    monkeypatch.setattr(L.Layer, "from_config", forbidden)
+    monkeypatch.setattr(keras.Model, "from_config", forbidden)
+
+
+def touching(mark, module="os"):
+    """A functional model whose only layer runs a command when Keras rebuilds it."""
+    layer = {
+        "module": module,
+        "class_name": "function",
+        "config": "system",
+        "registered_name": "system",
+        "name": "sly",
+        "inbound_nodes": [{"args": [f"touch {mark}"], "kwargs": {}}],
+    }
+    ends = {"input_layers": [["sly", 0, 0]], "output_layers": [["sly", 0, 0]]}
+    return {
+        "module": "keras.src.models.functional",
+        "class_name": "Functional",
+        "registered_name": "Functional",
+        "config": {"name": "f", "trainable": True, "layers": [layer], **ends},
+    }
+
+
+@pytest.fixture
+def nested(tmp_path):
+    """A file with a Sequential inside a Sequential, and the network of it."""
+    model = sequential(keras.Sequential([L.Dense(4, "relu")]), L.Dense(1))
+    model.save(tmp_path / "good.keras")
+    return tmp_path / "good.keras", Network.from_keras(model)
+
+
+def inner_model(config):
+    return next(e for e in config["config"]["layers"] if e["class_name"] == "Sequential")
+
+
+IGNORED = {
+    "compile_config": lambda config, evil: config.update(compile_config={"loss": evil}),
+    "nested_compile_config": lambda config, evil: inner_model(config).update(
+        compile_config={"loss": evil, "optimizer": "sgd"}
+    ),
+    "nested_build_config": lambda config, evil: inner_model(config).update(build_config=evil),
+    "initializer": lambda config, evil: config["config"]["layers"][2]["config"].update(
+        kernel_initializer=evil
+    ),
+    "regularizer": lambda config, evil: config["config"]["layers"][2]["config"].update(
+        kernel_regularizer=evil
+    ),
+}
+
+
+@pytest.mark.parametrize("place", IGNORED)
+def test_what_only_training_needs_is_never_built(nested, place, tmp_path, no_deserialisation):
+    good, network = nested
     mark = tmp_path / "mark"
-    trained.save(tmp_path / "good.keras")
+    bad = tmp_path / "bad.keras"
+    change_config(good, bad, lambda config: IGNORED[place](config, touching(mark)))
+    assert Network.load(bad) == network
+    assert not mark.exists()
+
+
+def first_dense(config):
+    return inner_model(config)["config"]["layers"][-1]["config"]
+
+
+REFUSED = {
+    "layer": lambda config, evil: config["config"]["layers"].append(evil),
+    "function_as_layer": lambda config, evil: config["config"]["layers"].append(
+        {**evil["config"]["layers"][0], "config": {"name": "sly"}}
+    ),
+    "activation": lambda config, evil: first_dense(config).update(activation=evil),
+    "function": lambda config, evil: first_dense(config).update(
+        activation={"module": "os", "class_name": "function", "config": "system"}
+    ),
+    "activation_layer": lambda config, evil: first_dense(config).update(
+        activation={"module": "os", "class_name": "ReLU", "config": {"name": "sly"}}
+    ),
+    "dtype": lambda config, evil: first_dense(config).update(dtype=evil),
+    "units": lambda config, evil: first_dense(config).update(units=evil),
+    "shape": lambda config, evil: config["config"]["layers"][0]["config"].update(batch_shape=evil),
+    "unknown_setting": lambda config, evil: first_dense(config).update(loader=evil),
+    "registered_name": lambda config, evil: inner_model(config)["config"]["layers"][-1].update(
+        registered_name="mine>Dense"
+    ),
+    "module": lambda config, evil: inner_model(config).update(module="kerasish.models"),
+    "whole": lambda config, evil: (config.clear(), config.update(evil)),
+}
+
+
+@pytest.mark.parametrize("place", REFUSED)
+def test_foreign_objects_in_a_file_are_refused(nested, place, tmp_path, no_deserialisation):
+    mark = tmp_path / "mark"
+    bad = tmp_path / "bad.keras"
+    change_config(nested[0], bad, lambda config: REFUSED[place](config, touching(mark)))
+    with pytest.raises((ModelNotSupported, ModelFileError), match=r"bad\.keras"):
+        Network.load(bad)
+    assert not mark.exists()
+
+
+def test_files_are_read_without_asking_keras(nested, no_deserialisation):
+    good, network = nested
+    assert Network.load(good) == network
+
+
+# -- files of other versions -------------------------------------------------------------------
+
+FILES = sorted(Path(__file__).parent.joinpath("files").glob("*.keras"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_files_of_older_versions(path):
+    facts = json.loads(path.with_suffix(".json").read_text())
+    assert_close(Network.load(path).logits(facts["rows"]), np.array(facts["outputs"]))
+
+
+def test_there_are_files_of_two_older_versions():
+    assert {path.stem.partition("_")[2] for path in FILES} == {"3_3_0", "3_8_0"}
+
+
+# -- what a file may say in many ways ----------------------------------------------------------
+
+
+def saved(model, tmp_path, name="model.keras"):
+    model.save(tmp_path / name)
+    return Network.load(tmp_path / name)
+
+
+def test_layers_and_models_that_are_used_twice(tmp_path):
+    twice, once = L.Dense(5, "relu"), L.Dense(5, "relu")
+    part = keras.Sequential([keras.Input((5,)), once])
+    x = keras.Input((5,))
+    model = keras.Model(x, L.Dense(1)(part(twice(part(twice(x))))))
+    network = saved(model, tmp_path)
+    assert network == Network.from_keras(model)
+    assert network.widths == (5, 5, 5, 5)
+
+
+def test_models_inside_models_may_call_their_layers_alike(tmp_path):
+    parts = [keras.Sequential([L.Dense(4, "relu", name="same")], name=f"p{i}") for i in range(3)]
+    model = sequential(*parts, L.Dense(2, name="same"))
+    assert saved(model, tmp_path) == Network.from_keras(model)
+
+
+def test_operations_and_casts_in_a_file(tmp_path):
+    x = keras.Input((5,))
+    h = keras.ops.relu(L.Dense(4, dtype="mixed_bfloat16")(keras.ops.cast(x, "float32")))
+    model = keras.Model(x, keras.ops.softmax(L.Dense(3, dtype="float32")(h), axis=-1))
+    assert saved(model, tmp_path) == Network.from_keras(model)
+
+
+def test_half_precision_and_float64_files(tmp_path):
+    for dtype in ("bfloat16", "float16", "float64"):
+        model = sequential(L.Dense(4, "relu", dtype=dtype), L.Dense(1, dtype=dtype), dtype=dtype)
+        network = saved(model, tmp_path)
+        assert network == Network.from_keras(model)
+        assert network.precision == Network.from_keras(model).precision
+
+
+@pytest.mark.parametrize(
+    "options", [{"axis": None}, {"invert": True}, {"mean": [2.0] * 5, "variance": [4.0] * 5}]
+)
+def test_normalization_in_a_file(binary, options, tmp_path):
+    layer = L.Normalization(**options)
+    if "mean" not in options:
+        layer.adapt(binary.Z)
+    model = sequential(layer, L.Rescaling(np.float32(2.0), np.ones(5)), L.Dense(1))
+    assert saved(model, tmp_path) == Network.from_keras(model)
+
+
+def test_a_model_that_was_built_by_calling_it(tmp_path):
+    model = keras.Sequential([L.Dense(2, "relu"), L.Dense(1)])
+    model(np.zeros((7, 5), dtype="float32"))
+    assert saved(model, tmp_path) == Network.from_keras(model)
+
+
+def test_branches_in_a_file_are_refused(tmp_path):
+    x = keras.Input((5,))
+    skip = keras.Model(x, L.Dense(1)(L.Add(name="join")([L.Dense(5, "relu")(x), x])))
+    with pytest.raises(ModelNotSupported, match=r"'join' \(Add\)"):
+        saved(skip, tmp_path)
+    heads = keras.Model(x, [L.Dense(1)(x), L.Dense(1)(x)])
+    with pytest.raises(ModelNotSupported, match="2 outputs"):
+        saved(heads, tmp_path)
+    noisy = keras.Model(x, L.Dense(1)(L.Dropout(0.5, name="noisy")(x, training=True)))
+    with pytest.raises(ModelNotSupported, match=r"'noisy'.*options .'training'"):
+        saved(noisy, tmp_path)
+    own = keras.Model(x, Doubling(1, name="odd")(x))
+    with pytest.raises(ModelNotSupported, match=r"'odd' \(Doubling\) is a class of your own"):
+        saved(own, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [
+        (L.Dense(4, "tanh", name="odd"), "'odd'.*activation 'tanh'"),
+        (L.Dense(4, L.LeakyReLU(), name="odd"), "'odd'.*activation 'LeakyReLU'"),
+        (L.BatchNormalization(name="odd"), "'odd' .BatchNormalization.*fold it"),
+        (L.ReLU(6.0, name="odd"), "'odd' .ReLU. has max_value=6"),
+        (L.LeakyReLU(name="odd"), "'odd' .LeakyReLU.*only Dense"),
+    ],
+    ids=lambda value: None if isinstance(value, str) else type(value).__name__,
+)
+def test_other_layers_in_a_file_are_refused_by_name(layer, message, tmp_path):
+    with pytest.raises(ModelNotSupported, match=message):
+        saved(sequential(L.Dense(4), layer, L.Dense(1)), tmp_path)
+
+
+def change_weights(source, target, change):
+    """Copy a file with its weights changed."""
+    h5py = pytest.importorskip("h5py")
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as new:
+        for name in old.namelist():
+            content = io.BytesIO(old.read(name))
+            if name == "model.weights.h5":
+                with h5py.File(content, "r+") as file:
+                    change(h5py, file)
+            new.writestr(name, content.getvalue())
+    return target
+
+
+def put(make, path="layers/dense/vars/0"):
+    def change(h5py, file):
+        del file[path]
+        make(h5py, file, path)
+
+    return change
+
+
+STORES = {
+    "external_link": put(lambda h5, f, p: f.__setitem__(p, h5.ExternalLink("other.h5", "/x"))),
+    "soft_link": put(lambda h5, f, p: f.__setitem__(p, h5.SoftLink("/layers/dense/vars/1"))),
+    "external_dataset": put(
+        lambda h5, f, p: f.create_dataset(p, (4, 1), "f4", external=[("other.bin", 0, 16)])
+    ),
+    "shape_without_numbers": put(lambda h5, f, p: f.create_dataset(p, (4, 1), "f4")),
+    "chunks": put(lambda h5, f, p: f.create_dataset(p, data=np.ones((4, 1)), chunks=(1, 1))),
+    "compressed": put(
+        lambda h5, f, p: f.create_dataset(p, data=np.ones((4, 1)), compression="gzip")
+    ),
+    "complex": put(lambda h5, f, p: f.create_dataset(p, data=np.ones((4, 1)) * 1j)),
+    "text": put(lambda h5, f, p: f.create_dataset(p, data="1.0")),
+    "empty": put(lambda h5, f, p: f.create_dataset(p, data=h5.Empty("f4"))),
+    "group": put(lambda h5, f, p: f.create_group(p)),
+    "shape": put(lambda h5, f, p: f.create_dataset(p, data=np.ones((4, 2), "f4"))),
+    "inputs": put(lambda h5, f, p: f.create_dataset(p, data=np.ones((5, 1), "f4"))),
+    "missing": put(lambda h5, f, p: None),
+    "no_group": lambda h5, f: f.__delitem__("layers/dense"),
+    "other_layer": lambda h5, f: f["layers/dense/vars"].attrs.__setitem__("name", "other"),
+    "more": lambda h5, f: f["layers/dense/vars"].__setitem__("2", np.ones(3)),
+}
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_weights_that_keras_does_not_write_are_refused(nested, name, tmp_path):
+    bad = change_weights(nested[0], tmp_path / "bad.keras", STORES[name])
+    with pytest.raises((ModelFileError, ModelNotSupported), match=r"bad\.keras"):
+        Network.load(bad)
+
+
+def test_weights_are_those_of_the_layer_by_name(tmp_path):
+    """A description in another order would give each layer the numbers of the other."""
+    x = keras.Input((5,))
+    model = keras.Model(x, L.Dense(5, name="second")(L.Dense(5, "relu", name="first")(x)))
+    model.save(tmp_path / "good.keras")
 
     def change(config):
-        text = json.dumps(entry).replace("MARK", str(mark))
-        config["config"]["layers"][4]["config"]["kernel_initializer"] = json.loads(text)
+        config["config"]["layers"][1:] = config["config"]["layers"][:0:-1]
 
     change_config(tmp_path / "good.keras", tmp_path / "bad.keras", change)
-    with pytest.raises(ModelNotSupported, match=entry["class_name"]):
-        Network.load(tmp_path / "bad.keras")
-    assert not mark.exists()
+    for names in (True, False):
+        path = tmp_path / f"bad_{names}.keras"
+        change_weights(tmp_path / "bad.keras", path, lambda h5, f: None if names else nameless(f))  # noqa: B023
+        with pytest.raises(ModelFileError, match=r"bad_.*\.keras"):
+            Network.load(path)
+
+
+def nameless(file):
+    """Take away what Keras 3.3 did not write yet."""
+    for group in ("dense", "dense_1"):
+        file[f"layers/{group}/vars"].attrs.pop("name", None)
 
 
 def test_damaged_files(trained, tmp_path):

@@ -229,25 +229,41 @@ def test_torch_exporters(*, name, dtype, dynamo, binary, multi, tmp_path):
 
 
 def node(op, inputs, outputs, **attributes):
-    domain = "ai.onnx.ml" if op in ("Scaler", "LinearClassifier") else ""
+    ml = ("Scaler", "LinearClassifier", "ZipMap", "LabelEncoder", "ArrayFeatureExtractor")
+    domain = "ai.onnx.ml" if op in ml else ""
     name = attributes.pop("name", f"{op}_{outputs[0]}")
     return helper.make_node(op, inputs, outputs, name=name, domain=domain, **attributes)
 
 
-def write(path, nodes, constants=None, *, shape=("n", 3), outputs=("y",), inputs=("x",), opset=17):
+def write(
+    path,
+    nodes,
+    constants=None,
+    *,
+    shape=("n", 3),
+    outputs=("y",),
+    inputs=("x",),
+    opset=17,
+    labels=(),
+    label_type=TensorProto.INT64,
+    functions=(),
+):
     kind = TensorProto.FLOAT
     graph = helper.make_graph(
         nodes,
         "graph",
         [helper.make_tensor_value_info(name, kind, shape) for name in inputs],
-        [helper.make_tensor_value_info(name, kind, None) for name in outputs],
+        [helper.make_tensor_value_info(name, kind, None) for name in outputs]
+        + [helper.make_tensor_value_info(name, label_type, None) for name in labels],
         [
             numpy_helper.from_array(np.asarray(value), name)
             for name, value in (constants or {}).items()
         ],
     )
     sets = [helper.make_opsetid("", opset), helper.make_opsetid("ai.onnx.ml", 3)]
-    model = helper.make_model(graph, opset_imports=sets, ir_version=8)
+    if functions:
+        sets.append(helper.make_opsetid("own", 1))
+    model = helper.make_model(graph, opset_imports=sets, ir_version=8, functions=functions)
     path.write_bytes(model.SerializeToString())
     return path
 
@@ -411,7 +427,7 @@ def test_logits_and_probabilities_as_outputs(tmp_path):
 
 def test_labels_alone(tmp_path):
     nodes = [*HIDDEN, *HEAD, node("ArgMax", ["y"], ["k"], axis=1)]
-    path = write(tmp_path / "model.onnx", nodes, WEIGHTS, outputs=())
+    path = write(tmp_path / "model.onnx", nodes, WEIGHTS, outputs=(), labels=("k",))
     assert Network.load(path).outputs == 2
 
 
@@ -451,6 +467,258 @@ def test_one_row_of_coefficients(tmp_path):
     X = RNG.standard_normal((20, 3)).astype(np.float32).astype(np.float64)
     p = Network.load(path).predict_proba(X)
     assert_close(p, run(path, X)[0])
+
+
+# -- what comes behind the logits --------------------------------------------------------------
+
+ONE = [node("MatMul", ["x", "w"], ["z"])]
+P = [*ONE, node("Sigmoid", ["z"], ["p"])]
+SOFT = [*HIDDEN, *HEAD, node("Softmax", ["y"], ["s"], axis=1)]
+NUMBERS = {"w": np.float32([[1.0], [2.0], [-1.0]]), "zero": np.float32(0.0), **WEIGHTS} | {
+    name: np.float32(value)
+    for name, value in {"one": 1, "two": 2, "half": 0.5, "many": 5, "most": 0.7, "near": 0.5001}.items()
+} | {"i0": np.int64([0]), "i1": np.int64([1]), "back": np.int64([1, 0])}  # fmt: skip
+LABEL = {"bool": TensorProto.BOOL, "int": TensorProto.INT64, "text": TensorProto.STRING}
+
+# Each says something else than the logits: nodes, float outputs, label outputs and their type.
+CONTRADICTIONS = {
+    "one_minus_sigmoid": ([*P, node("Sub", ["one", "p"], ["q"])], ["q"], [], "int"),
+    "less": ([*ONE, node("Less", ["z", "many"], ["k"])], [], ["k"], "bool"),
+    "less_than_zero": ([*ONE, node("Less", ["z", "zero"], ["k"])], [], ["k"], "bool"),
+    "not_greater": (
+        [*ONE, node("Greater", ["z", "zero"], ["g"]), node("Not", ["g"], ["k"])],
+        [],
+        ["k"],
+        "bool",
+    ),
+    "high_threshold": ([*P, node("Greater", ["p", "most"], ["k"])], [], ["k"], "bool"),
+    "slightly_high_threshold": ([*P, node("Greater", ["p", "near"], ["k"])], [], ["k"], "bool"),
+    "probability_as_logit_threshold": ([*ONE, node("Greater", ["z", "half"], ["k"])], [], ["k"], "bool"),
+    "threshold_beside_probability": ([*P, node("Greater", ["p", "most"], ["k"])], ["p"], ["k"], "bool"),
+    "doubled": ([*P, node("Mul", ["p", "two"], ["q"])], ["q"], [], "int"),
+    "shifted": ([*P, node("Add", ["p", "one"], ["q"])], ["q"], [], "int"),
+    "negated_probability": ([*P, node("Neg", ["p"], ["q"])], ["q"], [], "int"),
+    "sigmoid_of_sigmoid": ([*P, node("Sigmoid", ["p"], ["q"])], ["q"], [], "int"),
+    "classes_swapped": (
+        [*P, node("Sub", ["one", "p"], ["q"]), node("Concat", ["p", "q"], ["b"], axis=1)],
+        ["b"],
+        [],
+        "int",
+    ),
+    "where_swaps": (
+        [*P, node("Greater", ["p", "half"], ["g"]), node("Where", ["g", "i0", "i1"], ["k"])],
+        [],
+        ["k"],
+        "int",
+    ),
+    "argmin": ([*SOFT, node("ArgMin", ["s"], ["k"], axis=1)], ["s"], ["k"], "int"),
+    "argmax_along_rows": ([*SOFT, node("ArgMax", ["s"], ["k"], axis=0)], ["s"], ["k"], "int"),
+    "columns_swapped": ([*SOFT, node("Gather", ["s", "back"], ["q"], axis=1)], ["q"], [], "int"),
+    "labels_of_swapped_columns": (
+        [
+            *SOFT,
+            node("Gather", ["s", "back"], ["q"], axis=1),
+            node("ArgMax", ["q"], ["k"], axis=1),
+        ],
+        ["s"],
+        ["k"],
+        "int",
+    ),
+    "labels_in_another_order": (
+        [
+            *SOFT,
+            node("ArgMax", ["s"], ["a"], axis=1),
+            node("LabelEncoder", ["a"], ["k"], keys_int64s=[0, 1], values_int64s=[1, 0]),
+        ],
+        ["s"],
+        ["k"],
+        "int",
+    ),
+    "names_in_another_order": (
+        [
+            *SOFT,
+            node("ArgMax", ["s"], ["a"], axis=1),
+            node("LabelEncoder", ["a"], ["k"], keys_int64s=[0, 1], values_strings=["b", "a"]),
+        ],
+        ["s"],
+        ["k"],
+        "text",
+    ),
+    "one_class_only": ([*SOFT, node("ReduceMax", ["s"], ["q"], axes=[1])], ["q"], [], "int"),
+    "first_column": ([*SOFT, node("Gather", ["s", "i0"], ["q"], axis=1)], ["q"], [], "int"),
+    "constant_beside": ([*SOFT, node("Identity", ["one"], ["q"])], ["s", "q"], [], "int"),
+    "zip_map_order": (
+        [*SOFT, node("ZipMap", ["s"], ["q"], classlabels_int64s=[1, 0])],
+        ["q"],
+        [],
+        "int",
+    ),
+    "zip_map_length": (
+        [*SOFT, node("ZipMap", ["s"], ["q"], classlabels_int64s=[0, 1, 2])],
+        ["q"],
+        [],
+        "int",
+    ),
+    "classifier_labels": ([classifier(classlabels_ints=[1, 0])], ["y"], ["k"], "int"),
+    "classifier_names": (
+        [classifier(classlabels_ints=None, classlabels_strings=["b", "a"])],
+        ["y"],
+        ["k"],
+        "text",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONTRADICTIONS)
+def test_outputs_that_contradict_the_logits_are_refused(name, tmp_path):
+    """By what the graph says, before it is run."""
+    nodes, outputs, labels, kind = CONTRADICTIONS[name]
+    path = tmp_path / "model.onnx"
+    write(path, nodes, NUMBERS, outputs=outputs, labels=labels, label_type=LABEL[kind])
+    with pytest.raises(ModelNotSupported, match=r"model\.onnx: output '[qkb]' (is|names)"):
+        Network.load(path)
+
+
+CONSISTENT = {
+    "label": ([*ONE, node("Greater", ["z", "zero"], ["k"])], [], ["k"], "bool"),
+    "probability_and_label": (
+        [*P, node("GreaterOrEqual", ["p", "half"], ["g"]), node("Where", ["g", "i1", "i0"], ["k"])],
+        ["p"],
+        ["k"],
+        "int",
+    ),
+    "not_less": (
+        [*ONE, node("Less", ["z", "zero"], ["g"]), node("Not", ["g"], ["k"])],
+        [],
+        ["k"],
+        "bool",
+    ),
+    "both": (
+        [*P, node("Sub", ["one", "p"], ["q"]), node("Concat", ["q", "p"], ["b"], axis=1)],
+        ["b"],
+        [],
+        "int",
+    ),
+    "names": (
+        [
+            *SOFT,
+            node("ArgMax", ["s"], ["a"], axis=1, keepdims=0),
+            node("LabelEncoder", ["a"], ["k"], keys_int64s=[0, 1], values_strings=["no", "yes"]),
+        ],
+        ["s"],
+        ["k"],
+        "text",
+    ),
+    "numbers_of_classes": (
+        [
+            *SOFT,
+            node("ArgMax", ["s"], ["a"], axis=1),
+            node("LabelEncoder", ["a"], ["k"], keys_int64s=[0, 1], values_int64s=[3, 7]),
+        ],
+        ["s"],
+        ["k"],
+        "int",
+    ),
+    "clipped": ([*P, node("Clip", ["p", "zero", "one"], ["q"])], ["q"], [], "int"),
+    "swapped_twice": (
+        [
+            *SOFT,
+            node("Gather", ["s", "back"], ["t"], axis=1),
+            node("Slice", ["t", "i0", "i1", "i1"], ["one_p"]),
+            node("Slice", ["t", "i1", "two_i", "i1"], ["zero_p"]),
+            node("Concat", ["zero_p", "one_p"], ["q"], axis=1),
+        ],
+        ["q"],
+        [],
+        "int",
+    ),
+    "log_of_softmax": ([*SOFT, node("Log", ["s"], ["q"])], ["q"], [], "int"),
+}
+
+
+@pytest.mark.parametrize("name", CONSISTENT)
+def test_outputs_that_say_the_same_as_the_logits(name, tmp_path):
+    nodes, outputs, labels, kind = CONSISTENT[name]
+    constants = NUMBERS | {"two_i": np.int64([2])}
+    path = tmp_path / "model.onnx"
+    write(path, nodes, constants, outputs=outputs, labels=labels, label_type=LABEL[kind])
+    network = Network.load(path)
+    X = RNG.standard_normal((50, 3)).astype(np.float32).astype(np.float64)
+    if labels:
+        given = np.ravel(run(path, X)[-1]).tolist()
+        names = sorted(set(given))
+        assert len(names) == 2
+        assert network.predict(X).tolist() == [names.index(value) for value in given]
+
+
+def test_no_output(tmp_path):
+    nodes = [*HIDDEN, *HEAD, node("ArgMax", ["y"], ["k"], axis=1)]
+    path = write(tmp_path / "model.onnx", nodes, WEIGHTS, outputs=())
+    with pytest.raises(ModelFileError, match="has no output"):
+        Network.load(path)
+
+
+def test_the_graph_is_run_for_comparison(tmp_path, monkeypatch):
+    """Whatever the reader gets wrong, onnxruntime shows it."""
+    path = write(tmp_path / "model.onnx", *GRAPHS["matmul_add"])
+    Network.load(path)
+    monkeypatch.setattr("proplace.loaders._chain.Chain.add_bias", lambda self, where, b: None)
+    with pytest.raises(ModelNotSupported, match=r"'y', run by onnxruntime, differs"):
+        Network.load(path)
+
+
+def test_labels_are_compared_with_the_own_run(tmp_path, monkeypatch):
+    nodes = [*ONE, node("Add", ["z", "one"], ["a"]), node("Greater", ["a", "zero"], ["k"])]
+    path = tmp_path / "m.onnx"
+    write(path, nodes, NUMBERS, outputs=(), labels=("k",), label_type=LABEL["bool"])
+    Network.load(path)
+    monkeypatch.setattr("proplace.loaders._chain.Chain.add_bias", lambda self, where, b: None)
+    with pytest.raises(ModelNotSupported, match=r"'k', run by onnxruntime, differs"):
+        Network.load(path)
+
+
+def test_only_what_was_read_is_run(tmp_path, monkeypatch):
+    seen = []
+    session = runtime.InferenceSession
+
+    def watched(data, options, providers):
+        seen.append(data)
+        return session(data, options, providers=providers)
+
+    monkeypatch.setattr(runtime, "InferenceSession", watched)
+    dead = node("ConstantOfShape", ["size"], ["huge"])
+    nodes, constants = GRAPHS["matmul_add"]
+    path = write(tmp_path / "m.onnx", [dead, *nodes], constants | {"size": np.int64([10**12])})
+    Network.load(path)
+    (data,) = seen
+    assert "ConstantOfShape" not in {
+        n.op_type for n in onnx.load_model_from_string(data).graph.node
+    }
+
+
+def test_fixed_batch_is_compared_too(tmp_path, monkeypatch):
+    path = write(tmp_path / "model.onnx", *GRAPHS["matmul_add"], shape=(1, 3))
+    Network.load(path)
+    monkeypatch.setattr("proplace.loaders._chain.Chain.add_bias", lambda self, where, b: None)
+    with pytest.raises(ModelNotSupported, match="run by onnxruntime"):
+        Network.load(path)
+
+
+def test_onnxruntime_is_not_needed(tmp_path, monkeypatch):
+    path = write(tmp_path / "model.onnx", *GRAPHS["matmul_add"])
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert Network.load(path).inputs == 3
+
+
+def test_constants_keep_their_rounding(tmp_path):
+    fine = np.float64([[1.0 / 3.0], [2.0], [3.0]])
+    for to, kind in ((TensorProto.FLOAT, np.float32), (TensorProto.FLOAT16, np.float16)):
+        nodes = [node("Cast", ["W"], ["V"], to=to), node("Cast", ["V"], ["U"], to=TensorProto.FLOAT),
+                 node("MatMul", ["x", "U"], ["y"])]  # fmt: skip
+        network = Network.load(write(tmp_path / "model.onnx", nodes, {"W": fine}))
+        np.testing.assert_array_equal(network.layers[0].W[0], fine.astype(kind).astype(float)[:, 0])
+        assert network.precision == "float32"
 
 
 # -- what is refused ---------------------------------------------------------------------------

@@ -185,6 +185,37 @@ def test_module_that_only_runs_in_float32():
     assert all(m.training for m in module.modules())
 
 
+def test_precision_is_that_of_all_parameters():
+    """One float32 layer is enough for the module to compute in float32."""
+    module = nn.Sequential(*layers(2)).double()
+    assert Network.from_torch(module).precision == "float64"
+    module[2].float()
+    assert Network.from_torch(module).precision == "float32"
+
+
+class OnlyFloat32(Wrapper):
+    def forward(self, x):
+        assert x.dtype == torch.float32
+        return self.net(x) * self.factor
+
+
+def test_small_differences_show_in_float32():
+    """A module that runs in float32 alone is compared to the rounding of float32, no wider."""
+    module = OnlyFloat32(nn.Sequential(*layers(1)))
+    module.factor = 1.0
+    assert Network.from_torch(module).outputs == 1
+    module.factor = 1.001
+    with pytest.raises(ModelNotSupported, match="forward of OnlyFloat32"):
+        Network.from_torch(module)
+
+
+def test_complex_weights_are_refused():
+    with pytest.raises(
+        ModelNotSupported, match=r"the module .Linear. has weights of type .*complex"
+    ):
+        Network.from_torch(nn.Linear(3, 2, dtype=torch.complex64))
+
+
 def test_weight_norm():
     module = nn.Sequential(*layers(1))
     torch.nn.utils.parametrizations.weight_norm(module[0])

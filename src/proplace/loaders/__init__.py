@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 from proplace.errors import ModelFileError, ModelNotSupported, NetworkError
 from proplace.loaders._files import check_file
 from proplace.loaders._whole import Whole, whole_network
-from proplace.network import Network, read_npz
+from proplace.network import Network
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +22,7 @@ __all__ = ["load", "load_whole", "whole_of"]
 
 # Where the reader of a suffix lives; imported only when such a file is read.
 _READERS = {
+    ".npz": ("proplace.loaders.npz", "read_npz"),
     ".onnx": ("proplace.loaders.onnx", "from_onnx"),
     ".keras": ("proplace.loaders.keras", "read_keras"),
     ".pt": ("proplace.loaders.weights", "read_torch_weights"),
@@ -66,19 +67,13 @@ def load(path: Path) -> Network:
     suffix = path.suffix.lower()
     if suffix in _REFUSED:
         raise ModelFileError(f"{path.name}: {_REFUSED[suffix]}")
-    if suffix == ".npz":
-        reader: Callable[[Path], Network] = read_npz
-    elif suffix in _READERS:
-        module, function = _READERS[suffix]
-        reader = cast(
-            "Callable[[Path], Network]", getattr(importlib.import_module(module), function)
-        )
-    else:
-        known = ", ".join([".npz", *_READERS])
+    if suffix not in _READERS:
         raise ModelFileError(
             f"{path.name}: files with suffix {suffix!r} are not read; save the model as one of "
-            f"{known}"
+            f"{', '.join(_READERS)}"
         )
+    module, function = _READERS[suffix]
+    reader = cast("Callable[[Path], Network]", getattr(importlib.import_module(module), function))
     try:
         return reader(path)
     except NetworkError as error:

@@ -1,29 +1,76 @@
-"""What holds for model files of every kind."""
+"""What holds for model files of every kind: where they are, how large they may be."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
+from proplace import limits
 from proplace.errors import ModelFileError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
+
+_AXES = 32  # more dimensions than numpy ever had, and few enough to multiply
 
 
 def check_file(path: Path) -> None:
-    """Raise ModelFileError unless ``path`` is a file."""
+    """Raise ModelFileError unless ``path`` is a file of a size that is read."""
     if not path.exists():
         raise ModelFileError(f"{path}: no such file")
     if path.is_dir():
         raise ModelFileError(f"{path}: this is a folder; give the path of one model file")
     if not path.is_file():
         raise ModelFileError(f"{path}: this is not a regular file")
+    check_bytes(path.name, path.stat().st_size)
+
+
+def check_bytes(where: str, size: int, limit: int | None = None) -> None:
+    """Raise ModelFileError where more than ``limit`` bytes (those of a model) would be read."""
+    limit = limits.MODEL_BYTES if limit is None else limit
+    if size > limit:
+        raise ModelFileError(
+            f"{where} has {size:,} bytes; at most {limits.readable(limit)} are read"
+        )
+
+
+def check_count(where: str, count: int) -> None:
+    """Raise ModelFileError where a model would hold more than the limit of numbers."""
+    if count > limits.PARAMETERS:
+        raise ModelFileError(
+            f"{where} holds {count:,} numbers; models of at most {limits.PARAMETERS:,} are read"
+        )
+
+
+def check_layers(where: str, count: int) -> None:
+    """Raise ModelFileError where a model would have more layers than the limit."""
+    if count > limits.LAYERS:
+        raise ModelFileError(
+            f"{where} has {count:,} layers; models of at most {limits.LAYERS:,} are read"
+        )
+
+
+def count_of(where: str, shape: Iterable[int]) -> int:
+    """How many numbers a shape holds, or ModelFileError where that is more than the limit."""
+    sizes = tuple(shape)
+    if len(sizes) > _AXES or any(size < 0 for size in sizes):
+        raise ModelFileError(f"{where} has a shape that no array has ({len(sizes)} dimensions)")
+    # Each size alone too: a shape with a 0 in it holds nothing, however long its other sides.
+    check_count(where, max(sizes, default=0))
+    count = math.prod(sizes)
+    check_count(where, count)
+    return count
 
 
 def read_bytes(path: Path) -> bytes:
     """Content of a file, or ModelFileError."""
     check_file(path)
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            # One byte more than the limit shows a file that grew since it was looked at.
+            data = file.read(limits.MODEL_BYTES + 1)
     except OSError as error:
         raise ModelFileError(f"{path}: the file cannot be read ({error.strerror})") from None
+    check_bytes(path.name, len(data))
+    return data

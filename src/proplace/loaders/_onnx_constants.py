@@ -1,4 +1,8 @@
-"""Constants of an ONNX graph: initializers, Constant nodes, and simple functions of them."""
+"""Values in an ONNX graph that can be told without running it on rows.
+
+These are initializers, Constant nodes and functions of them; with shapes given, what the graph
+computes from shapes; with the values of one tensor given, what it computes from them.
+"""
 
 from __future__ import annotations
 
@@ -7,55 +11,110 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from proplace import limits
 from proplace.errors import ModelFileError, ModelNotSupported
+from proplace.loaders._files import check_bytes, check_count, count_of
+from proplace.loaders._onnx_ops import Call, UnknownError, apply
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 Values = npt.NDArray[Any]
 
-_ARITHMETIC: dict[str, Callable[..., Any]] = {
-    "Add": np.add,
-    "Sub": np.subtract,
-    "Mul": np.multiply,
-    "Div": np.divide,
-    "Neg": np.negative,
-    "Sqrt": np.sqrt,
-    "Max": np.maximum,
-}
-
 
 class Constants:
-    """The constants of a graph, evaluated when asked for."""
+    """Values of tensors, worked out when asked for.
 
-    def __init__(self, onnx: Any, graph: Any, path: Path) -> None:
+    Parameters
+    ----------
+    onnx, model, path
+        The package, the model and the file it was read from.
+    given
+        Values of tensors that are taken as known.
+    shapes
+        Shapes that Shape nodes see, by tensor; ``""`` stands for every tensor without an entry.
+
+    All numbers that are made count together towards the limit of a model, so that a short graph
+    cannot make long arrays, nor many of them.
+    """
+
+    def __init__(
+        self,
+        onnx: Any,
+        model: Any,
+        path: Path,
+        given: Mapping[str, Any] | None = None,
+        shapes: Mapping[str, tuple[int, ...]] | None = None,
+    ) -> None:
         self._onnx = onnx
         self._path = path
-        self._tensors = {tensor.name: tensor for tensor in graph.initializer}
-        self._nodes = {name: node for node in graph.node for name in node.output if name}
-        self._known: dict[str, Values | None] = {}
+        self._shapes = dict(shapes or {})
+        self._tensors = {tensor.name: tensor for tensor in model.graph.initializer}
+        self._nodes = {name: node for node in model.graph.node for name in node.output if name}
+        self._opset = max(
+            (entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")),
+            default=1,
+        )
+        self._known: dict[str, Any] = dict(given or {})
+        self._made = 0
 
-    def get(self, name: str) -> Values | None:
-        """Value of a tensor, or None if it depends on the input of the graph."""
+    def get(self, name: str) -> Any | None:
+        """Value of a tensor, or None if it depends on something that is not known."""
         if name not in self._known:
             self._known[name] = None  # a cycle, which no valid graph has, ends here
-            self._known[name] = self._evaluate(name)
+            self._evaluate(name)
         return self._known[name]
 
-    def _evaluate(self, name: str) -> Values | None:
+    def _evaluate(self, name: str) -> None:
         if name in self._tensors:
-            return self._array(self._tensors[name])
+            self._known[name] = self._array(self._tensors[name])
+            return
         node = self._nodes.get(name)
-        if node is None or node.domain not in ("", "ai.onnx"):
-            return None
+        if node is None:
+            return
         attributes = attributes_of(self._onnx, node)
-        if node.op_type == "Constant":
-            return self._constant(node, attributes)
-        values = [value for name in node.input if (value := self.get(name)) is not None]
-        if not values or len(values) != len(node.input):
+        if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
+            self._known[name] = self._constant(node, attributes)
+        elif node.op_type == "Shape" and node.domain in ("", "ai.onnx"):
+            self._known[name] = self._shape(node, attributes)
+        else:
+            self._apply(node, attributes)
+
+    def _apply(self, node: Any, attributes: dict[str, Any]) -> None:
+        inputs = [self.get(name) if name else None for name in node.input]
+        if not inputs or any(
+            value is None for name, value in zip(node.input, inputs, strict=True) if name
+        ):
+            return
+        try:
+            results = apply(
+                node.op_type, node.domain, Call(attributes, inputs, self._opset, self._check)
+            )
+        except UnknownError:
+            return
+        for name, value in zip(node.output, results, strict=False):
+            if name:
+                self._count(getattr(value, "size", 0))
+                self._known[name] = value
+
+    def _shape(self, node: Any, attributes: dict[str, Any]) -> Values | None:
+        shape = self._shapes.get(node.input[0], self._shapes.get(""))
+        if shape is None and (value := self.get(node.input[0])) is not None:
+            shape = np.shape(value)
+        if shape is None:
             return None
-        return _folded(self._onnx, node.op_type, attributes, values)
+        part = shape[attributes.get("start", 0) : attributes.get("end", len(shape))]
+        return np.asarray(part, dtype=np.int64)
+
+    def _check(self, shape: Sequence[int]) -> int:
+        return count_of(f"{self._path.name}: a result inside the graph", shape)
+
+    def _count(self, count: int) -> None:
+        self._made += count
+        check_count(
+            f"{self._path.name}, with all that its graph computes from constants,", self._made
+        )
 
     def _constant(self, node: Any, attributes: dict[str, Any]) -> Values:
         (key, value) = next(iter(attributes.items()), ("", None))
@@ -71,17 +130,18 @@ class Constants:
 
     def _array(self, tensor: Any) -> Values:
         onnx = self._onnx
+        where = f"{self._path.name}: tensor {tensor.name!r}"
+        self._count(count_of(where, tensor.dims))
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             self._load_external(tensor)
         try:
             array: Values = onnx.numpy_helper.to_array(tensor)
         except Exception as error:
-            raise ModelFileError(
-                f"{self._path.name}: tensor {tensor.name!r} is damaged ({error}); export the model "
-                "again"
-            ) from None
+            raise ModelFileError(f"{where} is damaged ({error}); export the model again") from None
+        if array.dtype.kind == "c":
+            raise ModelNotSupported(f"{where} holds complex numbers; a ReLU network has real ones")
         # bfloat16 and the like are types that numpy knows only by extension
-        return array if array.dtype.kind in "fiub" else array.astype(np.float32)
+        return array if array.dtype.kind in "fiubUSO" else array.astype(np.float32)
 
     def _load_external(self, tensor: Any) -> None:
         """Read numbers from a file beside the model, and from nowhere else."""
@@ -108,6 +168,7 @@ class Constants:
                 f"{where} needs bytes {start} to {start + length} of {location!r}, which has "
                 f"{size}; the file is truncated, export the model again"
             )
+        check_bytes(where, length, limits.MODEL_BYTES)
         with file.open("rb") as stream:
             stream.seek(start)
             tensor.raw_data = stream.read(length)
@@ -117,32 +178,3 @@ class Constants:
 def attributes_of(onnx: Any, node: Any) -> dict[str, Any]:
     """Attributes of a node as Python values."""
     return {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-
-
-def _folded(onnx: Any, op: str, attributes: dict[str, Any], values: list[Values]) -> Values | None:
-    """Apply an operator to constants; None if it is not one of the simple ones."""
-    first = values[0]
-    result: Values | None = None
-    if op in _ARITHMETIC:
-        result = np.asarray(_ARITHMETIC[op](*values))
-    elif op == "Identity":
-        result = first
-    elif op == "Transpose":
-        result = np.transpose(first, attributes.get("perm"))
-    elif op == "Cast":
-        result = first.astype(onnx.helper.tensor_dtype_to_np_dtype(attributes["to"]))
-    elif op == "Reshape":
-        sizes = [int(size) for size in values[1].ravel()]
-        # A size of 0 keeps that of the input.
-        result = first.reshape([first.shape[i] if n == 0 else n for i, n in enumerate(sizes)])
-    elif op == "Unsqueeze":
-        result = np.expand_dims(first, _axes(attributes, values) or ())
-    elif op == "Squeeze":
-        result = np.squeeze(first, _axes(attributes, values))
-    return result
-
-
-def _axes(attributes: dict[str, Any], values: list[Values]) -> tuple[int, ...] | None:
-    # An attribute up to opset 12, an input from 13 on.
-    axes = values[1] if len(values) > 1 else attributes.get("axes")
-    return None if axes is None else tuple(int(axis) for axis in np.ravel(axes))

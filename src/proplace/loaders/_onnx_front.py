@@ -118,7 +118,7 @@ class Front:
         value = self.constants.get(name)
         if value is None:
             raise ModelNotSupported(f"{where} needs a constant for {name!r}")
-        return value
+        return np.asarray(value)
 
 
 def _spread(where: str, values: Any, count: int) -> list[float]:

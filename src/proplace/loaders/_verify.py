@@ -70,7 +70,7 @@ def form_of(
         Y = Y[:, None]
     if Y.shape != logits.shape:
         return None
-    tolerance = _ROUNDING[arithmetic] * _magnitude(network, X)
+    tolerance = allowance(network, X, arithmetic)
     # Functions of the logits round once more, and their values are near 1.
     slack = 2.0 * tolerance + _ROUNDING[arithmetic] * 0.1
     log_softmax = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
@@ -88,6 +88,11 @@ def form_of(
         if bool((np.abs(Y - expected) <= bound).all()):
             return form
     return None
+
+
+def allowance(network: Network, X: Array, arithmetic: Arithmetic) -> Array:
+    """How far rounding may take each row's logits, shape (n, 1)."""
+    return _ROUNDING[arithmetic] * _magnitude(network, X)
 
 
 def _magnitude(network: Network, X: Array) -> Array:

@@ -3,39 +3,23 @@
 from __future__ import annotations
 
 import importlib.util
-import json
-import zipfile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from proplace.errors import MissingExtra, ModelFileError, ModelNotSupported
+from proplace.errors import MissingExtra, ModelFileError, ModelNotSupported, ProplaceError
 from proplace.loaders._chain import Activation, Chain, per_column
-from proplace.loaders._files import check_file
+from proplace.loaders._keras_build import FLOATS, SKIPPED, activation_refusal, built, refusal
+from proplace.loaders._keras_file import read_model
 from proplace.loaders._verify import form_of, probe_rows
 from proplace.optional import require
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from proplace.network import Array, Network
 
-# Layers that do nothing when a trained model is used.
-_SKIPPED = frozenset(
-    {
-        "ActivityRegularization",
-        "AlphaDropout",
-        "Dropout",
-        "Flatten",
-        "GaussianDropout",
-        "GaussianNoise",
-        "Identity",
-        "InputLayer",
-    }
-)
-_READ = _SKIPPED | {"Activation", "Dense", "Normalization", "ReLU", "Rescaling", "Softmax"}
-_MODELS = frozenset({"Functional", "Model", "Sequential"})
+_SKIPPED = SKIPPED | {"Flatten", "InputLayer"}
 # Operations of keras.ops in a functional model, by what they are called as activations.
 _OPERATIONS = {
     "Relu": "relu",
@@ -49,26 +33,27 @@ _FINAL: dict[str, Activation] = {
     "softmax": "softmax",
     "log_softmax": "log_softmax",
 }
-# Other objects that a configuration may hold, by their module: none of them runs code of the file.
-_HARMLESS_MODULES = ("keras.initializers", "keras.regularizers", "keras.constraints")
-_LARGEST_CONFIG = 64 * 2**20
 
 
 def read_keras(path: Path) -> Network:
     """Read a model saved with ``model.save('model.keras')``.
 
-    The layers are checked before Keras builds them, and Keras builds them in safe mode, so no code
-    from the file is run; a Lambda layer is refused.
+    Keras is never asked to read the file. Its configuration and its weights are read as data; then
+    the model is built anew by this package, of the layers on its own list and of plain values, and
+    read like any other model: it and the network are run on random rows and must agree. Nothing
+    else in the file (optimizer, loss, initializers, code of a Lambda layer) is built or run.
     """
-    check_file(path)
-    config = _config(path)
-    for entry in _entries(config):
-        _check_entry(path, entry)
+    file = read_model(path)
     keras = _require_keras(f"reading the file {path.name}")
     try:
-        model = keras.saving.load_model(path, compile=False, safe_mode=True)
+        model = built(keras, file)
+    except ProplaceError:
+        raise
     except Exception as error:
-        raise ModelFileError(f"{path.name}: not a readable .keras file ({error})") from None
+        raise ModelFileError(
+            f"{path.name}: not a readable .keras file ({error}); save the model again with "
+            "model.save('model.keras')"
+        ) from None
     return from_keras(model)
 
 
@@ -118,69 +103,6 @@ def _require_keras(purpose: str) -> Any:
             f"Keras is set to compute with {missing!r}, which is not installed; setting "
             "KERAS_BACKEND=torch in the environment",
         ) from error
-
-
-# -- the file, before Keras sees it ------------------------------------------------------------
-
-
-def _config(path: Path) -> Any:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            if archive.getinfo("config.json").file_size > _LARGEST_CONFIG:
-                raise ModelFileError(f"{path.name}: its config.json is larger than 64 MiB")
-            return json.loads(archive.read("config.json"))
-    except (zipfile.BadZipFile, OSError, KeyError, ValueError, RecursionError) as error:
-        if isinstance(error, ModelFileError):
-            raise
-        raise ModelFileError(
-            f"{path.name}: not a .keras file, or a damaged one ({error}); save the model again "
-            "with model.save('model.keras')"
-        ) from None
-
-
-def _entries(config: Any) -> Iterator[dict[str, Any]]:
-    """Yield every serialized object in the configuration, at whatever depth."""
-    stack = [config]
-    while stack:
-        value = stack.pop()
-        if isinstance(value, dict):
-            if "class_name" in value:
-                yield value
-            # Optimizer and loss are not built.
-            stack += [inner for key, inner in value.items() if key != "compile_config"]
-        elif isinstance(value, list):
-            stack += value
-
-
-def _check_entry(path: Path, entry: dict[str, Any]) -> None:
-    kind, module = entry["class_name"], entry.get("module")
-    config = entry.get("config")
-    name = config.get("name") if isinstance(config, dict) else None
-    where = f"{path.name}: layer {name!r} ({kind})" if name else f"{path.name}: object {kind!r}"
-    if kind in ("Lambda", "__lambda__", "function"):
-        raise ModelNotSupported(
-            f"{where} holds Python code, which is never run; replace it by Dense, ReLU, "
-            "Normalization or Rescaling layers and save the model again"
-        )
-    own = isinstance(module, str) and module.partition(".")[0] == "keras"
-    if kind in ("__keras_tensor__", "__tuple__", "__tensor__", "__numpy__") and module is None:
-        return
-    if own and (module in _HARMLESS_MODULES or kind == "DTypePolicy"):
-        return
-    if own and kind in _READ | _MODELS | _OPERATIONS.keys():
-        return
-    raise _refusal(where, str(kind))
-
-
-def _refusal(where: str, kind: str) -> ModelNotSupported:
-    if kind == "BatchNormalization":
-        hint = "fold it into the Dense layer before it after training, or train without it"
-    else:
-        hint = (
-            "only Dense and ReLU layers, Normalization and Rescaling in front, Dropout, Flatten "
-            "and a last sigmoid or softmax are read. Train the model with those"
-        )
-    return ModelNotSupported(f"{where} is not part of a ReLU network; {hint}")
 
 
 # -- the model ---------------------------------------------------------------------------------
@@ -256,10 +178,12 @@ def _add(keras: Any, chain: Chain, layer: Any) -> None:
     where, kind = _where(layer), type(layer).__name__
     if isinstance(layer, keras.layers.Dense):
         _add_dense(keras, chain, layer)
+    elif kind == "Cast" and str(getattr(layer, "dtype", "")) in FLOATS:
+        return  # between layers of different precision, put there by Keras itself
     elif not isinstance(layer, keras.layers.Layer):
         name = _OPERATIONS.get(kind)
         if name is None:
-            raise _refusal(where, kind)
+            raise refusal(where, kind)
         _add_activation(chain, where, name)
     elif kind == "Normalization":
         chain.scale(where, *_normalization(keras, layer))
@@ -277,7 +201,7 @@ def _add(keras: Any, chain: Chain, layer: Any) -> None:
     elif kind == "Softmax":
         chain.finish(where, "softmax")
     elif kind not in _SKIPPED:
-        raise _refusal(where, kind)
+        raise refusal(where, kind)
 
 
 def _add_dense(keras: Any, chain: Chain, layer: Any) -> None:
@@ -299,11 +223,7 @@ def _add_function(keras: Any, chain: Chain, where: str, function: Any) -> None:
         if function is keras.activations.get(name):
             _add_activation(chain, where, name)
             return
-    name = getattr(function, "__name__", str(function))
-    raise ModelNotSupported(
-        f"{where} has the activation {name!r}; only relu is read, and linear, sigmoid or softmax "
-        "in the last layer. Train the model with those"
-    )
+    raise activation_refusal(where, getattr(function, "__name__", str(function)))
 
 
 def _add_activation(chain: Chain, where: str, name: str) -> None:
@@ -331,6 +251,8 @@ def _normalization(keras: Any, layer: Any) -> tuple[Array, Array]:
 
 
 def _numpy(keras: Any, tensor: Any) -> Array:
+    if str(getattr(tensor, "dtype", "")).startswith("complex"):
+        raise ModelNotSupported("the model has complex numbers; a ReLU network has real ones")
     if str(getattr(tensor, "dtype", "")).endswith("float16"):
         tensor = keras.ops.cast(tensor, "float32")  # numpy has no bfloat16
     return np.asarray(keras.ops.convert_to_numpy(tensor), dtype=np.float64)
@@ -341,7 +263,9 @@ def _verified(keras: Any, model: Any, chain: Chain) -> Network:
     network = chain.network("float32")
     # A float64 model may still round its input to float32, so the rows are of that precision.
     X = probe_rows(network).astype(np.float32).astype(np.float64)
-    compute = {str(layer.compute_dtype) for layer in model.layers}
+    # The input has a type of its own, which no layer computes in.
+    layers = [layer for layer in model.layers if type(layer).__name__ != "InputLayer"]
+    compute = {str(layer.compute_dtype) for layer in layers}
     try:
         rows = X.reshape((len(X), *model.input_shape[1:]))
         if compute != {"float64"}:

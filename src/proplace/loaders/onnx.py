@@ -1,4 +1,7 @@
-"""Networks from ONNX graphs, read with the ``onnx`` package alone: the graph is never run."""
+"""Networks from ONNX graphs, read with the ``onnx`` package alone.
+
+Where ``onnxruntime`` is installed too, the graph is run once for comparison, after it was read.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from proplace import limits
 from proplace.errors import ModelFileError, ModelNotSupported, ProplaceError
 from proplace.loaders._chain import Activation, Chain, per_column
 from proplace.loaders._files import read_bytes
 from proplace.loaders._onnx_constants import Constants, Values, attributes_of
-from proplace.loaders._onnx_shapes import computed_shape
+from proplace.loaders._onnx_ops import KNOWN
+from proplace.loaders._onnx_outputs import chosen_logits, compare, predicted, understood
 from proplace.optional import require
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from proplace.network import Array, Network
@@ -26,37 +32,8 @@ _FINAL: dict[str, Activation] = {
 }
 _FLOATS = ("FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16")
 _ARITHMETIC = ("Add", "Sub", "Mul", "Div")
-# What may come behind the probabilities or, for ArgMax and comparisons, behind the logits: labels,
-# the probability of the other class, names of classes.
+# What may come behind the logits beside the probabilities.
 _LABELS = frozenset({"ArgMax", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "TopK"})
-_POST_PROCESSING = _LABELS | {
-    "Abs",
-    "And",
-    "ArrayFeatureExtractor",
-    "Cast",
-    "Clip",
-    "Concat",
-    "Div",
-    "Equal",
-    "Flatten",
-    "Gather",
-    "Identity",
-    "LabelEncoder",
-    "Log",
-    "Normalizer",
-    "Not",
-    "ReduceL1",
-    "ReduceMax",
-    "ReduceSum",
-    "Reshape",
-    "Slice",
-    "Squeeze",
-    "Sub",
-    "Transpose",
-    "Unsqueeze",
-    "Where",
-    "ZipMap",
-}
 
 
 def from_onnx(path: Path) -> Network:
@@ -69,21 +46,25 @@ def from_onnx(path: Path) -> Network:
         with a Relu between them. Subtractions, divisions and the like by constants in front become
         the network's input transform. The graph is read up to its Sigmoid, Softmax or LogSoftmax;
         what comes behind (labels, names of classes, the probability of the other class) is
-        post-processing and is left out. ``Scaler`` and ``LinearClassifier`` of skl2onnx are read.
+        checked and left out: it must say the same as the logits, with the classes in that order
+        and the threshold at one half. ``Scaler`` and ``LinearClassifier`` of skl2onnx are read.
 
     Returns
     -------
     Network
         One sigmoid output is read as the probability of class 1, and classes are decided by the
-        logits: a threshold in the post-processing other than one half is not seen. The precision is
-        ``float64`` if all weights are stored so, else ``float32``.
+        logits. The precision is ``float64`` if all weights are stored so, else ``float32``. Where
+        onnxruntime is installed and runs the graph, both are run on random rows and must agree.
     """
     onnx = require("onnx", "onnx", "reading an ONNX file")
     data = read_bytes(path)
     try:
         model = onnx.load_model_from_string(data)
+        _check_nodes(path, model)
         if model.functions:
             model = importlib.import_module("onnx.inliner").inline_local_functions(model)
+    except ProplaceError:
+        raise
     except Exception as error:
         raise _damaged(path, error) from None
     if not model.graph.node:
@@ -103,6 +84,34 @@ def _damaged(path: Path, error: Exception) -> ModelFileError:
     )
 
 
+def _check_nodes(path: Path, model: Any) -> None:
+    """Refuse graphs that are too long, or become so when their functions are written out."""
+    functions = {(function.domain, function.name): function for function in model.functions}
+    sizes: dict[tuple[str, str], int] = {}
+
+    def size(nodes: Any) -> int:
+        total = 0
+        for node in nodes:
+            total += 1
+            for attribute in node.attribute:
+                for graph in (attribute.g, *attribute.graphs):
+                    total += size(graph.node)
+            key = (node.domain, node.op_type)
+            if key in functions:
+                if key not in sizes:
+                    sizes[key] = limits.GRAPH_NODES  # where a function calls itself
+                    sizes[key] = size(functions[key].node)
+                total += sizes[key]
+            if total > limits.GRAPH_NODES:
+                raise ModelFileError(
+                    f"{path.name}: the graph has more than {limits.GRAPH_NODES:,} nodes, functions "
+                    "written out; graphs of that length are not read"
+                )
+        return total
+
+    size(model.graph.node)
+
+
 class _Reader:
     """Follows the rows through a graph, node by node."""
 
@@ -112,7 +121,7 @@ class _Reader:
         self.model = model
         self.graph = graph
         self.path = path
-        self.constants = Constants(onnx, graph, path)
+        self.constants = Constants(onnx, model, path)
         self.chain = Chain("Gemm or MatMul")
         self.outputs = {value.name for value in graph.output}
         self.consumers: dict[str, list[Any]] = {}
@@ -124,22 +133,66 @@ class _Reader:
         self.double: list[bool] = []  # of each layer: weights stored as float64?
         self.batch: int | None = None
         self.inputs: int | None = None
+        self.start = self.end = ""  # the tensors that hold the rows and the logits
+        self.halved = False  # whether scores (-z, z) were read as the one logit z
+        self.classifier: Callable[[Array], dict[str, Any]] | None = None  # its outputs on logits
 
     def network(self) -> Network:
-        tensor: str | None = self._input()
+        self.start = self.end = self._input()
+        tensor: str | None = self.start
         seen = 0
         while tensor is not None and (node := self._next(tensor)) is not None:
             seen += 1
             if seen > len(self.graph.node):
                 raise ModelFileError(f"{self.path.name}: the graph runs in a circle")
+            self.end = tensor
             tensor = self._step(node, tensor)
+        self.end = self.end if tensor is None else tensor
         network = self.chain.network("float64" if all(self.double) else "float32")
         if self.inputs is not None and network.inputs != self.inputs:
             raise ModelFileError(
                 f"{self.path.name}: the graph takes {self.inputs} inputs but its first layer "
                 f"{network.inputs}; export the model again"
             )
+        self._check_outputs(network)
         return network
+
+    def _check_outputs(self, network: Network) -> None:
+        """Refuse a graph whose outputs say something else than the logits."""
+        if network.outputs > limits.CLASSES:
+            raise ModelNotSupported(
+                f"{self.path.name}: the network has {network.outputs:,} outputs; models of at most "
+                f"{limits.CLASSES:,} classes are read"
+            )
+        logits = chosen_logits(network.outputs)
+        known = Constants(
+            self.onnx,
+            self.model,
+            self.path,
+            self._given(logits),
+            {self.start: (len(logits), network.inputs)},
+        )
+        outputs = []
+        for value in self.graph.output:
+            result = known.get(value.name)
+            if result is None:
+                raise ModelNotSupported(
+                    f"{self.path.name}: output {value.name!r} cannot be worked out from the logits "
+                    "of the network; export the model with its logits or probabilities as output"
+                )
+            outputs.append(understood(self.path, value.name, result, logits))
+        if not outputs:
+            raise ModelFileError(f"{self.path.name}: the graph has no output; export it again")
+        compare(self.path, self.model, network, outputs)
+
+    def _given(self, logits: Array) -> dict[str, Any]:
+        """Return the tensors at the end of the network, on the logits chosen for a test."""
+        if self.classifier is not None:
+            return self.classifier(logits)
+        value = np.hstack([-logits, logits]) if self.halved else logits
+        if self.flat:
+            value = value[:, 0]
+        return {self.end: value.T if self.columns else value}
 
     def _input(self) -> str:
         constants = {tensor.name for tensor in self.graph.initializer}
@@ -193,7 +246,7 @@ class _Reader:
         stack, seen = [node], set()
         while stack:
             node = stack.pop()
-            if node.op_type not in _POST_PROCESSING:
+            if node.op_type not in KNOWN:
                 raise ModelNotSupported(
                     f"{self.path.name}: {final} is followed by {_where(node)}; it is read only as "
                     "the end of a network. Hidden layers need Relu"
@@ -235,7 +288,7 @@ class _Reader:
     # -- layers --------------------------------------------------------------------------------
 
     def _gemm(self, where: str, node: Any, attributes: dict[str, Any], tensor: str) -> None:
-        weights = self.constants.get(node.input[1])
+        weights = self._numbers(node.input[1])
         if node.input[0] != tensor or weights is None or attributes.get("transA", 0):
             raise ModelNotSupported(
                 f"{where} does not multiply rows by constant weights (A must be the rows, B the "
@@ -322,6 +375,7 @@ class _Reader:
         for name in node.output:
             for user in self.consumers.get(name, []):
                 self._check_post_processing(user, where)
+        self.classifier = _classifier_outputs(node, labels, transform, rows)
         if transform == "SOFTMAX":
             self.chain.finish(where, "softmax")
         elif transform == "NONE":
@@ -350,6 +404,7 @@ class _Reader:
 
     def _two_opposite(self, where: str) -> None:
         """Two classes as exported by skl2onnx: scores (-z, z), each through a sigmoid."""
+        self.halved = True
         if not self.chain.one_logit():
             raise ModelNotSupported(
                 f"{where} gives two outputs with a sigmoid each: a model of two labels, not of "
@@ -364,7 +419,7 @@ class _Reader:
             return
         if op == "Dropout":
             given = len(node.input) > 2 and node.input[2]
-            training = self.constants.get(node.input[2]) if given else np.asarray(False)
+            training = self._numbers(node.input[2]) if given else np.asarray(False)
             if training is None or bool(training.any()):
                 raise ModelNotSupported(f"{where} is in training mode; export with model.eval()")
         elif op == "Cast":
@@ -378,7 +433,7 @@ class _Reader:
             if self.columns or self.flat or attributes.get("axis", 1) not in (1, -1):
                 raise self._reshapes(where)
         elif op == "Squeeze":
-            axes = self.constants.get(node.input[1]) if len(node.input) > 1 else None
+            axes = self._numbers(node.input[1]) if len(node.input) > 1 else None
             self._squeeze(where, attributes.get("axes", axes))
         elif op == "Reshape":
             self._reshape(where, node)
@@ -393,14 +448,16 @@ class _Reader:
         self.flat = True
 
     def _reshape(self, where: str, node: Any) -> None:
-        shape = self.constants.get(node.input[1])
+        shape = self._numbers(node.input[1])
         width = self._width()
         if self.columns or self.flat:
             raise self._reshapes(where)
         if shape is None:
             for n in (3, 5):
                 d = width or 7
-                computed = computed_shape(self.onnx, self.model, node.input[1], (n, d))
+                seen = Constants(self.onnx, self.model, self.path, shapes={"": (n, d)})
+                value = seen.get(node.input[1])
+                computed = None if value is None else [int(size) for size in np.ravel(value)]
                 if computed not in ([n, d], [n, -1], [-1, d]):
                     raise self._reshapes(where)
             return
@@ -420,8 +477,13 @@ class _Reader:
 
     # -- constants -----------------------------------------------------------------------------
 
-    def _constant(self, where: str, name: str) -> Values:
+    def _numbers(self, name: str) -> Values | None:
+        """Return a constant array of numbers; None where the tensor is not one."""
         value = self.constants.get(name)
+        return value if isinstance(value, np.ndarray) and value.dtype.kind in "fiub" else None
+
+    def _constant(self, where: str, name: str) -> Values:
+        value = self._numbers(name)
         if value is None:
             raise ModelNotSupported(
                 f"{where} combines two values that both depend on the input ({name!r}); only "
@@ -443,6 +505,28 @@ class _Reader:
                 f"each of the {width} columns"
             )
         return array
+
+
+def _classifier_outputs(
+    node: Any, labels: list[Any], transform: str, rows: int
+) -> Callable[[Array], dict[str, Any]]:
+    """Return what a LinearClassifier gives for logits: the label and a score of each class."""
+    names = [label.decode() if isinstance(label, bytes) else label for label in labels]
+
+    def outputs(logits: Array) -> dict[str, Any]:
+        if logits.shape[1] > 1:
+            scores = logits
+            if transform == "SOFTMAX":
+                scores = np.exp(logits - np.logaddexp.reduce(logits, axis=1, keepdims=True))
+        else:
+            scores = np.hstack([-logits, logits])
+            if transform == "LOGISTIC":
+                with np.errstate(over="ignore"):
+                    scores = 1.0 / (1.0 + np.exp(-scores))
+        values = [np.asarray(names)[predicted(logits)], scores]
+        return {name: value for name, value in zip(node.output, values, strict=False) if name}
+
+    return outputs
 
 
 def _where(node: Any) -> str:

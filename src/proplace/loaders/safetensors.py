@@ -7,14 +7,14 @@ each tensor), and the raw numbers.
 from __future__ import annotations
 
 import json
-import math
 import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from proplace import limits
 from proplace.errors import ModelFileError
-from proplace.loaders._files import read_bytes
+from proplace.loaders._files import check_bytes, check_count, check_layers, count_of, read_bytes
 from proplace.loaders.weights import network_of
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 # BF16 is the upper half of a float32: read as integers, then widened.
 _TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+_UNNUMBERED = 64  # layers whose order is looked for in their shapes
 
 
 def read_safetensors(path: Path) -> Network:
@@ -45,6 +46,7 @@ def _tensors(path: Path, data: bytes) -> Tensors:
     length = int.from_bytes(data[:8], "little")
     if len(data) < 8 or length > len(data) - 8:
         raise _damaged(path, "it is shorter than its header says")
+    check_bytes(f"{path.name}: its header", length, limits.CONFIG_BYTES)
     try:
         header = json.loads(data[8 : 8 + length], object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
@@ -55,8 +57,11 @@ def _tensors(path: Path, data: bytes) -> Tensors:
     body = memoryview(data)[8 + length :]
     tensors: Tensors = {}
     spans = []
+    total = 0
     for name, entry in header.items():
         start, end, tensor = _tensor(path, name, entry, body)
+        total += tensor.size
+        check_count(path.name, total)
         spans.append((start, end))
         tensors[name] = tensor
     expected = 0
@@ -73,8 +78,8 @@ def _tensor(
     path: Path, name: str, entry: Any, body: memoryview
 ) -> tuple[int, int, npt.NDArray[Any]]:
     try:
-        dtype, shape, (start, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
-        sizes = [*shape, start, end]
+        dtype, shape, (start, end) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
+        sizes = (*shape, start, end)
     except (TypeError, KeyError, ValueError):
         raise _damaged(path, f"the header entry of {name!r} is incomplete") from None
     if not isinstance(dtype, str) or dtype not in _TYPES:
@@ -86,7 +91,7 @@ def _tensor(
     kind = np.dtype(_TYPES[dtype])
     if not start <= end <= len(body):
         raise _damaged(path, f"tensor {name!r} lies outside of the file")
-    if end - start != math.prod(shape) * kind.itemsize:
+    if end - start != count_of(f"{path.name}: tensor {name!r}", shape) * kind.itemsize:
         raise _damaged(path, f"tensor {name!r} has {end - start} bytes, not those of {shape}")
     array: npt.NDArray[Any] = np.frombuffer(body[start:end], dtype=kind)
     if dtype == "BF16":
@@ -107,10 +112,10 @@ def _damaged(path: Path, why: str) -> ModelFileError:
 def _ordered(path: Path, tensors: Tensors) -> list[str]:
     """Return the keys in the order of the layers."""
     weights = [key for key in tensors if key.rpartition(".")[2] == "weight"]
-    others = [key for key in tensors if key not in weights]
-    if len({re.sub(r"\d+", "#", key) for key in weights}) <= 1:
-        weights.sort(key=lambda key: [int(number) for number in re.findall(r"\d+", key)])
-        return weights + others
+    check_layers(path.name, len(weights))
+    others = [key for key in tensors if key.rpartition(".")[2] != "weight"]
+    if len({re.sub(r"[0-9]+", "#", key) for key in weights}) <= 1:
+        return sorted(weights, key=_numbers_in) + others
     shapes = [tensors[key].shape for key in weights]
     if any(len(shape) != 2 for shape in shapes):
         return weights + others  # refused by name later
@@ -124,8 +129,16 @@ def _ordered(path: Path, tensors: Tensors) -> list[str]:
     return [weights[i] for i in orders[0]] + others
 
 
+def _numbers_in(key: str) -> list[tuple[int, str]]:
+    """Return what sorts a name by its numbers, of however many digits."""
+    digits = [number.lstrip("0") for number in re.findall(r"[0-9]+", key)]
+    return [(len(number), number) for number in digits]
+
+
 def _chains(shapes: list[tuple[int, ...]]) -> list[list[int]]:
     """Orders in which the layers chain up: at most two of them, none if the search is too long."""
+    if len(shapes) > _UNNUMBERED:
+        return []
     found: list[list[int]] = []
     stack = [[i] for i in range(len(shapes))]
     for _ in range(10_000):
@@ -134,8 +147,8 @@ def _chains(shapes: list[tuple[int, ...]]) -> list[list[int]]:
         chain = stack.pop()
         if len(chain) == len(shapes):
             found.append(chain)
-        out = shapes[chain[-1]][0]
+        used, out = set(chain), shapes[chain[-1]][0]
         stack += [
-            [*chain, i] for i, shape in enumerate(shapes) if i not in chain and shape[1] == out
+            [*chain, i] for i, shape in enumerate(shapes) if i not in used and shape[1] == out
         ]
     return []

@@ -112,6 +112,11 @@ def _check_leaf(torch: Any, path: str, leaf: Any) -> None:
             raise ModelNotSupported(
                 f"{_where(path, leaf)} has no weights yet; run or load the module first"
             )
+        if not leaf.weight.is_floating_point():
+            raise ModelNotSupported(
+                f"{_where(path, leaf)} has weights of type {leaf.weight.dtype}; a ReLU network has "
+                "real ones"
+            )
         others = [name for name, _ in leaf.named_parameters() if name not in ("weight", "bias")]
         if others:
             raise ModelNotSupported(

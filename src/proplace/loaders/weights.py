@@ -7,15 +7,16 @@ that are something else must be exported to ONNX instead.
 
 from __future__ import annotations
 
-import zipfile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from proplace import limits
 from proplace.errors import ModelFileError, ModelNotSupported
+from proplace.loaders._archive import Archive
 from proplace.loaders._chain import Chain
-from proplace.loaders._files import check_file
-from proplace.optional import require
+from proplace.loaders._files import check_count, check_layers, count_of
+from proplace.loaders._torch_pickle import NotPlainError, OtherTensor, Tensor, unpickled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,6 +29,20 @@ if TYPE_CHECKING:
 _HOW_TO_SAVE = (
     "save the weights with torch.save(model.state_dict(), 'model.pt'), or export the model to ONNX"
 )
+_STORAGES = {
+    "DoubleStorage": "<f8",
+    "FloatStorage": "<f4",
+    "HalfStorage": "<f2",
+    "BFloat16Storage": "<u2",
+    "LongStorage": "<i8",
+    "IntStorage": "<i4",
+    "ShortStorage": "<i2",
+    "CharStorage": "<i1",
+    "ByteStorage": "<u1",
+    "BoolStorage": "?",
+    "ComplexFloatStorage": "<c8",
+    "ComplexDoubleStorage": "<c16",
+}
 _RUNNING = ("running_mean", "running_var", "num_batches_tracked")
 
 
@@ -36,63 +51,116 @@ def read_torch_weights(path: Path) -> Network:
 
     The layers come in the order of the state dict, which is the order in which the module
     registered them. A ReLU is assumed between them, and logits (or a sigmoid or softmax of them) at
-    the end. The file is read with ``weights_only=True``: objects in it are refused, not built.
+    the end. Torch itself never sees the file, so its safety does not hang on the version of torch,
+    and torch need not be installed: the pickle in it is read as data, and objects in it are
+    refused, not built.
     """
-    check_file(path)
-    _check_archive(path)
-    torch = require("torch", "torch", f"reading a {path.suffix} file")
+    advice = (
+        "not a torch file (truncated, or a plain pickle, which is never read: {why}); "
+        + _HOW_TO_SAVE
+    )
+    with Archive(path, advice) as archive:
+        prefix = _prefix(path, archive)
+        content = _content(path, archive.read(f"{prefix}/data.pkl", limits.CONFIG_BYTES))
+        tensors = _Tensors(path, archive, prefix)
+        arrays = {str(key): tensors.array(str(key), value) for key, value in content.items()}
+    return network_of(path, arrays, list(arrays))
+
+
+def _prefix(path: Path, archive: Archive) -> str:
+    """Return the one folder of the archive, if this is what torch writes and nothing else.
+
+    A TorchScript archive is a program.
+    """
+    names = archive.names
+    if any(name.endswith("/constants.pkl") or "/code/" in name for name in names):
+        raise ModelFileError(f"{path.name}: this is a TorchScript program; {_HOW_TO_SAVE}")
+    prefix = names[0].partition("/")[0]
+    others = [name for name in names if not name.startswith(f"{prefix}/")]
+    needed = {f"{prefix}/data.pkl", f"{prefix}/version"} - set(names)
+    if others or needed:
+        raise ModelFileError(
+            f"{path.name}: not a readable torch file (its archive "
+            f"{'lacks' if needed else 'also holds'} {min(needed or others)!r}); {_HOW_TO_SAVE}"
+        )
+    return prefix
+
+
+def _content(path: Path, data: bytes) -> dict[str | int, Any]:
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:
-        if "Weights only load failed" in str(error):
-            raise ModelFileError(
-                f"{path.name}: the file holds more than weights (a whole pickled model?), and "
-                f"pickled objects are never read; {_HOW_TO_SAVE}"
-            ) from None
-        raise ModelFileError(f"{path.name}: not a readable torch file ({error})") from None
+        content = unpickled(data)
+    except NotPlainError as error:
+        raise ModelFileError(
+            f"{path.name}: the file holds more than weights ({error}; a whole pickled model?), and "
+            f"pickled objects are never read; {_HOW_TO_SAVE}"
+        ) from None
     if not isinstance(content, dict):
         raise ModelFileError(
             f"{path.name}: the file holds a {type(content).__name__}, not a state dict; "
             f"{_HOW_TO_SAVE}"
         )
-    tensors: dict[str, npt.NDArray[Any]] = {}
-    for key, value in content.items():
-        tensors[str(key)] = _tensor(torch, path, str(key), value)
-    return network_of(path, tensors, list(tensors))
+    return content
 
 
-def _check_archive(path: Path) -> None:
-    """Refuse everything but the zip archives that torch writes.
+class _Tensors:
+    """The numbers of the tensors of one file."""
 
-    The two older formats are pickles, and a TorchScript archive is a program.
-    """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
-    except (zipfile.BadZipFile, OSError, ValueError):
-        raise ModelFileError(
-            f"{path.name}: not a torch file (truncated, or a plain pickle, which is never read); "
-            f"{_HOW_TO_SAVE}"
-        ) from None
-    if any(name.endswith("constants.pkl") or "/code/" in name for name in names):
-        raise ModelFileError(f"{path.name}: this is a TorchScript program; {_HOW_TO_SAVE}")
+    def __init__(self, path: Path, archive: Archive, prefix: str) -> None:
+        self._path = path
+        self._archive = archive
+        self._prefix = prefix
+        order = f"{prefix}/byteorder"
+        self._swapped = order in archive.names and archive.read(order, 16) == b"big"
+        self._total = 0
 
+    def array(self, key: str, value: Any) -> npt.NDArray[Any]:
+        where = f"{self._path.name}: tensor {key!r}"
+        if isinstance(value, OtherTensor):
+            raise ModelNotSupported(
+                f"{where} is sparse, quantized, empty or of another rare kind; save plain weights"
+            )
+        if not isinstance(value, Tensor):
+            raise ModelFileError(
+                f"{self._path.name}: entry {key!r} is a {type(value).__name__}, not a tensor; if "
+                "this is a checkpoint of a training run, take the weights out of it: "
+                f"{_HOW_TO_SAVE}"
+            )
+        if value.storage.kind not in _STORAGES:
+            raise ModelNotSupported(
+                f"{where} is stored as {value.storage.kind}, which is not read; save plain weights"
+            )
+        self._total += count_of(where, value.size)
+        check_count(self._path.name, self._total)
+        array = self._view(where, value)
+        if value.storage.kind == "BFloat16Storage":  # the upper half of a float32
+            array = (array.astype(np.uint32) << 16).view(np.float32)
+        elif array.dtype == np.float16:
+            array = array.astype(np.float32)
+        return array
 
-def _tensor(torch: Any, path: Path, key: str, value: Any) -> npt.NDArray[Any]:
-    if not isinstance(value, torch.Tensor):
-        raise ModelFileError(
-            f"{path.name}: entry {key!r} is a {type(value).__name__}, not a tensor; if this is a "
-            f"checkpoint of a training run, take the weights out of it: {_HOW_TO_SAVE}"
-        )
-    if value.layout != torch.strided or value.is_quantized or value.is_meta:
-        raise ModelNotSupported(
-            f"{path.name}: tensor {key!r} is sparse, quantized or empty; save plain weights"
-        )
-    value = value.detach()
-    if value.is_floating_point() and value.dtype != torch.float64:
-        value = value.float()  # numpy has no bfloat16
-    array: npt.NDArray[Any] = value.numpy()
-    return array
+    def _view(self, where: str, tensor: Tensor) -> npt.NDArray[Any]:
+        storage = tensor.storage
+        dtype = np.dtype(_STORAGES[storage.kind])
+        member = f"{self._prefix}/data/{storage.key}"
+        held = self._archive.size(member) if member in self._archive.names else -1
+        if held != storage.count * dtype.itemsize:
+            raise self._damaged(where, "does not have the bytes that it says")
+        if len(tensor.size) != len(tensor.stride) or min((tensor.offset, *tensor.stride)) < 0:
+            raise self._damaged(where, "has sizes and strides that do not fit")
+        if 0 in tensor.size:
+            return np.zeros(tensor.size, dtype)
+        steps = zip(tensor.size, tensor.stride, strict=True)
+        last = tensor.offset + sum((size - 1) * stride for size, stride in steps)
+        if last >= storage.count:
+            raise self._damaged(where, "reaches beyond its numbers")
+        flat = np.frombuffer(self._archive.read(member), dtype)[tensor.offset :]
+        strides = [stride * dtype.itemsize for stride in tensor.stride]
+        # Inside of the bytes, as just checked; the copy is as large as was counted.
+        array = np.lib.stride_tricks.as_strided(flat, tensor.size, strides).copy()
+        return array.byteswap() if self._swapped else array
+
+    def _damaged(self, where: str, why: str) -> ModelFileError:
+        return ModelFileError(f"{where} {why}: a damaged file; {_HOW_TO_SAVE}")
 
 
 def network_of(
@@ -103,6 +171,7 @@ def network_of(
         _check_key(path, key, tensors)
     chain = Chain("Linear")
     weights = [key for key in order if _split(key)[1] == "weight"]
+    check_layers(path.name, len(weights))
     for key in weights:
         bias = tensors.get(_join(_split(key)[0], "bias"))
         where = f"{path.name}: layer {key!r}"
@@ -111,7 +180,7 @@ def network_of(
         chain.linear(where, _float64(tensors[key]), None if bias is None else _float64(bias))
     if not weights:
         raise ModelFileError(f"{path.name}: the file holds no weights; {_HOW_TO_SAVE}")
-    double = all(tensors[key].dtype == np.float64 for key in weights)
+    double = all(array.dtype == np.float64 for array in tensors.values())
     return chain.network("float64" if double else "float32")
 
 

@@ -1,0 +1,88 @@
+"""Networks from ``.npz`` files, written by :meth:`proplace.Network.save`.
+
+The header of each array (type and shape) is read and checked against the limits and against the
+bytes that are there, before numpy allocates the array.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from proplace.errors import ModelFileError
+from proplace.input_map import InputMap
+from proplace.loaders._archive import Archive
+from proplace.loaders._files import check_count, count_of
+from proplace.network import NPZ_FORMAT, Network
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from proplace.network import Precision
+
+Values = npt.NDArray[Any]
+
+_TEXTS = ("format", "precision")
+_HEADERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+
+
+def read_npz(path: Path) -> Network:
+    """Read a network written by :meth:`Network.save`, without pickle."""
+    arrays = _arrays(path)
+    if str(arrays.get("format")) != NPZ_FORMAT:
+        raise ModelFileError(
+            f"{path.name}: not a network file of this package (format {NPZ_FORMAT!r})"
+        )
+    pairs: list[tuple[Values, Values | None]] = []
+    while (key := f"W{len(pairs)}") in arrays:
+        pairs.append((arrays[key], arrays.get(f"b{len(pairs)}")))
+    known = {f"{kind}{i}" for i in range(len(pairs)) for kind in "Wb"}
+    parts = {name: arrays[name] for name in InputMap.__dataclass_fields__ if name in arrays}
+    if unknown := arrays.keys() - known - parts.keys() - {*_TEXTS}:
+        raise ModelFileError(
+            f"{path.name}: holds arrays of no layer ({', '.join(map(ascii, sorted(unknown)))[:200]})"
+        )
+    precision = cast("Precision", str(arrays.get("precision", "float64")))
+    return Network(pairs, **parts, precision=precision)
+
+
+def _arrays(path: Path) -> dict[str, Values]:
+    arrays: dict[str, Values] = {}
+    total = 0
+    with Archive(path, "not a readable .npz network file ({why})") as archive:
+        for name in archive.names:
+            key = name.removesuffix(".npy")
+            array = _array(path, key, archive.read(name))
+            total += array.size
+            check_count(path.name, total)
+            arrays[key] = array
+    return arrays
+
+
+def _array(path: Path, key: str, data: bytes) -> Values:
+    where = f"{path.name}: array {ascii(key)[:100]}"
+    stream = io.BytesIO(data)
+    try:
+        version = np.lib.format.read_magic(stream)
+        shape, fortran, dtype = _HEADERS[version](stream)
+    except Exception as error:
+        raise ModelFileError(f"{where} is damaged ({error}); save the network again") from None
+    count = count_of(where, shape)
+    kinds = "U" if key in _TEXTS else "fiu"
+    if dtype.kind not in kinds or (dtype.kind == "U" and shape):
+        what = "one piece of text" if key in _TEXTS else "real numbers"
+        raise ModelFileError(f"{where} has type {dtype}; it must hold {what}")
+    start = stream.tell()
+    if len(data) - start != count * dtype.itemsize:
+        raise ModelFileError(
+            f"{where} has {len(data) - start} bytes, not those of shape {shape}; save the network "
+            "again"
+        )
+    order: Literal["F", "C"] = "F" if fortran else "C"
+    return np.ndarray(shape, dtype, buffer=data, offset=start, order=order)
