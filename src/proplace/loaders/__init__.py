@@ -83,6 +83,11 @@ def load(path: Path) -> Network:
 
 def load_whole(path: Path) -> Whole:
     """Read a model file from the table to the class."""
+    check_file(path)
+    if path.suffix.lower() == ".onnx":
+        from proplace.loaders._onnx_whole import whole_onnx  # noqa: PLC0415
+
+        return whole_onnx(path)
     return whole_network(load(path))
 
 

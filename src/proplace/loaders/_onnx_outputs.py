@@ -85,7 +85,7 @@ class Output:
     def __init__(self, name: str, form: Form | None, labels: list[Any]) -> None:
         self.name = name
         self._form = form
-        self._labels = labels
+        self.labels = labels
 
     def agrees(self, value: Any, logits: Array, error: Array) -> bool:
         """Whether ``value`` is this output of rows with such logits, up to an error in them."""
@@ -93,7 +93,7 @@ class Output:
             margin = np.sort(logits, axis=1)
             gap = np.abs(margin[:, 0]) if logits.shape[1] == 1 else margin[:, -1] - margin[:, -2]
             clear = gap > 2.0 * error[:, 0]
-            wanted = [self._labels[i] for i in predicted(logits)]
+            wanted = [self.labels[i] for i in predicted(logits)]
             return [v for v, c in zip(np.ravel(value).tolist(), clear, strict=True) if c] == [
                 w for w, c in zip(wanted, clear, strict=True) if c
             ]
@@ -126,7 +126,7 @@ def understood(path: Path, name: str, value: Any, logits: Array) -> Output:
                 np.abs(array.reshape(expected.shape) - expected)
                 <= _CLOSE * (1.0 + np.abs(expected))
             ):
-                return Output(name, form, [])
+                return Output(name, form, labels or [])
     if array.shape in ((len(logits),), (len(logits), 1)):
         found = _labels(np.ravel(array).tolist(), predicted(logits))
         if found is not None:
@@ -166,7 +166,7 @@ def compare(path: Path, model: Any, network: Network, outputs: list[Output]) -> 
         return
     rows = probe_rows(network).astype(np.float32).astype(np.float64)
     names = [output.name for output in outputs]
-    values = _run(_needed(model, names), names, rows)
+    values = _run(needed(model, names), names, rows)
     if values is None:
         return
     logits, error = network.logits(rows), allowance(network, rows, "float32")
@@ -178,23 +178,23 @@ def compare(path: Path, model: Any, network: Network, outputs: list[Output]) -> 
             )
 
 
-def _needed(model: Any, names: list[str]) -> Any:
+def needed(model: Any, names: list[str]) -> Any:
     """Copy a model without the nodes and constants that no output needs: they were never read."""
     producers = {name: node for node in model.graph.node for name in node.output}
-    needed: set[str] = set()
+    asked: set[str] = set()
     stack = list(names)
     while stack:
         name = stack.pop()
-        if name not in needed:
-            needed.add(name)
+        if name not in asked:
+            asked.add(name)
             stack += producers[name].input if name in producers else ()
     part = type(model)()
     part.CopyFrom(model)
     graph = part.graph
     for field in ("node", "initializer", "sparse_initializer", "value_info"):
         graph.ClearField(field)
-    graph.node.extend(node for node in model.graph.node if needed.intersection(node.output))
-    graph.initializer.extend(t for t in model.graph.initializer if t.name in needed)
+    graph.node.extend(node for node in model.graph.node if asked.intersection(node.output))
+    graph.initializer.extend(t for t in model.graph.initializer if t.name in asked)
     part.ClearField("functions")
     return part
 

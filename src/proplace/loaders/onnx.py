@@ -6,6 +6,7 @@ Where ``onnxruntime`` is installed too, the graph is run once for comparison, af
 from __future__ import annotations
 
 import importlib
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from proplace.loaders._onnx_outputs import chosen_logits, compare, predicted, un
 from proplace.optional import require
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from proplace.network import Array, Network
@@ -56,6 +57,13 @@ def from_onnx(path: Path) -> Network:
         logits. The precision is ``float64`` if all weights are stored so, else ``float32``. Where
         onnxruntime is installed and runs the graph, both are run on random rows and must agree.
     """
+    onnx, model = open_graph(path)
+    with unreadable(path):
+        return Reader(onnx, model, path).network()
+
+
+def open_graph(path: Path) -> tuple[Any, Any]:
+    """Read the graph of a file, functions written out; the ``onnx`` package comes with it."""
     onnx = require("onnx", "onnx", "reading an ONNX file")
     data = read_bytes(path)
     try:
@@ -69,8 +77,14 @@ def from_onnx(path: Path) -> Network:
         raise _damaged(path, error) from None
     if not model.graph.node:
         raise ModelFileError(f"{path.name}: not an ONNX file, or one without a graph")
+    return onnx, model
+
+
+@contextmanager
+def unreadable(path: Path) -> Iterator[None]:
+    """Turn what a graph trips over into a word about the file."""
     try:
-        return _Reader(onnx, model, path).network()
+        yield
     except ProplaceError:
         raise
     except (ValueError, TypeError, LookupError, ArithmeticError, RecursionError) as error:
@@ -112,10 +126,16 @@ def _check_nodes(path: Path, model: Any) -> None:
     size(model.graph.node)
 
 
-class _Reader:
-    """Follows the rows through a graph, node by node."""
+class Reader:
+    """Follows the rows through a graph, node by node.
 
-    def __init__(self, onnx: Any, model: Any, path: Path) -> None:
+    ``start`` names the tensor to begin with and its number of columns, where that is not the one
+    input of the graph.
+    """
+
+    def __init__(
+        self, onnx: Any, model: Any, path: Path, start: tuple[str, int] | None = None
+    ) -> None:
         graph = model.graph
         self.onnx = onnx
         self.model = model
@@ -133,11 +153,14 @@ class _Reader:
         self.double: list[bool] = []  # of each layer: weights stored as float64?
         self.batch: int | None = None
         self.inputs: int | None = None
+        self._given_start = start
         self.start = self.end = ""  # the tensors that hold the rows and the logits
+        self.labels: list[Any] = []  # names of the classes, where an output says them
         self.halved = False  # whether scores (-z, z) were read as the one logit z
         self.classifier: Callable[[Array], dict[str, Any]] | None = None  # its outputs on logits
 
     def network(self) -> Network:
+        """Follow the rows to the end and return what they passed."""
         self.start = self.end = self._input()
         tensor: str | None = self.start
         seen = 0
@@ -183,7 +206,9 @@ class _Reader:
             outputs.append(understood(self.path, value.name, result, logits))
         if not outputs:
             raise ModelFileError(f"{self.path.name}: the graph has no output; export it again")
-        compare(self.path, self.model, network, outputs)
+        self.labels = next((output.labels for output in outputs if output.labels), [])
+        if self._given_start is None:
+            compare(self.path, self.model, network, outputs)
 
     def _given(self, logits: Array) -> dict[str, Any]:
         """Return the tensors at the end of the network, on the logits chosen for a test."""
@@ -195,6 +220,9 @@ class _Reader:
         return {self.end: value.T if self.columns else value}
 
     def _input(self) -> str:
+        if self._given_start is not None:
+            name, self.inputs = self._given_start
+            return name
         constants = {tensor.name for tensor in self.graph.initializer}
         inputs = [value for value in self.graph.input if value.name not in constants]
         if len(inputs) != 1:
