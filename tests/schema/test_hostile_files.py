@@ -14,7 +14,7 @@ from proplace import limits
 from proplace.errors import SchemaError
 from proplace.schema import Binary, Categorical, IfThen, Is, Linear, Ordinal, Schema, Value
 from proplace.schema._parsers import parse_yaml
-from proplace.schema.files import plain, text_of
+from proplace.schema.files import plain
 from proplace.text import UNSEEN
 
 calm = settings(
@@ -128,9 +128,14 @@ def test_tags_are_refused(tmp_path, tag):
 
 # -- words that YAML reads as something else -------------------------------------------------------
 
-WORDS = """1:30 017 00 0x1F 0o17 0b1 1_000 yes no on off Yes NO y n 2020-01-01 2001-12-14t21:59:43.10-05:00
-.inf -.inf .nan = << 1e 1e+ e5 1.2.3 +-1 -- 0.5.1 190:20:30 190:20:30.15 +12e03x 007.5 -017 12_3.4
-nan inf Infinity NaN None N/A""".split()
+WORDS = [
+    *("1:30", "017", "00", "0x1F", "0o17", "0b1", "1_000", "yes"),
+    *("no", "on", "off", "Yes", "NO", "y", "n", "2020-01-01"),
+    *("2001-12-14t21:59:43.10-05:00", ".inf", "-.inf", ".nan", "=", "<<", "1e", "1e+"),
+    *("e5", "1.2.3", "+-1", "--", "0.5.1", "190:20:30", "190:20:30.15", "+12e03x"),
+    *("007.5", "-017", "12_3.4", "nan", "inf", "Infinity", "NaN", "None"),
+    *("N/A",),
+]
 VALUES = [
     *(("1", 1), ("-1", -1), ("+1", 1), ("0", 0), ("-0", 0), ("1.5", 1.5), (".5", 0.5), ("1.", 1.0)),
     *(("1e6", 1e6), ("1E-3", 1e-3), ("1.5e+3", 1500.0), ("true", True), ("False", False)),
@@ -300,11 +305,13 @@ def test_any_value_anywhere_is_read_or_refused_in_words(tmp_path, place, value, 
         inside[place[-1]] = value
     path = tmp_path / ("s.yaml" if as_yaml else "s.json")
     path.write_text(json.dumps(data))  # JSON is YAML
+    message = ""
     try:
         schema = Schema.read(path)
     except SchemaError as error:
-        assert len(str(error)) < 5_000
-        assert not UNSEEN.search(str(error))
+        message = str(error)
     else:
+        schema.write(path)
         assert same(Schema.read(path), schema)
-        text_of(schema.features, schema.rules, ".yaml")
+    assert len(message) < 5_000
+    assert not UNSEEN.search(message)

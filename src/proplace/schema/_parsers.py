@@ -57,7 +57,7 @@ class _Loader(yaml.SafeLoader):
             raise _too_many()
         if self.check_event(yaml.AliasEvent):
             return super().compose_node(parent, index)
-        tag = getattr(self.peek_event(), "tag", None)
+        tag = getattr(self.peek_event(), "tag", None)  # type: ignore[no-untyped-call]
         if tag not in (None, "!", _STR):
             raise yaml.YAMLError(f"a schema has no tags such as {short(tag)}; leave it out")
         self._level += 1
@@ -116,7 +116,7 @@ for _kind, (_pattern, _first) in _PLAIN.items():
         f"tag:yaml.org,2002:{_kind}", re.compile(rf"(?:{_pattern})\Z"), list(_first)
     )
 # '<<' merges mappings where it is a key, and is a word elsewhere.
-_Loader.add_constructor(_MERGE, yaml.SafeLoader.construct_yaml_str)
+_Loader.add_constructor(_MERGE, lambda loader, node: str(node.value))
 
 
 class _Dumper(yaml.SafeDumper):
@@ -129,9 +129,7 @@ class _Dumper(yaml.SafeDumper):
 
 _Dumper.add_implicit_resolver(
     "tag:yaml.org,2002:float",
-    re.compile(
-        r"(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|0o[0-7]+|[yYnN])\Z"
-    ),
+    re.compile(r"(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|0o[0-7]+|[yYnN])\Z"),
     list("-+.0123456789yYnN"),
 )
 

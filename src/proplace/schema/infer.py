@@ -46,7 +46,8 @@ def infer_features(
         if name not in frame.columns
     ]
     problems += [
-        f"{short(name)} is both increasing and decreasing" for name in set(increasing) & set(decreasing)
+        f"{short(name)} is both increasing and decreasing"
+        for name in set(increasing) & set(decreasing)
     ]
     features: list[AnyFeature] = []
     for j, name in enumerate(frame.columns):

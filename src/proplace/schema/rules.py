@@ -286,7 +286,9 @@ def label_problems(name: str, labels: Label | Sequence[Label], features: Feature
         return [_unknown(name, features)]
     feature = features[name]
     if not isinstance(feature, (Categorical, Binary)):
-        return [f"{short(name)} is {feature.kind}; only categorical and binary features have categories"]
+        return [
+            f"{short(name)} is {feature.kind}; only categorical and binary features have categories"
+        ]
     known = labels_of(feature)
     return [
         f"{short(label)} is not a category of {short(name)}{did_you_mean(label, known)}; "
