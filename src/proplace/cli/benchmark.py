@@ -46,6 +46,7 @@ def benchmark(
     from proplace.bench import experiment, page, protocol  # noqa: PLC0415  (quick help)
     from proplace.errors import OptionError  # noqa: PLC0415
 
+    processes = common.processes(jobs) or 1
     page.check_plots()
     names = [name.lower() for name in data or protocol.SETTINGS]
     for name in names:
@@ -64,7 +65,7 @@ def benchmark(
         list(dict.fromkeys(methods)),
         out / "cache" if cache is None else cache,
         data_folder=None if folder is None else str(folder),
-        n_jobs=common.processes(jobs) or 1,
+        n_jobs=processes,
         report=tell,
     )
     for path in page.write(results, curves, out):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from proplace.optional import require
-from proplace.text import VALUE, clipped, visible
+from proplace.text import clipped, visible
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -89,6 +89,6 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
-def drawn(text: str, length: int = VALUE) -> str:
+def drawn(text: str, length: int = 48) -> str:
     """Text for a picture: seen as it is, not too long, and a dollar sign starts no formula."""
     return clipped(visible(text), length).replace("$", r"\$")
