@@ -9,10 +9,10 @@ import pytest
 from scipy.optimize import linprog
 
 import proplace as pp
-from proplace.certification import certify
-from proplace.report import geometry
 from oracles import forward, margin_of, milp_margin
+from proplace.certification import certify
 from proplace.errors import OptionError
+from proplace.report import geometry
 from proplace.report.geometry import (
     outline,
     plain_nearest,

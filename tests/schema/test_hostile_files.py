@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from proplace import limits
 from proplace.errors import SchemaError
 from proplace.schema import Binary, Categorical, IfThen, Is, Linear, Ordinal, Schema, Value
-from proplace.schema._parsers import parse_yaml
+from proplace.schema._parsers import TooMuch, parse_yaml
 from proplace.schema.files import plain
 from proplace.text import UNSEEN
 
@@ -105,6 +105,13 @@ def test_values_are_limited(tmp_path, name, monkeypatch):
     assert "more than 1,000 values" in refusal(tmp_path, text, name)
 
 
+def test_values_are_counted_before_they_are_kept(monkeypatch):
+    """The parser stops at the limit, not at the end of the text."""
+    monkeypatch.setattr(limits, "SCHEMA_NODES", 1_000)
+    with pytest.raises(TooMuch, match="more than 1,000 values"):
+        parse_yaml("[" + "x, " * 2_000 + "}")  # which is no YAML
+
+
 @pytest.mark.parametrize("name", ["s.yaml", "s.json"])
 def test_bytes_are_limited_before_they_are_parsed(tmp_path, name):
     text = b" " * (limits.SCHEMA_BYTES + 1)
@@ -118,6 +125,14 @@ def test_many_problems_are_told_in_part(tmp_path):
     assert "3000 problems" in message
     assert "(20) features 19" in message
     assert message.endswith("; and 2980 more")
+
+
+def test_many_rules_with_problems_are_told_in_part():
+    rules = [Linear({f"no{n}": 1.0}, lower=0.0) for n in range(3_000)]
+    with pytest.raises(SchemaError) as caught:
+        Schema([Binary("b")], rules=rules)
+    assert "3000 problems" in str(caught.value)
+    assert str(caught.value).endswith("; and 2980 more")
 
 
 @pytest.mark.parametrize("tag", ["!!int", "!!float", "!!binary", "!!timestamp", "!!set", "!mine"])
