@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
+import pty
 import subprocess
 import sys
 import tempfile
@@ -20,6 +22,26 @@ def run(*words, timeout=120, **environment):
         timeout=timeout,
         env={**os.environ, "COLUMNS": "120", **environment},
     )
+
+
+def run_on_a_terminal(*words, timeout=120, **environment):
+    """Do the same on a terminal with colours: both outputs go to it, in the order of writing."""
+    ours, theirs = pty.openpty()
+    colours = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "FORCE_COLOR": "1"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "proplace", *map(str, words)],
+        stdin=subprocess.DEVNULL,
+        stdout=theirs,
+        stderr=theirs,
+        env={**os.environ, "COLUMNS": "200", **colours, **environment},
+    )
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):  # the end of a terminal
+        while part := os.read(ours, 65_536):
+            shown += part
+    os.close(ours)
+    return process.wait(timeout), shown.decode()
 
 
 def run_quickly(*words, timeout=120):

@@ -7,9 +7,11 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import proplace as pp
-from proplace.calibration import NoRobustRows
+from proplace.calibration import NoRobustRows, _short
 from proplace.errors import InputError, MissingExtra, OptionError
 
 
@@ -51,6 +53,39 @@ def test_without_a_list_the_delta_is_found_within_the_last_step():
     assert (below < 1.0).all()
     # No row is robust beyond (1 - d) = 0.5 + d, and the curve comes near to that.
     assert 0.23 <= found.curve["delta"].max() <= 0.25
+
+
+def test_rows_that_occur_twice_count_once():
+    found = pp.calibrate_delta(
+        threshold(0.5),
+        [threshold(0.6)],
+        ROWS + ROWS[:1] * 5 + ROWS[-1:] * 2,
+        REFUSED,
+        deltas=[0.07],
+    )
+    assert found.curve["robust"].tolist() == [0.6]
+
+
+@pytest.mark.parametrize("bad", [[[0.1], [np.nan]], [[np.nan]]])
+def test_a_validation_row_that_cannot_be_read_is_named(bad):
+    """It was left out without a word, or taken for one that is accepted already."""
+    row = len(bad) - 1
+    with pytest.raises(InputError, match=rf"a validation row cannot be read: row {row}, column"):
+        pp.calibrate_delta(threshold(0.5), [threshold(0.6)], ROWS, bad, deltas=[0.07])
+    schema = pp.Schema([pp.Continuous("x", 0, 1)])
+    frame = pd.DataFrame({"x": [0.1, "[/b]"]}, dtype=object)
+    with pytest.raises(InputError, match=r"row 1, column 'x': '\[/b\]' is not a number"):
+        pp.calibrate_delta(
+            threshold(0.5), [threshold(0.6)], ROWS, frame, schema=schema, deltas=[0.07]
+        )
+
+
+@given(st.floats(1e-6, 9e4))
+def test_deltas_are_written_with_three_digits_and_never_upwards(delta):
+    """What is tried is what is printed, and not beyond the largest delta that leaves a row."""
+    short = _short(delta)
+    assert float(f"{short:.3g}") == short
+    assert 0.99 * delta <= short <= delta * (1 + 1e-15)
 
 
 def test_validity_counts_pairs_of_answers_and_networks():
@@ -140,6 +175,7 @@ def test_a_schema_and_a_table_in_original_units():
         ({"retrained": []}, "at least one retrained"),
         ({"quantile": 1.5}, "quantile must be between 0 and 1"),
         ({"wanted": -0.1}, "wanted must be between 0 and 1"),
+        ({"n_jobs": 0}, "n_jobs must be a whole number >= 1, or -1"),
         ({"deltas": []}, "deltas must be"),
         ({"deltas": [float("nan")]}, "deltas must be"),
         ({"X_valid": [[0.9]]}, "no validation row is refused"),

@@ -19,6 +19,7 @@ pytest.importorskip("jinja2")
 
 from proplace.demo import load_loans, loan_schema, retrain, train
 
+NAME = "demo [b] :smile:"
 PROTECTED = ("male", "white", "married", "dependents")
 
 
@@ -38,17 +39,17 @@ def command(folder, *options):
 def demo(tmp_path_factory):
     """The command in a folder of its own, with fewer people and networks than by default."""
     folder = tmp_path_factory.mktemp("demo")
-    return folder, command(folder, "--people", "3", "--retrainings", "4")
+    return folder, command(folder, "--people", "3", "--retrainings", "4", "--out", NAME)
 
 
 def test_the_command_ends_well_and_says_where_things_are(demo):
     folder, run = demo
     assert run.returncode == 0, run.stderr
     assert run.stderr == ""
-    assert "Report: proplace-demo/report.html" in run.stdout
-    assert (folder / "proplace-demo" / "report.html").stat().st_size > 100_000
-    assert (folder / "proplace-demo" / "picture.png").stat().st_size > 20_000
-    assert [path.name for path in folder.iterdir()] == ["proplace-demo"]
+    assert f"Report: {NAME}/report.html" in run.stdout  # as it is, brackets and all
+    assert (folder / NAME / "report.html").stat().st_size > 100_000
+    assert (folder / NAME / "picture.png").stat().st_size > 20_000
+    assert [path.name for path in folder.iterdir()] == [NAME]
 
 
 def test_the_table_tells_robust_answers_from_plain_ones(demo):
@@ -65,7 +66,7 @@ def test_the_table_tells_robust_answers_from_plain_ones(demo):
 
 
 def test_proofs_and_digests_belong_together(demo):
-    folder = demo[0] / "proplace-demo"
+    folder = demo[0] / NAME
     page = (folder / "report.html").read_text(encoding="utf-8")
     net = pp.Network.load(folder / "proofs" / "model.npz")
     proofs = sorted((folder / "proofs").glob("*.json"))
@@ -80,7 +81,7 @@ def test_proofs_and_digests_belong_together(demo):
 
 
 def test_the_command_that_the_page_gives_checks_the_proof(demo):
-    folder = demo[0] / "proplace-demo"
+    folder = demo[0] / NAME
     page = (folder / "report.html").read_text(encoding="utf-8")
     line = re.search(r"<pre><code>proplace (check .*?)</code></pre>", page)[1]
     check = [sys.executable, "-m", "proplace", *line.split()]
@@ -90,7 +91,7 @@ def test_the_command_that_the_page_gives_checks_the_proof(demo):
 
 def test_sentences_are_on_the_terminal_and_on_the_page(demo):
     folder, run = demo
-    page = (folder / "proplace-demo" / "report.html").read_text(encoding="utf-8")
+    page = (folder / NAME / "report.html").read_text(encoding="utf-8")
     assert "What would have to change" in run.stdout
     assert "The loan would have been approved if" in run.stdout
     said = re.findall(r'<p class="sentence">(.*?)</p>', page)

@@ -71,6 +71,17 @@ def test_vdelta_is_exact_at_the_edge():
     assert metrics.vdelta(threshold(0.5), points, 0.1).tolist() == [False, True]
 
 
+def test_every_column_is_about_the_target():
+    # Refused by every network within 0.1 iff 1.1 x <= 0.5 - 0.1.
+    points = [[0.3], [0.45], [0.9]]
+    table = metrics.evaluate(
+        points, [[0.9]] * 3, threshold(0.5), delta=0.1, retrained=[threshold(0.4)], target=0
+    )
+    assert table["valid"].tolist() == [1.0, 1.0, 0.0]
+    assert table["vdelta"].tolist() == [1.0, 0.0, 0.0]
+    assert table["vr"].tolist() == [1.0, 0.0, 0.0]
+
+
 RETRAINED = [threshold(0.4), threshold(0.75)]
 ORIGINALS = [[0.2], [0.1], [0.3]]
 
@@ -122,6 +133,40 @@ def test_evaluate_reads_a_csv_made_elsewhere(tmp_path):
         str(tmp_path / "plain.csv"), schema.encode(people), net, retrained=[net]
     )
     assert plain["l1"].iloc[0] == pytest.approx(table["l1"].iloc[0])
+
+
+@pytest.mark.parametrize("with_schema", [True, False])
+def test_a_row_with_one_missing_value_is_none_found(with_schema):
+    schema = pp.Schema([pp.Continuous("a", 0, 1), pp.Continuous("b", 0, 1)])
+    net = pp.Network([([[1.0, 1.0]], [-0.5])])
+    answers = pd.DataFrame({"a": [0.5, 0.5, np.nan], "b": [0.5, np.nan, 0.5]})
+    table = metrics.evaluate(
+        answers, np.zeros((3, 2)), net, schema=schema if with_schema else None, delta=0.01
+    )
+    assert table["found"].tolist() == [True, False, False]
+    assert table["vdelta"].tolist() == [1.0, 0.0, 0.0]
+
+
+def test_evaluate_reads_labels_as_the_schema_spells_them(tmp_path):
+    """A category "None" is no missing cell, and "017" is no number."""
+    schema = pp.Schema([pp.Categorical("c", ["None", "017", "17"])])
+    net = pp.Network([([[1.0, 2.0, -1.0]], [-0.5])])
+    (tmp_path / "ces.csv").write_text("c,status\nNone,optimal\n017,optimal\n17,optimal\n,none\n")
+    originals = pd.DataFrame({"c": ["17"] * 4})
+    table = metrics.evaluate(tmp_path / "ces.csv", originals, net, schema=schema)
+    assert table["found"].tolist() == [True, True, True, False]
+    assert table["valid"].tolist() == [1.0, 1.0, 0.0, 0.0]
+    (tmp_path / "ces.csv").write_text("c\nNone\n18\n")
+    with pytest.raises(ValueError, match="'18' is not a category"):
+        metrics.evaluate(tmp_path / "ces.csv", originals[:2], net, schema=schema)
+    (tmp_path / "ces.csv").write_text("c\nNone,1\n017\n")
+    with pytest.raises(InputError, match="row 0: 2 cells"):
+        metrics.evaluate(tmp_path / "ces.csv", originals[:2], net, schema=schema)
+
+
+def test_an_infinite_answer_is_not_taken_for_none():
+    with pytest.raises(InputError, match="row 1 is infinite"):
+        metrics.evaluate([[0.8], [np.inf], [0.6]], ORIGINALS, threshold(0.5))
 
 
 def test_evaluate_takes_explanations_and_keeps_only_the_first_answer_of_a_row():

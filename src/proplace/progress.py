@@ -25,7 +25,7 @@ def progress_bar(label: str, total: int, *, show: bool) -> Iterator[Callable[[in
     )
 
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),

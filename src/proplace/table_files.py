@@ -11,7 +11,10 @@ import csv
 import hashlib
 import io
 import itertools
+import re
+import shlex
 from abc import ABC, abstractmethod
+from collections import Counter
 from functools import cached_property
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -19,11 +22,13 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from proplace import limits
 from proplace.errors import TableError
 from proplace.optional import require
 from proplace.schema import Continuous, Schema
 from proplace.schema._model import did_you_mean, listing
 from proplace.schema.features import Binary, Categorical
+from proplace.text import VALUE, clipped, short, visible
 
 if TYPE_CHECKING:
     import os
@@ -32,9 +37,10 @@ if TYPE_CHECKING:
     from proplace.schema._model import Label
     from proplace.schema.rules import AnyFeature
 
-CHUNK = 2_000
+CHUNK = 2_000  # rows at a time, fewer where they are wide or long
 MISSING = frozenset(("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "<NA>"))
-_LARGEST_CELL = 100_000  # characters; an open quote makes a cell of the rest of the file
+_NUMBER = re.compile(r"[ \t]*[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?[ \t]*")
+_CODE = re.compile(r"[ \t]*[-+]?0[0-9]")  # such as 017: a name, not a number
 _DELIMITERS = (";", "\t", "|", ",")
 
 
@@ -137,10 +143,11 @@ class TableFile(ABC):
 
     def check_columns(self, needed: Sequence[str], *, others: Sequence[str]) -> None:
         """Raise unless the columns are those needed and, at most, the ``others``."""
-        missing = [name for name in needed if name not in self.columns]
-        extra = [name for name in self.columns if name not in needed and name not in others]
+        present, known = set(self.columns), {*needed, *others}
+        missing = [name for name in needed if name not in present]
+        extra = [name for name in self.columns if name not in known]
         if missing:
-            words = [f"{name!r}{did_you_mean(name, extra)}" for name in missing[:5]]
+            words = [f"{short(name)}{did_you_mean(name, extra)}" for name in missing[:5]]
             more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
             raise TableError(
                 f"{self.path}: {'columns are' if len(missing) > 1 else 'a column is'} missing: "
@@ -149,9 +156,22 @@ class TableFile(ABC):
         if extra:
             raise TableError(
                 f"{self.path}: {listing(extra)} {'are no features' if extra[1:] else 'is no feature'}; "
-                f"name what to keep beside the answers with --id {extra[0]} "
-                f"and what to leave out with --drop {extra[0]}"
+                f"name what to keep beside the answers with --id {_word(extra[0])} "
+                f"and what to leave out with --drop {_word(extra[0])}"
             )
+
+    def _check_width(self) -> None:
+        """Raise if there are more columns than any table has."""
+        if len(self.columns) > limits.TABLE_COLUMNS:
+            raise TableError(
+                f"{self.path}: {len(self.columns):,} columns where a table has at most "
+                f"{limits.TABLE_COLUMNS:,}; are rows and columns exchanged?"
+            )
+
+    @property
+    def _chunk(self) -> int:
+        """Rows at a time."""
+        return max(1, min(CHUNK, limits.CHUNK_CELLS // max(1, len(self.columns))))
 
     def _hint(self) -> str:
         return ""
@@ -161,29 +181,30 @@ class CsvTable(TableFile):
     """A CSV file whose first line names the columns."""
 
     def __init__(self, path: Path, *, delimiter: str, encoding: str) -> None:
-        if len(delimiter) != 1:
-            raise TableError(f"the delimiter must be one character, not {delimiter!r}")
+        if len(delimiter) != 1 or delimiter in '\r\n"\0':
+            raise TableError(
+                f"the delimiter must be one character and no quote or end of line, not "
+                f"{short(delimiter)}"
+            )
         self.path, self._delimiter = path, delimiter
         # Spreadsheets put a mark at the start of UTF-8 files.
         self._encoding = "utf-8-sig" if encoding.lower() in ("utf-8", "utf8") else encoding
-        lines = self._lines()
-        names = next(lines, None)
+        records = self._records()
+        names = next(records, None)
         if names is None:
             raise TableError(f"{path}: the file is empty; its first line must name the columns")
         self.columns = tuple(names)
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise TableError(f"{path}: two columns are called {twice[0]!r}")
-        self.rows = sum(1 for _ in lines)
+        self._check_width()
+        twice = next((name for name, count in Counter(names).items() if count > 1), None)
+        if twice is not None:
+            raise TableError(f"{path}: two columns are called {short(twice)}")
+        self.rows = sum(1 for _ in records)
 
     def cells(self, start: int = 0) -> Iterator[tuple[pd.DataFrame, dict[int, str]]]:
         """Chunks of text cells, ``None`` where a cell is missing."""
-        width = len(self.columns)
-        lines = itertools.islice(self._lines(), 1 + start, None)
-        for first in itertools.count(start, CHUNK):
-            block = list(itertools.islice(lines, CHUNK))
-            if not block:
-                return
+        width, first = len(self.columns), start
+        records = itertools.islice(self._records(), 1 + start, None)
+        while block := self._block(records):
             broken = {
                 first + n: f"{len(line)} cells where the first line of the file names {width}"
                 for n, line in enumerate(block)
@@ -193,6 +214,18 @@ class CsvTable(TableFile):
                 block[row - first] = [""] * width
             index = pd.RangeIndex(first, first + len(block))
             yield pd.DataFrame(block, columns=list(self.columns), index=index, dtype=object), broken
+            first += len(block)
+
+    def _block(self, records: Iterator[list[str]]) -> list[list[str]]:
+        """The next rows, as many as may be in memory at once."""
+        block: list[list[str]] = []
+        characters = 0
+        for record in itertools.islice(records, self._chunk):
+            block.append(record)
+            characters += len(record) + sum(map(len, record))
+            if characters > limits.CHUNK_CHARACTERS:
+                break
+        return block
 
     def typed(self, series: pd.Series[Any], feature: AnyFeature) -> pd.Series[Any]:
         """Text as the numbers or labels of a feature."""
@@ -207,36 +240,47 @@ class CsvTable(TableFile):
         """Text."""
         return dict.fromkeys(names, require("pyarrow", "parquet", "Parquet files").string())
 
-    def _lines(self) -> Iterator[list[str]]:
+    def _records(self) -> Iterator[list[str]]:
         """Cells of each line that is not blank."""
-        csv.field_size_limit(_LARGEST_CELL)
+        csv.field_size_limit(limits.TABLE_CELL)
+        with self._open() as file:
+            lines = _Lines(file)
+            reader = csv.reader(lines, delimiter=self._delimiter, strict=True)
+            try:
+                for record in reader:
+                    lines.characters = 0
+                    if record:
+                        yield record
+            except csv.Error as error:
+                line = f"{self.path}, line {reader.line_num}"
+                raise TableError(f"{line}: {self._trouble(str(error))}") from None
+            except _BadLine as error:
+                raise TableError(f"{self.path}, line {reader.line_num + 1}: {error}") from None
+            except UnicodeError:
+                raise TableError(
+                    f"{self.path}{self._undecodable()}: the text is not "
+                    f"{self._encoding.removesuffix('-sig')}; save the file as UTF-8 or name its "
+                    "encoding, such as --encoding latin-1"
+                ) from None
+
+    def _open(self) -> IO[str]:
         try:
-            with self.path.open(encoding=self._encoding, newline="") as file:
-                reader = csv.reader(file, delimiter=self._delimiter, strict=True)
-                try:
-                    yield from (line for line in reader if line)
-                except csv.Error as error:
-                    raise TableError(
-                        f"{self.path}, line {reader.line_num}: {self._trouble(str(error))}"
-                    ) from None
-        except LookupError:
-            raise TableError(f"there is no encoding {self._encoding!r}; try utf-8") from None
-        except UnicodeError:
-            line = self._undecodable()
-            raise TableError(
-                f"{self.path}{line}: the text is not {self._encoding.removesuffix('-sig')}; save the "
-                "file as UTF-8 or name its encoding, such as --encoding latin-1"
-            ) from None
+            return self.path.open(encoding=self._encoding, newline="")
+        except (LookupError, ValueError):
+            raise TableError(f"there is no encoding {short(self._encoding)}; try utf-8") from None
 
     def _trouble(self, text: str) -> str:
         if "field larger" in text:
-            return f"a cell has more than {_LARGEST_CELL:,} characters; is a quote left open?"
+            return f"a cell has more than {limits.TABLE_CELL:,} characters; is a quote left open?"
         return f"this is not CSV ({text})"
 
     def _undecodable(self) -> str:
         """Where the first line is that cannot be decoded, for encodings that keep line ends."""
         with self.path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
+            for number in itertools.count(1):
+                line = file.readline(limits.TABLE_ROW)
+                if len(line) in (0, limits.TABLE_ROW):
+                    return ""
                 try:
                     line.decode(self._encoding)
                 except UnicodeError:
@@ -253,6 +297,38 @@ class CsvTable(TableFile):
         return "" if found is None else f"; do cells end at {shown}? then give --delimiter {shown}"
 
 
+class _BadLine(Exception):
+    """A line that no table has."""
+
+
+class _Lines:
+    """Lines of a text file for the CSV reader, never more of them than one row may have."""
+
+    def __init__(self, file: IO[str]) -> None:
+        self._file = file
+        self.characters = 0  # of the row that is being read, which may go on over several lines
+
+    def __iter__(self) -> _Lines:
+        return self
+
+    def __next__(self) -> str:
+        line = self._file.readline(limits.TABLE_ROW + 1)
+        if not line:
+            raise StopIteration
+        self.characters += len(line)
+        if self.characters > limits.TABLE_ROW:
+            raise _BadLine(
+                f"a row has more than {limits.TABLE_ROW:,} characters; does the file have line ends, "
+                "or is a quote left open?"
+            )
+        if "\0" in line:
+            raise _BadLine(
+                "there is a NUL character, which no text has; is the file damaged, or its encoding "
+                "another, such as --encoding utf-16?"
+            )
+        return line
+
+
 class ParquetTable(TableFile):
     """A Parquet file."""
 
@@ -267,14 +343,15 @@ class ParquetTable(TableFile):
                 self.rows = int(file.metadata.num_rows)
                 self._types = dict(zip(self.columns, file.schema_arrow.types, strict=True))
         except errors as error:
-            words = " ".join(str(error).split())[:200]
+            words = clipped(" ".join(str(error).split()), 2 * VALUE)
             raise TableError(f"{path}: this is not a Parquet file ({words})") from None
+        self._check_width()
 
     def cells(self, start: int = 0) -> Iterator[tuple[pd.DataFrame, dict[int, str]]]:
         """Chunks of the values in the file."""
         first = 0
         with self._parquet.ParquetFile(self.path) as file:
-            for batch in file.iter_batches(batch_size=CHUNK):
+            for batch in file.iter_batches(batch_size=self._chunk):
                 frame = batch.to_pandas()
                 frame.index = pd.RangeIndex(first, first + len(frame))
                 first += len(frame)
@@ -288,6 +365,11 @@ class ParquetTable(TableFile):
     def arrow_types(self, names: Sequence[str]) -> dict[str, Any]:
         """Types as in the file."""
         return {name: self._types[name] for name in names}
+
+
+def _word(name: str) -> str:
+    """A name inside a command that a message proposes."""
+    return shlex.quote(visible(clipped(name, VALUE)))
 
 
 # -- text and values -------------------------------------------------------------------------------
@@ -318,13 +400,10 @@ def numbers_of(series: pd.Series[Any]) -> pd.Series[Any]:
 
 
 def _number(text: str) -> float | str:
+    """Decimal digits only: Python also reads 1_000, inf and the digits of other scripts."""
     if text in MISSING:
         return np.nan
-    try:
-        # Python also reads 1_000, which no table means.
-        return text if "_" in text else float(text)
-    except ValueError:
-        return text
+    return float(text) if _NUMBER.fullmatch(text) else text
 
 
 def _labels_of(series: pd.Series[Any], known: Sequence[Label]) -> pd.Series[Any]:
@@ -345,13 +424,16 @@ def _label(text: str, known: Sequence[Label]) -> Label | None:
 
 
 def guessed(frame: pd.DataFrame) -> pd.DataFrame:
-    """Text columns as numbers or as true and false where every cell is one; for a first schema."""
+    """Text columns as numbers or as true and false where every cell is one; for a first schema.
+
+    Codes with leading zeros such as 017 are names: as numbers they would lose their zeros.
+    """
     columns = {}
     for name in frame.columns:
         text = frame[name]
         values = numbers_of(text)
         words = {cell.capitalize() for cell in text if cell not in MISSING}
-        if values.dtype != object:
+        if values.dtype != object and not any(_CODE.match(cell) for cell in text):
             columns[name] = values
         elif words <= {"True", "False"}:
             columns[name] = text.str.capitalize().map({"True": True, "False": False})

@@ -125,6 +125,7 @@ def test_models(loans, name, message, tmp_path):
         ({"delta": -0.1}, "--delta must be a positive number"),
         ({"delta": "nan"}, "--delta must be a positive number"),
         ({"delta": "inf"}, "--delta must be a positive number"),
+        ({"jobs": 0}, "--jobs must be a whole number >= 1, or -1 for all processors, not 0"),
         ({"k": 0}, "k must be a whole number >= 1"),
         ({"count": 0}, "count must be a whole number >= 1"),
         ({"target": 2}, "target"),
@@ -177,7 +178,8 @@ BAD_ROWS = {
     "30,10.5,cook,no": "column 'income'",
     "30,much,cook,no": "column 'income'",
     "30.5,2.5,cook,no": "column 'age'",
-    "30,1_000,cook,no": "column 'income'",
+    "30,1_0,cook,no": "column 'income': '1_0' is not a number",
+    "30,２,cook,no": "column 'income': '２' is not a number",
     "30,2.5,cook": "3 cells where the first line of the file names 4",
     "30,2.5,cook,no,5": "5 cells where the first line of the file names 4",
 }

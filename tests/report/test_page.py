@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import proplace as pp
@@ -15,6 +17,7 @@ from proplace.errors import OptionError
 from proplace.report.page import MOST
 from proplace.report.plots import held, percent
 from proplace.report.style import DARK, LIGHT
+from proplace.text import UNSEEN, visible
 from small_lender import LOAN, SCHEMA
 
 pytest.importorskip("matplotlib")
@@ -103,6 +106,53 @@ def test_names_of_the_table_cannot_become_markup(page):
     assert not page.all("b")
     policy = next(m["content"] for m in page.all("meta") if "http-equiv" in m)
     assert policy == "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+
+
+def test_nothing_on_the_page_is_unseen(tmp_path):
+    nasty = "[/b]\x1b[31m\u202e:smile:<i>&amp;"
+    schema = pp.Schema(
+        [
+            pp.Continuous("a", 0, 1, label=f"a{nasty}", unit=f"u{nasty}"),
+            pp.Binary(f"b{nasty}", [f"n{nasty}", f"y{nasty}"]),
+        ]
+    )
+    net = pp.Network([([[1.0, 1.0]], [-1.3])])
+    people = pd.DataFrame(
+        {"a": [0.1, 0.9], f"b{nasty}": [f"n{nasty}", f"y{nasty}"]}, index=[f"i{nasty}", "j"]
+    )
+    result = pp.Proplace(net, 0.01, schema=schema).fit(people).explain(people)
+    path = tmp_path / "r.html"
+    wording = pp.Wording(f"s{nasty}", ["no", f"o{nasty}"], f"p{nasty}")
+    result.report(path, wording, title=f"t{nasty}", retrained=[net])
+    page = Page(path)
+    assert not UNSEEN.search(page.source.replace("\n", ""))
+    for place in "abnyisopt":
+        assert place + visible(nasty) in page.text.replace("P[/b]", "p[/b]"), place
+    words = result[0].words(wording)
+    said = f"{words}{words.table().to_csv()}{words.person}{result[0]!r}"
+    assert not UNSEEN.search(said.replace("\n", ""))
+    for image in page.all("img"):  # the pictures are pages of their own
+        assert not UNSEEN.search(svg_of(image["src"]).replace("\n", ""))
+        assert "<i>" not in svg_of(image["src"])
+
+
+def svg_of(address):
+    return base64.b64decode(address.partition(",")[2]).decode()
+
+
+def test_a_category_called_like_a_colour_keeps_its_name_in_the_dark(tmp_path):
+    colour = LIGHT.ink
+    schema = pp.Schema([pp.Continuous(c, 0, 1, label=f"{c} {colour}") for c in "ab"])
+    net = pp.Network([([[1.0, 1.0]], [-0.5])])
+    rows = np.random.default_rng(0).random((30, 2))
+    result = pp.Proplace(net, 0.01, schema=schema).fit(rows).explain([[0.1, 0.1]])
+    result.report(tmp_path / "r.html")
+    page = Page(tmp_path / "r.html")
+    light, dark = svg_of(page.all("img")[0]["src"]), svg_of(page.all("source")[0]["srcset"])
+    assert f">a {colour}<" in light
+    assert f">a {colour}<" in dark
+    assert f"fill: {colour}" in light
+    assert f"fill: {colour}" not in dark
 
 
 def test_the_file_needs_no_other(page):

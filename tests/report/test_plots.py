@@ -1,6 +1,8 @@
 """The pictures show what the network and the robust test say."""
 
+import warnings
 from dataclasses import replace
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -8,7 +10,9 @@ from scipy.optimize import linprog
 
 import proplace as pp
 from oracles import forward, margin_of, milp_margin
+from proplace.certification import certify
 from proplace.errors import OptionError
+from proplace.report import geometry
 from proplace.report.geometry import (
     outline,
     plain_nearest,
@@ -18,9 +22,10 @@ from proplace.report.geometry import (
     worst_margins,
 )
 from proplace.report.plots import FACTORS, has_region, held, margin_curves
+from proplace.text import visible
 from small_lender import DELTA, LOAN, SCHEMA
 
-pytest.importorskip("matplotlib")
+rc_context = pytest.importorskip("matplotlib").rc_context
 
 
 def combination(vertices, point, room):
@@ -138,7 +143,9 @@ def test_the_plain_answer_is_accepted_today_and_not_farther(lender):
     for e in answers(lender):
         plain = plain_nearest(e)
         assert lender.net.predict(plain)[0] == 1
-        assert np.abs(plain - e.x).mean() <= e.distance + 1e-9 or e.rank > 0
+        # Of this answer and of every other: all lie in the region of which it is the nearest.
+        assert np.abs(plain - e.x).mean() <= e.distance + 1e-9
+    assert {e.rank for e in answers(lender)} == {0, 1}
 
 
 def test_delta_is_scaled_layer_by_layer(lender):
@@ -228,17 +235,71 @@ def test_a_plane_where_nothing_varies():
     e.plot()
 
 
-def test_dollars_and_formulas_in_names_are_text(tmp_path):
+def drawn_texts(figure, path):
+    """The texts of a picture as a reader of the SVG file sees them."""
+    with rc_context({"svg.fonttype": "none"}):
+        figure.savefig(path)
+    return ["".join(part.itertext()) for part in ElementTree.parse(path).iter() if _is_text(part)]
+
+
+def _is_text(part):
+    return part.tag.rpartition("}")[2] == "text"
+
+
+NAMES = ["cost in $ or x_1^$", r"\frac{$", r"a\$b$", "$$", "\x1b[31m\u202e$x$"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("settings", [{}, {"text.usetex": True}, {"text.parse_math": False}])
+def test_dollars_and_formulas_in_names_are_text(name, settings, tmp_path):
+    shown = visible(name)
     schema = pp.Schema(
         [
-            pp.Continuous("a", 0, 100, unit="$", label="cost in $ or x_1^$"),
-            pp.Continuous("b", 0, 100, unit="$", label=r"\frac{$"),
+            pp.Continuous("a", 0, 100, unit="$", label=name),
+            pp.Ordinal("b", [f"{name} {n}" for n in range(3)], label="b"),
         ]
     )
+    net = pp.Network([([[1.0, 1.0]], [-0.7])])
+    rows = np.random.default_rng(0).random((30, 2)).round()
+    rows[:, 0] = np.linspace(0.0, 1.0, 30)
+    result = pp.Proplace(net, 0.01, schema=schema).fit(rows).explain([[0.1, 0.0]])
+    wording = pp.Wording("$", ["$a", name])
+    with rc_context(settings):
+        figure = result[0].plot(wording)
+    texts = drawn_texts(figure, tmp_path / "a.svg")
+    for text in (shown, f"{shown}, $", f"{shown} 2", f"{shown} today", f"{shown} within delta"):
+        assert text in texts, texts
+    assert f"worst margin ({shown} above 0)" in texts
+    with rc_context(settings):
+        both = result.plot(wording, retrained=[net])
+    assert f"{shown} by 1 retrained models" in drawn_texts(both, tmp_path / "b.svg")
+
+
+def test_a_long_name_is_cut_and_not_the_picture(tmp_path):
+    schema = pp.Schema([pp.Continuous(c, 0, 1, label=f"{c} " + "x" * 10_000) for c in "ab"])
     net = pp.Network([([[1.0, 1.0]], [-0.5])])
     rows = np.random.default_rng(0).random((30, 2))
-    result = pp.Proplace(net, 0.01, schema=schema).fit(rows).explain([[0.1, 0.1]])
-    result[0].plot(pp.Wording("$", ["$a", "$b$"])).savefig(tmp_path / "a.png")
+    e = pp.Proplace(net, 0.01, schema=schema).fit(rows).explain([[0.1, 0.1]])[0]
+    wording = pp.Wording("it", ["no", "y" * 10_000])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)  # no room is left for the picture
+        assert max(map(len, drawn_texts(e.plot(wording), tmp_path / "a.svg"))) <= 60
+
+
+def test_what_is_undecided_is_shown_as_not_robust(lender, monkeypatch):
+    e = answers(lender)[0]
+    usual = region_picture(e, size=9)
+    assert (usual.worst >= 0.0).any()
+    monkeypatch.setattr(
+        geometry,
+        "certify",
+        lambda *args, **options: replace(
+            certify(*args, **options), undecided=np.ones(81, dtype=bool)
+        ),
+    )
+    undecided = region_picture(e, size=9)
+    assert (undecided.worst < 0.0).all()
+    assert (undecided.margin == usual.margin).all()
 
 
 def test_an_answer_in_another_category_is_drawn_in_its_own():

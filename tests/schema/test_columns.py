@@ -134,3 +134,12 @@ def test_the_layout_of_columns():
     with pytest.raises(ValueError, match=r"'bb' is not a feature"):
         schema.span("bb")
     assert repr(schema) == "Schema(5 features, 8 columns)"
+
+
+@pytest.mark.parametrize("upper", [100, 10_000])  # held as a table, and computed
+def test_of_two_equally_near_values_the_upper_is_taken(upper):
+    column = Schema([Continuous("v", 0, upper, step=1, scaling="none")]).columns[0]
+    assert (column.size <= 4096) == (upper == 100)
+    halves = np.arange(10) + 0.5
+    assert column.nearest(halves).tolist() == (np.arange(10) + 1.0).tolist()
+    assert column.nearest(np.nextafter(halves, 0.0)).tolist() == np.arange(10.0).tolist()

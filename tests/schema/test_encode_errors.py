@@ -148,3 +148,32 @@ def test_infinite_cells_without_bounds():
         half.encode([[1, 3]])
     with pytest.raises(SchemaError, match="encoded rows must be numbers"):
         half.encode([["a", "b"]])
+
+
+@pytest.mark.parametrize("step", [1e-3, 1, 1000])
+def test_a_millionth_of_a_step_is_noise_and_more_is_not(step):
+    schema = Schema([Continuous("v", 0, 10 * step, step=step)])
+    off = np.array([0.0, 0.9e-6, -0.9e-6, 1.1e-6, -1.1e-6, 1e-3])
+    frame = pd.DataFrame({"v": (3 + off) * step})
+    assert sorted(schema.problems(frame)) == [3, 4, 5]
+    X, _ = schema.encode_valid(frame)
+    assert X[:3, 0].tolist() == [0.3] * 3  # snapped, to the bit
+    assert "is not on the grid" in schema.problems(frame)[3]
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(0.0, 0.3), (0.0, 1e-3), (0.0, 1e6), (-1e6, 5.0), (-5.0, 1e6), (1e6, 1e6 + 1)]
+)
+def test_a_value_may_stick_out_by_a_trillionth_of_the_largest_end(low, high):
+    schema = Schema([Continuous("v", low, high)])
+    size = max(abs(low), abs(high))
+    frame = pd.DataFrame({"v": [low - 0.9e-12 * size, high + 0.9e-12 * size]})
+    assert schema.encode(frame)[:, 0].tolist() == [0.0, 1.0]  # clipped
+    frame = pd.DataFrame({"v": [low - 1.2e-12 * size, high + 1.2e-12 * size]})
+    problems = schema.problems(frame)
+    assert "below the lower bound" in problems[0]
+    assert "above the upper bound" in problems[1]
+
+
+def test_a_sum_of_decimals_is_in_range():
+    assert Schema([Continuous("v", 0, 0.3)]).encode(pd.DataFrame({"v": [0.1 + 0.2]})) == 1.0

@@ -111,3 +111,20 @@ def test_standard_scaling_is_that_of_scikit_learn():
 def test_unknown_scaling():
     with pytest.raises(SchemaError, match="scaling must be 'minmax' or 'standard', not 'robust'"):
         Schema.infer(pd.DataFrame({"a": [1.0, 2.5]}), scaling="robust")
+
+
+@pytest.mark.parametrize(
+    ("values", "step"),
+    [
+        ([0.0, 1e12], 1.0),
+        ([0.0, 2e12], None),
+        ([-2e12, 0.0], None),
+        ([0.5, 2e11], None),
+        ([0.5, 1e11], 0.1),
+        ([0.25, 2e10], None),
+    ],
+)
+def test_numbers_too_large_for_their_step_have_none(values, step):
+    """Steps of a number this large could not be told apart after scaling."""
+    (feature,) = Schema.infer(pd.DataFrame({"a": values})).features
+    assert (feature.lower, feature.upper, feature.step) == (*values, step)

@@ -75,7 +75,7 @@ def binaries(draw, name):
         st.one_of(
             st.just((0, 1)),
             st.just((False, True)),
-            st.lists(label, min_size=2, max_size=2, unique=True),
+            st.lists(label, min_size=2, max_size=2, unique_by=(hash, str)),
         )
     )
     return Binary(name, values)

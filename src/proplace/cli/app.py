@@ -6,7 +6,7 @@ Exit status: 0 done, 1 an error (one sentence on standard error), 2 wrong usage,
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -15,6 +15,7 @@ from proplace.cli.benchmark import benchmark
 from proplace.cli.calibrate import calibrate
 from proplace.cli.certify import certify
 from proplace.cli.check import check
+from proplace.cli.console import say, tell
 from proplace.cli.demo import demo
 from proplace.cli.explain import explain
 from proplace.cli.schema import schema
@@ -37,7 +38,7 @@ app.command()(benchmark)
 
 def _version(show: bool) -> None:
     if show:
-        typer.echo(__version__)
+        say(__version__)
         raise typer.Exit
 
 
@@ -61,12 +62,29 @@ def main() -> None:
     debug = "--debug" in sys.argv[1:]
     arguments = [word for word in sys.argv[1:] if word != "--debug"]
     try:
-        app(arguments, prog_name="proplace")
+        # Errors of usage come here as well, so that one place prints them all.
+        status: Any = app(arguments, prog_name="proplace", standalone_mode=False)
     except Exception as error:
         if debug:
             raise
-        typer.echo(f"error: {_sentence(error)}", err=True)
-        sys.exit(1)
+        status = _told(error)
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _told(error: Exception) -> int:
+    """Say what went wrong; return the exit status."""
+    if isinstance(error, typer.Abort):
+        tell("interrupted")
+        return 130 if isinstance(error.__cause__, KeyboardInterrupt) else 1
+    usage: Any = error  # of typer's own copy of click, or of click itself in older versions
+    if hasattr(usage, "format_message") and hasattr(usage, "exit_code"):
+        if type(error).__name__ != "NoArgsIsHelpError":  # which has shown the help already
+            words = " ".join(str(usage.format_message()).split()).rstrip(".")
+            command = getattr(getattr(usage, "ctx", None), "command_path", "proplace")
+            tell(f"error: {words}; see: {command} --help")
+        return int(usage.exit_code)
+    tell(f"error: {_sentence(error)}")
+    return 1
 
 
 def _sentence(error: Exception) -> str:

@@ -7,6 +7,9 @@ from typing import Annotated
 
 import typer
 
+from proplace.cli import common
+from proplace.cli.console import say, tell
+
 
 def benchmark(
     data: Annotated[
@@ -43,6 +46,7 @@ def benchmark(
     from proplace.bench import experiment, page, protocol  # noqa: PLC0415  (quick help)
     from proplace.errors import OptionError  # noqa: PLC0415
 
+    processes = common.processes(jobs) or 1
     page.check_plots()
     names = [name.lower() for name in data or protocol.SETTINGS]
     for name in names:
@@ -61,11 +65,12 @@ def benchmark(
         list(dict.fromkeys(methods)),
         out / "cache" if cache is None else cache,
         data_folder=None if folder is None else str(folder),
-        n_jobs=jobs,
-        report=lambda line: typer.echo(line, err=True),
+        n_jobs=processes,
+        report=tell,
     )
     for path in page.write(results, curves, out):
-        typer.echo(f"wrote {path}")
-    typer.echo("\n" + (out / "results.md").read_text(encoding="utf-8"))
+        say(f"wrote {path}")
+    for line in ["", *(out / "results.md").read_text(encoding="utf-8").split("\n")]:
+        say(line)
     if (results["error"] != "").any():
         raise typer.Exit(1)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from proplace.cli.console import tell
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -57,7 +59,7 @@ class FileFormat(StrEnum):
 
 def note(text: str) -> None:
     """Say something worth knowing, beside the results."""
-    typer.echo(f"note: {text}", err=True)
+    tell(f"note: {text}")
 
 
 def watched() -> bool:
@@ -72,6 +74,13 @@ def positive_delta(delta: float) -> float:
     if not (math.isfinite(delta) and delta > 0.0):
         raise DeltaError(f"--delta must be a positive number such as 0.02, not {delta}")
     return delta
+
+
+def processes(jobs: int | None) -> int | None:
+    """Return a number of processes, or say what it must be."""
+    from proplace.options import processes as checked  # noqa: PLC0415
+
+    return checked("--jobs", jobs)
 
 
 def read_schema(path: Path | None, net: Network, table: TableFile, others: Sequence[str]) -> Schema:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from proplace.cli import common
+from proplace.cli.console import say, say_table, tell
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -135,6 +136,7 @@ def explain(
         raise OptionError(f"{'--certificates' if single else '--input'} needs --out FOLDER")
     if out is not None and single and not certificates:
         raise OptionError("one person is shown, not written to --out, unless with --certificates")
+    jobs = common.processes(jobs)
     net = Network.load(model)
     common.positive_delta(delta)
     others = [*(ids or []), *(drop or [])]
@@ -176,7 +178,7 @@ def explain(
                 progress=common.watched(),
             )
     except KeyboardInterrupt:
-        typer.echo("interrupted; the same command goes on where this one ended", err=True)
+        tell("interrupted; the same command goes on where this one ended")
         raise typer.Exit(130) from None
     _summarise(summary, as_json=as_json)
 
@@ -257,27 +259,23 @@ def _show(result: Explanations, schema: Schema, *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps([_facts(answer, schema) for answer in result], indent=2))
         return
-    from rich.console import Console  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
-
-    console = Console()
     for answer in result:
         if not answer.found:
-            console.print(f"{answer.status}: {answer.reason}")
+            say(f"{answer.status}: {answer.reason}")
             continue
-        table = Table("feature", "now", "then")
+        rows = []
         for name, change in _facts(answer, schema)["changes"].items():
             feature = schema.by_name[name]
             unit = getattr(feature, "unit", None)
             words = [f"{change[key]}{f' {unit}' if unit else ''}" for key in ("from", "to")]
-            table.add_row(feature.label or name, *words)
-        console.print(table)
-        console.print(
+            rows.append([feature.title, *words])
+        say_table(["feature", "now", "then"], rows)
+        say(
             f"{answer.status}; distance {answer.distance:.6g}; every network within delta reaches "
             f"class {answer.target} by at least {answer.margin:.3g}"
         )
         if answer.reason:
-            console.print(answer.reason)
+            say(answer.reason)
 
 
 def _facts(answer: Explanation, schema: Schema) -> dict[str, Any]:
@@ -334,7 +332,7 @@ def _summarise(summary: Summary, *, as_json: bool) -> None:
     elif common.watched():
         parts = ", ".join(f"{number} {status}" for status, number in summary.statuses.items())
         before = f" ({summary.resumed} were done before)" if summary.resumed else ""
-        typer.echo(f"{summary.results}: {summary.rows} people{before}: {parts}", err=True)
+        tell(f"{summary.results}: {summary.rows} people{before}: {parts}")
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from proplace.cli import common
+from proplace.cli.console import tell
 
 Names = list[str] | None
 
@@ -65,11 +66,10 @@ def schema(
             "drop columns that are no inputs, or write the schema by hand"
         )
     if out is None:
-        typer.echo(text_of(found.features, found.rules, ".yaml"), nl=False)
+        # A file, whatever the terminal can show: in its own encoding, and nothing in it hidden.
+        typer.echo(text_of(found.features, found.rules, ".yaml").encode("utf-8"), nl=False)
         return
     with common.refused_if_there(out):
         found.write(out)
     if common.watched():
-        typer.echo(
-            f"{out}: {found!r}; read it, edit it, then: proplace explain --schema {out}", err=True
-        )
+        tell(f"{out}: {found!r}; read it, edit it, then: proplace explain --schema {out}")

@@ -18,6 +18,7 @@ from proplace.report.pictures import Picture, margins_view, region_view, validit
 from proplace.report.plots import has_margins, has_region, held, margin_curves, percent
 from proplace.report.values import number
 from proplace.report.words import ChangeInWords, Wording, in_words, one_radius
+from proplace.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -106,6 +107,7 @@ def write_report(
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("proplace.report"),
         autoescape=True,  # names and categories come from the user's table
+        finalize=_literal,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
     )
@@ -124,6 +126,11 @@ def write_report(
     with whole_file(target) as file:
         file.write(text.encode())
     return target
+
+
+def _literal(value: object) -> object:
+    """Spell out what would not be seen on the page; called for everything that it shows."""
+    return visible(value) if type(value) is str else value
 
 
 # -- parts of the page ---------------------------------------------------------------------------

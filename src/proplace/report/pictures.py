@@ -147,7 +147,11 @@ def _picture(
     light = _svg(draw, inches)
     # Every colour comes from the palette, so the dark image needs no second drawing.
     to_dark = dict(zip(astuple(LIGHT), astuple(DARK), strict=True))
-    dark = re.sub("|".join(to_dark), lambda found: to_dark[found[0]], light)
+    colours = re.compile("|".join(to_dark))
+    # Inside tags alone: between them is text, and a category may be called #ffffff.
+    dark = re.sub(
+        "<[^>]*>", lambda tag: colours.sub(lambda found: to_dark[found[0]], tag[0]), light
+    )
     width, height = (round(_PIXELS * side) for side in inches)
     return Picture(_address(light), _address(dark), width, height, alt, caption.strip())
 

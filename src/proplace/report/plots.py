@@ -10,7 +10,7 @@ import numpy as np
 from proplace.errors import OptionError
 from proplace.optional import require
 from proplace.report.geometry import needed, plain_nearest, region_picture, worst_margins
-from proplace.report.style import LIGHT, new_figure, plain_text, shortened, style
+from proplace.report.style import LIGHT, drawn, new_figure, style
 from proplace.report.values import number
 from proplace.report.words import Wording, in_words, one_radius
 from proplace.schema.features import Continuous, Ordinal
@@ -141,13 +141,13 @@ def draw_region(
     _mark(axes, at(p.answer), "D", LIGHT.ours)
     axes.set_xlim(a[0], a[-1])
     axes.set_ylim(b[0], b[-1])
-    axes.set_xlabel(plain_text(shortened(scales[0].label, 52)))
-    axes.set_ylabel(plain_text(shortened(scales[1].label, 44)))
+    axes.set_xlabel(drawn(scales[0].label, 52))
+    axes.set_ylabel(drawn(scales[1].label, 44))
     for axis, scale in zip((axes.xaxis, axes.yaxis), scales, strict=True):
         if scale.ticks is None:
             axis.set_major_formatter(lambda value, _: number(value))
         else:
-            axis.set_ticks([t for t, _ in scale.ticks], [plain_text(w) for _, w in scale.ticks])
+            axis.set_ticks([t for t, _ in scale.ticks], [drawn(w) for _, w in scale.ticks])
     if scales[0].ticks is None:
         axes.locator_params(axis="x", nbins=5)
     _region_legend(axes, p, wording.outcome(e.target), plain is not None)
@@ -203,7 +203,7 @@ def draw_margins(
     axes.set_xlabel(
         "share of the allowed change" if radius is None else "largest change of any parameter"
     )
-    axes.set_ylabel(plain_text(f"worst margin ({wording.outcome(e.target)} above 0)"))
+    axes.set_ylabel(drawn(f"worst margin ({wording.outcome(e.target)} above 0)"))
     axes.locator_params(axis="x", nbins=5)
     axes.legend(loc="upper left", bbox_to_anchor=(0.0, -0.17), ncols=2, borderaxespad=0.2)
 
@@ -219,8 +219,8 @@ def draw_changes(axes: Axes, e: Explanation, wording: Wording) -> None:
     for n, ((name, row), change) in enumerate(zip(changes, words, strict=True)):
         before, after = _places(features.get(str(name)), row["from"], row["to"])
         title, values = change.title, f"{change.before} → {change.after}"
-        axes.text(0.0, n - 0.24, plain_text(shortened(title, 40)), weight="bold", va="bottom")
-        axes.text(0.0, n + 0.2, plain_text(shortened(values, 52)), color=LIGHT.soft, va="top")
+        axes.text(0.0, n - 0.24, drawn(title, 40), weight="bold", va="bottom")
+        axes.text(0.0, n + 0.2, drawn(values, 52), color=LIGHT.soft, va="top")
         axes.plot([0.0, 1.0], [n, n], color=LIGHT.soft, linewidth=4, alpha=0.3)
         _arrow(axes, np.array([before, n]), np.array([after, n]))
         _mark(axes, np.array([before, n]), "o", LIGHT.ink)
@@ -256,7 +256,7 @@ def draw_validity(
     axes.set_xlim(-0.6, len(groups) - 0.4)
     axes.set_ylim(0.0, 1.12)
     axes.set_yticks([0.0, 0.5, 1.0], ["0%", "50%", "100%"])
-    axes.set_ylabel(plain_text(f"{wording.outcome(target)} by {len(retrained)} retrained models"))
+    axes.set_ylabel(drawn(f"{wording.outcome(target)} by {len(retrained)} retrained models"))
 
 
 def held(rows: Array, retrained: Sequence[Network], target: int) -> Array:
@@ -354,12 +354,12 @@ def _region_legend(axes: Axes, p: RegionPicture, outcome: str, plain: bool) -> N
 
     def mark(shape: str, colour: str, label: str, fill: str | None = None) -> Any:
         return lines.Line2D(
-            [], [], linestyle="none", marker=shape, color=colour, label=plain_text(label),
+            [], [], linestyle="none", marker=shape, color=colour, label=drawn(label),
             markerfacecolor=fill or colour, markersize=6,
         )  # fmt: skip
 
     def line(colour: str, dash: str, label: str) -> Any:
-        return lines.Line2D([], [], color=colour, linestyle=dash, label=plain_text(label))
+        return lines.Line2D([], [], color=colour, linestyle=dash, label=drawn(label))
 
     now = mark("o", LIGHT.ink, "now, other categories", "none") if p.moved else None
     entries = [now or mark("o", LIGHT.ink, "now"), mark("D", LIGHT.ours, _OURS)]

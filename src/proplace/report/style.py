@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from proplace.optional import require
+from proplace.text import clipped, visible
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -71,6 +72,9 @@ def style(palette: Palette) -> Any:
             "ytick.labelcolor": palette.ink,
             "legend.frameon": False,
             "legend.fontsize": 9.0,
+            # Labels come from users, whose own settings may read formulas into them.
+            "text.usetex": False,
+            "text.parse_math": True,  # where it is off, the backslash of ``drawn`` would be seen
             # Text stays text: browsers have glyphs that the drawing font may lack.
             "svg.fonttype": "none",
             "svg.hashsalt": "proplace",
@@ -85,11 +89,6 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
-def plain_text(text: str) -> str:
-    """Text in which a dollar sign starts no formula."""
-    return text.replace("$", r"\$")
-
-
-def shortened(text: str, length: int) -> str:
-    """Text of at most some characters."""
-    return text if len(text) <= length else f"{text[: length - 1].rstrip()}…"
+def drawn(text: str, length: int = 48) -> str:
+    """Text for a picture: seen as it is, not too long, and a dollar sign starts no formula."""
+    return clipped(visible(text), length).replace("$", r"\$")

@@ -11,6 +11,7 @@ import pandas as pd
 from proplace.errors import OptionError
 from proplace.report.values import difference, number, pair, shown, yes_or_no
 from proplace.schema.features import Binary
+from proplace.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -123,20 +124,21 @@ def in_words(e: Explanation, wording: Wording) -> Words:
     ]
     changes = tuple(
         ChangeInWords(
-            _title(feature, name),
-            shown(feature, before),
-            shown(feature, after),
-            difference(feature, before, after),
+            visible(_title(feature, name)),
+            visible(shown(feature, before)),
+            visible(shown(feature, after)),
+            visible(difference(feature, before, after)),
         )
         for feature, name, before, after in changed
     )
     person: tuple[tuple[str, str], ...] = ()
     if e.original is not None:
         person = tuple(
-            (_title(features.get(str(name)), str(name)), shown(features.get(str(name)), value))
+            (visible(_title(feature, str(name))), visible(shown(feature, value)))
             for name, value in e.original.items()
+            for feature in (features.get(str(name)),)
         )
-    return Words(_sentence(e, wording, changed), changes, person)
+    return Words(visible(_sentence(e, wording, changed)), changes, person)
 
 
 def _sentence(

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from proplace.schema._model import did_you_mean, listing
+from proplace.text import short
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,4 +91,4 @@ def unknown_label(value: object, labels: Sequence[Label], word: str) -> str:
     if is_missing(value):
         return f"the cell is missing ({value}); allowed: {listing(labels)}"
     shown = value.item() if isinstance(value, np.generic) else value
-    return f"{shown!r} is not {word}{did_you_mean(shown, labels)}; allowed: {listing(labels)}"
+    return f"{short(shown)} is not {word}{did_you_mean(shown, labels)}; allowed: {listing(labels)}"

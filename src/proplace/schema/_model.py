@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import functools
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, dataclass_transform
 
@@ -20,6 +21,7 @@ from pydantic import (
 )
 
 from proplace.errors import SchemaError
+from proplace.text import VALUE, clipped, short, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,12 +39,22 @@ def said(allowed: str) -> WrapValidator:
         try:
             return inner(value)
         except ValidationError:
-            raise ValueError(f"must be {allowed}, not {value!r}") from None
+            raise ValueError(f"must be {allowed}, not {short(value)}") from None
 
     return WrapValidator(check)
 
 
-Number = Annotated[float, Field(allow_inf_nan=False)]
+def _numeric(value: Any) -> Any:
+    """Refuse what pydantic would turn into a number: text such as "1_000", true and false."""
+    if isinstance(value, (str, bytes, bool, np.bool_)):
+        raise ValueError(f"must be a number, not {short(value)}")
+    if isinstance(value, int) and abs(value) > _LARGEST:
+        raise ValueError(f"must be a number within 1e308, not {short(value)}")
+    return value.item() if isinstance(value, np.generic) else value
+
+
+_LARGEST = 10**308
+Number = Annotated[float, BeforeValidator(_numeric), Field(allow_inf_nan=False)]
 Label = Annotated[str | int | Number | bool, said("text, a finite number, or true or false")]
 """What a table may call a category: text, a whole or decimal number, or true and false."""
 
@@ -58,7 +70,7 @@ def _plain(value: Any) -> Any:
 
 def _listed(value: Any) -> Any:
     if isinstance(value, (str, bytes, Mapping)):
-        raise ValueError(f"must be a list, not {value!r}")
+        raise ValueError(f"must be a list, not {short(value)}")
     return _plain(value)
 
 
@@ -100,7 +112,7 @@ class Shown:
         words, bare = [], True
         for field in fields_of(self):
             value = getattr(self, field.name)
-            if field.name == "kind" or value == field.default:
+            if field.name == "kind" or not differs(value, field.default):
                 bare = False  # after a gap a bare value would be read as another field
                 continue
             text = repr(whole(value) if isinstance(value, float) else value)
@@ -113,6 +125,11 @@ def fields_of(value: object) -> list[dataclasses.Field[Any]]:
     return sorted(dataclasses.fields(cast("Any", value)), key=lambda field: field.kw_only is True)
 
 
+def differs(value: Any, default: Any) -> bool:
+    """Whether a value is not the default: (False, True) is not (0, 1), though they are equal."""
+    return repr(value) != repr(default)
+
+
 def bind(cls: type, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Name the positional arguments of a call, as far as it has names for them."""
     positional = [field.name for field in fields_of(cls) if not field.kw_only]
@@ -121,7 +138,7 @@ def bind(cls: type, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str,
 
 def _title(cls: type, given: Mapping[str, Any]) -> str:
     name = given.get("name")
-    return f"{cls.__name__} {name!r}" if isinstance(name, str) else cls.__name__
+    return f"{cls.__name__} {short(name)}" if isinstance(name, str) else cls.__name__
 
 
 # -- words ---------------------------------------------------------------------------------------
@@ -139,33 +156,43 @@ def num(value: float) -> str:
 
 def listing(values: Iterable[object], limit: int = 12) -> str:
     """Write values for a message, the first few of a long list."""
-    shown = [repr(value) for value in values]
-    more = f" and {len(shown) - limit} more" if len(shown) > limit else ""
-    return ", ".join(shown[:limit]) + more
+    known = list(values)
+    more = f" and {len(known) - limit} more" if len(known) > limit else ""
+    return ", ".join(short(value) for value in known[:limit]) + more
 
 
 def did_you_mean(word: object, known: Iterable[object]) -> str:
     """Write `` (did you mean 'age'?)`` when something close to ``word`` is known, else nothing."""
-    if not isinstance(word, str):
+    if not isinstance(word, str) or len(word) > VALUE:
         return ""
-    names = {str(name).strip().lower(): name for name in known}
+    near = itertools.islice((name for name in known if len(str(name)) <= VALUE), _COMPARED)
+    names = {str(name).strip().lower(): name for name in near}
     close = difflib.get_close_matches(word.strip().lower(), list(names), n=1, cutoff=0.7)
-    return f" (did you mean {names[close[0]]!r}?)" if close else ""
+    return f" (did you mean {short(names[close[0]])}?)" if close else ""
 
 
-def problem_list(title: str, problems: Sequence[str]) -> str:
-    """One problem reads as a sentence; several are numbered."""
-    if len(problems) == 1:
+_COMPARED = 1_000  # names that a misspelt one is compared with: it takes time
+_PROBLEMS = 20  # that one message tells
+
+
+def problem_list(title: str, problems: Sequence[str], count: int | None = None) -> str:
+    """One problem reads as a sentence; several are numbered, the first few of many."""
+    total = len(problems) if count is None else count
+    if total == 1:
         return f"{title}: {problems[0]}"
-    numbered = "; ".join(f"({i}) {problem}" for i, problem in enumerate(problems, start=1))
-    return f"{title}: {len(problems)} problems: {numbered}"
+    told = problems[:_PROBLEMS]
+    numbered = "; ".join(f"({i}) {problem}" for i, problem in enumerate(told, start=1))
+    more = f"; and {total - len(told)} more" if total > len(told) else ""
+    return f"{title}: {total} problems: {numbered}{more}"
 
 
 def sentence(
     title: str, error: ValidationError, given: Mapping[str, Any], fields: Sequence[str]
 ) -> str:
     """Write what pydantic found as a list of sentences that name the place."""
-    return problem_list(title, [_problem(detail, given, fields) for detail in error.errors()])
+    details = error.errors(include_url=False)[:_PROBLEMS]
+    problems = [_problem(detail, given, fields) for detail in details]
+    return problem_list(title, problems, error.error_count())
 
 
 def _problem(detail: ErrorDetails, given: Mapping[str, Any], fields: Sequence[str]) -> str:
@@ -175,27 +202,31 @@ def _problem(detail: ErrorDetails, given: Mapping[str, Any], fields: Sequence[st
     if kind == "value_error":
         text = str(detail["ctx"]["error"])
     elif kind in ("unexpected_keyword_argument", "extra_forbidden"):
-        text = f"{key!r} is not a known key{did_you_mean(key, siblings or fields)}"
+        text = f"{short(key)} is not a known key{did_you_mean(key, siblings or fields)}"
         place = _parent(place, key)
     elif kind in ("missing", "missing_argument"):
-        text = f"{key!r} is missing"
+        text = f"{short(key)} is missing"
         place = _parent(place, key)
     elif kind == "too_short":
         text = "must not be empty"
     elif kind == "model_attributes_type":
-        text = f"{value!r} is not a feature, rule or consequence"
+        text = f"{short(value)} is not a feature, rule or consequence"
     elif kind == "union_tag_invalid":
         tag = detail["ctx"]["tag"]
-        text = f"kind {tag!r} is unknown; known kinds are {known}"
+        text = f"kind {short(tag)} is unknown; known kinds are {known}"
     elif kind == "union_tag_not_found":
         text = "'kind' is missing"
     else:
-        text = f"{detail['msg'][0].lower()}{detail['msg'][1:]}, not {value!r}"
+        text = f"{detail['msg'][0].lower()}{detail['msg'][1:]}, not {short(value)}"
     return place + text
 
 
+def _word(part: object) -> str:
+    return visible(clipped(str(part), VALUE))
+
+
 def _parent(place: str, key: object) -> str:
-    outer = place.removesuffix(f"{key}: ").rstrip()
+    outer = place.removesuffix(f"{_word(key)}: ").rstrip()
     return f"{outer}: " if outer else ""
 
 
@@ -211,13 +242,13 @@ def _place(
     for step, part in enumerate(loc):
         if isinstance(here, Mapping) and part in here:
             here = here[part]
-            words.append(str(part))
+            words.append(_word(part))
         elif isinstance(part, int) and isinstance(here, Sequence) and not isinstance(here, str):
             here = here[part] if part < len(here) else None
             name = here.get("name") if isinstance(here, Mapping) else getattr(here, "name", None)
-            words.append(f"{part}" if name is None else f"{part} ({name!r})")
+            words.append(f"{part}" if name is None else f"{part} ({short(name)})")
         elif step == len(loc) - 1 and part not in KINDS:
-            words.append(str(part))
+            words.append(_word(part))
     last = loc[-1] if loc else ""
     siblings = KINDS.get(next((p for p in reversed(loc[:-1]) if p in KINDS), ""), ())
     return (f"{' '.join(words)}: " if words else ""), last, tuple(siblings)

@@ -17,6 +17,7 @@ from pydantic import Field, model_validator
 from proplace.schema._cells import codes, filled, is_missing, is_number, numbers, unknown_label
 from proplace.schema._model import Label, Labels, Number, Shown, listing, model, num, register, said
 from proplace.schema.grid import SNAP, Array, Bools, Column, Grid, Integers, Lattice, Table
+from proplace.text import short
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -196,7 +197,7 @@ class Continuous(_Feature):
         if is_missing(value):
             return f"the cell is missing ({value}); {allowed}"
         if not is_number(value):
-            return f"{value!r} is not a number; {allowed}"
+            return f"{short(value)} is not a number; {allowed}"
         v = float(cast("float", value))
         low, high = self._bounds
         if not np.isfinite(v):
@@ -581,14 +582,21 @@ def _index(labels: Sequence[Label]) -> pd.Index[Any]:
 
 def _check_labels(labels: Sequence[Label], word: str, missing: Label | None) -> None:
     if len(labels) < 2:
-        raise ValueError(f"{word} must be at least two, not {list(labels)!r}")
+        raise ValueError(f"{word} must be at least two, not {short(list(labels))}")
     seen: set[Label] = set()
     for label in labels:
         if label in seen:
-            raise ValueError(f"{word} must differ; {label!r} occurs twice")
+            raise ValueError(f"{word} must differ; {short(label)} occurs twice")
         seen.add(label)
+    written: dict[str, Label] = {}
+    for label in labels:
+        other = written.setdefault(str(label), label)
+        if other is not label:
+            raise ValueError(
+                f"{word} must differ; {short(other)} and {short(label)} look the same in a table file"
+            )
     if missing is not None and missing not in seen:
-        raise ValueError(f"missing must be one of the {word}, not {missing!r}")
+        raise ValueError(f"missing must be one of the {word}, not {short(missing)}")
 
 
 def _tidy(v: Array, least: float) -> Array:

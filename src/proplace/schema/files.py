@@ -15,19 +15,25 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-import yaml
-
+from proplace import limits
 from proplace.errors import SchemaError
 from proplace.files import whole_file
-from proplace.schema._model import did_you_mean, fields_of, whole
+from proplace.schema._model import did_you_mean, differs, fields_of, whole
+from proplace.schema._parsers import (
+    NotParsed,
+    TooMuch,
+    json_text,
+    parse_json,
+    parse_yaml,
+    yaml_text,
+)
+from proplace.text import VALUE, clipped, short, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
 FORMAT = "proplace-schema-1"
@@ -38,34 +44,48 @@ _KEYS = ("format", "features", "rules")
 def load(path: Path) -> dict[str, Any]:
     """Read a schema file: its features and rules as plain dictionaries."""
     suffix = _suffix(path)
+    text = _text(path)
     try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise SchemaError(f"{path}: no such file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise SchemaError(f"{path}: cannot be read ({error})") from None
-    try:
-        raw = _parse_yaml(text) if suffix in _YAML else _parse_json(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        words = " ".join(str(error).split())
+        raw = parse_yaml(text) if suffix in _YAML else parse_json(text)
+    except TooMuch as error:
+        raise SchemaError(f"{path.name}: {error}") from None
+    except NotParsed as error:
+        words = clipped(visible(" ".join(str(error).split())), 4 * VALUE)
         kind = "YAML" if suffix in _YAML else "JSON"
         raise SchemaError(f"{path.name}: not valid {kind}: {words}") from None
     if not isinstance(raw, dict) or raw.get("format") != FORMAT:
         found = raw.get("format") if isinstance(raw, dict) else None
         raise SchemaError(
             f"{path.name}: not a schema file of this version: it must have 'format: {FORMAT}', "
-            f"not {found!r}"
+            f"not {short(found)}"
         )
     for key in raw:
         if key not in _KEYS:
             hint = did_you_mean(key, _KEYS)
             raise SchemaError(
-                f"{path.name}: {key!r} is not a known key{hint}; known keys are {', '.join(_KEYS)}"
+                f"{path.name}: {short(key)} is not a known key{hint}; "
+                f"known keys are {', '.join(_KEYS)}"
             )
     if not isinstance(raw.get("features"), list):
         raise SchemaError(f"{path.name}: 'features' must be a list of features")
+    rules = raw.get("rules")
     # An empty 'rules:' line reads as nothing, and means no rules.
-    return {"features": raw["features"], "rules": raw.get("rules") or []}
+    return {"features": raw["features"], "rules": [] if rules is None else rules}
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            content = file.read(limits.SCHEMA_BYTES + 1)
+        if len(content) > limits.SCHEMA_BYTES:
+            raise SchemaError(
+                f"{path.name}: a schema file has at most {limits.SCHEMA_BYTES:,} bytes; is this one?"
+            )
+        return content.decode("utf-8-sig")
+    except FileNotFoundError:
+        raise SchemaError(f"{path}: no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SchemaError(f"{path}: cannot be read ({error})") from None
 
 
 def save(path: Path, features: Sequence[Any], rules: Sequence[Any]) -> None:
@@ -80,27 +100,31 @@ def text_of(features: Sequence[Any], rules: Sequence[Any], suffix: str) -> str:
     data: dict[str, Any] = {"format": FORMAT, "features": [plain(part) for part in features]}
     if rules:
         data["rules"] = [plain(part) for part in rules]
-    if suffix in _YAML:
-        return yaml.safe_dump(
-            data, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100
-        )
-    return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return yaml_text(data) if suffix in _YAML else json_text(data)
 
 
 def plain(value: Any) -> Any:
     """Write a feature or rule as a dictionary: its kind first, defaults left out."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {
-            field.name: plain(getattr(value, field.name))
-            for field in fields_of(value)
-            if field.name != "kind" and getattr(value, field.name) != field.default
-        }
-        return {"kind": cast("Any", value).kind, **fields}
+    fields = {
+        field.name: _plain(getattr(value, field.name), labels=field.name in _LABELS)
+        for field in fields_of(value)
+        if field.name != "kind" and differs(getattr(value, field.name), field.default)
+    }
+    return {"kind": value.kind, **fields}
+
+
+_LABELS = ("levels", "categories", "values", "category", "when")
+
+
+def _plain(value: Any, *, labels: bool) -> Any:
+    """Write 17.0 as 17 where it is a number; a label stays what it is."""
+    if dataclasses.is_dataclass(value):
+        return plain(value)
     if isinstance(value, Mapping):
-        return {key: plain(item) for key, item in value.items()}
+        return {key: _plain(item, labels=labels) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    return whole(value) if isinstance(value, float) else value
+        return [_plain(item, labels=labels) for item in value]
+    return whole(value) if isinstance(value, float) and not labels else value
 
 
 def _suffix(path: Path) -> str:
@@ -108,45 +132,3 @@ def _suffix(path: Path) -> str:
     if suffix not in (*_YAML, ".json"):
         raise SchemaError(f"{path.name}: the name must end in .yaml, .yml or .json")
     return suffix
-
-
-# -- parsers that do not guess ---------------------------------------------------------------------
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML without its surprises: yes, no and dates are text, and no key may occur twice."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for key in keys:
-            if keys.count(key) > 1:
-                line = node.start_mark.line + 1
-                raise yaml.YAMLError(f"key {key!r} occurs twice in the entry at line {line}")
-        return super().construct_mapping(node, deep=deep)
-
-
-_GUESSED = ("tag:yaml.org,2002:bool", "tag:yaml.org,2002:timestamp")
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag not in _GUESSED]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
-)
-
-
-def _parse_yaml(text: str) -> Any:
-    return yaml.load(text, Loader=_Loader)  # noqa: S506 -- a SafeLoader: builds no objects
-
-
-def _parse_json(text: str) -> Any:
-    return json.loads(text, object_pairs_hook=_once)
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise ValueError(f"key {key!r} occurs twice")
-        found[key] = value
-    return found

@@ -11,6 +11,7 @@ from proplace.errors import SchemaError
 from proplace.schema._cells import is_number, numbers
 from proplace.schema._model import did_you_mean, listing, problem_list, whole
 from proplace.schema.features import Binary, Categorical, Continuous, Ordinal
+from proplace.text import short
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -32,20 +33,21 @@ def infer_features(
 ) -> list[AnyFeature]:
     """Guess one feature per column, or say for which columns that cannot be done."""
     if scaling not in ("minmax", "standard"):
-        raise SchemaError(f"scaling must be 'minmax' or 'standard', not {scaling!r}")
+        raise SchemaError(f"scaling must be 'minmax' or 'standard', not {short(scaling)}")
     if not isinstance(frame, pd.DataFrame):
         raise SchemaError(f"infer needs a pandas DataFrame, not {type(frame).__name__}")
     if frame.empty:
         raise SchemaError(f"infer needs rows and columns; the table has shape {frame.shape}")
     options = {"immutable": immutable, "increasing": increasing, "decreasing": decreasing}
     problems = [
-        f"{option} names {name!r}, which is not a column{did_you_mean(name, frame.columns)}"
+        f"{option} names {short(name)}, which is not a column{did_you_mean(name, frame.columns)}"
         for option, names in options.items()
         for name in names
         if name not in frame.columns
     ]
     problems += [
-        f"{name!r} is both increasing and decreasing" for name in set(increasing) & set(decreasing)
+        f"{short(name)} is both increasing and decreasing"
+        for name in set(increasing) & set(decreasing)
     ]
     features: list[AnyFeature] = []
     for j, name in enumerate(frame.columns):
@@ -79,10 +81,10 @@ def _feature(
     standard: bool,
 ) -> AnyFeature:
     if not isinstance(name, str):
-        raise SchemaError(f"column {name!r}: names must be text; rename the columns")
+        raise SchemaError(f"column {short(name)}: names must be text; rename the columns")
     present = series.dropna().infer_objects()
     if present.empty:
-        raise SchemaError(f"column {name!r}: every cell is missing; drop the column")
+        raise SchemaError(f"column {short(name)}: every cell is missing; drop the column")
     dtype = present.dtype
     if isinstance(dtype, pd.CategoricalDtype):
         labels = list(dtype.categories)
@@ -95,7 +97,7 @@ def _feature(
         return _number(name, numbers(present), immutable, direction, standard)
     elif _kind(present) == "other":
         raise SchemaError(
-            f"column {name!r} holds {dtype} values; turn them into numbers (for a date: days since "
+            f"column {short(name)} holds {dtype} values; turn them into numbers (for a date: days since "
             "a fixed day) or drop the column"
         )
     else:
@@ -123,7 +125,7 @@ def _number(
 ) -> Continuous | Binary:
     values = np.unique(column)
     if not np.isfinite(values).all():
-        raise SchemaError(f"column {name!r}: holds infinite values")
+        raise SchemaError(f"column {short(name)}: holds infinite values")
     _not_constant(name, [whole(value) for value in values.tolist()])
     if values.tolist() == [0.0, 1.0]:
         return Binary(name, immutable=immutable, direction=direction)
@@ -152,14 +154,14 @@ def _labels(
     _not_constant(name, labels)
     if len(labels) > limit:
         raise SchemaError(
-            f"column {name!r} has {len(labels)} different values, more than "
+            f"column {short(name)} has {len(labels)} different values, more than "
             f"categorical_limit={limit} (such as {listing(labels[:3])}); drop it if it is a name "
             "or an identifier, else group its values or raise the limit"
         )
     if len(labels) == 2:
         return Binary(name, labels, immutable=immutable, direction=direction)
     if direction is not None:
-        raise SchemaError(f"column {name!r} has no order, so it cannot be {direction}")
+        raise SchemaError(f"column {short(name)} has no order, so it cannot be {direction}")
     return Categorical(name, labels, immutable=immutable)
 
 
@@ -167,6 +169,6 @@ def _not_constant(name: str, values: list[Any]) -> None:
     if len(values) < 2:
         only = listing(values)
         raise SchemaError(
-            f"column {name!r} is constant ({only}), which says nothing about its range; drop the "
+            f"column {short(name)} is constant ({only}), which says nothing about its range; drop the "
             "column or write its feature by hand"
         )

@@ -24,6 +24,7 @@ from proplace.schema._model import (
     register,
 )
 from proplace.schema.features import Binary, Categorical, Name
+from proplace.text import short
 
 if TYPE_CHECKING:
     from typing import Self
@@ -275,7 +276,7 @@ def numeric_problems(name: str, features: Features) -> list[str]:
     if name not in features:
         return [_unknown(name, features)]
     if isinstance(features[name], Categorical):
-        return [f"{name!r} is categorical and has no number"]
+        return [f"{short(name)} is categorical and has no number"]
     return []
 
 
@@ -285,18 +286,20 @@ def label_problems(name: str, labels: Label | Sequence[Label], features: Feature
         return [_unknown(name, features)]
     feature = features[name]
     if not isinstance(feature, (Categorical, Binary)):
-        return [f"{name!r} is {feature.kind}; only categorical and binary features have categories"]
+        return [
+            f"{short(name)} is {feature.kind}; only categorical and binary features have categories"
+        ]
     known = labels_of(feature)
     return [
-        f"{label!r} is not a category of {name!r}{did_you_mean(label, known)}; "
+        f"{short(label)} is not a category of {short(name)}{did_you_mean(label, known)}; "
         f"its categories are {listing(known)}"
         for label in as_labels(labels)
         if label not in known
-    ] + ([] if as_labels(labels) else [f"the list of categories of {name!r} is empty"])
+    ] + ([] if as_labels(labels) else [f"the list of categories of {short(name)} is empty"])
 
 
 def _unknown(name: str, features: Features) -> str:
-    return f"{name!r} is not a feature{did_you_mean(name, features)}; features: {listing(features)}"
+    return f"{short(name)} is not a feature{did_you_mean(name, features)}; features: {listing(features)}"
 
 
 def _check_bounds(low: str, lower: float | None, high: str, upper: float | None) -> None:

@@ -21,6 +21,7 @@ from proplace.schema.features import Categorical, Continuous, Feature
 from proplace.schema.infer import infer_features
 from proplace.schema.person import Compiled, Person
 from proplace.schema.rules import Rule
+from proplace.text import short
 
 if TYPE_CHECKING:
     import os
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     Frame = pd.DataFrame | npt.ArrayLike
 
 T = TypeVar("T", bound=np.generic)
+_TOLD = 12  # missing columns that a message names
 FeatureList = Annotated[Annotated[Sequence[Feature], Field(min_length=1)], AfterValidator(tuple)]
 RuleList = Annotated[Sequence[Rule], AfterValidator(tuple)]
 
@@ -74,12 +76,12 @@ class Schema:
     @model_validator(mode="after")
     def _check(self) -> Self:
         names = [feature.name for feature in self.features]
-        found = [f"two features are called {name!r}" for name in _twice(names)]
+        found = [f"two features are called {short(name)}" for name in _twice(names)]
         if not found:
             columns = [column.name for column in self.columns]
-            found = [f"two encoded columns are called {name!r}" for name in _twice(columns)]
+            found = [f"two encoded columns are called {short(name)}" for name in _twice(columns)]
         for number, rule in enumerate(self.rules):
-            place = f"rule {number}" + (f" ({rule.name!r})" if rule.name else "")
+            place = f"rule {number}" + (f" ({short(rule.name)})" if rule.name else "")
             found += [f"{place}: {text}" for text in rule.problems(self.by_name)]
         if found:
             text = problem_list("", found).removeprefix(": ")
@@ -320,7 +322,7 @@ class Schema:
                 return span
         known = listing(self.by_name)
         hint = did_you_mean(name, self.by_name)
-        raise SchemaError(f"{name!r} is not a feature{hint}; features: {known}")
+        raise SchemaError(f"{short(name)} is not a feature{hint}; features: {known}")
 
     @cached_property
     def lower(self) -> Array:
@@ -370,7 +372,7 @@ class Schema:
         if finite and not np.isfinite(rows).all():
             i, j = np.argwhere(~np.isfinite(rows))[0]
             raise SchemaError(
-                f"row {i}, column {self.columns[j].name!r}: {rows[i, j]} is not finite"
+                f"row {i}, column {short(self.columns[j].name)}: {rows[i, j]} is not finite"
             )
         return rows
 
@@ -401,24 +403,25 @@ class Schema:
         missing = [name for name in self.by_name if name not in frame.columns]
         if missing:
             extra = [name for name in frame.columns if name not in self.by_name]
-            found = [f"{name!r}{did_you_mean(name, extra)}" for name in missing]
-            word = "column is" if len(found) == 1 else "columns are"
+            found = [f"{short(name)}{did_you_mean(name, extra)}" for name in missing[:_TOLD]]
+            word = "column is" if len(missing) == 1 else "columns are"
+            more = f" and {len(missing) - _TOLD} more" if len(missing) > _TOLD else ""
             raise SchemaError(
-                f"{len(found)} {word} missing in the table: {', '.join(found)}; "
+                f"{len(missing)} {word} missing in the table: {', '.join(found)}{more}; "
                 f"the table has {listing(frame.columns)}"
             )
         cells = [frame[name] for name in self.by_name]
         for name, column in zip(self.by_name, cells, strict=True):
             if not isinstance(column, pd.Series):
-                raise SchemaError(f"two columns of the table are called {name!r}")
+                raise SchemaError(f"two columns of the table are called {short(name)}")
         return cells
 
     def _message(self, row: int, bad: Integers, cells: list[pd.Series[Any]]) -> str:
         feature, series = self.features[bad[row]], cells[bad[row]]
         index = series.index[row]
         shown = index.item() if isinstance(index, np.generic) else index
-        where = f"row {row}" if shown == row else f"row {row} (index {shown!r})"
-        return f"{where}, column {feature.name!r}: {feature.why(series.iloc[row])}"
+        where = f"row {row}" if shown == row else f"row {row} (index {short(shown)})"
+        return f"{where}, column {short(feature.name)}: {feature.why(series.iloc[row])}"
 
 
 def _twice(names: Sequence[str]) -> list[str]:

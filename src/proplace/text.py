@@ -1,0 +1,92 @@
+r"""Text that comes from files, as it is shown to people.
+
+A label, a column name, a path or a cell may hold anything: sequences that move a terminal's cursor,
+marks that turn the order of letters round, a million letters. What is shown of it goes through
+here first, so that it is read and does nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+from reprlib import Repr
+
+VALUE = 100
+"""Characters of one value in a message."""
+
+MESSAGE = 2_000
+"""Characters of one message on a terminal."""
+
+UNSEEN = re.compile(
+    "["
+    "\x00-\x1f\x7f-\x9f"  # control characters: escape sequences, new lines
+    "\xad\u200b\u2060-\u2065\ufeff\ufff9-\ufffb\U000e0000-\U000e0fff"  # nothing to see
+    "\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f"  # turn the order of letters, or end a line
+    "\ud800-\udfff"  # half characters, which cannot be written
+    "]"
+)
+"""What is not seen where it is shown, or does something there."""
+
+
+def visible(text: str) -> str:
+    r"""Return a text on one line in which what cannot be seen, or acts on a screen, is spelt out.
+
+    Joiners inside words (U+200C and U+200D) stay: some languages need them.
+
+    Examples
+    --------
+    >>> visible("caf\u00e9 \x1b[31mred\nnext \u202egnp.exe")
+    'café \\x1b[31mred\\nnext \\u202egnp.exe'
+    """
+    return UNSEEN.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def has_unseen(text: str) -> bool:
+    """Whether :func:`visible` would spell something out."""
+    return UNSEEN.search(text) is not None
+
+
+def clipped(text: str, length: int) -> str:
+    """Return a text of at most some characters.
+
+    Examples
+    --------
+    >>> clipped("a" * 30, 12)
+    'aaaaaaaaaaa…'
+    """
+    return text if len(text) <= length else f"{text[: length - 1].rstrip()}…"
+
+
+def short(value: object) -> str:
+    """Write a value for a message as ``repr`` does, but never more than a line of it.
+
+    Examples
+    --------
+    >>> short("cook"), short(2.5), short(["a"] * 9)
+    ("'cook'", '2.5', "['a', 'a', 'a', 'a', 'a', 'a', ...]")
+    >>> len(short("x" * 10_000_000))
+    100
+    """
+    return visible(clipped(_BRIEF.repr(value), VALUE))
+
+
+class _Brief(Repr):
+    """``repr`` that looks at no more of a value than it shows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel = 2
+        self.maxlist = self.maxtuple = self.maxdict = self.maxset = self.maxfrozenset = 6
+        self.maxother = 2 * VALUE
+
+    def repr_str(self, x: str, level: int) -> str:
+        return repr(x if len(x) <= 2 * VALUE else x[: 2 * VALUE])
+
+    def repr_bytes(self, x: bytes, level: int) -> str:
+        return repr(x[: 2 * VALUE])
+
+    def repr_int(self, x: int, level: int) -> str:
+        bits = x.bit_length()
+        return repr(x) if bits < 1000 else f"a whole number of {bits} bits"
+
+
+_BRIEF = _Brief()
