@@ -19,7 +19,11 @@ def test_every_consequence_about_categories_counts():
         rules=[
             IfThen(
                 {"job": "clerk"},
-                [Value("owner", at_least=1), Value("married", at_most=0), Value("age", at_most=0.5)],
+                [
+                    Value("owner", at_least=1),
+                    Value("married", at_most=0),
+                    Value("age", at_most=0.5),
+                ],
             )
         ],
     )
