@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -32,6 +34,20 @@ def test_every_fault_can_be_planted_and_its_tests_are_there(mutants):
     for mutant in mutants:
         mutant.planted((runner.ROOT / mutant.file).read_text())  # or says what is wrong
         assert not runner.missing_tests(mutant, runner.ROOT), mutant.name
+
+
+def test_tests_with_parameters_are_there_too(mutants):
+    nodes = sorted({test for mutant in mutants for test in mutant.tests if "[" in test})
+    words = ["--collect-only", "-qq", "-p", "no:cacheprovider", *nodes]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *words],
+        cwd=runner.ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
 
 
 def test_the_same_seed_draws_the_same_sample(mutants):
