@@ -29,7 +29,7 @@ import tomllib
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, fields
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
@@ -145,21 +145,23 @@ def chosen(
 
 def missing_tests(mutant: Mutant, root: Path) -> list[str]:
     """Those of a mutant's tests that are not there; parameters in brackets are not looked at."""
-    missing = []
-    for test in mutant.tests:
-        file, _, name = test.partition("::")
-        path = root / file
-        found = path.exists()
-        if found and name:
-            last = name.partition("[")[0].replace("::", ".").rpartition(".")[2]
-            nodes = ast.walk(ast.parse(path.read_text()))
-            names = {
-                node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)
-            }
-            found = last in names | {path.stem}  # a doctest may be that of the module
-        if not found:
-            missing.append(test)
-    return missing
+    return [test for test in mutant.tests if not _is_there(root, *test.split("::", 1))]
+
+
+def _is_there(root: Path, file: str, name: str = "") -> bool:
+    path = root / file
+    if not name or not path.exists():
+        return path.exists()
+    last = name.partition("[")[0].replace("::", ".").rpartition(".")[2]
+    return last in _names(path)
+
+
+@lru_cache
+def _names(path: Path) -> set[str]:
+    """What a file defines, and its own name: a doctest may be that of the module."""
+    nodes = ast.walk(ast.parse(path.read_text()))
+    defined = (node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef))
+    return {path.stem, *defined}
 
 
 def _contains(test: str, case: Case) -> bool:
