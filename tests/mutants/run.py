@@ -41,7 +41,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 _NOT_COPIED = (".*", "build", "dist", "results", "shared", "proplace-demo")  # of the top folder
 _OF_THE_CALLER = ("PYTEST_ADDOPTS", "PYTEST_CURRENT_TEST")  # where a test runs this
-_PATIENCE = 30.0  # seconds beyond ten times what the tests take without a fault
+_PATIENCE = 60.0  # seconds beyond ten times what the tests take without a fault
 _LATER = 10.0  # seconds: a mutated file must look newer than what was compiled from the original
 
 
