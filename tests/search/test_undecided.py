@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from proplace.errors import SolverError
 from proplace.search import bilevel, tree
 from proplace.search.oracle import Oracle
 from search_problems import SAME, random_problem
@@ -30,7 +31,10 @@ def test_a_point_without_a_verdict_closes_no_node(seed, verdicts):
     problem, piece = random_problem(seed)
     truth = bilevel.solve(problem, piece)
     assert truth.status == "optimal"
-    found = tree.solve(problem, piece, oracle=Tired(problem, verdicts))
+    try:
+        found = tree.solve(problem, piece, oracle=Tired(problem, verdicts))
+    except SolverError:  # claims nothing, either
+        return
     assert found.lower <= truth.distance + SAME
     if found.status == "optimal":
         assert found.distance == pytest.approx(truth.distance, abs=SAME)
