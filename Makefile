@@ -14,7 +14,7 @@ $(PYTHON) -m venv $(VENV)
 $(BIN)/pip install --quiet --upgrade pip
 endef
 
-.PHONY: demo picture test wheel-test lint format bench clean
+.PHONY: demo picture test mutants mutants-sample fuzz wheel-test lint format bench clean
 
 # torch is asked for by its exact version first: that takes a CPU build where one is at hand.
 $(VENV)/test.stamp: pyproject.toml
@@ -38,6 +38,21 @@ picture: $(VENV)/demo.stamp
 
 test: $(VENV)/test.stamp
 	$(BIN)/python -m pytest -n 2
+
+# Faults planted in copies of the tree: which do the tests notice? (docs/testing.md)
+# make mutants ONLY='checker-*' takes those of a name, a file or a list alone.
+mutants: $(VENV)/test.stamp
+	$(BIN)/python tests/mutants/run.py $(if $(ONLY),--only '$(ONLY)')
+
+# A few of them, drawn anew for each state of the tree.
+SEED ?= $(shell git rev-parse 'HEAD^{tree}' 2>/dev/null || echo 0)
+mutants-sample: $(VENV)/test.stamp
+	$(BIN)/python tests/mutants/run.py --sample 6 --seed $(SEED)
+
+# The readers of files from outside under damaged input, for some seconds: make fuzz SECONDS=600
+SECONDS ?= 60
+fuzz: $(VENV)/test.stamp
+	$(BIN)/python tests/fuzz/run.py --seconds $(SECONDS) $(if $(ONLY),--only '$(ONLY)')
 
 wheel-test:
 	tests/wheel.sh $(PYTHON)
