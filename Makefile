@@ -14,7 +14,7 @@ $(PYTHON) -m venv $(VENV)
 $(BIN)/pip install --quiet --upgrade pip
 endef
 
-.PHONY: demo picture test wheel-test lint format bench clean
+.PHONY: demo picture test fuzz wheel-test lint format bench clean
 
 # torch is asked for by its exact version first: that takes a CPU build where one is at hand.
 $(VENV)/test.stamp: pyproject.toml
@@ -38,6 +38,11 @@ picture: $(VENV)/demo.stamp
 
 test: $(VENV)/test.stamp
 	$(BIN)/python -m pytest -n 2
+
+# Damaged files for every reader of files from outside: make fuzz SECONDS=600
+SECONDS ?= 60
+fuzz: $(VENV)/test.stamp
+	$(BIN)/python tests/fuzz/run.py --seconds $(SECONDS)
 
 wheel-test:
 	tests/wheel.sh $(PYTHON)

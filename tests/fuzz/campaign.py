@@ -18,8 +18,9 @@ from fuzz.reader import Finding
 from fuzz.worker import NOW, START
 
 WORKER = Path(__file__).with_name("worker.py")
-_FAST = Path("/dev/shm")  # noqa: S108  (files in memory, where there is such a place)
-_PATIENCE = 6.0  # a worker that says nothing is stuck after so many times its limit, by the clock
+_FAST = Path("/dev/shm")
+# A worker that says nothing is stuck after so many times its limit, and so many seconds, by the clock.
+_PATIENCE, _LEAST = 6.0, 5.0
 
 
 @dataclass
@@ -92,52 +93,52 @@ class Campaign:
                 if worker.poll() is None:
                     os.killpg(worker.pid, signal.SIGKILL)
                 worker.wait()
-            if ended == "end":
-                self.next = self.last
-            elif ended != "time":
-                errors.seek(0)
-                self._died(folder, ended, worker.returncode, errors.read()[-20_000:].decode(errors="replace"))
+            errors.seek(0)
+            words = errors.read()[-20_000:].decode(errors="replace")
+        try:
+            now = NOW.unpack((folder / "now").read_bytes())
+        except OSError:
+            raise RuntimeError(
+                f"the worker of {self.summary.reader} did not start:\n{words}"
+            ) from None
+        self.summary.accepted += now[2]
+        self.summary.refused += now[3]
+        self.summary.found += now[4]
+        if ended == "end":
+            self.next = self.last
+        elif ended != "time":
+            self._died(folder, ended, worker.returncode, words, *now[:2])
 
     def _listen(self, worker, folder):
         """Hear the worker until it ends; say how: "end", "time", "silence" or "death"."""
-        rest, begun, now = b"", None, time.monotonic()
-        before, since = None, now
-        while True:
-            if select.select([worker.stdout], [], [], 0.25)[0]:
-                more = os.read(worker.stdout.fileno(), 2**16)
-                if not more:
-                    worker.wait()
-                    return "death"
-                *lines, rest = (rest + more).split(b"\n")
-                for facts in map(json.loads, lines):
-                    if "ready" in facts:
-                        begun = time.monotonic()
-                        if self._until is None and self.seconds is not None:
-                            self._until = begun + self.seconds
-                    if self._hear(facts):
-                        self.summary.seconds += time.monotonic() - begun
-                        return "end"
-            now = time.monotonic()
-            if begun is not None and self._until is not None and now >= self._until:
-                self.summary.seconds += now - begun
-                return "time"
-            state = (folder / "now").read_bytes() if (folder / "now").exists() else b""
-            if state != before:
-                before, since = state, now
-            elif begun is not None and now - since > _PATIENCE * self.limit + 5.0:
-                return "silence"
-
-    def _hear(self, facts):
-        if "finding" in facts:
-            found = facts["finding"]
-            self._found(
-                Finding(found["kind"], found["place"], found["words"], bytes.fromhex(facts["data"]))
-            )
-        elif "number" in facts:
-            self.next = facts["number"] + 1
-            for name in ("accepted", "refused", "found"):
-                setattr(self.summary, name, getattr(self.summary, name) + facts[name])
-        return "end" in facts
+        rest, begun, before, since = b"", None, None, time.monotonic()
+        try:
+            while True:
+                if select.select([worker.stdout], [], [], 0.25)[0]:
+                    more = os.read(worker.stdout.fileno(), 2**16)
+                    if not more:
+                        worker.wait()
+                        return "death"
+                    *lines, rest = (rest + more).split(b"\n")
+                    for facts in map(json.loads, lines):
+                        if "ready" in facts:
+                            begun = time.monotonic()
+                            if self._until is None and self.seconds is not None:
+                                self._until = begun + self.seconds
+                        elif "end" in facts:
+                            return "end"
+                        else:
+                            self._found(Finding(**{**facts, "data": bytes.fromhex(facts["data"])}))
+                now = time.monotonic()
+                if begun is not None and self._until is not None and now >= self._until:
+                    return "time"
+                state = (folder / "now").read_bytes() if (folder / "now").exists() else b""
+                if state != before:
+                    before, since = state, now
+                elif begun is not None and now - since > _PATIENCE * self.limit + _LEAST:
+                    return "silence"
+        finally:
+            self.summary.seconds += 0.0 if begun is None else time.monotonic() - begun
 
     def _found(self, finding):
         new = finding.signature not in self.summary.findings
@@ -145,12 +146,8 @@ class Campaign:
         if new:
             self._tell(finding)
 
-    def _died(self, folder, how, code, errors):
+    def _died(self, folder, how, code, errors, number, reading):
         """Note what a worker was at when it died or fell silent, and go on behind it."""
-        try:
-            number, reading = NOW.unpack((folder / "now").read_bytes())
-        except OSError:
-            raise RuntimeError(f"the worker of {self.summary.reader} did not start:\n{errors}") from None
         last = errors.strip().splitlines()
         words = f"exit status {code}; {' | '.join(last[-3:])[-300:]}"
         case = next(iter((folder / "files").glob("case*")), None)

@@ -13,12 +13,26 @@ from pathlib import Path
 
 _NEVER = frozenset(
     {
-        *("os.system", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.startfile"),
+        *(
+            "os.system",
+            "os.exec",
+            "os.fork",
+            "os.forkpty",
+            "os.posix_spawn",
+            "os.spawn",
+            "os.startfile",
+        ),
         *("os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate"),
         *("os.chmod", "os.chown", "os.putenv", "os.kill", "os.utime", "os.setxattr"),
         *("subprocess.Popen", "pty.spawn", "socket.connect", "socket.bind", "socket.getaddrinfo"),
         *("ctypes.dlopen", "shutil.rmtree", "shutil.move", "shutil.copyfile", "tempfile.mkstemp"),
-        *("webbrowser.open", "urllib.Request", "pickle.find_class", "code.__new__", "tempfile.mkdtemp"),
+        *(
+            "webbrowser.open",
+            "urllib.Request",
+            "pickle.find_class",
+            "code.__new__",
+            "tempfile.mkdtemp",
+        ),
     }
 )
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -68,9 +82,8 @@ class Guard:
         if not isinstance(path, (str, bytes)):
             return
         place = os.path.abspath(os.fsdecode(path))
-        if isinstance(mode, str) and set(mode) & set("wax+"):
-            self._note(f"opens {place!r} for writing")
-        elif mode is None and isinstance(flags, int) and flags & _WRITES:
+        by_flags = mode is None and isinstance(flags, int) and flags & _WRITES
+        if by_flags or (isinstance(mode, str) and set(mode) & set("wax+")):
             self._note(f"opens {place!r} for writing")
         elif not place.startswith((*self._readable, "/proc/", "/sys/", "/dev/null", "/usr/share")):
             self._note(f"reads {place!r}")

@@ -44,7 +44,9 @@ def onnx_graphs(folder):
     torch.manual_seed(0)
     nn = torch.nn
     model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1), nn.Sigmoid()).eval()
-    torch.onnx.export(model, (torch.zeros(3, 2),), folder / "torch.onnx", dynamo=True, external_data=False)
+    torch.onnx.export(
+        model, (torch.zeros(3, 2),), folder / "torch.onnx", dynamo=True, external_data=False
+    )
     exported = onnx.load(folder / "torch.onnx")
     del exported.metadata_props[:]
     for node in exported.graph.node:
@@ -77,7 +79,14 @@ def keras_models(folder):
     inner = keras.Sequential([keras.Input((3,)), layers.Dense(2), layers.ReLU()])
     models = {
         "plain": [layers.Dense(3, activation="relu"), layers.Dense(1)],
-        "normalized": [scaled, layers.Dense(2), layers.ReLU(), layers.Dropout(0.1), layers.Dense(3), layers.Softmax()],
+        "normalized": [
+            scaled,
+            layers.Dense(2),
+            layers.ReLU(),
+            layers.Dropout(0.1),
+            layers.Dense(3),
+            layers.Softmax(),
+        ],
     }
     made = {name: keras.Sequential([keras.Input((2,)), *parts]) for name, parts in models.items()}
     made["functional"] = keras.Model(x, layers.Dense(1, activation="sigmoid")(inner(y)))

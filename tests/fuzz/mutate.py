@@ -11,20 +11,96 @@ import re
 
 NUMBERS = (
     *(0, 1, -1, 2, 7, 255, 256, 65_535, 65_536),
-    *(2**31 - 1, 2**31, 2**32, 2**53, 2**53 + 1, -(2**53) - 1, 2**62, 2**63 - 1, 2**63, 2**64, 10**400),
+    *(
+        2**31 - 1,
+        2**31,
+        2**32,
+        2**53,
+        2**53 + 1,
+        -(2**53) - 1,
+        2**62,
+        2**63 - 1,
+        2**63,
+        2**64,
+        10**400,
+    ),
     *(-0.0, 0.1, 0.5, 1.0 - 2**-53, 1.0 + 2**-52, 1e15, 1e16, 1e22, 1e100, -1e100),
     *(1e308, -1e308, 1.7976931348623157e308, 5e-324, -5e-324, 1e-310, 2.2250738585072014e-308),
     *(math.nan, math.inf, -math.inf),
 )
 WORDS = (
     *("", " ", "a", "W0", "b0", "W1", "weight", "0.weight", "bias", "name", "kind", "__proto__"),
-    *("nan", "NaN", "inf", "-Infinity", "1e999", "0x10", "017", "1:30", "1_000", "１", "٣", "true", "~"),
-    *("../x", "/etc/passwd", "..\\x", "a/b", "\x00", "\ud800", "é", "\u202e", "\x1b[31m", "=1+1", "[/b]"),
-    *("<script>", "${x}", "{0}", "%s", "x" * 300, "\n", "\r", "\ufeff", "os", "system", "Lambda", "builtins"),
+    *(
+        "nan",
+        "NaN",
+        "inf",
+        "-Infinity",
+        "1e999",
+        "0x10",
+        "017",
+        "1:30",
+        "1_000",
+        "１",
+        "٣",
+        "true",
+        "~",
+    ),
+    *(
+        "../x",
+        "/etc/passwd",
+        "..\\x",
+        "a/b",
+        "\x00",
+        "\ud800",
+        "é",
+        "\u202e",
+        "\x1b[31m",
+        "=1+1",
+        "[/b]",
+    ),
+    *(
+        "<script>",
+        "${x}",
+        "{0}",
+        "%s",
+        "x" * 300,
+        "\n",
+        "\r",
+        "\ufeff",
+        "os",
+        "system",
+        "Lambda",
+        "builtins",
+    ),
 )
 NUMERALS = (
-    *("1e400", "-1e400", "1e-400", "0x1F", "017", "1_0", "1:30", "-0", "+1", ".5", "5.", "1E5", "NaN"),
-    *("Infinity", "-Infinity", "9007199254740993", "1" * 400, "0." + "1" * 400, "1e", "--1", "١", "1,5", ""),
+    *(
+        "1e400",
+        "-1e400",
+        "1e-400",
+        "0x1F",
+        "017",
+        "1_0",
+        "1:30",
+        "-0",
+        "+1",
+        ".5",
+        "5.",
+        "1E5",
+        "NaN",
+    ),
+    *(
+        "Infinity",
+        "-Infinity",
+        "9007199254740993",
+        "1" * 400,
+        "0." + "1" * 400,
+        "1e",
+        "--1",
+        "١",
+        "1,5",
+        "",
+    ),
 )
 _NUMERAL = re.compile(rb"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 
@@ -37,30 +113,25 @@ def some(rng, most=4):
     return n
 
 
+_NEAR = (
+    lambda rng, v: math.nextafter(v, math.inf),
+    lambda rng, v: math.nextafter(v, -math.inf),
+    lambda rng, v: -v,
+    lambda rng, v: v + rng.choice((1, -1)),
+    lambda rng, v: v * rng.choice((0.5, 2.0, 1.0 + 1e-9, 1.0 - 1e-9, 1e-3, 1e3)),
+    lambda rng, v: v + rng.gauss(0.0, 1.0) * 10.0 ** rng.randint(-17, 1),
+    lambda rng, v: int(v) if v.is_integer() else v,
+    lambda rng, v: rng.choice(NUMBERS),
+)
+
+
 def nudged(rng, value):
-    """A number near the given one."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    """A number near the given one, or a hostile one."""
+    if type(value) not in (int, float) or abs(value) > 1e308:
         return rng.choice(NUMBERS)
-    try:
-        number = float(value)
-    except OverflowError:
-        return rng.choice(NUMBERS)
-    kind = rng.randrange(8)
-    if kind == 0:
-        return math.nextafter(number, math.inf)
-    if kind == 1:
-        return math.nextafter(number, -math.inf)
-    if kind == 2:
-        return -value
-    if kind == 3:
-        return value + rng.choice((1, -1))
-    if kind == 4:
-        return number * rng.choice((0.5, 2.0, 1.0 + 1e-9, 1.0 - 1e-9, 1e-3, 1e3))
-    if kind == 5:
-        return number + rng.gauss(0.0, 1.0) * 10.0 ** rng.randint(-17, 1)
-    if kind == 6 and number.is_integer():
-        return int(number)
-    return rng.choice(NUMBERS)
+    near = rng.choice(_NEAR)(rng, float(value))
+    whole = type(value) is int and type(near) is float and near.is_integer()
+    return int(near) if whole else near
 
 
 # -- bytes -----------------------------------------------------------------------------------------
@@ -121,59 +192,68 @@ def slots_of(tree):
     return found
 
 
-def change_tree(rng, tree, others=(), deepest=600):
+def change_tree(rng, tree, others=()):
     """Change a tree in place at one of its places."""
-    slots = slots_of(tree)
-    if not slots:
-        return
-    where, key = rng.choice(slots)
-    value, kind = where[key], rng.randrange(13)
-    if kind <= 3:
-        where[key] = nudged(rng, value)
-    elif kind == 4:
-        where[key] = rng.choice((None, True, False, "", [], {}, [[]], [{}], "0", 1.5, -1))
-    elif kind == 5:
-        where[key] = rng.choice(WORDS)
-    elif kind == 6:
-        del where[key]
-    elif kind == 7 and isinstance(where, list):
-        where.insert(rng.randrange(len(where) + 1), value)
-    elif kind == 7:
-        where[rng.choice(WORDS)] = value
-    elif kind == 8 and isinstance(where, dict):
-        where[rng.choice((*WORDS, *(k for _, k in slots if isinstance(k, str))))] = where.pop(key)
-    elif kind == 9:
-        other, there = rng.choice(slots)
-        where[key], other[there] = other[there], where[key]
-        if _has_a_circle(tree):
-            where[key], other[there] = other[there], where[key]
-    elif kind == 10 and others:
-        where[key] = _copy(_any_part(rng, rng.choice(others)))
-    elif kind == 11 and rng.random() < 0.1:
-        for _ in range(rng.choice((2, 30, deepest))):
-            value = [value] if rng.random() < 0.5 else {"x": value}
-        where[key] = value
-    elif isinstance(value, list) and value:
-        where[key] = value * rng.choice((2, 3, 20))
+    if slots := slots_of(tree):
+        where, key = rng.choice(slots)
+        rng.choice(_CHANGES)(rng, where, key, slots, others)
+
+
+def _nudge(rng, where, key, slots, others):
+    where[key] = nudged(rng, where[key])
+
+
+def _other_type(rng, where, key, slots, others):
+    where[key] = rng.choice((None, True, False, "", [], {}, [[]], [{}], "0", 1.5, -1))
+
+
+def _word(rng, where, key, slots, others):
+    where[key] = rng.choice(WORDS)
+
+
+def _remove(rng, where, key, slots, others):
+    del where[key]
+
+
+def _repeat(rng, where, key, slots, others):
+    if isinstance(where, list):
+        where[key:key] = [where[key]] * rng.choice((1, 1, 2, 20))
     else:
-        where[key] = nudged(rng, value)
+        where[rng.choice(WORDS)] = where[key]
+
+
+def _rename(rng, where, key, slots, others):
+    if isinstance(where, dict):
+        names = (*WORDS, *(name for _, name in slots if isinstance(name, str)))
+        where[rng.choice(names)] = where.pop(key)
+
+
+def _swap(rng, where, key, slots, others):
+    other, there = rng.choice(slots)
+    a, b = where[key], other[there]
+    if not isinstance(a, (dict, list)) and not isinstance(b, (dict, list)):  # so no circles arise
+        where[key], other[there] = b, a
+
+
+def _splice(rng, where, key, slots, others):
+    if others:
+        where[key] = json.loads(json.dumps(_any_part(rng, rng.choice(others))))
+
+
+def _nest(rng, where, key, slots, others):
+    for _ in range(rng.choice((1, 2, 30, 600)) if rng.random() < 0.1 else 1):
+        where[key] = [where[key]] if rng.random() < 0.5 else {"x": where[key]}
+
+
+_CHANGES = (
+    *(_nudge, _nudge, _nudge, _nudge, _other_type, _word, _remove, _repeat, _rename, _swap),
+    *(_splice, _nest),
+)
 
 
 def _any_part(rng, tree):
     where, key = rng.choice(slots_of(tree))
     return where[key]
-
-
-def _copy(value):
-    return json.loads(json.dumps(value))
-
-
-def _has_a_circle(tree):
-    try:
-        json.dumps(tree)
-    except (ValueError, RecursionError):
-        return True
-    return False
 
 
 def json_text(rng, tree):

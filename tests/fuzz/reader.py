@@ -7,6 +7,7 @@ import signal
 import time
 import traceback
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -57,8 +58,13 @@ class Reader(ABC):
     def read(self, path, data):
         """Run the reader on a file, or on its bytes; raise :class:`Refused` or a documented error."""
 
+    def put(self, path, data):
+        """Write what the reader reads, where that is not the input itself."""
+        return
+
     def judge(self, data, found):
         """Say what is false about an accepted input, or None."""
+        return
 
     def case(self, seed, number):
         """The input with this number."""
@@ -102,39 +108,48 @@ class Examiner:
     def examine(self, data):
         """Return "accepted", "refused" or a :class:`Finding`."""
         self.path.write_bytes(data)
+        self.reader.put(self.path, data)
         start = time.process_time()
+        found = self._read(data)
+        took = time.process_time() - start
+        if isinstance(found, Finding):
+            return found
+        if took > self.seconds:
+            return Finding("hang", "", f"took {took:.1f} s", data)
+        if self.guard.noticed:
+            words = "; ".join(self.guard.noticed)
+            return Finding("tripwire", self.guard.noticed[0].partition("(")[0][:40], words, data)
+        return "refused" if found is None else self._judged(data, found[0])
+
+    def _read(self, data):
+        """What the reader made of an input, alone in a tuple; None if it refused it."""
         try:
             with self.guard.watching():
                 self.reading(True)
                 signal.setitimer(signal.ITIMER_PROF, self.seconds)
                 try:
-                    found = self.reader.read(self.path, data)
+                    return (self.reader.read(self.path, data),)
                 finally:
                     signal.setitimer(signal.ITIMER_PROF, 0.0)
                     self.reading(False)
-            verdict = "accepted"
         except (Refused, ProplaceError) as error:
-            verdict = "refused"
             if _starved(error):
                 return Finding("memory", _place(error), _words(error), data)
+            return None
         except Hang as error:
             return Finding("hang", "", f"{self.seconds:g} s were not enough: {_place(error)}", data)
-        except BaseException as error:  # noqa: BLE001  (whatever a reader may raise)
+        except BaseException as error:  # whatever a reader may raise
             kind = "memory" if _starved(error) else "crash"
             return Finding(kind, f"{type(error).__name__} {_place(error)}", _words(error), data)
-        if time.process_time() - start > self.seconds:
-            return Finding("hang", "", f"took {time.process_time() - start:.1f} s", data)
-        if self.guard.noticed:
-            words = "; ".join(self.guard.noticed)
-            return Finding("tripwire", self.guard.noticed[0].partition("(")[0][:40], words, data)
-        if verdict == "accepted":
-            try:
-                false = self.reader.judge(data, found)
-            except Exception as error:  # noqa: BLE001  (the second opinion is at fault)
-                return Finding("second opinion", _place(error), _words(error), data)
-            if false is not None:
-                return Finding("false accept", false.partition(":")[0], false, data)
-        return verdict
+
+    def _judged(self, data, found):
+        try:
+            false = self.reader.judge(data, found)
+        except Exception as error:  # the second opinion is at fault
+            return Finding("second opinion", _place(error), _words(error), data)
+        if false is None:
+            return "accepted"
+        return Finding("false accept", false.partition(":")[0], false, data)
 
     def smaller(self, finding, tries=150):
         """Cut pieces off an input while it shows the same."""
@@ -143,7 +158,9 @@ class Examiner:
             at = 0
             while at < len(data) and tries:
                 tries -= 1
-                again = self.examine(data[:at] + data[at + piece :])
+                again = None
+                with suppress(Exception):  # what is cut may be no input at all
+                    again = self.examine(data[:at] + data[at + piece :])
                 if isinstance(again, Finding) and again.signature == finding.signature:
                     finding, data = again, again.data
                 else:

@@ -15,8 +15,8 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from fuzz.campaign import Campaign  # noqa: E402
-from fuzz.worker import START  # noqa: E402
+from fuzz.campaign import Campaign
+from fuzz.worker import START
 
 READERS = {
     "checker": "fuzz.readers.certificates:Certificates",
@@ -35,15 +35,25 @@ READERS = {
 def options(words):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, help="for all readers together (default: 60)")
-    parser.add_argument("--inputs", type=int, help="to each reader; with --seconds, what comes first")
-    parser.add_argument("--only", default=",".join(READERS), help="readers, with commas between them")
+    parser.add_argument(
+        "--inputs", type=int, help="to each reader; with --seconds, what comes first"
+    )
+    parser.add_argument(
+        "--only", default=",".join(READERS), help="readers, with commas between them"
+    )
     parser.add_argument("--seed", default="0", help="another seed gives other inputs (default: 0)")
-    parser.add_argument("--first", type=int, default=START, help="number of the first input, to go on")
+    parser.add_argument(
+        "--first", type=int, default=START, help="number of the first input, to go on"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="readers at a time (default: 1)")
-    parser.add_argument("--findings", type=Path, default=Path("build/fuzz"), help="folder for inputs")
+    parser.add_argument(
+        "--findings", type=Path, default=Path("build/fuzz"), help="folder for inputs"
+    )
     found = parser.parse_args(words)
     if unknown := set(found.only.split(",")) - set(READERS):
-        parser.error(f"no such readers: {', '.join(sorted(unknown))}; there are {', '.join(READERS)}")
+        parser.error(
+            f"no such readers: {', '.join(sorted(unknown))}; there are {', '.join(READERS)}"
+        )
     return found
 
 

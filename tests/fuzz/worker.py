@@ -1,8 +1,8 @@
 """One process that gives inputs to one reader: ``python worker.py reader seed first last folder``.
 
-It tells its parent, one JSON object a line, how far it is and what it found. The number of the input
-at hand, and whether the reader itself is at work, stand in the file ``now`` of the folder, and the
-input in ``case`` beside it, so that the parent knows what ended a worker that died.
+It tells its parent, one JSON object a line, what it found. How far it is, and whether the reader itself
+is at work, stands in the file ``now`` of the folder, and the input at hand in ``files``, so that the
+parent knows what ended a worker that died.
 """
 
 from __future__ import annotations
@@ -16,19 +16,18 @@ import os
 import resource
 import struct
 import sys
-import time
+from dataclasses import asdict
 from pathlib import Path
 
 if __name__ == "__main__":  # the folder of this file has modules whose names others may use
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from fuzz.guard import Guard  # noqa: E402
-from fuzz.reader import Examiner, Finding  # noqa: E402
+from fuzz.guard import Guard
+from fuzz.reader import Examiner, Finding
 
-NOW = struct.Struct("<qq")  # number, 1 while the reader is at work
+NOW = struct.Struct("<5q")  # number, 1 while the reader is at work, accepted, refused, found
 MEMORY = 2**30
 START = -(10**9)  # stands for: seeds and kept inputs first
-_PAUSE = 0.5  # seconds between reports
 
 
 def reader_of(name):
@@ -38,17 +37,22 @@ def reader_of(name):
 
 
 class Now:
-    """What the parent sees of this process when it is dead."""
+    """What the parent sees of this process, even when it is dead."""
 
     def __init__(self, folder):
         path = folder / "now"
-        path.write_bytes(NOW.pack(START, 0))
+        path.write_bytes(NOW.pack(START, 0, 0, 0, 0))
         with path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), NOW.size)
         self.number = START
+        self.counts = {"accepted": 0, "refused": 0, "found": 0}
 
     def reading(self, on):
-        self._map[:] = NOW.pack(self.number, on)
+        self._map[:] = NOW.pack(self.number, on, *self.counts.values())
+
+    def count(self, found):
+        self.counts["found" if isinstance(found, Finding) else found] += 1
+        self.reading(False)
 
 
 def limit_memory(extra):
@@ -81,17 +85,10 @@ def main(name, seed, first, last, folder, seconds):
     kept = reader.kept()  # they have negative numbers, up to -1
     for now.number in range(max(first, -len(kept)), min(last, 0)):
         report(examiner, examiner.examine(kept[now.number]))
-    counts = {"accepted": 0, "refused": 0, "found": 0}
-    told = time.monotonic()
-    for number in range(max(first, 0), last):
-        now.number = number
-        found = examiner.examine(reader.case(seed, number))
-        counts["found" if isinstance(found, Finding) else found] += 1
+    for now.number in range(max(first, 0), last):
+        found = examiner.examine(reader.case(seed, now.number))
+        now.count(found)
         report(examiner, found)
-        if time.monotonic() - told > _PAUSE or number == last - 1:
-            tell({"number": number, **counts})
-            counts = dict.fromkeys(counts, 0)
-            told = time.monotonic()
     tell({"end": True})
 
 
@@ -107,8 +104,7 @@ def report(examiner, found):
     if seen == 1:
         found = examiner.smaller(found)
     if seen <= 3:
-        facts = {"kind": found.kind, "place": found.place, "words": found.words}
-        tell({"finding": facts, "data": found.data.hex()})
+        tell({**asdict(found), "data": found.data.hex()})
 
 
 def tell(facts):

@@ -13,7 +13,18 @@ from fuzz.mutate import damaged, some
 _LOCAL = "<4s5H3I2H"
 _CENTRAL = "<4s6H3I5H2I"
 _END = "<4s4H2IH"
-_NAMES = ("", "/etc/x", "../x", "a/../b", "C:\\x", "x" * 70_000, "\u202ex", "W0.npy", "data.pkl", "code/a.py")
+_NAMES = (
+    "",
+    "/etc/x",
+    "../x",
+    "a/../b",
+    "C:\\x",
+    "x" * 70_000,
+    "\u202ex",
+    "W0.npy",
+    "data.pkl",
+    "code/a.py",
+)
 
 
 @dataclass(frozen=True)
@@ -33,7 +44,9 @@ class Member:
     @classmethod
     def of(cls, name, data, method=0):
         packed = data if method == 0 else zlib.compress(data, 6, wbits=-15)
-        return cls(name.encode("utf-8", "surrogatepass"), packed, method, len(data), zlib.crc32(data))
+        return cls(
+            name.encode("utf-8", "surrogatepass"), packed, method, len(data), zlib.crc32(data)
+        )
 
 
 def members_of(data):
@@ -56,14 +69,18 @@ def archive_of(members, comment=b"", count=None, align=0):
         elif align:
             extra = struct.pack("<2sH", b"FB", 0)
         sizes = (m.crc % 2**32, claimed % 2**32, m.size % 2**32)
-        out.write(struct.pack(_LOCAL, b"PK\3\4", 20, m.flags, m.method, 0, 33, *sizes, len(name), len(extra)))
+        out.write(
+            struct.pack(
+                _LOCAL, b"PK\3\4", 20, m.flags, m.method, 0, 33, *sizes, len(name), len(extra)
+            )
+        )
         out.write(name + extra + m.packed)
     start = out.tell()
-    for m, place in zip(members, places, strict=True):
+    for m, begin in zip(members, places, strict=True):
         claimed = len(m.packed) if m.claimed is None else m.claimed
         name = m.name[:65_535]
         sizes = (m.crc % 2**32, claimed % 2**32, m.size % 2**32)
-        place = place if m.offset is None else m.offset
+        place = begin if m.offset is None else m.offset
         rest = (len(name), 0, 0, 0, 0, 0, place % 2**32)
         out.write(struct.pack(_CENTRAL, b"PK\1\2", 20, 20, m.flags, m.method, 0, 33, *sizes, *rest))
         out.write(name)
@@ -81,50 +98,50 @@ def bomb(megabytes):
     return block * megabytes + last
 
 
+def _size(rng, size):
+    return rng.choice((0, 1, size - 1, size + 1, 2 * size, 2**31 - 1, 2**31, 2**32 - 1))
+
+
+def _bombed(rng, member):
+    megabytes = rng.choice((100, 700, 1500, 3000))
+    stated = rng.choice((megabytes * 2**20, 10, member.size))
+    return replace(member, packed=bomb(megabytes), method=8, size=stated)
+
+
+_LIES = (
+    lambda rng, m, others: replace(m, name=rng.choice(_NAMES).encode("utf-8")),
+    lambda rng, m, others: replace(m, name=rng.choice(others).name),
+    lambda rng, m, others: replace(m, size=_size(rng, m.size)),
+    lambda rng, m, others: replace(m, claimed=_size(rng, len(m.packed))),
+    lambda rng, m, others: replace(m, crc=rng.getrandbits(32)),
+    lambda rng, m, others: replace(m, method=rng.choice((0, 1, 8, 9, 12, 14, 93, 99))),
+    lambda rng, m, others: replace(m, flags=rng.choice((1, 8, 9, 64, 0x800, 0x2000, 0xFFFF))),
+    lambda rng, m, others: replace(m, local_name=rng.choice(others).name),
+    lambda rng, m, others: replace(m, offset=rng.choice((0, 1, 30, 2**31, 2**32 - 1))),
+    lambda rng, m, others: replace(m, packed=damaged(rng, m.packed)),
+    lambda rng, m, others: _bombed(rng, m) if rng.random() < 0.05 else replace(m, crc=0),
+)
+
+
 def change_archive(rng, files, *, align=0):
     """An archive of (name, data) pairs with a few lies in it."""
     members = [Member.of(name, data, rng.choice((0, 0, 8))) for name, data in files]
     comment, count, before = b"", None, b""
     for _ in range(some(rng)):
-        i = rng.randrange(len(members)) if members else -1
-        kind = rng.randrange(14) if members else 13
+        kind = rng.randrange(16)
         if kind == 0:
-            other = rng.choice(members)
-            members.append(replace(members[i], packed=other.packed, size=other.size, crc=other.crc))
-        elif kind == 1:
-            del members[i]
-        elif kind == 2:
-            members[i] = replace(members[i], name=rng.choice(_NAMES).encode("utf-8"))
-        elif kind == 3:
-            members[i] = replace(members[i], size=_size(rng, members[i].size))
-        elif kind == 4:
-            members[i] = replace(members[i], claimed=_size(rng, len(members[i].packed)))
-        elif kind == 5:
-            members[i] = replace(members[i], crc=rng.getrandbits(32))
-        elif kind == 6:
-            members[i] = replace(members[i], method=rng.choice((0, 1, 8, 9, 12, 14, 93, 99)))
-        elif kind == 7:
-            members[i] = replace(members[i], flags=rng.choice((1, 8, 9, 64, 0x800, 0x2000, 0xFFFF)))
-        elif kind == 8:
-            members[i] = replace(members[i], local_name=rng.choice(members).name)
-        elif kind == 9:
-            members[i] = replace(members[i], offset=rng.choice((0, 1, 30, 2**31, 2**32 - 1)))
-        elif kind == 10:
-            packed = damaged(rng, members[i].packed)
-            members[i] = replace(members[i], packed=packed)
-        elif kind == 11:
-            comment, count = rng.randbytes(rng.choice((0, 5, 300))), rng.choice((None, 0, 1, 65_535))
-        elif kind == 12 and rng.random() < 0.05:
-            size = rng.choice((100, 700, 1500, 3000))
-            stated = rng.choice((size * 2**20, 10, members[i].size))
-            members[i] = replace(members[i], packed=bomb(size), method=8, size=stated)
-        elif kind == 13:
             before = rng.choice((b"\x80\x02.", b"PK\3\4", b"#!/bin/sh\n", rng.randbytes(20)))
-        else:
+        elif kind == 1:
+            comment = rng.randbytes(rng.choice((0, 5, 300)))
+            count = rng.choice((None, 0, 1, 65_535))
+        elif kind == 2:
             rng.shuffle(members)
+        elif kind == 3 and members:
+            members.append(_LIES[-2](rng, rng.choice(members), members))  # one name, two contents
+        elif kind == 4 and members:
+            del members[rng.randrange(len(members))]
+        elif members:
+            i = rng.randrange(len(members))
+            members[i] = rng.choice(_LIES)(rng, members[i], members)
     data = before + archive_of(members, comment, count, align)
     return damaged(rng, data) if rng.random() < 0.1 else data
-
-
-def _size(rng, size):
-    return rng.choice((0, 1, size - 1, size + 1, 2 * size, 2**31 - 1, 2**31, 2**32 - 1))

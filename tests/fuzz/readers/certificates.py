@@ -83,7 +83,11 @@ class Certificates(Reader):
                 tuple((float(dw), float(db)) for dw, db in facts["delta"]),
             )
             true = found >= max(margins)
-        return None if true else f"{facts['verdict']}: the margin is {float(found)!r}, {verdict.reason}"
+        return (
+            None
+            if true
+            else f"{facts['verdict']}: the margin is {float(found)!r}, {verdict.reason}"
+        )
 
 
 def _joined(net, text):
@@ -101,7 +105,14 @@ def _seeds():
     """Tiny networks of all shapes, with certificates of both verdicts."""
     rng = np.random.default_rng(0)
     shapes = [(2, 1), (1, 1), (2, 3), (2, 2, 1), (1, 3, 1), (2, 2, 3), (3, 2, 1)]
-    shapes += [(1, 1, 1, 1), (2, 2, 2, 1), (2, 2, 3, 1), (2, 2, 2, 3), (1, 2, 2, 1), (1, 1, 2, 1, 1)]
+    shapes += [
+        (1, 1, 1, 1),
+        (2, 2, 2, 1),
+        (2, 2, 3, 1),
+        (2, 2, 2, 3),
+        (1, 2, 2, 1),
+        (1, 1, 2, 1, 1),
+    ]
     for number, sizes in enumerate(shapes * 3):
         whole = number % 3 == 0  # whole numbers make exact ties
         layers = []
@@ -187,10 +198,18 @@ def _forged(rng, net, facts):
     facts["verdict"] = "robust"
 
     def slopes():
-        return [[rng.choice((0, 1, rng.random(), nudged(rng, 1.0))) for _ in range(n)] for n in inner]
+        return [
+            [rng.choice((0, 1, rng.random(), nudged(rng, 1.0))) for _ in range(n)] for n in inner
+        ]
 
     trees = [_tree(rng, net) for _ in range(max(1, outputs - 1))]
-    return {**facts, "tighten": rng.random() < 0.5, "lower": slopes(), "upper": slopes(), "trees": trees}
+    return {
+        **facts,
+        "tighten": rng.random() < 0.5,
+        "lower": slopes(),
+        "upper": slopes(),
+        "trees": trees,
+    }
 
 
 def _tree(rng, net):
@@ -201,7 +220,9 @@ def _tree(rng, net):
 
     def grow(depth):
         if not inner or depth == 0 or rng.random() < 0.4:
-            return [{"lower": triples(), "gamma": triples()} if inner and rng.random() < 0.5 else {}]
+            return [
+                {"lower": triples(), "gamma": triples()} if inner and rng.random() < 0.5 else {}
+            ]
         return [list(rng.choice(inner)), *grow(depth - 1), *grow(depth - 1)]
 
     return grow(3)
@@ -232,7 +253,11 @@ def _margin_of_shifted(net, facts):
     ):
         rows = [[Q(float(w)) for w in row] for row in part["W"]]
         bias = [Q(float(v)) for v in part["b"]] if has_bias else [Q(0)] * len(W)
-        far = [abs(v - w) > Q(float(dw)) for r, s in zip(rows, W, strict=True) for v, w in zip(r, s, strict=True)]
+        far = [
+            abs(v - w) > Q(float(dw))
+            for r, s in zip(rows, W, strict=True)
+            for v, w in zip(r, s, strict=True)
+        ]
         far += [abs(v - w) > Q(float(db)) for v, w in zip(bias, b, strict=True)]
         if any(far) or (not has_bias and part["b"] is not None):
             return None
@@ -245,7 +270,9 @@ def _worst(line, x, target, delta):
     """Worst margin over all networks within delta; with three hidden layers, one that occurs."""
     net = json.loads(line)
     if len(net["layers"]) > 3:
-        network = pp.Network([(W, b) for W, b in net["layers"]], scale=net["scale"], shift=net["shift"])
+        network = pp.Network(
+            [(W, b) for W, b in net["layers"]], scale=net["scale"], shift=net["shift"]
+        )
         return exactly.worst_found(network, x, delta, target, np.random.default_rng(0))
     layers, biased = _rational(net)
     radii = [(Q(dw), Q(db) if has else Q(0)) for (dw, db), has in zip(delta, biased, strict=True)]
@@ -263,7 +290,10 @@ def _worst(line, x, target, delta):
         goals = [([sign * w - dw for w in W[0]], sign * b[0] - db)]
     else:
         goals = [
-            ([v - w - 2 * dw for v, w in zip(W[target], W[o], strict=True)], b[target] - b[o] - 2 * db)
+            (
+                [v - w - 2 * dw for v, w in zip(W[target], W[o], strict=True)],
+                b[target] - b[o] - 2 * db,
+            )
             for o in logits
             if o != target
         ]

@@ -15,13 +15,63 @@ from proplace.certification import checker, proof
 from proplace.errors import ProplaceError
 from proplace.network import Network
 
-_TYPES = ("<f8", ">f8", "<f4", "<f2", "<i8", "|b1", "|u1", "<c16", "|O", "<U5", "|V8", "<M8[s]", "|S3", "f8")
-_SHAPES = (
-    *("()", "(0,)", "(1,)", "(2,)", "(2, 2)", "(-1, 2)", "(2, -1)", "(1, 2, 2)", "(True, 2)", "(2.0,)"),
-    *("(10**3,)", "(1000000000000,)", "(2147483648, 2147483648)", "(4294967296, 4294967296)", "2", "None"),
-    *("(99999999999999999999,)", "(300000000,)", "(1, 134217728)", "(0, 9999999999)", "(((((2,),),),),)"),
+_TYPES = (
+    "<f8",
+    ">f8",
+    "<f4",
+    "<f2",
+    "<i8",
+    "|b1",
+    "|u1",
+    "<c16",
+    "|O",
+    "<U5",
+    "|V8",
+    "<M8[s]",
+    "|S3",
+    "f8",
 )
-_NAMES = ("W0.npy", "b0.npy", "W1.npy", "W2.npy", "b1.npy", "scale.npy", "shift.npy", "W00.npy", "W-1.npy", "W0")
+_SHAPES = (
+    *(
+        "()",
+        "(0,)",
+        "(1,)",
+        "(2,)",
+        "(2, 2)",
+        "(-1, 2)",
+        "(2, -1)",
+        "(1, 2, 2)",
+        "(True, 2)",
+        "(2.0,)",
+    ),
+    *(
+        "(10**3,)",
+        "(1000000000000,)",
+        "(2147483648, 2147483648)",
+        "(4294967296, 4294967296)",
+        "2",
+        "None",
+    ),
+    *(
+        "(99999999999999999999,)",
+        "(300000000,)",
+        "(1, 134217728)",
+        "(0, 9999999999)",
+        "(((((2,),),),),)",
+    ),
+)
+_NAMES = (
+    "W0.npy",
+    "b0.npy",
+    "W1.npy",
+    "W2.npy",
+    "b1.npy",
+    "scale.npy",
+    "shift.npy",
+    "W00.npy",
+    "W-1.npy",
+    "W0",
+)
 # What the checker's own command turns into a rejection.
 _REJECTIONS = (checker.Rejected, ValueError, OverflowError, zipfile.BadZipFile)
 
@@ -134,11 +184,17 @@ def _change_header(rng, data):
     elif kind == 6:
         stated = rng.choice((0, 1, 9, len(header) - 1, len(header) + 1, 65_535))
     elif kind == 7:
-        header = rng.choice(("(" * 300, "{" * 20_000, "[" * 50, "-" * 3000 + "1", header.replace("{", "{'x': 1, ")))
+        header = rng.choice(
+            ("(" * 300, "{" * 20_000, "[" * 50, "-" * 3000 + "1", header.replace("{", "{'x': 1, "))
+        )
     else:
         header = damaged(rng, header.encode("latin-1")).decode("latin-1")
     length = len(header) if stated is None else stated
-    size = struct.pack("<I", length) if version[:1] in (b"\2", b"\3") else struct.pack("<H", length % 65_536)
+    size = (
+        struct.pack("<I", length)
+        if version[:1] in (b"\2", b"\3")
+        else struct.pack("<H", length % 65_536)
+    )
     return data[:6] + version + size + header.encode("latin-1") + body
 
 

@@ -13,14 +13,90 @@ from proplace.loaders._verify import form_of
 from proplace.network import Network
 
 _OPS = (
-    *("Gemm", "MatMul", "Add", "Sub", "Mul", "Div", "Relu", "Sigmoid", "Softmax", "LogSoftmax", "Identity"),
-    *("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Cast", "Constant", "Dropout", "Clip", "Neg"),
-    *("ArgMax", "Greater", "Less", "GreaterOrEqual", "LessOrEqual", "Concat", "Slice", "Gather", "Shape", "Tanh"),
-    *("Sqrt", "Max", "Min", "Abs", "Not", "Where", "ConstantOfShape", "Expand", "Tile", "Loop", "If", "Scan"),
-    *("Scaler", "LinearClassifier", "ZipMap", "Normalizer", "LabelEncoder", "ArrayFeatureExtractor", "Round"),
+    *(
+        "Gemm",
+        "MatMul",
+        "Add",
+        "Sub",
+        "Mul",
+        "Div",
+        "Relu",
+        "Sigmoid",
+        "Softmax",
+        "LogSoftmax",
+        "Identity",
+    ),
+    *(
+        "Transpose",
+        "Reshape",
+        "Squeeze",
+        "Unsqueeze",
+        "Flatten",
+        "Cast",
+        "Constant",
+        "Dropout",
+        "Clip",
+        "Neg",
+    ),
+    *(
+        "ArgMax",
+        "Greater",
+        "Less",
+        "GreaterOrEqual",
+        "LessOrEqual",
+        "Concat",
+        "Slice",
+        "Gather",
+        "Shape",
+        "Tanh",
+    ),
+    *(
+        "Sqrt",
+        "Max",
+        "Min",
+        "Abs",
+        "Not",
+        "Where",
+        "ConstantOfShape",
+        "Expand",
+        "Tile",
+        "Loop",
+        "If",
+        "Scan",
+    ),
+    *(
+        "Scaler",
+        "LinearClassifier",
+        "ZipMap",
+        "Normalizer",
+        "LabelEncoder",
+        "ArrayFeatureExtractor",
+        "Round",
+    ),
 )
-_ATTRIBUTES = ("alpha", "beta", "transA", "transB", "axis", "axes", "perm", "to", "value", "value_ints", "scale")
-_LOCATIONS = ("weights.bin", "../secret.bin", "/etc/passwd", "./weights.bin", "missing.bin", "", "case.onnx", "\0")
+_ATTRIBUTES = (
+    "alpha",
+    "beta",
+    "transA",
+    "transB",
+    "axis",
+    "axes",
+    "perm",
+    "to",
+    "value",
+    "value_ints",
+    "scale",
+)
+_LOCATIONS = (
+    "weights.bin",
+    "../secret.bin",
+    "/etc/passwd",
+    "./weights.bin",
+    "missing.bin",
+    "",
+    "case.onnx",
+    "\0",
+)
 _MOST = 1e100  # beyond it, float32 models and real numbers part
 
 
@@ -115,7 +191,9 @@ class OnnxFiles(Reader):
 
     def _attribute(self, rng):
         make = self._onnx.helper.make_attribute
-        value = rng.choice((0, 1, -1, 2, [0], [1], [1, 0], [-1], 0.5, -1.0, b"NONE", b"LOGISTIC", [1.0, 2.0]))
+        value = rng.choice(
+            (0, 1, -1, 2, [0], [1], [1, 0], [-1], 0.5, -1.0, b"NONE", b"LOGISTIC", [1.0, 2.0])
+        )
         if rng.random() < 0.1:
             value = self._onnx.helper.make_tensor("t", 1, [2], [1.0, 2.0])
         return make(rng.choice(_ATTRIBUTES), value)
@@ -139,7 +217,9 @@ class OnnxFiles(Reader):
             tensor.data_location = 1
             tensor.ClearField("raw_data")
             facts = {"location": rng.choice(_LOCATIONS)}
-            facts |= rng.choice(({}, {"offset": "4"}, {"length": "24"}, {"offset": "-1"}, {"length": "9" * 25}))
+            facts |= rng.choice(
+                ({}, {"offset": "4"}, {"length": "24"}, {"offset": "-1"}, {"length": "9" * 25})
+            )
             facts |= rng.choice(({}, {"offset": "0x8"}, {"offset": "1e3"}, {"length": str(2**40)}))
             for key, value in facts.items():
                 tensor.external_data.add(key=key, value=value)
@@ -213,43 +293,48 @@ def _stacked(values):
 
 def _explained(network, X, output):
     """What is wrong with an output of the graph, given what the network says; None if nothing is."""
-    classes, margin = network.predict(X), np.abs(network.logits(X)).min(axis=1)
     if isinstance(output, list) and output and isinstance(output[0], dict):  # a ZipMap
         output = np.array([[row[key] for key in sorted(row)] for row in output])
     values = np.asarray(output)
     if values.ndim == 2 and values.shape[1] == 1 and values.dtype.kind in "bi":
         values = values[:, 0]
-    if values.dtype.kind in "biUSO" and values.shape == (len(X),):
-        if values.dtype.kind not in "bi":
-            return None  # names of classes
-        clear = margin > 1e-3 if network.outputs == 1 else _gaps(network, X) > 1e-3
-        pairs = {(int(a), int(b)) for a, b in zip(classes[clear], values[clear], strict=True)}
-        plain = network.outputs == 1 or values.dtype.kind == "b"
-        if len({a for a, _ in pairs}) != len(pairs) or len({b for _, b in pairs}) != len(pairs):
-            return f"labels of the graph are not the classes of the network: {sorted(pairs)}"
-        if plain and any(a != b for a, b in pairs):
-            return f"labels of the graph are not the classes of the network: {sorted(pairs)}"
+    if values.dtype.kind in "bi" and values.shape == (len(X),):
+        return _labels(network, X, values)
+    if values.dtype.kind in "USO":
+        return None  # names of classes
+    return _values(network, X, values.astype(np.float64))
+
+
+def _labels(network, X, labels):
+    """Labels may have other names than the classes, but one each; true and 1 are class 1."""
+    clear = _gaps(network, X) > 1e-3
+    pairs = {
+        (int(a), int(b)) for a, b in zip(network.predict(X)[clear], labels[clear], strict=True)
+    }
+    one_each = len({a for a, _ in pairs}) == len({b for _, b in pairs}) == len(pairs)
+    plain = network.outputs == 1 or labels.dtype.kind == "b"
+    if one_each and not (plain and any(a != b for a, b in pairs)):
         return None
-    values = values.astype(np.float64)
+    return f"labels of the graph are not the classes of the network: {sorted(pairs)}"
+
+
+def _values(network, X, values):
     if not np.isfinite(values).all() or np.abs(values).max(initial=0.0) > _MOST:
         return None
     if form_of(network, X, values, "float32") is not None:
         return None
-    if values.shape == (len(X), 2) and network.outputs == 1:
-        # both probabilities of two classes, or both scores
-        if form_of(network, X, values[:, 1:], "float32") and np.allclose(
-            values[:, 0], 1.0 - values[:, 1], atol=1e-4
-        ):
-            return None
-        if form_of(network, X, values[:, 1:], "float32") == "logits" and np.allclose(
-            values[:, 0], -values[:, 1], atol=1e-4
-        ):
+    if values.shape == (len(X), 2) and network.outputs == 1:  # of both classes
+        form, first, second = form_of(network, X, values[:, 1:], "float32"), *values.T
+        opposite = -second if form == "logits" else 1.0 - second
+        if form is not None and np.allclose(first, opposite, atol=1e-4):
             return None
     return f"outputs of the graph are not those of the network: {values.ravel()[:3]}"
 
 
 def _gaps(network, X):
     ordered = np.sort(network.logits(X), axis=1)
+    if network.outputs == 1:
+        return np.abs(ordered[:, 0])
     return ordered[:, -1] - ordered[:, -2]
 
 
@@ -300,7 +385,12 @@ def _made(onnx):
     tensor.data_location = types.EXTERNAL
     tensor.external_data.add(key="location", value="weights.bin")
     tensor.external_data.add(key="length", value="24")
-    double = {"W0": W0.astype("f8"), "b0": b0.astype("f8"), "W1": W1.astype("f8"), "b1": b1.astype("f8")}
+    double = {
+        "W0": W0.astype("f8"),
+        "b0": b0.astype("f8"),
+        "W1": W1.astype("f8"),
+        "b1": b1.astype("f8"),
+    }
     return [
         model(gemms, W0=W0, b0=b0, W1=W1, b1=b1),
         model(gemms, types.DOUBLE, **double),

@@ -16,14 +16,55 @@ from fuzz.zips import Member, archive_of, change_archive, members_of
 from proplace.network import Network
 
 _GLOBALS = (
-    *("os system", "builtins eval", "builtins exec", "builtins getattr", "posix system", "subprocess Popen"),
-    *("collections OrderedDict", "collections Counter", "collections defaultdict", "numpy.core.multiarray scalar"),
-    *("torch._utils _rebuild_tensor_v2", "torch._utils _rebuild_parameter", "torch._utils _rebuild_qtensor"),
-    *("torch._utils _rebuild_sparse_tensor", "torch._utils _rebuild_meta_tensor_no_storage", "torch device"),
-    *("torch FloatStorage", "torch DoubleStorage", "torch HalfStorage", "torch BFloat16Storage", "torch Size"),
-    *("torch QInt8Storage", "torch BoolStorage", "torch ComplexFloatStorage", "torch.storage UntypedStorage"),
-    *("torch._tensor _rebuild_from_type_v2", "torch Tensor", "torch.nn.parameter Parameter", "torch.jit load"),
-    *("torch._utils _rebuild_device_tensor_from_numpy", "torch.hub load", "torch load", "pickle loads"),
+    *(
+        "os system",
+        "builtins eval",
+        "builtins exec",
+        "builtins getattr",
+        "posix system",
+        "subprocess Popen",
+    ),
+    *(
+        "collections OrderedDict",
+        "collections Counter",
+        "collections defaultdict",
+        "numpy.core.multiarray scalar",
+    ),
+    *(
+        "torch._utils _rebuild_tensor_v2",
+        "torch._utils _rebuild_parameter",
+        "torch._utils _rebuild_qtensor",
+    ),
+    *(
+        "torch._utils _rebuild_sparse_tensor",
+        "torch._utils _rebuild_meta_tensor_no_storage",
+        "torch device",
+    ),
+    *(
+        "torch FloatStorage",
+        "torch DoubleStorage",
+        "torch HalfStorage",
+        "torch BFloat16Storage",
+        "torch Size",
+    ),
+    *(
+        "torch QInt8Storage",
+        "torch BoolStorage",
+        "torch ComplexFloatStorage",
+        "torch.storage UntypedStorage",
+    ),
+    *(
+        "torch._tensor _rebuild_from_type_v2",
+        "torch Tensor",
+        "torch.nn.parameter Parameter",
+        "torch.jit load",
+    ),
+    *(
+        "torch._utils _rebuild_device_tensor_from_numpy",
+        "torch.hub load",
+        "torch load",
+        "pickle loads",
+    ),
 )
 _LARGEST = 2**31
 
@@ -65,7 +106,11 @@ class TorchFiles(Reader):
         self._files += [members_of(data) for data in more]
         old = io.BytesIO()
         torch.save({"0.weight": weight}, old, _use_new_zipfile_serialization=False)
-        self._pickles = [old.getvalue(), pickle.dumps(_Payload(), protocol=2), pickle.dumps({"a": _Payload()})]
+        self._pickles = [
+            old.getvalue(),
+            pickle.dumps(_Payload(), protocol=2),
+            pickle.dumps({"a": _Payload()}),
+        ]
         for seed in self._seeds:
             (folder / "warm.pt").write_bytes(seed)
             Network.load(folder / "warm.pt")
@@ -87,7 +132,12 @@ class TorchFiles(Reader):
             if name.endswith("data.pkl"):
                 files[i] = name, _change_pickle(rng, data)
             elif rng.random() < 0.2:
-                files[i] = rng.choice((name + "x", "a/data.pkl", "a/constants.pkl", "a/code/x.py", "b/data/0")), data
+                files[i] = (
+                    rng.choice(
+                        (name + "x", "a/data.pkl", "a/constants.pkl", "a/code/x.py", "b/data/0")
+                    ),
+                    data,
+                )
             else:
                 files[i] = name, damaged(rng, data)
         return change_archive(rng, files, align=64) if kind <= 5 else _archive(files)
@@ -96,7 +146,10 @@ class TorchFiles(Reader):
         return Network.load(path)
 
     def judge(self, data, network):
-        content = self._torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+        try:
+            content = self._torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+        except Exception:
+            return None
         weights = [str(name) for name in content if str(name).rpartition(".")[2] == "weight"]
         content = {str(name): value for name, value in content.items()}
         if len(weights) != len(network.layers):
