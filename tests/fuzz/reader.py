@@ -66,6 +66,15 @@ class Reader(ABC):
         """Say what is false about an accepted input, or None."""
         return
 
+    def warm(self, folder):
+        """Read the seeds once: what is imported or cached on the way is no fault of later inputs."""
+        path = folder / f"warm{self.suffix}"
+        for data in self.seeds():
+            path.write_bytes(data)
+            self.put(path, data)
+            with suppress(Exception):  # it is found again when the seeds are examined
+                self.read(path, data)
+
     def case(self, seed, number):
         """The input with this number."""
         return self.make(Random(f"{self.name} {seed} {number}"))

@@ -69,6 +69,7 @@ def main(name, seed, first, last, folder, seconds):
     reader = reader_of(name)
     with contextlib.redirect_stdout(sys.stderr):
         reader.prepare(folder)
+        reader.warm(folder / "files")
     now = Now(folder)
     path = folder / "files" / f"case{reader.suffix}"
     guard = Guard(folder / "files", reader.allowed)

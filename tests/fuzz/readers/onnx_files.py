@@ -117,9 +117,6 @@ class OnnxFiles(Reader):
         (folder / "secret.bin").write_bytes(bytes(48))
         self._parsed = [onnx.ModelProto.FromString(seed) for seed in self._seeds]
         self._rng = np.random.default_rng(0)
-        for seed in self._seeds:
-            (folder / "files" / "warm.onnx").write_bytes(seed)
-            Network.load(folder / "files" / "warm.onnx")
 
     def seeds(self):
         return self._seeds

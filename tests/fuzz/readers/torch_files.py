@@ -111,9 +111,6 @@ class TorchFiles(Reader):
             pickle.dumps(_Payload(), protocol=2),
             pickle.dumps({"a": _Payload()}),
         ]
-        for seed in self._seeds:
-            (folder / "warm.pt").write_bytes(seed)
-            Network.load(folder / "warm.pt")
 
     def seeds(self):
         return self._seeds
