@@ -98,6 +98,13 @@ def bomb(megabytes):
     return block * megabytes + last
 
 
+def bombs(files):
+    """Archives whose first member unpacks to 1.5 GB, said and unsaid; too large to be kept."""
+    first, *rest = (Member.of(name, data) for name, data in files)
+    for stated in (1500 * 2**20, first.size):
+        yield archive_of([replace(first, packed=bomb(1500), method=8, size=stated), *rest])
+
+
 def _size(rng, size):
     return rng.choice((0, 1, size - 1, size + 1, 2 * size, 2**31 - 1, 2**31, 2**32 - 1))
 

@@ -11,7 +11,7 @@ import numpy as np
 from fuzz.mutate import change_tree, damaged, json_text, slots_of, some
 from fuzz.reader import Reader
 from fuzz.seeds import seeds_of
-from fuzz.zips import Member, archive_of, change_archive, members_of
+from fuzz.zips import Member, archive_of, bombs, change_archive, members_of
 from proplace.loaders._verify import form_of
 from proplace.network import Network
 
@@ -138,6 +138,9 @@ class KerasFiles(Reader):
 
     def seeds(self):
         return self._seeds
+
+    def kept(self):
+        return [*super().kept(), *bombs(self._files[0].items())]
 
     def make(self, rng):
         i = rng.randrange(len(self._files))

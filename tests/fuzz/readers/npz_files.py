@@ -10,7 +10,7 @@ import numpy as np
 
 from fuzz.mutate import damaged, some
 from fuzz.reader import Reader, Refused
-from fuzz.zips import change_archive, members_of
+from fuzz.zips import bombs, change_archive, members_of
 from proplace.certification import checker, proof
 from proplace.errors import ProplaceError
 from proplace.network import Network
@@ -106,6 +106,9 @@ class NpzFiles(Reader):
 
     def seeds(self):
         return self._seeds
+
+    def kept(self):
+        return [*super().kept(), *bombs(self._files[0])]
 
     def make(self, rng):
         if rng.random() < 0.15:

@@ -12,7 +12,7 @@ import numpy as np
 from fuzz.mutate import NUMBERS, WORDS, damaged, some
 from fuzz.reader import Reader
 from fuzz.seeds import seeds_of
-from fuzz.zips import Member, archive_of, change_archive, members_of
+from fuzz.zips import Member, archive_of, bombs, change_archive, members_of
 from proplace.network import Network
 
 _GLOBALS = (
@@ -114,6 +114,9 @@ class TorchFiles(Reader):
 
     def seeds(self):
         return self._seeds
+
+    def kept(self):
+        return [*super().kept(), *bombs(self._files[0])]
 
     def make(self, rng):
         files = list(rng.choice(self._files))
