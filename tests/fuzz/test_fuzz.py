@@ -20,7 +20,7 @@ from oracles import milp_margin
 from proplace.certification import checker
 from proplace.certification.checker import Verdict
 
-INPUTS = {"keras": 50, "batch": 60, "yaml": 150}
+INPUTS = {"checker": 3000, "keras": 50, "batch": 60, "yaml": 150}
 NEEDS = {"onnx": "onnxruntime", "torch": "torch", "keras": "keras", "parquet": "pyarrow"}
 
 

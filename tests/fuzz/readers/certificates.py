@@ -23,7 +23,7 @@ from fuzz.mutate import NUMBERS, change_tree, json_text, nudged, some
 from fuzz.reader import Reader, Refused
 from proplace.certification import checker
 
-_STATED = re.compile(r"margin (?:of|below) (-?[\d.]+(?:e[-+]?\d+)?)")
+_STATED = re.compile(r"margin (?:of at least|of|below) (-?[\d.]+(?:e[-+]?\d+)?)")
 
 
 class Certificates(Reader):
@@ -70,6 +70,8 @@ class Certificates(Reader):
         if stated := _STATED.search(verdict.reason):
             whole = stated[1].lstrip("-").isdigit()
             margins.append(Q(int(stated[1])) if whole else Q(float(stated[1])))
+        if (stated := getattr(verdict, "statement", None)) and not _same(stated, facts):
+            return f"another statement than in the file: {stated}"
         if facts["verdict"] == "not robust":
             found = _margin_of_shifted(json.loads(line), facts)
             if found is None:
@@ -88,6 +90,12 @@ class Certificates(Reader):
             if true
             else f"{facts['verdict']}: the margin is {float(found)!r}, {verdict.reason}"
         )
+
+
+def _same(stated, facts):
+    """Whether a statement is word for word that of the file."""
+    names = ("verdict", "target", "delta", "input", "margin")
+    return all(getattr(stated, name) == facts[name] for name in names)
 
 
 def _joined(net, text):
@@ -114,34 +122,56 @@ def _seeds():
         (1, 1, 2, 1, 1),
     ]
     for number, sizes in enumerate(shapes * 3):
-        whole = number % 3 == 0  # whole numbers make exact ties
-        layers = []
-        for n, m in itertools.pairwise(sizes):
-            W = rng.integers(-3, 4, (m, n)) * 1.0 if whole else rng.normal(size=(m, n))
-            b = rng.integers(-2, 3, m) * 1.0 if whole else rng.normal(size=m) * 0.5
-            layers.append((W, None if rng.random() < 0.2 else b))
-        scaled = rng.random() < 0.3
-        net = pp.Network(
-            layers,
-            scale=rng.normal(size=sizes[0]) if scaled else None,
-            shift=rng.normal(size=sizes[0]) if scaled else None,
-        )
+        net = _network(rng, sizes, whole=number % 3 == 0)
         if number == 0:  # beyond 2^53 not every whole number is a double
             net = pp.Network([([[1.0, -1.0]], [2.0**53])])
-        X = rng.integers(-2, 3, (6, sizes[0])) * 1.0 if whole else rng.normal(size=(6, sizes[0]))
-        delta = float(rng.choice([0.0, 0.0625, 0.01, 0.2]))
-        target = int(rng.integers(net.classes))
+        X = rng.normal(size=(6, sizes[0]))
+        X = X.round() if number % 3 == 0 else X
+        delta, target = float(rng.choice([0.0, 0.0625, 0.01, 0.2])), int(rng.integers(net.classes))
         report = pp.certify(net, X, delta, target=target, certificates=True)
-        plain = {
-            "layers": [[p.W.tolist(), None if p.b is None else p.b.tolist()] for p in net.layers],
-            "scale": None if net.scale is None else net.scale.tolist(),
-            "shift": None if net.shift is None else net.shift.tolist(),
-        }
         for verdict in (True, False):
-            rows = np.flatnonzero(report.robust == verdict)[:2]
-            for row in rows:
+            for row in np.flatnonzero(report.robust == verdict)[:2]:
                 if report.certificates[row] is not None:
-                    yield plain, report.certificates[row].facts
+                    yield _plain(net), report.certificates[row].facts
+    yield from itertools.islice(_tight(rng), 12)
+
+
+def _tight(rng):
+    """Certificates of margins so near to the worst that their proofs branch."""
+    for _ in range(200):
+        net = _network(rng, (2, 2, 3, 1), whole=False)
+        x, delta = rng.normal(size=2), 0.1
+        line = json.dumps(_plain(net)).encode()
+        worst = float(_worst(line, tuple(x), 1, ((delta, delta),) * 3))
+        margin = worst - 1e-7 * abs(worst)
+        report = pp.certify(net, x, delta, margin=margin, certificates=True)
+        if report.robust[0] and report.certificates[0] is not None:
+            facts = report.certificates[0].facts
+            if len(facts["trees"][0]) > 1 or "gamma" in facts["trees"][0][0]:
+                yield _plain(net), facts
+
+
+def _network(rng, sizes, *, whole):
+    """A random network; whole numbers make exact ties."""
+    layers = []
+    for n, m in itertools.pairwise(sizes):
+        W = rng.integers(-3, 4, (m, n)) * 1.0 if whole else rng.normal(size=(m, n))
+        b = rng.integers(-2, 3, m) * 1.0 if whole else rng.normal(size=m) * 0.5
+        layers.append((W, None if rng.random() < 0.2 else b))
+    scaled = rng.random() < 0.3
+    return pp.Network(
+        layers,
+        scale=rng.normal(size=sizes[0]) if scaled else None,
+        shift=rng.normal(size=sizes[0]) if scaled else None,
+    )
+
+
+def _plain(net):
+    return {
+        "layers": [[p.W.tolist(), None if p.b is None else p.b.tolist()] for p in net.layers],
+        "scale": None if net.scale is None else net.scale.tolist(),
+        "shift": None if net.shift is None else net.shift.tolist(),
+    }
 
 
 # -- mutations -------------------------------------------------------------------------------------

@@ -72,8 +72,6 @@ _NAMES = (
     "W-1.npy",
     "W0",
 )
-# What the checker's own command turns into a rejection.
-_REJECTIONS = (checker.Rejected, ValueError, OverflowError, zipfile.BadZipFile)
 
 
 class NpzFiles(Reader):
@@ -139,7 +137,7 @@ class NpzFiles(Reader):
 
     def read(self, path, data):
         found = []
-        for reader, errors in ((Network.load, ProplaceError), (checker.read_npz, _REJECTIONS)):
+        for reader, errors in ((Network.load, ProplaceError), (checker.read_npz, checker.Rejected)):
             try:
                 found.append(reader(str(path)))
             except errors as error:
@@ -177,7 +175,7 @@ def _change_header(rng, data):
         header = header.replace("<f8", rng.choice(_TYPES))
     elif kind == 2:
         header = header.replace("False", rng.choice(("True", "0", "None", "[]")))
-    elif kind <= 4 and "(" in header:
+    elif kind <= 4 and "(" in header and ")" in header:
         start, end = header.index("("), header.index(")") + 1
         header = header[:start] + rng.choice(_SHAPES) + header[end:]
         if rng.random() < 0.3:
