@@ -1,0 +1,228 @@
+"""A short run of every fuzzer, all kept inputs, and that each fuzzer can fail."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from fractions import Fraction as Q
+from random import Random
+
+import numpy as np
+import pytest
+
+import proplace as pp
+from fuzz import planted, run
+from fuzz.campaign import Campaign
+from fuzz.readers import certificates, npz_files, schemas, tables
+from fuzz.zips import Member, archive_of, bomb, members_of
+from oracles import milp_margin
+from proplace.certification import checker
+from proplace.certification.checker import Verdict
+
+INPUTS = {"checker": 3000, "keras": 50, "batch": 60, "yaml": 150}
+NEEDS = {"onnx": "onnxruntime", "torch": "torch", "keras": "keras", "parquet": "pyarrow"}
+
+
+@pytest.mark.parametrize("name", run.READERS)
+def test_a_short_run_finds_nothing(name):
+    """Seeds are accepted, kept inputs and some hundred new ones do no harm."""
+    pytest.importorskip(NEEDS.get(name, "numpy"))
+    summary = Campaign(name, run.READERS[name], inputs=INPUTS.get(name, 300)).run()
+    found = {
+        signature: [finding.words for finding in same]
+        for signature, same in summary.findings.items()
+    }
+    assert found == {}
+    assert summary.inputs == INPUTS.get(name, 300)
+    assert summary.accepted > 0
+    assert summary.refused > 0
+
+
+# -- the fuzzers can fail ----------------------------------------------------------------------------
+
+
+def campaign(title, *, limit=10.0):
+    return Campaign("planted", f"fuzz.planted:{title}", inputs=12, limit=limit).run()
+
+
+def test_a_sound_reader_passes():
+    summary = campaign("Sound")
+    assert summary.findings == {}
+    assert (summary.inputs, summary.accepted + summary.refused) == (12, 12)
+
+
+@pytest.mark.parametrize(
+    ("title", "kind"),
+    [
+        ("Crash", "crash"),
+        ("Greedy", "memory"),
+        ("SecretlyGreedy", "memory"),
+        ("Command", "tripwire"),
+        ("Code", "tripwire"),
+        ("Writes", "tripwire"),
+        ("ReadsElsewhere", "tripwire"),
+        ("FalseAccept", "false accept"),
+        ("RefusesAll", "seed refused"),
+    ],
+)
+def test_a_fault_is_found(title, kind):
+    summary = campaign(title)
+    assert [signature.partition(":")[0] for signature in summary.findings] == [kind]
+    assert summary.inputs == 12
+    (findings,) = summary.findings.values()
+    if kind != "seed refused":
+        assert all(finding.data.strip(b"a") for finding in findings)
+
+
+@pytest.mark.parametrize(("title", "kind"), [("Loop", "hang"), ("Death", "death")])
+def test_a_worker_that_hangs_or_dies_is_found_and_replaced(title, kind):
+    summary = campaign(title, limit=0.1)
+    assert [signature.partition(":")[0] for signature in summary.findings] == [kind]
+    (findings,) = summary.findings.values()
+    assert all(finding.data.strip(b"a") for finding in findings)
+    assert summary.inputs == 12
+    assert summary.accepted > 0
+
+
+def test_a_worker_that_cannot_be_interrupted_is_found(monkeypatch):
+    monkeypatch.setattr("fuzz.campaign._PATIENCE", 1.0)
+    monkeypatch.setattr("fuzz.campaign._LEAST", 0.5)
+    summary = Campaign("planted", "fuzz.planted:Stuck", inputs=3, limit=0.1).run()
+    assert list(summary.findings) == ["hang: not interruptible"]
+
+
+def test_findings_are_small_and_kept(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(run, "READERS", {"planted": "fuzz.planted:Crash"})
+    words = ["--only", "planted", "--inputs", "12", "--findings", str(tmp_path)]
+    assert run.main(words) == 1
+    assert {path.read_bytes() for path in (tmp_path / "planted").iterdir()} >= {b"b"}
+    assert "KeyError planted.py" in capsys.readouterr().out
+    monkeypatch.setattr(run, "READERS", {"planted": "fuzz.planted:Sound"})
+    assert run.main(words) == 0
+
+
+# -- the second opinions -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "sizes", [(2, 1), (2, 3), (2, 2, 1), (2, 2, 3), (2, 2, 2, 1), (1, 2, 3, 3)]
+)
+def test_the_exact_worst_margin(sizes):
+    """Against mixed-integer programs, on random networks."""
+    rng = np.random.default_rng(7)
+    for _ in range(8):
+        layers = [
+            (rng.normal(size=(m, n)), None if rng.random() < 0.2 else rng.normal(size=m))
+            for n, m in itertools.pairwise(sizes)
+        ]
+        net = pp.Network(layers)
+        x, delta, target = rng.normal(size=sizes[0]), 0.1, int(rng.integers(net.classes))
+        plain = [
+            [layer.W.tolist(), None if layer.b is None else layer.b.tolist()]
+            for layer in net.layers
+        ]
+        line = json.dumps({"layers": plain, "scale": None, "shift": None}).encode()
+        exact = certificates._worst(line, tuple(x), target, ((delta, delta),) * len(layers))
+        assert isinstance(exact, Q)
+        assert float(exact) == pytest.approx(milp_margin(net, x, delta, target), abs=1e-6)
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory):
+    reader = certificates.Certificates()
+    reader.prepare(tmp_path_factory.mktemp("certificates"))
+    return reader
+
+
+def test_a_checker_that_accepts_everything_is_found(reader, monkeypatch):
+    """False claims near the truth, of both verdicts, are among the inputs and are called false."""
+    monkeypatch.setattr(checker, "check", lambda text, network: Verdict(True, ""))
+    false = {"robust": 0, "not robust": 0, "outside": 0}
+    for number in range(1500):
+        data = reader.case("0", number)
+        try:
+            words = reader.judge(data, reader.read(None, data))
+        except Exception:
+            continue
+        kind = "outside" if "outside" in str(words) else str(words).partition(":")[0]
+        if kind in false:
+            false[kind] += 1
+    assert min(false.values()) >= 5
+
+
+def test_a_margin_that_is_no_double_is_not_called_proved(reader):
+    line = json.dumps({"layers": [[[[1.0]], [2.0**53]]], "scale": None, "shift": None}).encode()
+    facts = {"input": [0.0], "target": 1, "delta": [[0, 0]], "margin": 2**53, "verdict": "robust"}
+    data = line + b"\n" + json.dumps(facts).encode()
+    words = "robust: all networks within delta have a margin of {} or more"
+    assert reader.judge(data, Verdict(True, words.format(2**53))) is None
+    assert "margin is" in reader.judge(data, Verdict(True, words.format(2**53 + 1)))
+    facts["margin"] = math.nextafter(2.0**53, math.inf)
+    data = line + b"\n" + json.dumps(facts).encode()
+    assert "margin is" in reader.judge(data, Verdict(True, ""))
+
+
+def test_other_numbers_in_an_npz_are_found(tmp_path):
+    reader = npz_files.NpzFiles()
+    reader.prepare(tmp_path)
+    data = reader.seeds()[1]
+    path = tmp_path / "case.npz"
+    path.write_bytes(data)
+    network, alone = reader.read(path, data)
+    assert reader.judge(data, (network, alone)) is None
+    (W, b), last = alone.layers
+    other = alone._replace(layers=[([[v + 1e-12 for v in row] for row in W], b), last])
+    assert "different numbers" in reader.judge(data, (network, other))
+    first, second = network.layers
+    wrong = pp.Network([(first.W, first.b), (second.W, second.b + 1e-12)])
+    assert "other numbers" in reader.judge(data, (wrong, None))
+
+
+def test_labels_that_yaml_made_up_are_found(tmp_path):
+    (tmp_path / "files").mkdir()
+    reader = schemas.Schemas()
+    reader.prepare(tmp_path)
+    feature = b"- {kind: categorical, name: t, categories: ['b', 017]}\n"
+    data = b".yaml\nformat: proplace-schema-1\nfeatures:\n" + feature
+    right = pp.Schema([pp.Categorical("t", ["b", "017"])])
+    assert reader.judge(data, right) is None
+    assert "'017' became 15" in reader.judge(data, pp.Schema([pp.Categorical("t", ["b", 15])]))
+
+
+def test_other_cells_in_a_csv_are_found(tmp_path):
+    reader = tables.CsvTables()
+    reader.prepare(tmp_path)
+    data = reader.seeds()[0]
+    path = tmp_path / "case.csv"
+    path.write_bytes(data)
+    table, cells, typed = reader.read(path, data)
+    assert reader.judge(data, (table, cells, typed)) is None
+    other = [cells[0].replace("41", "14")]
+    assert "other cells" in reader.judge(data, (table, other, typed))
+    frame = typed[0].assign(age=typed[0]["age"] + 1)
+    assert "a number" in reader.judge(data, (table, cells, (frame, {})))
+
+
+# -- the tools ---------------------------------------------------------------------------------------
+
+
+def test_archives_without_lies_are_read():
+    files = [("a", b"x" * 100), ("b/c", b"")]
+    for method in (0, 8):
+        for align in (0, 64):
+            data = archive_of(
+                [Member.of(name, content, method) for name, content in files], align=align
+            )
+            assert members_of(data) == files
+    zeros = Member.of("z", bytes(2**20), 8)
+    assert members_of(archive_of([Member(b"z", bomb(1), 8, 2**20, zeros.crc)])) == [
+        ("z", bytes(2**20))
+    ]
+
+
+def test_a_case_follows_from_its_number():
+    reader = planted.Sound()
+    assert [reader.case("0", n) for n in range(50)] == [reader.case("0", n) for n in range(50)]
+    assert len({reader.case(seed, 3) for seed in map(str, range(50))}) > 1
+    assert reader.make(Random(1)) in (b"a", b"aa", b"b", b"ab")
