@@ -50,7 +50,7 @@ def search(
         key=lambda item: item[:2],
     )
     best = Outcome(None, np.inf, np.inf, "infeasible")
-    lower, nodes, programs, rounds, late = np.inf, 0, 0, 0, False
+    lower, nodes, programs, rounds, late, trouble = np.inf, 0, 0, 0, False, ""
     for bound, _, piece in ranked:
         if bound >= best.distance:
             break
@@ -69,11 +69,13 @@ def search(
         )
         lower = min(lower, found.lower)
         late |= found.status in ("feasible", "unknown")
+        trouble = trouble or found.trouble
         if found.distance < best.distance:
             best = found
     counts = nodes, programs, rounds
     if best.point is None:
-        return Answer(None, np.inf, lower, "unknown" if late else "infeasible", *counts)
+        status: Literal["unknown", "infeasible"] = "unknown" if late else "infeasible"
+        return Answer(None, np.inf, lower, status, *counts, trouble if late else "")
     proved = not late or lower >= best.distance * (1.0 - GAP)
     return Answer(
         best.point,
@@ -81,6 +83,7 @@ def search(
         min(lower, best.distance),
         "optimal" if proved else "feasible",
         *counts,
+        "" if proved else trouble,
         oracle.evidence(best.point),
     )
 
