@@ -195,7 +195,9 @@ class Program:
         if verdict == "late":
             raise Late
         if verdict == "failed":
-            raise SolverError("HiGHS gave no answer to a linear program, whichever way it was asked")
+            raise SolverError(
+                "HiGHS gave no answer to a linear program, whichever way it was asked"
+            )
         info = self.solver.getInfo()
         self.work += info.simplex_iteration_count
         values = np.array(self.solver.getSolution().col_value)

@@ -113,6 +113,7 @@ class Relaxation(Program):
         columns = self.region
         for layer, (W, b) in enumerate(shifted.layers):
             Z, z = W @ E, W @ e + b
+            units = _units(W, b, E, e, Z)
             low, high = bounds[layer]
             upper_side, lower_side = needs[layer]
             open_ = np.flatnonzero((low < 0.0) & (high > 0.0) & (upper_side | lower_side))
@@ -134,13 +135,16 @@ class Relaxation(Program):
                     low[rows],
                     high[rows],
                     weights[layer][rows],
+                    units[rows],
                     columns,
                     tops[layer][:, rows],
                 )
             if one_sided:
                 rows = open_[one_sided]
-                self._add_one_sided([keys[i] for i in one_sided], Z[rows], z[rows], columns)
-            self._keep_sides(shifted, layer, ranges, Z, z, columns)
+                self._add_one_sided(
+                    [keys[i] for i in one_sided], Z[rows], z[rows], units[rows], columns
+                )
+            self._keep_sides(shifted, layer, ranges, Z, z, units, columns)
             ids = np.array([self._known[key][0] for key in keys], np.int32)
             active = low >= 0.0
             E = np.hstack([np.where(active[:, None], Z, 0.0), np.zeros((len(W), len(open_)))])
@@ -153,7 +157,14 @@ class Relaxation(Program):
         self._index()
 
     def _keep_sides(
-        self, shifted: Shifted, layer: int, ranges: Ranges, Z: Array, z: Array, columns: Columns
+        self,
+        shifted: Shifted,
+        layer: int,
+        ranges: Ranges,
+        Z: Array,
+        z: Array,
+        units: Array,
+        columns: Columns,
     ) -> None:
         """Ask for the signs that are known for points of interest only.
 
@@ -167,7 +178,7 @@ class Relaxation(Program):
                 self._kept.add(key)
                 found.append(k)
         if found:
-            active, unit = ranges.bounds[layer][0][found] >= 0.0, _units(Z[found])
+            active, unit = ranges.bounds[layer][0][found] >= 0.0, units[found]
             side = -z[found] / unit
             low, high = np.where(active, side, -INF), np.where(active, INF, side)
             self._add_rows(low, high, Z[found] / unit[:, None], columns)
@@ -180,11 +191,12 @@ class Relaxation(Program):
         low: Array,
         high: Array,
         weights: Array,
+        unit: Array,
         columns: Columns,
         tops: Array,
     ) -> None:
         """Add the variables and the sides of new open neurons."""
-        count, zero, unit = len(keys), np.zeros(len(keys)), _units(Z)
+        count, zero = len(keys), np.zeros(len(keys))
         first = self._add_columns(
             np.concatenate([zero, zero]),
             np.concatenate([high / unit, -low / unit]),
@@ -212,9 +224,11 @@ class Relaxation(Program):
                 Neuron(key, first + i, first + count + i, chord + i, weight, float(unit[i]))
             )
 
-    def _add_one_sided(self, keys: list[Hashable], Z: Array, z: Array, columns: Columns) -> None:
+    def _add_one_sided(
+        self, keys: list[Hashable], Z: Array, z: Array, unit: Array, columns: Columns
+    ) -> None:
         """Add activations that are only ever asked to be small: ``v >= z``, ``v >= 0``."""
-        count, unit = len(keys), _units(Z)
+        count = len(keys)
         first = self._add_columns(np.zeros(count), np.full(count, INF), np.zeros(count))
         own = np.arange(first, first + count, dtype=np.int32)
         A = np.hstack([-Z / unit[:, None], np.eye(count)])
@@ -424,12 +438,18 @@ class Relaxation(Program):
         return result
 
 
-def _units(Z: Array) -> Array:
-    """Powers of 2 in which to count functions with rows Z so that their coefficients are not minute.
+def _units(W: Array, b: Array, E: Array, e: Array, Z: Array) -> Array:
+    """Powers of 2 in which to count the neurons ``W (E v + e) + b``, Z being ``W E``.
 
-    Weights of a neuron that training has given up shrink without end; a pivot on one of them leaves
-    nothing of the accuracy of the others.
+    Weights of a neuron that training has given up shrink without end, and a pivot on one of them
+    leaves nothing of the accuracy of the others: such a neuron is counted in a unit of its size.
+    One that is small because its terms cancel is not, since what is left of them is rounding.
     """
-    sizes = np.maximum(np.abs(Z).max(axis=1, initial=0.0), _LEAST_UNIT)
-    units: Array = np.where(sizes < _MINUTE, np.exp2(np.floor(np.log2(sizes))), 1.0)
+    units = np.ones(len(W))
+    small = np.flatnonzero(np.abs(Z).max(axis=1, initial=0.0) < _MINUTE)
+    if len(small):
+        W, terms = np.abs(W[small]), np.abs(np.column_stack([E, e]))
+        sizes = np.maximum((W @ terms).max(axis=1), np.abs(b[small]))
+        sizes = np.maximum(sizes, _LEAST_UNIT)
+        units[small] = np.where(sizes < _MINUTE, np.exp2(np.floor(np.log2(sizes))), 1.0)
     return units

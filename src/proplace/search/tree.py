@@ -103,9 +103,7 @@ def _outcome(hunt: Hunt, lower: float) -> Outcome:
     if hunt.point is None:
         closed = lower >= hunt.best
         trouble = "" if closed else hunt.trouble
-        return Outcome(
-            None, np.inf, lower, "infeasible" if closed else "unknown", *counts, trouble
-        )
+        return Outcome(None, np.inf, lower, "infeasible" if closed else "unknown", *counts, trouble)
     proved = lower >= hunt.enough
     return Outcome(
         hunt.point,
