@@ -115,7 +115,7 @@ def test_frozen_first_layer_is_shared_by_classes(seed):
 
 
 @pytest.mark.parametrize(
-    ("seed", "person"), [(158, 0), (158, 1), (2, 0), (2, 1), (4, 0), (4, 1), (5, 0), (5, 1)]
+    ("seed", "person"), [(158, 0), (158, 1), (2, 0), (2, 1), (3, 0), (3, 1), (5, 0), (5, 1)]
 )
 def test_tightened_signs_are_kept(seed, person):
     """A sign known from tightening holds for points of interest only: its row must be there."""
@@ -130,6 +130,7 @@ def test_tightened_signs_are_kept(seed, person):
     target = int(rng.integers(3))
     robust = X[pp.certify(net, X, delta, target, margin=MARGIN + SLACK).robust]
     refused = X[net.predict(X) != target]
+    assert len(robust)
     x = refused[person]
     near = robust[np.argsort(np.abs(robust - x).sum(axis=1))[:14]]
     compare(problem_of(net, x, delta, target=target), plain(x, np.vstack([x, near]), -9.0, 9.0))
