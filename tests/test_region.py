@@ -11,7 +11,7 @@ import pytest
 import proplace as pp
 from proplace.distances import L1, L2, Convex, LInf
 from proplace.errors import OptionError
-from proplace.region import RobustRows, box_pieces, hull_pieces
+from proplace.region import RobustRows, box_pieces, hull_pieces, unrestricted
 from proplace.schema import Schema, Value
 
 MARGIN = 1e-4
@@ -58,6 +58,38 @@ def test_nearest_rows(k, distance):
     assert got == sorted(got)
     assert len(np.unique(found.rows, axis=0)) == len(found.rows)
     assert pp.certify(net, found.rows, 0.01, margin=MARGIN).robust.all()
+
+
+def test_rows_at_equal_distance_come_in_their_order():
+    """Whatever a k-d tree returns of them."""
+    net, x = line_net(2), np.array([0.0, 0.0])
+    steps = np.linspace(0.0, 2.0, 9)
+    for order in (slice(None), slice(None, None, -1)):
+        X = np.column_stack([2.0 - steps, steps])[order]  # all at distance 1
+        rows = robust_rows(net, X)
+        assert len(rows.robust) == 9
+        for k in (1, 2, 4, 8):
+            np.testing.assert_array_equal(rows.nearest(x, k).rows, X[:k])
+
+
+@pytest.mark.parametrize(
+    "limit",
+    [
+        {"immutable": True},
+        {"direction": "increasing"},
+        {"direction": "decreasing"},
+        {"max_increase": 0.3},
+        {"max_decrease": 0.3},
+        {"max_increase": 0.0},
+        {"max_decrease": 0.0},
+    ],
+)
+def test_every_limit_of_a_person_counts(limit):
+    features = [pp.Continuous("a", 0, 1), pp.Continuous("b", 0, 1)]
+    assert unrestricted(Schema(features))
+    assert not unrestricted(Schema([features[0], replace(features[1], **limit)]))
+    rule = pp.Linear({"a": 1.0}, upper=0.5)
+    assert not unrestricted(Schema(features, rules=[rule]))
 
 
 def test_nothing_is_robust():

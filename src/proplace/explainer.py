@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
@@ -12,13 +13,27 @@ import numpy as np
 from proplace import distances
 from proplace.certification import certify
 from proplace.certification.deployed import resolve
-from proplace.errors import InputError, MissingExtra, OptionError, SolverError
-from proplace.explanations import Explanation, Explanations, Optimality, Setting
+from proplace.errors import InputError, MissingExtra, OptionError
+from proplace.explanations import (
+    Explanation,
+    Explanations,
+    Optimality,
+    Setting,
+    status_of,
+    unexplained,
+)
 from proplace.lp import LP_TOLERANCE
 from proplace.options import one_of, whole
 from proplace.parallel import Workers
 from proplace.progress import progress_bar
-from proplace.region import RobustRows, box_pieces, hull_pieces, keep, unrestricted
+from proplace.region import (
+    RobustRows,
+    box_pieces,
+    hull_pieces,
+    keep,
+    time_left,
+    unrestricted,
+)
 from proplace.search.hunt import GAP
 from proplace.search.pieces import Answer, search
 from proplace.search.problem import Problem
@@ -33,20 +48,59 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pandas as pd
 
-    from proplace.certification import Certificate
+    from proplace.certification import Certificate, Report
     from proplace.certification.deployed import Margin
     from proplace.certification.producer import Evidence
     from proplace.distances import Distance
+    from proplace.explanations import Status
     from proplace.network import Array, Network
     from proplace.region import RegionKind
     from proplace.schema import Schema
     from proplace.schema.person import Person
     from proplace.search.pieces import SearchName
+    from proplace.search.problem import Piece
     from proplace.shifts import Delta
     from proplace.tables import People, Table
 
 _TIDY = 1e-6  # encoded change that a reader would not see: taken back where what is left is robust
 _REPAIRS = (1e-6, 1e-4, 1e-2, 0.1, 0.5)  # steps towards a neighbour when a proof fails by a hair
+_RESERVE = 0.1  # share of a time limit that is kept for the proof of what the search has found,
+_MOST_RESERVE = 1.0  # seconds of that, at most
+_GRACE = 0.2  # seconds beyond the limit in which to prove at least a neighbour
+_NO_TIME = "the time limit came before a point was proved robust; allow more time"
+_ASK_AGAIN = "this is no fault of the row: raise the slack, or try another search"
+
+
+@dataclass(frozen=True)
+class _Clock:
+    """Times, by ``time.monotonic``, by which the search and the proof of its answer must end."""
+
+    search: float
+    proof: float
+
+    @classmethod
+    def of(cls, time_limit: float | None) -> _Clock:
+        """Start now."""
+        if time_limit is None:
+            return cls(math.inf, math.inf)
+        end = time.monotonic() + time_limit
+        return cls(end - min(_RESERVE * time_limit, _MOST_RESERVE), end + _GRACE)
+
+    @property
+    def over(self) -> bool:
+        """Whether the search has no time left."""
+        return time.monotonic() >= self.search
+
+
+@dataclass(frozen=True, eq=False)
+class _Proved:
+    """A point with its certificate and least margin; ``trouble`` where it is not what was wanted."""
+
+    point: Array
+    certificate: Certificate
+    margin: float
+    trouble: str
+    is_answer: bool  # whether it is the search's own
 
 
 class Proplace:
@@ -252,31 +306,37 @@ class Proplace:
         self, robust: RobustRows, x: Array, target: int, count: int
     ) -> Iterator[Explanation]:
         """Answers for one person, nearest first, each with another set of changed features."""
-        limit = np.inf if self.time_limit is None else time.monotonic() + self.time_limit
+        clock = _Clock.of(self.time_limit)
 
         def find(kept: frozenset[int]) -> Explanation:
-            return self._answer(robust, x, target, kept, limit)
+            if kept and clock.over:
+                return Explanation(None, "not_found", _NO_TIME, target, x=x)
+            return self._answer(robust, x, target, kept, clock)
 
         return several(find, self._schema, count)
 
     def _answer(
-        self, robust: RobustRows, x: Array, target: int, kept: frozenset[int], limit: float
+        self, robust: RobustRows, x: Array, target: int, kept: frozenset[int], clock: _Clock
     ) -> Explanation:
         """The nearest answer for one person that keeps some features as they are."""
-        start = time.perf_counter()
+        start = time.monotonic()
         schema = self._schema
         person = schema.person(x)
-        free = unrestricted(schema)
-        neighbours = robust.rows[:0]
+        neighbours, late = robust.rows[:0], False
+        pieces: Iterable[Piece]
         if self.region == "hull":
-            found = robust.nearest(x, self.k) if free else robust.admissible(person, self.k)
+            found = (
+                robust.nearest(x, self.k)
+                if unrestricted(schema)
+                else robust.admissible(person, self.k, clock.search)
+            )
             if found.status != "found":
                 return Explanation(None, found.status, found.reason, target, x=x)
-            neighbours = found.rows
+            neighbours, late = found.rows, found.late
             pieces = hull_pieces(schema, person, neighbours)
         else:
             data = robust.rows
-            pieces = list(box_pieces(schema, person, data.min(axis=0), data.max(axis=0)))
+            pieces = box_pieces(schema, person, data.min(axis=0), data.max(axis=0))
         if kept:
             columns = [i for i, column in enumerate(schema.columns) if column.feature in kept]
             pieces = keep(pieces, x, columns)
@@ -290,90 +350,104 @@ class Proplace:
             self.slack,
             {i: c for i, c in enumerate(schema.columns) if c.kind == "grid"},
         )
-        try:
-            outcome = search(
-                problem, pieces, method=self.search, solver=self.solver, deadline=limit
-            )
-        except SolverError as error:  # a neighbour is still a certified answer
-            outcome, trouble = Answer(None, np.inf, 0.0, "unknown"), str(error)
+        if late:  # without all neighbours nothing can be said of the region
+            outcome = Answer(None, np.inf, 0.0, "unknown")
         else:
-            trouble = ""
-        fallback = neighbours[: 0 if kept else 1]
-        return self._finish(problem, person, neighbours, fallback, outcome, trouble, start)
-
-    def _finish(
-        self,
-        problem: Problem,
-        person: Person,
-        neighbours: Array,
-        fallback: Array,
-        outcome: Answer,
-        trouble: str,
-        start: float,
-    ) -> Explanation:
-        """Make the point exactly what will be read, and certify that."""
-        schema = self._schema
+            outcome = search(
+                problem, pieces, method=self.search, solver=self.solver, deadline=clock.search
+            )
+        fallback = neighbours[:0] if kept else neighbours
+        proved = self._proved(problem, person, fallback, outcome, clock.proof)
         facts: dict[str, Any] = {
             "x": problem.x,
             "neighbours": neighbours,
             "nodes": outcome.nodes,
             "programs": outcome.programs,
             "rounds": outcome.rounds,
+            "seconds": time.monotonic() - start,
         }
-        status, bound = outcome.status, outcome.lower
-        few = self.region == "hull" and 0 < len(neighbours) < self.k
-        reason = f"only {len(neighbours)} of k = {self.k} robust neighbours exist" if few else ""
-        if outcome.point is None:
-            if not len(fallback):
-                spent = "the time limit came before a robust point was found"
-                none = "no point within the features' ranges and rules is robust at this delta"
-                ruled_out = status == "infeasible" and not unrestricted(schema)
-                return Explanation(
-                    None,
-                    "infeasible_rules" if ruled_out else "no_robust_neighbour",
-                    trouble or (spent if status == "unknown" else none),
-                    problem.target,
-                    seconds=time.perf_counter() - start,
-                    **facts,
-                )
-            status, bound = "feasible", min(bound, 0.0)
-        proof: Certificate | None = None
-        for row, note in _candidates(problem.x, outcome.point, neighbours, fallback):
-            point = schema.canonical(problem.snap(row))[0]
+        if proved is None:
+            status, reason = self._why_none(outcome, fallback, clock)
+            return Explanation(None, status, reason, target, **facts)
+        few = "" if late else self._few(neighbours)
+        return self._found(problem, outcome, proved, few, facts)
+
+    def _few(self, neighbours: Array) -> str:
+        """Say so where there are fewer neighbours than were asked for."""
+        if not 0 < len(neighbours) < self.k:
+            return ""
+        return f"only {len(neighbours)} of k = {self.k} robust neighbours exist"
+
+    def _proved(
+        self, problem: Problem, person: Person, fallback: Array, outcome: Answer, until: float
+    ) -> _Proved | None:
+        """The best point that is exactly what will be read, with its proof.
+
+        That of the search; should its proof fail by a hair, one near it; else the nearest robust
+        neighbour that can be proved in time. Points between robust rows and the search's stay in
+        the hull.
+        """
+        for row, trouble in _candidates(problem.x, outcome.point, fallback):
+            point = self._schema.canonical(problem.snap(row))[0]
             if not person.allowed(point)[0]:
                 continue
-            proof, margin = self._certified(point, problem.target, outcome.evidence)
+            proof, margin = self._certified(point, problem.target, outcome.evidence, until)
             if proof is not None:
-                if note and outcome.point is not None:
-                    status, trouble = "feasible", trouble or note
+                return _Proved(point, proof, margin, outcome.trouble or trouble, trouble == "")
+            if time.monotonic() >= until:
                 break
-        if proof is None:
-            return Explanation(
-                None,
-                "no_robust_neighbour",
-                f"the solver failed ({trouble or 'its answer failed the last test'}); "
-                "raise the slack",
-                problem.target,
-                seconds=time.perf_counter() - start,
-                **facts,
-            )
-        bound = max(bound, 0.0)
-        if status == "feasible":
-            early = "stopped at the time limit" if self.time_limit else "the solver gave up"
-            why = f"the solver failed ({trouble})" if trouble else early
-            proved = f"{why}; nothing nearer than {bound:.6g} has the margin in the region"
-            reason = f"{proved}; {reason}" if reason else proved
-        distance = float(self._distance.between(problem.x, point))
+        rows = self._schema.canonical(problem.snap(fallback))
+        rows = rows[person.allowed(rows)]
+        if not len(rows):
+            return None
+        report = self._certify(rows, problem.target, until)
+        good = np.flatnonzero(report.robust)
+        if not len(good):
+            return None
+        i = int(good[0])
+        trouble = outcome.trouble
+        if outcome.status == "infeasible":
+            trouble = trouble or "it found no point in a region that holds one"
+        elif outcome.point is not None and time.monotonic() < until:
+            trouble = trouble or "its answer failed the last test"
+        proof = None if report.certificates is None else report.certificates[i]
+        assert proof is not None  # noqa: S101  (a robust row has one)
+        return _Proved(rows[i], proof, float(report.lower[i]), trouble, is_answer=False)
+
+    def _why_none(self, outcome: Answer, fallback: Array, clock: _Clock) -> tuple[Status, str]:
+        """Status and reason where no point is proved."""
+        if outcome.trouble:
+            return "solver_error", f"the solver failed ({outcome.trouble}); {_ASK_AGAIN}"
+        if outcome.status == "infeasible" and not len(fallback):
+            ruled_out = not unrestricted(self._schema)
+            none = "no point within the features' ranges and rules is robust at this delta"
+            return "infeasible_rules" if ruled_out else "no_robust_neighbour", none
+        if clock.over:
+            return "not_found", _NO_TIME
+        return "solver_error", f"the solver failed (its answer failed the last test); {_ASK_AGAIN}"
+
+    def _found(
+        self, problem: Problem, outcome: Answer, proved: _Proved, few: str, facts: dict[str, Any]
+    ) -> Explanation:
+        """The explanation of a point that is proved robust."""
+        optimal = proved.is_answer and outcome.status == "optimal"
+        bound = 0.0 if outcome.status == "infeasible" else max(outcome.lower, 0.0)
+        why = ""
+        if not optimal:
+            failed = f"the solver failed ({proved.trouble})"
+            why = failed if proved.trouble else "stopped at the time limit"
+            why = f"{why}; nothing nearer than {bound:.6g} has the margin in the region"
+        distance = float(self._distance.between(problem.x, proved.point))
         return Explanation(
             None,
-            "optimal" if status == "optimal" else "feasible",
-            reason,
+            "optimal" if optimal else "feasible",
+            "; ".join(part for part in (why, few) if part),
             problem.target,
             distance=distance,
             bound=min(bound, distance),
-            margin=margin,
-            point=point,
-            certificate=proof,
+            margin=proved.margin,
+            point=proved.point,
+            certificate=proved.certificate,
             optimality=Optimality(
                 min(bound, distance),
                 problem.search_margin,
@@ -381,12 +455,11 @@ class Proplace:
                 LP_TOLERANCE,
                 f"{self.search}, {TITLES[self.solver]}",
             ),
-            seconds=time.perf_counter() - start,
             **facts,
         )
 
     def _certified(
-        self, point: Array, target: int, evidence: Evidence | None
+        self, point: Array, target: int, evidence: Evidence | None, until: float
     ) -> tuple[Certificate | None, float]:
         """The certificate that a point is robust, if it is, and its least margin."""
         if evidence is not None and np.array_equal(evidence.point, point):
@@ -394,12 +467,46 @@ class Proplace:
             certificate = evidence.certificate(self.net, self.shifts, target, margin)
             if certificate is not None:
                 return certificate, evidence.lower
-        report = certify(
-            self.net, point, self.shifts, target, margin=self.margin, certificates=True
-        )
+        report = self._certify(point[None], target, until)
         assert report.certificates is not None  # noqa: S101  (asked for)
         certificate = report.certificates[0] if report.robust[0] else None
         return certificate, float(report.lower[0])
+
+    def _certify(self, rows: Array, target: int, until: float = math.inf) -> Report:
+        """Verdicts with certificates, as far as they come in time."""
+        return certify(
+            self.net,
+            rows,
+            self.shifts,
+            target,
+            margin=self.margin,
+            certificates=True,
+            time_limit=time_left(until),
+        )
+
+    def _already(self, x: Array, target: int) -> Explanation:
+        """The explanation of a person who has the target class, perhaps robustly."""
+        start, clock = time.monotonic(), _Clock.of(self.time_limit)
+        report = self._certify(x[None], target, clock.proof)
+        assert report.certificates is not None  # noqa: S101  (asked for)
+        how = "but not robustly"
+        if report.robust[0]:
+            how = "under every network within delta"
+        elif report.undecided[0]:
+            how = f"whether robustly is not decided{' in the time limit' if clock.over else ''}"
+        return Explanation(
+            None,
+            "already_valid",
+            f"the network gives class {target} already, {how}",
+            target,
+            distance=0.0,
+            bound=0.0,
+            margin=float(report.lower[0]),
+            x=x,
+            point=x,
+            certificate=report.certificates[0],
+            seconds=time.monotonic() - start,
+        )
 
     # -- inside ------------------------------------------------------------------------------
 
@@ -435,34 +542,14 @@ def _explain_row(
     (explainer, robust, target, count), (x, problem) = shared, person
     if problem is not None:
         return [Explanation(None, "bad_input", problem, target)]
-    net = explainer.net
-    if net.predict(x)[0] == target:
-        report = certify(
-            net, x, explainer.shifts, target, margin=explainer.margin, certificates=True
-        )
-        assert report.certificates is not None  # noqa: S101  (asked for)
-        how = "under every network within delta" if report.robust[0] else "but not robustly"
-        return [
-            Explanation(
-                None,
-                "already_valid",
-                f"the network gives class {target} already, {how}",
-                target,
-                distance=0.0,
-                bound=0.0,
-                margin=float(report.lower[0]),
-                x=x,
-                point=x,
-                certificate=report.certificates[0],
-            )
-        ]
     try:
+        if explainer.net.predict(x)[0] == target:
+            return [explainer._already(x, target)]
         return list(explainer._answers(robust, x, target, count))
     except (OptionError, MissingExtra):  # the call is wrong, not the row
         raise
     except Exception as error:  # one row must not lose the others
-        reason = f"this row could not be explained ({type(error).__name__}: {error})"
-        return [Explanation(None, "bad_input", reason, target, x=x)]
+        return [Explanation(None, status_of(error), unexplained(error), target, x=x)]
 
 
 def _lost_row(target: int, person: tuple[Array, str | None]) -> list[Explanation]:
@@ -470,24 +557,21 @@ def _lost_row(target: int, person: tuple[Array, str | None]) -> list[Explanation
     return [Explanation(None, "bad_input", reason, target, x=person[0])]
 
 
-def _candidates(
-    x: Array, point: Array | None, neighbours: Array, fallback: Array
-) -> Iterator[tuple[Array, str]]:
+def _candidates(x: Array, point: Array | None, neighbours: Array) -> Iterator[tuple[Array, str]]:
     """Points to certify, best first, each with what is wrong if it comes to that.
 
-    The search's point, without changes that nobody would see; should its proof fail by a hair,
-    points on the way from it to its robust neighbours, which stay in the hull; then a neighbour.
+    The search's point, without changes that nobody would see; then points on the way from it to the
+    nearest robust neighbours.
     """
-    if point is not None:
-        tidy = np.where(np.abs(point - x) <= _TIDY, x, point)
-        if (tidy != point).any():
-            yield tidy, ""
-        yield point, ""
-        for step in _REPAIRS if len(fallback) else ():
-            for goal in neighbours[:3]:
-                yield point + step * (goal - point), "its answer failed the last test by a hair"
-    for row in fallback:
-        yield row, "its answer failed the last test"
+    if point is None:
+        return
+    tidy = np.where(np.abs(point - x) <= _TIDY, x, point)
+    if (tidy != point).any():
+        yield tidy, ""
+    yield point, ""
+    for step in _REPAIRS:
+        for goal in neighbours[:3]:
+            yield point + step * (goal - point), "its answer failed the last test by a hair"
 
 
 def _solver(search: SearchName, solver: Solver) -> Solver:

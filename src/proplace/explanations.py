@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 import pandas as pd
 
+from proplace.errors import SolverError
 from proplace.text import visible
 
 if TYPE_CHECKING:
@@ -34,7 +35,18 @@ Status = Literal[
     "infeasible_rules",
     "not_found",
     "bad_input",
+    "solver_error",
 ]
+
+
+def status_of(error: Exception) -> Status:
+    """Status of a row that an error has ended: the solver's failure is no fault of the row."""
+    return "solver_error" if isinstance(error, SolverError) else "bad_input"
+
+
+def unexplained(error: Exception) -> str:
+    """Say of a row that an error has ended which one it was."""
+    return f"this row could not be explained ({type(error).__name__}: {error})"
 
 
 @dataclass(frozen=True)
@@ -89,8 +101,9 @@ class Explanation:
         proved nearest (the time limit came first, or the method does not ask for the nearest).
         ``valid``: the network gives the point the target class; not certified robust.
         ``already_valid``: the network gives the target class already. ``no_robust_neighbour``,
-        ``infeasible_rules``, ``not_found`` (the method ended without a point of the target class),
-        ``bad_input``: no answer, see ``reason``.
+        ``infeasible_rules``, ``not_found`` (the method, or its time, ended without a point),
+        ``bad_input``, ``solver_error`` (the solver failed, which is no fault of the row): no
+        answer, see ``reason``.
     reason
         In words, for every status but ``optimal``.
     original, counterfactual

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -28,7 +29,7 @@ from proplace.errors import OptionError
 from proplace.search.problem import Piece
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from proplace.distances import Distance
     from proplace.network import Array, Network
@@ -41,15 +42,20 @@ RegionKind = Literal["hull", "box"]
 
 _BLOCK = 256
 _MOST_PROFILES = 20_000
+_LEAST_TIME = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
 class Neighbours:
-    """Robust rows for one person, nearest first; ``reason`` says why there are none."""
+    """Robust rows for one person, nearest first; ``reason`` says why there are none.
+
+    ``late``: the deadline came before all rows were looked at, so that nearer ones may be missing.
+    """
 
     rows: Array
     status: Literal["found", "no_robust_neighbour", "infeasible_rules"]
     reason: str = ""
+    late: bool = False
 
 
 @dataclass(eq=False)
@@ -72,9 +78,16 @@ class RobustRows:
             weights, p = scale
             self._tree = (KDTree(self.robust * weights), np.append(weights, p))
 
-    def test(self, rows: Array) -> Mask:
-        """Which rows are robust at the margin of the search."""
-        report = certify(self.net, rows, self.shifts, self.target, margin=self.margin)
+    def test(self, rows: Array, deadline: float = math.inf) -> Mask:
+        """Which rows are robust at the margin of the search, as far as is known by the deadline."""
+        report = certify(
+            self.net,
+            rows,
+            self.shifts,
+            self.target,
+            margin=self.margin,
+            time_limit=time_left(deadline),
+        )
         return report.robust
 
     def nearest(self, x: Array, k: int) -> Neighbours:
@@ -94,7 +107,7 @@ class RobustRows:
         order = np.argsort(self.distance.between(x, rows), kind="stable")[:k]
         return Neighbours(rows[order], "found")
 
-    def admissible(self, person: Person, k: int) -> Neighbours:
+    def admissible(self, person: Person, k: int, deadline: float = math.inf) -> Neighbours:
         """The k nearest rows that the person may become and that are robust then.
 
         Rows with the person's immutable categories come first; where they are fewer than k, other
@@ -103,23 +116,31 @@ class RobustRows:
         found: dict[bytes, Array] = {}
         adapted = person.adapt(self.rows)
         allowed = person.allowed(adapted)
-        self._collect(person, adapted[allowed], k, found)
-        if len(found) < k:
+        late = self._collect(person, adapted[allowed], k, found, deadline)
+        if len(found) < k and not late:
             others = person.adapt(self.rows[~allowed], traits=True)
-            self._collect(person, others[person.allowed(others)], k, found)
-        if found:
-            return Neighbours(np.array(list(found.values())), "found")
+            late = self._collect(person, others[person.allowed(others)], k, found, deadline)
+        if found or late:
+            rows = np.array(list(found.values())).reshape(-1, self.rows.shape[1])
+            return Neighbours(rows, "found", late=late)
         return self._why_none(person)
 
-    def _collect(self, person: Person, rows: Array, k: int, found: dict[bytes, Array]) -> None:
-        """Add robust rows, nearest first, until there are k."""
+    def _collect(
+        self, person: Person, rows: Array, k: int, found: dict[bytes, Array], deadline: float
+    ) -> bool:
+        """Add robust rows, nearest first, until there are k; True if the deadline comes first."""
         order = np.argsort(self.distance.between(person.x, rows), kind="stable")
         for start in range(0, len(order), _BLOCK):
             block = rows[order[start : start + _BLOCK]]
-            for row in block[self.test(block)]:
+            robust = self.test(block, deadline)
+            late = time.monotonic() >= deadline
+            for row in block[robust]:
                 found.setdefault(row.tobytes(), row)
                 if len(found) == k:
-                    return
+                    return late
+            if late:
+                return True
+        return False
 
     def _why_none(self, person: Person) -> Neighbours:
         none = self.rows[:0]
@@ -147,6 +168,11 @@ class RobustRows:
             f"none of {len(self.rows)} training rows is robust for class {self.target} at this "
             f"delta ({reached} have the class at all); lower delta or add data"
         )
+
+
+def time_left(deadline: float) -> float | None:
+    """Seconds to a deadline as a time limit: always some, so that what is easy is done in any case."""
+    return None if math.isinf(deadline) else max(deadline - time.monotonic(), _LEAST_TIME)
 
 
 def unrestricted(schema: Schema) -> bool:
@@ -188,25 +214,21 @@ def box_pieces(
             yield Piece(None, lower, upper, piece.A, piece.row_lower, piece.row_upper)
 
 
-def keep(pieces: list[Piece], x: Array, columns: list[int]) -> list[Piece]:
+def keep(pieces: Iterable[Piece], x: Array, columns: list[int]) -> Iterator[Piece]:
     """The part of each piece in which some columns have the person's values."""
     unit = np.eye(len(x))[columns]
-    kept = []
     for piece in pieces:
         fixed = piece.lower[columns] == piece.upper[columns]
         if (piece.lower[columns] != x[columns])[fixed].any():
             continue  # another category
-        kept.append(
-            Piece(
-                piece.vertices,
-                piece.lower,
-                piece.upper,
-                np.vstack([piece.A, unit]),
-                np.concatenate([piece.row_lower, x[columns]]),
-                np.concatenate([piece.row_upper, x[columns]]),
-            )
+        yield Piece(
+            piece.vertices,
+            piece.lower,
+            piece.upper,
+            np.vstack([piece.A, unit]),
+            np.concatenate([piece.row_lower, x[columns]]),
+            np.concatenate([piece.row_upper, x[columns]]),
         )
-    return kept
 
 
 def _piece(schema: Schema, person: Person, row: Array, vertices: Array | None) -> Piece:

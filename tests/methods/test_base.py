@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 import proplace as pp
+from proplace.errors import SolverError
 from proplace.methods import METHODS, Candidate, Method, RobustMethod, published
 
 QUICK = {  # small sizes: what is tested here does not depend on them
@@ -237,6 +238,31 @@ def test_a_second_fit_forgets_the_first(case):
         second, build("RNCE", case.net).fit(half).explain(case.refused[:4]).points
     )
     assert (first != second).any()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_second_target_forgets_the_first(name, case):
+    refused = case.refused[:3]
+    accepted = case.train[case.net.predict(case.train) == 1][:3]
+    method = build(name, case.net).fit(case.train)
+    method.explain(refused)
+    second = method.explain(accepted, target=0).points
+    fresh = build(name, case.net).fit(case.train).explain(accepted, target=0).points
+    np.testing.assert_array_equal(second, fresh)
+    assert np.isfinite(second).any()
+
+
+class OutOfLuck(Method):
+    """Has a solver that fails."""
+
+    def find(self, X, target):
+        raise SolverError("no answer")
+
+
+def test_a_solver_that_fails_is_no_fault_of_the_row(case):
+    result = OutOfLuck(case.net).fit(case.train).explain(case.refused[:2])
+    assert [e.status for e in result] == ["solver_error"] * 2
+    assert "no answer" in result[0].reason
 
 
 @pytest.mark.parametrize(

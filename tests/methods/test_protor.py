@@ -109,6 +109,38 @@ def test_theta_pulls_to_the_prototype(case):
     assert far[1] < far[0]
 
 
+def test_two_steps_of_fista_by_hand():
+    """A gradient step, shrunk by beta around the person, then a step ahead of the last two."""
+    net = pp.Network([([[2.0, -1.0]], [-5.0])])
+    options = {"theta": 0.5, "beta": 0.03, "rate": 0.1, "iterations": 2}
+    method = pp.ProtoR(net, 0.0, **options).fit(np.array([[-9.0, -9.0], [9.0, 9.0]]))
+    x, q, c = np.array([[0.2, 0.4]]), np.array([[1.0, -1.0]]), np.array([3.0])
+
+    def slope(point):
+        gap = np.tanh(net.margin(point)[0] / 2.0)
+        attack = -c * (1.0 - gap**2) / 2.0 * np.array([2.0, -1.0])
+        return attack + 2.0 * (point - x) + 2.0 * 0.5 * (point - q)
+
+    def shrunk(step):
+        return np.sign(step) * np.maximum(np.abs(step) - 0.03, 0.0)
+
+    first = x + shrunk(-0.1 * slope(x))
+    ahead = first + 0.25 * (first - x)
+    second = x + shrunk(ahead - 0.1 * np.sqrt(0.5) * slope(ahead) - x)
+    met = []
+    judge = method.legal
+
+    def seen(points, bounds):
+        met.append(points.copy())
+        return judge(points, bounds)
+
+    method.legal = seen
+    method._fista(x, q, c, 0.9, 1, method.bounds(x))
+    for point, expected in zip(met, (x, first, ahead, second), strict=True):
+        np.testing.assert_allclose(point, expected, atol=1e-12)
+    assert (np.abs(second - x) > 0.01).all()
+
+
 def test_no_row_of_the_class():
     net = pp.Network([([[1.0, 1.0]], [-1.9])])
     train = np.random.default_rng(0).random((50, 2)) * 0.5

@@ -35,6 +35,15 @@ def test_line_search(case):
     assert nearer >= 6
 
 
+@pytest.mark.parametrize(("x", "share"), [(0.45, 0.2), (0.3, 0.4), (-0.7, 0.8)])
+def test_all_points_of_the_line_are_tried(x, share):
+    """The first fifth of the way is robust, or the second, or all but the last is not."""
+    net = pp.Network([([[1.0]], [-0.5])])
+    train = np.array([[0.0], [0.9]])
+    (e,) = pp.Rnce(net, 0.0, steps=5).fit(train).explain([[x]])
+    assert e.point[0] == pytest.approx(x + share * (0.9 - x))
+
+
 def test_no_robust_row_is_said(case):
     result = pp.Rnce(case.net, 5.0).fit(case.train).explain(case.refused[:2])
     assert [e.status for e in result] == ["no_robust_neighbour"] * 2

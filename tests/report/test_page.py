@@ -253,13 +253,20 @@ def test_every_status_has_its_place(lender, tmp_path):
         *strict.explain(lender.frame[lender.net.predict(lender.X) == 0].iloc[:1]),
         replace(lender.result[0], status="feasible", bound=lender.result[0].distance / 2),
         replace(lender.result[0], status="infeasible_rules", reason="of 3 rows none fits"),
+        pp.Explanation(7, "solver_error", "no luck", 1, setting=lender.result[0].setting),
     ]
     statuses = [e.status for e in items]
     assert statuses[:3] == ["bad_input", "already_valid", "no_robust_neighbour"]
     page = Page(pp.Explanations(items).report(tmp_path / "a.html", LOAN))
     for e in items:
         assert e.words(LOAN).sentence in page.text
-    for tag in ("not readable", "no change needed", "no answer", "perhaps not nearest"):
+    for tag in (
+        "not readable",
+        "no change needed",
+        "no answer",
+        "perhaps not nearest",
+        "the solver failed",
+    ):
         assert tag in page.text
 
 

@@ -171,6 +171,7 @@ def test_a_search_that_ended_early_says_how_near():
             "No change can be promised after which the loan would be approved: w.",
         ),
         ("bad_input", "This row could not be explained: w."),
+        ("solver_error", "This row could not be explained: w."),
     ],
 )
 def test_no_answer_says_why(status, sentence):

@@ -129,3 +129,14 @@ def test_with_one_hidden_layer_it_is_the_worst_where_inputs_keep_their_signs(see
     least = np.min([shifted.value(near) for shifted in shifts], axis=0)
     worst = pp.certify(oracle.net, near, radii, target_of(oracle), exact_margin=True)
     np.testing.assert_allclose(least, worst.upper, atol=1e-9)
+
+
+def test_undecided_is_not_robust(monkeypatch):
+    """Bounds on both sides of the margin: no verdict, no shift, and no evidence."""
+    oracle, _, points = random_oracle(0, 2)
+    oracle.margin = 0.0
+    for lower, upper in ((-1.0, 1.0), (-1e-12, 0.0), (np.nan, np.inf)):
+        bounds = np.array([lower]), np.array([upper])
+        monkeypatch.setattr("proplace.search.oracle.least", lambda *_, bounds=bounds: bounds)
+        assert oracle.test(points[0]) == (False, None)
+        assert oracle.evidence(points[0]) is None

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from proplace.search.ranges import borrowed, key_of, ranges_of
+from proplace.search.oracle import Shifted
+from proplace.search.ranges import Ranges, borrowed, key_of, needs_of, ranges_of
 from search_states import points_of, pre_activations, random_state
 
 CASES = [(seed, depth, cut) for seed in range(25) for depth in (1, 2, 3) for cut in (False, True)]
@@ -136,3 +137,22 @@ def test_little_is_lost_where_few_rows_differ():
         assert (low, high) == pytest.approx(
             (-1.0 - 0.01 * max(weight, 0.0), 1.0 + 0.01 * max(-weight, 0.0))
         )
+
+
+@pytest.mark.parametrize("dead", [False, True])
+def test_a_kept_sign_needs_what_is_before_it_bounded(dead):
+    """A neuron that the objective does not need, but whose sign is asked for by a row.
+
+    ``z <= 0`` can hold only if what raises z is bounded from below, ``z >= 0`` only if it is
+    bounded from above; the other way round for what lowers it.
+    """
+    W = np.array([[1.0, -1.0]])
+    shifted = Shifted(((np.eye(2), np.zeros(2)), (W, np.zeros(1))), np.zeros(1), 0.0)
+    low, high = (-1.0, 0.0) if dead else (0.0, 1.0)
+    bounds = [(-np.ones(2), np.ones(2)), (np.array([low]), np.array([high]))]
+    for kept in (False, True):
+        masks = [np.zeros(2, bool), np.array([kept])]
+        (above, below), _ = needs_of(shifted, Ranges(bounds, [], masks))
+        raises, lowers = [kept, False], [False, kept]
+        assert above.tolist() == (lowers if dead else raises)
+        assert below.tolist() == (raises if dead else lowers)

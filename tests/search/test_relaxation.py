@@ -7,9 +7,13 @@ import numpy as np
 import pytest
 
 from proplace.search.branching import Gains, choose
+from proplace.search.local import LocalSearch
+from proplace.search.oracle import Oracle
+from proplace.search.polytope import Polytope
 from proplace.search.problem import Problem
 from proplace.search.ranges import key_of
 from proplace.search.relaxation import Relaxation
+from search_problems import random_problem
 from search_states import pre_activations, random_state
 
 CASES = [(seed, 1 + seed % 3, seed % 2 == 0) for seed in range(90)]
@@ -93,3 +97,51 @@ def test_leaves_keep_the_margin_of_every_copy(seed, depth, cut):
             for copy in state.copies:
                 assert copy.value(solution.point) >= state.margin - 1e-6
         assert leaves or state.problem.grids  # near the point nothing may be legal
+
+
+@pytest.mark.parametrize(("seed", "depth", "cut"), CASES[:45])
+def test_limits_of_neurons_are_those_of_the_program(seed, depth, cut):
+    """What other networks say of a neuron in the program changes neither, or both."""
+    state = state_of(seed, depth, cut)
+    relaxation = Relaxation(state.polytope, state.margin, {}, state.copies[:2])
+    relaxation.tighten(state.distance * (1.0 + 1e-6) + 1e-9)
+    relaxation.add_copy(state.copies[2])
+    relaxation.add_copy(state.copies[0])  # known by now: as narrow as it is in the program
+    for neuron in relaxation.neurons:
+        low, high = relaxation.limits[neuron.key]
+        _, v = relaxation._col_bounds[neuron.v]
+        _, s = relaxation._col_bounds[neuron.s]
+        assert v * neuron.unit == pytest.approx(max(high, 0.0), abs=1e-12)
+        assert s * neuron.unit == pytest.approx(max(-low, 0.0), abs=1e-12)
+
+
+def test_tightened_ranges_leave_room_for_rounding():
+    met = 0
+    for seed, depth, cut in CASES[:12]:
+        state = state_of(seed, depth, cut)
+        relaxation = Relaxation(state.polytope, state.margin, {}, state.copies)
+        for neuron in relaxation.neurons[:3]:
+            relaxation._set_cost(neuron, 1.0)
+            value = relaxation._extreme()
+            exact = relaxation.solver.getInfo().objective_function_value
+            relaxation._set_cost(neuron, 0.0)
+            assert value <= exact - 0.9e-9 * (1.0 + abs(exact))
+            assert value >= exact - 1e-8 * (1.0 + abs(exact))
+            met += 1
+    assert met >= 10
+
+
+def test_a_search_for_an_incumbent_tests_no_longer_than_to_the_deadline():
+    seen = []
+
+    class Watched(Oracle):
+        def test(self, point, deadline=np.inf):
+            seen.append(deadline)
+            return super().test(point, deadline)
+
+    problem, piece = random_problem(1, "l1")
+    local = LocalSearch(problem, Polytope(problem, piece), Watched(problem), 1e9)
+    local.start()
+    local.refine()
+    assert seen
+    assert set(seen) == {1e9}

@@ -21,7 +21,13 @@ import numpy as np
 from proplace.certification import certify
 from proplace.distances import L1
 from proplace.errors import OptionError
-from proplace.explanations import Explanation, Explanations, Setting
+from proplace.explanations import (
+    Explanation,
+    Explanations,
+    Setting,
+    status_of,
+    unexplained,
+)
 from proplace.options import whole
 from proplace.progress import progress_bar
 from proplace.region import unrestricted
@@ -294,10 +300,10 @@ def _search(method: Method, X: Array, target: int) -> list[Explanation]:
     """Search rows together; if that fails, one by one, so that only the bad one is lost."""
     if not len(X):
         return []
-    start = time.perf_counter()
+    start = time.monotonic()
     try:
         candidates = method.find(X, target)
-        each = (time.perf_counter() - start) / len(X)
+        each = (time.monotonic() - start) / len(X)
         return [
             method._finish(x, candidate, target, each)
             for x, candidate in zip(X, candidates, strict=True)
@@ -307,5 +313,4 @@ def _search(method: Method, X: Array, target: int) -> list[Explanation]:
     except Exception as error:
         if len(X) > 1:
             return [explanation for x in X for explanation in _search(method, x[None], target)]
-        reason = f"this row could not be explained ({type(error).__name__}: {error})"
-        return [Explanation(None, "bad_input", reason, target, x=X[0])]
+        return [Explanation(None, status_of(error), unexplained(error), target, x=X[0])]

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from proplace.certification import certify
+from proplace.errors import SolverError
 from proplace.methods.base import Candidate, RobustMethod
 from proplace.options import positive, whole
 from proplace.region import box_pieces
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from proplace.network import Array, Network
     from proplace.schema import Schema
     from proplace.schema.person import Person
+    from proplace.search.pieces import Answer
     from proplace.search.problem import Piece
     from proplace.shifts import Delta
 
@@ -99,8 +101,16 @@ class MilpR(RobustMethod):
         """Return the nearest point with at least this margin, or None where there is none.
 
         ``towards`` are points on whose lines from ``x`` such a point is likely: the nearer one is
-        known, the smaller the box that has to be searched. They do not change the answer.
+        known, the smaller the box that has to be searched. They do not change the answer. Where the
+        solver fails, a point with the margin that was met on the way is returned, or a
+        ``SolverError`` raised.
         """
+        outcome = self._nearest(x, margin, target, towards)
+        if outcome.status == "unknown":
+            raise SolverError(outcome.trouble)
+        return None if outcome.point is None else self._schema.canonical(outcome.point)[0]
+
+    def _nearest(self, x: Array, margin: float, target: int, towards: Array | None) -> Answer:
         low, high = self._span
         person = self._schema.person(x)
         pieces = box_pieces(self._schema, person, low, high)
@@ -109,8 +119,7 @@ class MilpR(RobustMethod):
         problem = Problem(
             self.net, Shifts.of(self.net, 0.0), target, x, self.distance, margin, _SLACK, grids
         )
-        outcome = search(problem, _within(pieces, x, reach))
-        return None if outcome.point is None else self._schema.canonical(outcome.point)[0]
+        return search(problem, _within(pieces, x, reach))
 
     def _reach(self, person: Person, towards: Array, margin: float, target: int) -> float:
         """Largest change of a column of the nearest point: it is not farther than a known one."""
@@ -127,7 +136,8 @@ class MilpR(RobustMethod):
         """Find a raise whose point is robust while that of the raise before is not.
 
         Where robustness grows with the margin this is the first one that is, met without trying all:
-        the worst margin of a point says about how much is missing.
+        the worst margin of a point says about how much is missing. Where the solver fails, what was
+        found so far is the answer.
         """
         order = np.argsort(self.distance.between(x, self._accepted), kind="stable")
         towards = self._accepted[order[:_LINES]]
@@ -137,11 +147,18 @@ class MilpR(RobustMethod):
         while above - below > 1:
             count = above - 1 if robust else below + min(guess, max(1, (above - below) // 2))
             margin = self.start + count * self.step
-            point = self.nearest(x, margin, target, towards=towards)
-            if point is None:
+            outcome = self._nearest(x, margin, target, towards)
+            failed = f" (the solver failed: {outcome.trouble})" if outcome.trouble else ""
+            if outcome.status == "unknown":
+                if best.point is None:
+                    raise SolverError(outcome.trouble)
+                return replace(best, reason=f"{best.reason}; none of margin {margin:.4g}{failed}")
+            if outcome.point is None:
                 above = count
                 continue
-            found = Candidate(point, f"nearest point of margin {margin:.4g}")
+            point = self._schema.canonical(outcome.point)[0]
+            which = "nearest" if outcome.status == "optimal" else "near"
+            found = Candidate(point, f"{which} point of margin {margin:.4g}{failed}")
             report = certify(self.net, point, self.shifts, target, exact_margin=True)
             if report.robust[0]:
                 best, robust, above = found, True, count

@@ -38,6 +38,7 @@ _STATUS = {
     "infeasible_rules": "no answer within the rules",
     "not_found": "no answer",
     "bad_input": "not readable",
+    "solver_error": "the solver failed",
 }
 
 

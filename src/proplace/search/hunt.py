@@ -26,16 +26,21 @@ WORTH_IMPROVING = 5e-3  # gap that makes a local search worth its work
 
 
 class Hunt:
-    """The incumbent, and the polytope of what is nearer."""
+    """The incumbent, the polytope of what is nearer, and what had to be left open.
+
+    ``lost`` is the least bound of a node on which the solver gave no answer, ``trouble`` says what
+    was the matter: nothing may be concluded of the points of such a node.
+    """
 
     def __init__(
         self, problem: Problem, piece: Piece, cutoff: float, deadline: float, oracle: Oracle
     ) -> None:
         self.problem, self.piece, self.deadline, self.oracle = problem, piece, deadline, oracle
         self.polytope = Polytope(problem, piece)
-        self.local = LocalSearch(problem, self.polytope, oracle)
+        self.local = LocalSearch(problem, self.polytope, oracle, deadline)
         self.point: Array | None = None
         self.best = cutoff
+        self.lost, self.trouble = np.inf, ""
         self.nodes = self.programs = self.rounds = 0
 
     @property
@@ -47,6 +52,10 @@ class Hunt:
         """Take over the incumbent of the local search if it is nearer."""
         if self.local.point is not None and self.local.distance < self.best:
             self.point, self.best = self.local.point, self.local.distance
+
+    def lose(self, bound: float, trouble: str) -> None:
+        """Leave a node open for good."""
+        self.lost, self.trouble = min(self.lost, bound), self.trouble or trouble
 
     def cut(self) -> None:
         """Look only at what is nearer than the incumbent (a little farther, against rounding)."""
@@ -61,7 +70,7 @@ class Hunt:
     def first_shift(self) -> list[Shifted]:
         """The worst shift at the incumbent; without one, at the nearest point of the piece."""
         if self.point is None:
-            start = self.local.program.nearest()
+            start = self.local.nearest()
             return [] if start is None else self.oracle.worst_seen(start.point[None])
         return self.binding([*self.oracle.worst_seen(self.point[None]), *self.local.shifts], 1)
 
@@ -88,13 +97,13 @@ class Hunt:
         if self.point is None or solution.objective >= self.best * (1.0 - WORTH_IMPROVING):
             return False
         before = self.best
-        self.local.improve(solution.centre, self.deadline)
+        self.local.improve(solution.centre)
         return self._cut_if_worth(before)
 
     def refine(self) -> bool:
         """Look for a better incumbent elsewhere; True if that was worth a new cut."""
         before = self.best
-        while self.local.refine(self.deadline):
+        while self.local.refine():
             if self._cut_if_worth(before):
                 return True
         return False

@@ -7,19 +7,20 @@ points of the hull itself; what is judged is the legal point that a centre is ro
 
 from __future__ import annotations
 
-import time
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from proplace.search.program import Program
+from proplace.errors import SolverError
+from proplace.search.program import Program, check_time
 
 if TYPE_CHECKING:
     from proplace.network import Array
     from proplace.search.oracle import Oracle, Shifted
     from proplace.search.polytope import Polytope
     from proplace.search.problem import Problem
+    from proplace.search.program import LpPoint
 
 GOALS = 8  # lines that are compared
 STARTS = 4  # of them that are walked down, at most
@@ -34,10 +35,13 @@ _REFINEMENTS = 2
 
 
 class LocalSearch:
-    """Improve an incumbent inside one polytope."""
+    """Improve an incumbent inside one polytope; Late when the deadline comes on the way."""
 
-    def __init__(self, problem: Problem, polytope: Polytope, oracle: Oracle) -> None:
+    def __init__(
+        self, problem: Problem, polytope: Polytope, oracle: Oracle, deadline: float = np.inf
+    ) -> None:
         self.problem, self.polytope, self.oracle = problem, polytope, oracle
+        self.deadline = deadline
         self.shifts: list[Shifted] = []
         self.point: Array | None = None
         self.centre: Array | None = None
@@ -47,7 +51,7 @@ class LocalSearch:
         self.safety = 0.0  # how much worse than it looks a tested point has been
         self.settled = False  # whether a walk from the incumbent has led nowhere
 
-    def start(self, deadline: float) -> None:
+    def start(self) -> None:
         """Find a first incumbent on the lines from the nearest point of the region to its goals."""
         origin = self._nearest()
         if origin is None:
@@ -55,16 +59,26 @@ class LocalSearch:
         self.origin, self.goals = origin, self._goals(origin)
         if len(self.goals):
             points, _ = self._along(self.origin, self.goals[:GOALS])
-            self._adopt(points[0], deadline)
+            self._adopt(points[0])
         if self.point is None:  # fall back on what is known to be robust
             for goal in self.goals:
-                if self._adopt(goal, deadline):
+                if self._adopt(goal):
                     break
 
     @cached_property
     def program(self) -> Program:
         """The nearest point of the region under linear cuts."""
-        return Program(self.polytope)
+        return Program(self.polytope, self.deadline)
+
+    def nearest(self) -> LpPoint | None:
+        """The nearest point of the region under the cuts in force, if there is one.
+
+        A program that the solver gives no answer to is one step less, nothing more.
+        """
+        try:
+            return self.program.nearest()
+        except SolverError:
+            return None
 
     def _nearest(self) -> Array | None:
         """The nearest point of the region: the person, where it lies there."""
@@ -72,19 +86,19 @@ class LocalSearch:
         here = np.array_equal(self.polytope.base, x) and bool(self.polytope.keeps_rules(x))
         if here and bool(((x >= piece.lower) & (x <= piece.upper)).all()):
             return x
-        found = self.program.nearest()
+        found = self.nearest()
         return None if found is None else found.centre
 
-    def refine(self, deadline: float) -> bool:
+    def refine(self) -> bool:
         """Walk down from the next of the best lines; False: there is none left."""
         if self.walked >= min(STARTS, len(self.goals)):
             return False
         points, _ = self._along(self.origin, self.goals[:GOALS])
-        self._settle(points[self.walked], deadline)
+        self._settle(points[self.walked])
         self.walked += 1
         return True
 
-    def improve(self, centre: Array, deadline: float) -> None:
+    def improve(self, centre: Array) -> None:
         """Look for a nearer robust point between one that fails and the incumbent."""
         if self.centre is None:
             return
@@ -93,22 +107,22 @@ class LocalSearch:
         if here and self.settled:
             return
         before = self.distance
-        self._settle(points[0], deadline)
+        self._settle(points[0])
         self.settled = self.settled or (here and self.distance == before)
 
-    def _settle(self, centre: Array, deadline: float) -> None:
+    def _settle(self, centre: Array) -> None:
         """Walk down from a point that looks robust, and on from where a test disagrees."""
         for _ in range(WALKS):
-            before, centre = self._distance(centre), self._follow(centre, deadline)
+            before, centre = self._distance(centre), self._follow(centre)
             if self._distance(centre) >= before * (1.0 - TOLERANCE):
                 break
         for _ in range(TESTS):
             if self._distance(centre) >= self.distance * (1.0 - 0.1 * TOLERANCE):
                 break
-            if self._adopt(centre, deadline) or self.centre is None:
+            if self._adopt(centre) or self.centre is None:
                 break
             points, _ = self._along(centre, self.centre[None])
-            centre = self._follow(points[0], deadline)
+            centre = self._follow(points[0])
 
     def keep(self, point: Array, centre: Array, distance: float) -> None:
         """Take a point that passed the exact test as incumbent if it is nearer."""
@@ -116,14 +130,13 @@ class LocalSearch:
             self.point, self.centre, self.distance = point, centre, distance
             self.settled = False
 
-    def _follow(self, here: Array, deadline: float) -> Array:
+    def _follow(self, here: Array) -> Array:
         """Take linearised steps from a point that looks robust."""
         distance = self._distance(here)
         cuts: list[int] = []
         where = [here]
         for _ in range(STEPS):
-            if time.monotonic() >= deadline:
-                break
+            check_time(self.deadline)
             points = self.problem.snap(np.array(where))
             for point, worst in zip(points, self._worst(points), strict=True):
                 g = worst.gradient(point)
@@ -131,7 +144,7 @@ class LocalSearch:
                 cuts.append(self.program.add_cut(g, side))
             while len(cuts) > CUTS:
                 self.program.relax_row(cuts.pop(0))
-            step = self.program.nearest()
+            step = self.nearest()
             if step is None or step.objective >= distance * (1.0 - TOLERANCE):
                 break
             (best,), (failing,) = self._along(step.centre, here[None])
@@ -211,15 +224,17 @@ class LocalSearch:
         points: Array = start + t[:, :, None] * (goals - start)[:, None, :]
         return points
 
-    def _adopt(self, centre: Array, deadline: float) -> bool:
+    def _adopt(self, centre: Array) -> bool:
         """Take a point as incumbent if it is nearer and passes the exact test."""
         point, distance = self.problem.snap(centre), self._distance(centre)
         if distance >= self.distance:
             return False
-        robust, shifted = self.oracle.test(point, deadline)
+        robust, shifted = self.oracle.test(point, self.deadline)
         if robust:
             self.keep(point, centre, distance)
-        elif shifted is not None:
+        elif shifted is None:
+            check_time(self.deadline)
+        else:
             seemed, value = float(self.values(point[None])[0]), float(shifted.value(point))
             self.shifts.append(shifted)
             self.safety = max(self.safety, SAFETY * (seemed - value))

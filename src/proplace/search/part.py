@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ import numpy as np
 from proplace.distances import L1, LInf
 from proplace.errors import SolverError
 from proplace.search.branching import Gains, choose
+from proplace.search.program import check_time
 from proplace.search.relaxation import Relaxation
 
 if TYPE_CHECKING:
@@ -35,10 +35,7 @@ LEAST_WORK = 300  # iterations of a tree before its part is split, at least,
 WORK = 0.1  # and as a share of those that tightening has taken
 PROBES = 4  # neurons that are tried before a part is split
 MOST_TANGENTS = 5_000  # of one program
-
-
-class Late(Exception):
-    """The deadline has come."""
+MOST_BLIND = 64  # nodes of a part that are split though the solver gave no answer, at most
 
 
 class Closed(Exception):
@@ -58,8 +55,11 @@ class Part:
 
     def __init__(self, hunt: Hunt, bound: float, limits: Limits, copies: Sequence[Shifted]) -> None:
         self.hunt, self.bound = hunt, bound
-        self.relaxation = Relaxation(hunt.polytope, hunt.problem.search_margin, limits, copies)
+        self.relaxation = Relaxation(
+            hunt.polytope, hunt.problem.search_margin, limits, copies, deadline=hunt.deadline
+        )
         self.gains = Gains()
+        self.blind = 0  # nodes that were split without a solution
         self.stop_at = float(LEAST_WORK)
         self.failed: Array | None = None  # the last point that a test has refused
 
@@ -100,11 +100,14 @@ class Part:
             before = self.relaxation.undecided
             if before < FEW or not np.isfinite(hunt.best):
                 return
-            if not self.relaxation.tighten(hunt.best, first, deadline=hunt.deadline):
+            if not self.relaxation.tighten(hunt.best, first):
                 raise Closed
             if self.relaxation.undecided < SHRUNK * before:
                 self.relaxation = self.relaxation.rebuilt()
-            solution = self.relaxation.solve(())
+            try:
+                solution = self.relaxation.solve(())
+            except SolverError:  # the tree can do without more of this
+                return
             if solution is None or solution.objective >= hunt.enough:
                 raise Closed
             better = hunt.improve(solution)
@@ -123,7 +126,8 @@ class Part:
         """Grow a tree over the signs of neurons and grid values.
 
         From the node with the least bound it goes straight down, always to the side that the
-        relaxation leans to, so that each linear program starts from a near-by basis.
+        relaxation leans to, so that each linear program starts from a near-by basis. A node that the
+        solver gives no answer to is not closed: it is split all the same, or left open for good.
         """
         hunt, ticket = self.hunt, itertools.count(1)
         heap: list[tuple[float, int, tuple[Decision, ...]]] = [(self.bound, 0, ())]
@@ -131,23 +135,28 @@ class Part:
             bound, _, decisions = heapq.heappop(heap)
             while bound < hunt.enough:
                 self.bound = min(bound, heap[0][0]) if heap else bound
-                if time.monotonic() >= hunt.deadline:
-                    raise Late
+                check_time(hunt.deadline)
                 if self.relaxation.work >= self.stop_at:
                     halves = self._halves()
                     if halves:
                         return halves
                     self.stop_at = np.inf
                 hunt.nodes += 1
-                solution = self._solve(decisions, bound)
-                if solution is None:
-                    break
-                bound = max(bound, solution.objective)
-                chosen = choose(hunt.problem, self.relaxation, self.gains, solution, decisions)
-                if chosen is None:
-                    if self._settled(solution):
+                try:
+                    solution = self._solve(decisions, bound)
+                    if solution is None:
                         break
-                    continue  # with another shift
+                    bound = max(bound, solution.objective)
+                    chosen = choose(hunt.problem, self.relaxation, self.gains, solution, decisions)
+                    if chosen is None:
+                        if self._settled(solution):
+                            break
+                        continue  # with another shift
+                except SolverError as error:
+                    chosen = self._choose_blindly(decisions)
+                    if chosen is None:
+                        hunt.lose(bound, str(error))
+                        break
                 heapq.heappush(heap, (bound, next(ticket), (*decisions, chosen[1])))
                 decisions = (*decisions, chosen[0])
             if heap and heap[0][0] >= hunt.enough:
@@ -163,10 +172,23 @@ class Part:
         while solution is not None and solution.objective < self.hunt.enough:
             if not self._add_tangent(solution):
                 return solution
-            if time.monotonic() >= self.hunt.deadline:
-                raise Late
+            check_time(self.hunt.deadline)
             solution = self.relaxation.solve(decisions)
         return None
+
+    def _choose_blindly(self, decisions: tuple[Decision, ...]) -> tuple[Decision, Decision] | None:
+        """Two sides to branch on without a solution: those of the open neuron that can do most."""
+        decided, limits = {which for _, which, _ in decisions}, self.relaxation.limits
+        neurons = [
+            neuron
+            for neuron in self.relaxation.neurons
+            if neuron.key not in decided and limits[neuron.key][0] < 0.0 < limits[neuron.key][1]
+        ]
+        if not neurons or self.blind >= MOST_BLIND:
+            return None
+        self.blind += 1
+        key = max(neurons, key=lambda neuron: neuron.weight).key
+        return ("active", key, 1.0), ("inactive", key, 1.0)
 
     def _add_tangent(self, solution: LpPoint) -> bool:
         """Add the tangent of the distance where the program underrates it."""
@@ -194,7 +216,8 @@ class Part:
             hunt.take()
             return True
         if shifted is None:
-            raise Late
+            check_time(hunt.deadline)
+            raise SolverError("the exact test of a point ended without a verdict")
         self.failed, first = solution.point, len(relaxation.neurons)
         relaxation.add_copy(shifted)
         hunt.rounds += 1
@@ -208,7 +231,10 @@ class Part:
     def _halves(self) -> list[Half]:
         """Split at the neuron whose decision raises the bound most, of a few that promise it."""
         relaxation, enough = self.relaxation, self.hunt.enough
-        solution = relaxation.solve(())
+        try:
+            solution = relaxation.solve(())
+        except SolverError:
+            return []
         if solution is None:
             raise Closed
         best, halves = -1.0, []
@@ -217,10 +243,17 @@ class Part:
             low, high = relaxation.limits[key]
             tried, product = [], 1.0
             for kind, side in (("active", (0.0, high)), ("inactive", (low, 0.0))):
-                there = relaxation.solve(((kind, key, 1.0),))
-                value = np.inf if there is None else max(self.bound, there.objective)
+                value = self._bound_under((kind, key, 1.0))
                 tried.append(Half(value, {**relaxation.limits, key: side}))
                 product *= max(min(value, enough) - solution.objective, 1e-9)
             if product > best:
                 best, halves = product, tried
         return halves
+
+    def _bound_under(self, decision: Decision) -> float:
+        """Bound of the half of the part in which a decision holds."""
+        try:
+            there = self.relaxation.solve((decision,))
+        except SolverError:
+            return self.bound
+        return np.inf if there is None else max(self.bound, there.objective)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from proplace.distances import L1, L2, LInf
+from proplace.errors import SolverError
 from proplace.search import bilevel, tree
 from proplace.search.hunt import GAP
 from proplace.search.oracle import Oracle
@@ -41,26 +42,25 @@ def search(
 ) -> Answer:
     """Solve the pieces in the order of a bound on their distance, stopping at the best answer.
 
-    ``solver`` is that of the mixed-integer programs of ``bilevel``; the tree runs on HiGHS.
+    ``solver`` is that of the mixed-integer programs of ``bilevel``; the tree runs on HiGHS. Where a
+    solver gives no answer, ``trouble`` says so; nothing is concluded from it.
     """
     oracle = Oracle(problem)
-    room = problem.room()
-    ranked = sorted(
-        ((least_distance(problem, piece, room), n, piece) for n, piece in enumerate(pieces)),
-        key=lambda item: item[:2],
-    )
+    ranked = _ranked(problem, pieces, deadline)
+    if ranked is None:
+        return Answer(None, np.inf, 0.0, "unknown")
     best = Outcome(None, np.inf, np.inf, "infeasible")
-    lower, nodes, programs, rounds, late = np.inf, 0, 0, 0, False
-    for bound, _, piece in ranked:
+    lower, nodes, programs, rounds, open_, trouble = np.inf, 0, 0, 0, False, ""
+    for bound, piece in ranked:
         if bound >= best.distance:
             break
         if time.monotonic() >= deadline:
-            lower, late = min(lower, bound), True
+            lower, open_ = min(lower, bound), True
             break
         found = (
             tree.solve(problem, piece, cutoff=best.distance, deadline=deadline, oracle=oracle)
             if method == "tree"
-            else bilevel.solve(problem, piece, solver=solver, time_limit=_left(deadline))
+            else _bilevel(problem, piece, bound, solver, deadline)
         )
         nodes, programs, rounds = (
             nodes + found.nodes,
@@ -68,21 +68,46 @@ def search(
             rounds + found.rounds,
         )
         lower = min(lower, found.lower)
-        late |= found.status in ("feasible", "unknown")
+        open_ |= found.status in ("feasible", "unknown")
+        trouble = trouble or found.trouble
         if found.distance < best.distance:
             best = found
     counts = nodes, programs, rounds
     if best.point is None:
-        return Answer(None, np.inf, lower, "unknown" if late else "infeasible", *counts)
-    proved = not late or lower >= best.distance * (1.0 - GAP)
+        status: Literal["unknown", "infeasible"] = "unknown" if open_ else "infeasible"
+        return Answer(None, np.inf, lower, status, *counts, trouble)
+    proved = not open_ or lower >= best.distance * (1.0 - GAP)
     return Answer(
         best.point,
         best.distance,
         min(lower, best.distance),
         "optimal" if proved else "feasible",
         *counts,
+        "" if proved else trouble,
         oracle.evidence(best.point),
     )
+
+
+def _ranked(
+    problem: Problem, pieces: Iterable[Piece], deadline: float
+) -> list[tuple[float, Piece]] | None:
+    """The pieces by a bound on their distance, the nearest first; None: the deadline came first."""
+    found, room = [], problem.room()
+    for piece in pieces:
+        if time.monotonic() >= deadline:
+            return None
+        found.append((least_distance(problem, piece, room), piece))
+    return sorted(found, key=lambda item: item[0])
+
+
+def _bilevel(
+    problem: Problem, piece: Piece, bound: float, solver: Solver, deadline: float
+) -> Outcome:
+    """Algorithm 1 on one piece; where its solver fails, all that is known is ``bound``."""
+    try:
+        return bilevel.solve(problem, piece, solver=solver, deadline=deadline)
+    except SolverError as error:
+        return Outcome(None, np.inf, bound, "unknown", trouble=str(error))
 
 
 def least_distance(problem: Problem, piece: Piece, room: np.ndarray) -> float:
@@ -91,7 +116,3 @@ def least_distance(problem: Problem, piece: Piece, room: np.ndarray) -> float:
         return 0.0
     low, high = piece.box(room)
     return float(problem.distance.between(problem.x, np.clip(problem.x, low, high)))
-
-
-def _left(deadline: float) -> float | None:
-    return None if np.isinf(deadline) else max(deadline - time.monotonic(), 1e-3)

@@ -119,6 +119,8 @@ class Outcome:
         any point was found).
     nodes, programs, rounds
         Nodes of the tree, linear (or mixed-integer) programs solved, shifts added.
+    trouble
+        What the solver gave no answer to, where the outcome is less than it could be for that.
     """
 
     point: Array | None
@@ -128,3 +130,4 @@ class Outcome:
     nodes: int = 0
     programs: int = 0
     rounds: int = 0
+    trouble: str = ""

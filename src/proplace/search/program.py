@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,21 +12,28 @@ import numpy.typing as npt
 
 from proplace.distances import L1, LInf
 from proplace.errors import SolverError
-from proplace.lp import quiet_highs
+from proplace.lp import quickest_pricing, quiet_highs, solve
 
 if TYPE_CHECKING:
     from proplace.network import Array
     from proplace.search.polytope import Polytope
 
 INF = highspy.kHighsInf
-_SOLVED = (highspy.HighsModelStatus.kOptimal, highspy.HighsModelStatus.kInfeasible)
-# Pricing: Dantzig's is quickest for short, warm-started runs.
-_DANTZIG, _DEVEX, _STEEPEST_EDGE = 0, 1, 2
 
 Columns = npt.NDArray[np.int32]
 
 RECENT = 200
 """Tangents of the distance that a new program starts with, at most."""
+
+
+class Late(Exception):
+    """The deadline has come."""
+
+
+def check_time(deadline: float) -> None:
+    """Raise Late if the deadline has come."""
+    if time.monotonic() >= deadline:
+        raise Late
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,10 +49,10 @@ class LpPoint:
 class Program:
     """The nearest point of a polytope, under cuts that are added as it goes."""
 
-    def __init__(self, polytope: Polytope) -> None:
-        self.polytope, self.problem = polytope, polytope.problem
+    def __init__(self, polytope: Polytope, deadline: float = np.inf) -> None:
+        self.polytope, self.problem, self.deadline = polytope, polytope.problem, deadline
         self.solver = quiet_highs()
-        self._set_pricing(_DANTZIG)
+        quickest_pricing(self.solver)
         self.solves = self.work = 0  # programs, and iterations over all of them
         self._col_bounds: list[tuple[float, float]] = []
         self._row_bounds: list[tuple[float, float]] = []
@@ -179,33 +187,20 @@ class Program:
         self.solver.changeRowBounds(row, -INF, INF)
 
     def nearest(self) -> LpPoint | None:
-        """Solve; None if nothing is left."""
+        """Solve; None if nothing is left. Late at the deadline, SolverError without an answer."""
         self.solves += 1
-        self.solver.run()
-        status = self.solver.getModelStatus()
-        if status not in _SOLVED:
-            status = self._again()
-        if status == highspy.HighsModelStatus.kInfeasible:
+        verdict = solve(self.solver, self.deadline)
+        if verdict == "infeasible":
             return None
-        if status != highspy.HighsModelStatus.kOptimal:
-            raise SolverError(f"a linear program of the search ended with {status}")
+        if verdict == "late":
+            raise Late
+        if verdict == "failed":
+            raise SolverError(
+                "HiGHS gave no answer to a linear program, whichever way it was asked"
+            )
         info = self.solver.getInfo()
         self.work += info.simplex_iteration_count
         values = np.array(self.solver.getSolution().col_value)
         objective = info.objective_function_value + self.offset
         region = values[: self.polytope.size]
         return LpPoint(objective, values, self.polytope.point(region), self.polytope.centre(region))
-
-    def _again(self) -> highspy.HighsModelStatus:
-        """Solve from scratch with slower, steadier pricing."""
-        self._set_pricing(_STEEPEST_EDGE)
-        self.solver.clearSolver()
-        self.solver.run()
-        self._set_pricing(_DANTZIG)
-        status: highspy.HighsModelStatus = self.solver.getModelStatus()
-        return status
-
-    def _set_pricing(self, strategy: int) -> None:
-        self.solver.setOptionValue("simplex_dual_edge_weight_strategy", strategy)
-        # with steepest edge, the primal simplex of HiGHS writes to the console
-        self.solver.setOptionValue("simplex_primal_edge_weight_strategy", min(strategy, _DEVEX))

@@ -25,9 +25,9 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import highspy
 import numpy as np
 
+from proplace.lp import run
 from proplace.search.program import INF, LpPoint, Program
 from proplace.search.ranges import borrowed, key_of, needs_of, ranges_of, weights_of
 
@@ -46,13 +46,16 @@ Decision = tuple[str, Hashable, float]
 REACHED = 0.15
 """Share of a neuron's range within which a point at its end leaves nothing worth a program."""
 
+_MINUTE = 2.0**-10  # largest coefficient of a row below which it is counted in another unit
+_LEAST_UNIT = 2.0**-60  # what is smaller still is nothing
+
 
 @dataclass(frozen=True, eq=False)
 class Neuron:
     """An open neuron that the tree may decide.
 
-    ``v`` and ``s`` are the columns of its two parts, ``chord`` is the row of the third side;
-    ``weight`` bounds what it can do to the objective.
+    ``v`` and ``s`` are the columns of its two parts, counted in ``unit``; ``chord`` is the row of the
+    third side; ``weight`` bounds what a unit can do to the objective.
     """
 
     key: Hashable
@@ -60,6 +63,7 @@ class Neuron:
     s: int
     chord: int
     weight: float
+    unit: float
 
 
 class Relaxation(Program):
@@ -71,13 +75,15 @@ class Relaxation(Program):
         margin: float,
         limits: Limits | None = None,
         copies: Sequence[Shifted] = (),
+        *,
+        deadline: float = np.inf,
     ) -> None:
-        super().__init__(polytope)
+        super().__init__(polytope, deadline)
         self.margin = margin
         self.limits: Limits = dict(limits or {})
         self.copies: list[Shifted] = []
         self.neurons: list[Neuron] = []
-        self._known: dict[Hashable, int] = {}
+        self._known: dict[Hashable, tuple[int, float]] = {}  # column and unit of an activation
         self._number: dict[Hashable, int] = {}
         self._kept: set[Hashable] = set()
         self._cutoff = -1
@@ -107,6 +113,7 @@ class Relaxation(Program):
         columns = self.region
         for layer, (W, b) in enumerate(shifted.layers):
             Z, z = W @ E, W @ e + b
+            units = _units(W, b, E, e, Z)
             low, high = bounds[layer]
             upper_side, lower_side = needs[layer]
             open_ = np.flatnonzero((low < 0.0) & (high > 0.0) & (upper_side | lower_side))
@@ -128,17 +135,20 @@ class Relaxation(Program):
                     low[rows],
                     high[rows],
                     weights[layer][rows],
+                    units[rows],
                     columns,
                     tops[layer][:, rows],
                 )
             if one_sided:
                 rows = open_[one_sided]
-                self._add_one_sided([keys[i] for i in one_sided], Z[rows], z[rows], columns)
-            self._keep_sides(shifted, layer, ranges, Z, z, columns)
-            ids = np.array([self._known[key] for key in keys], np.int32)
+                self._add_one_sided(
+                    [keys[i] for i in one_sided], Z[rows], z[rows], units[rows], columns
+                )
+            self._keep_sides(shifted, layer, ranges, Z, z, units, columns)
+            ids = np.array([self._known[key][0] for key in keys], np.int32)
             active = low >= 0.0
             E = np.hstack([np.where(active[:, None], Z, 0.0), np.zeros((len(W), len(open_)))])
-            E[open_, len(columns) + np.arange(len(open_))] = 1.0
+            E[open_, len(columns) + np.arange(len(open_))] = [self._known[key][1] for key in keys]
             e = np.where(active, z, 0.0)
             columns = np.concatenate([columns, ids])
         side = self.margin - shifted.const - float(shifted.a @ e)
@@ -147,7 +157,14 @@ class Relaxation(Program):
         self._index()
 
     def _keep_sides(
-        self, shifted: Shifted, layer: int, ranges: Ranges, Z: Array, z: Array, columns: Columns
+        self,
+        shifted: Shifted,
+        layer: int,
+        ranges: Ranges,
+        Z: Array,
+        z: Array,
+        units: Array,
+        columns: Columns,
     ) -> None:
         """Ask for the signs that are known for points of interest only.
 
@@ -161,9 +178,10 @@ class Relaxation(Program):
                 self._kept.add(key)
                 found.append(k)
         if found:
-            active = ranges.bounds[layer][0][found] >= 0.0
-            low, high = np.where(active, -z[found], -INF), np.where(active, INF, -z[found])
-            self._add_rows(low, high, Z[found], columns)
+            active, unit = ranges.bounds[layer][0][found] >= 0.0, units[found]
+            side = -z[found] / unit
+            low, high = np.where(active, side, -INF), np.where(active, INF, side)
+            self._add_rows(low, high, Z[found] / unit[:, None], columns)
 
     def _add_neurons(
         self,
@@ -173,42 +191,50 @@ class Relaxation(Program):
         low: Array,
         high: Array,
         weights: Array,
+        unit: Array,
         columns: Columns,
         tops: Array,
     ) -> None:
         """Add the variables and the sides of new open neurons."""
         count, zero = len(keys), np.zeros(len(keys))
         first = self._add_columns(
-            np.concatenate([zero, zero]), np.concatenate([high, -low]), np.zeros(2 * count)
+            np.concatenate([zero, zero]),
+            np.concatenate([high / unit, -low / unit]),
+            np.zeros(2 * count),
         )
         own = np.arange(first, first + 2 * count, dtype=np.int32)
-        unit = np.eye(count)
-        self._add_rows(z, z, np.hstack([-Z, unit, -unit]), np.concatenate([columns, own]))
+        one, side = np.eye(count), z / unit
+        A = np.hstack([-Z / unit[:, None], one, -one])
+        self._add_rows(side, side, A, np.concatenate([columns, own]))
         slope = high / (high - low)
         chord = self._add_rows(
             np.full(count, -INF),
-            -slope * low,
+            -slope * low / unit,
             np.hstack([np.diag(1.0 - slope), np.diag(slope)]),
             own,
         )
         if len(self.polytope.D):
-            self._add_envelopes(tops, own[:count])
+            self._add_envelopes(tops / unit, own[:count])
         for i, key in enumerate(keys):
-            self._known[key] = first + i
+            self._known[key] = first + i, float(unit[i])
             self._number[key] = len(self.neurons)
             self.limits[key] = (float(low[i]), float(high[i]))
+            weight = float(weights[i] * unit[i])
             self.neurons.append(
-                Neuron(key, first + i, first + count + i, chord + i, float(weights[i]))
+                Neuron(key, first + i, first + count + i, chord + i, weight, float(unit[i]))
             )
 
-    def _add_one_sided(self, keys: list[Hashable], Z: Array, z: Array, columns: Columns) -> None:
+    def _add_one_sided(
+        self, keys: list[Hashable], Z: Array, z: Array, unit: Array, columns: Columns
+    ) -> None:
         """Add activations that are only ever asked to be small: ``v >= z``, ``v >= 0``."""
         count = len(keys)
         first = self._add_columns(np.zeros(count), np.full(count, INF), np.zeros(count))
         own = np.arange(first, first + count, dtype=np.int32)
-        A = np.hstack([-Z, np.eye(count)])
-        self._add_rows(z, np.full(count, INF), A, np.concatenate([columns, own]))
-        self._known.update(zip(keys, own.tolist(), strict=True))
+        A = np.hstack([-Z / unit[:, None], np.eye(count)])
+        self._add_rows(z / unit, np.full(count, INF), A, np.concatenate([columns, own]))
+        for i, key in enumerate(keys):
+            self._known[key] = first + i, float(unit[i])
 
     def _add_envelopes(self, tops: Array, own: Columns) -> None:
         """Bound activations by the interpolation of what they are at most at the vertices."""
@@ -223,17 +249,18 @@ class Relaxation(Program):
         self._v = np.array([neuron.v for neuron in self.neurons], np.intp)
         self._s = np.array([neuron.s for neuron in self.neurons], np.intp)
         self._weight = np.array([neuron.weight for neuron in self.neurons])
+        self._unit = np.array([neuron.unit for neuron in self.neurons])
 
     # -- tightening --------------------------------------------------------------------------
 
-    def tighten(self, cutoff: float, first: int = 0, *, deadline: float = np.inf) -> bool:
+    def tighten(self, cutoff: float, first: int = 0) -> bool:
         """Tighten neurons, from number ``first`` on, over the relaxation itself.
 
         Minimises and maximises each pre-activation over all points of the relaxation that keep the
         margin and are nearer than ``cutoff``, and puts what it finds into force at once, so that
         each neuron profits from those before it. The next one is always that whose end is nearest to
         the last solution, which needs few iterations, and ends that a solution has (almost) reached
-        are left as they are. False: there are no such points.
+        are left as they are, and so is the rest at the deadline. False: there are no such points.
         """
         self._apply(())
         self._set_cutoff(cutoff)
@@ -248,7 +275,7 @@ class Relaxation(Program):
         todo[:, :first] = False
         away, scale = np.ones_like(ends), 1.0 / np.maximum(ends[1] - ends[0], 1e-12)
         empty = False
-        while todo.any() and time.monotonic() < deadline:
+        while todo.any() and time.monotonic() < self.deadline:
             side, number = divmod(int(np.where(todo, away, np.inf).argmin()), len(self.neurons))
             todo[side, number] = False
             neuron, sign = self.neurons[number], 1.0 - 2.0 * side
@@ -261,7 +288,8 @@ class Relaxation(Program):
             if np.isinf(value):
                 continue
             point = np.array(self.solver.getSolution().col_value)
-            z = point[self._v] - point[self._s]
+            z = (point[self._v] - point[self._s]) * self._unit
+            value *= neuron.unit
             if value > sign * ends[side, number]:
                 ends[side, number] = sign * value
                 low, high = float(ends[0, number]), float(ends[1, number])
@@ -291,14 +319,17 @@ class Relaxation(Program):
         self.solver.changeRowBounds(self._cutoff, -INF, cutoff - self.offset)
 
     def _extreme(self) -> float | None:
-        """Least value of the objective in force, safe of rounding; None if no point is left."""
-        self.solver.run()
+        """Least value of the objective in force, safe of rounding; None if no point is left.
+
+        Where the solver gives no answer that is -inf: a range that stays wider is not worth more.
+        """
+        verdict = run(self.solver, self.deadline)
         self.solves += 1
-        info, status = self.solver.getInfo(), self.solver.getModelStatus()
+        info = self.solver.getInfo()
         self.work += info.simplex_iteration_count
-        if status == highspy.HighsModelStatus.kInfeasible:
+        if verdict == "infeasible":
             return None
-        if status != highspy.HighsModelStatus.kOptimal:
+        if verdict != "optimal":
             return -np.inf
         value = float(info.objective_function_value)
         return value - 1e-9 * (1.0 + abs(value))
@@ -308,6 +339,7 @@ class Relaxation(Program):
         if low > high:  # by rounding
             low = high = (low + high) / 2.0
         self.limits[neuron.key] = (low, high)
+        low, high = low / neuron.unit, high / neuron.unit
         self._bound_column(neuron.v, max(low, 0.0), max(high, 0.0))
         self._bound_column(neuron.s, max(-high, 0.0), max(-low, 0.0))
         if low < 0.0 < high:
@@ -328,7 +360,9 @@ class Relaxation(Program):
 
     def rebuilt(self) -> Relaxation:
         """Build the same relaxation with the bounds known by now."""
-        new = Relaxation(self.polytope, self.margin, self.limits, self.copies)
+        new = Relaxation(
+            self.polytope, self.margin, self.limits, self.copies, deadline=self.deadline
+        )
         new.solves, new.work = self.solves, self.work
         return new
 
@@ -402,3 +436,20 @@ class Relaxation(Program):
         parts = np.minimum(solution.variables[self._v], solution.variables[self._s])
         result: Array = parts * self._weight
         return result
+
+
+def _units(W: Array, b: Array, E: Array, e: Array, Z: Array) -> Array:
+    """Powers of 2 in which to count the neurons ``W (E v + e) + b``, Z being ``W E``.
+
+    Weights of a neuron that training has given up shrink without end, and a pivot on one of them
+    leaves nothing of the accuracy of the others: such a neuron is counted in a unit of its size.
+    One that is small because its terms cancel is not, since what is left of them is rounding.
+    """
+    units = np.ones(len(W))
+    small = np.flatnonzero(np.abs(Z).max(axis=1, initial=0.0) < _MINUTE)
+    if len(small):
+        W, terms = np.abs(W[small]), np.abs(np.column_stack([E, e]))
+        sizes = np.maximum((W @ terms).max(axis=1), np.abs(b[small]))
+        sizes = np.maximum(sizes, _LEAST_UNIT)
+        units[small] = np.where(sizes < _MINUTE, np.exp2(np.floor(np.log2(sizes))), 1.0)
+    return units

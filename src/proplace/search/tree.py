@@ -27,11 +27,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from proplace.errors import SolverError
 from proplace.search.hunt import Hunt
 from proplace.search.oracle import Oracle
-from proplace.search.part import Late, Part
+from proplace.search.part import Part
 from proplace.search.problem import Outcome
+from proplace.search.program import Late
 
 if TYPE_CHECKING:
     from proplace.search.oracle import Shifted
@@ -55,12 +55,14 @@ def solve(
     Status ``infeasible`` then means: none that is nearer.
     """
     hunt = Hunt(problem, piece, cutoff, deadline, oracle or Oracle(problem))
-    hunt.local.start(deadline)
-    part = _whole(hunt)
-    if part is not None and part.hard and hunt.local.refine(deadline):
+    try:
+        hunt.local.start()
         part = _whole(hunt)
-    lower = np.inf if part is None else _explore(hunt, part)
-    return _outcome(hunt, lower)
+        if part is not None and part.hard and hunt.local.refine():
+            part = _whole(hunt)
+    except Late:
+        return _outcome(hunt, 0.0)
+    return _outcome(hunt, np.inf if part is None else _explore(hunt, part))
 
 
 def _whole(hunt: Hunt) -> Part | None:
@@ -80,9 +82,7 @@ def _explore(hunt: Hunt, part: Part) -> float:
     while True:
         try:
             halves = part.explore()
-        except (Late, SolverError) as stop:
-            if isinstance(stop, SolverError) and hunt.point is None:
-                raise
+        except Late:
             hunt.programs += part.relaxation.solves
             return min(part.bound, waiting[0][0]) if waiting else part.bound
         hunt.programs += part.relaxation.solves
@@ -97,14 +97,19 @@ def _explore(hunt: Hunt, part: Part) -> float:
 
 
 def _outcome(hunt: Hunt, lower: float) -> Outcome:
-    counts = {"nodes": hunt.nodes, "programs": hunt.programs, "rounds": hunt.rounds}
+    hunt.take()
+    lower = min(lower, hunt.lost)
+    counts = hunt.nodes, hunt.programs, hunt.rounds
     if hunt.point is None:
-        status = "infeasible" if lower >= hunt.best else "unknown"
-        return Outcome(None, np.inf, lower, status, **counts)  # type: ignore[arg-type]
+        closed = lower >= hunt.best
+        trouble = "" if closed else hunt.trouble
+        return Outcome(None, np.inf, lower, "infeasible" if closed else "unknown", *counts, trouble)
+    proved = lower >= hunt.enough
     return Outcome(
         hunt.point,
         hunt.best,
         min(lower, hunt.best),
-        "optimal" if lower >= hunt.enough else "feasible",
-        **counts,
+        "optimal" if proved else "feasible",
+        *counts,
+        "" if proved else hunt.trouble,
     )

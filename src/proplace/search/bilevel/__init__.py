@@ -41,7 +41,7 @@ def solve(
     piece: Piece,
     *,
     solver: Solver = "highs",
-    time_limit: float | None = None,
+    deadline: float = math.inf,
     tolerance: float = 1e-9,
     max_rounds: int = 200,
 ) -> Outcome:
@@ -53,15 +53,15 @@ def solve(
         What is asked, and where.
     solver
         ``highs``, ``gurobi`` or ``scip``.
-    time_limit
-        Seconds for the whole search; the outcome is then ``unknown`` with a proved bound, since
-        the first point that the algorithm knows to be robust is the answer.
+    deadline
+        When to stop, by ``time.monotonic``; the outcome is then ``unknown`` with a proved bound,
+        since the first point that the algorithm knows to be robust is the answer.
     tolerance
         Gap, relative to max(1, distance), at which the tangents count as the distance.
     max_rounds
         Shifted models to add before the search is given up with a ``SolverError``.
     """
-    run = Run(solver, time_limit, tolerance)
+    run = Run(solver, deadline, tolerance)
     if is_empty(problem, piece):
         return run.outcome(None, math.inf, math.inf, "infeasible")
     outer = Outer(problem, piece)

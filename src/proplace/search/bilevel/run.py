@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from proplace.errors import SolverError
@@ -20,18 +21,15 @@ class Run:
     """The solver, the clock and the counts of one search."""
 
     solver: Solver
-    time_limit: float | None
+    deadline: float
     tolerance: float
-    start: float = field(default_factory=time.monotonic)
     programs: int = 0
     rounds: int = 0
 
     def solve(self, model: Model) -> Solution:
         """Solve one program in the time that is left."""
         self.programs += 1
-        left = None
-        if self.time_limit is not None:
-            left = self.time_limit - (time.monotonic() - self.start)
+        left = None if math.isinf(self.deadline) else self.deadline - time.monotonic()
         solution = solvers.solve(model, self.solver, left)
         if solution.status == "unbounded":
             raise SolverError(f"{self.solver} calls a bounded program unbounded")

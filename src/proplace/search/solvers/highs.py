@@ -35,8 +35,9 @@ def solve(arrays: Arrays, time_limit: float | None) -> Raw:
     if time_limit is not None:
         solver.setOptionValue("time_limit", float(time_limit))
     solver.passModel(_model(arrays))
+    limited = time_limit is not None
     solver.run()
-    if _status(solver) == FAILED:  # tight tolerances and presolve sometimes disagree
+    if _status(solver, limited) == FAILED:  # tight tolerances and presolve sometimes disagree
         solver.clearSolver()
         solver.setOptionValue("presolve", "off")
         solver.run()
@@ -44,10 +45,10 @@ def solve(arrays: Arrays, time_limit: float | None) -> Raw:
     found = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
     x = np.array(solver.getSolution().col_value) if found else None
     bound = info.mip_dual_bound if arrays.integer.any() else -math.inf
-    return Raw(_status(solver), x, bound, str(solver.getModelStatus()))
+    return Raw(_status(solver, limited), x, bound, str(solver.getModelStatus()))
 
 
-def _status(solver: Any) -> Any:
+def _status(solver: Any, limited: bool) -> Any:
     status = highspy.HighsModelStatus
     return {
         status.kOptimal: "optimal",
@@ -55,7 +56,7 @@ def _status(solver: Any) -> Any:
         status.kInfeasible: "infeasible",
         status.kUnbounded: "unbounded",
         status.kUnboundedOrInfeasible: OPEN,
-        status.kTimeLimit: "limit",
+        status.kTimeLimit: "limit" if limited else FAILED,
     }.get(solver.getModelStatus(), FAILED)
 
 

@@ -1,0 +1,266 @@
+"""A solver that gives no answer: nothing is concluded from it, and nothing is lost by it."""
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+
+import highspy
+import numpy as np
+import pytest
+
+import proplace as pp
+from proplace import lp
+from proplace.errors import SolverError
+from proplace.search import bilevel, part, tree
+from proplace.search.pieces import search
+from search_problems import (
+    ODD_STATUSES,
+    SAME,
+    Clock,
+    check_answer,
+    compare,
+    ill_solver,
+    plain,
+    problem_of,
+    random_problem,
+    shrunk_problem,
+)
+
+PATTERNS = {
+    "the first": lambda n: n == 0,
+    "one in the middle": lambda n: n == 9,
+    "five on end": lambda n: 4 <= n < 9,  # every way of asking
+    "every other one": lambda n: n % 2 == 0,
+    "two of three": lambda n: n % 3 > 0,
+    "nine of ten": lambda n: n % 10 > 0,
+    "all but the first few": lambda n: n >= 6,
+    "all": lambda n: True,
+}
+
+
+# -- networks on which it happened ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", [(12, 3, 5), (40, 3, 5), (130, 3, 5), (112, 8, 10), (147, 8, 10)])
+def test_minute_neurons(case):
+    compare(*shrunk_problem(*case))
+
+
+@pytest.mark.parametrize("case", [(12, 3, 5), (112, 8, 10)])
+def test_minute_neurons_take_no_second_try(case, monkeypatch):
+    """In units of their own they are like others; without, other ways of asking still answer."""
+    tries = []
+    plain_run = lp.run
+
+    def counted(solver, deadline=math.inf):
+        tries.append(plain_run(solver, deadline))
+        return tries[-1]
+
+    monkeypatch.setattr(lp, "run", counted)
+    problem, piece = shrunk_problem(*case)
+    found = tree.solve(problem, piece)
+    assert "failed" not in tries
+    monkeypatch.setattr("proplace.search.relaxation._MINUTE", 0.0)
+    tries.clear()
+    again = tree.solve(problem, piece)
+    assert "failed" in tries
+    assert again.status == found.status
+    if found.point is not None:
+        assert again.distance == pytest.approx(found.distance, abs=SAME)
+
+
+# -- one program ------------------------------------------------------------------------------------
+
+
+def small_program():
+    """Least x + y with x + 2 y >= 1 over the unit square: 1/2."""
+    solver = lp.quiet_highs()
+    lp.quickest_pricing(solver)
+    one = np.ones(2)
+    none = np.zeros(0, np.int32)
+    solver.addCols(2, one, np.zeros(2), one, 0, np.zeros(2, np.int32), none, np.zeros(0))
+    columns, start = np.arange(2, dtype=np.int32), np.zeros(1, np.int32)
+    solver.addRows(1, np.ones(1), np.full(1, np.inf), 2, start, columns, np.array([1.0, 2.0]))
+    return solver
+
+
+@pytest.mark.parametrize("status", ODD_STATUSES)
+@pytest.mark.parametrize("failures", range(6))
+def test_other_ways_are_tried_and_taken_back(status, failures, monkeypatch):
+    solver = small_program()
+    names = sorted({name for way in lp._OTHER_WAYS for name in way})
+    before = [solver.getOptionValue(name)[1] for name in names]
+    numbers = ill_solver(monkeypatch, status, lambda n: n < failures)
+    verdict = lp.solve(solver)
+    assert verdict == ("optimal" if failures < 5 else "failed")
+    assert next(numbers) == min(failures + 1, 5)
+    assert [solver.getOptionValue(name)[1] for name in names] == before
+    if verdict == "optimal":
+        assert solver.getInfo().objective_function_value == pytest.approx(0.5)
+    assert lp.solve(solver) == "optimal"  # it starts anew
+    assert solver.getInfo().objective_function_value == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("number", range(len(lp._OTHER_WAYS)))
+def test_each_way_gives_the_answer(number, monkeypatch):
+    for side, verdict in ((1.0, "optimal"), (4.0, "infeasible")):
+        solver = small_program()
+        solver.changeRowBounds(0, side, np.inf)
+        with monkeypatch.context() as patch:
+            ill_solver(patch, "kUnknown", lambda n: n <= number)
+            assert lp.solve(solver) == verdict
+
+
+def test_a_program_ends_at_the_deadline(monkeypatch):
+    solver = small_program()
+    assert lp.run(solver, time.monotonic() + 100.0) == "optimal"
+    limit = solver.getOptionValue("time_limit")[1]
+    assert 99.0 < limit - solver.getRunTime() <= 100.0
+    assert lp.run(solver, time.monotonic()) == "late"
+    ill_solver(monkeypatch, "kTimeLimit", lambda n: True)
+    assert lp.run(solver, time.monotonic() + 100.0) == "late"
+    assert lp.run(solver) == "failed"  # there is no limit that it could have met
+
+
+# -- the searches -----------------------------------------------------------------------------------
+
+PROBLEMS = [(seed, "l1") for seed in (1, 6, 9, 22)] + [(1003, "linf"), (2002, "l2")]
+
+
+def check_sound(problem, piece, found, truth):
+    """Whatever the solver says, what is said of the problem is true."""
+    assert found.lower <= truth.distance + SAME
+    if found.point is not None:
+        check_answer(problem, piece, found, attacks=False)
+        assert found.distance >= truth.distance - SAME
+    if found.status == "optimal":
+        assert found.distance == pytest.approx(truth.distance, abs=SAME)
+    elif found.status == "infeasible":
+        assert truth.point is None
+    else:
+        assert found.trouble
+
+
+@functools.cache
+def known(seed, kind, depth=None, width=None):
+    """A random problem with its answer, found in peace."""
+    problem, piece = random_problem(seed, kind, depth=depth, width=width)
+    return problem, piece, bilevel.solve(problem, piece)
+
+
+@pytest.mark.parametrize("status", ODD_STATUSES)
+@pytest.mark.parametrize(("method", "problems", "least"), [("tree", 6, 12), ("bilevel", 2, 2)])
+def test_nothing_is_concluded_from_no_answer(method, problems, least, status):
+    answered = 0
+    for case in PROBLEMS[:problems]:
+        problem, piece, truth = known(*case)
+        for pattern in PATTERNS.values():
+            with pytest.MonkeyPatch.context() as patch:
+                ill_solver(patch, status, pattern)
+                found = search(problem, [piece], method=method)
+            check_sound(problem, piece, found, truth)
+            answered += found.status in ("optimal", "infeasible")
+    assert answered >= least  # single failures cost nothing
+
+
+def test_a_node_without_an_answer_is_split(monkeypatch):
+    """Where single programs fail for good the search goes on around them, to the same optimum."""
+    split = proved = 0
+    plain_choice = part.Part._choose_blindly
+
+    def counted(self, decisions):
+        nonlocal split
+        chosen = plain_choice(self, decisions)
+        split += chosen is not None
+        return chosen
+
+    monkeypatch.setattr(part.Part, "_choose_blindly", counted)
+    for seed in range(12):
+        problem, piece, truth = known((4100, seed), "l1", depth=2, width=8)
+        for first in (3, 8, 15):
+            with pytest.MonkeyPatch.context() as patch:
+                ill_solver(patch, "kUnknown", lambda n, first=first: first <= n < first + 5)
+                found = tree.solve(problem, piece)
+            check_sound(problem, piece, found, truth)
+            proved += found.status == truth.status
+    assert split >= 3
+    assert proved >= 30
+
+
+def test_blind_splits_end(monkeypatch):
+    """No answer at all, on a network with many open neurons."""
+    problem, piece = random_problem(20080, "l1", depth=2, width=14)
+    ill_solver(monkeypatch, "kUnknown", lambda n: True)
+    found = tree.solve(problem, piece)
+    assert found.nodes <= 4 * part.MOST_BLIND
+    assert "no answer" in found.trouble
+    assert found.status in ("feasible", "unknown")
+
+
+def test_an_exact_test_without_a_verdict_leaves_its_node_open(monkeypatch):
+    """Neither robust nor refuted, and no deadline: the point is no answer, its bound stays."""
+    problem, piece = random_problem(1, "l1")
+    truth = tree.solve(problem, piece)
+    assert truth.status == "optimal"
+    monkeypatch.setattr("proplace.search.oracle.Oracle.test", lambda *_: (False, None))
+    found = tree.solve(problem, piece)
+    assert (found.status, found.point) == ("unknown", None)
+    assert "without a verdict" in found.trouble
+    assert found.lower <= truth.distance + SAME
+
+
+def test_a_piece_without_an_answer_does_not_lose_the_others(monkeypatch):
+    """One piece fails, a farther one has a point: that is the answer, not proved nearest."""
+    net = pp.Network([([[1.0, 1.0]], [0.0])])
+    problem = problem_of(net, [-1.0, -1.0], 0.01)
+    near = plain(problem.x, np.array([[0.5, 0.5]]))
+    far = plain(problem.x, np.array([[1.0, 1.0]]))
+    solve = bilevel.solve
+
+    def failing(problem, piece, **options):
+        if piece is near:
+            raise SolverError("out of luck")
+        return solve(problem, piece, **options)
+
+    monkeypatch.setattr(bilevel, "solve", failing)
+    found = search(problem, [far, near], method="bilevel")
+    np.testing.assert_array_equal(found.point, [1.0, 1.0])
+    assert (found.status, found.trouble) == ("feasible", "out of luck")
+    assert found.lower == pytest.approx(1.5)
+    alone = search(problem, [near], method="bilevel")
+    assert (alone.status, alone.trouble) == ("unknown", "out of luck")
+
+
+# -- the clock --------------------------------------------------------------------------------------
+
+
+def test_each_step_looks_at_the_clock():
+    """Stopped at any look, the search ends within a few more, and what it says is true."""
+    for seed, kind in ((1, "l1"), (6, "l1"), (2002, "l2")):
+        problem, piece, truth = known(seed, kind)
+        with pytest.MonkeyPatch.context() as patch:
+            clock = Clock(patch)
+            whole = search(problem, [piece], deadline=math.inf)
+            looks = clock.looks
+            assert whole.status == truth.status
+            for stop in sorted({0, 1, 2, 3, 5, 8, *range(13, looks + 40, 13)}):
+                clock = Clock(patch)
+                deadline = clock.now + stop + 0.5
+                found = search(problem, [piece], deadline=deadline)
+                assert clock.now <= deadline + 8.0
+                assert found.lower <= truth.distance + SAME
+                if found.status in ("optimal", "infeasible"):
+                    assert found.status == truth.status
+                    continue
+                assert not found.trouble
+                if found.point is not None:
+                    check_answer(problem, piece, found, attacks=False)
+
+
+def test_statuses_are_all_there():
+    """A new version of HiGHS may have more to say."""
+    assert {"kUnknown", "kNotset", "kSolveError", "kIterationLimit"} <= set(ODD_STATUSES)
+    assert "kUnboundedOrInfeasible" in ODD_STATUSES
+    assert len(ODD_STATUSES) == len(highspy.HighsModelStatus.__members__) - 2
