@@ -16,7 +16,7 @@ import numpy.typing as npt
 from proplace.certification.bounds import Abstraction
 from proplace.certification.deployed import resolve, rounding_error
 from proplace.certification.exact import minimise
-from proplace.certification.least import TOLERANCE, least
+from proplace.certification.least import TOLERANCE, least, least_with_error
 from proplace.certification.producer import Certificates, Notes, Proofs
 from proplace.certification.worst import shifted_network
 from proplace.errors import InputError, OptionError
@@ -142,65 +142,114 @@ def certify(
     array([ True,  True, False])
     """
     X = net.rows(X)
-    U = net.transform(X)
     shifts = Shifts.of(net, delta)
-    objectives = net.objectives(target)
     asked = resolve(net, shifts, X, margin)
+    question = _Question(net, shifts, Abstraction(net, shifts), target, _deadline(time_limit))
     wanted = np.broadcast_to(np.asarray(asked, dtype=np.float64), len(X))
-    deadline = _deadline(time_limit)
-    abstraction = Abstraction(net, shifts)
-    lower, upper = np.full(len(U), np.inf), np.full(len(U), np.inf)
-    robust, undecided = np.zeros(len(U), dtype=bool), np.zeros(len(U), dtype=bool)
+    lower, upper = np.full(len(X), -np.inf), np.full(len(X), np.inf)
+    robust, undecided = np.zeros(len(X), dtype=bool), np.ones(len(X), dtype=bool)
     parts: list[Proofs] = []
-    with progress_bar("certify", len(U), show=progress) as advance:
-        for rows in _chunks(net, len(U)):
-            notes = Notes() if certificates else None
-            low, high = least(abstraction, U[rows], objectives, wanted[rows], deadline, notes)
-            if exact_margin:
-                exact = np.full(len(low), -np.inf)
-                closer = least(abstraction, U[rows], objectives, exact, deadline)
-                low, high = np.maximum(low, closer[0]), np.minimum(high, closer[1])
-            met = (low >= wanted[rows]) & np.isfinite(low) & np.isfinite(high)  # no overflow
-            robust[rows] = (high >= wanted[rows]) & met
-            undecided[rows] = ~(high < wanted[rows]) & ~met
-            if notes is not None:
-                proofs = _proofs(net, shifts, target, X[rows], wanted[rows], notes, low, high)
+    with progress_bar("certify", len(X), show=progress) as advance:
+        for rows in _chunks(net, len(X)):
+            if question.late() and rows.start:
+                if not certificates:
+                    break
+                parts.append(question.unproved(X[rows], wanted[rows]))
+                continue
+            if certificates:
+                low, high, proofs = question.proved(X[rows], wanted[rows])
                 parts.append(proofs)
-                robust[rows] = proofs.robust & proofs.proved
-                undecided[rows] = ~proofs.proved
-            lower[rows], upper[rows] = low, high
+                yes, no = proofs.robust & proofs.proved, ~proofs.robust & proofs.proved
+            else:
+                low, high, yes, no = question.decided(X[rows], wanted[rows])
+            if exact_margin:
+                closer = question.bounds(X[rows], np.full(len(low), -np.inf))
+                low, high = np.maximum(low, closer[0]), np.minimum(high, closer[1])
+            robust[rows], undecided[rows] = yes, ~yes & ~no
+            lower[rows], upper[rows] = _agreeing(low, high, wanted[rows], yes, no)
             advance(rows.stop - rows.start)
     found = Certificates(parts) if certificates else None
     return Report(robust, lower, upper, undecided, asked, found)
 
 
-def _proofs(
-    net: Network,
-    shifts: Shifts,
-    target: int,
-    X: Array,
-    margin: Array,
-    notes: Notes,
-    lower: Array,
-    upper: Array,
-) -> Proofs:
-    """Proofs of what the bounds say."""
-    missed = (upper < margin) & np.isfinite(margin)  # an infinite margin cannot be written down
-    clear = np.zeros(len(X), dtype=bool)  # far enough for all roundings on the way to a shift
-    rows = np.flatnonzero(missed)
-    if len(rows):
-        error = 64.0 * rounding_error(net, shifts, X[rows], 2.0**-53)
-        clear[rows] = upper[rows] + error < margin[rows]
-    return Proofs(
-        net,
-        shifts,
-        target,
-        X,
-        margin,
-        notes,
-        np.flatnonzero(~missed & (lower >= margin)),
-        np.flatnonzero(missed),
-        np.flatnonzero(missed & ~clear),
+@dataclass(frozen=True, eq=False)
+class _Question:
+    """What is asked of every row of a table."""
+
+    net: Network
+    shifts: Shifts
+    abstraction: Abstraction
+    target: int
+    deadline: float
+
+    def late(self) -> bool:
+        return time.monotonic() >= self.deadline
+
+    def bounds(
+        self, X: Array, wanted: Array, notes: Notes | None = None
+    ) -> tuple[Array, Array]:
+        """Bounds on the worst margin of each row, tight enough to decide against ``wanted``."""
+        objectives = self.net.objectives(self.target)
+        U = self.net.transform(X)
+        return least(self.abstraction, U, objectives, wanted, self.deadline, notes)
+
+    def decided(self, X: Array, wanted: Array) -> tuple[Array, Array, Mask, Mask]:
+        """Bounds, and the rows that are robust and that are not, for certain.
+
+        Where the bounds clear ``wanted`` by more than rounding can have done, they decide; where they do not,
+        a proof does.
+        """
+        U, objectives = self.net.transform(X), self.net.objectives(self.target)
+        low, high, error = least_with_error(self.abstraction, U, objectives, wanted, self.deadline)
+        with np.errstate(invalid="ignore"):  # of what overflowed nothing is known
+            yes, no = low - error >= wanted, high + error < wanted
+        near = np.flatnonzero(~yes & ~no & ((low >= wanted) | (high < wanted)))
+        if len(near):
+            *_, proofs = self.proved(X[near], wanted[near])
+            yes[near], no[near] = proofs.robust & proofs.proved, ~proofs.robust & proofs.proved
+        return low, high, yes, no
+
+    def proved(self, X: Array, wanted: Array) -> tuple[Array, Array, Proofs]:
+        """Bounds, and proofs of what they say."""
+        notes = Notes()
+        low, high = self.bounds(X, wanted, notes)
+        missed = (high < wanted) & np.isfinite(wanted)  # an infinite margin cannot be written down
+        clear = np.zeros(len(X), dtype=bool)  # far enough for all roundings on the way to a shift
+        rows = np.flatnonzero(missed)
+        if len(rows):
+            error = 64.0 * rounding_error(self.net, self.shifts, X[rows], 2.0**-53)
+            clear[rows] = high[rows] + error < wanted[rows]
+        proofs = Proofs(
+            self.net,
+            self.shifts,
+            self.target,
+            X,
+            wanted,
+            notes,
+            np.flatnonzero(~missed & (low >= wanted)),
+            np.flatnonzero(missed),
+            np.flatnonzero(missed & ~clear),
+            self.deadline,
+        )
+        return low, high, proofs
+
+    def unproved(self, X: Array, wanted: Array) -> Proofs:
+        """What is left of rows for which there was no time."""
+        none = np.zeros(0, dtype=np.intp)
+        net, shifts = self.net, self.shifts
+        return Proofs(net, shifts, self.target, X, wanted, Notes(), none, none, none)
+
+
+def _agreeing(
+    low: Array, high: Array, wanted: Array, yes: Mask, no: Mask
+) -> tuple[Array, Array]:
+    """Bounds that say what the verdicts say, also where these were settled beyond rounding."""
+    low = np.where(np.isfinite(low), low, -np.inf)  # what overflowed says nothing
+    high = np.where(np.isfinite(high), high, np.inf)
+    below = np.nextafter(wanted, -np.inf)
+    return (
+        np.where(yes, np.maximum(low, wanted), np.minimum(low, below)),
+        np.where(no, np.minimum(high, below), np.maximum(high, wanted)),
     )
 
 
@@ -236,7 +285,7 @@ def worst_case(
         if root is None:
             lower = min(lower, float(abstraction.linear_minimum(U, c)[0]))
         else:
-            minimum = minimise(abstraction, root, c, tolerance=TOLERANCE, deadline=deadline)
+            minimum = minimise(abstraction, root, U, c, tolerance=TOLERANCE, deadline=deadline)
             lower, hidden = min(lower, minimum.lower), minimum.hidden
         candidate = shifted_network(net, shifts, U[0], hidden, c)
         value = float(candidate.margin(x, target)[0])
