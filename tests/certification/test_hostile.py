@@ -42,7 +42,9 @@ def hostile(rng, kind):
     for _ in range(int(rng.integers(0, 4))):
         margin = float(np.nextafter(margin, rng.choice([-np.inf, np.inf])))
     if rng.random() < 0.3:
-        margin += float(rng.choice([-1.0, 1.0])) * 10.0 ** rng.integers(-16, -9) * max(1.0, abs(margin))
+        margin += (
+            float(rng.choice([-1.0, 1.0])) * 10.0 ** rng.integers(-16, -9) * max(1.0, abs(margin))
+        )
     return net, x, delta, target, margin, worst >= exactly.Q(margin)
 
 

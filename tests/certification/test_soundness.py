@@ -265,7 +265,7 @@ def test_a_false_report_of_emptiness_is_not_believed(seed, monkeypatch):
 
 
 def test_an_overflow_proves_nothing():
-    """Floats say inf here; exact arithmetic still decides, and no bound is infinite on the wrong side."""
+    """Floats say inf here; exact arithmetic still decides, and no bound claims what overflowed."""
     net = pp.Network([([[1e200]], [0.0]), ([[1e200]], [0.0])])
     for target in (0, 1):
         with np.errstate(all="ignore"):

@@ -19,7 +19,7 @@ from proplace.certification.exact import minimise
 from proplace.certification.least import TOLERANCE, least, least_with_error
 from proplace.certification.producer import Certificates, Notes, Proofs
 from proplace.certification.worst import shifted_network
-from proplace.errors import InputError, OptionError
+from proplace.errors import InputError, OptionError, SolverError
 from proplace.progress import progress_bar
 from proplace.shifts import Shifts
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 Mask = npt.NDArray[np.bool_]
 
+_CLOSED = 1e-6  # gap, relative as TOLERANCE, up to which a range counts as exact
 _CHUNK_FLOATS = 2_000_000  # of one array of a chunk: keeps a chunk's memory near 200 MB
 
 
@@ -44,10 +45,12 @@ class Report:
     robust
         True where every network in Delta gives the target class with at least ``margin``.
     lower, upper
-        Proved bounds on the worst margin. ``upper`` is reached by a concrete network in Delta.
+        Bounds on the worst margin, up to the rounding of float64; ``upper`` is reached by a concrete
+        network in Delta. The verdicts do not rest on their last digits: ``lower >= margin`` where a row
+        is robust, ``upper < margin`` where it is not.
     undecided
         True where there is no verdict (``robust`` is False there): the time limit came first, or
-        the bounds meet to rounding with ``margin`` between them.
+        the worst margin is so near to ``margin`` that neither side can be proved.
     margin
         The margin that was asked for: one number, or one per row.
     certificates
@@ -80,8 +83,10 @@ class WorstCase:
     margin
         Its margin, by a plain forward pass.
     lower
-        Proved lower bound on the margin of any network in Delta; meets ``margin`` to tolerance
-        unless a time limit was hit.
+        Lower bound on the margin of any network in Delta, up to the rounding of float64. It meets
+        ``margin`` to tolerance unless a time limit came first, or the sizes of the parameters differ
+        so much that the solver could not do better: where it lies far below, ``network`` need not be
+        the worst.
     """
 
     network: Network
@@ -103,9 +108,10 @@ def certify(
 ) -> Report:
     """Say for each row whether every network within ``delta`` gives it the target class.
 
-    The verdict is exact: robust iff the least margin over Delta is at least ``margin``. Cheap
-    batched bounds and attacks decide most rows; branch and bound decides the rest. A row is robust
-    only if a lower bound reaches ``margin``: a tie that rounding hides is ``undecided``.
+    The verdict is exact: robust iff the least margin over Delta, in real numbers, is at least
+    ``margin``. Cheap batched bounds and attacks decide most rows; branch and bound decides the rest. A
+    row whose bounds do not clear ``margin`` by more than all rounding errors together is decided by a
+    proof in exact arithmetic; where there is none, it is ``undecided``.
 
     Parameters
     ----------
@@ -122,8 +128,8 @@ def certify(
         that is deployed in float32, a number for each row (see :mod:`proplace.certification.deployed`).
         None: ``"float32"`` for such a model, else 0.
     certificates
-        Also prove each verdict so that :mod:`proplace.certification.checker` accepts it in exact
-        arithmetic; a row without such a proof is undecided.
+        Also write down each verdict's proof, so that :mod:`proplace.certification.checker` accepts it in
+        exact arithmetic; a row without such a proof is undecided.
     exact_margin
         Also close the gap between ``lower`` and ``upper`` for each row (slower).
     time_limit
@@ -185,9 +191,7 @@ class _Question:
     def late(self) -> bool:
         return time.monotonic() >= self.deadline
 
-    def bounds(
-        self, X: Array, wanted: Array, notes: Notes | None = None
-    ) -> tuple[Array, Array]:
+    def bounds(self, X: Array, wanted: Array, notes: Notes | None = None) -> tuple[Array, Array]:
         """Bounds on the worst margin of each row, tight enough to decide against ``wanted``."""
         objectives = self.net.objectives(self.target)
         U = self.net.transform(X)
@@ -196,8 +200,8 @@ class _Question:
     def decided(self, X: Array, wanted: Array) -> tuple[Array, Array, Mask, Mask]:
         """Bounds, and the rows that are robust and that are not, for certain.
 
-        Where the bounds clear ``wanted`` by more than rounding can have done, they decide; where they do not,
-        a proof does.
+        Where the bounds clear ``wanted`` by more than rounding can have done, they decide; elsewhere a
+        proof does.
         """
         U, objectives = self.net.transform(X), self.net.objectives(self.target)
         low, high, error = least_with_error(self.abstraction, U, objectives, wanted, self.deadline)
@@ -240,9 +244,7 @@ class _Question:
         return Proofs(net, shifts, self.target, X, wanted, Notes(), none, none, none)
 
 
-def _agreeing(
-    low: Array, high: Array, wanted: Array, yes: Mask, no: Mask
-) -> tuple[Array, Array]:
+def _agreeing(low: Array, high: Array, wanted: Array, yes: Mask, no: Mask) -> tuple[Array, Array]:
     """Bounds that say what the verdicts say, also where these were settled beyond rounding."""
     low = np.where(np.isfinite(low), low, -np.inf)  # what overflowed says nothing
     high = np.where(np.isfinite(high), high, np.inf)
@@ -300,8 +302,15 @@ def output_range(
 ) -> tuple[Array, Array]:
     """Exact range of each logit over Delta: the interval abstraction of the network.
 
-    Returns two arrays of shape (n, outputs). With one logit and range [l, u], every network in
-    Delta says class 1 if l >= 0 and class 0 if u < 0; otherwise the class is open.
+    Returns two arrays of shape (n, outputs), right up to the rounding of float64 and the tolerance of
+    the linear programs. With one logit and range [l, u], every network in Delta says class 1 if l >= 0
+    and class 0 if u < 0; otherwise the class is open. For verdicts that no rounding touches, use
+    :func:`certify`.
+
+    Raises
+    ------
+    SolverError
+        An end of a range could not be told exactly (parameters of very different sizes).
 
     Examples
     --------
@@ -319,10 +328,26 @@ def output_range(
             for k, unit in enumerate(np.eye(net.outputs)):
                 for values, c in ((low, unit), (high, -unit)):
                     exact = np.full(rows.stop - rows.start, -np.inf)
-                    bound, _ = least(abstraction, U[rows], c[None], exact, np.inf)
+                    bound, reached = least(abstraction, U[rows], c[None], exact, np.inf)
+                    _check_closed(bound, reached, abstraction.unit, rows.start)
                     values[rows, k] = c[k] * bound
             advance(rows.stop - rows.start)
     return low, high
+
+
+def _check_closed(lower: Array, upper: Array, unit: float, first: int) -> None:
+    """Refuse ranges of which an end is known only roughly."""
+    gap = upper - lower
+    wide = np.flatnonzero(~(gap <= _CLOSED * np.maximum(unit, np.abs(upper))))
+    if len(wide):
+        names = ", ".join(str(first + row) for row in wide[:10]) + (
+            ", ..." if len(wide) > 10 else ""
+        )
+        raise SolverError(
+            f"the range of a logit is known only to {gap[wide].max():.2g} for row {names}: the sizes of "
+            "the network's parameters differ too much for linear programs in floats. "
+            "certify(..., exact_margin=True) gives bounds for each row"
+        )
 
 
 def _deadline(time_limit: float | None) -> float:

@@ -43,7 +43,9 @@ if TYPE_CHECKING:
     from proplace.certification.bounds import Mask, Splits
     from proplace.network import Array
 
-_ORDINARY = 2.0**10  # of the numbers of a program: beyond it, or below its inverse, units are chosen
+_ORDINARY = (
+    2.0**10
+)  # of the numbers of a program: beyond it, or below its inverse, units are chosen
 _SHOWS = 1e-6  # a rounding error, relative to the value or to the last layer's parameters
 _FINAL = (highspy.HighsModelStatus.kOptimal, highspy.HighsModelStatus.kInfeasible)
 _RETRIES: tuple[dict[str, float], ...] = (

@@ -141,7 +141,9 @@ class Proofs:
         if root is None:
             return Nodes(np.sort(np.concatenate([robust, risky])), [], [], [])
         wanted = self._mask(robust)
-        kept = [nodes.take(np.flatnonzero(wanted[nodes.row])) for nodes in self.notes.leaves[objective]]
+        kept = [
+            nodes.take(np.flatnonzero(wanted[nodes.row])) for nodes in self.notes.leaves[objective]
+        ]
         seen = self._mask(*(nodes.row for nodes in kept))
         parts = [root_nodes(root, np.concatenate([robust[~seen[robust]], risky])), *kept]
         nodes = Nodes(

@@ -22,7 +22,8 @@ order, each of them is wrong by at most :math:`\gamma_n` of its size, u the unit
 With L layers and N the number of all inputs and neurons, all this together is below
 
 .. math::
-    16\, (L + 1)\, (2 N + 16 L)\, 2^{\max(0, L - 3)}\, u \, (S + \textstyle\sum_{ik} |m_{ik}| \bar h_{ik})
+    16\, (L + 1)\, (2 N + 16 L)\, 2^{\max(0, L - 3)}\, u \,
+    (S + \textstyle\sum_{ik} |m_{ik}| \bar h_{ik})
 
 with m the multipliers (of splits, or of the rows of a linear program). An underflow is covered by a
 tiny number that is added to each bias. What overflows here has no bound.
