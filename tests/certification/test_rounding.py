@@ -113,12 +113,10 @@ def test_what_the_output_layer_loses_is_carried_through_an_inner_layer_that_only
 @pytest.mark.parametrize("depth", [1, 2, 3, 4])
 def test_parameters_that_the_checker_cuts(depth):
     """Weights 2^-110 beside 1: the checker cuts them and grows delta, so the pass must say less too."""
-    tiny = 2.0**-110
-    mixed, plain = np.array([[1.0, tiny], [tiny, 1.0]]), np.eye(2)
+    row, one = np.array([[1.0, 2.0**-110]]), np.ones((1, 1))
     for place in range(depth):
-        layers = [(mixed if i == place else plain, np.zeros(2)) for i in range(depth - 1)]
-        layers.append((np.array([[1.0, tiny if place == depth - 1 else 0.0]]), [0.0]))
-        net = pp.Network(layers)
+        weights = [np.eye(2)] * place + [row] + [one] * (depth - 1 - place)
+        net = pp.Network([(W, np.zeros(len(W))) for W in weights])
         for x, target in itertools.product(([0.0, 2.0**40], [0.0, -(2.0**40)]), (0, 1)):
             for tighten in (False, True):
                 assert proves(net, 0.0, np.array(x), target, tighten=tighten, margin=0.0)
