@@ -109,3 +109,76 @@ def is_true(net, facts, rng):
             assert all(abs(v - w) <= Q(db) for v, w in zip(b, rational(layer.b), strict=True))
         layers.append((W, b))
     return margin(layers, seen(net, x), target) < wanted
+
+
+def worst(net, x, delta, target):
+    """Least margin over Delta, exactly, of a network in which at most two layers behind a box count.
+
+    ``delta`` has one (weight, bias) pair per layer. Layers without a radius give points. The first that
+    has one gives a box, over which the last hidden layer is solved neuron by neuron; one more hidden layer
+    may follow where a single activation of the box is free: the margin is piecewise linear in it then.
+    """
+    radii = [
+        (Q(float(dw)), Q(0) if layer.b is None else Q(float(db)))
+        for (dw, db), layer in zip(delta, net.layers, strict=True)
+    ]
+    low = high = seen(net, x)
+    logits = len(net.layers) - 1
+    for i in range(logits):
+        if low != high:
+            break
+        low, high = _ends(net.layers[i], *radii[i], low)
+        low, high = ([max(v, Q(0)) for v in side] for side in (low, high))
+    else:
+        i = logits
+    objectives = _objectives(net, target)
+    if i == logits:
+        return min(_output(net.layers[-1], *radii[-1], c, low, high) for c in objectives)
+    assert i == logits - 1, "more layers than this can do"
+    free = [k for k, (v, w) in enumerate(zip(low, high, strict=True)) if v != w]
+    assert len(free) == 1, "more free activations than this can do"
+    k = free[0]
+
+    def at(value):
+        point = [*low[:k], value, *low[k + 1 :]]
+        ends = _ends(net.layers[i], *radii[i], point)
+        box = ([max(v, Q(0)) for v in side] for side in ends)
+        return min(_output(net.layers[-1], *radii[-1], c, *box_of) for box_of in [list(box)] for c in objectives)
+
+    first, last = _ends(net.layers[i], *radii[i], low), _ends(net.layers[i], *radii[i], high)
+    points = [low[k], high[k]]
+    for before, after in zip(itertools.chain(*first), itertools.chain(*last), strict=True):
+        if before * after < 0:  # a kink of the ReLU
+            points.append(low[k] + (high[k] - low[k]) * before / (before - after))
+    return min(at(value) for value in points)
+
+
+def _objectives(net, target):
+    if net.outputs == 1:
+        return [[Q(1 if target == 1 else -1)]]
+    others = [o for o in range(net.outputs) if o != target]
+    return [[Q((o == target) - (o == other)) for o in range(net.outputs)] for other in others]
+
+
+def _ends(layer, dw, db, h):
+    """Least and greatest pre-activations at the point ``h`` (of any sign)."""
+    W = rational(layer.W)
+    b = [Q(0)] * len(W) if layer.b is None else rational(layer.b)
+    z = [sum((w * v for w, v in zip(r, h, strict=True)), c) for r, c in zip(W, b, strict=True)]
+    radius = dw * sum(map(abs, h)) + db
+    return [v - radius for v in z], [v + radius for v in z]
+
+
+def _output(layer, dw, db, c, low, high):
+    """Least ``c . logits`` over a box of activations."""
+    size = sum(map(abs, c))
+    if low == high:  # of any sign
+        z = [sum((w * v for w, v in zip(r, low, strict=True)), Q(0)) for r in rational(layer.W)]
+        value = sum((q * v for q, v in zip(c, z, strict=True)), Q(0)) - size * dw * sum(map(abs, low))
+    else:
+        value = Q(0)
+        for k, column in enumerate(zip(*rational(layer.W), strict=True)):
+            a = sum((q * w for q, w in zip(c, column, strict=True)), Q(0)) - size * dw
+            value += a * (low[k] if a >= 0 else high[k])
+    bias = [Q(0)] * len(c) if layer.b is None else rational(layer.b)
+    return value + sum((q * v for q, v in zip(c, bias, strict=True)), Q(0)) - size * db

@@ -434,16 +434,14 @@ def _pairs(layers: object) -> list[tuple[npt.ArrayLike, npt.ArrayLike | None]]:
 
 def _numbers(name: str, values: npt.ArrayLike) -> Array:
     try:
-        return np.array(_real(values), dtype=np.float64, order="C")
+        given = np.asarray(values)
     except (TypeError, ValueError) as error:
         raise NetworkError(f"{name} must be an array of numbers: {error}") from None
-
-
-def _real(values: npt.ArrayLike) -> npt.NDArray[Any]:
-    """Return an array, unless it is complex: numpy would drop the imaginary part with a warning."""
-    array = np.asarray(values)
-    if array.dtype.kind == "c":
-        raise TypeError("complex numbers are not real ones")
+    if given.dtype.kind not in "fiub":  # complex numbers, text, dates, objects
+        raise NetworkError(f"{name} must be an array of numbers (real ones), not of {given.dtype}")
+    array = np.array(given, dtype=np.float64, order="C")
+    if (given.dtype.kind != "f" or given.dtype.itemsize > 8) and (array != given).any():
+        raise NetworkError(f"{name} holds numbers that are not float64 numbers")
     return array
 
 

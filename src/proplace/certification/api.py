@@ -16,10 +16,10 @@ import numpy.typing as npt
 from proplace.certification.bounds import Abstraction
 from proplace.certification.deployed import resolve, rounding_error
 from proplace.certification.exact import minimise
-from proplace.certification.least import TOLERANCE, least
+from proplace.certification.least import TOLERANCE, least, least_with_error
 from proplace.certification.producer import Certificates, Notes, Proofs
 from proplace.certification.worst import shifted_network
-from proplace.errors import InputError, OptionError
+from proplace.errors import InputError, OptionError, SolverError
 from proplace.progress import progress_bar
 from proplace.shifts import Shifts
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 Mask = npt.NDArray[np.bool_]
 
+_CLOSED = 1e-6  # gap, relative as TOLERANCE, up to which a range counts as exact
 _CHUNK_FLOATS = 2_000_000  # of one array of a chunk: keeps a chunk's memory near 200 MB
 
 
@@ -44,10 +45,12 @@ class Report:
     robust
         True where every network in Delta gives the target class with at least ``margin``.
     lower, upper
-        Proved bounds on the worst margin. ``upper`` is reached by a concrete network in Delta.
+        Bounds on the worst margin, up to the rounding of float64; ``upper`` is reached by a concrete
+        network in Delta. The verdicts do not rest on their last digits: ``lower >= margin`` where a row
+        is robust, ``upper < margin`` where it is not.
     undecided
         True where there is no verdict (``robust`` is False there): the time limit came first, or
-        the bounds meet to rounding with ``margin`` between them.
+        the worst margin is so near to ``margin`` that neither side can be proved.
     margin
         The margin that was asked for: one number, or one per row.
     certificates
@@ -80,8 +83,10 @@ class WorstCase:
     margin
         Its margin, by a plain forward pass.
     lower
-        Proved lower bound on the margin of any network in Delta; meets ``margin`` to tolerance
-        unless a time limit was hit.
+        Lower bound on the margin of any network in Delta, up to the rounding of float64. It meets
+        ``margin`` to tolerance unless a time limit came first, or the sizes of the parameters differ
+        so much that the solver could not do better: where it lies far below, ``network`` need not be
+        the worst.
     """
 
     network: Network
@@ -103,9 +108,10 @@ def certify(
 ) -> Report:
     """Say for each row whether every network within ``delta`` gives it the target class.
 
-    The verdict is exact: robust iff the least margin over Delta is at least ``margin``. Cheap
-    batched bounds and attacks decide most rows; branch and bound decides the rest. A row is robust
-    only if a lower bound reaches ``margin``: a tie that rounding hides is ``undecided``.
+    The verdict is exact: robust iff the least margin over Delta, in real numbers, is at least
+    ``margin``. Cheap batched bounds and attacks decide most rows; branch and bound decides the rest. A
+    row whose bounds do not clear ``margin`` by more than all rounding errors together is decided by a
+    proof in exact arithmetic; where there is none, it is ``undecided``.
 
     Parameters
     ----------
@@ -122,8 +128,8 @@ def certify(
         that is deployed in float32, a number for each row (see :mod:`proplace.certification.deployed`).
         None: ``"float32"`` for such a model, else 0.
     certificates
-        Also prove each verdict so that :mod:`proplace.certification.checker` accepts it in exact
-        arithmetic; a row without such a proof is undecided.
+        Also write down each verdict's proof, so that :mod:`proplace.certification.checker` accepts it in
+        exact arithmetic; a row without such a proof is undecided.
     exact_margin
         Also close the gap between ``lower`` and ``upper`` for each row (slower).
     time_limit
@@ -142,65 +148,110 @@ def certify(
     array([ True,  True, False])
     """
     X = net.rows(X)
-    U = net.transform(X)
     shifts = Shifts.of(net, delta)
-    objectives = net.objectives(target)
     asked = resolve(net, shifts, X, margin)
+    question = _Question(net, shifts, Abstraction(net, shifts), target, _deadline(time_limit))
     wanted = np.broadcast_to(np.asarray(asked, dtype=np.float64), len(X))
-    deadline = _deadline(time_limit)
-    abstraction = Abstraction(net, shifts)
-    lower, upper = np.full(len(U), np.inf), np.full(len(U), np.inf)
-    robust, undecided = np.zeros(len(U), dtype=bool), np.zeros(len(U), dtype=bool)
+    lower, upper = np.full(len(X), -np.inf), np.full(len(X), np.inf)
+    robust, undecided = np.zeros(len(X), dtype=bool), np.ones(len(X), dtype=bool)
     parts: list[Proofs] = []
-    with progress_bar("certify", len(U), show=progress) as advance:
-        for rows in _chunks(net, len(U)):
-            notes = Notes() if certificates else None
-            low, high = least(abstraction, U[rows], objectives, wanted[rows], deadline, notes)
-            if exact_margin:
-                exact = np.full(len(low), -np.inf)
-                closer = least(abstraction, U[rows], objectives, exact, deadline)
-                low, high = np.maximum(low, closer[0]), np.minimum(high, closer[1])
-            met = (low >= wanted[rows]) & np.isfinite(low) & np.isfinite(high)  # no overflow
-            robust[rows] = (high >= wanted[rows]) & met
-            undecided[rows] = ~(high < wanted[rows]) & ~met
-            if notes is not None:
-                proofs = _proofs(net, shifts, target, X[rows], wanted[rows], notes, low, high)
+    with progress_bar("certify", len(X), show=progress) as advance:
+        for rows in _chunks(net, len(X)):
+            if question.late() and rows.start:
+                if not certificates:
+                    break
+                parts.append(question.unproved(X[rows], wanted[rows]))
+                continue
+            if certificates:
+                low, high, proofs = question.proved(X[rows], wanted[rows])
                 parts.append(proofs)
-                robust[rows] = proofs.robust & proofs.proved
-                undecided[rows] = ~proofs.proved
-            lower[rows], upper[rows] = low, high
+                yes, no = proofs.robust & proofs.proved, ~proofs.robust & proofs.proved
+            else:
+                low, high, yes, no = question.decided(X[rows], wanted[rows])
+            if exact_margin:
+                closer = question.bounds(X[rows], np.full(len(low), -np.inf))
+                low, high = np.maximum(low, closer[0]), np.minimum(high, closer[1])
+            robust[rows], undecided[rows] = yes, ~yes & ~no
+            lower[rows], upper[rows] = _agreeing(low, high, wanted[rows], yes, no)
             advance(rows.stop - rows.start)
     found = Certificates(parts) if certificates else None
     return Report(robust, lower, upper, undecided, asked, found)
 
 
-def _proofs(
-    net: Network,
-    shifts: Shifts,
-    target: int,
-    X: Array,
-    margin: Array,
-    notes: Notes,
-    lower: Array,
-    upper: Array,
-) -> Proofs:
-    """Proofs of what the bounds say."""
-    missed = (upper < margin) & np.isfinite(margin)  # an infinite margin cannot be written down
-    clear = np.zeros(len(X), dtype=bool)  # far enough for all roundings on the way to a shift
-    rows = np.flatnonzero(missed)
-    if len(rows):
-        error = 64.0 * rounding_error(net, shifts, X[rows], 2.0**-53)
-        clear[rows] = upper[rows] + error < margin[rows]
-    return Proofs(
-        net,
-        shifts,
-        target,
-        X,
-        margin,
-        notes,
-        np.flatnonzero(~missed & (lower >= margin)),
-        np.flatnonzero(missed),
-        np.flatnonzero(missed & ~clear),
+@dataclass(frozen=True, eq=False)
+class _Question:
+    """What is asked of every row of a table."""
+
+    net: Network
+    shifts: Shifts
+    abstraction: Abstraction
+    target: int
+    deadline: float
+
+    def late(self) -> bool:
+        return time.monotonic() >= self.deadline
+
+    def bounds(self, X: Array, wanted: Array, notes: Notes | None = None) -> tuple[Array, Array]:
+        """Bounds on the worst margin of each row, tight enough to decide against ``wanted``."""
+        objectives = self.net.objectives(self.target)
+        U = self.net.transform(X)
+        return least(self.abstraction, U, objectives, wanted, self.deadline, notes)
+
+    def decided(self, X: Array, wanted: Array) -> tuple[Array, Array, Mask, Mask]:
+        """Bounds, and the rows that are robust and that are not, for certain.
+
+        Where the bounds clear ``wanted`` by more than rounding can have done, they decide; elsewhere a
+        proof does.
+        """
+        U, objectives = self.net.transform(X), self.net.objectives(self.target)
+        low, high, error = least_with_error(self.abstraction, U, objectives, wanted, self.deadline)
+        with np.errstate(invalid="ignore"):  # of what overflowed nothing is known
+            yes, no = low - error >= wanted, high + error < wanted
+        near = np.flatnonzero(~yes & ~no & ((low >= wanted) | (high < wanted)))
+        if len(near):
+            *_, proofs = self.proved(X[near], wanted[near])
+            yes[near], no[near] = proofs.robust & proofs.proved, ~proofs.robust & proofs.proved
+        return low, high, yes, no
+
+    def proved(self, X: Array, wanted: Array) -> tuple[Array, Array, Proofs]:
+        """Bounds, and proofs of what they say."""
+        notes = Notes()
+        low, high = self.bounds(X, wanted, notes)
+        missed = (high < wanted) & np.isfinite(wanted)  # an infinite margin cannot be written down
+        clear = np.zeros(len(X), dtype=bool)  # far enough for all roundings on the way to a shift
+        rows = np.flatnonzero(missed)
+        if len(rows):
+            error = 64.0 * rounding_error(self.net, self.shifts, X[rows], 2.0**-53)
+            clear[rows] = high[rows] + error < wanted[rows]
+        proofs = Proofs(
+            self.net,
+            self.shifts,
+            self.target,
+            X,
+            wanted,
+            notes,
+            np.flatnonzero(~missed & (low >= wanted)),
+            np.flatnonzero(missed),
+            np.flatnonzero(missed & ~clear),
+            self.deadline,
+        )
+        return low, high, proofs
+
+    def unproved(self, X: Array, wanted: Array) -> Proofs:
+        """What is left of rows for which there was no time."""
+        none = np.zeros(0, dtype=np.intp)
+        net, shifts = self.net, self.shifts
+        return Proofs(net, shifts, self.target, X, wanted, Notes(), none, none, none)
+
+
+def _agreeing(low: Array, high: Array, wanted: Array, yes: Mask, no: Mask) -> tuple[Array, Array]:
+    """Bounds that say what the verdicts say, also where these were settled beyond rounding."""
+    low = np.where(np.isfinite(low), low, -np.inf)  # what overflowed says nothing
+    high = np.where(np.isfinite(high), high, np.inf)
+    below = np.nextafter(wanted, -np.inf)
+    return (
+        np.where(yes, np.maximum(low, wanted), np.minimum(low, below)),
+        np.where(no, np.minimum(high, below), np.maximum(high, wanted)),
     )
 
 
@@ -236,7 +287,7 @@ def worst_case(
         if root is None:
             lower = min(lower, float(abstraction.linear_minimum(U, c)[0]))
         else:
-            minimum = minimise(abstraction, root, c, tolerance=TOLERANCE, deadline=deadline)
+            minimum = minimise(abstraction, root, U, c, tolerance=TOLERANCE, deadline=deadline)
             lower, hidden = min(lower, minimum.lower), minimum.hidden
         candidate = shifted_network(net, shifts, U[0], hidden, c)
         value = float(candidate.margin(x, target)[0])
@@ -251,8 +302,15 @@ def output_range(
 ) -> tuple[Array, Array]:
     """Exact range of each logit over Delta: the interval abstraction of the network.
 
-    Returns two arrays of shape (n, outputs). With one logit and range [l, u], every network in
-    Delta says class 1 if l >= 0 and class 0 if u < 0; otherwise the class is open.
+    Returns two arrays of shape (n, outputs), right up to the rounding of float64 and the tolerance of
+    the linear programs. With one logit and range [l, u], every network in Delta says class 1 if l >= 0
+    and class 0 if u < 0; otherwise the class is open. For verdicts that no rounding touches, use
+    :func:`certify`.
+
+    Raises
+    ------
+    SolverError
+        An end of a range could not be told exactly (parameters of very different sizes).
 
     Examples
     --------
@@ -270,10 +328,26 @@ def output_range(
             for k, unit in enumerate(np.eye(net.outputs)):
                 for values, c in ((low, unit), (high, -unit)):
                     exact = np.full(rows.stop - rows.start, -np.inf)
-                    bound, _ = least(abstraction, U[rows], c[None], exact, np.inf)
+                    bound, reached = least(abstraction, U[rows], c[None], exact, np.inf)
+                    _check_closed(bound, reached, abstraction.unit, rows.start)
                     values[rows, k] = c[k] * bound
             advance(rows.stop - rows.start)
     return low, high
+
+
+def _check_closed(lower: Array, upper: Array, unit: float, first: int) -> None:
+    """Refuse ranges of which an end is known only roughly."""
+    gap = upper - lower
+    wide = np.flatnonzero(~(gap <= _CLOSED * np.maximum(unit, np.abs(upper))))
+    if len(wide):
+        names = ", ".join(str(first + row) for row in wide[:10]) + (
+            ", ..." if len(wide) > 10 else ""
+        )
+        raise SolverError(
+            f"the range of a logit is known only to {gap[wide].max():.2g} for row {names}: the sizes of "
+            "the network's parameters differ too much for linear programs in floats. "
+            "certify(..., exact_margin=True) gives bounds for each row"
+        )
 
 
 def _deadline(time_limit: float | None) -> float:

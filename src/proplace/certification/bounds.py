@@ -50,6 +50,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from proplace.certification.roundoff import Roundoff
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -207,6 +209,11 @@ class Abstraction:
         largest = max(np.abs(last.W).max(), np.abs(last.bias).max())
         # What 1 is to ordinary logits: tolerances must not hide the sign of tiny ones.
         self.unit = min(1.0, float(largest + shifts.weight[-1] + shifts.bias[-1]))
+
+    @cached_property
+    def roundoff(self) -> Roundoff:
+        """How far rounding can take the bounds."""
+        return Roundoff(self.net, self.shifts)
 
     def objective(self, c: Array) -> tuple[Array, float]:
         """Return (a, const) over the last hidden layer for the objective ``c`` over the logits."""

@@ -40,6 +40,7 @@ NODE_STEPS = 3
 SHALLOW = 5  # splits of one layer (of a batch's first node) below which nodes get a single pass
 NODES_PER_ROW = 65536
 NODES_PER_BATCH = 4096
+FLOATS_PER_BATCH = 1_000_000  # of one array: a batch of a wide network must not outlast a deadline
 
 
 @dataclass
@@ -55,15 +56,20 @@ class Bounds:
     """Proved bounds on the least value of one objective, one number per row.
 
     ``hidden`` holds the activations of the concrete shift that reaches ``upper``, ``first`` the backward
-    pass of a glance. ``stuck`` holds, for rows without a verdict whose tree is closed elsewhere, what
-    is left of it.
+    pass of a glance. ``pushed`` is what the multipliers of splits add to the sizes of which rounding
+    takes its share (see :mod:`proplace.certification.roundoff`). ``stuck`` holds, for rows without a
+    verdict whose tree is closed elsewhere, what is left of it.
     """
 
     lower: Array
     upper: Array
     hidden: list[Array]
+    pushed: Array = field(init=False)
     first: Pass | None = None
     stuck: dict[int, Rest] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.pushed = np.zeros(len(self.lower))
 
     def offer(self, rows: Index, values: Array, hidden: list[Array]) -> None:
         """Keep the shifts that are better than the best so far; a row may occur several times."""
@@ -110,6 +116,7 @@ class Nodes:
 def decide(
     abstraction: Abstraction,
     root: Root,
+    U: Array,
     a: Array,
     const: float,
     threshold: Array | float,
@@ -119,6 +126,7 @@ def decide(
 ) -> Bounds:
     """Bounds of ``min a . h + const`` for each row, tight enough to decide against ``threshold``.
 
+    ``U`` holds the rows of ``root`` as the first layer sees them.
     ``threshold`` is one number, or one per row. Rows that stay undecided are those for which the
     bounds still lie on both sides. ``leaves`` receives the leaves whose multipliers prove the
     threshold; those of a row are a proof if its tree was closed, which ``lower`` tells. ``glanced`` is
@@ -128,7 +136,7 @@ def decide(
     bounds = glance(abstraction, root, a, const) if glanced is None else glanced
     rows = bounds.undecided(threshold)
     if root.levels and len(rows):
-        trees = _Trees(abstraction, root, a, const, bounds, threshold, leaves)
+        trees = _Trees(abstraction, root, U, a, const, bounds, threshold, leaves)
         trees.plant(rows)
         trees.grow(deadline)
     return bounds
@@ -159,6 +167,7 @@ class _Trees:
         self,
         abstraction: Abstraction,
         root: Root,
+        U: Array,
         a: Array,
         const: float,
         bounds: Bounds,
@@ -166,6 +175,9 @@ class _Trees:
         leaves: list[Nodes] | None,
     ) -> None:
         self.problem = (abstraction, root, a, const)
+        self.roundoff, self.U = abstraction.roundoff, U
+        widest = sum(level.L_min.shape[1] for level in root.levels)
+        self.batch = max(1, min(NODES_PER_BATCH, FLOATS_PER_BATCH // widest))
         self.root, self.bounds, self.threshold, self.leaves = root, bounds, threshold, leaves
         self.closed = np.full(len(root), np.inf)  # least bound over the closed leaves of each row
         self.stuck: list[Nodes] = []  # leaves without a gap, whose multipliers are not good enough
@@ -185,6 +197,7 @@ class _Trees:
     def grow(self, deadline: float) -> None:
         """Branch and bound; raises ``bounds.lower`` of rows whose tree closes."""
         bounds, threshold, given_up = self.bounds, self.threshold, self.given_up
+        sizes = self.roundoff.sizes(self.U) if self.pending else []
         while self.pending and time.monotonic() < deadline:
             nodes = self.pending.pop()
             alive = ~given_up[nodes.row] & self._undecided(nodes.row)
@@ -195,6 +208,11 @@ class _Trees:
             depth = max(int(np.count_nonzero(layer[0])) for layer in nodes.splits)
             steps = 1 if depth < SHALLOW else NODE_STEPS
             self._settle(nodes, *_ascend(*self.problem, nodes, bounds, threshold, steps))
+            pushed = sum(
+                np.einsum("nk,nk->n", np.abs(gamma), size[nodes.row])
+                for gamma, size in zip(nodes.gamma, sizes, strict=True)
+            )
+            np.maximum.at(bounds.pushed, nodes.row, pushed)
         for nodes in self.pending:  # the deadline came first
             given_up[nodes.row] = True
         open_rows = ~given_up & self._undecided(slice(None))
@@ -227,8 +245,8 @@ class _Trees:
         if grow.any():
             children = _split(nodes.take(np.flatnonzero(grow)), pick[grow])
             self.pending.extend(
-                children.take(slice(start, start + NODES_PER_BATCH))
-                for start in range(0, len(children), NODES_PER_BATCH)
+                children.take(slice(start, start + self.batch))
+                for start in range(0, len(children), self.batch)
             )
 
 

@@ -1,5 +1,7 @@
 r"""Check a certificate in exact arithmetic: ``python checker.py proof.json net.npz``.
 
+It prints what was proved; ``--target``, ``--delta``, ``--input``, ``--margin`` reject what proves less.
+
 *The claim.* Let u = scale * x + shift be what the first layer sees. Every network whose weights and
 biases lie within the certificate's ``delta`` of the given ones has at least the ``margin`` at x
 ("robust"), or the network in the certificate has less ("not robust"). Margin: the logit (target 1)
@@ -30,21 +32,25 @@ cut to units of 2^-K and delta grows by one unit, which only adds networks to th
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import math
+import os
 import re
 import struct
 import sys
 import zipfile
+import zlib
 from itertools import chain, zip_longest
 from operator import mul
 from typing import Any, NamedTuple, TypeAlias
 
 FORMAT = "proplace-certificate-1"
 MOST_BYTES = 32_000_000
-MOST_LISTS = 3_000_000  # and objects: each takes many times its bytes in memory
-MOST_WORK = 4_000_000_000  # products of 64-bit words: some minutes
+MOST_LISTS = 1_000_000  # and objects: each takes many times its bytes in memory
+MOST_NUMBERS = 4_000_000  # in a network file
+MOST_WORK = 60_000_000_000  # nanoseconds of an ordinary core, estimated beforehand: about a minute
 FACTS = {"format", "network", "input", "target", "delta", "margin", "verdict"}
 PROOFS = {"robust": {"tighten", "lower", "upper", "trees"}, "not robust": {"shifted"}}
 
@@ -60,18 +66,57 @@ class Parameters(NamedTuple):
     shift: list[float] | None = None
 
 
+class Statement(NamedTuple):
+    """What a certificate says; every number is the double that the proof is about."""
+
+    verdict: str
+    target: int
+    delta: list[list[float]]
+    input: list[float]
+    margin: float
+
+    def __str__(self) -> str:
+        x, radii = ", ".join(map(repr, self.input)), {*chain(*self.delta)}
+        layers = "; ".join(f"{w!r}, {b!r}" for w, b in self.delta)
+        delta = (
+            f"{radii.pop()!r}" if len(radii) == 1 else f"(weights, biases of each layer: {layers})"
+        )
+        if self.verdict == "robust":
+            return (
+                f"robust: every network within delta {delta} gives class {self.target} "
+                f"with a margin of at least {self.margin!r} at input {x}"
+            )
+        return (
+            f"not robust: a network within delta {delta} gives class {self.target} "
+            f"a margin below {self.margin!r} at input {x}"
+        )
+
+
+class Demand(NamedTuple):
+    """What a certificate must prove to be of use; None: anything."""
+
+    target: int | None = None
+    delta: float | None = None
+    input: list[float] | None = None
+    margin: float | None = None
+
+
 class Verdict(NamedTuple):
-    """Whether the certificate proves its claim; ``reason`` says what was proved or what failed."""
+    """Whether the certificate proves its claim; ``reason`` says what was proved or what failed.
+
+    ``statement`` is what was proved, also where that is less than was demanded; None if nothing was.
+    """
 
     accepted: bool
     reason: str
+    statement: Statement | None = None
 
 
 class Rejected(Exception):
     """The first thing that is wrong with a certificate."""
 
 
-def check(text: bytes | str, network: Parameters) -> Verdict:
+def check(text: bytes | str, network: Parameters, demand: Demand = Demand()) -> Verdict:  # noqa: B008
     """Check the certificate in ``text`` against the parameters of the network it speaks of."""
     try:
         facts = parse(text)
@@ -83,9 +128,36 @@ def check(text: bytes | str, network: Parameters) -> Verdict:
         if facts["network"] != digest(network):
             raise Rejected("the certificate speaks of another network: the digests differ")
         claim = _Claim(facts, network)
-        return Verdict(True, claim.robust() if verdict == "robust" else claim.not_robust())
+        claim.robust() if verdict == "robust" else claim.not_robust()
+        proved = Statement(verdict, claim.target, claim.delta, claim.x, claim.asked)
     except Rejected as failure:
         return Verdict(False, str(failure))
+    if lacking := _lacking(proved, demand, network):
+        return Verdict(False, f"{lacking}; proved is only: {proved}", proved)
+    return Verdict(True, str(proved), proved)
+
+
+def _lacking(proved: Statement, demand: Demand, network: Parameters) -> str | None:
+    """Say what is demanded and not proved, if anything is."""
+    radii = [
+        *chain(
+            *(
+                [w] if b is None else [w, d]
+                for (w, d), (_, b) in zip(proved.delta, network.layers, strict=True)
+            )
+        )
+    ]
+    if proved.verdict != "robust" and demand != Demand():
+        return "the certificate proves the opposite of what is demanded"
+    if demand.target not in (None, proved.target):
+        return f"class {demand.target} is demanded"
+    if demand.delta is not None and not min(radii) >= demand.delta:
+        return f"delta {demand.delta!r} is demanded"
+    if demand.input is not None and demand.input != proved.input:
+        return "another input is demanded"
+    if demand.margin is not None and not proved.margin >= demand.margin:
+        return f"a margin of {demand.margin!r} is demanded"
+    return None
 
 
 def digest(network: Parameters) -> str:
@@ -110,7 +182,8 @@ class _Claim:
     """A certificate in the shapes of its network."""
 
     def __init__(self, facts: dict[str, Any], network: Parameters) -> None:
-        self.facts, self.net, self.asked = facts, network, facts["margin"]
+        self.facts, self.net = facts, network
+        self.asked = _number("margin", facts["margin"])
         self.widths = [len(W) for W, _ in network.layers]
         self.inner = self.widths[1:-1]
         self.x = _numbers("input", facts["input"], len(network.layers[0][0][0]))
@@ -119,24 +192,28 @@ class _Claim:
         if min(chain(*self.delta)) < 0.0:
             raise Rejected("delta is negative")
 
-    def integers(self, more: list[list[float]], D: int, products: int, *, cut: bool) -> None:
-        """Choose the units and take all numbers to integers, unless the work is too much."""
-        margin = _number("margin", self.facts["margin"])
+    def integers(
+        self, more: list[list[float]], D: int, fine: int, exact: int, *, cut: bool
+    ) -> None:
+        """Choose the units and take all numbers to integers, unless the work is too much.
+
+        ``fine`` counts the products of a fine and an exact number to come, ``exact`` those of two exact
+        ones. A product takes some 100 ns, and 4 ns for each pair of 64-bit words.
+        """
         scale = self.net.scale or [1.0] * len(self.x)
         shift = self.net.shift or [0.0] * len(self.x)
         layers = [*chain(*([*W, b or []] for W, b in self.net.layers))]
         sizes = [max(map(abs, chain(*W))) for W, _ in self.net.layers]
         coarse = 96 - min([math.frexp(size)[1] for size in sizes if size], default=0)
-        given = [*chain(self.x, scale, shift, [margin], *self.delta, *more)]
+        given = [*chain(self.x, scale, shift, [self.asked], *self.delta, *more)]
         self.K = max(_bits(given), min(_bits(chain(*layers)), coarse if cut else sys.maxsize))
         self.N = self.K * D
-        size = max(
-            math.frexp(v)[1] for v in chain(given, *layers)
-        )  # bits before the point, K behind it
-        words = 1 + (self.K + max(size, 0)) * D // 64
-        if products * words * (1 + words // 50) > MOST_WORK:
-            raise Rejected("refused: checking this would take too long")
-        self.margin = self.exact([margin])[0]
+        bits = self.K + max(0, *(math.frexp(v)[1] for v in chain(given, *layers)))
+        short, long = 1 + bits // 64, 1 + bits * D // 64
+        work = fine * (100 + 4 * short * long) + exact * (100 + 4 * long * long)
+        work += sum(map(len, [given, *layers])) * (3000 + 4 * long)  # to take them to integers
+        _limit(work)
+        self.margin = self.exact([self.asked])[0]
         self.W = [[self.fine(row) for row in W] for W, _ in self.net.layers]
         self.columns = [[*zip(*W, strict=True)] for W in self.W]
         self.b = [self.exact(b or [0.0] * len(W)) for W, b in self.net.layers]
@@ -166,7 +243,7 @@ class _Claim:
             return [(values[0], 0) if self.target else (0, values[0])]
         return [(values[self.target], v) for o, v in enumerate(values) if o != self.target]
 
-    def not_robust(self) -> str:
+    def not_robust(self) -> None:
         """Run the network of the certificate and see that it misses the margin."""
         layers = _list("shifted", self.facts["shifted"], len(self.widths))
         moved: list[tuple[list[list[float]], list[float]]] = []
@@ -178,7 +255,7 @@ class _Claim:
             bias = [0.0] * len(W) if b is None else _numbers("b", layer["b"], len(W))
             moved.append((_table("W", layer["W"], [len(W[0])] * len(W)), bias))
         values = [*chain(*([*W, b] for W, b in moved))]
-        self.integers(values, len(moved) + 2, sum(map(len, values)), cut=False)
+        self.integers(values, len(moved) + 2, sum(map(len, values)), 0, cut=False)
         h = self.u
         for i, (W, b) in enumerate(moved):
             rows, shift = [self.fine(row) for row in W], self.exact(b)
@@ -188,19 +265,25 @@ class _Claim:
             h = self.affine(rows, [max(v, 0) for v in h] if i else h, shift)
         if min(v - w for v, w in self.rivals(h)) >= self.margin:
             raise Rejected("the shifted network keeps the margin")
-        return f"not robust: a network within delta has a margin below {self.facts['margin']!r}"
 
-    def robust(self) -> str:
+    def robust(self) -> None:
         """Follow one tree per rival class and bound the margin at each leaf."""
         lower = _table("lower", self.facts["lower"], self.inner)
         upper = _table("upper", self.facts["upper"], self.inner)
         trees = _list("trees", self.facts["trees"], max(1, self.widths[-1] - 1))
         count = sum(isinstance(node, dict) for tree in trees for node in _list("tree", tree))
-        sizes = [n * m for n, m in zip(self.widths[1:], self.widths, strict=False)]
-        ranges = sum(2 * n * sum(sizes[: i + 1]) for i, n in enumerate(self.inner))
-        products = ranges + count * (1 + sum(sizes)) + len(self.x) * self.widths[0]
-        if 2 * count != sum(map(len, trees)) + len(trees) or products > MOST_WORK:
-            raise Rejected("refused: a tree ends before its last leaf, goes on, or is too large")
+        if 2 * count != sum(map(len, trees)) + len(trees):
+            raise Rejected("a tree ends before its last leaf, or goes on behind it")
+        # A backward pass from behind inner layer i multiplies each matrix before it once, and its neurons
+        # some times; ranges take three sums a neuron, or two passes more.
+        sizes = [n * m for n, m in zip(self.inner, self.widths, strict=False)]
+        fine = [sum(sizes[:i]) + 8 * sum(self.widths[: i + 1]) for i in range(len(self.inner) + 1)]
+        exact = [4 * sum(self.widths[: i + 1]) for i in range(len(self.inner) + 1)]
+        tight = [2 * n if self.facts["tighten"] and i else 0 for i, n in enumerate(self.inner)]
+        passes = [*tight, count]
+        fine_products = self.widths[0] * len(self.x) + _dot(passes, fine)
+        exact_products = 3 * sum(sizes) + _dot(passes, exact)
+        _limit(100 * (fine_products + exact_products))
         trees = [[self.node(node) for node in tree] for tree in trees]
         leaves = [node for node in chain(*trees) if isinstance(node[0], dict)]
         if not all(0.0 <= v <= 1.0 for v in chain(*lower, *(leaf[0].values() for leaf in leaves))):
@@ -208,7 +291,7 @@ class _Claim:
         if not isinstance(self.facts["tighten"], bool):
             raise Rejected("tighten is neither true nor false")
         values = [*lower, *upper, *([*part.values()] for leaf in leaves for part in leaf)]
-        self.integers(values, 4 + 2 * len(self.inner), products, cut=True)
+        self.integers(values, 4 + 2 * len(self.inner), fine_products, exact_products, cut=True)
         z = self.affine(self.W[0], self.u, self.b[0])
         r = (self.dw[0] * sum(map(abs, self.u)) >> self.K) + self.db[0]
         self.box = [max(v - r, 0) for v in z], [max(v + r, 0) for v in z]
@@ -224,7 +307,6 @@ class _Claim:
                 a = [(v - w - size * self.dw[-1]) << (self.N - self.K) for v, w in rows]
                 const = b - c - size * self.db[-1]
             self.follow(f"tree {rival}", tree, a, const)
-        return f"robust: all networks within delta have a margin of {self.asked!r} or more"
 
     def node(self, node: Any) -> Any:
         """Read a split [layer, neuron], or a leaf's own ({neuron: alpha}, {neuron: gamma})."""
@@ -274,12 +356,15 @@ class _Claim:
 
     def bound(self, a: list[int], total: int, signs: _At, alpha: _At, gamma: _At) -> int:
         """Bound a . v + total from below, v the activations behind the ranges found so far."""
+        special: list[set[int]] = [set() for _ in self.range]
+        for i, k in chain(signs, alpha, gamma):
+            special[i].add(k)
         for i in reversed(range(len(self.range))):
             lower, upper, line = self.lower[i][:], self.upper[i][:], self.line[i][:]
             push = [0] * len(line)
-            for k in (k for layer, k in alpha if layer == i):
-                lower[k] = self.fine([alpha[i, k]])[0]
-            for k in (k for layer, k in {**signs, **gamma} if layer == i):
+            for k in special[i]:
+                if (i, k) in alpha:
+                    lower[k] = self.fine([alpha[i, k]])[0]
                 (lo, hi), sign = self.range[i][k], signs.get((i, k), 0)
                 lo, hi = max(lo, 0) if sign > 0 else lo, min(hi, 0) if sign < 0 else hi
                 if sign:  # here the ReLU is 0, or U
@@ -310,6 +395,12 @@ class _Claim:
                 raise Rejected(f"{name}: a leaf does not prove the margin")
         if todo:
             raise Rejected(f"{name} ends before its last leaf")
+
+
+def _limit(work: int) -> None:
+    if work > MOST_WORK:
+        seconds, most = (f"{n / 1e9:.0f} s" for n in (work, MOST_WORK))
+        raise Rejected(f"refused: checking this would take about {seconds}, the limit is {most}")
 
 
 def _bits(values: Any) -> int:
@@ -352,9 +443,11 @@ def _list(name: str, value: Any, length: int | None = None) -> list[Any]:
 
 
 def _number(name: str, value: Any) -> float:
-    """Return the double nearest to a JSON number."""
+    """Return a JSON number as a double: a decimal is the nearest one, an integer must be one."""
     if type(value) not in (int, float) or not abs(value) <= sys.float_info.max:
         raise Rejected(f"{name} holds something that is not a finite number")
+    if float(value) != value:
+        raise Rejected(f"{name} holds an integer that is not a double")
     return float(value)
 
 
@@ -375,8 +468,12 @@ def _index(name: str, value: Any, count: int) -> int:
 
 def read_npz(path: str) -> Parameters:
     """Read the parameters from a file written by ``Network.save``: plain .npy arrays in a zip."""
-    with zipfile.ZipFile(path) as file:
-        left = {name: file.read(name) for name in file.namelist()}
+    try:
+        left = _unzip(path)
+    except (ValueError, EOFError, RuntimeError, zlib.error, zipfile.BadZipFile) as error:
+        raise Rejected(
+            f"the network file is not a readable .npz file: {ascii(str(error))[1:-1][:100]}"
+        ) from None
     layers: list[tuple[list[list[float]], list[float] | None]] = []
     while W := _take(left, f"W{len(layers)}", 0, len(layers[-1][0]) if layers else 0):
         layers.append((W, _take(left, f"b{len(layers)}", len(W))))
@@ -385,6 +482,24 @@ def read_npz(path: str) -> Parameters:
     if not layers or left.keys() - {"format.npy", "precision.npy"}:
         raise Rejected(f"the network file holds arrays of no layer: {ascii([*left])[:200]}")
     return network
+
+
+def _unzip(path: str) -> dict[str, bytes]:
+    """Files of a zip by name, unless they are too large, compressed oddly or given twice."""
+    most = 8 * MOST_NUMBERS + 1_000_000
+    if os.path.getsize(path) > most:
+        raise Rejected(f"refused: the network file has more than {most} bytes")
+    with zipfile.ZipFile(path) as file:
+        parts = file.infolist()
+        if sum(part.file_size for part in parts) > most:
+            raise Rejected(f"refused: the network has more than {MOST_NUMBERS} numbers")
+        if any(
+            part.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for part in parts
+        ):
+            raise Rejected("refused: the network file is compressed in an unusual way")
+        if len({part.filename for part in parts}) < len(parts):
+            raise Rejected("the network file holds an array twice")
+        return {part.filename: file.read(part) for part in parts}
 
 
 def _take(left: dict[str, bytes], name: str, *shape: int) -> Any:
@@ -398,14 +513,41 @@ def _take(left: dict[str, bytes], name: str, *shape: int) -> Any:
     if sizes != wanted or 0 in sizes or len(data) != start + 8 * math.prod(sizes):
         raise Rejected(f"{name} of the network file has another type, order or shape than needed")
     flat, m = [*struct.unpack(f"<{math.prod(sizes)}d", data[start:])], sizes[-1]
+    if not all(map(math.isfinite, flat)):
+        raise Rejected(f"{name} of the network file holds NaN or infinite values")
     return [flat[i : i + m] for i in range(0, len(flat), m)] if len(sizes) > 1 else flat
 
 
-if __name__ == "__main__":
+def main() -> int:
+    """Check one file; 0: accepted, 1: rejected, 2: not called as it should be."""
+    about = "Check a certificate in exact arithmetic and print what it proves."
+    parser = argparse.ArgumentParser(prog="checker.py", description=about)
+    parser.add_argument("proof", help="the certificate: a .json file")
+    parser.add_argument("network", help="the network: an .npz file written by Network.save")
+    parser.add_argument("--target", type=int, help="reject what is not proved for this class")
+    parser.add_argument("--delta", type=float, help="reject what is proved for a smaller delta")
+    parser.add_argument("--margin", type=float, help="reject what is proved for a smaller margin")
+    parser.add_argument(
+        "--input", type=row, help="reject what is proved for another input: --input=0.5,-1,2"
+    )
+    given = parser.parse_args()
     try:
-        with open(sys.argv[1], "rb") as proof:
-            found = check(proof.read(MOST_BYTES + 1), read_npz(sys.argv[2]))
-    except (Rejected, ValueError, OverflowError, zipfile.BadZipFile) as failure:
+        with open(given.proof, "rb") as proof:
+            text = proof.read(MOST_BYTES + 1)
+        demand = Demand(given.target, given.delta, given.input, given.margin)
+        found = check(text, read_npz(given.network), demand)
+    except OSError as error:
+        parser.error(f"{error.filename}: {error.strerror}")
+    except Rejected as failure:
         found = Verdict(False, str(failure))
     print("accepted" if found.accepted else "rejected", found.reason, sep=": ")
-    sys.exit(0 if found.accepted else 1)
+    return 0 if found.accepted else 1
+
+
+def row(text: str) -> list[float]:
+    """Read numbers with commas between them."""
+    return [float(cell) for cell in text.split(",")]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

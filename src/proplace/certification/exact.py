@@ -43,6 +43,10 @@ if TYPE_CHECKING:
     from proplace.certification.bounds import Mask, Splits
     from proplace.network import Array
 
+_ORDINARY = (
+    2.0**10
+)  # of the numbers of a program: beyond it, or below its inverse, units are chosen
+_SHOWS = 1e-6  # a rounding error, relative to the value or to the last layer's parameters
 _FINAL = (highspy.HighsModelStatus.kOptimal, highspy.HighsModelStatus.kInfeasible)
 _RETRIES: tuple[dict[str, float], ...] = (
     {"simplex_dual_edge_weight_strategy": 1},  # devex pricing ends where steepest edge stalls
@@ -61,17 +65,23 @@ class Basis(NamedTuple):
 
 @dataclass(frozen=True)
 class Minimum:
-    """Bounds on the least value of one objective and the activations that reach ``upper``."""
+    """Bounds on the least value of one objective and the activations that reach ``upper``.
+
+    ``pushed`` is what the solver's multipliers add to the sizes of which rounding takes its share (see
+    :mod:`proplace.certification.roundoff`).
+    """
 
     lower: float
     upper: float
     hidden: tuple[Array, ...]
     nodes: int
+    pushed: float
 
 
 def minimise(
     abstraction: Abstraction,
     root: Root,
+    U: Array,
     c: Array,
     *,
     threshold: float | None = None,
@@ -82,6 +92,7 @@ def minimise(
 ) -> Minimum:
     """Least value of ``c . logits`` over Delta for the single row in ``root``.
 
+    ``U`` is this row as the first layer sees it.
     Stops when the bounds meet to ``tolerance`` (relative to the size of the value), or as soon as
     they lie on one side of ``threshold``, or at the deadline. If they prove the threshold, ``leaves``
     receives the leaves of the tree with the multipliers from which that follows. ``rest`` is what
@@ -91,8 +102,9 @@ def minimise(
     a, const = abstraction.objective(c)
     best = _Best(abstraction, root, a, const)
     if not root.levels:  # one hidden layer: the corner of the box is the minimum
-        return Minimum(best.value, best.value, best.hidden, 0)
-    program = _Program(abstraction, root, a, const)
+        return Minimum(best.value, best.value, best.hidden, 0, 0.0)
+    sizes = [size[0] for size in abstraction.roundoff.sizes(U)]
+    program = _Program(abstraction, root, a, const, sizes, deadline)
     if rest is None:
         rest = Rest(
             [tuple(np.zeros(level.L_min.shape[1], np.int8) for level in root.levels)], np.inf
@@ -135,7 +147,7 @@ def minimise(
     if leaves is not None and threshold is not None and lower >= threshold:
         leaves.extend(program.leaf(basis, threshold) for basis in shut)
         leaves.extend(program.leaf(node[-1], threshold) for node in heap)
-    return Minimum(min(lower, best.value), best.value, best.hidden, nodes)
+    return Minimum(min(lower, best.value), best.value, best.hidden, nodes, program.pushed)
 
 
 def deepest(
@@ -155,7 +167,8 @@ def deepest(
     best = _Best(abstraction, root, a, const)
     best.value, best.hidden = float(hidden[-1][0] @ a) + const, tuple(layer[0] for layer in hidden)
     if root.levels:
-        program = _Program(abstraction, root, a, const)
+        unused = [np.zeros(inner.width) for inner in abstraction.inner]  # no bound is asked for
+        program = _Program(abstraction, root, a, const, unused)
         splits = []
         for index, inner in enumerate(abstraction.inner):
             signs = np.where(inner.high(best.hidden[index]) > 0.0, 1, -1).astype(np.int8)
@@ -198,11 +211,55 @@ class _Best:
             self.value, self.hidden = value, tuple(hidden)
 
 
+@dataclass(frozen=True, eq=False)
+class _Units:
+    """Units, powers of two, in which the numbers of a program lie near 1: no number is rounded.
+
+    HiGHS refuses or drops what is very large or very small, and its tolerances are absolute. Programs
+    of ordinary size are left as they are.
+    """
+
+    columns: Array
+    rows: Array
+    objective: float
+
+    @classmethod
+    def of(cls, cost: Array, matrix: Array, most: Sequence[Array]) -> _Units:
+        """Choose the units of a program whose variables, layer by layer, are at most ``most``."""
+        columns, rows, objective = np.ones(len(cost)), np.ones(len(matrix)), 1.0
+        largest = [np.abs(part).max(initial=0.0) for part in (cost, matrix, *most)]
+        if any(not 1.0 / _ORDINARY < size < _ORDINARY for size in largest if size > 0.0):
+            columns = _power(np.concatenate(most))
+            rows = 1.0 / _power(np.abs(matrix * columns).max(axis=1, initial=0.0))
+            objective = float(_power(np.abs(cost * columns).max(initial=0.0)))
+        return cls(columns, rows, objective)
+
+    def cost(self, cost: Array) -> Array:
+        """Return the coefficients of an objective in these units."""
+        return cost * self.columns / self.objective
+
+
+def _power(sizes: Array) -> Array:
+    """The power of two near each size; 1 for 0, and for what is near an overflow or underflow."""
+    sizes = np.where((sizes > 2.0**-500) & (sizes < 2.0**500), sizes, 1.0)
+    return np.ldexp(1.0, np.frexp(sizes)[1])
+
+
 class _Program:
     """The node program in HiGHS, kept warm: a split only changes bounds."""
 
-    def __init__(self, abstraction: Abstraction, root: Root, a: Array, const: float) -> None:
+    def __init__(
+        self,
+        abstraction: Abstraction,
+        root: Root,
+        a: Array,
+        const: float,
+        sizes: Sequence[Array],
+        deadline: float = np.inf,
+    ) -> None:
         self.abstraction, self.root, self.a, self.const = abstraction, root, a, const
+        self.sizes, self.pushed = sizes, 0.0  # see Roundoff
+        self.deadline = deadline
         self.duals: Array | None = None
         self.slopes = [chords(level, None) for level in root.levels]
         self.open = [level.open_upper[0] for level in root.levels]
@@ -229,15 +286,20 @@ class _Program:
         self.row_high = np.concatenate(row_high)
         self.rows = np.cumsum([0, *(len(part) for part in row_high)])
         self.kept = np.flatnonzero(np.concatenate(kept))
+        matrix = np.vstack(blocks)
+        most = [root.high[0], *(np.maximum(level.U_max[0], 0.0) for level in root.levels)]
+        self.units = _Units.of(self.cost, matrix, most)
         self.solver = quiet_highs()
+        # Some programs make the simplex method go round in circles; none needs as many steps.
+        self.solver.setOptionValue("simplex_iteration_limit", 5000 + 50 * sum(matrix.shape))
         self.solver.passModel(
             _dense_model(
-                self.cost,
-                self.col_low,
-                self.col_high,
-                np.vstack(blocks),
-                np.concatenate(row_low)[self.kept],
-                self.row_high[self.kept],
+                self.units.cost(self.cost),
+                self.col_low / self.units.columns,
+                self.col_high / self.units.columns,
+                matrix * self.units.rows[:, None] * self.units.columns,
+                np.concatenate(row_low)[self.kept] * self.units.rows,
+                self.row_high[self.kept] * self.units.rows,
             )
         )
 
@@ -271,7 +333,7 @@ class _Program:
         self.duals = None
         if status == highspy.HighsModelStatus.kInfeasible and self._proves_empty(splits):
             return np.inf, None
-        if status not in _FINAL and self._empty_at_no_cost(splits):
+        if status not in _FINAL and self._in_time() and self._empty_at_no_cost(splits):
             return np.inf, None
         if status != highspy.HighsModelStatus.kOptimal:
             uppers = [
@@ -282,7 +344,7 @@ class _Program:
             bound = self.abstraction.backward(self.root, self.a, self.const, slopes, uppers)
             return float(bound.value[0]), None
         solution = self.solver.getSolution()
-        x = np.asarray(solution.col_value)
+        x = np.asarray(solution.col_value) * self.units.columns
         point = [x[i:j] for i, j in itertools.pairwise(self.offsets)]
         self.duals = self._spread(solution.row_dual)
         return self._from_duals(self.duals, splits, self.a, self.const), point
@@ -324,9 +386,11 @@ class _Program:
 
     def _run(self) -> highspy.HighsModelStatus:
         """Solve from the last basis; if that stalls, from scratch in other ways."""
+        if not self._in_time():
+            return highspy.HighsModelStatus.kTimeLimit
         self.solver.run()
         for options in _RETRIES:
-            if self._status() in _FINAL:
+            if self._status() in _FINAL or not self._in_time():
                 break
             self.solver.clearSolver()
             before = {name: self.solver.getOptionValue(name)[1] for name in options}
@@ -336,6 +400,14 @@ class _Program:
             for name, value in before.items():
                 self.solver.setOptionValue(name, value)
         return self._status()
+
+    def _in_time(self) -> bool:
+        """Whether there is time left; the next run of the solver gets what is left."""
+        if self.deadline == np.inf:
+            return True
+        left = self.deadline - time.monotonic()
+        self.solver.setOptionValue("time_limit", self.solver.getRunTime() + max(left, 0.0))
+        return left > 0.0
 
     def _status(self) -> highspy.HighsModelStatus:
         status: highspy.HighsModelStatus = self.solver.getModelStatus()
@@ -354,6 +426,7 @@ class _Program:
                 over = self.slopes[index][1][0].copy()  # the chord's height where U = 0
             else:
                 over = point[index + 1] - np.maximum(inner.high(point[index]), 0.0)
+            over /= self.units.columns[self.offsets[index + 1] : self.offsets[index + 2]]
             over[~self.open[index] | (splits[index] != 0)] = 0.0
             neuron = int(over.argmax())
             if over[neuron] > best:
@@ -365,7 +438,9 @@ class _Program:
             inner = self.abstraction.inner[index]
             columns = np.arange(self.offsets[index + 1], self.offsets[index + 2], dtype=np.int32)
             high = np.where(split < 0, 0.0, self.col_high[columns])
-            self.solver.changeColsBounds(len(columns), columns, self.col_low[columns], high)
+            units = self.units.columns[columns]
+            low = self.col_low[columns] / units
+            self.solver.changeColsBounds(len(columns), columns, low, high / units)
             # One upper side at a time: the chord while open; after a split h <= U, or h >= U.
             first, end = self.rows[3 * index + 1], self.rows[3 * index + 3]
             chord = self.row_high[first : self.rows[3 * index + 2]]
@@ -377,12 +452,13 @@ class _Program:
             )
             start, stop = np.searchsorted(self.kept, (first, end))
             rows, kept = np.arange(start, stop, dtype=np.int32), self.kept[start:stop] - first
-            self.solver.changeRowsBounds(len(rows), rows, low[kept], high[kept])
+            units = self.units.rows[rows]
+            self.solver.changeRowsBounds(len(rows), rows, low[kept] * units, high[kept] * units)
 
     def _spread(self, duals: Sequence[float]) -> Array:
         """Multipliers of all rows: 0 for those that the program has no need of."""
         result = np.zeros(self.rows[-1])
-        result[self.kept] = duals
+        result[self.kept] = np.asarray(duals) * self.units.rows * self.units.objective
         return result
 
     def _proves_empty(self, splits: tuple[Splits, ...]) -> bool:
@@ -397,8 +473,12 @@ class _Program:
         ray = self._spread(ray)
         ray /= max(float(np.abs(ray).max()), 1e-300)
         zero = np.zeros_like(self.a)
+        kept = self.pushed  # a node without points adds nothing to the errors of the others
         better = max((ray, -ray), key=lambda r: self._from_duals(r, splits, zero, 0.0))
-        if not self._from_duals(better, splits, zero, 0.0) > 1e-9:
+        self.pushed = 0.0
+        value = self._from_duals(better, splits, zero, 0.0)
+        error, self.pushed = self.abstraction.roundoff.unit * self.pushed, kept
+        if not value - error > 1e-9:
             return False
         self.duals = better
         return True
@@ -411,22 +491,29 @@ class _Program:
         self.solver.run()
         infeasible = self._status() == highspy.HighsModelStatus.kInfeasible
         empty = infeasible and self._proves_empty(splits)
-        self.solver.changeColsCost(len(columns), columns, self.cost)
+        self.solver.changeColsCost(len(columns), columns, self.units.cost(self.cost))
         return empty
 
     def _from_duals(
         self, duals: Array, splits: tuple[Splits, ...], a: Array, const: float
     ) -> float:
-        """The bound of ``a . h + const`` that follows from multipliers, whatever they are."""
-        value = const
+        """The bound of ``a . h + const`` that follows from multipliers, whatever they are.
+
+        Multipliers can be so large that rounding shows: then it is taken off.
+        """
+        value, pushed = const, 0.0
         for index in reversed(range(len(splits))):
             inner = self.abstraction.inner[index]
             p, q, r, slope, offset = self._multipliers(index, duals, splits, a)
             on_high = q - r * slope
             value += float(p @ inner.b_low + on_high @ inner.b_high - r @ offset)
+            pushed += float((p + q + r) @ self.sizes[index])
             a = p @ inner.W_low + on_high @ inner.W_high
-        corner = np.where(a >= 0.0, self.root.low[0], self.root.high[0])
-        return float(value + a @ corner)
+        value += float(a @ np.where(a >= 0.0, self.root.low[0], self.root.high[0]))
+        self.pushed = max(self.pushed, pushed)
+        error = self.abstraction.roundoff.unit * pushed
+        shows = not error <= _SHOWS * max(self.abstraction.unit, abs(value))
+        return value - error if shows else value
 
     def _multipliers(
         self, index: int, duals: Array, splits: tuple[Splits, ...], a: Array

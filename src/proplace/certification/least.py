@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,14 @@ TOLERANCE = 1e-9
 """Gap, relative to the value or to the last layer's parameters, at which two bounds count as equal."""
 
 
+class Least(NamedTuple):
+    """Bounds on the least objective of each row, and how far rounding can have taken them."""
+
+    lower: Array
+    upper: Array
+    error: Array
+
+
 def least(
     abstraction: Abstraction,
     U: Array,
@@ -32,10 +40,31 @@ def least(
     deadline: float,
     notes: Notes | None = None,
 ) -> tuple[Array, Array]:
-    """Lower and upper bounds on the least objective of each row.
+    """Lower and upper bounds on the least objective of each row, valid up to rounding.
 
-    With a finite threshold they are tight enough to decide against it; with ``-inf`` they meet.
+    With a finite threshold they are tight enough to decide against it; with ``-inf`` they meet, unless
+    the deadline or the solver's precision came first.
     """
+    lower, upper, _ = _least(abstraction, U, objectives, threshold, deadline, notes)
+    return lower, upper
+
+
+def least_with_error(
+    abstraction: Abstraction, U: Array, objectives: Array, threshold: Array, deadline: float
+) -> Least:
+    """Return the same bounds with a proved bound of their rounding errors."""
+    lower, upper, pushed = _least(abstraction, U, objectives, threshold, deadline, None)
+    return Least(lower, upper, abstraction.roundoff.error(U, objectives, pushed))
+
+
+def _least(
+    abstraction: Abstraction,
+    U: Array,
+    objectives: Array,
+    threshold: Array,
+    deadline: float,
+    notes: Notes | None,
+) -> tuple[Array, Array, Array]:
     root = abstraction.root(U) if abstraction.net.widths else None
     if notes is not None:
         notes.begin(root, len(U))
@@ -44,8 +73,9 @@ def least(
         exact = values.min(axis=0)
         if notes is not None:
             notes.worst = values.argmin(axis=0)
-        return exact, exact.copy()
+        return exact, exact.copy(), np.zeros(len(U))
     lower, upper = np.full(len(U), np.inf), np.full(len(U), np.inf)
+    pushed = np.zeros(len(U))
     for index, c in enumerate(objectives):
         a, const = abstraction.objective(c)
         bounds = glance(abstraction, root, a, const)
@@ -54,14 +84,17 @@ def least(
         leaves: list[Nodes] = []
         unit = abstraction.unit
         rows = np.flatnonzero(_open(bounds.lower, upper, threshold, unit))
-        if len(rows):
+        if len(rows) and time.monotonic() < deadline:
             here = root if len(rows) == len(root) else root.take(rows)
             tight = abstraction.tighten(here)
             glanced = bounds.take(rows) if tight is here else None
             kept: list[Nodes] | None = None if notes is None else []
-            part = decide(abstraction, tight, a, const, threshold[rows], deadline, kept, glanced)
+            part = decide(
+                abstraction, tight, U[rows], a, const, threshold[rows], deadline, kept, glanced
+            )
             bounds.lower[rows] = np.maximum(bounds.lower[rows], part.lower)
             best.offer(rows, part.upper, part.hidden)
+            pushed[rows] = np.maximum(pushed[rows], part.pushed)
             if notes is not None:
                 notes.tightened(rows, tight)
                 closed = part.lower >= threshold[rows]
@@ -75,6 +108,7 @@ def least(
                 minimum = minimise(
                     abstraction,
                     tight.take(np.array([i])),
+                    U[row],
                     c,
                     threshold=wanted if math.isfinite(wanted) else None,
                     tolerance=TOLERANCE,
@@ -84,11 +118,12 @@ def least(
                 )
                 bounds.lower[row] = np.maximum(bounds.lower[row], minimum.lower)
                 best.offer(row, np.array([minimum.upper]), [h[None] for h in minimum.hidden])
+                pushed[row] = np.maximum(pushed[row], minimum.pushed)
                 leaves += [_of_rows(nodes, np.array([True]), row) for nodes in kept or []]
         if notes is not None:
             notes.leaves.append(leaves)
         lower = np.minimum(lower, bounds.lower)
-    return np.minimum(lower, upper), upper
+    return np.minimum(lower, upper), upper, pushed
 
 
 @dataclass

@@ -9,6 +9,7 @@ certificate is written when it is asked for.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, overload
@@ -21,7 +22,6 @@ from proplace.certification.branch import Nodes, root_nodes
 from proplace.certification.proof import Certificate
 from proplace.certification.rounding import Enclosure
 from proplace.certification.worst import shifted_network
-from proplace.errors import NetworkError
 
 if TYPE_CHECKING:
     from proplace.certification.bounds import Index, Mask
@@ -85,25 +85,25 @@ class Proofs:
         robust: Index,
         missed: Index,
         risky: Index,
+        deadline: float = np.inf,
     ) -> None:
         self.net, self.shifts, self.target = net, shifts, target
-        self.X, self.margin, self.notes = X, margin, notes
+        self.X, self.margin, self.notes, self.deadline = X, margin, notes, deadline
         self.objectives = net.objectives(target)
         self.robust = np.zeros(len(X), dtype=bool)
         self.robust[robust] = True
         self.proved = self.robust.copy()
         self.proved[missed] = True
-        self._prove(robust)
-        for row in risky:  # decided by a hair, or near an overflow: see for oneself
-            try:
-                self.proved[row] = self.certificate(int(row)).check(net).accepted
-            except NetworkError:  # the shift overflowed
-                self.proved[row] = False
+        self._prove(robust, risky)
 
     # -- robust rows -------------------------------------------------------------------------
 
-    def _prove(self, robust: Index) -> None:
-        """Find the fewest digits with which the proof of each robust row passes."""
+    def _prove(self, robust: Index, risky: Index) -> None:
+        """Find the fewest digits with which the proof of each robust row passes.
+
+        What is decided by a hair is seen by the exact checker. If it does not agree, the opposite may be
+        true: rounding can have turned the verdict.
+        """
         root = self.notes.root
         if root is None or not root.levels:
             self.lower: list[Array] = []
@@ -111,31 +111,48 @@ class Proofs:
         else:
             self.lower = start_slopes(root)
             self.upper = [level.chord[0].copy() for level in root.levels]
-        self.nodes = [self._gathered(o, robust) for o in range(len(self.objectives))]
+        self.nodes = [self._gathered(o, robust, risky) for o in range(len(self.objectives))]
         left = robust
         for digits in _DIGITS:
             if not len(left):
                 break
             left = self._test(left, digits)
-        for row in left:  # too near for floats, perhaps not for integers
-            self.proved[row] = self.certificate(int(row)).check(self.net).accepted
+        for row in (*left, *risky):  # too near for floats, perhaps not for integers
+            self.proved[row] = self._checked(int(row))
+            if not self.proved[row]:
+                self.robust[row] = ~self.robust[row]
+                self.proved[row] = self._checked(int(row))
 
-    def _gathered(self, objective: int, robust: Index) -> Nodes:
-        """Leaves of all robust rows for one objective, sorted by row; a first glance has one."""
+    def _checked(self, row: int) -> bool:
+        """Whether the exact checker accepts the proof of a row; after the deadline it is not asked."""
+        if time.monotonic() >= self.deadline:
+            return False
+        try:
+            return self.certificate(row).check(self.net).accepted
+        except ValueError:  # the shift, or a slope, overflowed
+            return False
+
+    def _gathered(self, objective: int, robust: Index, risky: Index) -> Nodes:
+        """Leaves of all robust rows for one objective, sorted by row; a first glance has one.
+
+        The trees of risky rows were not grown to their end, so they have that one.
+        """
         root = self.notes.root
         if root is None:
-            return Nodes(robust, [], [], [])
-        kept = self.notes.leaves[objective]
-        wanted, seen = self._mask(robust), self._mask(*(nodes.row for nodes in kept))
-        parts = [root_nodes(root, robust[~seen[robust]]), *kept]
+            return Nodes(np.sort(np.concatenate([robust, risky])), [], [], [])
+        wanted = self._mask(robust)
+        kept = [
+            nodes.take(np.flatnonzero(wanted[nodes.row])) for nodes in self.notes.leaves[objective]
+        ]
+        seen = self._mask(*(nodes.row for nodes in kept))
+        parts = [root_nodes(root, np.concatenate([robust[~seen[robust]], risky])), *kept]
         nodes = Nodes(
             np.concatenate([part.row for part in parts]),
             [np.concatenate(layers) for layers in zip(*(p.splits for p in parts), strict=True)],
             [np.concatenate(layers) for layers in zip(*(p.alpha for p in parts), strict=True)],
             [np.concatenate(layers) for layers in zip(*(p.gamma for p in parts), strict=True)],
         )
-        order = np.argsort(nodes.row, kind="stable")
-        return nodes.take(order[wanted[nodes.row[order]]])
+        return nodes.take(np.argsort(nodes.row, kind="stable"))
 
     def _mask(self, *rows: Index) -> Mask:
         mask = np.zeros(len(self.X), dtype=bool)
@@ -245,7 +262,7 @@ class Evidence:
         row, none = np.zeros(1, np.intp), np.zeros(0, np.intp)
         X, wanted = self.point[None], np.array([margin])
         proofs = Proofs(net, shifts, target, X, wanted, self.notes, row, none, none)
-        return proofs.certificate(0) if proofs.proved[0] else None
+        return proofs.certificate(0) if proofs.proved[0] and proofs.robust[0] else None
 
 
 class Certificates(Sequence[Certificate | None]):

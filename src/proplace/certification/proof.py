@@ -40,8 +40,8 @@ class Certificate:
     >>> report = certify(net, [[1.0, 0.0], [0.0, 1.0]], delta=0.05, certificates=True)
     >>> [certificate.verdict for certificate in report.certificates]
     ['robust', 'not robust']
-    >>> report.certificates[0].check(net)
-    Verdict(accepted=True, reason='robust: all networks within delta have a margin of 0.0 or more')
+    >>> report.certificates[0].check(net).reason
+    'robust: every network within delta 0.05 gives class 1 with a margin of at least 0.0 at input 1.0, 0.0'
     """
 
     text: str
@@ -94,7 +94,10 @@ class Certificate:
             raise CertificateError(f"{path.name}: not a certificate ({error})") from None
 
     def check(self, net: Network) -> Verdict:
-        """Check every step of the proof against the network, in exact arithmetic."""
+        """Check every step of the proof against the network, in exact arithmetic.
+
+        The verdict's ``statement`` is what was proved: target, delta, input and margin.
+        """
         return checker.check(self.text, parameters(net))
 
     def __repr__(self) -> str:

@@ -14,11 +14,34 @@ def check(
         list[Path], typer.Argument(help="Certificate files, or folders of .json files.")
     ],
     model: Annotated[Path, typer.Option(help="The network: .npz, .onnx, .keras, .pt, ...")],
+    target: Annotated[
+        int | None, typer.Option(help="Reject what is not proved for this class.")
+    ] = None,
+    delta: Annotated[
+        float | None, typer.Option(help="Reject what is proved for a smaller delta.")
+    ] = None,
+    row: Annotated[
+        str | None,
+        typer.Option(
+            "--input", help="Reject what is proved for another input, such as 0.5,-1,2 (encoded)."
+        ),
+    ] = None,
+    margin: Annotated[
+        float | None, typer.Option(help="Reject what is proved for a smaller margin.")
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object instead of lines.")
     ] = False,
 ) -> None:
-    """Check certificates in exact arithmetic; exit status 0 if all are accepted, else 1."""
+    """Check certificates in exact arithmetic; exit status 0 if all are accepted, else 1.
+
+    Prints what each one proves: the class, delta, the margin and the input. With --target, --delta,
+    --input or --margin, a certificate that proves less, or that a row is not robust, is rejected.
+
+    [bold]Example[/bold]
+
+    proplace check proof.json --model m.onnx --target 1 --delta 0.02
+    """
     from proplace.certification import checker  # noqa: PLC0415  (quick help)
     from proplace.certification.proof import parameters  # noqa: PLC0415
     from proplace.errors import CertificateError  # noqa: PLC0415
@@ -31,15 +54,24 @@ def check(
     ]
     if not files:
         raise CertificateError("no .json files to check")
+    demand = checker.Demand(target, delta, _numbers(row), margin)
     network = parameters(Network.load(model))
     found = []
     for file in files:
         try:
             with file.open("rb") as proof:
-                verdict = checker.check(proof.read(checker.MOST_BYTES + 1), network)
+                verdict = checker.check(proof.read(checker.MOST_BYTES + 1), network, demand)
         except OSError as error:
             verdict = checker.Verdict(False, f"not readable: {error.strerror}")
-        found.append({"file": str(file), "accepted": verdict.accepted, "reason": verdict.reason})
+        proved = None if verdict.statement is None else verdict.statement._asdict()
+        found.append(
+            {
+                "file": str(file),
+                "accepted": verdict.accepted,
+                "reason": verdict.reason,
+                "proved": proved,
+            }
+        )
         if not as_json:
             word = "accepted" if verdict.accepted else "rejected"
             typer.echo(f"{_printable(str(file))}: {word}: {verdict.reason}")
@@ -48,6 +80,20 @@ def check(
         typer.echo(json.dumps({"accepted": accepted, "certificates": found}))
     if not accepted:
         raise typer.Exit(1)
+
+
+def _numbers(row: str | None) -> list[float] | None:
+    """Read the numbers of a row, with commas between them."""
+    from proplace.certification import checker  # noqa: PLC0415
+    from proplace.errors import OptionError  # noqa: PLC0415
+
+    try:
+        return None if row is None else checker.row(row)
+    except ValueError:
+        raise OptionError(
+            f"--input takes the numbers of one row with commas between them, such as 0.5,-1,2, "
+            f"not {row!r}"
+        ) from None
 
 
 def _printable(name: str) -> str:
