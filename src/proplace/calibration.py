@@ -246,7 +246,7 @@ def calibrate_delta(
     return found
 
 
-_NOT_REFUSED = ("already_valid", "bad_input")
+_NOT_REFUSED = ("already_valid", "bad_input", "worker_died")
 
 
 def _check(

@@ -32,6 +32,7 @@ Status = Literal[
     "infeasible_rules",
     "not_found",
     "bad_input",
+    "worker_died",
 ]
 
 
@@ -88,7 +89,8 @@ class Explanation:
         ``valid``: the network gives the point the target class; not certified robust.
         ``already_valid``: the network gives the target class already. ``no_robust_neighbour``,
         ``infeasible_rules``, ``not_found`` (the method ended without a point of the target class),
-        ``bad_input``: no answer, see ``reason``.
+        ``bad_input``, ``worker_died`` (the process died each time that it was at this row, which
+        may be no fault of the row: worth another try): no answer, see ``reason``.
     reason
         In words, for every status but ``optimal``.
     original, counterfactual

@@ -37,6 +37,7 @@ _STATUS = {
     "infeasible_rules": "no answer within the rules",
     "not_found": "no answer",
     "bad_input": "not readable",
+    "worker_died": "no answer yet",
 }
 
 

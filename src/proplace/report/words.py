@@ -150,6 +150,7 @@ def _sentence(
         "not_found": _NO_ANSWER,
         "infeasible_rules": _RULES,
         "bad_input": _BAD,
+        "worker_died": _BAD,
     }.get(e.status, _ANOTHER if e.rank else _ANSWER)
     text = template.format(
         subject=wording.subject,
