@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
 import shutil
+import signal
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import get_args
 
 import numpy as np
 import pandas as pd
@@ -20,8 +23,10 @@ from proplace import table_files as tables
 from proplace.batch import Summary, explain_file
 from proplace.batch.layout import Layout
 from proplace.cli.explain import _summarise
+from proplace.distances import L1, Convex
 from proplace.errors import OutputError, TableError, WorkerError
-from proplace.explanations import Explanations
+from proplace.explanations import Explanations, Status
+from proplace.report import page
 
 ROWS = 18
 HALF = 6  # shards of a run that was stopped; each holds one row
@@ -488,6 +493,40 @@ def test_rows_whose_worker_died_are_tried_again(batch):
     last = ask(batch)
     assert last.resumed == ROWS - 1
     assert not same_rows(files(batch.out), batch.expected)
+
+
+def test_a_row_that_ends_its_process_does_not_end_the_batch(explainer, table, tmp_path, quiet):
+    """Really: a process dies at one row whenever it is tried, until what kills it is gone."""
+    parent, gone, flat = os.getpid(), str(tmp_path / "gone"), L1(np.ones(2))
+    row = pd.read_csv(io.BytesIO(quiet("csv")["results.csv"]))["status"].tolist().index("optimal")
+    deadly = float(pd.read_csv(table)["a"][row])
+
+    def between(x, point):
+        if os.getpid() != parent and x[0] == deadly and not os.path.exists(gone):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return float(flat.between(x, point))
+
+    rows = pd.DataFrame(explainer._rows, columns=["a", "b"])
+    net, distance = explainer.net, Convex(between, flat.subgradient)
+
+    def ask(out, n_jobs):
+        made = pp.Proplace(net, 0.01, k=3, distance=distance, n_jobs=n_jobs).fit(rows)
+        return explain_file(made, table, tmp_path / out, ids=["name"])
+
+    quiet = ask("quiet", 1)
+    assert "worker_died" not in quiet.statuses
+    found = ask("out", 2)
+    table_ = pd.read_csv(found.results)
+    assert table_.index[table_["status"] == "worker_died"].tolist() == [row]
+    assert "the process died each time" in table_["reason"][row]
+    open(gone, "w").close()
+    again = ask("out", 2)
+    assert again.resumed == ROWS - 1
+    assert again.results.read_bytes() == quiet.results.read_bytes()
+
+
+def test_every_status_has_words():
+    assert set(page._STATUS) == set(get_args(Status))
 
 
 def test_a_killed_run_forgets_no_row_whose_worker_died(batch):

@@ -154,6 +154,12 @@ def test_errors_of_the_caller_are_not_tried_again(tmp_path):
     assert log.read_text() == "1\n"
 
 
+def test_no_jobs_at_all_are_refused():
+    net = pp.Network([([[1.0]], [0.0])])
+    with pytest.raises(OptionError, match="n_jobs must be a number of processes, or -1"):
+        pp.Proplace(net, 0.1, n_jobs=0)
+
+
 def test_one_job_starts_no_process_and_pickles_nothing():
     lock = threading.Lock()  # cannot be pickled
     with Workers(lambda shared, item: (shared, item), lock, lost=str) as workers:
@@ -296,6 +302,16 @@ def test_explanations_are_those_of_one_process(backend, world):
     assert found.equals(table)
     assert (table["status"] == "bad_input").sum() == 1
     assert (table["status"] == "optimal").sum() > 40
+
+
+def test_a_bad_row_stays_one_if_its_worker_dies(monkeypatch, world):
+    """No worker is needed to say what is wrong with it, and it cannot be shown in original units."""
+    explainer, people, _ = world
+    monkeypatch.setattr(Workers, "map", lambda self, items: map(self._lost, items))
+    found = explainer.explain(people[4:7])
+    assert [e.status for e in found] == ["worker_died", "bad_input", "worker_died"]
+    assert "column 1 is nan" in found[1].reason
+    assert found[0].original.tolist() == people[4].tolist()
 
 
 def _pids(backend):

@@ -470,8 +470,12 @@ def _explain_row(
 
 
 def _lost_row(target: int, person: tuple[Array, str | None]) -> list[Explanation]:
+    """What to say about a row during which the workers died; a bad row needs no worker."""
+    x, problem = person
+    if problem is not None:
+        return [Explanation(None, "bad_input", problem, target)]
     reason = "no answer yet: the process died each time, as if killed or out of memory; try again"
-    return [Explanation(None, "worker_died", reason, target, x=person[0])]
+    return [Explanation(None, "worker_died", reason, target, x=x)]
 
 
 def _candidates(
