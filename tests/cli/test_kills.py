@@ -123,7 +123,7 @@ def test_workers_that_are_killed_at_any_moment(batch):
             if killed < KILLS and (alive := workers(process)):
                 chance.choice(alive).kill()
                 killed += 1
-            time.sleep(chance.choice([0.05, 0.3, 1.5]))
+            time.sleep(chance.choice([0.05, 0.3, 1.5, 4.0]))
         err = batch.ended(process, children)
         ends.append(process.returncode)
         assert process.returncode in (0, 1), err
