@@ -14,7 +14,7 @@ $(PYTHON) -m venv $(VENV)
 $(BIN)/pip install --quiet --upgrade pip
 endef
 
-.PHONY: demo picture test mutants mutants-sample fuzz wheel-test lint format bench clean
+.PHONY: demo picture test mutants mutants-sample fuzz kills wheel-test lint format bench clean
 
 # torch is asked for by its exact version first: that takes a CPU build where one is at hand.
 $(VENV)/test.stamp: pyproject.toml
@@ -53,6 +53,10 @@ mutants-sample: $(VENV)/test.stamp
 SECONDS ?= 60
 fuzz: $(VENV)/test.stamp
 	$(BIN)/python tests/fuzz/run.py --seconds $(SECONDS) $(if $(ONLY),--only '$(ONLY)')
+
+# Batches that are killed a hundred times: parents by three signals, and workers.
+kills: $(VENV)/test.stamp
+	PROPLACE_KILLS=100 $(BIN)/python -m pytest -s tests/cli/test_kills.py
 
 wheel-test:
 	tests/wheel.sh $(PYTHON)

@@ -143,7 +143,11 @@ def worst(net, x, delta, target):
         point = [*low[:k], value, *low[k + 1 :]]
         ends = _ends(net.layers[i], *radii[i], point)
         box = ([max(v, Q(0)) for v in side] for side in ends)
-        return min(_output(net.layers[-1], *radii[-1], c, *box_of) for box_of in [list(box)] for c in objectives)
+        return min(
+            _output(net.layers[-1], *radii[-1], c, *box_of)
+            for box_of in [list(box)]
+            for c in objectives
+        )
 
     first, last = _ends(net.layers[i], *radii[i], low), _ends(net.layers[i], *radii[i], high)
     points = [low[k], high[k]]
@@ -174,7 +178,9 @@ def _output(layer, dw, db, c, low, high):
     size = sum(map(abs, c))
     if low == high:  # of any sign
         z = [sum((w * v for w, v in zip(r, low, strict=True)), Q(0)) for r in rational(layer.W)]
-        value = sum((q * v for q, v in zip(c, z, strict=True)), Q(0)) - size * dw * sum(map(abs, low))
+        value = sum((q * v for q, v in zip(c, z, strict=True)), Q(0)) - size * dw * sum(
+            map(abs, low)
+        )
     else:
         value = Q(0)
         for k, column in enumerate(zip(*rational(layer.W), strict=True)):

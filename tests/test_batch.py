@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
-import shutil
 
 import numpy as np
 import pandas as pd
@@ -109,34 +107,6 @@ def test_shards_do_not_decide_how_numbers_are_written(tmp_path):
     assert all(cell.isdigit() for n, cell in enumerate(cells) if n != 3)
 
 
-def test_a_lost_shard_is_noticed(world, tmp_path):
-    explainer, people = world
-    people.to_csv(tmp_path / "p.csv", index=False)
-    stopped = tmp_path / "out"
-    original = explainer.stream
-
-    class Stop(Exception):
-        pass
-
-    def stops(*args, **options):
-        for n, part in enumerate(original(*args, **options)):
-            if n == 6:
-                raise Stop
-            yield part
-
-    explainer.stream = stops
-    try:
-        with pytest.raises(Stop):
-            explain_file(explainer, tmp_path / "p.csv", stopped, every=1e-9)
-    finally:
-        del explainer.stream
-    shards = sorted((stopped / "shards").iterdir())
-    assert len(shards) == 6
-    shards[2].unlink()
-    with pytest.raises(OutputError, match="rows 2 to 2 are missing"):
-        explain_file(explainer, tmp_path / "p.csv", stopped)
-
-
 def test_options_that_make_no_sense(world, tmp_path):
     explainer, people = world
     people.to_csv(tmp_path / "p.csv", index=False)
@@ -154,7 +124,7 @@ def test_the_manifest_says_what_was_asked(world, tmp_path):
     people.head(2).to_csv(tmp_path / "p.csv", index=False)
     explain_file(explainer, tmp_path / "p.csv", tmp_path / "out")
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
-    assert manifest["format"] == "proplace-batch-1"
+    assert manifest["format"] == "proplace-batch-2"
     assert manifest["question"]["k"] == 5
     other = pp.Proplace(explainer.net, 0.005, k=5, schema=explainer.schema, distance="l2")
     other.fit(people)
@@ -316,37 +286,6 @@ def test_a_distance_of_ones_own_is_known_by_what_it_says(world, tmp_path):
         ask(2.0)
 
 
-def test_what_is_removed_is_on_the_disk_elsewhere_before(world, tmp_path, monkeypatch):
-    """In a power cut: content before name, and the names of a folder before shards go."""
-    explainer, people = world
-    people.head(3).to_csv(tmp_path / "p.csv", index=False)
-    out, safe, done = tmp_path / "out", set(), []
-    fsync, replace, rmtree = os.fsync, os.replace, shutil.rmtree
-
-    def synced(handle):
-        fsync(handle)
-        safe.add(os.fstat(handle).st_ino)
-
-    def replaced(name, path):
-        assert os.stat(name).st_ino in safe
-        replace(name, path)
-        safe.discard(os.stat(os.path.dirname(path)).st_ino)  # it has a new name
-        done.append(os.path.basename(path))
-
-    def removed(path, **options):
-        if path == out / "shards":
-            assert {"manifest.json", "results.csv"} <= set(done)
-            assert os.stat(out).st_ino in safe
-            done.append("removed")
-        rmtree(path, **options)
-
-    monkeypatch.setattr(os, "fsync", synced)
-    monkeypatch.setattr(os, "replace", replaced)
-    monkeypatch.setattr(shutil, "rmtree", removed)
-    explain_file(explainer, tmp_path / "p.csv", out)
-    assert done == ["manifest.json", "rows-000000000000-000000000003.csv", "results.csv", "removed"]
-
-
 def test_the_file_is_read_as_rows_are_done_and_not_ahead(world, tmp_path, monkeypatch):
     explainer, people = world
     monkeypatch.setattr(tables, "CHUNK", 4)
@@ -357,11 +296,25 @@ def test_the_file_is_read_as_rows_are_done_and_not_ahead(world, tmp_path, monkey
 
     def cells(start=0):
         for frame, broken in original(start):
-            names = [path.stem.split("-") for path in (tmp_path / "out" / "shards").iterdir()]
-            ahead.append(int(frame.index[0]) - max((int(stop) for _, _, stop in names), default=0))
+            done = [int(path.name.split("-")[2]) for path in (tmp_path / "out/shards").iterdir()]
+            ahead.append(int(frame.index[0]) - max(done, default=0))
             yield frame, broken
 
     monkeypatch.setattr(source, "cells", cells)
     summary = explain_file(explainer, source, tmp_path / "out", every=1000.0)
     assert ahead == [0] * 5  # all rows before a chunk are on the disk when it is read
     assert summary.rows == 20
+
+
+def test_whole_numbers_are_whole_in_parquet(world, tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    explainer, people = world
+    people.head(3).to_csv(tmp_path / "p.csv", index=False)
+    summary = explain_file(explainer, tmp_path / "p.csv", tmp_path / "out", kind="parquet")
+    types = {field.name: str(field.type) for field in parquet.read_schema(summary.results)}
+    assert [types[name] for name in ("row", "status", "x", "rank")] == [
+        "int64",
+        "int64",
+        "double",
+        "int64",
+    ]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import operator
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -15,6 +17,7 @@ import numpy as np
 import pytest
 
 import proplace as pp
+from processes import left_behind
 from proplace.errors import OptionError, WorkerError
 from proplace.parallel import Workers
 
@@ -151,18 +154,127 @@ def test_errors_of_the_caller_are_not_tried_again(tmp_path):
     assert log.read_text() == "1\n"
 
 
+def test_no_jobs_at_all_are_refused():
+    net = pp.Network([([[1.0]], [0.0])])
+    with pytest.raises(OptionError, match="n_jobs must be a number of processes, or -1"):
+        pp.Proplace(net, 0.1, n_jobs=0)
+
+
 def test_one_job_starts_no_process_and_pickles_nothing():
     lock = threading.Lock()  # cannot be pickled
     with Workers(lambda shared, item: (shared, item), lock, lost=str) as workers:
         assert list(workers.map([1, 2])) == [(lock, 1), (lock, 2)]
 
 
-def test_the_parcel_file_is_gone_afterwards(tmp_path, monkeypatch):
+@pytest.mark.parametrize("named", [False, True])
+def test_the_parcel_file_is_gone_afterwards(tmp_path, monkeypatch, named):
+    """It has a name only where the system does not show the open files of a process."""
+    if named:
+        monkeypatch.setattr("proplace.parallel._PROC", tmp_path / "nowhere")
+    elif not os.path.exists("/proc/self/fd"):
+        pytest.skip("this system has no /proc")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with workers_of(deadly(tmp_path / "died", 2, always=False), loky()) as workers:
-        list(workers.map(range(5)))
-        assert list(tmp_path.glob("*.parcel"))
-    assert not list(tmp_path.glob("*.parcel"))
+        assert list(workers.map(range(5))) == [n * n for n in range(5)]
+        assert len(list(tmp_path.glob("*.parcel"))) == named
+    assert [path.name for path in tmp_path.iterdir()] == ["died"]
+
+
+def test_an_answer_takes_all_failures_back(tmp_path, monkeypatch):
+    """Failures count only while nothing is done: else healthy items would be given up."""
+    monkeypatch.setattr("proplace.parallel._ATTEMPTS", 1)
+    folder = str(tmp_path)
+
+    def shared(item):
+        flag = os.path.join(folder, str(item))
+        if item in (2, 5) and not os.path.exists(flag):
+            open(flag, "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(0.01)
+        return item
+
+    with workers_of(shared, loky()) as workers:
+        assert list(workers.map(range(7))) == list(range(7))
+    assert sorted(os.listdir(tmp_path)) == ["2", "5"]
+
+
+def test_items_that_are_lost_far_apart_do_not_end_the_run(monkeypatch):
+    monkeypatch.setattr("proplace.parallel._ATTEMPTS", 0)
+    monkeypatch.setattr("proplace.parallel._LOST", 1)
+
+    def shared(item):
+        if item in (1, 3):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return item
+
+    with workers_of(shared, loky()) as workers:
+        assert list(workers.map(range(5))) == [0, "lost 1", 2, "lost 3", 4]
+
+
+def test_a_result_of_another_item_is_not_taken(monkeypatch):
+    """A pool that broke may hand over what was asked before; it is dismissed and asked again."""
+    asked = []
+
+    class Crew:
+        streams, size, token, parcel = True, 2, "token", None
+
+        def __init__(self, *_):
+            self.stale = not asked
+
+        def parallel(self, calls):
+            for _, (_, _, _, (number, item)), _ in calls:
+                asked.append(item)
+                yield number + self.stale, item
+
+    monkeypatch.setattr("proplace.parallel._Crew", Crew)
+    with workers_of(None, loky()) as workers:
+        assert list(workers.map("abc")) == ["a", "b", "c"]
+    assert asked == ["a", "a", "b", "c"]
+
+
+# -- the parent dies -----------------------------------------------------------------------------
+
+PARENT = """
+import operator, pathlib, sys, time
+import joblib
+from proplace import parallel
+
+parallel._PROC = pathlib.Path(sys.argv[1])
+shared = lambda item: time.sleep(0.02) or item
+with joblib.parallel_config("loky", n_jobs=2):
+    with parallel.Workers(operator.call, shared, lost=str) as workers:
+        for item in workers.map(range(100_000)):
+            print(item, flush=True)
+"""
+
+
+@pytest.mark.parametrize("proc", ["/proc", "/nowhere"])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
+def test_workers_die_with_their_parent(tmp_path, number, proc):
+    """Nothing stays: no process, nobody who holds an end of a pipe, no file with training rows."""
+    psutil = pytest.importorskip("psutil")
+    process = subprocess.Popen(
+        [sys.executable, "-c", PARENT, proc],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    assert [process.stdout.readline() for _ in range(5)] == [b"%d\n" % n for n in range(5)]
+    family = psutil.Process(process.pid).children(recursive=True)
+    assert len(family) >= 2
+    assert bool(list(tmp_path.glob("*.parcel"))) == (proc == "/nowhere")
+    process.send_signal(number)
+    process.communicate(timeout=60)  # ends when the last holder of the pipes has ended
+    assert process.returncode == -number
+    assert left_behind(process.pid, family, tmp_path) == []
+
+
+def test_workers_that_start_after_their_parent_has_died_end_at_once():
+    """The parent may die before a worker has looked at it for the first time."""
+    code = "import os, time; from proplace.parallel import _follow; _follow(os.getppid() + 1)"
+    words = [sys.executable, "-c", f"{code}; time.sleep(600)"]
+    done = subprocess.run(words, check=False, timeout=60)
+    assert done.returncode == 1
 
 
 # -- the explainer on top ------------------------------------------------------------------------
@@ -190,6 +302,16 @@ def test_explanations_are_those_of_one_process(backend, world):
     assert found.equals(table)
     assert (table["status"] == "bad_input").sum() == 1
     assert (table["status"] == "optimal").sum() > 40
+
+
+def test_a_bad_row_stays_one_if_its_worker_dies(monkeypatch, world):
+    """No worker is needed to say what is wrong with it, and it cannot be shown in original units."""
+    explainer, people, _ = world
+    monkeypatch.setattr(Workers, "map", lambda self, items: map(self._lost, items))
+    found = explainer.explain(people[4:7])
+    assert [e.status for e in found] == ["worker_died", "bad_input", "worker_died"]
+    assert "column 1 is nan" in found[1].reason
+    assert found[0].original.tolist() == people[4].tolist()
 
 
 def _pids(backend):

@@ -6,17 +6,20 @@ import csv
 import io
 import math
 import os
+import re
 import tracemalloc
 
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import proplace as pp
 from proplace import limits
 from proplace import table_files as tables
 from proplace.errors import TableError
-from proplace.table_files import guessed, open_table, plain, write_csv
+from proplace.table_files import guessed, literal, open_table, plain, write_csv
 
 SCHEMA = pp.Schema(
     [
@@ -309,3 +312,60 @@ def test_what_is_written_is_read_again(tmp_path):
     assert found[1] == ["1", 'say "x", then', "0.1"]
     assert found[2] == ["", "new\nline", repr(1 / 3)]
     assert found[1:4] == found[4:]
+
+
+# -- text that a spreadsheet would run -------------------------------------------------------------
+
+FORMULAS = ["=1+1", "+49 170 1", "-cmd|' /C calc'!A0", "@SUM(A1)", "\t=1", "\r=1", "-", "=", "-inf"]
+HARMLESS = ["-5", "+5", "-.5", "-5.", "+1e-3", "", "a=1", "it's", "'quoted'", " =1", "1-2"]
+
+
+@pytest.mark.parametrize("text", FORMULAS)
+def test_formulas_are_shown_and_not_run(text):
+    assert literal(text) == f"'{text}"
+    assert literal(f"'{text}") == f"''{text}"  # so that one apostrophe less is always right
+
+
+@pytest.mark.parametrize("text", HARMLESS)
+def test_other_text_is_written_as_it_is(text):
+    assert literal(text) == text
+
+
+@pytest.mark.parametrize("value", [-5, -0.5, -math.inf, None, True, np.float64(-1e-9)])
+def test_values_that_are_no_text_are_written_as_they_are(value):
+    assert literal(value) is value
+
+
+@given(st.text(alphabet="'=+-@\t\r1.e", max_size=6))
+def test_no_two_texts_are_written_alike(text):
+    written = literal(text)
+    assert not re.match(r"[=+\-@\t\r]", written) or written == text  # a plain number
+    assert written == text or (written[0] == "'" and literal(written[1:]) == written)
+
+
+def test_every_table_that_is_written_is_safe_to_open(tmp_path):
+    """Names, text of any type of column; numbers keep their sign."""
+    frame = pd.DataFrame({"=name": ["=1+1", "-5"], "n": [-1, 2], "mixed": [-0.5, "@x"]})
+    frame["text"] = frame["=name"].astype("string")
+    frame["label"] = frame["=name"].astype("category")
+    path = tmp_path / "t.csv"
+    with path.open("wb") as file:
+        write_csv(frame, file)
+    found = list(csv.reader(path.open(encoding="utf-8", newline="")))
+    assert found == [
+        ["'=name", "n", "mixed", "text", "label"],
+        ["'=1+1", "-1", "-0.5", "'=1+1", "'=1+1"],
+        ["-5", "2", "'@x", "-5", "-5"],
+    ]
+    assert frame["=name"].tolist() == ["=1+1", "-5"]  # the table itself is as it was
+
+
+def test_labels_are_read_as_they_were_written(tmp_path):
+    labels = ["=a", "-b", "'-c", "-5", "c"]
+    schema = pp.Schema([pp.Categorical("job", labels)])
+    path = tmp_path / "t.csv"
+    with path.open("wb") as file:
+        write_csv(pd.DataFrame({"job": labels}), file)
+    assert open_table(path).read(schema)[0]["job"].tolist() == labels
+    path.write_text("job\n=a\n-b\n")  # and as a user writes them
+    assert open_table(path).read(schema)[0]["job"].tolist() == ["=a", "-b"]

@@ -214,7 +214,7 @@ def calibrate_delta(
         bad = next((e for e in people if e.status == "bad_input"), None)
         if bad is not None:
             raise InputError(f"a validation row cannot be read: {bad.reason}")
-        found = [e for e in people if e.status != "already_valid"]
+        found = [e for e in people if e.status not in ("already_valid", "worker_died")]
         if not found:
             raise InputError(f"no validation row is refused: all have class {target} already")
         points = np.array([e.point for e in found if e.found])

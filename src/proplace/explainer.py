@@ -193,6 +193,10 @@ class Proplace:
             raise OptionError("slack must be positive: answers are tested in floating point")
         self.margin: Margin = margin if margin == "float32" else float(margin)
         self.slack = float(slack)
+        if n_jobs == 0:
+            raise OptionError(
+                "n_jobs must be a number of processes, or -1 for all processors, not 0"
+            )
         self.n_jobs = n_jobs
         if time_limit is not None and not time_limit > 0.0:
             raise OptionError(
@@ -553,8 +557,12 @@ def _explain_row(
 
 
 def _lost_row(target: int, person: tuple[Array, str | None]) -> list[Explanation]:
-    reason = "this row could not be explained (its process died each time, as if out of memory)"
-    return [Explanation(None, "bad_input", reason, target, x=person[0])]
+    """What to say about a row during which the workers died; a bad row needs no worker."""
+    x, problem = person
+    if problem is not None:
+        return [Explanation(None, "bad_input", problem, target)]
+    reason = "no answer yet: the process died each time, as if killed or out of memory; try again"
+    return [Explanation(None, "worker_died", reason, target, x=x)]
 
 
 def _candidates(x: Array, point: Array | None, neighbours: Array) -> Iterator[tuple[Array, str]]:

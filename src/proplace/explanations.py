@@ -36,6 +36,7 @@ Status = Literal[
     "not_found",
     "bad_input",
     "solver_error",
+    "worker_died",
 ]
 
 
@@ -102,8 +103,9 @@ class Explanation:
         ``valid``: the network gives the point the target class; not certified robust.
         ``already_valid``: the network gives the target class already. ``no_robust_neighbour``,
         ``infeasible_rules``, ``not_found`` (the method, or its time, ended without a point),
-        ``bad_input``, ``solver_error`` (the solver failed, which is no fault of the row): no
-        answer, see ``reason``.
+        ``bad_input``, ``solver_error`` (the solver failed, which is no fault of the row),
+        ``worker_died`` (the process died each time that it was at this row, which may be no fault of
+        the row: worth another try): no answer, see ``reason``.
     reason
         In words, for every status but ``optimal``.
     original, counterfactual

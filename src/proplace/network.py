@@ -445,6 +445,14 @@ def _numbers(name: str, values: npt.ArrayLike) -> Array:
     return array
 
 
+def _real(values: npt.ArrayLike) -> npt.NDArray[Any]:
+    """Return an array, unless it is complex: numpy would drop the imaginary part with a warning."""
+    array = np.asarray(values)
+    if array.dtype.kind == "c":
+        raise TypeError("complex numbers are not real ones")
+    return array
+
+
 def _frozen(name: str, values: npt.ArrayLike) -> Array:
     array = _numbers(name, values)
     if not np.isfinite(array).all():

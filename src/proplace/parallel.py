@@ -1,11 +1,13 @@
 """One function over many items, on the processes or machines of any joblib backend.
 
-What all items share (a fitted explainer) is pickled once and reaches each worker process once: as a
-file for processes of this machine, scattered by Dask, put into the object store by Ray. A worker
-keeps it by its digest for the items that follow.
+What all items share (a fitted explainer) is pickled once and reaches each worker process once: through
+a file without a name for processes of this machine, scattered by Dask, put into the object store by
+Ray. A worker keeps it by its digest for the items that follow.
 
 A worker that dies takes the items in flight with it. Dask runs them again elsewhere; loky and Ray
 report an error instead, so they are run again from here.
+
+When this process dies, however suddenly, its loky workers end themselves and nothing stays behind.
 """
 
 from __future__ import annotations
@@ -13,9 +15,11 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from contextlib import ExitStack
+import threading
+import time
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import IO, TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import cloudpickle
 import joblib
@@ -35,6 +39,8 @@ Result = TypeVar("Result")
 _ATTEMPTS = 2  # failures of all workers together before the next item is tried alone
 _LOST = 3  # items in a row that fail alone: then it is not the items
 _SLICE = 16  # items a worker and call, for backends that return nothing before all is done
+_LOOK = 0.1  # seconds between the looks of a worker at its parent
+_PROC = Path("/proc")  # where the system shows the open files of a process, if it does
 
 
 class Workers(Generic[Shared, Item, Result]):
@@ -47,7 +53,7 @@ class Workers(Generic[Shared, Item, Result]):
     shared
         What each call needs and no call changes.
     lost
-        The result of an item that ends its worker process whenever it is tried.
+        The result of an item during which the workers died, again and again.
     n_jobs
         As joblib understands it: None is 1, or what ``joblib.parallel_config`` says. With one job
         on this machine nothing is pickled and no process is started.
@@ -140,10 +146,14 @@ class _Crew:
         elif kind == "RayBackend":
             self.parcel = require("ray", "ray", "the Ray backend").put(content)
         else:
-            self.parcel = _file(content)
-            stack.callback(self.parcel.unlink, missing_ok=True)
+            self.parcel = _file(content, stack)
+        following: dict[str, Any] = {}
+        if kind == "LokyBackend" and "initializer" not in backend.backend_kwargs:
+            following = {"initializer": _follow, "initargs": (os.getpid(),)}
         self.parallel = stack.enter_context(
-            joblib.Parallel(n_jobs=n_jobs, return_as="generator" if self.streams else "list")
+            joblib.Parallel(
+                n_jobs=n_jobs, return_as="generator" if self.streams else "list", **following
+            )
         )
 
 
@@ -154,16 +164,47 @@ def _on_the_spot(n_jobs: int | None) -> bool:
     return not dask and int(joblib.effective_n_jobs(n_jobs)) == 1
 
 
-def _file(content: bytes) -> Path:
-    fd, name = tempfile.mkstemp(prefix="proplace-", suffix=".parcel")  # readable by this user only
-    with os.fdopen(fd, "wb") as file:
-        file.write(content)
-    return Path(name)
+def _file(content: bytes, stack: ExitStack) -> Path:
+    """Where processes of this machine find some bytes until the stack is closed.
+
+    The file has no name where that is possible, so that it goes with this process, whatever ends it:
+    training rows are nobody else's business.
+    """
+    file: IO[bytes] = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  (it is closed)
+    path = _PROC / str(os.getpid()) / "fd" / str(file.fileno())
+    if not path.exists():
+        fd, name = tempfile.mkstemp(prefix="proplace-", suffix=".parcel")  # for this user only
+        path = Path(name)
+        stack.callback(path.unlink, missing_ok=True)
+        file = stack.enter_context(os.fdopen(fd, "wb"))
+    file.write(content)
+    file.flush()
+    return path
 
 
 # -- in the workers ------------------------------------------------------------------------------
 
 _opened: dict[str, Any] = {}
+_parcels: set[Path] = set()
+
+
+def _follow(parent: int) -> None:
+    """End this process soon after its parent has ended, in whatever way that happened.
+
+    Else it would wait for work, holding its standard error open, for which others may be waiting.
+    """
+    if os.name != "posix":  # elsewhere a process keeps the number of its parent for ever
+        return
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_LOOK)
+        for parcel in _parcels:
+            with suppress(OSError):  # it had no name, or another worker was first
+                parcel.unlink()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _call(
@@ -178,6 +219,7 @@ def _open(token: str, parcel: object) -> Any:
     shared = _opened.get(token)
     if shared is None:
         if isinstance(parcel, Path):
+            _parcels.add(parcel)
             content = parcel.read_bytes()
         elif isinstance(parcel, bytes):  # Dask has put the bytes in the place of its future
             content = parcel

@@ -2,20 +2,20 @@
 
 CSV cells are text. They become numbers and labels through a schema, cell by cell, so that one bad
 cell makes one bad row and not a bad column.
+
+A file is pinned when it is opened: whoever changes it later is noticed before a changed byte is used.
 """
 
 from __future__ import annotations
 
 import codecs
 import csv
-import hashlib
 import io
 import itertools
 import re
 import shlex
 from abc import ABC, abstractmethod
 from collections import Counter
-from functools import cached_property
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ import pandas as pd
 from proplace import limits
 from proplace.errors import TableError
 from proplace.optional import require
+from proplace.pinned import Pinned
 from proplace.schema import Continuous, Schema
 from proplace.schema._model import did_you_mean, listing
 from proplace.schema.features import Binary, Categorical
@@ -42,6 +43,9 @@ MISSING = frozenset(("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "<NA
 _NUMBER = re.compile(r"[ \t]*[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?[ \t]*")
 _CODE = re.compile(r"[ \t]*[-+]?0[0-9]")  # such as 017: a name, not a number
 _DELIMITERS = (";", "\t", "|", ",")
+# Text that a spreadsheet would run, and the plain numbers among it.
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
 def open_table(
@@ -85,6 +89,7 @@ class TableFile(ABC):
     path: Path
     columns: tuple[str, ...]
     rows: int
+    _pinned: Pinned
 
     @abstractmethod
     def cells(self, start: int = 0) -> Iterator[tuple[pd.DataFrame, dict[int, str]]]:
@@ -102,11 +107,14 @@ class TableFile(ABC):
     def arrow_types(self, names: Sequence[str]) -> dict[str, Any]:
         """Types of some columns for a Parquet file."""
 
-    @cached_property
+    @property
     def digest(self) -> str:
-        """SHA-256 of the file."""
-        with self.path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        """SHA-256 of the file as it was opened, and as all rows are read from it."""
+        return self._pinned.digest
+
+    def check_unchanged(self) -> None:
+        """Read the file once more; raise unless it is as it was when it was opened."""
+        self._pinned.check()
 
     @property
     def reading(self) -> dict[str, str]:
@@ -187,6 +195,7 @@ class CsvTable(TableFile):
                 f"{short(delimiter)}"
             )
         self.path, self._delimiter = path, delimiter
+        self._pinned = Pinned(path)
         # Spreadsheets put a mark at the start of UTF-8 files.
         self._encoding = "utf-8-sig" if encoding.lower() in ("utf-8", "utf8") else encoding
         records = self._records()
@@ -265,7 +274,7 @@ class CsvTable(TableFile):
 
     def _open(self) -> IO[str]:
         try:
-            return self.path.open(encoding=self._encoding, newline="")
+            return io.TextIOWrapper(self._pinned.open(), encoding=self._encoding, newline="")
         except (LookupError, ValueError):
             raise TableError(f"there is no encoding {short(self._encoding)}; try utf-8") from None
 
@@ -276,7 +285,7 @@ class CsvTable(TableFile):
 
     def _undecodable(self) -> str:
         """Where the first line is that cannot be decoded, for encodings that keep line ends."""
-        with self.path.open("rb") as file:
+        with self._pinned.open() as file:
             for number in itertools.count(1):
                 line = file.readline(limits.TABLE_ROW)
                 if len(line) in (0, limits.TABLE_ROW):
@@ -337,8 +346,9 @@ class ParquetTable(TableFile):
         require("pyarrow", "parquet", "reading Parquet files")
         self._parquet = require("pyarrow.parquet", "parquet", "reading Parquet files")
         errors = require("pyarrow.lib", "parquet", "reading Parquet files").ArrowException
+        self._pinned = Pinned(path)
         try:
-            with self._parquet.ParquetFile(path) as file:
+            with self._pinned.open() as raw, self._parquet.ParquetFile(raw) as file:
                 self.columns = tuple(file.schema_arrow.names)
                 self.rows = int(file.metadata.num_rows)
                 self._types = dict(zip(self.columns, file.schema_arrow.types, strict=True))
@@ -350,7 +360,7 @@ class ParquetTable(TableFile):
     def cells(self, start: int = 0) -> Iterator[tuple[pd.DataFrame, dict[int, str]]]:
         """Chunks of the values in the file."""
         first = 0
-        with self._parquet.ParquetFile(self.path) as file:
+        with self._pinned.open() as raw, self._parquet.ParquetFile(raw) as file:
             for batch in file.iter_batches(batch_size=self._chunk):
                 frame = batch.to_pandas()
                 frame.index = pd.RangeIndex(first, first + len(frame))
@@ -416,6 +426,9 @@ def _label(text: str, known: Sequence[Label]) -> Label | None:
     for label in known:
         if str(label) == text or (isinstance(label, bool) and str(label) == text.capitalize()):
             return label
+    for label in known:
+        if literal(str(label)) == text:  # as write_csv writes it
+            return label
     number = _number(text)
     for label in known:
         if not isinstance(label, str) and label == number:
@@ -453,8 +466,37 @@ def plain(value: Any, feature: AnyFeature) -> Any:
 
 
 def write_csv(frame: pd.DataFrame, file: IO[bytes], *, header: bool = True) -> None:
-    """Write a table as CSV in UTF-8; nothing is written for a missing cell."""
+    """Write a table as CSV in UTF-8; nothing is written for a missing cell.
+
+    Text that a spreadsheet would run as a formula gets an apostrophe in front (see :func:`literal`).
+    """
+    shown = pd.DataFrame(
+        {literal(str(name)): _shown(column) for name, column in frame.items()}, index=frame.index
+    )
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-    frame.to_csv(text, index=False, header=header, lineterminator="\n")
+    shown.to_csv(text, index=False, header=header, lineterminator="\n")
     text.flush()
     text.detach()  # the file is closed by who opened it
+
+
+def _shown(column: pd.Series[Any]) -> pd.Series[Any]:
+    if pd.api.types.is_numeric_dtype(column):
+        return column
+    return pd.Series([literal(cell) for cell in column], index=column.index, dtype=object)
+
+
+def literal(cell: Any) -> Any:
+    """Put an apostrophe in front of text that a spreadsheet would run; all else stays as it is.
+
+    Such text begins with ``=``, ``+``, ``-``, ``@``, a tab or a carriage return, and is not a plain
+    number. Text that looks as if it had the apostrophe already gets one more, so that taking one
+    off, where one stands in front of such text, always gives what was there before.
+
+    Examples
+    --------
+    >>> [literal(cell) for cell in ("=1+1", "-5", "- none -", "it's", -5.0)]
+    ["'=1+1", '-5', "'- none -", "it's", -5.0]
+    """
+    if isinstance(cell, str) and _FORMULA.match(cell) and not _NUMBER.fullmatch(cell):
+        return f"'{cell}"
+    return cell

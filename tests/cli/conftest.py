@@ -13,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.neural_network import MLPClassifier
 
 import proplace as pp
+from crowds import make_crowd
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,6 +45,12 @@ class Loans:
             if value is not None:
                 words += [f"--{name.replace('_', '-')}", str(value)]
         return words
+
+
+@pytest.fixture(scope="session")
+def crowd(tmp_path_factory):
+    """A folder with a tiny model and many people, and the answers of an undisturbed run."""
+    return make_crowd(tmp_path_factory.mktemp("crowd"))
 
 
 @pytest.fixture(scope="session")

@@ -10,67 +10,12 @@ import subprocess
 import sys
 import time
 
-import numpy as np
 import pandas as pd
 import pytest
 
 import proplace as pp
 from commands import run, run_quickly
-from proplace.batch import explain_file
-
-ROWS = 2_100
-
-
-@pytest.fixture(scope="module")
-def crowd(tmp_path_factory):
-    """A tiny network and many people; the answers of a run that nothing disturbs."""
-    folder = tmp_path_factory.mktemp("crowd")
-    rng = np.random.default_rng(0)
-    W = np.array([[1.0, 1.0], [1.0, -1.0], [0.5, 1.0]])
-    net = pp.Network([(W, np.zeros(3)), ([[1.0, -0.3, 0.5]], [-1.0])])
-    net.save(folder / "model.npz")
-    train = pd.DataFrame(rng.random((60, 2)), columns=["a", "b"])
-    train.to_csv(folder / "train.csv", index=False)
-    people = pd.DataFrame(rng.random((ROWS, 2)).round(4), columns=["a", "b"]).astype(object)
-    people.iloc[::97, 1] = "?"
-    people.to_csv(folder / "people.csv", index=False)
-    explainer = pp.Proplace(net, 0.01, k=3).fit(train)
-    summary = explain_file(explainer, folder / "people.csv", folder / "whole", every=1000.0)
-    return folder, summary
-
-
-def words(folder, out, *more, people="people.csv", delta=0.01):
-    names = {"model": "model.npz", "train": "train.csv", "input": people}
-    options = [part for name, file in names.items() for part in (f"--{name}", folder / file)]
-    return ["explain", *options, "--delta", delta, "--k", 3, "--out", out, *more]
-
-
-def first_rows(folder, whole, number):
-    """A file with the first people, and their part of the results."""
-    lines = (folder / "people.csv").read_text().splitlines(keepends=True)
-    (folder / f"first{number}.csv").write_text("".join(lines[: 1 + number]))
-    answers = whole.results.read_text().splitlines(keepends=True)
-    return f"first{number}.csv", "".join(answers[: 1 + number])
-
-
-def start(arguments, **options):
-    arguments = [sys.executable, "-m", "proplace", *map(str, arguments)]
-    return subprocess.Popen(
-        arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
-    )
-
-
-def rows_done(out):
-    names = [path.stem.split("-") for path in (out / "shards").glob("rows-*.csv")]
-    return max((int(stop) for _, _, stop in names), default=0)
-
-
-def wait_for(process, condition):
-    end = time.monotonic() + 120
-    while not condition():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < end
-        time.sleep(0.01)
+from crowds import ROWS, first_rows, rows_done, start, wait_for, words
 
 
 def test_the_undisturbed_run(crowd):
@@ -102,7 +47,6 @@ def test_killed_three_times_the_answers_are_the_same(crowd, tmp_path):
         assert not (out / "results.csv").exists()
         seen.append(rows_done(out))
     assert 0 < seen[0] < seen[1] < seen[2] < ROWS
-    (out / "shards" / "left.tmp").write_text("of a killed run")
     done = run(*words(folder, out, "--every", 0.05, "--json"))
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["resumed"] == seen[2]
@@ -115,24 +59,90 @@ def test_killed_three_times_the_answers_are_the_same(crowd, tmp_path):
     assert (out / "results.csv").stat().st_mtime_ns == stamp
 
 
-def test_ctrl_c_ends_cleanly_and_says_how_to_go_on(crowd, tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_cleanly_and_says_how_to_go_on(crowd, tmp_path, number):
     folder, whole = crowd
     out = tmp_path / "out"
-    people, expected = first_rows(folder, whole, 700)
-    arguments = words(folder, out, "--every", 0.1, "--jobs", 2, people=people)
+    people, expected = first_rows(folder, whole, 400)
+    arguments = words(folder, out, "--every", 0.05, "--jobs", 2, people=people)
     process = start(arguments, start_new_session=True)
-    wait_for(process, lambda: rows_done(out) >= 100)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of its processes
+    wait_for(process, lambda: rows_done(out) >= 30)
+    if number == signal.SIGINT:
+        os.killpg(process.pid, number)  # as a terminal does: to all of its processes
+    else:
+        process.send_signal(number)
     _, err = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == 128 + number
     assert "the same command goes on" in err
     assert "Traceback" not in err
     before = rows_done(out)
-    assert 100 <= before < 700
+    assert 30 <= before < 400
     # The number of processes is not part of the question.
     done = run(*words(folder, out, "--json", people=people))
     assert json.loads(done.stdout)["resumed"] == before
     assert (out / "results.csv").read_text() == expected
+
+
+def test_ignored_signals_stay_ignored(crowd, tmp_path):
+    """As under nohup."""
+    folder, whole = crowd
+    people, expected = first_rows(folder, whole, 200)
+    out = tmp_path / "out"
+    arguments = map(str, words(folder, out, "--every", 0.01, people=people))
+    process = subprocess.Popen(
+        ["nohup", sys.executable, "-m", "proplace", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_for(process, lambda: rows_done(out) >= 20)
+    process.send_signal(signal.SIGHUP)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert (out / "results.csv").read_text() == expected
+
+
+def test_options_and_folders_that_make_no_sense(crowd, tmp_path):
+    folder, _ = crowd
+    out = tmp_path / "out"
+    (folder / "one.csv").write_text("a,b\n0.1,0.2\n")
+    for backend in ("loky", "dask", "ray"):
+        arguments = words(folder, out, "--jobs", 0, "--backend", backend, people="one.csv")
+        done = run_quickly(*arguments)
+        assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+        assert "--jobs must be a number of processes, or -1 for all processors" in done.stderr
+    assert not out.exists()
+    assert run_quickly(*words(folder, out, "--certificates", people="one.csv")).returncode == 0
+    one = words(folder, out, "--certificates", "--row", 0, people="one.csv")
+    done = run_quickly(*one)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "holds a batch; give another folder for one person" in done.stderr
+    manifest = json.loads((out / "manifest.json").read_text())
+    del manifest["question"]
+    (out / "manifest.json").write_text(json.dumps(manifest))
+    done = run_quickly(*words(folder, out, "--certificates", people="one.csv"))
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "not the manifest of a batch of this version; give another folder" in done.stderr
+
+
+def test_an_input_that_is_overwritten_during_the_run(crowd, tmp_path):
+    folder, whole = crowd
+    path, out = tmp_path / "people.csv", tmp_path / "out"
+    content = (folder / "people.csv").read_bytes()
+    path.write_bytes(content)
+    process = start(words(folder, out, "--every", 0.05, people=path))
+    wait_for(process, lambda: rows_done(out) >= 50)
+    lines = content.splitlines(keepends=True)
+    with path.open("r+b") as file:
+        file.writelines([lines[0], *reversed(lines[1:])])
+    _, err = process.communicate(timeout=120)
+    assert (process.returncode, err.count("\n")) == (1, 1)
+    assert f"{path}: was changed while it was in use" in err
+    assert not (out / "results.csv").exists()
+    path.write_bytes(content)
+    done = run(*words(folder, out, people=path))
+    assert done.returncode == 0, done.stderr
+    assert (out / "results.csv").read_bytes() == whole.results.read_bytes()
 
 
 def test_another_question_is_refused(crowd, tmp_path):

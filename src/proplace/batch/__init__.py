@@ -2,20 +2,22 @@
 
 The folder of a batch holds::
 
-    manifest.json                          what was asked for; another question is refused
-    shards/rows-000000000000-000000000512.csv   answers of the rows from 0 up to 511, and so on
-    results.csv                            all of them, once the last row is done (no shards then)
+    manifest.json                what was asked for; another question is refused
+    shards/rows-0...0-0...512-5e1f...ab.csv    answers of the rows from 0 up to 511, and so on
+    results.csv                  all of them, once the last row is done (no shards then)
 
-Every file appears whole or not at all, and a shard is named by the rows that it holds. So whatever
-ends a run, even ``kill -9``, loses only the rows since the last shard, and no row is there twice.
+Every file appears whole or not at all, and a shard is named by the rows that it holds and by a digest.
+So whatever ends a run, even ``kill -9``, loses only the rows since the last shard, and no row is there
+twice; and whatever happens to a shard, it is noticed and its rows are done again.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import joblib
 import numpy as np
@@ -23,7 +25,8 @@ import numpy as np
 from proplace import __version__
 from proplace.batch.folder import Folder
 from proplace.batch.layout import Layout, Rows
-from proplace.errors import OptionError, TableError
+from proplace.batch.shards import proof_name
+from proplace.errors import OptionError, OutputError, TableError
 from proplace.progress import progress_bar
 from proplace.schema import files
 from proplace.table_files import open_table
@@ -32,10 +35,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from proplace.batch.layout import Format
+    from proplace.batch.shards import Range
     from proplace.explainer import Proplace
+    from proplace.explanations import Explanations
     from proplace.table_files import TableFile
 
 __all__ = ["Summary", "explain_file"]
+
+_MERGES = 3  # a disk that damages shards again and again is not to be waited for
 
 
 @dataclass(frozen=True)
@@ -51,13 +58,18 @@ class Summary:
     resumed
         How many of them an earlier run had done.
     statuses
-        Number of people by the status of their (first) answer.
+        Number of people by the status of their (first) answer. Those with ``worker_died`` are tried
+        again when the same is asked once more.
+    set_aside
+        Shards that were not as they had been written, under their new names; their rows were done
+        again.
     """
 
     results: Path
     rows: int
     resumed: int
     statuses: dict[str, int]
+    set_aside: tuple[Path, ...] = ()
 
 
 def explain_file(
@@ -103,6 +115,8 @@ def explain_file(
     ------
     OutputError
         The folder cannot be written, holds the batch of another question, or is in use.
+    TableError
+        The table cannot be read, or was changed meanwhile.
     KeyboardInterrupt
         After what was done has been written.
     """
@@ -121,12 +135,73 @@ def explain_file(
             raise TableError(f"{source.path}: there is no column {name!r} to keep as an id")
     layout = Layout.of(schema, ids, kind, source)
     question = {
+        **_about(explainer),
+        "input": source.digest,
+        **source.reading,
+        "target": explainer.net.check_target(target),
+        "count": count,
+        "id columns": list(ids),
+        "format": kind,
+        "certificates": certificates,
+    }
+
+    def explain(missing: Sequence[Range], folder: Folder) -> None:
+        rows = Rows(source, schema, missing)
+        with progress_bar("explain", _number(missing), show=progress) as advance:
+            parts = explainer.stream(rows, target, count=count, every=every, advance=advance)
+            for part in parts:
+                _write(part, rows, layout, folder)
+                if not part.complete:
+                    raise KeyboardInterrupt
+
+    with Folder(Path(out), kind, question, certificates=certificates) as folder:
+        missing = [] if folder.finished else folder.survey(source.rows)
+        resumed = source.rows - _number(missing)
+        for _ in range(_MERGES):
+            if folder.finished:
+                break
+            if missing:
+                explain(missing, folder)
+            source.check_unchanged()
+            if folder.merge(layout, source.rows):
+                break
+            missing = folder.survey(source.rows)
+        else:
+            raise OutputError(
+                f"{folder.path}: shards are damaged as soon as they are written; is the disk in "
+                "order? what is done is kept, and the same command goes on from there"
+            )
+        statuses = layout.statuses(folder.results)
+        return Summary(folder.results, source.rows, resumed, statuses, folder.set_aside)
+
+
+def _number(ranges: Sequence[Range]) -> int:
+    """Rows in some ranges."""
+    return sum(stop - start for start, stop in ranges)
+
+
+def _write(part: Explanations, rows: Rows, layout: Layout, folder: Folder) -> None:
+    """Write answers to the folder; rows whose worker died apart, for they are tried again."""
+    for lost, run in itertools.groupby(part, lambda e: e.status == "worker_died"):
+        answers = list(run)
+        first, last = (int(cast("int", answers[n].index)) for n in (0, -1))
+        content = layout.content(layout.frame(answers, rows))
+        proofs = {
+            proof_name(int(cast("int", e.index)), e.rank): e.certificate.to_json().encode() + b"\n"
+            for e in answers
+            if e.certificate is not None
+        }
+        folder.write("lost" if lost else "rows", first, last + 1, content, proofs)
+
+
+def _about(explainer: Proplace) -> dict[str, Any]:
+    """What decides the answers of an explainer, beside the rows: digests and options."""
+    schema = explainer._schema
+    return {
         "version": __version__,
         "network": joblib.hash(explainer.net),
         "training rows": joblib.hash(explainer._rows),
         "schema": joblib.hash([files.plain(part) for part in (*schema.features, *schema.rules)]),
-        "input": source.digest,
-        **source.reading,
         "delta": [list(explainer.shifts.weight), list(explainer.shifts.bias)],
         "distance": explainer.distance
         if isinstance(explainer.distance, str)
@@ -136,28 +211,7 @@ def explain_file(
             name: getattr(explainer, name)
             for name in ("k", "region", "search", "solver", "margin", "slack", "time_limit")
         },
-        "target": explainer.net.check_target(target),
-        "count": count,
-        "id columns": list(ids),
-        "format": kind,
-        "certificates": certificates,
     }
-    with Folder(Path(out), kind) as folder:
-        folder.claim(question)
-        resumed = source.rows if folder.results.exists() else folder.done()
-        if not folder.results.exists():
-            rows = Rows(source, schema, resumed)
-            with progress_bar("explain", source.rows - resumed, show=progress) as advance:
-                parts = explainer.stream(rows, target, count=count, every=every, advance=advance)
-                for part in parts:
-                    if certificates:
-                        folder.write_certificates(part)
-                    if len(part):
-                        folder.write(layout.frame(part, rows), layout)
-                    if not part.complete:
-                        raise KeyboardInterrupt
-            folder.merge(layout, source.rows)
-        return Summary(folder.results, source.rows, resumed, layout.statuses(folder.results))
 
 
 def _distance_digest(explainer: Proplace) -> str:

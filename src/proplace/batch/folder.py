@@ -1,92 +1,167 @@
-"""The folder of a batch: its manifest, its shards, and the file that they become."""
+"""The folder of a batch: its manifest, its shards, and the file that they become.
+
+Files that the batch did not write are never touched. It writes ``manifest.json``, ``results.csv`` or
+``results.parquet``, and what is in the folders ``shards`` and ``certificates``, which it makes itself.
+The manifest holds the digest of the results before they get their name, so that they are known again.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-import re
-import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from proplace.batch.shards import MERGED, UNFINISHED, Damaged, Shards
 from proplace.errors import OutputError
-from proplace.files import whole_file
+from proplace.files import move, whole_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    import pandas as pd
-
     from proplace.batch.layout import Format, Layout
-    from proplace.explanations import Explanation, Explanations
+    from proplace.batch.shards import Kind, Range
 
-FORMAT = "proplace-batch-1"
+FORMAT = "proplace-batch-2"
 # Nothing that a reader would recognise: digests and long lists.
 _UNREADABLE = frozenset(
     ("network", "training rows", "schema", "input", "delta", "weights of the distance")
 )
-_SHARD = re.compile(r"rows-(\d{12})-(\d{12})\.\w+")
-
-
-def certificate_name(explanation: Explanation) -> str:
-    """Name of the file with the proof of an answer."""
-    return f"row-{explanation.index:012d}-{explanation.rank}.json"
 
 
 class Folder:
-    """The folder of a batch, held by one process at a time."""
+    """The folder of a batch, held by one process at a time.
 
-    def __init__(self, path: Path, kind: Format) -> None:
+    Parameters
+    ----------
+    path
+        The folder; made if it is not there.
+    kind
+        Format of the results.
+    question
+        What is asked. A folder is about one question.
+    certificates
+        Whether the proofs of the answers are kept, too.
+    """
+
+    def __init__(
+        self, path: Path, kind: Format, question: dict[str, Any], *, certificates: bool
+    ) -> None:
         self.path = path
         self.results = path / f"results.{kind}"
-        self._manifest, self._shards, self._suffix = path / "manifest.json", path / "shards", kind
-        self._next = 0
+        self._question: dict[str, Any] = json.loads(json.dumps(question))
+        self._manifest = path / "manifest.json"
+        self._proofs = path / "certificates" if certificates else None
+        text = json.dumps(self._question, sort_keys=True)
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        self._shards = Shards(path / "shards", self._proofs, digest, kind)
+        self._written: list[str] = []  # digests of what has been in the place of the results
+        self._complete = False  # whether the last of them has an answer for every row
+        self.finished = False  # whether it is there
         self._lock: int | None = None
 
     def __enter__(self) -> Folder:
         with self._writing():
             self.path.mkdir(parents=True, exist_ok=True)
         self._lock = _locked(self.path)
+        try:
+            with self._writing():
+                self._claim()
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._lock is not None:
             os.close(self._lock)  # this also unlocks
 
-    def claim(self, question: dict[str, Any]) -> None:
+    @property
+    def set_aside(self) -> tuple[Path, ...]:
+        """Shards that were damaged, under their new names."""
+        return tuple(self._shards.set_aside)
+
+    def survey(self, rows: int) -> list[Range]:
+        """Check every shard; return the rows that have no answer yet."""
+        with self._writing():
+            self._shards.survey()
+        return self._shards.missing(rows)
+
+    def write(
+        self, kind: Kind, start: int, stop: int, content: bytes, proofs: Mapping[str, bytes]
+    ) -> None:
+        """Write the answers of some rows as a shard, and the proofs that belong to them."""
+        with self._writing():
+            self._shards.write(kind, start, stop, content, proofs)
+
+    def merge(self, layout: Layout, rows: int) -> bool:
+        """Make one file of all shards, and remove them if every row has an answer.
+
+        Returns False if a shard was found damaged: it is set aside, nothing else has changed.
+        """
+        merged = self._shards.folder / MERGED
+        with self._writing():
+            try:
+                with whole_file(merged, temporary=self._shards.folder / UNFINISHED) as file:
+                    layout.join(self._shards.contents(rows), file)
+            except Damaged:
+                return False
+            self._checked_results()  # nobody has put another file there meanwhile
+            self._written.append(_sha256(merged))
+            self._complete = not self._shards.missing(rows)
+            self._write_manifest()
+            move(merged, self.results)
+            self.finished = self._complete
+            if self.finished:
+                self._shards.remove()
+        return True
+
+    # -- whose folder it is --------------------------------------------------------------------
+
+    def _claim(self) -> None:
         """Write down what is asked, or make sure that the folder is about the same."""
         if self._manifest.exists():
-            self._compare(question)
+            self._read_manifest()
+            digest = self._checked_results()
+            self.finished = self._complete and digest == self._written[-1]
+            if self.finished:
+                self._shards.remove()  # a run may have been killed before they were gone
+                return
         else:
-            if self.results.exists() or self._shards.exists():
-                raise OutputError(
-                    f"{self.path}: holds results but no manifest.json; give another folder"
-                )
-            with self._writing(), whole_file(self._manifest) as file:
-                text = json.dumps({"format": FORMAT, "question": question}, indent=2)
-                file.write(text.encode() + b"\n")
-        with self._writing():
-            if not self.results.exists():
-                self._shards.mkdir(exist_ok=True)
-            for folder in (self.path, self._shards):
-                for rest in folder.glob("*.tmp"):  # of a run that was killed while writing
-                    rest.unlink()
-            if self.results.exists():
-                shutil.rmtree(self._shards, ignore_errors=True)
+            self._check_free()
+        for folder in filter(None, (self._shards.folder, self._proofs)):
+            folder.mkdir(exist_ok=True)
+        if not self._manifest.exists():
+            self._write_manifest()
 
-    def _compare(self, question: dict[str, Any]) -> None:
+    def _check_free(self) -> None:
+        """Raise if the folder holds anything under the names that a batch uses."""
+        for path in filter(None, (self.results, self._shards.folder, self._proofs)):
+            if path.is_dir() and {rest.name for rest in path.iterdir()} <= {UNFINISHED}:
+                continue  # of a run that was killed before it wrote the manifest
+            if path.exists():
+                raise OutputError(
+                    f"{path}: is there, but no manifest.json of a batch is beside it; "
+                    "give another folder"
+                )
+
+    def _read_manifest(self) -> None:
         try:
             found = json.loads(self._manifest.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             found = None
-        if not isinstance(found, dict) or found.get("format") != FORMAT:
+        if not _is_manifest(found):
             raise OutputError(
                 f"{self._manifest}: not the manifest of a batch of this version; "
                 "give another folder"
             )
-        before = found["question"]
-        now = json.loads(json.dumps(question))
+        self._compare(found["question"])
+        self._written, self._complete = found["results"], found["complete"]
+
+    def _compare(self, before: dict[str, Any]) -> None:
+        now = self._question
         other = [name for name in {**now, **before} if before.get(name) != now.get(name)]
         if other:
             name = other[0]
@@ -98,62 +173,57 @@ class Folder:
                 "give another folder, or remove this one to begin again"
             )
 
-    def done(self) -> int:
-        """Rows that are in shards already."""
-        self._next = 0
-        for _, start, stop in self._found():
-            if start != self._next:
-                raise OutputError(
-                    f"{self._shards}: rows {self._next} to {start - 1} are missing between the "
-                    "shards; remove the folder to begin again"
-                )
-            self._next = stop
-        return self._next
+    def _write_manifest(self) -> None:
+        facts = {
+            "format": FORMAT,
+            "question": self._question,
+            "results": self._written,
+            "complete": self._complete,
+        }
+        temporary = self._shards.folder / UNFINISHED
+        with whole_file(self._manifest, temporary=temporary) as file:
+            file.write(json.dumps(facts, indent=2).encode() + b"\n")
 
-    def write(self, frame: pd.DataFrame, layout: Layout) -> None:
-        """Write the answers of the next rows as a shard."""
-        start, stop = self._next, int(frame[layout.names["row"]].iloc[-1]) + 1
-        shard = self._shards / f"rows-{start:012d}-{stop:012d}.{self._suffix}"
-        with self._writing(), whole_file(shard) as file:
-            layout.save(frame, file)
-        self._next = stop
-
-    def write_certificates(self, part: Explanations) -> None:
-        """Write the proofs of some answers, before the shard that speaks of them."""
-        folder = self.path / "certificates"
-        with self._writing():
-            folder.mkdir(exist_ok=True)
-            for e in part:
-                if e.certificate is not None:
-                    e.certificate.save(folder / certificate_name(e))
-
-    def merge(self, layout: Layout, rows: int) -> None:
-        """Make one file of all shards and remove them."""
-        if self.done() != rows:
-            raise OutputError(f"{self._shards}: holds {self._next} rows where the input has {rows}")
-        with self._writing(), whole_file(self.results) as file:
-            layout.join([shard for shard, _, _ in self._found()], file)
-        shutil.rmtree(self._shards, ignore_errors=True)
-
-    def _found(self) -> list[tuple[Path, int, int]]:
-        """Shards with their first row and the row after their last, in order."""
-        found = [
-            (path, int(match[1]), int(match[2]))
-            for path in (self._shards.iterdir() if self._shards.exists() else ())
-            if (match := _SHARD.fullmatch(path.name))
-        ]
-        return sorted(found, key=lambda shard: shard[1])
+    def _checked_results(self) -> str | None:
+        """Digest of what is in the place of the results; raise if this batch has not written it."""
+        if not self.results.exists():
+            return None
+        digest = _sha256(self.results)
+        if digest not in self._written:
+            raise OutputError(
+                f"{self.results}: is not as this batch wrote it; move it away and give the same "
+                "command again, which then makes it anew"
+            )
+        return digest
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
         try:
             yield
+        except OutputError:
+            raise
         except OSError as error:
             why = error.strerror or str(error)
             raise OutputError(
                 f"{self.path}: cannot be written ({why}); what is done is kept, "
                 "and the same command goes on from there"
             ) from error
+
+
+def _is_manifest(found: object) -> bool:
+    return (
+        isinstance(found, dict)
+        and found.get("format") == FORMAT
+        and isinstance(found.get("question"), dict)
+        and isinstance(found.get("results"), list)
+        and isinstance(found.get("complete"), bool)
+        and (bool(found["results"]) or not found["complete"])
+    )
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _locked(folder: Path) -> int | None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import csv
+import io
 import re
-import shutil
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, Literal
 
@@ -16,10 +16,11 @@ from proplace.schema import Continuous
 from proplace.table_files import labels, plain, write_csv
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from proplace.explanations import Explanation, Explanations
+    from proplace.batch.shards import Range
+    from proplace.explanations import Explanation
     from proplace.schema import Schema
     from proplace.schema.rules import AnyFeature
     from proplace.table_files import TableFile
@@ -30,17 +31,30 @@ _PLACE = re.compile(r"row \d+( \(index .*?\))?, ")
 
 
 class Rows:
-    """Chunks of a table, and the one that is being explained."""
+    """Pieces of a table that are to be explained, and the one that is being explained.
 
-    def __init__(self, source: TableFile, schema: Schema, start: int) -> None:
-        self._frames = source.frames(schema, start)
+    The table is read once, in chunks; rows outside the ranges (in order) are passed over.
+    """
+
+    def __init__(self, source: TableFile, schema: Schema, ranges: Sequence[Range]) -> None:
+        self._source, self._schema, self._ranges = source, schema, ranges
         self.frame = pd.DataFrame()
         self.broken: dict[int, str] = {}
 
     def __iter__(self) -> Iterator[pd.DataFrame]:
-        for frame, broken in self._frames:
-            self.frame, self.broken = frame, broken
-            yield frame
+        ahead = deque(self._ranges)
+        for frame, broken in self._source.frames(self._schema, ahead[0][0]):
+            self.broken = broken
+            first, end = int(frame.index[0]), int(frame.index[-1]) + 1
+            while ahead and ahead[0][0] < end:
+                start, stop = ahead.popleft()
+                self.frame = frame.iloc[max(start, first) - first : min(stop, end) - first]
+                yield self.frame
+                if stop > end:  # it goes on in the next chunk
+                    ahead.appendleft((end, stop))
+                    break
+            if not ahead:
+                return
 
     def reason(self, explanation: Explanation) -> str:
         """Why a row has no answer; where it is stands beside it already."""
@@ -78,7 +92,7 @@ class Layout:
         facts = [self.names[name] for name in FACTS]
         return [self.names["row"], *self.ids, *self.schema.by_name, *facts]
 
-    def frame(self, part: Explanations, rows: Rows) -> pd.DataFrame:
+    def frame(self, part: Iterable[Explanation], rows: Rows) -> pd.DataFrame:
         """One line per answer."""
         records = []
         for e in part:
@@ -95,32 +109,33 @@ class Layout:
 
     # -- files of it -------------------------------------------------------------------------------
 
-    def save(self, frame: pd.DataFrame, file: IO[bytes]) -> None:
-        """Write answers to a file."""
+    def content(self, frame: pd.DataFrame) -> bytes:
+        """Answers as the bytes of a file."""
+        file = io.BytesIO()
         if self.kind == "csv":
             write_csv(frame, file)
-            return
+            return file.getvalue()
         for name, feature in self.schema.by_name.items():
             if not isinstance(feature, Continuous) and _mixed(feature):
                 frame[name] = frame[name].map(str, na_action="ignore")
         arrow = require("pyarrow", "parquet", "writing Parquet files")
         table = arrow.Table.from_pandas(frame, schema=self._arrow_schema(), preserve_index=False)
         require("pyarrow.parquet", "parquet", "writing Parquet files").write_table(table, file)
+        return file.getvalue()
 
-    def join(self, shards: Sequence[Path], file: IO[bytes]) -> None:
-        """Put shards together, one after the other."""
+    def join(self, contents: Iterable[bytes], file: IO[bytes]) -> None:
+        """Put the contents of files together, one after the other."""
         if self.kind == "csv":
-            write_csv(pd.DataFrame(columns=self.columns), file)
-            head = file.tell()
-            for shard in shards:
-                with shard.open("rb") as part:
-                    part.seek(head)
-                    shutil.copyfileobj(part, file)
+            head = self.content(pd.DataFrame(columns=self.columns))
+            file.write(head)
+            for content in contents:
+                file.write(content[len(head) :])
             return
         parquet = require("pyarrow.parquet", "parquet", "writing Parquet files")
         with parquet.ParquetWriter(file, self._arrow_schema()) as writer:
-            for shard in shards:
-                writer.write_table(parquet.read_table(shard, schema=self._arrow_schema()))
+            for content in contents:
+                part = io.BytesIO(content)
+                writer.write_table(parquet.read_table(part, schema=self._arrow_schema()))
 
     def statuses(self, results: Path) -> dict[str, int]:
         """Count people by status."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path  # noqa: TC003  (typer reads it at run time)
@@ -131,6 +132,8 @@ def explain(
         raise OptionError("give the people as --input FILE, or one person as name=value pairs")
     if row is not None and table is None:
         raise OptionError("--row needs --input FILE")
+    if jobs == 0:
+        raise OptionError("--jobs must be a number of processes, or -1 for all processors, not 0")
     single = bool(pairs) or row is not None
     if out is None and (certificates or not single):
         raise OptionError(f"{'--certificates' if single else '--input'} needs --out FOLDER")
@@ -162,24 +165,25 @@ def explain(
             _save_certificates(answers, out / "certificates")
         _show(answers, features, as_json=as_json)
         return
-    try:
-        with _cluster(backend, address, jobs):
-            summary = explain_file(
-                explainer,
-                source,
-                out or "",
-                target=target,
-                count=count,
-                ids=ids or (),
-                drop=drop or (),
-                kind=_format(kind, source),
-                every=every,
-                certificates=certificates,
-                progress=common.watched(),
-            )
-    except KeyboardInterrupt:
-        tell("interrupted; the same command goes on where this one ended")
-        raise typer.Exit(130) from None
+    with _ended() as signals:
+        try:
+            with _cluster(backend, address, jobs):
+                summary = explain_file(
+                    explainer,
+                    source,
+                    out or "",
+                    target=target,
+                    count=count,
+                    ids=ids or (),
+                    drop=drop or (),
+                    kind=_format(kind, source),
+                    every=every,
+                    certificates=certificates,
+                    progress=common.watched(),
+                )
+        except KeyboardInterrupt:
+            tell("interrupted; the same command goes on where this one ended")
+            raise typer.Exit(128 + (signals or [signal.SIGINT])[0]) from None
     _summarise(summary, as_json=as_json)
 
 
@@ -240,14 +244,16 @@ def _person(
 
 def _save_certificates(result: Explanations, folder: Path) -> None:
     """Write the proofs for one person, none in the place of another file."""
-    from proplace.batch.folder import certificate_name  # noqa: PLC0415
+    from proplace.batch.shards import proof_name  # noqa: PLC0415
     from proplace.errors import OutputError  # noqa: PLC0415
 
+    if (folder.parent / "manifest.json").exists():
+        raise OutputError(f"{folder.parent}: holds a batch; give another folder for one person")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"{folder}: cannot be made ({error.strerror})") from error
-    proofs = {folder / certificate_name(e): e.certificate for e in result}
+    proofs = {folder / proof_name(int(str(e.index)), e.rank): e.certificate for e in result}
     for path, proof in proofs.items():
         if proof is not None:
             with common.refused_if_there(path):
@@ -321,6 +327,13 @@ def _format(kind: common.FileFormat | None, source: TableFile) -> Any:
 
 
 def _summarise(summary: Summary, *, as_json: bool) -> None:
+    from proplace.errors import WorkerError  # noqa: PLC0415
+
+    for path in summary.set_aside:
+        common.note(
+            f"{path}: this shard (or a proof that belongs to it) was not as it had been written; it "
+            "is set aside, and its rows were done again"
+        )
     if as_json:
         facts = {
             "results": str(summary.results),
@@ -333,6 +346,37 @@ def _summarise(summary: Summary, *, as_json: bool) -> None:
         parts = ", ".join(f"{number} {status}" for status, number in summary.statuses.items())
         before = f" ({summary.resumed} were done before)" if summary.resumed else ""
         tell(f"{summary.results}: {summary.rows} people{before}: {parts}")
+    if lost := summary.statuses.get("worker_died", 0):
+        raise WorkerError(
+            f"{summary.results}: {lost} of {summary.rows} people have no answer because the process "
+            "died each time (status worker_died), as if killed or out of memory; the same command "
+            "tries them again, and fewer --jobs need less memory"
+        )
+
+
+@contextmanager
+def _ended() -> Iterator[list[int]]:
+    """Let SIGTERM and SIGHUP end a batch as Ctrl-C does: what is done is written.
+
+    Yields a list for the signal that came. A second one ends the process at once. Signals that are
+    ignored, as under nohup, stay ignored.
+    """
+    came: list[int] = []
+
+    def end(number: int, _: object) -> None:
+        came.append(number)
+        signal.signal(number, signal.SIG_DFL)
+        raise KeyboardInterrupt
+
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    ours = [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
+    for number in ours:
+        signal.signal(number, end)
+    try:
+        yield came
+    finally:
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
 
 
 @contextmanager
@@ -343,13 +387,14 @@ def _cluster(backend: Backend, address: str | None, jobs: int | None) -> Iterato
     from proplace.errors import OptionError, WorkerError  # noqa: PLC0415
     from proplace.optional import require  # noqa: PLC0415
 
+    processes = None if jobs is None else int(joblib.effective_n_jobs(jobs))
     if backend is Backend.loky:
         if address is not None:
             raise OptionError("--address needs --backend dask or --backend ray")
         yield
     elif backend is Backend.dask:
         distributed = require("distributed", "dask", "the Dask backend")
-        local = {"n_workers": jobs, "threads_per_worker": 1, "dashboard_address": None}
+        local = {"n_workers": processes, "threads_per_worker": 1, "dashboard_address": None}
         try:
             client = distributed.Client(address, **({} if address else local))
         except (OSError, ValueError) as error:
@@ -358,7 +403,7 @@ def _cluster(backend: Backend, address: str | None, jobs: int | None) -> Iterato
             yield
     else:
         ray = require("ray", "ray", "the Ray backend")
-        local = {"num_cpus": jobs, "include_dashboard": False}
+        local = {"num_cpus": processes, "include_dashboard": False}
         try:
             ray.init(
                 address or "local",

@@ -39,6 +39,7 @@ _STATUS = {
     "not_found": "no answer",
     "bad_input": "not readable",
     "solver_error": "the solver failed",
+    "worker_died": "no answer yet",
 }
 
 

@@ -153,6 +153,7 @@ def _sentence(
         "infeasible_rules": _RULES,
         "bad_input": _BAD,
         "solver_error": _BAD,
+        "worker_died": _BAD,
     }.get(e.status, _ANOTHER if e.rank else _ANSWER)
     text = template.format(
         subject=wording.subject,

@@ -1,0 +1,77 @@
+"""Batches of a tiny network and many people, as commands of a shell."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pandas as pd
+
+import proplace as pp
+from proplace.batch import explain_file
+
+ROWS = 2_100
+
+
+def make_crowd(folder):
+    """A model, tables, and the answers of a run that nothing disturbs."""
+    rng = np.random.default_rng(0)
+    W = np.array([[1.0, 1.0], [1.0, -1.0], [0.5, 1.0]])
+    net = pp.Network([(W, np.zeros(3)), ([[1.0, -0.3, 0.5]], [-1.0])])
+    net.save(folder / "model.npz")
+    train = pd.DataFrame(rng.random((60, 2)), columns=["a", "b"])
+    train.to_csv(folder / "train.csv", index=False)
+    people = pd.DataFrame(rng.random((ROWS, 2)).round(4), columns=["a", "b"]).astype(object)
+    people.iloc[::97, 1] = "?"
+    people.to_csv(folder / "people.csv", index=False)
+    explainer = pp.Proplace(net, 0.01, k=3).fit(train)
+    summary = explain_file(explainer, folder / "people.csv", folder / "whole", every=1000.0)
+    return folder, summary
+
+
+def words(folder, out, *more, people="people.csv", delta=0.01):
+    names = {"model": "model.npz", "train": "train.csv", "input": people}
+    options = [part for name, file in names.items() for part in (f"--{name}", folder / file)]
+    return ["explain", *options, "--delta", delta, "--k", 3, "--out", out, *more]
+
+
+def first_rows(folder, whole, number):
+    """A file with the first people, and their part of the results."""
+    lines = (folder / "people.csv").read_text().splitlines(keepends=True)
+    (folder / f"first{number}.csv").write_text("".join(lines[: 1 + number]))
+    answers = whole.results.read_text().splitlines(keepends=True)
+    return f"first{number}.csv", "".join(answers[: 1 + number])
+
+
+def start(arguments, **options):
+    """Start a command; signals that the tests may have been told to ignore mean something again."""
+    arguments = [sys.executable, "-m", "proplace", *map(str, arguments)]
+    return subprocess.Popen(
+        arguments,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=_listen,  # noqa: PLW1509  (it takes no lock)
+        **options,
+    )
+
+
+def _listen():
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def rows_done(out):
+    """Rows that are in shards, if there are no gaps."""
+    return max((int(p.name.split("-")[2]) for p in (out / "shards").glob("rows-*.csv")), default=0)
+
+
+def wait_for(process, condition):
+    end = time.monotonic() + 120
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.01)
