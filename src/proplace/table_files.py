@@ -45,7 +45,6 @@ _CODE = re.compile(r"[ \t]*[-+]?0[0-9]")  # such as 017: a name, not a number
 _DELIMITERS = (";", "\t", "|", ",")
 # Text that a spreadsheet would run, and the plain numbers among it.
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
 def open_table(
