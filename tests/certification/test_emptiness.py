@@ -5,26 +5,27 @@ from __future__ import annotations
 import types
 
 import numpy as np
-import pytest
 
 import proplace as pp
-from oracles import random_case
-from proplace.certification.bounds import Abstraction
-from proplace.certification.exact import _Program
+from oracles import accepted_rows
+from proplace.certification import exact
 
 
-@pytest.mark.parametrize("hidden", [2, 3])
-@pytest.mark.parametrize("seed", range(4))
-def test_no_ray_proves_that_a_node_with_shifts_is_empty(hidden, seed):
-    rng = np.random.default_rng([56, hidden, seed])
-    case = random_case(rng, hidden, width=5, rows=1)
-    abstraction = Abstraction(case.net, pp.Shifts.of(case.net, case.delta))
-    root = abstraction.root(case.net.transform(case.X))
-    program = _Program(
-        abstraction, root, *abstraction.objective(case.net.objectives(case.target)[0])
-    )
-    whole = tuple(np.zeros(level.L_min.shape[1], np.int8) for level in root.levels)
-    rows = len(program.kept)
-    for ray in (np.zeros(rows), *rng.normal(size=(50, rows)), *rng.exponential(size=(50, rows))):
-        program.solver = types.SimpleNamespace(getDualRay=lambda ray=ray: (None, True, ray))
-        assert not program._proves_empty(whole)
+def test_no_ray_proves_that_a_node_with_shifts_is_empty(monkeypatch):
+    net, X = accepted_rows(12, (6, 16, 16, 1), 6)
+    rng = np.random.default_rng(0)
+    honest, proved = exact._Program.bound, []
+
+    def bound(program, splits):
+        if not any(split.any() for split in splits):  # all shifts lie in the first node
+            solver, rows = program.solver, len(program.kept)
+            for ray in (np.zeros(rows), *rng.normal(size=(50, rows)), *rng.random((50, rows))):
+                program.solver = types.SimpleNamespace(getDualRay=lambda ray=ray: (None, True, ray))
+                proved.append(program._proves_empty(splits))
+            program.solver = solver
+        return honest(program, splits)
+
+    monkeypatch.setattr(exact._Program, "bound", bound)
+    pp.certify(net, X, 0.04, exact_margin=True)
+    assert len(proved) >= 101
+    assert not any(proved)
