@@ -112,10 +112,10 @@ def is_true(net, facts, rng):
 
 
 def worst(net, x, delta, target):
-    """Least margin over Delta, exactly, of a network in which at most two layers behind a box count.
+    """Least margin over Delta, exactly, of a network with at most one hidden layer behind a box.
 
     ``delta`` has one (weight, bias) pair per layer. Layers without a radius give points. The first that
-    has one gives a box, over which the last hidden layer is solved neuron by neuron; one more hidden layer
+    has one gives a box, over which the output layer is solved neuron by neuron; one more hidden layer
     may follow where a single activation of the box is free: the margin is piecewise linear in it then.
     """
     radii = [
@@ -142,12 +142,8 @@ def worst(net, x, delta, target):
     def at(value):
         point = [*low[:k], value, *low[k + 1 :]]
         ends = _ends(net.layers[i], *radii[i], point)
-        box = ([max(v, Q(0)) for v in side] for side in ends)
-        return min(
-            _output(net.layers[-1], *radii[-1], c, *box_of)
-            for box_of in [list(box)]
-            for c in objectives
-        )
+        box = [[max(v, Q(0)) for v in side] for side in ends]
+        return min(_output(net.layers[-1], *radii[-1], c, *box) for c in objectives)
 
     first, last = _ends(net.layers[i], *radii[i], low), _ends(net.layers[i], *radii[i], high)
     points = [low[k], high[k]]

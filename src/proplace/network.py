@@ -440,7 +440,8 @@ def _numbers(name: str, values: npt.ArrayLike) -> Array:
     if given.dtype.kind not in "fiub":  # complex numbers, text, dates, objects
         raise NetworkError(f"{name} must be an array of numbers (real ones), not of {given.dtype}")
     array = np.array(given, dtype=np.float64, order="C")
-    if (given.dtype.kind != "f" or given.dtype.itemsize > 8) and (array != given).any():
+    exact = array == given if given.dtype.kind == "f" else (given <= 2**53) & (given >= -(2**53))
+    if not (exact | np.isnan(array)).all():
         raise NetworkError(f"{name} holds numbers that are not float64 numbers")
     return array
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 
+import highspy
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -21,7 +22,8 @@ from oracles import (
     scale_of,
 )
 from proplace.certification import api, branch
-from proplace.errors import InputError, OptionError
+from proplace.certification import exact as linear_program
+from proplace.errors import InputError, OptionError, SolverError
 
 CASES = [(hidden, seed) for hidden in range(5) for seed in range(6)]
 
@@ -278,17 +280,29 @@ def hard_problem():
     return *accepted_rows(3, (8, 30, 30, 30, 1), 60), 0.012
 
 
-def test_a_time_limit_leaves_rows_undecided_and_says_nothing_wrong(monkeypatch):
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that strikes once each time somebody looks at it."""
+    ticks = itertools.count()
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(ticks)))
+    return ticks
+
+
+@pytest.mark.parametrize("certificates", [False, True])
+@pytest.mark.parametrize("chunk", [2_000_000, 9_000])
+def test_a_time_limit_leaves_rows_undecided_and_says_nothing_wrong(
+    clock, monkeypatch, certificates, chunk
+):
+    """Wherever it strikes: in a later chunk, in a tree, in a linear program, before a proof."""
     net, X, delta = hard_problem()
     full = pp.certify(net, X, delta)
     assert full.robust.any()
     assert not full.robust.all()
     assert not full.undecided.any()
-    seen_undecided = False
-    for limit in (1e-9, 0.02):
-        start = time.monotonic()
-        report = pp.certify(net, X, delta, time_limit=limit)
-        assert time.monotonic() - start < 5.0 + limit
+    monkeypatch.setattr(api, "_CHUNK_FLOATS", chunk)
+    counts = []
+    for limit in (1.0, 2.0, 3.0, 5.0, 9.0, 20.0, 50.0):
+        report = pp.certify(net, X, delta, time_limit=limit, certificates=certificates)
         assert (report.lower <= full.upper + 1e-9).all()
         assert (report.upper >= full.lower - 1e-9).all()
         assert not (report.robust & report.undecided).any()
@@ -296,21 +310,128 @@ def test_a_time_limit_leaves_rows_undecided_and_says_nothing_wrong(monkeypatch):
         assert (~full.robust | report.robust | report.undecided).all()
         open_rows = (report.lower < 0.0) & (report.upper >= 0.0)
         np.testing.assert_array_equal(report.undecided, open_rows)
-        seen_undecided |= report.undecided.any()
-        if report.undecided.any():
-            assert "undecided" in repr(report)
-    assert seen_undecided
-    assert not pp.certify(net, X, delta, time_limit=1e6).undecided.any()
+        assert ("undecided" in repr(report)) == report.undecided.any()
+        if certificates:
+            missing = [certificate is None for certificate in report.certificates]
+            np.testing.assert_array_equal(report.undecided, missing)
+        counts.append(int(report.undecided.sum()))
+    assert counts[0] > 0
+    assert counts == sorted(counts, reverse=True)
+    assert not pp.certify(net, X, delta, time_limit=1e9).undecided.any()
 
 
-def test_a_time_limit_on_the_worst_case():
+def test_after_the_time_limit_no_chunk_is_looked_at(clock, monkeypatch):
     net, X, delta = hard_problem()
-    for x in X[:4]:
-        quick = pp.worst_case(net, x, 2 * delta, time_limit=1e-9)
-        full = pp.certify(net, x, 2 * delta)
-        assert quick.lower <= full.upper[0] + 1e-9
-        assert quick.margin >= full.lower[0] - 1e-9
-        assert quick.margin == pytest.approx(float(quick.network.margin(x)[0]), abs=1e-9)
+    monkeypatch.setattr(api, "_CHUNK_FLOATS", 1)
+    seen = []
+    honest = api.least_with_error
+    monkeypatch.setattr(
+        api, "least_with_error", lambda *given: seen.append(len(given[1])) or honest(*given)
+    )
+    report = pp.certify(net, X, delta, time_limit=1.0)
+    assert seen == [1]
+    assert report.undecided[1:].all()
+    assert (report.lower[1:] == -np.inf).all()
+    assert (report.upper[1:] == np.inf).all()
+
+
+def test_proofs_are_not_checked_after_the_time_limit(clock, monkeypatch):
+    """A tie needs the exact checker, which can take long."""
+    net = pp.Network([([[1.0]], [0.0]), ([[1.0]], [-0.25])])
+    delta = [(0.0, 0.5), (0.0, 0.0)]
+    assert pp.certify(net, [[0.75]], delta, time_limit=1e9).robust[0]
+    for certificates in (False, True):
+        report = pp.certify(net, [[0.75]], delta, time_limit=1.0, certificates=certificates)
+        assert report.undecided[0]
+
+
+def test_a_linear_program_gets_the_time_that_is_left(clock, monkeypatch):
+    """And none is solved when there is none: bounds that need no solver are returned."""
+    net, X, delta = hard_problem()
+    full = pp.certify(net, X[:1], 2 * delta)
+    runs, honest = [], linear_program._Program._in_time
+
+    def watched(program):
+        in_time = honest(program)
+        limit = program.solver.getOptionValue("time_limit")[1]
+        runs.append((in_time, limit - program.solver.getRunTime()))
+        return in_time
+
+    monkeypatch.setattr(linear_program._Program, "_in_time", watched)
+    worst = pp.worst_case(net, X[0], 2 * delta, time_limit=6.0)
+    assert runs[0] == (True, pytest.approx(5.0))
+    assert any(in_time for in_time, _ in runs)
+    assert not runs[-1][0]
+    assert all(left <= 0.0 or in_time for in_time, left in runs)
+    assert worst.lower <= full.upper[0] + 1e-9
+    assert worst.margin >= full.lower[0] - 1e-9
+    assert worst.margin == pytest.approx(float(worst.network.margin(X[0])[0]), abs=1e-9)
+    assert worst.lower < worst.margin - 1e-6  # the gap is there to be seen
+
+
+# -- numbers of very different sizes --------------------------------------------------------------
+
+
+def test_a_tiny_last_layer_is_no_less_exact():
+    """Margins of 1e-12 are told apart to as many digits as margins of 1."""
+    factor = 2.0**-40
+    for seed in range(12):
+        case = random_case(np.random.default_rng([78, seed]), 2, outputs=1, width=8, rows=4)
+        pairs, radii = pairs_of(case.net), radii_of(case.net, case.delta)
+        pairs[-1] = (pairs[-1][0] * factor, pairs[-1][1] * factor)
+        radii[-1] = (radii[-1][0] * factor, radii[-1][1] * factor)
+        report = pp.certify(rebuilt(case.net, pairs), case.X, radii, case.target, exact_margin=True)
+        expected = exact(case.net, case.X, case.delta, case.target)
+        near(report.upper / factor, expected)
+        near(report.lower / factor, expected)
+
+
+def large_inner_weights(seed):
+    """Inner weights of 3e7 that the layer behind takes back: worst margins of about 1000."""
+    rng = np.random.default_rng([7, seed])
+    w, f = int(rng.integers(4, 10)), 3e7
+    layers = [
+        (rng.normal(size=(w, 2)), rng.normal(size=w)),
+        (rng.normal(size=(w, w)) * f, rng.normal(size=w) * f),
+        (rng.normal(size=(w, w)) / f, rng.normal(size=w)),
+        (rng.normal(size=(1, w)) * 1000.0, [1000.0]),
+    ]
+    delta = [(0.1, 0.1), (0.0, 0.0), (0.1 / f, 0.1), (0.1, 0.1)]
+    return pp.Network(layers), rng.normal(size=(1, 2)), delta
+
+
+def test_ranges_are_exact_where_inner_weights_are_large():
+    """The same network with the factor taken out is easy: both must agree."""
+    for seed in (0, 9, 58, 138, 141, 149):
+        net, x, delta = large_inner_weights(seed)
+        pairs = pairs_of(net)
+        pairs[1] = (pairs[1][0] / 3e7, pairs[1][1] / 3e7)
+        pairs[2] = (pairs[2][0] * 3e7, pairs[2][1])
+        easy = pp.Network(pairs)
+        low, high = pp.output_range(net, x, delta)
+        expected = pp.output_range(easy, x, [(0.1, 0.1), (0.0, 0.0), (0.1, 0.1), (0.1, 0.1)])
+        np.testing.assert_allclose((low, high), expected, rtol=1e-7, atol=1e-4)
+        worst = pp.worst_case(net, x, delta)
+        assert worst.margin == pytest.approx(low[0, 0], rel=1e-7)
+        assert worst.lower == pytest.approx(worst.margin, rel=1e-7)
+
+
+def test_a_range_that_is_known_only_roughly_is_refused(monkeypatch):
+    """With a solver that never finds an optimum: the rows are named, and certify says undecided."""
+    unknown = highspy.HighsModelStatus.kUnknown
+    net, X, delta = hard_problem()
+    low, high = pp.output_range(net, X[:3], delta)
+    assert (low <= high).all()
+    monkeypatch.setattr(linear_program._Program, "_run", lambda _: unknown)
+    monkeypatch.setattr(linear_program._Program, "_empty_at_no_cost", lambda *_: False)
+    monkeypatch.setattr(linear_program._Program, "branch", lambda *_: None)
+    with pytest.raises(SolverError, match=r"known only to .* for row 0") as caught:
+        pp.output_range(net, X[:3], delta)
+    assert "exact_margin=True" in str(caught.value)
+    report = pp.certify(net, X[:3], delta, exact_margin=True)
+    assert (report.upper - report.lower > 1e-3).any()
+    worst = pp.worst_case(net, X[0], delta)
+    assert worst.lower < worst.margin - 1e-3
 
 
 # -- progress ------------------------------------------------------------------------------------

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import ast
+import io
+import itertools
 import json
+import re
 import subprocess
 import sys
+import warnings
 import zipfile
 from pathlib import Path
 
@@ -81,7 +85,7 @@ def test_the_checker_can_be_read_in_one_sitting():
         for line in range(node.body[0].lineno, node.body[0].end_lineno + 1)
     }
     code = [line for i, line in enumerate(text.splitlines(), 1) if line.strip() and i not in docs]
-    assert len(code) < 300
+    assert len(code) < 400
 
 
 def test_the_digest_is_documented_bytes():
@@ -117,8 +121,51 @@ def test_large_files_and_deep_ones_are_refused():
 
 
 def test_a_tree_that_would_take_hours_is_refused(monkeypatch):
-    monkeypatch.setattr(checker, "MOST_WORK", 500)
-    assert "too long" in checker.check(ROBUST.text, PARAMETERS).reason
+    monkeypatch.setattr(checker, "MOST_WORK", 0)
+    reason = checker.check(ROBUST.text, PARAMETERS).reason
+    assert re.fullmatch(r"refused: checking this would take about \d+ s, the limit is 0 s", reason)
+    monkeypatch.undo()
+    deep = {**ROBUST.facts, "trees": [full_tree(18)], "upper": [[5e-324] * 4]}
+    reason = checker.check(json.dumps(deep), PARAMETERS).reason
+    assert "the limit is 60 s" in reason
+
+
+def full_tree(depth, layers=((1, 4),)):
+    """All sign patterns of some neurons; one that cannot be has the same neurons again."""
+    names = [[i, k] for i, width in layers for k in range(width)]
+    tree = [{}]
+    for level in range(depth):
+        tree = [names[level % len(names)], *tree, *tree]
+    return tree
+
+
+@pytest.mark.parametrize("sizes", [(3, 4, 4, 1), (2, 3, 5, 4, 1), (2, 2, 3, 2, 3, 3), (30, 9, 1)])
+@pytest.mark.parametrize("tighten", [False, True])
+def test_the_work_is_counted_before_it_is_done(monkeypatch, sizes, tighten):
+    """What is multiplied is at most what the limit was told, and not much less."""
+    rng = np.random.default_rng(sum(sizes))
+    net = pp.Network(
+        [(rng.normal(size=(m, n)), rng.normal(size=m)) for n, m in itertools.pairwise(sizes)]
+    )
+    inner = sizes[2:-1]
+    tree = full_tree(min(sum(inner), 5), tuple((i + 1, n) for i, n in enumerate(inner)))
+    facts = proof.claim(
+        proof.digest(net), pp.Shifts.of(net, 0.1), rng.normal(size=sizes[0]), 1, -1e6, "robust"
+    )
+    facts |= {"tighten": tighten, "trees": [tree] * max(1, sizes[-1] - 1)}
+    facts |= {name: [[0.5] * n for n in inner] for name in ("lower", "upper")}
+    told, done = [], []
+    integers, dot = checker._Claim.integers, checker._dot
+
+    def watched(claim, more, D, fine, exact, cut):
+        told.append(fine + exact)
+        done.clear()
+        integers(claim, more, D, fine, exact, cut)
+
+    monkeypatch.setattr(checker._Claim, "integers", watched)
+    monkeypatch.setattr(checker, "_dot", lambda a, b: done.append(len(a)) or dot(a, b))
+    assert checker.check(json.dumps(facts), proof.parameters(net)).accepted
+    assert sum(done) <= told[0] <= 20 * sum(done)
 
 
 @pytest.mark.parametrize(
@@ -260,6 +307,189 @@ def test_an_array_without_suffix_is_no_layer(tmp_path):
         checker.read_npz(str(path))
 
 
+def stored(path, *files, compression=zipfile.ZIP_STORED):
+    with warnings.catch_warnings(), zipfile.ZipFile(path, "w", compression) as file:
+        warnings.simplefilter("ignore")  # of names that are there already
+        for name, data in files:
+            file.writestr(name, data)
+    return str(path)
+
+
+def array(values):
+    data = io.BytesIO()
+    np.save(data, values)
+    return data.getvalue()
+
+
+def test_network_files_are_limited_before_they_are_unpacked(tmp_path, monkeypatch):
+    """Zeros that pack a thousand times smaller; nothing is read once the sizes are known."""
+    monkeypatch.setattr(checker, "MOST_NUMBERS", 100_000)
+    zeros = b"\0" * 2_000_000
+    path = stored(tmp_path / "bomb.npz", ("W0.npy", zeros), compression=zipfile.ZIP_DEFLATED)
+    assert Path(path).stat().st_size < 10_000
+
+    def read(*_):
+        raise AssertionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(zipfile.ZipFile, "read", read)
+        with pytest.raises(checker.Rejected, match="more than 100000 numbers"):
+            checker.read_npz(path)
+        path = stored(tmp_path / "large.npz", ("W0.npy", zeros))
+        patch.setattr(zipfile, "ZipFile", read)
+        with pytest.raises(checker.Rejected, match="more than 1800000 bytes"):
+            checker.read_npz(path)
+    small = ("W0.npy", array(np.ones((1, 2))))
+    assert checker.read_npz(stored(tmp_path / "net.npz", small)).layers == [([[1.0, 1.0]], None)]
+    with pytest.raises(checker.Rejected, match="unusual way"):
+        checker.read_npz(stored(tmp_path / "odd.npz", small, compression=zipfile.ZIP_LZMA))
+    with pytest.raises(checker.Rejected, match="twice"):
+        checker.read_npz(stored(tmp_path / "two.npz", small, small))
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        np.array([[1.0, np.nan]]),
+        np.array([[np.inf, 1.0]]),
+        np.array([[1.0 + 2.0j, 1.0]]),
+        np.array([["1", "2"]]),
+        np.array([[True, False]]),
+    ],
+)
+def test_weights_that_are_no_finite_doubles_are_refused(tmp_path, odd):
+    with pytest.raises(checker.Rejected, match="W0 of the network file"):
+        checker.read_npz(stored(tmp_path / "net.npz", ("W0.npy", array(odd))))
+
+
+def test_the_checker_says_how_it_is_called(tmp_path):
+    NET.save(tmp_path / "net.npz")
+    ROBUST.save(tmp_path / "proof.json")
+    good, net = tmp_path / "proof.json", tmp_path / "net.npz"
+    (tmp_path / "text.npz").write_text("not a zip")
+    for words in ([], [good], [good, net, "--delta", "much"], [good, net, "--input", "a,b"]):
+        done = run_alone(checker.__file__, *words)
+        assert done.returncode == 2
+        assert done.stderr.startswith("usage: checker.py")
+        assert "Traceback" not in done.stderr
+    for words in ([tmp_path / "none.json", net], [good, tmp_path / "none.npz"]):
+        done = run_alone(checker.__file__, *words)
+        assert done.returncode == 2
+        assert "No such file" in done.stderr
+        assert "Traceback" not in done.stderr
+    done = run_alone(checker.__file__, good, tmp_path / "text.npz")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout.startswith("rejected: the network file is no .npz file")
+
+
+# -- what was proved -----------------------------------------------------------------------------
+
+
+def test_the_statement_is_what_was_proved():
+    facts = ROBUST.facts
+    verdict = ROBUST.check(NET)
+    assert verdict.accepted
+    statement = verdict.statement
+    assert statement == ("robust", 1, facts["delta"], facts["input"], facts["margin"])
+    assert verdict.reason == str(statement)
+    x = ", ".join(map(repr, facts["input"]))
+    assert verdict.reason == (
+        "robust: every network within delta 0.05 gives class 1 with a margin of at least 0.0 "
+        f"at input {x}"
+    )
+    broken = BROKEN.check(NET)
+    assert broken.statement.verdict == "not robust"
+    assert "gives class 1 a margin below 0.0 at input" in broken.reason
+    frozen = pp.certify(NET, X[:1], [(0.0, 0.0), (0.01, 0.0), (0.0, 0.02)], 1, certificates=True)
+    reason = frozen.certificates[0].check(NET).reason
+    assert "(weights, biases of each layer: 0.0, 0.0; 0.01, 0.0; 0.0, 0.02)" in reason
+    assert checker.check("{}", PARAMETERS).statement is None
+
+
+def test_less_than_what_is_demanded_is_rejected():
+    facts = ROBUST.facts
+    x, other = facts["input"], [*facts["input"][:-1], facts["input"][-1] + 2.0**-40]
+
+    def verdict(certificate=ROBUST, **wanted):
+        return checker.check(certificate.text, PARAMETERS, checker.Demand(**wanted))
+
+    for wanted in (
+        {"target": 1},
+        {"delta": 0.05},
+        {"delta": 0.0},
+        {"input": x},
+        {"margin": 0.0},
+        {"margin": -1.0},
+        {"target": 1, "delta": 0.05, "input": x, "margin": 0.0},
+    ):
+        assert verdict(**wanted).accepted
+        rejected = verdict(BROKEN, **wanted)
+        assert not rejected.accepted
+        assert "the opposite of what is demanded" in rejected.reason
+    for wanted, why in (
+        ({"target": 0}, "class 0 is demanded"),
+        ({"delta": 0.05000000000000001}, "delta 0.05000000000000001 is demanded"),
+        ({"delta": float("nan")}, "delta nan is demanded"),
+        ({"input": other}, "another input is demanded"),
+        ({"input": x[:-1]}, "another input is demanded"),
+        ({"margin": 5e-324}, "a margin of 5e-324 is demanded"),
+    ):
+        rejected = verdict(**wanted)
+        assert not rejected.accepted
+        assert rejected.reason.startswith(f"{why}; proved is only: robust: every network")
+        assert rejected.statement == ROBUST.check(NET).statement
+
+
+def test_a_demanded_delta_must_hold_in_every_layer():
+    """A frozen layer, or frozen biases, prove less; a layer without bias has none to shift."""
+    bare = pp.Network([(layer.W, None if i else layer.b) for i, layer in enumerate(NET.layers)])
+    demand = checker.Demand(delta=0.01)
+    for net, delta, accepted in (
+        (bare, 0.01, True),
+        (bare, [(0.01, 0.01), (0.0, 0.0), (0.01, 0.01)], False),
+        (NET, [(0.01, 0.01), (0.01, 0.0), (0.01, 0.01)], False),
+        (NET, [(0.01, 0.01), (0.5, 0.01), (0.01, 0.01)], True),
+    ):
+        low = float(pp.certify(net, X[:1], delta, exact_margin=True).lower[0]) - 1.0
+        proof_of = pp.certify(net, X[:1], delta, margin=low, certificates=True).certificates[0]
+        verdict = checker.check(proof_of.text, proof.parameters(net), demand)
+        assert verdict.accepted == accepted
+
+
+def test_an_integer_must_be_the_double_that_is_proved():
+    """2^53 + 1 is none: what is printed would be more than what was proved."""
+    net = pp.Network([([[1.0]], [0.0])])
+    found = pp.certify(net, [[2.0**53]], 0.0, margin=2.0**53, certificates=True).certificates[0]
+    facts = found.facts
+    for margin, accepted in ((2**53, True), (2**53 + 1, False), (2**53 - 1, True), (2**70, False)):
+        verdict = checker.check(json.dumps({**facts, "margin": margin}), proof.parameters(net))
+        assert verdict.accepted == accepted
+        if accepted:
+            assert f"at least {float(margin)!r} at" in verdict.reason
+    for name, value in (("input", [2**53 + 1]), ("delta", [[2**53 + 1, 0]])):
+        reason = checker.check(json.dumps({**facts, name: value}), proof.parameters(net)).reason
+        assert reason == f"{name} holds an integer that is not a double"
+    for name in ("lower", "upper", "gamma"):
+        more = {name: [[2**53 + 1] * 4]}
+        if name == "gamma":
+            more = {"trees": [[{"gamma": [[1, 0, 2**53 + 1]]}]]}
+        reason = checker.check(json.dumps({**ROBUST.facts, **more}), PARAMETERS).reason
+        assert reason == f"{name} holds an integer that is not a double"
+
+
+def test_weights_that_are_cut_make_delta_grow():
+    """-2^-110 is cut to -2^-100; without the growth a margin of 2^-100 would pass, which is false."""
+    for layer, x in ((([[1.0, -(2.0**-110)]], [0.0]), [0.0, -1.0]),
+                     (([[1.0, 0.0]], [2.0**-110]), [0.0, 0.0])):  # fmt: skip
+        net = pp.Network([layer])
+        facts = proof.claim(
+            proof.digest(net), pp.Shifts.of(net, 0.0), np.array(x), 1, 2.0**-100, "robust"
+        )
+        facts |= {"tighten": False, "lower": [], "upper": [], "trees": [[{}]]}
+        assert exactly.worst(net, x, [(0.0, 0.0)], 1) < exactly.Q(facts["margin"])
+        assert not checker.check(json.dumps(facts), proof.parameters(net)).accepted
+
+
 def test_field_names_are_shown_escaped():
     for name in ("\ud800", "\x1b[2K\rnet.json: accepted: robust\n"):
         reason = checker.check(json.dumps({**ROBUST.facts, name: 1}), PARAMETERS).reason
@@ -276,7 +506,7 @@ def test_trees_that_cannot_be_are_refused_before_their_nodes_are_read(monkeypatc
     monkeypatch.setattr(checker._Claim, "node", read)
     assert "goes on" in checker.check(json.dumps(facts), PARAMETERS).reason
     monkeypatch.setattr(checker, "MOST_WORK", 100)
-    assert "too large" in checker.check(ROBUST.text, PARAMETERS).reason
+    assert "the limit is" in checker.check(ROBUST.text, PARAMETERS).reason
     monkeypatch.setattr(checker, "MOST_LISTS", 1000)
     assert "1000 lists" in checker.check(json.dumps(facts), PARAMETERS).reason
 

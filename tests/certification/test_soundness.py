@@ -170,6 +170,34 @@ def test_noisy_duals_never_lift_the_bound_above_the_truth(hidden, seed):
             assert program.bound(splits)[0] <= truth + 1e-9 * scale_of(truth)
 
 
+def test_leaves_that_another_search_has_closed_count_with_their_bound():
+    """What is left of the tree may be far above them; the least value is then theirs."""
+    case, abstraction, root = prepared(1, 2)
+    U, c = case.net.transform(case.X), case.net.objectives(case.target)[0]
+    truth = exact.minimise(abstraction, root, U, c)
+    whole = tuple(np.zeros(level.L_min.shape[1], np.int8) for level in root.levels)
+    for below in (0.0, 0.5, 3.0):
+        rest = branch.Rest([whole], truth.upper - below)
+        found = exact.minimise(abstraction, root, U, c, rest=rest)
+        assert found.lower <= truth.upper - below + 1e-9
+        assert found.upper == pytest.approx(truth.upper, abs=1e-9)
+
+
+def test_what_rounding_shows_of_is_taken_off_a_bound():
+    """Multipliers of 1e12 on both sides of a neuron cancel, up to what the sums have lost."""
+    case, abstraction, root = prepared(1, 2)
+    U, c = case.net.transform(case.X), case.net.objectives(case.target)[0]
+    truth = exact.minimise(abstraction, root, U, c).upper
+    program = program_of(abstraction, root, U, c)
+    splits = tuple(np.zeros(level.L_min.shape[1], np.int8) for level in root.levels)
+    program.bound(splits)
+    error = 1e12 * abstraction.roundoff.unit * abstraction.roundoff.sizes(U)[0].sum()
+    large = program.duals.copy()
+    first, chord = program.rows[0], program.rows[1]
+    large[first:chord] += 1e12
+    assert program._from_duals(large, splits, program.a, program.const) <= truth - error
+
+
 def test_the_best_of_several_shifts_of_a_row_is_kept():
     bounds = branch.Bounds(np.zeros(3), np.array([9.0, 9.0, 1.0]), [np.zeros((3, 1))])
     rows, values = np.array([0, 0, 0, 1, 2]), np.array([5.0, 3.0, 4.0, 8.0, 2.0])

@@ -51,6 +51,33 @@ def test_verdicts_are_those_of_the_library(loans, tmp_path):
     assert out.read_bytes() == before
 
 
+def test_a_table_of_several_chunks_is_one_table(tmp_path):
+    """One header; bad rows keep their own numbers and reasons behind the first 2,000 rows."""
+    net = pp.Network([([[1.0, -1.0], [0.5, 1.0]], [0.0, -0.5]), ([[1.0, -1.0]], [0.1])])
+    net.save(tmp_path / "net.npz")
+    X = np.random.default_rng(0).uniform(size=(4321, 2)).round(3)
+    lines = ["a,b", *(f"{a},{b}" for a, b in X)]
+    lines[1 + 2100] = "0.5,many"
+    lines[1 + 2200] = "0.5,0.5,0.5"
+    (tmp_path / "rows.csv").write_text("\n".join(lines) + "\n")
+    out = tmp_path / "out.csv"
+    words = ["--model", tmp_path / "net.npz", "--input", tmp_path / "rows.csv", "--delta", "0.02"]
+    done = run_quickly("certify", *words, "--out", out)
+    assert done.returncode == 0, done.stderr
+    text = out.read_text().splitlines()
+    assert len(text) == 1 + len(X)
+    assert sum(line.startswith("row,") for line in text) == 1
+    found = pd.read_csv(out, keep_default_na=False)
+    assert found["row"].tolist() == list(range(len(X)))
+    bad = np.isin(found["row"], [2100, 2200])
+    assert (found["verdict"] == "bad_input").tolist() == bad.tolist()
+    assert "many" in found.loc[2100, "reason"]
+    assert "3 cells" in found.loc[2200, "reason"]
+    assert (found.loc[~bad, "reason"] == "").all()
+    report = pp.certify(net, X[~bad], 0.02)
+    assert found.loc[~bad, "verdict"].eq("robust").tolist() == report.robust.tolist()
+
+
 def test_verdicts_are_written_as_the_name_says(loans, tmp_path):
     pytest.importorskip("pyarrow")
     rows = loans.train.assign(id=range(len(loans.train)))

@@ -76,20 +76,16 @@ class Statement(NamedTuple):
     margin: float
 
     def __str__(self) -> str:
-        x, radii = ", ".join(map(repr, self.input)), {*chain(*self.delta)}
-        layers = "; ".join(f"{w!r}, {b!r}" for w, b in self.delta)
-        delta = (
-            f"{radii.pop()!r}" if len(radii) == 1 else f"(weights, biases of each layer: {layers})"
+        delta = "; ".join(f"{w!r}, {b!r}" for w, b in self.delta)
+        delta = f"(weights, biases of each layer: {delta})"
+        if len({*chain(*self.delta)}) == 1:
+            delta = repr(self.delta[0][0])
+        good = self.verdict == "robust"
+        some, size = ("every", "with a margin of at least") if good else ("a", "a margin below")
+        what = (
+            f"{some} network within delta {delta} gives class {self.target} {size} {self.margin!r}"
         )
-        if self.verdict == "robust":
-            return (
-                f"robust: every network within delta {delta} gives class {self.target} "
-                f"with a margin of at least {self.margin!r} at input {x}"
-            )
-        return (
-            f"not robust: a network within delta {delta} gives class {self.target} "
-            f"a margin below {self.margin!r} at input {x}"
-        )
+        return f"{self.verdict}: {what} at input {', '.join(map(repr, self.input))}"
 
 
 class Demand(NamedTuple):
@@ -139,19 +135,13 @@ def check(text: bytes | str, network: Parameters, demand: Demand = Demand()) -> 
 
 def _lacking(proved: Statement, demand: Demand, network: Parameters) -> str | None:
     """Say what is demanded and not proved, if anything is."""
-    radii = [
-        *chain(
-            *(
-                [w] if b is None else [w, d]
-                for (w, d), (_, b) in zip(proved.delta, network.layers, strict=True)
-            )
-        )
-    ]
+    pairs = zip(proved.delta, network.layers, strict=True)
+    delta = min(weight if b is None else min(weight, bias) for (weight, bias), (_, b) in pairs)
     if proved.verdict != "robust" and demand != Demand():
         return "the certificate proves the opposite of what is demanded"
     if demand.target not in (None, proved.target):
         return f"class {demand.target} is demanded"
-    if demand.delta is not None and not min(radii) >= demand.delta:
+    if demand.delta is not None and not delta >= demand.delta:
         return f"delta {demand.delta!r} is demanded"
     if demand.input is not None and demand.input != proved.input:
         return "another input is demanded"
@@ -192,9 +182,7 @@ class _Claim:
         if min(chain(*self.delta)) < 0.0:
             raise Rejected("delta is negative")
 
-    def integers(
-        self, more: list[list[float]], D: int, fine: int, exact: int, *, cut: bool
-    ) -> None:
+    def integers(self, more: list[list[float]], D: int, fine: int, exact: int, cut: bool) -> None:
         """Choose the units and take all numbers to integers, unless the work is too much.
 
         ``fine`` counts the products of a fine and an exact number to come, ``exact`` those of two exact
@@ -255,7 +243,7 @@ class _Claim:
             bias = [0.0] * len(W) if b is None else _numbers("b", layer["b"], len(W))
             moved.append((_table("W", layer["W"], [len(W[0])] * len(W)), bias))
         values = [*chain(*([*W, b] for W, b in moved))]
-        self.integers(values, len(moved) + 2, sum(map(len, values)), 0, cut=False)
+        self.integers(values, len(moved) + 2, sum(map(len, values)), 0, False)
         h = self.u
         for i, (W, b) in enumerate(moved):
             rows, shift = [self.fine(row) for row in W], self.exact(b)
@@ -274,16 +262,18 @@ class _Claim:
         count = sum(isinstance(node, dict) for tree in trees for node in _list("tree", tree))
         if 2 * count != sum(map(len, trees)) + len(trees):
             raise Rejected("a tree ends before its last leaf, or goes on behind it")
-        # A backward pass from behind inner layer i multiplies each matrix before it once, and its neurons
-        # some times; ranges take three sums a neuron, or two passes more.
+        # A backward pass from behind inner layer i multiplies each matrix before it once, and its
+        # neurons some times; ranges take three sums a neuron, or two passes more.
         sizes = [n * m for n, m in zip(self.inner, self.widths, strict=False)]
-        fine = [sum(sizes[:i]) + 8 * sum(self.widths[: i + 1]) for i in range(len(self.inner) + 1)]
-        exact = [4 * sum(self.widths[: i + 1]) for i in range(len(self.inner) + 1)]
-        tight = [2 * n if self.facts["tighten"] and i else 0 for i, n in enumerate(self.inner)]
-        passes = [*tight, count]
-        fine_products = self.widths[0] * len(self.x) + _dot(passes, fine)
-        exact_products = 3 * sum(sizes) + _dot(passes, exact)
-        _limit(100 * (fine_products + exact_products))
+        passes = [2 * n if self.facts["tighten"] and i else 0 for i, n in enumerate(self.inner)]
+        products = [
+            self.widths[0] * len(self.x),
+            3 * sum(sizes),
+        ]  # with fine numbers, of exact ones
+        for i, n in enumerate([*passes, count]):
+            products[0] += n * (sum(sizes[:i]) + 8 * sum(self.widths[: i + 1]))
+            products[1] += n * 4 * sum(self.widths[: i + 1])
+        _limit(100 * sum(products))
         trees = [[self.node(node) for node in tree] for tree in trees]
         leaves = [node for node in chain(*trees) if isinstance(node[0], dict)]
         if not all(0.0 <= v <= 1.0 for v in chain(*lower, *(leaf[0].values() for leaf in leaves))):
@@ -291,7 +281,7 @@ class _Claim:
         if not isinstance(self.facts["tighten"], bool):
             raise Rejected("tighten is neither true nor false")
         values = [*lower, *upper, *([*part.values()] for leaf in leaves for part in leaf)]
-        self.integers(values, 4 + 2 * len(self.inner), fine_products, exact_products, cut=True)
+        self.integers(values, 4 + 2 * len(self.inner), products[0], products[1], True)
         z = self.affine(self.W[0], self.u, self.b[0])
         r = (self.dw[0] * sum(map(abs, self.u)) >> self.K) + self.db[0]
         self.box = [max(v - r, 0) for v in z], [max(v + r, 0) for v in z]
@@ -471,9 +461,7 @@ def read_npz(path: str) -> Parameters:
     try:
         left = _unzip(path)
     except (ValueError, EOFError, RuntimeError, zlib.error, zipfile.BadZipFile) as error:
-        raise Rejected(
-            f"the network file is not a readable .npz file: {ascii(str(error))[1:-1][:100]}"
-        ) from None
+        raise Rejected(f"the network file is no .npz file: {ascii(str(error))[1:100]}") from None
     layers: list[tuple[list[list[float]], list[float] | None]] = []
     while W := _take(left, f"W{len(layers)}", 0, len(layers[-1][0]) if layers else 0):
         layers.append((W, _take(left, f"b{len(layers)}", len(W))))
@@ -493,9 +481,7 @@ def _unzip(path: str) -> dict[str, bytes]:
         parts = file.infolist()
         if sum(part.file_size for part in parts) > most:
             raise Rejected(f"refused: the network has more than {MOST_NUMBERS} numbers")
-        if any(
-            part.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for part in parts
-        ):
+        if {part.compress_type for part in parts} - {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
             raise Rejected("refused: the network file is compressed in an unusual way")
         if len({part.filename for part in parts}) < len(parts):
             raise Rejected("the network file holds an array twice")
@@ -518,35 +504,30 @@ def _take(left: dict[str, bytes], name: str, *shape: int) -> Any:
     return [flat[i : i + m] for i in range(0, len(flat), m)] if len(sizes) > 1 else flat
 
 
+def row(text: str) -> list[float]:
+    """Read numbers with commas between them."""
+    return [float(cell) for cell in text.split(",")]
+
+
 def main() -> int:
     """Check one file; 0: accepted, 1: rejected, 2: not called as it should be."""
-    about = "Check a certificate in exact arithmetic and print what it proves."
+    about = "Check a certificate and print what it proves; the options reject what proves less."
     parser = argparse.ArgumentParser(prog="checker.py", description=about)
     parser.add_argument("proof", help="the certificate: a .json file")
     parser.add_argument("network", help="the network: an .npz file written by Network.save")
-    parser.add_argument("--target", type=int, help="reject what is not proved for this class")
-    parser.add_argument("--delta", type=float, help="reject what is proved for a smaller delta")
-    parser.add_argument("--margin", type=float, help="reject what is proved for a smaller margin")
-    parser.add_argument(
-        "--input", type=row, help="reject what is proved for another input: --input=0.5,-1,2"
-    )
-    given = parser.parse_args()
+    for name, kind in (("target", int), ("delta", float), ("margin", float), ("input", row)):
+        parser.add_argument(f"--{name}", type=kind, help="--input=0.5,-1" if kind is row else None)
+    given = vars(parser.parse_args())
     try:
-        with open(given.proof, "rb") as proof:
+        with open(given.pop("proof"), "rb") as proof:
             text = proof.read(MOST_BYTES + 1)
-        demand = Demand(given.target, given.delta, given.input, given.margin)
-        found = check(text, read_npz(given.network), demand)
+        found = check(text, read_npz(given.pop("network")), Demand(**given))
     except OSError as error:
         parser.error(f"{error.filename}: {error.strerror}")
     except Rejected as failure:
         found = Verdict(False, str(failure))
     print("accepted" if found.accepted else "rejected", found.reason, sep=": ")
     return 0 if found.accepted else 1
-
-
-def row(text: str) -> list[float]:
-    """Read numbers with commas between them."""
-    return [float(cell) for cell in text.split(",")]
 
 
 if __name__ == "__main__":

@@ -40,8 +40,9 @@ class Certificate:
     >>> report = certify(net, [[1.0, 0.0], [0.0, 1.0]], delta=0.05, certificates=True)
     >>> [certificate.verdict for certificate in report.certificates]
     ['robust', 'not robust']
-    >>> report.certificates[0].check(net).reason
-    'robust: every network within delta 0.05 gives class 1 with a margin of at least 0.0 at input 1.0, 0.0'
+    >>> verdict = report.certificates[0].check(net)
+    >>> verdict.accepted, verdict.statement.target, verdict.statement.input
+    (True, 1, [1.0, 0.0])
     """
 
     text: str
