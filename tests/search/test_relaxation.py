@@ -6,14 +6,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import proplace as pp
 from proplace.search.branching import Gains, choose
 from proplace.search.local import LocalSearch
 from proplace.search.oracle import Oracle
 from proplace.search.polytope import Polytope
 from proplace.search.problem import Problem
+from proplace.search.program import Late
 from proplace.search.ranges import key_of
 from proplace.search.relaxation import Relaxation
-from search_problems import random_problem
+from search_problems import plain, problem_of, random_problem
 from search_states import pre_activations, random_state
 
 CASES = [(seed, 1 + seed % 3, seed % 2 == 0) for seed in range(90)]
@@ -145,3 +147,22 @@ def test_a_search_for_an_incumbent_tests_no_longer_than_to_the_deadline():
     local.refine()
     assert seen
     assert set(seen) == {1e9}
+
+
+def test_after_the_deadline_no_other_goal_is_tested():
+    tested = []
+
+    class Undecided(Oracle):
+        def test(self, point, deadline=np.inf):
+            tested.append(point)
+            return False, None
+
+    net = pp.Network([([[1.0, 1.0]], [0.0])])
+    problem = problem_of(net, [-1.0, -1.0], 0.01)
+    corners = np.random.default_rng(0).uniform(1.0, 2.0, (30, 2))
+    polytope = Polytope(problem, plain(problem.x, np.vstack([problem.x, corners])))
+    with pytest.raises(Late):
+        LocalSearch(problem, polytope, Undecided(problem), -np.inf).start()
+    assert len(tested) == 1
+    LocalSearch(problem, polytope, Undecided(problem)).start()  # undecided, with all the time
+    assert len(tested) == 32

@@ -193,7 +193,7 @@ def test_blind_splits_end(monkeypatch):
     """No answer at all, on a network with many open neurons."""
     problem, piece = random_problem(20080, "l1", depth=2, width=14)
     ill_solver(monkeypatch, "kUnknown", lambda n: True)
-    found = tree.solve(problem, piece)
+    found = tree.solve(problem, piece, deadline=Clock(monkeypatch).now + 5000.0)
     assert found.nodes <= 4 * part.MOST_BLIND
     assert "no answer" in found.trouble
     assert found.status in ("feasible", "unknown")
