@@ -7,7 +7,6 @@ import importlib
 import subprocess
 import sys
 import textwrap
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -130,13 +129,10 @@ def test_asking_for_help_imports_no_numbers():
         ("pp.Network.from_keras(object())", "keras"),
         ("pp.Network.from_onnx(folder / 'model.onnx')", "onnx"),
         ("pp.Network.load(folder / 'model.onnx')", "onnx"),
-        ("pp.Network.load(folder / 'model.pt')", "torch"),
     ],
 )
 def test_a_missing_extra_names_the_command_that_installs_it(tmp_path, call, extra):
     (tmp_path / "model.onnx").write_bytes(b"anything")
-    with zipfile.ZipFile(tmp_path / "model.pt", "w") as archive:
-        archive.writestr("archive/data.pkl", b"anything")
     out = run(
         HIDE,
         f"""

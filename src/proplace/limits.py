@@ -10,6 +10,7 @@ MODEL_BYTES = 2**28  #: of a model file, and of what it unpacks to
 PARAMETERS = 10_000_000  #: numbers in one model, constants of its graph included
 LAYERS = 1_000  #: of a model file, a layer that is used twice counted twice
 GRAPH_NODES = 20_000  #: of an ONNX graph, functions counted as often as they are called
+GRAPH_FIELDS = 500_000  #: of an ONNX file: nodes, names, attributes; an array of numbers is one
 CLASSES = 1_000  #: of a model in an ONNX graph
 CONFIG_BYTES = 2**24  #: of the description of a model (JSON, pickle) inside its file
 SCHEMA_BYTES = 2**22  #: of a schema file

@@ -442,6 +442,13 @@ def test_a_model_that_was_built_by_calling_it(tmp_path):
     assert saved(model, tmp_path) == Network.from_keras(model)
 
 
+def test_softmax_layer_in_a_file(tmp_path):
+    model = sequential(L.Dense(3), L.Softmax())
+    assert saved(model, tmp_path) == Network.from_keras(model)
+    with pytest.raises(ModelNotSupported, match="does not compute what"):
+        saved(sequential(L.Dense(3), L.Softmax(axis=0)), tmp_path)
+
+
 def test_branches_in_a_file_are_refused(tmp_path):
     x = keras.Input((5,))
     skip = keras.Model(x, L.Dense(1)(L.Add(name="join")([L.Dense(5, "relu")(x), x])))
@@ -497,7 +504,9 @@ def put(make, path="layers/dense/vars/0"):
 
 STORES = {
     "external_link": put(lambda h5, f, p: f.__setitem__(p, h5.ExternalLink("other.h5", "/x"))),
-    "soft_link": put(lambda h5, f, p: f.__setitem__(p, h5.SoftLink("/layers/dense/vars/1"))),
+    "soft_link": put(
+        lambda h5, f, p: f.update({"there": np.ones((4, 1), "f4"), p: h5.SoftLink("/there")})
+    ),
     "external_dataset": put(
         lambda h5, f, p: f.create_dataset(p, (4, 1), "f4", external=[("other.bin", 0, 16)])
     ),

@@ -209,6 +209,7 @@ def test_tensors_that_ask_for_much(tmp_path):
         "wide": (state_dict(12, 0, (0, huge), (1, 1)), MANY),
         "claimed": (state_dict(huge, 0, (3, 3), (3, 1)), "does not have the bytes that it says"),
         "behind": (state_dict(12, 10, (3, 3), (3, 1)), "reaches beyond its numbers"),
+        "just_behind": (state_dict(12, 4, (3, 3), (3, 1)), "reaches beyond its numbers"),
         "stride": (state_dict(12, 0, (2, 2), (huge, 1)), "reaches beyond its numbers"),
         "negative": (state_dict(12, 6, (2, 2), (-3, 1)), "do not fit"),
         "negative_offset": (state_dict(12, -1, (2, 2), (2, 1)), "do not fit"),
@@ -490,6 +491,25 @@ def test_graphs_that_ask_for_much(onnx_file):
              for name, (nodes, constants, options, _) in cases.items()]  # fmt: skip
     expected = {f"{name}.onnx": message for name, (*_, message) in cases.items()}
     assert_refused(load_with_little_memory(*paths), expected)
+
+
+@pytest.mark.parametrize("path", [[7, 1], [7, 5], [7, 1, 5], [7, 11, 2, 1, 2, 1], [25, 7]])
+def test_files_of_very_many_small_parts(tmp_path, path):
+    """Two bytes for each part, which takes a hundred in memory."""
+    pytest.importorskip("onnx")
+
+    def varint(value):
+        return bytes([value]) if value < 128 else bytes([value & 127 | 128]) + varint(value >> 7)
+
+    def field(number, content):
+        return varint(number << 3 | 2) + varint(len(content)) + content
+
+    content = field(path[-1], b"") * 5_000_000
+    for number in path[-2::-1]:
+        content = field(number, content)
+    file = tmp_path / "model.onnx"
+    file.write_bytes(content)
+    assert_refused(load_with_little_memory(file), {"model.onnx": "more than 500,000 fields"})
 
 
 def test_complex_weights_in_a_graph(onnx_file):

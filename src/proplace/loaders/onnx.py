@@ -16,6 +16,7 @@ from proplace.errors import ModelFileError, ModelNotSupported, ProplaceError
 from proplace.loaders._chain import Activation, Chain, per_column
 from proplace.loaders._files import read_bytes
 from proplace.loaders._onnx_constants import Constants, Values, attributes_of
+from proplace.loaders._onnx_fields import check_fields
 from proplace.loaders._onnx_ops import KNOWN
 from proplace.loaders._onnx_outputs import chosen_logits, compare, predicted, understood
 from proplace.optional import require
@@ -66,6 +67,7 @@ def open_graph(path: Path) -> tuple[Any, Any]:
     """Read the graph of a file, functions written out; the ``onnx`` package comes with it."""
     onnx = require("onnx", "onnx", "reading an ONNX file")
     data = read_bytes(path)
+    check_fields(path.name, data, onnx.ModelProto.DESCRIPTOR)
     try:
         model = onnx.load_model_from_string(data)
         _check_nodes(path, model)
