@@ -23,7 +23,7 @@ from proplace.explanations import (
     unexplained,
 )
 from proplace.lp import LP_TOLERANCE
-from proplace.options import one_of, whole
+from proplace.options import one_of, processes, whole
 from proplace.parallel import Workers
 from proplace.progress import progress_bar
 from proplace.region import (
@@ -193,11 +193,7 @@ class Proplace:
             raise OptionError("slack must be positive: answers are tested in floating point")
         self.margin: Margin = margin if margin == "float32" else float(margin)
         self.slack = float(slack)
-        if n_jobs == 0:
-            raise OptionError(
-                "n_jobs must be a number of processes, or -1 for all processors, not 0"
-            )
-        self.n_jobs = n_jobs
+        self.n_jobs = processes("n_jobs", n_jobs)
         if time_limit is not None and not time_limit > 0.0:
             raise OptionError(
                 f"time_limit must be a positive number of seconds, not {time_limit!r}"

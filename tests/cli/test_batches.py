@@ -110,7 +110,7 @@ def test_options_and_folders_that_make_no_sense(crowd, tmp_path):
         arguments = words(folder, out, "--jobs", 0, "--backend", backend, people="one.csv")
         done = run_quickly(*arguments)
         assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-        assert "--jobs must be a number of processes, or -1 for all processors" in done.stderr
+        assert "--jobs must be a whole number >= 1, or -1 for all processors" in done.stderr
     assert not out.exists()
     assert run_quickly(*words(folder, out, "--certificates", people="one.csv")).returncode == 0
     one = words(folder, out, "--certificates", "--row", 0, people="one.csv")

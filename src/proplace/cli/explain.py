@@ -132,8 +132,6 @@ def explain(
         raise OptionError("give the people as --input FILE, or one person as name=value pairs")
     if row is not None and table is None:
         raise OptionError("--row needs --input FILE")
-    if jobs == 0:
-        raise OptionError("--jobs must be a number of processes, or -1 for all processors, not 0")
     single = bool(pairs) or row is not None
     if out is None and (certificates or not single):
         raise OptionError(f"{'--certificates' if single else '--input'} needs --out FOLDER")
