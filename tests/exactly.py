@@ -33,9 +33,16 @@ def margin_of(logits, target):
 def seen(net, x):
     scale = [1.0] * net.inputs if net.scale is None else net.scale
     shift = [0.0] * net.inputs if net.shift is None else net.shift
-    return [
-        Q(float(s)) * Q(float(v)) + Q(float(t)) for s, v, t in zip(scale, x, shift, strict=True)
-    ]
+    u = [Q(float(s)) * Q(float(v)) + Q(float(t)) for s, v, t in zip(scale, x, shift, strict=True)]
+    front = net.input_map
+    if front.matrix is not None:
+        u = [
+            sum((Q(float(m)) * v for m, v in zip(row, u, strict=True)), Q(0))
+            for row in front.matrix
+        ]
+    if front.offset is not None:
+        u = [v + Q(float(c)) for v, c in zip(u, front.offset, strict=True)]
+    return u
 
 
 def worst_found(net, x, delta, target, rng, tries=12):

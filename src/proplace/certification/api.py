@@ -203,8 +203,8 @@ class _Question:
         Where the bounds clear ``wanted`` by more than rounding can have done, they decide; elsewhere a
         proof does.
         """
-        U, objectives = self.net.transform(X), self.net.objectives(self.target)
-        low, high, error = least_with_error(self.abstraction, U, objectives, wanted, self.deadline)
+        objectives = self.net.objectives(self.target)
+        low, high, error = least_with_error(self.abstraction, X, objectives, wanted, self.deadline)
         with np.errstate(invalid="ignore"):  # of what overflowed nothing is known
             yes, no = low - error >= wanted, high + error < wanted
         near = np.flatnonzero(~yes & ~no & ((low >= wanted) | (high < wanted)))

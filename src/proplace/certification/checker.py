@@ -2,7 +2,8 @@ r"""Check a certificate in exact arithmetic: ``python checker.py proof.json net.
 
 It prints what was proved; ``--target``, ``--delta``, ``--input``, ``--margin`` reject what proves less.
 
-*The claim.* Let u = scale * x + shift be what the first layer sees. Every network whose weights and
+*The claim.* Let u = scale * x + shift be what the first layer sees (or, where the network has a
+fixed matrix in front, matrix (scale * x + shift) + offset). Every network whose weights and
 biases lie within the certificate's ``delta`` of the given ones has at least the ``margin`` at x
 ("robust"), or the network in the certificate has less ("not robust"). Margin: the logit (target 1)
 or minus the logit (target 0); of several logits, the target's minus the largest other.
@@ -64,6 +65,8 @@ class Parameters(NamedTuple):
     layers: list[tuple[list[list[float]], list[float] | None]]
     scale: list[float] | None = None
     shift: list[float] | None = None
+    matrix: list[list[float]] | None = None
+    offset: list[float] | None = None
 
 
 class Statement(NamedTuple):
@@ -165,6 +168,10 @@ def digest(network: Parameters) -> str:
     for name, values in (("scale", network.scale), ("shift", network.shift)):
         if values is not None:
             add(name, (len(values),), values)
+    if network.matrix is not None:
+        add("matrix", (len(network.matrix), len(network.matrix[0])), [*chain(*network.matrix)])
+    if network.offset is not None:
+        add("offset", (len(network.offset),), network.offset)
     return sha.hexdigest()
 
 
@@ -176,7 +183,7 @@ class _Claim:
         self.asked = _number("margin", facts["margin"])
         self.widths = [len(W) for W, _ in network.layers]
         self.inner = self.widths[1:-1]
-        self.x = _numbers("input", facts["input"], len(network.layers[0][0][0]))
+        self.x = _numbers("input", facts["input"], len((network.matrix or network.layers[0][0])[0]))
         self.target = _index("target", facts["target"], max(2, self.widths[-1]))
         self.delta = _table("delta", facts["delta"], [2] * len(self.widths))
         if min(chain(*self.delta)) < 0.0:
@@ -190,10 +197,14 @@ class _Claim:
         """
         scale = self.net.scale or [1.0] * len(self.x)
         shift = self.net.shift or [0.0] * len(self.x)
+        matrix, offset = self.net.matrix or [], self.net.offset or []
+        D += bool(matrix)  # one product more
+        fine += len(matrix) * len(self.x)
         layers = [*chain(*([*W, b or []] for W, b in self.net.layers))]
         sizes = [max(map(abs, chain(*W))) for W, _ in self.net.layers]
         coarse = 96 - min([math.frexp(size)[1] for size in sizes if size], default=0)
-        given = [*chain(self.x, scale, shift, [self.asked], *self.delta, *more)]
+        front = chain(scale, shift, offset, *matrix)
+        given = [*chain(self.x, front, [self.asked], *self.delta, *more)]
         self.K = max(_bits(given), min(_bits(chain(*layers)), coarse if cut else sys.maxsize))
         self.N = self.K * D
         bits = self.K + max(0, *(math.frexp(v)[1] for v in chain(given, *layers)))
@@ -211,6 +222,11 @@ class _Claim:
         self.db = [d << (self.N - self.K) for d in grown]
         triples = zip(self.exact(self.x), self.fine(scale), self.exact(shift), strict=True)
         self.u = [(x * s >> self.K) + t for x, s, t in triples]
+        if matrix:
+            zero = [0.0] * len(matrix)
+            self.u = self.affine([self.fine(row) for row in matrix], self.u, self.exact(zero))
+        if offset:
+            self.u = [u + t for u, t in zip(self.u, self.exact(offset), strict=True)]
 
     def fine(self, values: list[float]) -> list[int]:
         return [(n << self.K) // d for n, d in map(float.as_integer_ratio, values)]
@@ -466,7 +482,9 @@ def read_npz(path: str) -> Parameters:
     while W := _take(left, f"W{len(layers)}", 0, len(layers[-1][0]) if layers else 0):
         layers.append((W, _take(left, f"b{len(layers)}", len(W))))
     n = len(layers[0][0][0]) if layers else 0
-    network = Parameters(layers, _take(left, "scale", n), _take(left, "shift", n))
+    matrix, offset = _take(left, "matrix", n, 0), _take(left, "offset", n)
+    n = len(matrix[0]) if matrix else n
+    network = Parameters(layers, _take(left, "scale", n), _take(left, "shift", n), matrix, offset)
     if not layers or left.keys() - {"format.npy", "precision.npy"}:
         raise Rejected(f"the network file holds arrays of no layer: {ascii([*left])[:200]}")
     return network

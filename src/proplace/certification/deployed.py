@@ -67,7 +67,8 @@ def rounding_error(
     high = low if high is None else high
     with np.errstate(all="ignore"):
         centre, radius, u, error, biggest = _seen(net, low, high, unit)
-        first, n = net.layers[0], net.inputs
+        first = net.layers[0]
+        n = first.W.shape[1]
         weights, bias = np.abs(first.W) + shifts.weight[0], np.abs(first.bias) + shifts.bias[0]
         error = _after(error, u, weights, bias, unit)
         # Sums of n terms in float64: the second part is far above their rounding.
@@ -125,7 +126,23 @@ def _seen(
     # The mean is -shift / scale and the deviation 1 / scale; its inverse must not be subnormal.
     inverse = np.divide(1.0, np.abs(scale), out=np.zeros(net.inputs), where=scale != 0.0)
     largest = np.maximum(x + np.abs(shift) * inverse, np.maximum(size, 2.0 * np.abs(scale)))
-    return centre, radius, u, error, np.max(np.maximum(largest, inverse), axis=1)
+    biggest = np.max(np.maximum(largest, inverse), axis=1)
+    front = net.input_map
+    if front.matrix is None and front.offset is None:
+        return centre, radius, u, error, biggest
+    # The scaling may come in two steps in front of a matrix: twice the error covers both.
+    n = net.inputs
+    M = np.eye(n) if front.matrix is None else front.matrix
+    c = np.zeros(len(M)) if front.offset is None else front.offset
+    error = 2.0 * error @ np.abs(M).T
+    size = size @ np.abs(M).T + np.abs(c)
+    error = (
+        error + _gamma(n + 6, unit) * (size + error) + _FLUSH * (n + 4.0 + np.abs(M).sum(axis=1))
+    )
+    centre = centre @ M.T + c
+    radius = radius @ np.abs(M).T + 2.0**-50 * size * (n + 4)
+    biggest = np.maximum(biggest, np.max(size + error, axis=1))
+    return centre, radius, np.abs(centre) + radius, error, np.maximum(biggest, np.abs(M).max())
 
 
 def _after(error: Array, h: Array, weights: Array, bias: Array, unit: float) -> Array:

@@ -50,11 +50,13 @@ def least(
 
 
 def least_with_error(
-    abstraction: Abstraction, U: Array, objectives: Array, threshold: Array, deadline: float
+    abstraction: Abstraction, X: Array, objectives: Array, threshold: Array, deadline: float
 ) -> Least:
-    """Return the same bounds with a proved bound of their rounding errors."""
+    """Return the same bounds for rows of the network, with a proved bound of their rounding errors."""
+    front = abstraction.net.input_map
+    U, size = front(X), None if front.matrix is None else front.size(X)
     lower, upper, pushed = _least(abstraction, U, objectives, threshold, deadline, None)
-    return Least(lower, upper, abstraction.roundoff.error(U, objectives, pushed))
+    return Least(lower, upper, abstraction.roundoff.error(U, objectives, pushed, size))
 
 
 def _least(

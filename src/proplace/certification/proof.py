@@ -109,8 +109,7 @@ def parameters(net: Network) -> checker.Parameters:
     """Return the network as the checker takes it."""
     return checker.Parameters(
         [(layer.W.tolist(), None if layer.b is None else layer.b.tolist()) for layer in net.layers],
-        None if net.scale is None else net.scale.tolist(),
-        None if net.shift is None else net.shift.tolist(),
+        **{name: part.tolist() for name, part in net.input_map.parts.items()},
     )
 
 

@@ -75,7 +75,13 @@ class Enclosure:
         if self.net.shift is not None:
             u = u + self.net.shift
             rad = (rad + 2.0 * _U * np.abs(u)) * (1.0 + 8.0 * _U)
-        layer, n = self.net.layers[0], X.shape[1]
+        front = self.net.input_map
+        if front.matrix is not None:
+            u, rad = _dot(u, rad, front.matrix.T)
+        if front.offset is not None:
+            u = u + front.offset
+            rad = (rad + 2.0 * _U * np.abs(u)) * (1.0 + 8.0 * _U)
+        layer, n = self.net.layers[0], u.shape[1]
         z, z_rad = _dot(u, rad, layer.W.T)
         z = z + layer.bias
         size = (np.abs(u) + rad).sum(axis=1)

@@ -49,7 +49,10 @@ class Roundoff:
     def __init__(self, net: Network, shifts: Shifts) -> None:
         L, N = len(net.layers), net.inputs + sum(len(layer.W) for layer in net.layers)
         self.unit = 16.0 * (L + 1) * (2 * N + 16 * L) * 2.0 ** max(0, L - 3) * _U
-        self._offset = _TINY if net.shift is None else 2.0 * np.abs(net.shift) + _TINY
+        self._terms = net.inputs + 4  # of the sum behind an entry of U
+        mixed = net.input_map.matrix is not None
+        shift = 0.0 if net.shift is None or mixed else net.shift
+        self._offset = 2.0 * np.abs(shift) + _TINY
         with np.errstate(all="ignore"):
             self._layers = [
                 (np.abs(layer.W) + dw, np.abs(layer.bias) + db + _TINY)
@@ -60,16 +63,23 @@ class Roundoff:
                 self._const = self._const + self._slope @ b
                 self._slope = self._slope @ W + _TINY
 
-    def error(self, U: Array, objectives: Array, pushed: Array) -> Array:
+    def error(self, U: Array, objectives: Array, pushed: Array, size: Array | None = None) -> Array:
         """Bound the rounding error of the bounds and attacks of each row.
 
         ``U`` holds the rows as the first layer sees them, ``objectives`` the rows over the logits,
-        ``pushed`` what multipliers add to the sizes.
+        ``pushed`` what multipliers add to the sizes. Where a matrix stands in the input map, the sum
+        behind an entry of ``U`` can be much larger than the entry: ``size`` holds those sums of
+        absolute values. The bounds are then those of ``U`` as it was rounded, and what its rounding
+        can do is the slope of the network of absolute values times it.
         """
         with np.errstate(all="ignore"):
             logits = self._seen(U) @ self._slope.T + self._const
             largest: Array = (logits @ np.abs(objectives).T).max(axis=1) + pushed
-        return np.where(np.isfinite(largest), self.unit * largest, np.inf)
+            error = self.unit * largest
+            if size is not None:
+                moved = (self._terms * 4.0 * _U * size + _TINY) @ self._slope.T
+                error = error + (moved @ np.abs(objectives).T).max(axis=1)
+        return np.where(np.isfinite(error), error, np.inf)
 
     def sizes(self, U: Array) -> list[Array]:
         """Largest sizes of the pre-activations of each hidden layer behind the first."""
