@@ -118,12 +118,15 @@ def test_workers_that_are_killed_at_any_moment(batch):
     killed, ends = 0, []
     while killed < KILLS:
         process, children = batch.start(), []
+        goal = rows_done(batch.out)
         while process.poll() is None:
             children = family(process) or children
-            if killed < KILLS and (alive := workers(process)):
+            ready = killed < KILLS and rows_done(batch.out) >= goal
+            if ready and (alive := workers(process)):
                 chance.choice(alive).kill()
                 killed += 1
-            time.sleep(chance.choice([0.05, 0.3, 1.5, 4.0]))
+                goal = rows_done(batch.out) + chance.choice([0, 1, 1, 20])  # or while they start
+            time.sleep(chance.uniform(0.01, 0.2))
         err = batch.ended(process, children)
         ends.append(process.returncode)
         assert process.returncode in (0, 1), err
