@@ -15,6 +15,8 @@ from oracles import accepted_rows, random_case, scale_of
 from proplace.certification import branch, checker, exact, proof
 from proplace.certification.bounds import Abstraction, chords, start_slopes
 from proplace.certification.branch import Nodes
+from proplace.certification.least import least
+from proplace.certification.producer import Evidence, Notes
 from proplace.certification.rounding import Enclosure
 from proplace.errors import CertificateError
 
@@ -116,6 +118,19 @@ def test_certificates_of_slices_and_undecided_rows():
     with pytest.raises(IndexError):
         certificates[len(X)]
     assert pp.certify(net, X, 0.02).certificates is None
+
+
+def test_evidence_of_a_verdict_that_rounding_turned_gives_no_certificate():
+    """The sum is 0 in floats and negative in truth: there is a proof, but of the opposite."""
+    net = pp.Network([([[0.1]], [-0.30000000000000004])])
+    shifts, point, notes = pp.Shifts.of(net, 0.0), np.array([3.0]), Notes()
+    lower, _ = least(
+        Abstraction(net, shifts), point[None], net.objectives(1), np.zeros(1), np.inf, notes
+    )
+    assert lower[0] == 0.0
+    evidence = Evidence(point, float(lower[0]), notes)
+    assert evidence.certificate(net, shifts, 1, 0.0) is None
+    assert evidence.certificate(net, shifts, 1, -1.0).check(net).accepted
 
 
 # -- the fast bound is never above the exact one -------------------------------------------------
@@ -289,8 +304,8 @@ def test_a_changed_certificate_is_rejected_or_still_true(hidden, seed):
     tried = accepted = 0
     for case in cases(30 + seed, hidden, 4 - hidden, rows=1, width=3, inputs=2):
         worst = pp.certify(case.net, case.X, case.delta, case.target, exact_margin=True).lower
-        for row, least in enumerate(worst):
-            for margin in (float(least) - 0.01, float(least) + 0.01):
+        for row, worst_margin in enumerate(worst):
+            for margin in (float(worst_margin) - 0.01, float(worst_margin) + 0.01):
                 report = pp.certify(
                     case.net, case.X[row], case.delta, case.target, margin=margin, certificates=True
                 )

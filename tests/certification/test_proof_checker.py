@@ -479,14 +479,14 @@ def test_an_integer_must_be_the_double_that_is_proved():
 
 def test_weights_that_are_cut_make_delta_grow():
     """-2^-110 is cut to -2^-100; without the growth a margin of 2^-100 would pass, which is false."""
-    for layer, x in ((([[1.0, -(2.0**-110)]], [0.0]), [0.0, -1.0]),
-                     (([[1.0, 0.0]], [2.0**-110]), [0.0, 0.0])):  # fmt: skip
-        net = pp.Network([layer])
+    for W, b, x, target in (([1.0, -(2.0**-110)], 0.0, [0.0, -1.0], 1),
+                            ([1.0, 0.0], -(2.0**-110), [0.0, 0.0], 0)):  # fmt: skip
+        net = pp.Network([([W], [b])])
         facts = proof.claim(
-            proof.digest(net), pp.Shifts.of(net, 0.0), np.array(x), 1, 2.0**-100, "robust"
+            proof.digest(net), pp.Shifts.of(net, 0.0), np.array(x), target, 2.0**-100, "robust"
         )
         facts |= {"tighten": False, "lower": [], "upper": [], "trees": [[{}]]}
-        assert exactly.worst(net, x, [(0.0, 0.0)], 1) < exactly.Q(facts["margin"])
+        assert exactly.worst(net, x, [(0.0, 0.0)], target) < exactly.Q(facts["margin"])
         assert not checker.check(json.dumps(facts), proof.parameters(net)).accepted
 
 

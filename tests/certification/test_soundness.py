@@ -183,19 +183,78 @@ def test_leaves_that_another_search_has_closed_count_with_their_bound():
         assert found.upper == pytest.approx(truth.upper, abs=1e-9)
 
 
-def test_what_rounding_shows_of_is_taken_off_a_bound():
-    """Multipliers of 1e12 on both sides of a neuron cancel, up to what the sums have lost."""
-    case, abstraction, root = prepared(1, 2)
-    U, c = case.net.transform(case.X), case.net.objectives(case.target)[0]
-    truth = exact.minimise(abstraction, root, U, c).upper
-    program = program_of(abstraction, root, U, c)
-    splits = tuple(np.zeros(level.L_min.shape[1], np.int8) for level in root.levels)
-    program.bound(splits)
-    error = 1e12 * abstraction.roundoff.unit * abstraction.roundoff.sizes(U)[0].sum()
+def test_multipliers_so_large_that_rounding_shows_pay_for_it():
+    """Of a frozen layer of active neurons L is U: multipliers of 1e12 on both cancel up to rounding."""
+    rng = np.random.default_rng(0)
+    W = [rng.uniform(0.1, 1.0, size) for size in ((4, 2), (5, 4), (1, 5))]
+    net = pp.Network([(layer, np.ones(len(layer))) for layer in W])
+    abstraction = Abstraction(net, pp.Shifts.of(net, [(0.1, 0.1), (0.0, 0.0), (0.0, 0.0)]))
+    U, c = rng.uniform(size=(1, 2)), net.objectives(1)[0]
+    root = abstraction.root(U)
+    program, splits = program_of(abstraction, root, U, c), (np.zeros(5, np.int8),)
+    value, _ = program.bound(splits)
     large = program.duals.copy()
-    first, chord = program.rows[0], program.rows[1]
-    large[first:chord] += 1e12
-    assert program._from_duals(large, splits, program.a, program.const) <= truth - error
+    large[: program.rows[1]] += 1e12
+    error = 1e12 * abstraction.roundoff.unit * abstraction.roundoff.sizes(U)[0].sum()
+    bound = program._from_duals(large, splits, program.a, program.const)
+    assert value - 5.0 * error <= bound <= value - error
+
+
+def test_multipliers_are_noted_with_the_sizes_they_act_on():
+    """Rounding takes its share of them: of each leaf of a tree, and of each linear program."""
+    net, X, delta = medium_problem()
+    abstraction = Abstraction(net, pp.Shifts.of(net, delta))
+    root = abstraction.tighten(abstraction.root(X))
+    c = net.objectives(1)[0]
+    truth = pp.certify(net, X, delta, exact_margin=True).upper
+    sizes = abstraction.roundoff.sizes(X)
+    leaves = []
+    found = branch.decide(
+        abstraction, root, X, *abstraction.objective(c), truth - 1e-3, leaves=leaves
+    )
+    used = 0
+    for nodes in leaves:
+        for i, row in enumerate(nodes.row):
+            push = sum(np.abs(g[i]) @ size[row] for g, size in zip(nodes.gamma, sizes, strict=True))
+            assert found.pushed[row] >= push * (1 - 1e-9)
+            used += push > 0.0
+    assert used >= 5
+    for i in range(0, len(X), 5):
+        one = root.take(np.array([i]))
+        minimum = exact.minimise(abstraction, one, X[i : i + 1], c)
+        if minimum.nodes:
+            program = program_of(abstraction, one, X[i : i + 1], c)
+            program.bound(tuple(np.zeros(level.L_min.shape[1], np.int8) for level in one.levels))
+            assert minimum.pushed >= program.pushed > 0.0
+            used += 1
+    assert used >= 8
+
+
+def test_a_node_is_empty_only_if_rounding_cannot_have_made_it_so(monkeypatch):
+    """With sizes of which rounding takes more than the ray proves, nothing is proved."""
+    monkeypatch.setattr(exact, "_SHOWS", np.inf)  # bounds as they are
+    rng, seen = np.random.default_rng(0), 0
+    net = pp.Network(
+        [
+            (rng.normal(size=(n, m)), rng.normal(size=n))
+            for m, n in itertools.pairwise([3, 8, 14, 1])
+        ]
+    )
+    abstraction = Abstraction(net, pp.Shifts.of(net, 0.1))
+    for _ in range(10):
+        U = net.transform(rng.normal(size=(1, 3)))
+        c, root = net.objectives(1)[0], abstraction.root(U)
+        sizes = [1e15 * size[0] for size in abstraction.roundoff.sizes(U)]
+        rough = exact._Program(abstraction, root, *abstraction.objective(c), sizes)
+        program = program_of(abstraction, root, U, c)
+        for _ in range(10):
+            splits = tuple(
+                np.where(decided, rng.choice([-1, 1], len(decided)), 0).astype(np.int8)
+                for decided in program.open
+            )
+            seen += program.bound(splits)[0] == np.inf
+            assert rough.bound(splits)[0] < np.inf
+    assert seen >= 10
 
 
 def test_the_best_of_several_shifts_of_a_row_is_kept():
