@@ -390,6 +390,10 @@ class Network:
                 f"input matrix must have a row for each of the {taken} inputs of layer 1, "
                 f"not shape {M.shape}"
             )
+        if M is None and offset is not None:
+            raise NetworkError(
+                "an input offset goes with an input matrix; without one, give a shift"
+            )
         columns = taken if M is None else int(M.shape[1])
         return InputMap(
             None if scale is None else _per_input("scale", scale, columns),

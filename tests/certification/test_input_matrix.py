@@ -169,6 +169,7 @@ def test_float32_margins_cover_float32_runs(seed):
         ({"matrix": np.ones(3)}, "a row for each"),
         ({"matrix": np.ones((3, 4)), "scale": np.ones(3)}, "for each of 4 inputs"),
         ({"matrix": np.ones((3, 4)), "offset": np.ones(4)}, "for each of 3 inputs"),
+        ({"offset": np.ones(3)}, "goes with an input matrix"),
         ({"matrix": [[np.inf] * 4] * 3}, "NaN or infinite"),
     ],
 )

@@ -165,13 +165,10 @@ def digest(network: Parameters) -> str:
         add(f"W{i}", (len(W), len(W[0])), [*chain(*W)])
         if b is not None:
             add(f"b{i}", (len(b),), b)
-    for name, values in (("scale", network.scale), ("shift", network.shift)):
-        if values is not None:
-            add(name, (len(values),), values)
-    if network.matrix is not None:
-        add("matrix", (len(network.matrix), len(network.matrix[0])), [*chain(*network.matrix)])
-    if network.offset is not None:
-        add("offset", (len(network.offset),), network.offset)
+    for name, part in [*network._asdict().items()][1:]:
+        if part is not None:
+            rows = part if name == "matrix" else [part]
+            add(name, (len(rows), len(rows[0]))[name != "matrix" :], [*chain(*rows)])
     return sha.hexdigest()
 
 
@@ -197,14 +194,15 @@ class _Claim:
         """
         scale = self.net.scale or [1.0] * len(self.x)
         shift = self.net.shift or [0.0] * len(self.x)
-        matrix, offset = self.net.matrix or [], self.net.offset or []
+        matrix = self.net.matrix or []
+        offset = self.net.offset or [0.0] * len(matrix)
         D += bool(matrix)  # one product more
         fine += len(matrix) * len(self.x)
         layers = [*chain(*([*W, b or []] for W, b in self.net.layers))]
         sizes = [max(map(abs, chain(*W))) for W, _ in self.net.layers]
         coarse = 96 - min([math.frexp(size)[1] for size in sizes if size], default=0)
-        front = chain(scale, shift, offset, *matrix)
-        given = [*chain(self.x, front, [self.asked], *self.delta, *more)]
+        front = [*self.x, *scale, *shift, *offset, *chain(*matrix)]
+        given = [*front, self.asked, *chain(*self.delta, *more)]
         self.K = max(_bits(given), min(_bits(chain(*layers)), coarse if cut else sys.maxsize))
         self.N = self.K * D
         bits = self.K + max(0, *(math.frexp(v)[1] for v in chain(given, *layers)))
@@ -223,10 +221,7 @@ class _Claim:
         triples = zip(self.exact(self.x), self.fine(scale), self.exact(shift), strict=True)
         self.u = [(x * s >> self.K) + t for x, s, t in triples]
         if matrix:
-            zero = [0.0] * len(matrix)
-            self.u = self.affine([self.fine(row) for row in matrix], self.u, self.exact(zero))
-        if offset:
-            self.u = [u + t for u, t in zip(self.u, self.exact(offset), strict=True)]
+            self.u = self.affine([self.fine(row) for row in matrix], self.u, self.exact(offset))
 
     def fine(self, values: list[float]) -> list[int]:
         return [(n << self.K) // d for n, d in map(float.as_integer_ratio, values)]

@@ -128,11 +128,10 @@ def _seen(
     largest = np.maximum(x + np.abs(shift) * inverse, np.maximum(size, 2.0 * np.abs(scale)))
     biggest = np.max(np.maximum(largest, inverse), axis=1)
     front = net.input_map
-    if front.matrix is None and front.offset is None:
+    if front.matrix is None:
         return centre, radius, u, error, biggest
     # The scaling may come in two steps in front of a matrix: twice the error covers both.
-    n = net.inputs
-    M = np.eye(n) if front.matrix is None else front.matrix
+    n, M = net.inputs, front.matrix
     c = np.zeros(len(M)) if front.offset is None else front.offset
     error = 2.0 * error @ np.abs(M).T
     size = size @ np.abs(M).T + np.abs(c)

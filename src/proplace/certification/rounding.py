@@ -78,7 +78,7 @@ class Enclosure:
         front = self.net.input_map
         if front.matrix is not None:
             u, rad = _dot(u, rad, front.matrix.T)
-        if front.offset is not None:
+        if front.offset is not None:  # it comes with a matrix
             u = u + front.offset
             rad = (rad + 2.0 * _U * np.abs(u)) * (1.0 + 8.0 * _U)
         layer, n = self.net.layers[0], u.shape[1]

@@ -266,6 +266,8 @@ def _input_map(
             matrix[i, j] += a if same else a * s / scale[j]
             offset[i] += 0.0 if same else a * (t - s / scale[j] * shift[j])
     diagonal = matrix.shape == (width, width) and np.array_equal(matrix, np.eye(width))
+    if diagonal:
+        shift, offset = shift + offset, np.zeros(len(columns))
     return InputMap(
         scale if (scale != 1.0).any() else None,
         shift if (shift != 0.0).any() else None,
