@@ -11,3 +11,4 @@ PARAMETERS = 50_000_000  #: numbers in one model, constants of its graph include
 CONFIG_BYTES = 2**24  #: of the description of a model (JSON) inside its file
 SCHEMA_BYTES = 2**22  #: of a schema file
 SCHEMA_NODES = 200_000  #: values in a schema file, aliases counted as often as they are used
+LABELS = 1_000  #: categories of one column of a model
