@@ -95,7 +95,7 @@ class Graph:
         if not held:
             return run(node, args, kwargs)  # fixed numbers
         method = node.op == "call_method"
-        title = node.target if method else node.target.__name__
+        title = node.meta.get("written", node.target) if method else node.target.__name__
         call = Call(f"{title} in the forward of {self.name}", node, args, kwargs, held)
         handler = (METHODS if method else self._functions).get(node.target)
         return self.unknown(call) if handler is None else handler(self, call)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
+import numpy.typing as npt
 
 from proplace.errors import ModelNotSupported
 from proplace.loaders._flow import Mixture
@@ -19,6 +20,7 @@ from proplace.loaders._torch_values import (
     Followed,
     Neurons,
     Rows,
+    Spread,
     Trained,
     entries,
     flat,
@@ -194,7 +196,9 @@ def _with_fixed(graph: Graph, where: str, sign: str, value: Any, fixed: Any) -> 
         steps = {"+": (one, numbers), "-": (one, -numbers), "*": (numbers, zero)}
         scale, shift = steps[sign] if sign != "/" else (1.0 / numbers, zero)
         return graph.affine(where, value, scale, shift)
-    left, right = np.broadcast_arrays(graph.numbers(where, value), numbers)
+    columns = graph.numbers(where, value)
+    left, right = np.broadcast_arrays(columns, numbers)
+    _not_spread(where, left.shape, columns)
     pairs = zip(left.reshape(-1).tolist(), right.reshape(-1).tolist(), strict=True)
     return Rows(entries([_MOVES[sign](column, c) for column, c in pairs]).reshape(left.shape))
 
@@ -225,11 +229,22 @@ def _of_two(graph: Graph, call: Call, sign: str, first: Any, second: Any) -> Any
         raise ModelNotSupported(
             f"{call.where} takes rows of shapes {left.shape} and {right.shape}; give both the same"
         )
+    sides = (left, right)
     left, right = np.broadcast_arrays(left, right)
+    _not_spread(call.where, left.shape, *sides)
     row = np.array([[1.0, 1.0 if sign == "+" else -1.0]])
     pairs = zip(left.reshape(-1).tolist(), right.reshape(-1).tolist(), strict=True)
     sums = [graph.flow.mix(pair, row, np.zeros(1))[0] for pair in pairs]
     return Rows(entries(sums).reshape(left.shape))
+
+
+def _not_spread(where: str, shape: tuple[int, ...], *sides: npt.NDArray[np.object_]) -> None:
+    """Raise where one column is used against several; rows of fewer columns would pass so."""
+    if any(side.shape != shape for side in sides):
+        raise Spread(
+            f"{where} takes one column against several numbers or columns; write the column as "
+            "often as it is used, as in x[:, [0, 0, 0]]"
+        )
 
 
 def _not_affine(where: str) -> NoReturn:

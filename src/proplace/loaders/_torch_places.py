@@ -29,11 +29,8 @@ def joined(graph: Graph, call: Call) -> Any:
     neurons = [value for value in call.held if isinstance(value, Neurons)]
     if neurons and len(parts) > 1:
         graph.branches(call.where)
-    if len(call.held) != len(parts):
-        raise ModelNotSupported(
-            f"{call.where} puts fixed numbers beside the columns; leave them to the bias of the "
-            "first Linear layer"
-        )
+    if len(call.held) != len(parts):  # fixed numbers beside the columns
+        graph.unknown(call)
     if len({type(value) for value in call.held}) > 1:
         for value in call.held:
             graph.numbers(call.where, value)

@@ -11,9 +11,11 @@ from proplace.errors import ModelNotSupported
 from proplace.loaders._torch_layers import numpy_of, skipped
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from proplace.network import Array
 
-_WIDEST = 10_000  # columns tried until a module runs
+_WIDEST = 5_000  # columns tried until a module runs
 
 
 class NotRecorded(Exception):
@@ -50,21 +52,17 @@ class Recording:
         self.as_used = copy.deepcopy(torch.fx.GraphModule(root, graph)).to(dtype)
         self.exact = torch.fx.GraphModule(root, _in_doubles(torch, graph))
 
-    def width(self) -> tuple[int, Any]:
-        """Find the number of columns that the module takes, and the type of their numbers."""
+    def widths(self) -> Iterator[tuple[int, Any]]:
+        """Yield numbers of columns on which the module runs, and the type of their numbers."""
         known = self._first_layer_width()
         if known is not None:
-            return known, self.dtype
-        for dtype in (self.dtype, self.torch.int64):
-            runs = (w for w in range(1, _WIDEST + 1) if self.problem(w, dtype) is None)
-            width = next(runs, None)
-            if width == 1:  # also a single column runs against numbers for each of several
-                other = next(runs, 2)
-                width = other if other > 2 else 1
-            if width is not None:
-                return width, dtype
-        reason = self.problem(1, self.dtype)
-        raise NotRecorded(f"it runs on no number of columns up to {_WIDEST}: {reason}")
+            yield known, self.dtype
+            return
+        for width in range(1, _WIDEST + 1):
+            for dtype in (self.dtype, self.torch.int64):
+                if self.problem(width, dtype) is None:
+                    yield width, dtype
+                    break
 
     def problem(self, width: int, dtype: Any) -> str | None:
         """Say why the module does not run on rows of this width; None if it does."""
@@ -95,7 +93,7 @@ class Recording:
 
     def run(self, graph: Any, rows: Array, dtype: Any) -> Array:
         """Run one of the two graphs on rows."""
-        tensor = self.torch.as_tensor(rows, dtype=dtype, device=self.device)
+        tensor = self.torch.as_tensor(np.array(rows), dtype=dtype, device=self.device)
         with self.torch.no_grad(), self.torch.random.fork_rng(devices=[]):
             return numpy_of(graph.forward(tensor))
 
@@ -151,7 +149,7 @@ def _in_doubles(torch: Any, graph: Any) -> Any:
     result = copy.deepcopy(graph)
     for node in result.nodes:
         if node.op == "call_method" and node.target == "float":
-            node.target = "double"
+            node.target, node.meta["written"] = "double", "float"
         args, kwargs = torch.fx.node.map_aggregate(
             (node.args, node.kwargs), lambda a: torch.float64 if a is torch.float32 else a
         )

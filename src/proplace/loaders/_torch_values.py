@@ -8,10 +8,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from proplace.errors import ModelNotSupported
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from proplace.loaders._flow import Flowing
+
+
+class Spread(ModelNotSupported):
+    """One column stands against several numbers: perhaps the rows have more columns."""
+
 
 BATCH = 7  # rows in runs on places: no usual width, so that rows and columns are not confused
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from proplace.loaders._torch_graph import Graph, inside, needed_nodes
 from proplace.loaders._torch_layers import check_leaf, check_precision, numpy_of, where_of
 from proplace.loaders._torch_record import NotRecorded, Recording, same
 from proplace.loaders._torch_registered import is_plain, registered
+from proplace.loaders._torch_values import Spread
 from proplace.loaders._verify import form_of, probe_rows, probe_table
 from proplace.loaders._whole import Whole
 from proplace.network import Network
@@ -24,7 +26,7 @@ from proplace.optional import require
 
 if TYPE_CHECKING:
     from proplace.input_map import InputMap
-    from proplace.loaders._chain import Chain
+    from proplace.loaders._chain import Activation
     from proplace.loaders._flow import Flowing
     from proplace.loaders._verify import Arithmetic, Form
     from proplace.network import Array, Precision
@@ -116,12 +118,12 @@ class _Reading:
     recording: Recording | None
     flow: Flow
     columns: list[Flowing]
-    chain: Chain
+    layers: Network
+    activation: Activation | None
 
     def network(self, input_map: InputMap) -> Network:
-        layers = self.chain.network(_precision(self.source.torch, self.source.module))
-        pairs = [(layer.W, layer.b) for layer in layers.layers]
-        return Network(pairs, **input_map.parts, precision=layers.precision)
+        pairs = [(layer.W, layer.b) for layer in self.layers.layers]
+        return Network(pairs, **input_map.parts, precision=self.layers.precision)
 
     def rows(self, frame: pd.DataFrame) -> Array:
         """Rows of a table as the module takes them; what it never looks at may be left out."""
@@ -157,7 +159,7 @@ class _Reading:
         if form == "sigmoid" and network.outputs > 1:
             raise multi_label(name, network.outputs)
         recorded = self.recording is not None
-        if form is None or (recorded and form != (self.chain.activation or "logits")):
+        if form is None or (recorded and form != (self.activation or "logits")):
             raise ModelNotSupported(
                 f"the forward of {name} does not equal the chain of its Linear layers with a ReLU "
                 "between them (a hook, a skip connection, another activation, a transform of the "
@@ -269,13 +271,8 @@ def _check_layers(torch: Any, module: Any, recording: Recording) -> None:
 
 def _recorded(torch: Any, module: Any, recording: Recording) -> _Reading:
     name = type(module).__name__
-    width, dtype = recording.width()
-    try:
-        graph = Graph(torch, recording.exact, name, width)
-    except ModelNotSupported as error:
-        if name in str(error) or is_plain(torch.nn, module):
-            raise
-        raise ModelNotSupported(f"in the forward of {name}, {error}") from None
+    graph, dtype = _graph(torch, module, recording)
+    width = len(graph.titles)
     if recording.problem(width + 1, dtype) is None:
         wider = Graph(torch, recording.exact, name, width + 1)
         if repr(wider.columns) != repr(graph.columns):
@@ -290,7 +287,28 @@ def _recorded(torch: Any, module: Any, recording: Recording) -> _Reading:
             "let it take rows of decimals and cut the categories itself, as in x[:, 0].long()"
         )
     source = _Source(torch, module, dtype, recording.device, width)
-    return _Reading(source, recording, graph.flow, graph.columns, graph.chain)
+    layers = graph.chain.network(_precision(torch, module))
+    return _Reading(source, recording, graph.flow, graph.columns, layers, graph.chain.activation)
+
+
+def _graph(torch: Any, module: Any, recording: Recording) -> tuple[Graph, Any]:
+    """Return the graph for the smallest number of columns that it takes, and their type."""
+    name = type(module).__name__
+    spread: Spread | None = None
+    for width, dtype in itertools.islice(recording.widths(), 20):
+        try:
+            return Graph(torch, recording.exact, name, width), dtype
+        except Spread as error:
+            spread = spread or error
+        except ModelNotSupported as error:
+            if name in str(error) or is_plain(torch.nn, module):
+                raise
+            raise ModelNotSupported(f"in the forward of {name}, {error}") from None
+    if spread is not None:
+        raise spread
+    raise NotRecorded(
+        f"it does not run on rows of numbers: {recording.problem(1, recording.dtype)}"
+    )
 
 
 def _registered(torch: Any, module: Any, dtype: Any, device: Any, reason: str) -> _Reading:
@@ -298,7 +316,8 @@ def _registered(torch: Any, module: Any, dtype: Any, device: Any, reason: str) -
     source = _Source(torch, module, dtype, device, width)
     flow = Flow()
     columns: list[Flowing] = [flow.column(title) for title in source.titles]
-    return _Reading(source, None, flow, columns, chain)
+    layers = chain.network(_precision(torch, module))
+    return _Reading(source, None, flow, columns, layers, chain.activation)
 
 
 # -- running the module ----------------------------------------------------------------------------
@@ -312,7 +331,7 @@ def _precision(torch: Any, module: Any) -> Precision:
 def _outputs(torch: Any, module: Any, X: Array, dtype: Any, device: Any) -> Array:
     """Run a module on rows in evaluation mode, and leave it as it was."""
     training = [(m, m.training) for m in module.modules()]
-    rows = torch.as_tensor(X, dtype=dtype, device=device)
+    rows = torch.as_tensor(np.array(X), dtype=dtype, device=device)
     try:
         module.eval()
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
