@@ -175,7 +175,7 @@ class Views(Front):
     def front(self, x):
         a, b = self.scaled(x).split([1, 2], dim=1)
         z = torch.cat([b, a], dim=1).unsqueeze(1).view(x.size(0), -1)
-        return z.reshape(x.shape[0], 3).contiguous().detach().to(x.device)
+        return z.reshape(x.shape[0], 3).contiguous().detach().data.to(x.device)
 
 
 FRONTS = [Plain, Scaled, Numbers, Reversed, Sums, Views]
@@ -553,6 +553,19 @@ def test_batch_norm(places, outputs, bias):
     assert (model.network.layers[0].b is None) == (not bias and "behind" not in places)
 
 
+def test_folding_in_torch_gives_the_same_network():
+    torch.manual_seed(1)
+    X = rows() / [1.0, 12_000.0, 11.0, 1.0, 2.0]
+    module = settled(normed("behind"), X)
+    fused = copy.deepcopy(module)
+    fused[1] = nn.utils.fusion.fuse_linear_bn_eval(module[1], module[2])
+    fused[2] = nn.Identity()
+    ours, theirs = Network.from_torch(module), Network.from_torch(fused)
+    for a, b in zip(ours.layers, theirs.layers, strict=True):
+        np.testing.assert_allclose(a.W, b.W, rtol=1e-5)
+        np.testing.assert_allclose(a.b, b.b, rtol=1e-4, atol=1e-6)
+
+
 def test_a_batch_norm_of_factor_zero():
     torch.manual_seed(1)
     X = rows() / [1.0, 12_000.0, 11.0, 1.0, 2.0]
@@ -695,6 +708,11 @@ def straight(m, x):
             lambda m, x: m.wide(torch.cat([x, m.emb(x[:, 0].long())], dim=1)),
         ),
         (lambda m, x: m.c(F.relu(m.a(x) + m.a(-x))), "two ways meet", straight),
+        (
+            lambda m, x: m.c(F.relu(m.b(h := F.relu(m.a(x))) + m.b(h))),
+            r"layer 'b' \(Linear\) stands where two ways meet",
+            straight,
+        ),
         (lambda m, x: (m.c(F.relu(m.a(x))), x)[1], "no Linear layer", straight),
         (
             lambda m, x: m.c(F.leaky_relu(m.a(x))),
@@ -702,6 +720,21 @@ def straight(m, x):
             straight,
         ),
         (lambda m, x: m.c(torch.tanh(m.a(x))), "tanh in the forward.*with ReLU", straight),
+        (
+            lambda m, x: m.c(F.relu(m.a(x))).round(),
+            "round in the forward.*leave other steps out of forward",
+            straight,
+        ),
+        (
+            lambda m, x: m.c(torch.where((z := m.a(x)) > 0, z, 0.0)),
+            "gt in the forward.*Write ReLU as F.relu",
+            straight,
+        ),
+        (
+            lambda m, x: m.c(F.relu(x @ m.a.weight.T + m.a.bias)),
+            "parameter 'a.weight' belongs to no Linear layer, or is used outside of it",
+            straight,
+        ),
         (lambda m, x: m.c(F.gelu(m.a(x))), "gelu in the forward.*with ReLU", straight),
         (lambda m, x: m.c(m.a(x).clamp(0, 6)), "clamp in the forward.*with ReLU", straight),
         (lambda m, x: m.c(m.a(x).clamp(min=-1)), "clamp in the forward.*with ReLU", straight),

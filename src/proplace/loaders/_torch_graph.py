@@ -18,6 +18,7 @@ from proplace.limits import LABELS
 from proplace.loaders._chain import Activation, Chain
 from proplace.loaders._flow import Flow, Flowing, Mixture, Single
 from proplace.loaders._torch_layers import (
+    READ,
     RELU_INSTEAD,
     activation_of,
     batch_norm_of,
@@ -46,6 +47,14 @@ if TYPE_CHECKING:
 _IN_FRONT = (
     "read there are scaling by fixed numbers, selections, concatenations, sums and differences of "
     "columns, F.one_hot and Embedding. Apply it to the table beforehand and leave it out of the module"
+)
+_BEHIND = (
+    f"{READ}. Write ReLU as F.relu or nn.ReLU, leave other steps out of forward, and let it return "
+    "logits or probabilities"
+)
+_ACTIVATIONS = (
+    *("celu", "clamp", "elu", "gelu", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "mish"),
+    *("prelu", "relu6", "rrelu", "selu", "silu", "softplus", "softsign", "tanh", "tanhshrink"),
 )
 
 
@@ -96,7 +105,7 @@ class Graph:
             return run(node, args, kwargs)  # fixed numbers
         method = node.op == "call_method"
         title = node.meta.get("written", node.target) if method else node.target.__name__
-        call = Call(f"{title} in the forward of {self.name}", node, args, kwargs, held)
+        call = Call(title, f"{title} in the forward of {self.name}", node, args, kwargs, held)
         handler = (METHODS if method else self._functions).get(node.target)
         return self.unknown(call) if handler is None else handler(self, call)
 
@@ -267,9 +276,9 @@ class Graph:
     def parameter(self, value: Trained) -> NoReturn:
         """Refuse a parameter that belongs to no layer."""
         raise ModelNotSupported(
-            f"parameter {value.name!r} belongs to no Linear layer; only weights and biases of "
-            "Linear layers are read as trained numbers. Make it part of a Linear layer, or a buffer "
-            "(register_buffer) if it is fixed"
+            f"parameter {value.name!r} belongs to no Linear layer, or is used outside of it; trained "
+            "numbers are read where Linear layers use them. Make it part of a Linear layer, or a "
+            "buffer (register_buffer) if it is fixed"
         )
 
     def branches(self, where: str) -> NoReturn:
@@ -290,7 +299,8 @@ class Graph:
         if any(isinstance(value, Neurons) for value in call.held):
             if len(call.held) > 1:
                 self.branches(call.where)
-            raise ModelNotSupported(f"{call.where} is not part of a ReLU network; {RELU_INSTEAD}")
+            hint = RELU_INSTEAD if call.title in _ACTIVATIONS else _BEHIND
+            raise ModelNotSupported(f"{call.where} is not part of a ReLU network; {hint}")
         raise ModelNotSupported(
             f"{call.where} stands in front of the first Linear layer and is not read; {_IN_FRONT}"
         )

@@ -63,6 +63,7 @@ class Call:
     ``held`` are the arguments that depend on the rows or on trained numbers.
     """
 
+    title: str
     where: str
     node: Any
     args: tuple[Any, ...]

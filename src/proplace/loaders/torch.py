@@ -49,8 +49,8 @@ def from_torch(module: object) -> Network:
 
         Batch norm (in evaluation mode) behind a Linear layer is folded into that layer, batch norm
         between a ReLU and a Linear layer into the latter, other fixed factors and shifts likewise.
-        Its own weights and statistics count as fixed; shifts (delta) and margins then speak of the
-        folded weights. Nothing else touches a trained weight.
+        Its own weights and statistics count as fixed; shifts (delta) and the float32 margin then
+        speak of the folded weights. Nothing else touches a trained weight.
 
         A module that ``torch.fx`` cannot record (``forward`` branches on values, say) is taken for
         the chain of its Linear layers in the order in which they were registered.
