@@ -15,6 +15,7 @@ CLASSES = 1_000  #: of a model in an ONNX graph
 CONFIG_BYTES = 2**24  #: of the description of a model (JSON, pickle) inside its file
 SCHEMA_BYTES = 2**22  #: of a schema file
 SCHEMA_NODES = 200_000  #: values in a schema file, aliases counted as often as they are used
+LABELS = 1_000  #: categories of one column of a model
 SCHEMA_DEPTH = 40  #: lists and mappings inside each other in a schema file
 TABLE_COLUMNS = 100_000  #: of a table file
 TABLE_CELL = 100_000  #: characters of one cell; an open quote makes a cell of the rest of the file

@@ -355,7 +355,7 @@ class Network:
 
     @classmethod
     def from_torch(cls, module: object) -> Network:
-        """Read a torch module of Linear and ReLU layers."""
+        """Read a torch module of Linear and ReLU layers whose rows are plain numbers."""
         from proplace.loaders.torch import from_torch
 
         return from_torch(module)

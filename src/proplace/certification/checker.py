@@ -194,15 +194,15 @@ class _Claim:
         """
         scale = self.net.scale or [1.0] * len(self.x)
         shift = self.net.shift or [0.0] * len(self.x)
-        matrix = self.net.matrix or []
-        offset = self.net.offset or [0.0] * len(matrix)
-        D += bool(matrix)  # one product more
-        fine += len(matrix) * len(self.x)
+        matrix, offset = (
+            self.net.matrix or [],
+            self.net.offset or [0.0] * len(self.net.matrix or []),
+        )
+        D, fine = D + bool(matrix), fine + len(matrix) * len(self.x)  # one product more
         layers = [*chain(*([*W, b or []] for W, b in self.net.layers))]
         sizes = [max(map(abs, chain(*W))) for W, _ in self.net.layers]
         coarse = 96 - min([math.frexp(size)[1] for size in sizes if size], default=0)
-        front = [*self.x, *scale, *shift, *offset, *chain(*matrix)]
-        given = [*front, self.asked, *chain(*self.delta, *more)]
+        given = [*self.x, *scale, *shift, *offset, self.asked, *chain(*matrix, *self.delta, *more)]
         self.K = max(_bits(given), min(_bits(chain(*layers)), coarse if cut else sys.maxsize))
         self.N = self.K * D
         bits = self.K + max(0, *(math.frexp(v)[1] for v in chain(given, *layers)))
@@ -220,8 +220,8 @@ class _Claim:
         self.db = [d << (self.N - self.K) for d in grown]
         triples = zip(self.exact(self.x), self.fine(scale), self.exact(shift), strict=True)
         self.u = [(x * s >> self.K) + t for x, s, t in triples]
-        if matrix:
-            self.u = self.affine([self.fine(row) for row in matrix], self.u, self.exact(offset))
+        rows = [self.fine(row) for row in matrix]
+        self.u = self.affine(rows, self.u, self.exact(offset)) if matrix else self.u
 
     def fine(self, values: list[float]) -> list[int]:
         return [(n << self.K) // d for n, d in map(float.as_integer_ratio, values)]
@@ -447,9 +447,9 @@ def _number(name: str, value: Any) -> float:
     """Return a JSON number as a double: a decimal is the nearest one, an integer must be one."""
     if type(value) not in (int, float) or not abs(value) <= sys.float_info.max:
         raise Rejected(f"{name} holds something that is not a finite number")
-    if float(value) != value:
-        raise Rejected(f"{name} holds an integer that is not a double")
-    return float(value)
+    if (double := float(value)) == value:
+        return double
+    raise Rejected(f"{name} holds an integer that is not a double")
 
 
 def _numbers(name: str, value: Any, length: int) -> list[float]:
@@ -476,10 +476,12 @@ def read_npz(path: str) -> Parameters:
     layers: list[tuple[list[list[float]], list[float] | None]] = []
     while W := _take(left, f"W{len(layers)}", 0, len(layers[-1][0]) if layers else 0):
         layers.append((W, _take(left, f"b{len(layers)}", len(W))))
-    n = len(layers[0][0][0]) if layers else 0
+    n = len(layers[0][0][0]) if layers else 0  # entries of u
     matrix, offset = _take(left, "matrix", n, 0), _take(left, "offset", n)
-    n = len(matrix[0]) if matrix else n
-    network = Parameters(layers, _take(left, "scale", n), _take(left, "shift", n), matrix, offset)
+    scale, shift = (
+        _take(left, name, len(matrix[0]) if matrix else n) for name in ("scale", "shift")
+    )
+    network = Parameters(layers, scale, shift, matrix, offset)
     if not layers or left.keys() - {"format.npy", "precision.npy"}:
         raise Rejected(f"the network file holds arrays of no layer: {ascii([*left])[:200]}")
     return network

@@ -95,7 +95,9 @@ def whole_of(source: object) -> Whole:
     """Read a model of another framework from the table to the class."""
     kinds = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(source).__mro__}
     if any(kind.startswith("torch.nn.") for kind in kinds):
-        return whole_network(Network.from_torch(source))
+        from proplace.loaders.torch import whole_torch  # noqa: PLC0415  (frameworks on demand)
+
+        return whole_torch(source)
     if any(kind.partition(".")[0] in ("keras", "tensorflow", "tf_keras") for kind in kinds):
         return whole_network(Network.from_keras(source))
     if any(kind.startswith("sklearn.") for kind in kinds):

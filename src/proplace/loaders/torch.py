@@ -1,50 +1,232 @@
-"""Networks from torch modules."""
+"""Networks and whole models from torch modules."""
 
 from __future__ import annotations
 
 import copy
+import inspect
+import itertools
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
-from proplace.errors import ModelNotSupported
-from proplace.loaders._chain import Activation, Chain, multi_label
-from proplace.loaders._verify import form_of, probe_rows
+from proplace.errors import InputError, ModelNotSupported
+from proplace.loaders._chain import multi_label
+from proplace.loaders._flow import Flow
+from proplace.loaders._torch_graph import Graph, inside, needed_nodes
+from proplace.loaders._torch_layers import check_leaf, check_precision, numpy_of, where_of
+from proplace.loaders._torch_record import NotRecorded, Recording, same
+from proplace.loaders._torch_registered import is_plain, registered
+from proplace.loaders._torch_values import Spread
+from proplace.loaders._verify import form_of, probe_rows, probe_table
+from proplace.loaders._whole import Whole
+from proplace.network import Network
 from proplace.optional import require
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from proplace.loaders._verify import Arithmetic
-    from proplace.network import Array, Network, Precision
-
-_BATCH_NORM = (
-    "fold it into the Linear layer before it after training (torch.nn.utils.fusion."
-    "fuse_linear_bn_eval), or train without it"
-)
+    from proplace.input_map import InputMap
+    from proplace.loaders._chain import Activation
+    from proplace.loaders._flow import Flowing
+    from proplace.loaders._verify import Arithmetic, Form
+    from proplace.network import Array, Precision
 
 
 def from_torch(module: object) -> Network:
-    """Read a torch module of Linear and ReLU layers.
+    """Read a torch module whose rows are plain numbers.
 
     Parameters
     ----------
     module
-        An ``nn.Sequential`` (also nested), or any module whose ``forward`` passes its Linear layers
-        in the order in which they were registered, with a ReLU between them. Dropout, Identity and
-        Flatten are skipped; a last sigmoid, softmax or log-softmax is recognised and left out.
+        An ``nn.Sequential``, or any module whose ``forward`` ``torch.fx`` can record: Linear layers
+        with a ReLU between them (a layer, a function or a method). Dropout, Identity, Flatten and
+        views are skipped; a last sigmoid, softmax or log-softmax is recognised and left out.
+
+        In front of the first Linear layer ``forward`` may select, join, add and scale columns with
+        fixed numbers (buffers, constants, batch norm): this becomes the network's input map, which
+        is not trained and never shifts. A module with an Embedding takes categories: see
+        ``Model.of``.
+
+        Batch norm (in evaluation mode) behind a Linear layer is folded into that layer, batch norm
+        between a ReLU and a Linear layer into the latter, other fixed factors and shifts likewise.
+        Its own weights and statistics count as fixed; shifts (delta) and the float32 margin then
+        speak of the folded weights. Nothing else touches a trained weight.
+
+        A module that ``torch.fx`` cannot record (``forward`` branches on values, say) is taken for
+        the chain of its Linear layers in the order in which they were registered.
 
     Returns
     -------
     Network
         The module and the network are run on random rows and must agree, so a ``forward`` that
-        does something else than its layers say is refused. The module itself is not changed.
-        Half-precision weights are read as they are; the network then says ``float32``.
+        does something else than was read is refused. The module itself is not changed. Modules in
+        float16 or bfloat16 are refused: no margin covers such arithmetic.
     """
+    reading = _read(module)
+    network = reading.network(reading.flow.numbers(reading.columns, reading.source.titles))
+    rows = probe_rows(network)
+    reading.form(network, rows, rows)
+    return network
+
+
+def whole_torch(module: object) -> Whole:
+    """Read a torch module together with all that its ``forward`` does to the table.
+
+    See :func:`from_torch` for what is read. An Embedding (or ``F.one_hot``) of one column makes that
+    column a category with the labels 0, 1, ...; its weights are a fixed linear map of the labels and
+    never shift. Columns are called x0, x1, ... until a schema names them.
+    """
+    reading = _read(module)
+    schema, input_map = reading.flow.finish(reading.columns)
+    network = reading.network(input_map)
+    most = max((len(getattr(f, "labels", ())) for f in schema.features), default=0)
+    probe = probe_table(schema, max(64, 2 * most))
+    form = reading.form(network, schema.encode(probe), reading.rows(probe))
+
+    def predict(frame: pd.DataFrame) -> Any:
+        outputs = reading.source.run(reading.rows(frame)).reshape(len(frame), network.outputs)
+        if network.outputs > 1:
+            return np.asarray(outputs.argmax(axis=1), dtype=np.int64)
+        return (outputs[:, 0] >= (0.5 if form == "sigmoid" else 0.0)).astype(np.int64)
+
+    return Whole(network, schema, None, predict, columns=tuple(reading.source.titles), named=False)
+
+
+@dataclass(frozen=True, eq=False)
+class _Source:
+    """The user's own module, run as it is used: in its own arithmetic, on its own device."""
+
+    torch: Any
+    module: Any
+    dtype: Any
+    device: Any
+    width: int
+
+    @property
+    def titles(self) -> list[str]:
+        return [f"x{i}" for i in range(self.width)]
+
+    def run(self, rows: Array) -> Array:
+        return _outputs(self.torch, self.module, rows, self.dtype, self.device)
+
+
+@dataclass(frozen=True, eq=False)
+class _Reading:
+    """What was read of a module: columns on their way to the first layer, and the layers."""
+
+    source: _Source
+    recording: Recording | None
+    flow: Flow
+    columns: list[Flowing]
+    layers: Network
+    activation: Activation | None
+
+    def network(self, input_map: InputMap) -> Network:
+        pairs = [(layer.W, layer.b) for layer in self.layers.layers]
+        return Network(pairs, **input_map.parts, precision=self.layers.precision)
+
+    def rows(self, frame: pd.DataFrame) -> Array:
+        """Rows of a table as the module takes them; what it never looks at may be left out."""
+        used = self.flow.used(self.columns)
+        cells = {
+            title: frame[title]
+            if title in frame or title in used
+            else np.full(len(frame), self.flow.anything(title))
+            for title in self.source.titles
+        }
+        rows = pd.DataFrame(cells, index=frame.index).to_numpy(dtype=np.float64)
+        if not np.isfinite(rows).all():
+            row, column = np.argwhere(~np.isfinite(rows))[0]
+            raise InputError(
+                f"row {row}, column {self.source.titles[column]!r}: the module takes no missing or "
+                "infinite values"
+            )
+        return rows
+
+    def form(self, network: Network, X: Array, rows: Array) -> Form:
+        """Say what the module's outputs are, having compared them with the network's."""
+        name = type(self.source.module).__name__
+        try:
+            outputs, arithmetic = self._outputs(rows)
+        except ModelNotSupported:
+            raise
+        except Exception as error:
+            raise ModelNotSupported(
+                f"{name} cannot be run on rows of shape (n, {self.source.width}): {error}. Its "
+                "forward must take one tensor of rows and return one tensor"
+            ) from error
+        form = form_of(network, X, outputs, arithmetic)
+        if form == "sigmoid" and network.outputs > 1:
+            raise multi_label(name, network.outputs)
+        recorded = self.recording is not None
+        if form is None or (recorded and form != (self.activation or "logits")):
+            raise ModelNotSupported(
+                f"the forward of {name} does not equal the chain of its Linear layers with a ReLU "
+                "between them (a hook, a skip connection, another activation, a transform of the "
+                "input?). Write it as nn.Sequential of the layers that are read, and train that"
+            )
+        return form
+
+    def _outputs(self, rows: Array) -> tuple[Array, Arithmetic]:
+        """Run the module on rows, in float64 where that can be."""
+        source, torch = self.source, self.source.torch
+        own: Arithmetic = "float64" if source.dtype == torch.float64 else "float32"
+        if self.recording is None:
+            try:
+                twin = copy.deepcopy(source.module).to(device="cpu", dtype=torch.float64)
+                return _outputs(torch, twin, rows, torch.float64, "cpu"), "float64"
+            except Exception:
+                # Not every module can be copied or takes float64 rows; then it is run itself.
+                return source.run(rows), own
+        outputs = source.run(rows)
+        if not same(outputs, self.recording.run(self.recording.as_used, rows, source.dtype)):
+            raise ModelNotSupported(
+                f"the forward of {type(source.module).__name__} does something else than what "
+                "torch.fx recorded of it (does it ask for types, or change while it runs?). Write "
+                "it as nn.Sequential of the layers that are read"
+            )
+        whole = not source.dtype.is_floating_point
+        try:
+            exact = torch.int64 if whole else torch.float64
+            return self.recording.run(self.recording.exact, rows, exact), "float64"
+        except Exception:  # a cast to float32 in a form that was not recognised
+            return outputs, own
+
+
+def _read(module: object) -> _Reading:
     torch = require("torch", "torch", "reading a torch module")
-    nn = torch.nn
+    plain = _unwrapped(torch, module)
+    _check_module(torch, plain)
+    first = next((p for p in plain.parameters()), None)
+    dtype = torch.float32 if first is None else first.dtype
+    device = "cpu" if first is None else first.device
+    try:
+        recording = Recording(torch, plain, dtype, device)
+        _check_layers(torch, plain, recording)
+        return _recorded(torch, plain, recording)
+    except NotRecorded as error:
+        return _registered(torch, plain, dtype, device, str(error))
+
+
+def _unwrapped(torch: Any, module: Any) -> Any:
+    """Return the module inside of what only distributes, averages or compiles it."""
     # torch.compile wraps the module; the wrapper would compile again for the comparison.
-    module = getattr(module, "_orig_mod", module)
+    wrappers = (
+        torch.nn.DataParallel,
+        torch.nn.parallel.DistributedDataParallel,
+        torch.optim.swa_utils.AveragedModel,
+    )
+    while True:
+        if hasattr(module, "_orig_mod"):
+            module = module._orig_mod
+        elif isinstance(module, wrappers):
+            module = module.module
+        else:
+            return module
+
+
+def _check_module(torch: Any, module: Any) -> None:
+    nn = torch.nn
     if isinstance(module, torch.jit.ScriptModule):
         raise ModelNotSupported(
             "the module is TorchScript, whose layers cannot be told apart; give the nn.Module it "
@@ -55,123 +237,95 @@ def from_torch(module: object) -> Network:
             f"from_torch takes a torch.nn.Module, not {type(module).__name__}; weights in a "
             "state dict are read from a file with Network.load"
         )
-    leaves = list(_leaves(nn, module, ""))
-    for path, leaf in leaves:
-        _check_leaf(torch, path, leaf)
-    _check_parameters(module, [leaf for _, leaf in leaves])
-    plain = all(_is_sequential(nn, m) for m in module.modules() if m._modules)
-    network = _chain(nn, leaves, plain=plain).network(_precision(torch, module))
-    _verify(torch, module, network)
-    return network
-
-
-def _leaves(nn: Any, module: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Yield the layers in registration order; a layer that is registered twice comes twice."""
-    children = {name: child for name, child in module._modules.items() if child is not None}
-    if isinstance(module, nn.Linear) or not children:
-        yield path, module
-        return
-    for name, child in children.items():
-        yield from _leaves(nn, child, f"{path}.{name}" if path else name)
-
-
-def _where(path: str, leaf: Any) -> str:
-    kind = type(leaf).__name__
-    return f"layer {path!r} ({kind})" if path else f"the module ({kind})"
-
-
-def _is_sequential(nn: Any, module: Any) -> bool:
-    return isinstance(module, nn.Linear) or getattr(type(module), "forward", None) is (
-        nn.Sequential.forward
-    )
-
-
-def _skipped(nn: Any) -> tuple[type, ...]:
-    # Losses are registered by some training frameworks; the comparison shows that they are unused.
-    return (
-        nn.modules.dropout._DropoutNd,
-        nn.Identity,
-        nn.Flatten,
-        nn.modules.loss._Loss,
-    )
-
-
-def _activation(nn: Any, leaf: Any) -> Activation | None:
-    kinds: list[tuple[type, Activation]] = [
-        (nn.Sigmoid, "sigmoid"),
-        (nn.Softmax, "softmax"),
-        (nn.LogSoftmax, "log_softmax"),
-    ]
-    return next((name for kind, name in kinds if isinstance(leaf, kind)), None)
-
-
-def _check_leaf(torch: Any, path: str, leaf: Any) -> None:
-    nn = torch.nn
-    if isinstance(leaf, nn.Linear):
-        if nn.parameter.is_lazy(leaf.weight) or leaf.weight.is_meta:
+    for path, leaf in module.named_modules():
+        if isinstance(leaf, (nn.Linear, nn.modules.batchnorm._NormBase)) and any(
+            nn.parameter.is_lazy(p) or p.is_meta for p in leaf.parameters()
+        ):
             raise ModelNotSupported(
-                f"{_where(path, leaf)} has no weights yet; run or load the module first"
+                f"{where_of(path, leaf)} has no weights yet; run or load the module first"
             )
-        if not leaf.weight.is_floating_point():
+        if isinstance(leaf, nn.Linear) and not leaf.weight.is_floating_point():
             raise ModelNotSupported(
-                f"{_where(path, leaf)} has weights of type {leaf.weight.dtype}; a ReLU network has "
+                f"{where_of(path, leaf)} has weights of type {leaf.weight.dtype}; a ReLU network has "
                 "real ones"
             )
-        others = [name for name, _ in leaf.named_parameters() if name not in ("weight", "bias")]
-        if others:
-            raise ModelNotSupported(
-                f"{_where(path, leaf)} computes its weights from {', '.join(others)}; bake them in "
-                "first with torch.nn.utils.parametrize.remove_parametrizations(layer, 'weight')"
-            )
-        return
-    if isinstance(leaf, (nn.ReLU, *_skipped(nn))) or _activation(nn, leaf) is not None:
-        return
-    if isinstance(leaf, nn.modules.batchnorm._NormBase):
-        hint = _BATCH_NORM
-    else:
-        hint = (
-            "only Linear and ReLU layers, Dropout, Identity, Flatten and a last Sigmoid, Softmax "
-            "or LogSoftmax are read. Train the model with those"
+    check_precision(torch, type(module).__name__, [*module.parameters(), *module.buffers()])
+    required = [
+        p.name
+        for p in inspect.signature(module.forward).parameters.values()
+        if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
+    if len(required) > 1:
+        raise ModelNotSupported(
+            f"the forward of {type(module).__name__} takes {', '.join(required)}; wrap it in a "
+            "module whose forward takes one tensor of rows and hands on its columns, such as "
+            "self.module(x[:, :3], x[:, 3:].long())"
         )
-    raise ModelNotSupported(f"{_where(path, leaf)} is not part of a ReLU network; {hint}")
 
 
-def _check_parameters(module: Any, leaves: list[Any]) -> None:
-    # A parameter of the module itself would be trained too, so its shifts matter, even where its
-    # present value (a scale of 1, say) does not show in the outputs.
-    known = {id(p) for leaf in leaves for p in leaf.parameters()}
-    for name, parameter in module.named_parameters():
-        if id(parameter) not in known:
+# -- the recorded graph ----------------------------------------------------------------------------
+
+
+def _check_layers(torch: Any, module: Any, recording: Recording) -> None:
+    needed = needed_nodes(recording.exact.graph)
+    for node in recording.exact.graph.nodes:
+        if node in needed and node.op == "call_module":
+            path = inside(node.target)
+            check_leaf(torch.nn, path, module.get_submodule(path))
+
+
+def _recorded(torch: Any, module: Any, recording: Recording) -> _Reading:
+    name = type(module).__name__
+    graph, dtype = _graph(torch, module, recording)
+    width = len(graph.titles)
+    if recording.problem(width + 1, dtype) is None:
+        wider = Graph(torch, recording.exact, name, width + 1)
+        if repr(wider.columns) != repr(graph.columns):
             raise ModelNotSupported(
-                f"parameter {name!r} belongs to no Linear layer; only weights and biases of Linear "
-                "layers are read"
+                f"the forward of {name} counts columns from the end of a row but runs on rows of "
+                "any length; count them from the front, as in x[:, 5] for x[:, -1]"
             )
+    used = graph.flow.used(graph.columns)
+    if not dtype.is_floating_point and any(graph.flow.sources[n].labels is None for n in used):
+        raise ModelNotSupported(
+            f"the forward of {name} takes rows of whole numbers, with numbers beside categories; "
+            "let it take rows of decimals and cut the categories itself, as in x[:, 0].long()"
+        )
+    source = _Source(torch, module, dtype, recording.device, width)
+    layers = graph.chain.network(_precision(torch, module))
+    return _Reading(source, recording, graph.flow, graph.columns, layers, graph.chain.activation)
 
 
-def _chain(nn: Any, leaves: list[tuple[str, Any]], *, plain: bool) -> Chain:
-    """Return the chain of the layers.
-
-    In a plain Sequential each layer stands where it acts. In other modules the ReLU may be a
-    function in ``forward``, or one module used many times, so it is put between the Linear layers
-    and the comparison decides.
-    """
-    chain = Chain("Linear")
-    for path, leaf in leaves:
-        where = _where(path, leaf)
-        if isinstance(leaf, nn.Linear):
-            if not plain and chain.at_linear:
-                chain.relu(where)
-            bias = None if leaf.bias is None else _numpy(leaf.bias)
-            chain.linear(where, _numpy(leaf.weight), bias)
-        elif plain and isinstance(leaf, nn.ReLU):
-            chain.relu(where)
-        elif plain and (activation := _activation(nn, leaf)) is not None:
-            chain.finish(where, activation)
-    return chain
+def _graph(torch: Any, module: Any, recording: Recording) -> tuple[Graph, Any]:
+    """Return the graph for the smallest number of columns that it takes, and their type."""
+    name = type(module).__name__
+    spread: Spread | None = None
+    for width, dtype in itertools.islice(recording.widths(), 20):
+        try:
+            return Graph(torch, recording.exact, name, width), dtype
+        except Spread as error:
+            spread = spread or error
+        except ModelNotSupported as error:
+            if name in str(error) or is_plain(torch.nn, module):
+                raise
+            raise ModelNotSupported(f"in the forward of {name}, {error}") from None
+    if spread is not None:
+        raise spread
+    raise NotRecorded(
+        f"it does not run on rows of numbers: {recording.problem(1, recording.dtype)}"
+    )
 
 
-def _numpy(tensor: Any) -> Array:
-    return np.asarray(tensor.detach().cpu().double().numpy(), dtype=np.float64)
+def _registered(torch: Any, module: Any, dtype: Any, device: Any, reason: str) -> _Reading:
+    chain, width = registered(torch.nn, module, reason)
+    source = _Source(torch, module, dtype, device, width)
+    flow = Flow()
+    columns: list[Flowing] = [flow.column(title) for title in source.titles]
+    layers = chain.network(_precision(torch, module))
+    return _Reading(source, None, flow, columns, layers, chain.activation)
+
+
+# -- running the module ----------------------------------------------------------------------------
 
 
 def _precision(torch: Any, module: Any) -> Precision:
@@ -179,48 +333,14 @@ def _precision(torch: Any, module: Any) -> Precision:
     return "float64" if doubles and all(doubles) else "float32"
 
 
-def _verify(torch: Any, module: Any, network: Network) -> None:
-    X = probe_rows(network)
-    name = type(module).__name__
-    try:
-        outputs, arithmetic = _run(torch, module, X)
-    except Exception as error:
-        raise ModelNotSupported(
-            f"{name} cannot be run on rows of shape (n, {network.inputs}): {error}. Its forward "
-            "must take one tensor of rows and return one tensor"
-        ) from error
-    form = form_of(network, X, outputs, arithmetic)
-    if form == "sigmoid" and network.outputs > 1:
-        raise multi_label(name, network.outputs)
-    if form is None:
-        raise ModelNotSupported(
-            f"the forward of {name} does not equal the chain of its Linear layers with a ReLU "
-            "between them (a skip connection, another activation, a transform of the input?). "
-            "Write it as nn.Sequential, or export it to ONNX and read that file"
-        )
-
-
-def _run(torch: Any, module: Any, X: Array) -> tuple[Array, Arithmetic]:
-    """Run the module on the rows, in float64 where it allows that."""
-    try:
-        twin = copy.deepcopy(module).to(device="cpu", dtype=torch.float64)
-        return _outputs(torch, twin, X, torch.float64, "cpu"), "float64"
-    except Exception:
-        # Not every module can be copied or takes float64 rows (a float32 constant in forward);
-        # then the module itself is run.
-        first = next(module.parameters())
-        outputs = _outputs(torch, module, X, first.dtype, first.device)
-        exact: dict[Any, Arithmetic] = {torch.float64: "float64", torch.float32: "float32"}
-        return outputs, exact.get(first.dtype, "half")
-
-
 def _outputs(torch: Any, module: Any, X: Array, dtype: Any, device: Any) -> Array:
+    """Run a module on rows in evaluation mode, and leave it as it was."""
     training = [(m, m.training) for m in module.modules()]
-    rows = torch.as_tensor(X, dtype=dtype, device=device)
+    rows = torch.as_tensor(np.array(X), dtype=dtype, device=device)
     try:
         module.eval()
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            return _numpy(module(rows))
+            return numpy_of(module(rows))
     finally:
         for m, flag in training:
             m.training = flag
