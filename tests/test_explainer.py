@@ -29,6 +29,7 @@ from proplace.errors import (
     SolverError,
     TargetError,
 )
+from proplace.region import RobustRows
 from proplace.schema import Change, Is, Schema, Value
 from proplace.search.oracle import Oracle
 from proplace.search.pieces import Answer
@@ -598,6 +599,17 @@ def test_neighbours_under_rules_respect_the_limit(monkeypatch):
         if answer.found:
             assert answer.bound == 0.0
             check_promise(explainer, world.schema, answer, attacks=False)
+
+
+def test_no_neighbour_in_time_is_not_the_fault_of_the_rules(monkeypatch):
+    world = World(0, rules=rules(), **LIMITS)
+    explainer = world.explainer(delta=0.004, time_limit=0.5)
+    explainer.robust_rows()
+    monkeypatch.setattr(RobustRows, "test", lambda self, rows, deadline: np.zeros(len(rows), bool))
+    Clock(monkeypatch)
+    for answer in explainer.explain(world.refused(3)):
+        assert answer.status == "not_found"
+        assert "time limit" in answer.reason
 
 
 def test_more_answers_do_not_take_more_than_the_limit(monkeypatch):
