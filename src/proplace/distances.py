@@ -116,11 +116,16 @@ class Convex:
 
 
 def resolve(
-    distance: Name | Distance, columns: int, X: Array, weights: npt.ArrayLike | None = None
+    distance: Name | Distance,
+    columns: int,
+    X: Array,
+    weights: npt.ArrayLike | None = None,
+    units: Array | None = None,
 ) -> Distance:
     """Return the distance meant by a name, for rows of ``columns`` columns and training rows ``X``.
 
-    ``weights``, one number >= 0 per column, replace the 1/columns of the named distances.
+    ``weights``, one number >= 0 per column, replace the 1/columns of the named distances. ``units``
+    say how much of each column counts as one.
     """
     if not isinstance(distance, str):
         if not isinstance(distance, Distance):
@@ -139,6 +144,8 @@ def resolve(
         raise OptionError(f"distance must be 'l1', 'l2', 'linf' or 'mad', not {distance!r}")
     if distance == "linf" and weights is None:
         w = np.ones(columns)
+    if units is not None:
+        w = w / (units**2 if distance == "l2" else units)
     return kinds[distance](w)
 
 

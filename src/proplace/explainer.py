@@ -12,7 +12,6 @@ import numpy as np
 
 from proplace import distances
 from proplace.certification import certify
-from proplace.certification.deployed import resolve
 from proplace.errors import InputError, MissingExtra, OptionError
 from proplace.explanations import (
     Explanation,
@@ -40,7 +39,7 @@ from proplace.search.problem import Problem
 from proplace.search.solvers import TITLES, Solver, check
 from proplace.several import several
 from proplace.shifts import Shifts
-from proplace.tables import check_schema, distinct, in_words, read_people, training_rows
+from proplace.tables import distinct, in_words, model_of, read_people, refereed, training_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -53,9 +52,10 @@ if TYPE_CHECKING:
     from proplace.certification.producer import Evidence
     from proplace.distances import Distance
     from proplace.explanations import Status
-    from proplace.network import Array, Network
+    from proplace.network import Array
     from proplace.region import RegionKind
     from proplace.schema import Schema
+    from proplace.schema._model import Label
     from proplace.schema.person import Person
     from proplace.search.pieces import SearchName
     from proplace.search.problem import Piece
@@ -108,16 +108,20 @@ class Proplace:
 
     Parameters
     ----------
-    net
-        The trained network.
+    source
+        The trained model: a fitted scikit-learn pipeline, a torch module, a Keras model, the path of
+        a model file, a :class:`proplace.Model`, or a bare :class:`proplace.Network`.
     delta
         Largest change of any parameter, or one (weight, bias) pair per layer.
     k
         Number of robust neighbours that span the plausible region.
     schema
-        Features, units and rules. Without one, tables hold the network's own columns, all free.
+        Features, units and rules. Without one, tables hold the model's own columns, all free. A
+        model that encodes its table itself keeps its encoding: the schema adds ranges, steps,
+        directions, labels and rules.
     distance
-        ``"l1"`` (mean absolute difference of encoded columns), ``"l2"``, ``"linf"``, ``"mad"``, or
+        ``"l1"`` (mean absolute difference of encoded columns; a number that the model scales itself
+        counts in units of its range in the training rows), ``"l2"``, ``"linf"``, ``"mad"``, or
         an object with ``between`` and ``subgradient``.
     weights
         One weight per encoded column for a named distance.
@@ -158,7 +162,7 @@ class Proplace:
 
     def __init__(
         self,
-        net: Network,
+        source: object,
         delta: Delta,
         *,
         k: int = 20,
@@ -173,10 +177,11 @@ class Proplace:
         n_jobs: int | None = None,
         time_limit: float | None = None,
     ) -> None:
-        self.net = net
+        self.model = model_of(source, schema)
+        self.net = net = self.model.network
         self.shifts = Shifts.of(net, delta)
         self.k = whole("k", k)
-        self.schema = check_schema(net, schema)
+        self.schema = schema
         self.distance = distance
         self.weights = weights
         self.region = one_of("region", region, ("hull", "box"))
@@ -206,11 +211,15 @@ class Proplace:
 
     def fit(self, X: Table) -> Proplace:
         """Take the training rows; which of them are robust is found when a target is asked for."""
-        self._schema, rows = training_rows(self.net, self.schema, X)
+        self.model, rows = training_rows(self.model, X, declared=self.schema is not None)
+        self._schema = self.model.schema
         self._rows = distinct(rows)
-        self._distance = distances.resolve(self.distance, self.net.inputs, rows, self.weights)
+        units = self.model.units(rows) if self.model.preprocesses else None
+        self._distance = distances.resolve(
+            self.distance, self.net.inputs, rows, self.weights, units
+        )
         # One margin for all of a search: of the rows and hence, being convex, of their hulls.
-        margins = resolve(self.net, self.shifts, self._rows, self.margin)
+        margins = self.model.margins(self.shifts, self._rows, self.margin)
         self._margin = float(np.max(margins))
         if not np.isfinite(self._margin):
             row = int(np.argmax(~np.isfinite(margins)))
@@ -221,21 +230,22 @@ class Proplace:
         self._robust = {}
         return self
 
-    def robust_rows(self, target: int = 1) -> Array:
+    def robust_rows(self, target: Label = 1) -> Array:
         """Distinct training rows that are robust for a target, as the network sees them."""
-        return self._robust_rows(target).robust
+        return self._robust_rows(self.model.target(target)).robust
 
     def explain(
-        self, X: Table, target: int = 1, *, count: int = 1, progress: bool = False
+        self, X: Table, target: Label = 1, *, count: int = 1, progress: bool = False
     ) -> Explanations:
         """Find the nearest robust and plausible input of class ``target`` for each row.
 
         Parameters
         ----------
         X
-            A DataFrame in original units (with a schema), or rows as the network takes them.
+            A table in original units (pandas, polars, a dictionary, ...), or rows as the model takes
+            them.
         target
-            The wanted class.
+            The wanted class, by its label.
         count
             Up to this many answers per row that differ in what they change, nearest first.
         progress
@@ -244,17 +254,17 @@ class Proplace:
         Ctrl-C returns what is done so far (``complete`` is False then).
         """
         self._check_fitted()
-        target = self.net.check_target(target)
+        number = self.model.target(target)
         count = whole("count", count)
         people = self._read(X)
         with progress_bar("explain", len(people[0]), show=progress) as advance:
-            (result,) = self._parts([people], target, count, math.inf, advance)
+            (result,) = self._parts([people], number, count, math.inf, advance)
         return result
 
     def stream(
         self,
         tables: Iterable[Table],
-        target: int = 1,
+        target: Label = 1,
         *,
         count: int = 1,
         every: float = 5.0,
@@ -267,10 +277,10 @@ class Proplace:
         once for all tables. Ctrl-C ends with a last part whose ``complete`` is False.
         """
         self._check_fitted()
-        target = self.net.check_target(target)
+        number = self.model.target(target)
         count = whole("count", count)
         people = (self._read(table) for table in tables)
-        return self._parts(people, target, count, every, advance)
+        return self._parts(people, number, count, every, advance)
 
     def _parts(
         self,
@@ -463,7 +473,7 @@ class Proplace:
     ) -> tuple[Certificate | None, float]:
         """The certificate that a point is robust, if it is, and its least margin."""
         if evidence is not None and np.array_equal(evidence.point, point):
-            margin = float(np.max(resolve(self.net, self.shifts, point[None], self.margin)))
+            margin = self._asked(point[None])
             certificate = evidence.certificate(self.net, self.shifts, target, margin)
             if certificate is not None:
                 return certificate, evidence.lower
@@ -472,6 +482,10 @@ class Proplace:
         certificate = report.certificates[0] if report.robust[0] else None
         return certificate, float(report.lower[0])
 
+    def _asked(self, rows: Array) -> float:
+        """The margin that each of some rows must keep."""
+        return float(np.max(self.model.margins(self.shifts, rows, self.margin)))
+
     def _certify(self, rows: Array, target: int, until: float = math.inf) -> Report:
         """Verdicts with certificates, as far as they come in time."""
         return certify(
@@ -479,7 +493,7 @@ class Proplace:
             rows,
             self.shifts,
             target,
-            margin=self.margin,
+            margin=self._asked(rows) if self.model.preprocesses else self.margin,
             certificates=True,
             time_limit=time_left(until),
         )
@@ -511,13 +525,15 @@ class Proplace:
     # -- inside ------------------------------------------------------------------------------
 
     def _read(self, X: Table) -> People:
-        return read_people(self.net, self._schema, X, declared=self.schema is not None)
+        return read_people(self.model, X, declared=self.schema is not None)
 
     def _told(
         self, done: list[list[Explanation]], people: pd.DataFrame | None, first: int, complete: bool
     ) -> Explanations:
         setting = Setting(self.net, self.shifts, self._schema, self._distance)
         items = in_words(setting, done, people, first=first)
+        if people is not None:
+            items = refereed(self.model, items, people, first)
         name = None if people is None else people.index.name
         return Explanations(items, complete=complete, index_name=name)
 

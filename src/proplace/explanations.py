@@ -37,6 +37,7 @@ Status = Literal[
     "bad_input",
     "solver_error",
     "worker_died",
+    "source_disagrees",
 ]
 
 
@@ -105,7 +106,8 @@ class Explanation:
         ``infeasible_rules``, ``not_found`` (the method, or its time, ended without a point),
         ``bad_input``, ``solver_error`` (the solver failed, which is no fault of the row),
         ``worker_died`` (the process died each time that it was at this row, which may be no fault of
-        the row: worth another try): no answer, see ``reason``.
+        the row: worth another try), ``source_disagrees`` (the model itself refuses the answer, so it
+        is withheld): no answer, see ``reason``.
     reason
         In words, for every status but ``optimal``.
     original, counterfactual

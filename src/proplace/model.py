@@ -20,7 +20,7 @@ from proplace.schema._model import did_you_mean, listing
 from proplace.shifts import Shifts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from proplace.certification.deployed import Margin
     from proplace.loaders._whole import Whole
@@ -48,6 +48,8 @@ class Model:
     preprocesses
         Whether the source does anything to the table in front of its layers. If not, the table may
         be encoded by any schema of the right width.
+    named
+        Whether the columns have names of their own; else they are known by their order.
 
     Examples
     --------
@@ -70,9 +72,9 @@ class Model:
     schema: Schema
     classes: tuple[Label, ...]
     preprocesses: bool = False
+    named: bool = True
     _columns: tuple[str, ...] = ()
     _original: Callable[[pd.DataFrame], Any] | None = None
-    _named: bool = True
 
     @classmethod
     def of(cls, source: object) -> Model:
@@ -100,7 +102,11 @@ class Model:
     def _bare(cls, net: Network) -> Model:
         schema = Schema.encoded(net.inputs)
         return cls(
-            net, schema, tuple(range(net.classes)), False, tuple(schema.by_name), None, False
+            net,
+            schema,
+            tuple(range(net.classes)),
+            named=False,
+            _columns=tuple(schema.by_name),
         )
 
     @classmethod
@@ -116,9 +122,9 @@ class Model:
             whole.schema,
             classes,
             not plain or bool(net.input_map),
+            whole.named,
             whole.columns,
             whole.predict,
-            whole.named,
         )
 
     def __repr__(self) -> str:
@@ -159,7 +165,9 @@ class Model:
         return np.asarray(self._original(self.table(X)))
 
     def target(self, label: Label) -> int:
-        """Return the number of a class, given by its label."""
+        """Return the number of a class, given by its label; classes 0, 1, ... are their own labels."""
+        if self.classes == tuple(range(self.network.classes)):
+            return self.network.check_target(label)  # type: ignore[arg-type]
         for number, known in enumerate(self.classes):
             same_kind = isinstance(label, str) == isinstance(known, str)
             if same_kind and known == label and isinstance(label, bool) <= isinstance(known, bool):
@@ -253,22 +261,18 @@ class Model:
 
     # -- what the user adds --------------------------------------------------------------------
 
-    def with_schema(self, schema: Schema) -> Model:
+    def with_schema(self, schema: Schema, *, scaled_twice: bool = False) -> Model:
         """Return the same model with the user's ranges, steps, directions, labels and rules.
 
         A model that preprocesses its table knows how each column is encoded; that is kept, and
-        columns are matched by name. Any other model takes the schema as it is.
+        columns are matched by name. Any other model takes the schema as it is, but a network that
+        scales its own inputs takes no schema that scales them too, unless ``scaled_twice`` says that
+        it was trained on such inputs.
         """
         if not self.preprocesses:
-            schema.check_settled()
-            if schema.width != self.network.inputs:
-                raise SchemaError(
-                    f"the schema encodes to {schema.width} columns but the network takes "
-                    f"{self.network.inputs}"
-                )
-            return dataclasses.replace(self, schema=schema)
-        if not self._named:
-            return self._renamed([feature.name for feature in schema.features]).with_schema(schema)
+            return self._encoded_by(schema, scaled_twice=scaled_twice)
+        if not self.named:
+            return self.renamed([feature.name for feature in schema.features]).with_schema(schema)
         mine, theirs = self.schema.by_name, schema.by_name
         problems = [
             f"the model takes a column {name!r}, which the schema does not describe"
@@ -286,12 +290,44 @@ class Model:
         features = [_merged(feature, theirs[name]) for name, feature in mine.items()]
         return dataclasses.replace(self, schema=Schema(features, rules=schema.rules))
 
-    def _renamed(self, names: list[str]) -> Model:
+    def _encoded_by(self, schema: Schema, *, scaled_twice: bool) -> Model:
+        """Return a model whose rows are those that a schema encodes."""
+        schema.check_settled()
+        if schema.width != self.network.inputs:
+            raise SchemaError(
+                f"the schema encodes to {schema.width} columns but the network takes "
+                f"{self.network.inputs}"
+            )
+        own = self.network.input_map
+        scaled = [
+            f.name
+            for f in schema.features
+            if isinstance(f, (Continuous, Ordinal)) and (f.offset, f.scale) != (0.0, 1.0)
+        ]
+        if own and scaled and not scaled_twice:
+            raise SchemaError(
+                f"the network scales its own inputs, and the schema scales {scaled[0]!r} too; give "
+                "the model itself in place of the network (it knows its own encoding), or "
+                "scaling='none' for columns that the network takes as they are. If it was trained on "
+                "inputs that were scaled before: Model.of(net).with_schema(schema, scaled_twice=True)"
+            )
+        columns, ask = list(self._columns), self._original
+        return dataclasses.replace(
+            self,
+            schema=schema,
+            named=True,
+            _columns=tuple(schema.by_name),
+            _original=None
+            if ask is None
+            else lambda table: ask(pd.DataFrame(schema.encode(table), columns=columns)),
+        )
+
+    def renamed(self, names: Sequence[str]) -> Model:
         """Return a model without names of its own under the names of its columns, in order."""
         if len(names) != len(self._columns):
             raise SchemaError(
-                f"the schema describes {len(names)} features, the model takes {len(self._columns)} "
-                "columns, which have no names; describe each, in the model's order"
+                f"{len(names)} columns are named, the model takes {len(self._columns)}, which have no "
+                "names of their own; name each, in the model's order, and nothing else"
             )
         new = dict(zip(self._columns, names, strict=True))
         features = [dataclasses.replace(f, name=new[f.name]) for f in self.schema.features]
@@ -302,7 +338,7 @@ class Model:
             schema=Schema(features),
             _columns=tuple(names),
             _original=None if ask is None else lambda table: ask(table.rename(columns=back)),
-            _named=True,
+            named=True,
         )
 
 

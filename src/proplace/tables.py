@@ -10,51 +10,71 @@ import numpy.typing as npt
 import pandas as pd
 
 from proplace.errors import InputError, SchemaError
-from proplace.schema import Schema
+from proplace.frames import as_frame
+from proplace.model import Model
 
 if TYPE_CHECKING:
     from proplace.explanations import Explanation, Setting
-    from proplace.network import Array, Network
+    from proplace.network import Array
+    from proplace.schema import Schema
 
 Table = pd.DataFrame | npt.ArrayLike
+"""Any table that :func:`proplace.frames.as_frame` reads, or plain rows of numbers."""
 People = tuple["Array", dict[int, str], pd.DataFrame | None]
 """Encoded rows, what is wrong with bad ones, and the table itself if it was one."""
 
 
-def check_schema(net: Network, schema: Schema | None) -> Schema | None:
-    """Return the schema, or say that it does not fit the network."""
-    if schema is not None:
-        schema.check_settled()
-    if schema is not None and schema.width != net.inputs:
-        raise SchemaError(
-            f"the schema encodes to {schema.width} columns but the network takes {net.inputs}"
-        )
-    return schema
+def model_of(source: object, schema: Schema | None) -> Model:
+    """Return the model of a source, with the user's schema if there is one."""
+    model = Model.of(source)
+    return model if schema is None else model.with_schema(schema)
 
 
-def training_rows(net: Network, schema: Schema | None, X: Table) -> tuple[Schema, Array]:
-    """Return the schema to work with, and the training rows as the network takes them.
+def training_rows(model: Model, X: Table, *, declared: bool) -> tuple[Model, Array]:
+    """Return the model under the names of the table, and the training rows as the network takes them.
 
-    Without a schema every column is a free number, named as in the table.
+    Columns without names of their own get those of the table. ``declared`` says whether the user gave
+    a schema: then an array holds encoded rows, unless the model encodes its table itself.
     """
-    if schema is None:
-        names = [str(name) for name in X.columns] if isinstance(X, pd.DataFrame) else None
-        schema = Schema.encoded(net.inputs, names=names)
-        rows = net.rows(X.to_numpy() if isinstance(X, pd.DataFrame) else X)
-    elif isinstance(X, pd.DataFrame):
-        rows = schema.encode(X)
-    else:
-        rows = net.rows(X)
-        legal = schema.legal(rows)
+    frame = as_frame(X)
+    if frame is not None:
+        model = _named(model, frame)
+        frame = _text_names(frame)
+        rows = model.schema.encode(frame)
+        model.check_agreement(frame)
+    elif declared and not model.preprocesses:
+        rows = model.network.rows(X)
+        legal = model.schema.legal(rows)
         if not legal.all():
             bad = int(np.flatnonzero(~legal)[0])
             raise SchemaError(
                 f"row {bad} of the array is not a legal encoded row of the schema; "
                 "pass a DataFrame in original units, or schema.encode(frame)"
             )
+    elif model.preprocesses:
+        table = model.table(X)
+        rows = model.schema.encode(table)
+        model.check_agreement(table)
+    else:
+        rows = model.network.rows(X)
     if not len(rows):
         raise InputError("fit needs at least one training row")
-    return schema, rows
+    return model, rows
+
+
+def _named(model: Model, frame: pd.DataFrame) -> Model:
+    """Return a model without names under those of a table, unless it has its own."""
+    names = [str(name) for name in frame.columns]
+    if model.named or set(model.schema.by_name) <= set(names):
+        return model
+    return model.renamed(names)
+
+
+def _text_names(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a table whose columns are called by text: the numbers 0, 1, ... of a plain one, too."""
+    if all(isinstance(name, str) for name in frame.columns):
+        return frame
+    return frame.set_axis([str(name) for name in frame.columns], axis=1)
 
 
 def distinct(rows: Array) -> Array:
@@ -62,16 +82,19 @@ def distinct(rows: Array) -> Array:
     return rows[np.sort(np.unique(rows, axis=0, return_index=True)[1])]
 
 
-def read_people(net: Network, schema: Schema, X: Table, *, declared: bool) -> People:
+def read_people(model: Model, X: Table, *, declared: bool) -> People:
     """Encoded rows, what is wrong with bad ones, and the table itself if it was one.
 
-    ``declared`` says whether the user gave the schema; else any column labels will do.
+    ``declared`` says whether the user gave the schema: see :func:`training_rows`.
     """
-    if isinstance(X, pd.DataFrame):
-        if not declared:  # such as the numbers 0, 1, ... of a plain table
-            X = X.set_axis([str(name) for name in X.columns], axis=1)
-        rows, problems = schema.encode_valid(X)
-        return rows, problems, X
+    schema, net = model.schema, model.network
+    frame = as_frame(X)
+    if frame is None and model.preprocesses:
+        frame = model.table(X)
+    if frame is not None:
+        frame = _text_names(frame)
+        rows, problems = schema.encode_valid(frame)
+        return rows, problems, frame
     try:
         rows = np.asarray(X, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -116,3 +139,50 @@ def in_words(
         )
         for n, (i, explanation) in enumerate(flat)
     ]
+
+
+def refereed(
+    model: Model, items: list[Explanation], people: pd.DataFrame, first: int
+) -> list[Explanation]:
+    """Run every answer through the source once more, where it is at hand.
+
+    An answer that the source itself does not accept is withheld: it is no fault of the row.
+    """
+    found = [n for n, e in enumerate(items) if e.found and e.counterfactual is not None]
+    if not found:
+        return items
+    places = _positions(items, first)
+    table = people.iloc[[places[n] for n in found]].copy()
+    for name in model.schema.by_name:  # what the model never looks at stays the person's own
+        table[name] = [items[n].counterfactual[name] for n in found]  # type: ignore[index]
+    said = model.original(table)
+    if said is None:
+        return items
+    checked = list(items)
+    for n, label in zip(found, said, strict=True):
+        wanted = model.classes[items[n].target]
+        if label != wanted:
+            reason = (
+                f"the model itself gives the answer {label!r} and not {wanted!r}, so it is withheld; "
+                "the model was changed after it was read, or does more than its parts say"
+            )
+            checked[n] = replace(
+                items[n],
+                status="source_disagrees",
+                reason=reason,
+                counterfactual=None,
+                point=None,
+                certificate=None,
+                distance=np.nan,
+                margin=np.nan,
+            )
+    return checked
+
+
+def _positions(items: list[Explanation], first: int) -> list[int]:
+    """Position of each answer's person in the table; further answers of a person have ranks."""
+    places, place = [], first - 1
+    for e in items:
+        place += e.rank == 0
+        places.append(place)
+    return places

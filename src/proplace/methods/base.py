@@ -33,12 +33,13 @@ from proplace.progress import progress_bar
 from proplace.region import unrestricted
 from proplace.schema.features import Continuous
 from proplace.shifts import Shifts
-from proplace.tables import check_schema, in_words, read_people, training_rows
+from proplace.tables import in_words, model_of, read_people, refereed, training_rows
 
 if TYPE_CHECKING:
     from proplace.explanations import Status
-    from proplace.network import Array, Network
+    from proplace.network import Array
     from proplace.schema import Schema
+    from proplace.schema._model import Label
     from proplace.shifts import Delta
     from proplace.tables import Table
 
@@ -62,8 +63,8 @@ class Method(ABC):
 
     Parameters
     ----------
-    net
-        The trained network.
+    source
+        The trained model, or a bare network: see :class:`proplace.Proplace`.
     schema
         Features, units and rules. Without one, tables hold the network's own columns, and answers
         stay within the range of the training rows.
@@ -75,10 +76,11 @@ class Method(ABC):
     """
 
     def __init__(
-        self, net: Network, *, schema: Schema | None = None, seed: int = 0, n_jobs: int = 1
+        self, source: object, *, schema: Schema | None = None, seed: int = 0, n_jobs: int = 1
     ) -> None:
-        self.net = net
-        self.schema = check_schema(net, schema)
+        self.model = model_of(source, schema)
+        self.net = net = self.model.network
+        self.schema = schema
         self.seed = whole("seed", seed, least=0)
         self.n_jobs = n_jobs
         self.shifts = Shifts.of(net, 0.0)  # a method without a delta knows the network alone
@@ -106,7 +108,10 @@ class Method(ABC):
 
     def fit(self, X: Table) -> Self:
         """Take the training rows: a DataFrame (in original units with a schema) or encoded rows."""
-        self._schema, self._rows = training_rows(self.net, self.schema, X)
+        self.model, self._rows = training_rows(self.model, X, declared=self.schema is not None)
+        self._schema = self.model.schema
+        if self.model.preprocesses:
+            self.distance = L1(1.0 / (self.net.inputs * self.model.units(self._rows)))
         self._span = self._rows.min(axis=0), self._rows.max(axis=0)
         self._free = unrestricted(self._schema)
         self._ready = None
@@ -119,7 +124,7 @@ class Method(ABC):
         assert self._rows is not None  # noqa: S101  (checked above)
         return self._rows
 
-    def explain(self, X: Table, target: int = 1, *, progress: bool = False) -> Explanations:
+    def explain(self, X: Table, target: Label = 1, *, progress: bool = False) -> Explanations:
         """Find a counterfactual of class ``target`` for each row.
 
         Parameters
@@ -135,11 +140,9 @@ class Method(ABC):
         what is done once for all rows (:meth:`prepare`) is not in it. Ctrl-C returns what is done
         so far (``complete`` is False then).
         """
-        target = self.net.check_target(target)
+        target = self.model.target(target)
         self._check_fitted()
-        rows, problems, people = read_people(
-            self.net, self._schema, X, declared=self.schema is not None
-        )
+        rows, problems, people = read_people(self.model, X, declared=self.schema is not None)
         if self._ready != target:
             self.prepare(target)
             self._ready = target
@@ -164,7 +167,10 @@ class Method(ABC):
                 complete = False
         name = None if people is None else people.index.name
         setting = Setting(self.net, self.shifts, self._schema, self.distance)
-        return Explanations(in_words(setting, done, people), complete=complete, index_name=name)
+        items = in_words(setting, done, people)
+        if people is not None:
+            items = refereed(self.model, items, people, 0)
+        return Explanations(items, complete=complete, index_name=name)
 
     # -- for the methods ---------------------------------------------------------------------
 
@@ -253,8 +259,8 @@ class RobustMethod(Method):
 
     Parameters
     ----------
-    net
-        The trained network.
+    source
+        The trained model, or a bare network: see :class:`proplace.Proplace`.
     delta
         Largest change of any parameter, or one (weight, bias) pair per layer.
     schema, seed, n_jobs
@@ -263,15 +269,15 @@ class RobustMethod(Method):
 
     def __init__(
         self,
-        net: Network,
+        source: object,
         delta: Delta,
         *,
         schema: Schema | None = None,
         seed: int = 0,
         n_jobs: int = 1,
     ) -> None:
-        super().__init__(net, schema=schema, seed=seed, n_jobs=n_jobs)
-        self.shifts = Shifts.of(net, delta)
+        super().__init__(source, schema=schema, seed=seed, n_jobs=n_jobs)
+        self.shifts = Shifts.of(self.net, delta)
 
     def judge(self, point: Array, target: int) -> tuple[bool, float]:
         """Whether a valid point is certified robust, and the proved bound on its worst margin."""

@@ -31,7 +31,7 @@ from proplace.tables import distinct
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from proplace.network import Array, Network
+    from proplace.network import Array
     from proplace.schema import Schema
     from proplace.schema.person import Person
     from proplace.search.pieces import Answer
@@ -48,7 +48,7 @@ class MilpR(RobustMethod):
 
     Parameters
     ----------
-    net, delta, schema, seed, n_jobs
+    source, delta, schema, seed, n_jobs
         As for every method that takes a delta. Nothing here is random.
     start
         First margin.
@@ -71,7 +71,7 @@ class MilpR(RobustMethod):
 
     def __init__(
         self,
-        net: Network,
+        source: object,
         delta: Delta,
         *,
         schema: Schema | None = None,
@@ -81,7 +81,7 @@ class MilpR(RobustMethod):
         step: float = 0.2,
         raises: int = 500,
     ) -> None:
-        super().__init__(net, delta, schema=schema, seed=seed, n_jobs=n_jobs)
+        super().__init__(source, delta, schema=schema, seed=seed, n_jobs=n_jobs)
         self.start = positive("start", start)
         self.step = positive("step", step)
         self.raises = whole("raises", raises, least=0)

@@ -29,7 +29,7 @@ from proplace.tables import distinct
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from proplace.network import Array, Network
+    from proplace.network import Array
     from proplace.schema import Schema
     from proplace.shifts import Delta
 
@@ -42,7 +42,7 @@ class ProtoR(RobustMethod):
 
     Parameters
     ----------
-    net, delta, schema, seed, n_jobs
+    source, delta, schema, seed, n_jobs
         As for every method that takes a delta. Nothing here is random.
     kappas
         Gaps of the probabilities that are asked for, one after the other, until a point is robust.
@@ -75,7 +75,7 @@ class ProtoR(RobustMethod):
 
     def __init__(
         self,
-        net: Network,
+        source: object,
         delta: Delta,
         *,
         schema: Schema | None = None,
@@ -90,7 +90,7 @@ class ProtoR(RobustMethod):
         c_start: float = 10.0,
         c_steps: int = 10,
     ) -> None:
-        super().__init__(net, delta, schema=schema, seed=seed, n_jobs=n_jobs)
+        super().__init__(source, delta, schema=schema, seed=seed, n_jobs=n_jobs)
         if not kappas or not all(0.0 <= kappa <= 1.0 for kappa in kappas):
             raise OptionError(f"kappas must be numbers in [0, 1], at least one, not {kappas!r}")
         self.kappas = tuple(float(kappa) for kappa in kappas)

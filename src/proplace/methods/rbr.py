@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from proplace.network import Array, Network
+    from proplace.network import Array
     from proplace.schema import Schema
 
 _STEP = 1e-3**0.5  # of the projected gradient, as published
@@ -100,7 +100,7 @@ class Rbr(Method):
 
     Parameters
     ----------
-    net, schema, seed, n_jobs
+    source, schema, seed, n_jobs
         As for every method. The seed is that of the samples around the boundary point.
     delta_plus
         How much farther than the boundary point the answer may be (sum of absolute differences).
@@ -130,7 +130,7 @@ class Rbr(Method):
 
     def __init__(
         self,
-        net: Network,
+        source: object,
         *,
         schema: Schema | None = None,
         seed: int = 0,
@@ -144,7 +144,7 @@ class Rbr(Method):
         candidates: int = 1000,
         iterations: int = 500,
     ) -> None:
-        super().__init__(net, schema=schema, seed=seed, n_jobs=n_jobs)
+        super().__init__(source, schema=schema, seed=seed, n_jobs=n_jobs)
         self.delta_plus = not_negative("delta_plus", delta_plus)
         self.sigma = positive("sigma", sigma)
         self.epsilon_op = not_negative("epsilon_op", epsilon_op)

@@ -20,7 +20,7 @@ from proplace.region import RobustRows
 from proplace.tables import distinct
 
 if TYPE_CHECKING:
-    from proplace.network import Array, Network
+    from proplace.network import Array
     from proplace.schema import Schema
     from proplace.shifts import Delta
 
@@ -30,7 +30,7 @@ class Rnce(RobustMethod):
 
     Parameters
     ----------
-    net, delta, schema, seed, n_jobs
+    source, delta, schema, seed, n_jobs
         As for every method that takes a delta. Nothing here is random.
     steps
         Points that are tried on the line from the person to the row, the row among them; 1 takes the
@@ -48,7 +48,7 @@ class Rnce(RobustMethod):
 
     def __init__(
         self,
-        net: Network,
+        source: object,
         delta: Delta,
         *,
         schema: Schema | None = None,
@@ -56,7 +56,7 @@ class Rnce(RobustMethod):
         n_jobs: int = 1,
         steps: int = 1,
     ) -> None:
-        super().__init__(net, delta, schema=schema, seed=seed, n_jobs=n_jobs)
+        super().__init__(source, delta, schema=schema, seed=seed, n_jobs=n_jobs)
         self.steps = whole("steps", steps)
 
     def prepare(self, target: int) -> None:

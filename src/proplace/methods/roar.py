@@ -23,7 +23,7 @@ from proplace.methods.base import Candidate, Method
 from proplace.options import not_negative, positive, whole
 
 if TYPE_CHECKING:
-    from proplace.network import Array, Network
+    from proplace.network import Array
     from proplace.schema import Schema
 
 
@@ -35,7 +35,7 @@ class Roar(Method):
 
     Parameters
     ----------
-    net, schema, seed, n_jobs
+    source, schema, seed, n_jobs
         As for every method. The seed is that of the surrogate's samples.
     rate
         Learning rate of Adam.
@@ -63,7 +63,7 @@ class Roar(Method):
 
     def __init__(
         self,
-        net: Network,
+        source: object,
         *,
         schema: Schema | None = None,
         seed: int = 0,
@@ -75,7 +75,7 @@ class Roar(Method):
         tolerance: float = 1e-3,
         iterations: int = 5000,
     ) -> None:
-        super().__init__(net, schema=schema, seed=seed, n_jobs=n_jobs)
+        super().__init__(source, schema=schema, seed=seed, n_jobs=n_jobs)
         self.rate = positive("rate", rate)
         self.penalty = not_negative("penalty", penalty)
         self.delta_max = not_negative("delta_max", delta_max)

@@ -24,7 +24,7 @@ from proplace.options import positive, whole
 from proplace.tables import distinct
 
 if TYPE_CHECKING:
-    from proplace.network import Array, Network
+    from proplace.network import Array
     from proplace.schema import Schema
 
 
@@ -33,7 +33,7 @@ class RobX(Method):
 
     Parameters
     ----------
-    net, schema, seed, n_jobs
+    source, schema, seed, n_jobs
         As for every method. The seed is that of the Gaussian neighbours, the same for all points.
     tau
         Stability that is asked for.
@@ -58,7 +58,7 @@ class RobX(Method):
 
     def __init__(
         self,
-        net: Network,
+        source: object,
         *,
         schema: Schema | None = None,
         seed: int = 0,
@@ -68,7 +68,7 @@ class RobX(Method):
         samples: int = 1000,
         steps: int = 20,
     ) -> None:
-        super().__init__(net, schema=schema, seed=seed, n_jobs=n_jobs)
+        super().__init__(source, schema=schema, seed=seed, n_jobs=n_jobs)
         if not 0.0 <= tau < 1.0:
             raise OptionError(f"tau must be a number in [0, 1), not {tau!r}")
         self.tau = float(tau)

@@ -21,7 +21,7 @@ from proplace.methods.gradients import margin_gradient
 from proplace.options import not_negative, positive, whole
 
 if TYPE_CHECKING:
-    from proplace.network import Array, Network
+    from proplace.network import Array
     from proplace.schema import Schema
 
 
@@ -30,7 +30,7 @@ class Wachter(Method):
 
     Parameters
     ----------
-    net, schema, seed, n_jobs
+    source, schema, seed, n_jobs
         As for every method. Nothing here is random.
     rate
         Learning rate of Adam.
@@ -54,7 +54,7 @@ class Wachter(Method):
 
     def __init__(
         self,
-        net: Network,
+        source: object,
         *,
         schema: Schema | None = None,
         seed: int = 0,
@@ -64,7 +64,7 @@ class Wachter(Method):
         iterations: int = 100,
         rounds: int = 10,
     ) -> None:
-        super().__init__(net, schema=schema, seed=seed, n_jobs=n_jobs)
+        super().__init__(source, schema=schema, seed=seed, n_jobs=n_jobs)
         self.rate = positive("rate", rate)
         self.penalty = not_negative("penalty", penalty)
         self.iterations = whole("iterations", iterations)

@@ -40,6 +40,7 @@ _STATUS = {
     "bad_input": "not readable",
     "solver_error": "the solver failed",
     "worker_died": "no answer yet",
+    "source_disagrees": "withheld",
 }
 
 

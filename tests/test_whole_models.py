@@ -1,0 +1,196 @@
+"""From the source itself and a table to answers that the source accepts, every one of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import polars
+import pytest
+from sklearn.neural_network import MLPClassifier
+
+import proplace as pp
+from loaders.test_whole_onnx import by_column, save
+from loaders.test_whole_sklearn import PREPROCESSING, fitted, people
+from proplace.errors import ModelDisagrees, SchemaError, TargetError
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+SHAPES = ["drop first", "infrequent", "scaled ordinal", "whitened", "two scalers", "imputer"]
+
+
+def answers(source, frame, pipe, n=8, delta=0.003, **options):
+    refused = frame[pipe.predict(frame) == "no"].iloc[:n]
+    result = pp.Proplace(source, delta, k=5, **options).fit(frame).explain(refused, "yes")
+    return refused, result
+
+
+def changed(people, result):
+    """The people with their answers in place: what the source itself is asked about."""
+    found = [i for i, e in enumerate(result) if e.found]
+    table = people.iloc[found].copy()
+    for name in result[found[0]].counterfactual.index:
+        table[name] = [result[i].counterfactual[name] for i in found]
+    return table
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_every_answer_is_accepted_by_the_pipeline(name):
+    frame, y = people(missing="imputer" in name)
+    pipe = fitted(name, "mlp", frame, y)
+    refused, result = answers(pipe, frame, pipe)
+    found = [e for e in result if e.found]
+    assert len(found) >= 6
+    assert (pipe.predict(changed(refused, result)) == "yes").all()
+    model = pp.Model.of(pipe)
+    for e in found:
+        assert e.certificate.check(model.network).accepted
+        assert e.status == "optimal"
+
+
+@pytest.mark.parametrize("name", ["drop first", "whitened", "scaled ordinal"])
+def test_every_answer_is_accepted_by_onnxruntime(name, tmp_path):
+    frame, y = people()
+    pipe = fitted(name, "mlp", frame, y)
+    path = save(tmp_path / "m.onnx", pipe, by_column(frame), zipmap=False)
+    refused, result = answers(path, frame, pipe)
+    assert sum(e.found for e in result) >= 6
+    assert (pp.Model.of(path).original(changed(refused, result)) == "yes").all()
+    # float32: the margin covers the rounding of the deployed graph
+    assert all(e.margin > 0 for e in result if e.found)
+
+
+def test_three_lines():
+    frame, y = people()
+    pipe = fitted("drop first", "mlp", frame, y)
+    explainer = pp.Proplace(pipe, delta=0.003, k=5).fit(frame)
+    person = frame[pipe.predict(frame) == "no"].iloc[0]
+    (answer,) = explainer.explain(person, target="yes")
+    assert answer.found
+    for table in (person.to_dict(), polars.DataFrame(person.to_frame().T.to_dict("list"))):
+        (same,) = explainer.explain(table, target="yes")
+        assert (same.counterfactual == answer.counterfactual).all()
+
+
+def test_distances_do_not_depend_on_the_scaler():
+    """The same network behind two ways to write the same scaling."""
+    frame, y = people()
+    results = []
+    for name in ("drop first", "two scalers"):
+        pipe = fitted(name, "logistic", frame, y)
+        _, result = answers(pipe, frame, pipe, n=3)
+        numbers = [
+            sum(
+                abs(float(e.original[c]) - float(e.counterfactual[c])) / np.ptp(frame[c])
+                for c in ("age", "income")
+            )
+            for e in result
+        ]
+        labels = [
+            sum(a != b for a, b in zip(e.original[2:], e.counterfactual[2:], strict=True))
+            for e in result
+        ]
+        for e, number, label in zip(result, numbers, labels, strict=True):
+            width = e.setting.schema.width
+            if label == 0:
+                assert e.distance == pytest.approx(number / width, rel=1e-6)
+        results.append(result)
+    assert results[0][0].found
+
+
+def test_targets_are_labels_where_classes_are():
+    frame, y = people()
+    pipe = fitted("drop first", "mlp", frame, y)
+    explainer = pp.Proplace(pipe, 0.003, k=5).fit(frame)
+    with pytest.raises(TargetError, match="target 1 is not a class of the model"):
+        explainer.explain(frame[:1])
+    assert len(explainer.robust_rows("yes"))
+
+
+def test_the_user_s_rules_hold():
+    frame, y = people()
+    pipe = fitted("drop first", "mlp", frame, y)
+    schema = pp.Schema(
+        [
+            pp.Continuous("age", 18, 90, step=1, direction="increasing"),
+            pp.Continuous("income", 0, 200_000, step=10),
+            pp.Categorical("job", ["clerk", "cook", "poet", "smith"], immutable=True),
+            pp.Binary("sex", ["f", "m"], immutable=True),
+        ]
+    )
+    refused, result = answers(pipe, frame, pipe, schema=schema)
+    found = [e for e in result if e.found]
+    assert found
+    for e in found:
+        assert e.counterfactual["age"] >= e.original["age"]
+        assert e.counterfactual["income"] % 10 == 0
+        assert (e.counterfactual[["job", "sex"]] == e.original[["job", "sex"]]).all()
+    assert (pipe.predict(changed(refused, result)) == "yes").all()
+
+
+def test_a_model_that_changed_since_it_was_read_is_noticed():
+    frame, y = people()
+    pipe = fitted("drop first", "mlp", frame, y)
+    explainer = pp.Proplace(pipe, 0.003, k=5)
+    pipe[-1].intercepts_[-1] += 5.0
+    pipe[-1].coefs_[0] *= -1.0
+    with pytest.raises(ModelDisagrees, match=r"training row \d+: the model itself says"):
+        explainer.fit(frame)
+
+
+def test_an_answer_that_the_source_refuses_is_withheld():
+    frame, y = people()
+    pipe = fitted("drop first", "mlp", frame, y)
+    refused = frame[pipe.predict(frame) == "no"].iloc[:3]
+    explainer = pp.Proplace(pipe, 0.003, k=5).fit(frame)
+    assert all(e.found for e in explainer.explain(refused, "yes"))
+    pipe[-1].intercepts_[-1] -= 100.0  # afterwards it refuses everybody
+    for e in explainer.explain(refused, "yes"):
+        assert e.status == "source_disagrees"
+        assert not e.found
+        assert e.counterfactual is None
+        assert e.certificate is None
+        assert "withheld" in e.reason
+
+
+def test_workers_need_no_source():
+    frame, y = people()
+    pipe = fitted("drop first", "mlp", frame, y)
+    _, one = answers(pipe, frame, pipe, n=4)
+    _, two = answers(pipe, frame, pipe, n=4, n_jobs=2)
+    np.testing.assert_array_equal(one.points, two.points)
+
+
+def test_scaling_twice_is_asked_for_by_name():
+    rng = np.random.default_rng(0)
+    net = pp.Network([([[1.0, 1.0]], [-1.0])], scale=[2.0, 2.0], shift=[0.0, 0.0])
+    schema = pp.Schema([pp.Continuous("a", 0, 10), pp.Continuous("b", 0, 10)])
+    with pytest.raises(SchemaError, match=r"scales its own inputs, and the schema scales 'a' too"):
+        pp.Proplace(net, 0.01, schema=schema)
+    model = pp.Model.of(net).with_schema(schema, scaled_twice=True)
+    table = pd.DataFrame(rng.uniform(0, 10, (50, 2)), columns=["a", "b"])
+    assert (model.predict(table) == net.predict(table.to_numpy() / 10)).all()
+    raw = pp.Schema([pp.Continuous(n, 0, 10, scaling="none") for n in "ab"])
+    assert pp.Model.of(net).with_schema(raw).predict(table).tolist() == net.predict(table).tolist()
+
+
+def test_a_bare_classifier_takes_any_encoding():
+    frame, y = people()
+    schema = pp.Schema.infer(frame[["age", "income", "job", "sex"]])
+    X = schema.encode(frame)
+    mlp = MLPClassifier((5,), solver="lbfgs", max_iter=50, random_state=0).fit(X, y)
+    explainer = pp.Proplace(mlp, 0.003, schema=schema, k=5).fit(frame)
+    refused = frame[mlp.predict(X) == "no"].iloc[:3]
+    result = explainer.explain(refused, "yes")
+    assert (mlp.predict(schema.encode(changed(refused, result))) == "yes").all()
+
+
+@pytest.mark.parametrize("method", [pp.Rnce, pp.MilpR])
+def test_baselines_take_whole_models(method):
+    frame, y = people()
+    pipe = fitted("drop first", "mlp", frame, y)
+    refused = frame[pipe.predict(frame) == "no"].iloc[:3]
+    result = method(pipe, 0.003).fit(frame).explain(refused, "yes")
+    assert any(e.found for e in result)
+    assert (pipe.predict(changed(refused, result)) == "yes").all()
+
+
+assert set(SHAPES) <= set(PREPROCESSING)
