@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import numpy as np
+import onnxruntime
 import pandas as pd
 import polars
 import pytest
+from skl2onnx.common.data_types import FloatTensorType
+from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import proplace as pp
 from loaders.test_whole_onnx import by_column, save
 from loaders.test_whole_sklearn import PREPROCESSING, fitted, people
-from proplace.errors import ModelDisagrees, SchemaError, TargetError
+from proplace.errors import InputError, ModelDisagrees, SchemaError, TargetError
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 SHAPES = ["drop first", "infrequent", "scaled ordinal", "whitened", "two scalers", "imputer"]
@@ -194,3 +199,55 @@ def test_baselines_take_whole_models(method):
 
 
 assert set(SHAPES) <= set(PREPROCESSING)
+
+
+# -- certify -------------------------------------------------------------------------------------
+
+
+def test_certify_takes_the_model_and_the_table_by_names():
+    frame, y = people()
+    pipe = fitted("drop first", "mlp", frame, y)
+    model = pp.Model.of(pipe)
+    report = pp.certify(pipe, frame, 0.003, "yes")
+    assert 0 < report.robust.sum() < len(frame)
+    assert (pipe.predict(frame)[report.robust] == "yes").all()
+    shuffled = frame.sample(frac=1.0, axis=1, random_state=0)
+    np.testing.assert_array_equal(pp.certify(pipe, shuffled, 0.003, "yes").robust, report.robust)
+    plain = pp.certify(model.network, model.encode(frame), 0.003, 1)
+    np.testing.assert_array_equal(plain.robust, report.robust)
+    person = frame.iloc[0]
+    assert pp.worst_case(pipe, person, 0.003, "yes").margin == pytest.approx(
+        pp.worst_case(model.network, model.encode(frame[:1]), 0.003).margin
+    )
+    low, high = pp.output_range(pipe, frame[:3], 0.003)
+    assert (low < high).all()
+
+
+def test_certify_matches_a_schema_by_names():
+    rng = np.random.default_rng(0)
+    net = pp.Network([([[1.0, -2.0]], [0.3])])
+    schema = pp.Schema([pp.Continuous("a", 0, 10), pp.Continuous("b", 0, 10)])
+    table = pd.DataFrame(rng.uniform(0, 10, (40, 2)), columns=["a", "b"])
+    by_rows = pp.certify(net, schema.encode(table), 0.01).robust
+    turned = table[["b", "a"]]
+    np.testing.assert_array_equal(pp.certify(net, turned, 0.01, schema=schema).robust, by_rows)
+    with pytest.raises(InputError, match=r"does not know the names.*'b', 'a'.*to_numpy"):
+        pp.certify(net, turned, 0.01)
+
+
+def test_float32_margins_are_those_of_the_table_s_numbers(tmp_path):
+    """Far from zero, a float32 model loses digits before it scales: the margin must cover that."""
+    rng = np.random.default_rng(0)
+    X = 1e6 + 100.0 * rng.standard_normal((200, 2))
+    y = (X @ [1.0, 1.0] > 2e6).astype(int)
+    pipe = make_pipeline(StandardScaler(), LogisticRegression()).fit(X, y)
+    path = save(tmp_path / "m.onnx", pipe, [("rows", FloatTensorType([None, 2]))], zipmap=False)
+    model = pp.Model.of(path)
+    report = pp.certify(path, X, 0.0)
+    margins = np.asarray(report.margin)
+    exact = model.network.logits(model.encode(X))[:, 0]
+    deployed = onnxruntime.InferenceSession(str(path)).run(None, {"rows": X.astype(np.float32)})
+    P = deployed[1][:, 1].astype(float)
+    away = np.abs(np.log(P / (1 - P)) - exact)[(P > 0.01) & (P < 0.99)]
+    assert away.max() > 1e-3  # the deployed model errs by so much
+    assert (margins > away.max()).all()

@@ -9,20 +9,14 @@ from proplace import errors
 
 if TYPE_CHECKING:
     from proplace.calibration import Calibration, calibrate_delta
-    from proplace.certification import (
-        Certificate,
-        Report,
-        WorstCase,
-        certify,
-        output_range,
-        worst_case,
-    )
+    from proplace.certification import Certificate, Report, WorstCase
     from proplace.explainer import Proplace
     from proplace.explanations import Explanation, Explanations
     from proplace.methods import MilpR, ProtoR, Rbr, Rnce, Roar, RobX, Wachter
     from proplace.model import Model
     from proplace.network import Network
     from proplace.report import Wording
+    from proplace.robustness import certify, output_range, worst_case
     from proplace.schema import Binary, Categorical, Continuous, IfThen, Linear, Ordinal, Schema
     from proplace.shifts import Shifts
 
@@ -67,9 +61,9 @@ _HOMES = {
     "Certificate": "certification",
     "Report": "certification",
     "WorstCase": "certification",
-    "certify": "certification",
-    "output_range": "certification",
-    "worst_case": "certification",
+    "certify": "robustness",
+    "output_range": "robustness",
+    "worst_case": "robustness",
     "Proplace": "explainer",
     "Explanation": "explanations",
     "Explanations": "explanations",

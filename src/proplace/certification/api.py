@@ -100,7 +100,7 @@ def certify(
     delta: Delta,
     target: int = 1,
     *,
-    margin: Margin | None = None,
+    margin: Margin | Array | None = None,
     certificates: bool = False,
     exact_margin: bool = False,
     time_limit: float | None = None,
@@ -126,7 +126,7 @@ def certify(
     margin
         The least margin a robust row must keep. ``"float32"``: what covers the rounding of a model
         that is deployed in float32, a number for each row (see :mod:`proplace.certification.deployed`).
-        None: ``"float32"`` for such a model, else 0.
+        None: ``"float32"`` for such a model, else 0. Or an array of one number for each row.
     certificates
         Also write down each verdict's proof, so that :mod:`proplace.certification.checker` accepts it in
         exact arithmetic; a row without such a proof is undecided.

@@ -93,8 +93,10 @@ def rounding_error(
     return np.where(covered, total * (1.0 + 2.0**-20) + 2.0**-140, np.inf)
 
 
-def resolve(net: Network, shifts: Shifts, X: Array, margin: Margin | None) -> float | Array:
-    """The margin to ask for at each row: a number as it is, ``"float32"`` and the default worked out."""
+def resolve(net: Network, shifts: Shifts, X: Array, margin: Margin | Array | None) -> float | Array:
+    """The margin to ask for at each row: numbers as they are, other words for them worked out."""
+    if isinstance(margin, np.ndarray):
+        return margin
     if margin is None:
         margin = "float32" if net.precision == "float32" else 0.0
     if margin == "float32":
