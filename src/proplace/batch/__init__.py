@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from proplace.batch.shards import Range
     from proplace.explainer import Proplace
     from proplace.explanations import Explanations
+    from proplace.schema._model import Label
     from proplace.table_files import TableFile
 
 __all__ = ["Summary", "explain_file"]
@@ -77,7 +78,7 @@ def explain_file(
     table: str | os.PathLike[str] | TableFile,
     out: str | os.PathLike[str],
     *,
-    target: int = 1,
+    target: Label = 1,
     count: int = 1,
     ids: Sequence[str] = (),
     drop: Sequence[str] = (),
@@ -138,7 +139,7 @@ def explain_file(
         **_about(explainer),
         "input": source.digest,
         **source.reading,
-        "target": explainer.net.check_target(target),
+        "target": explainer.model.target(target),
         "count": count,
         "id columns": list(ids),
         "format": kind,

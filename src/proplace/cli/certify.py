@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from proplace.network import Network
-    from proplace.schema import Schema
+    from proplace.model import Model as WholeModel
+    from proplace.schema._model import Label
     from proplace.table_files import TableFile
 
 
@@ -25,7 +25,7 @@ def certify(
     table: Annotated[Path, typer.Option("--input", help="CSV or Parquet file with the rows.")],
     delta: common.Delta,
     schema: common.SchemaFile = None,
-    target: common.Target = 1,
+    target: common.Target = "1",
     out: Annotated[
         Path | None,
         typer.Option(help="Write the verdict on each row to this .csv or .parquet file."),
@@ -47,22 +47,20 @@ def certify(
     """
     from proplace.errors import OutputError  # noqa: PLC0415
     from proplace.files import whole_file  # noqa: PLC0415
-    from proplace.network import Network  # noqa: PLC0415
     from proplace.table_files import is_parquet, open_table  # noqa: PLC0415
 
     if out is not None and not (is_parquet(out) or out.suffix.lower() == ".csv"):
         raise OutputError(f"{out}: verdicts are written to a .csv, .parquet or .pq file")
-    net = Network.load(model)
     common.positive_delta(delta)
-    target = net.check_target(target)
     source = open_table(table, delimiter=delimiter, encoding=encoding)
     others = [*(ids or []), *(drop or [])]
-    features = common.read_schema(schema, net, source, others)
+    whole = common.read_model(model, schema, source, others)
+    features, label = whole.schema, common.target_of(whole, target)
     source.check_columns(list(features.by_name), others=others)
     counts = {"rows": 0, "robust": 0, "not_robust": 0, "undecided": 0, "bad_input": 0}
 
     def verdicts() -> Iterator[pd.DataFrame]:
-        for part in _verdicts(net, source, features, delta, target, ids or []):
+        for part in _verdicts(whole, source, delta, label, ids or []):
             counts["rows"] += len(part)
             for verdict, number in part["verdict"].value_counts().items():
                 counts[str(verdict)] += int(number)
@@ -74,42 +72,43 @@ def certify(
     else:
         with common.refused_if_there(out), whole_file(out) as file:
             if is_parquet(out):
-                _write_parquet(verdicts(), file, source.arrow_types(ids or []))
+                _write_parquet(verdicts(), file, source.arrow_types(ids or []), whole.classes)
             else:
                 _write_csv(verdicts(), file)
     if as_json:
-        facts = {"delta": delta, "target": target, **counts}
+        facts = {"delta": delta, "target": label, **counts}
         typer.echo(json.dumps(facts if out is None else {**facts, "out": str(out)}))
     else:
         rest = "".join(
             f", {counts[name]} {name}" for name in ("undecided", "bad_input") if counts[name]
         )
         typer.echo(
-            f"{counts['robust']} of {counts['rows']} rows get class {target} from every network "
+            f"{counts['robust']} of {counts['rows']} rows get class {label} from every network "
             f"within {delta:g}{rest}"
         )
 
 
 def _verdicts(
-    net: Network, source: TableFile, schema: Schema, delta: float, target: int, ids: list[str]
+    model: WholeModel, source: TableFile, delta: float, target: Label, ids: list[str]
 ) -> Iterator[pd.DataFrame]:
     """One line per row, chunk by chunk."""
     import numpy as np  # noqa: PLC0415
     import pandas as pd  # noqa: PLC0415
 
-    from proplace.certification import certify as certify_rows  # noqa: PLC0415
+    from proplace.robustness import certify as certify_table  # noqa: PLC0415
 
+    schema, classes = model.schema, np.array(model.classes, dtype=object)
     for frame, broken in source.frames(schema):
         encoded, problems = schema.encode_valid(frame)
         reasons = {frame.index[i]: text.partition(", ")[2] for i, text in problems.items()} | broken
         good = ~frame.index.isin(list(reasons))
-        report = certify_rows(net, encoded[good], delta, target)
+        report = certify_table(model, frame[good], delta, target)
         names = np.where(
             report.robust, "robust", np.where(report.undecided, "undecided", "not_robust")
         )
         columns: dict[str, Any] = {"row": frame.index, **{name: frame[name] for name in ids}}
         for name, values in (
-            ("class", net.predict(encoded[good])),
+            ("class", classes[model.network.predict(encoded[good])]),
             ("verdict", names),
             ("lower", report.lower),
             ("upper", report.upper),
@@ -129,13 +128,17 @@ def _write_csv(parts: Iterable[pd.DataFrame], file: IO[bytes]) -> None:
 
 
 def _write_parquet(
-    parts: Iterable[pd.DataFrame], file: IO[bytes], id_types: dict[str, Any]
+    parts: Iterable[pd.DataFrame],
+    file: IO[bytes],
+    id_types: dict[str, Any],
+    labels: tuple[Label, ...],
 ) -> None:
     from proplace.optional import require  # noqa: PLC0415
 
     arrow = require("pyarrow", "parquet", "writing Parquet files")
     parquet = require("pyarrow.parquet", "parquet", "writing Parquet files")
-    types = {"row": arrow.int64(), **id_types, "class": arrow.int64(), "verdict": arrow.string()}
+    classes = arrow.array(labels).type
+    types = {"row": arrow.int64(), **id_types, "class": classes, "verdict": arrow.string()}
     types |= {"lower": arrow.float64(), "upper": arrow.float64(), "reason": arrow.string()}
     schema = arrow.schema(list(types.items()))
     with parquet.ParquetWriter(file, schema) as writer:

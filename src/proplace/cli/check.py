@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path  # noqa: TC003  (typer reads it at run time)
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from proplace.certification.checker import Demand, Parameters, Verdict
+    from proplace.network import Network
 
 
 def check(
@@ -45,7 +49,6 @@ def check(
     from proplace.certification import checker  # noqa: PLC0415  (quick help)
     from proplace.certification.proof import parameters  # noqa: PLC0415
     from proplace.errors import CertificateError  # noqa: PLC0415
-    from proplace.network import Network  # noqa: PLC0415
 
     files = [
         file
@@ -55,12 +58,12 @@ def check(
     if not files:
         raise CertificateError("no .json files to check")
     demand = checker.Demand(target, delta, _numbers(row), margin)
-    network = parameters(Network.load(model))
+    readings = [parameters(network) for network in _readings(model)]
     found = []
     for file in files:
         try:
             with file.open("rb") as proof:
-                verdict = checker.check(proof.read(checker.MOST_BYTES + 1), network, demand)
+                verdict = _first(proof.read(checker.MOST_BYTES + 1), readings, demand)
         except OSError as error:
             verdict = checker.Verdict(False, f"not readable: {error.strerror}")
         proved = None if verdict.statement is None else verdict.statement._asdict()
@@ -80,6 +83,28 @@ def check(
         typer.echo(json.dumps({"accepted": accepted, "certificates": found}))
     if not accepted:
         raise typer.Exit(1)
+
+
+def _readings(model: Path) -> list[Network]:
+    """Return the networks of a model file: whole (scaling left to the table), and as it stands."""
+    from proplace.errors import ProplaceError  # noqa: PLC0415
+    from proplace.model import Model  # noqa: PLC0415
+    from proplace.network import Network  # noqa: PLC0415
+
+    whole = Model.of(model).network
+    try:
+        plain = Network.load(model)
+    except ProplaceError:  # a table of several inputs, categories: only whole
+        return [whole]
+    return [whole] if plain == whole else [whole, plain]
+
+
+def _first(proof: bytes, readings: list[Parameters], demand: Demand) -> Verdict:
+    """Check a certificate against the reading of the network that it speaks of."""
+    from proplace.certification import checker  # noqa: PLC0415
+
+    verdicts = [checker.check(proof, network, demand) for network in readings]
+    return next((v for v in verdicts if v.accepted or v.statement is not None), verdicts[0])
 
 
 def _numbers(row: str | None) -> list[float] | None:

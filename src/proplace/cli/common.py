@@ -18,18 +18,21 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from proplace.model import Model as WholeModel
     from proplace.network import Network
     from proplace.schema import Schema
+    from proplace.schema._model import Label
     from proplace.table_files import TableFile
 
 Model = Annotated[
     Path,
     typer.Option(
-        help="The network: .onnx, .keras, .pt, .pth, .safetensors or .npz; never a pickle."
+        help="The trained model: .onnx, .keras, .pt, .pth, .safetensors or .npz; never a pickle."
     ),
 ]
 Delta = Annotated[float, typer.Option(help="Largest change of any parameter, such as 0.02.")]
-Target = Annotated[int, typer.Option(help="The wanted class.")]
+Target = Annotated[str, typer.Option(help="The wanted class, by its label.")]
+TargetNumber = Annotated[int, typer.Option(help="The wanted class.")]
 SchemaFile = Annotated[
     Path | None,
     typer.Option(
@@ -103,6 +106,41 @@ def read_schema(path: Path | None, net: Network, table: TableFile, others: Seque
             "name columns that are no inputs with --id or --drop, or give a --schema"
         )
     return Schema.encoded(net.inputs, names=names)
+
+
+def read_model(
+    path: Path, schema: Path | None, table: TableFile, others: Sequence[str]
+) -> WholeModel:
+    """Read a model file, whole; its columns get their names from the schema or from a table."""
+    from proplace.errors import SchemaError, TableError  # noqa: PLC0415
+    from proplace.model import Model  # noqa: PLC0415
+    from proplace.schema import Schema  # noqa: PLC0415
+
+    model = Model.of(path)
+    if schema is not None:
+        given = Schema.read(schema)
+        try:
+            return model.with_schema(given)
+        except SchemaError as error:
+            raise SchemaError(f"{schema}: {error}") from None
+    names = [name for name in table.columns if name not in others]
+    if model.named or set(model.schema.by_name) <= set(names):
+        return model
+    if len(names) != len(model.schema.features):
+        raise TableError(
+            f"{table.path}: {len(names)} columns where the network takes "
+            f"{len(model.schema.features)}; name columns that are no inputs with --id or --drop, or "
+            "give a --schema"
+        )
+    return model.renamed(names)
+
+
+def target_of(model: WholeModel, text: str) -> Label:
+    """Return the label of a class that is written on the command line."""
+    for label in model.classes:
+        if str(label) == text:
+            return label
+    return model.classes[model.target(text)]  # says which classes there are
 
 
 def training_rows(table: TableFile, schema: Schema, others: Sequence[str]) -> pd.DataFrame:

@@ -70,7 +70,7 @@ def explain(
         ),
     ] = None,
     schema: common.SchemaFile = None,
-    target: common.Target = 1,
+    target: common.Target = "1",
     count: Annotated[int, typer.Option(help="Answers for each person, each changing else.")] = 1,
     k: Annotated[int, typer.Option("--k", help="Robust neighbours that span the region.")] = 20,
     distance: Annotated[Distance, typer.Option(help="What near means.")] = Distance.l1,
@@ -124,7 +124,6 @@ def explain(
     from proplace.batch import explain_file  # noqa: PLC0415
     from proplace.errors import OptionError  # noqa: PLC0415
     from proplace.explainer import Proplace  # noqa: PLC0415
-    from proplace.network import Network  # noqa: PLC0415
     from proplace.table_files import open_table  # noqa: PLC0415
 
     pairs = _pairs(person or [])
@@ -138,27 +137,25 @@ def explain(
     if out is not None and single and not certificates:
         raise OptionError("one person is shown, not written to --out, unless with --certificates")
     jobs = common.processes(jobs)
-    net = Network.load(model)
     common.positive_delta(delta)
     others = [*(ids or []), *(drop or [])]
     rows = open_table(train, delimiter=delimiter, encoding=encoding)
-    features = common.read_schema(schema, net, rows, others)
+    whole = common.read_model(model, schema, rows, others)
+    features, label = whole.schema, common.target_of(whole, target)
     source = None if table is None else open_table(table, delimiter=delimiter, encoding=encoding)
     explainer = Proplace(
-        net,
+        whole,
         delta,
         k=k,
-        schema=features,
         distance=distance.value,
         region=region.value,
         n_jobs=jobs if backend is Backend.loky else None,
         time_limit=time_limit,
     )
-    net.check_target(target)
     explainer.fit(common.training_rows(rows, features, others))
     if source is None or row is not None:
         someone = _person(source, row, pairs, features, others)
-        answers = explainer.explain(someone, target, count=count)
+        answers = explainer.explain(someone, label, count=count)
         if out is not None:
             _save_certificates(answers, out / "certificates")
         _show(answers, features, as_json=as_json)
@@ -170,7 +167,7 @@ def explain(
                     explainer,
                     source,
                     out or "",
-                    target=target,
+                    target=label,
                     count=count,
                     ids=ids or (),
                     drop=drop or (),

@@ -23,7 +23,10 @@ def schema(
     increasing: Annotated[Names, typer.Option(help="Feature that cannot fall; repeat.")] = None,
     decreasing: Annotated[Names, typer.Option(help="Feature that cannot rise; repeat.")] = None,
     model: Annotated[
-        Path | None, typer.Option(help="Check that the schema fits this network.")
+        Path | None,
+        typer.Option(
+            help="Read the encoding of the columns from this model, and check the schema."
+        ),
     ] = None,
     delimiter: common.Delimiter = ",",
     encoding: common.Encoding = "utf-8",
@@ -39,13 +42,13 @@ def schema(
     """
     import pandas as pd  # noqa: PLC0415
 
-    from proplace.errors import SchemaError, TableError  # noqa: PLC0415
-    from proplace.network import Network  # noqa: PLC0415
+    from proplace.errors import TableError  # noqa: PLC0415
+    from proplace.model import Model  # noqa: PLC0415
     from proplace.schema import Schema  # noqa: PLC0415
     from proplace.schema.files import text_of  # noqa: PLC0415
     from proplace.table_files import CsvTable, guessed, open_table  # noqa: PLC0415
 
-    net = None if model is None else Network.load(model)
+    whole = None if model is None else Model.of(model)
     source = open_table(table, delimiter=delimiter, encoding=encoding)
     source.check_columns(drop or [], others=source.columns)
     if not source.rows:
@@ -54,17 +57,17 @@ def schema(
     frame = pd.concat([part.drop(index=list(broken)) for part, broken in parts])
     if isinstance(source, CsvTable):
         frame = guessed(frame)
+    if whole is not None and whole.named:
+        frame = frame[[name for name in frame.columns if name in whole.schema.by_name]]
     found = Schema.infer(
         frame,
         immutable=immutable or (),
         increasing=increasing or (),
         decreasing=decreasing or (),
     )
-    if net is not None and found.width != net.inputs:
-        raise SchemaError(
-            f"the schema encodes to {found.width} columns but {model} takes {net.inputs}; "
-            "drop columns that are no inputs, or write the schema by hand"
-        )
+    if whole is not None:
+        # What the model does to its table itself (scaling, categories) is kept, in its own words.
+        found = whole.with_schema(found).schema
     if out is None:
         # A file, whatever the terminal can show: in its own encoding, and nothing in it hidden.
         typer.echo(text_of(found.features, found.rules, ".yaml").encode("utf-8"), nl=False)
