@@ -47,14 +47,16 @@ def certify(
     """
     from proplace.errors import OutputError  # noqa: PLC0415
     from proplace.files import whole_file  # noqa: PLC0415
+    from proplace.model import Model  # noqa: PLC0415
     from proplace.table_files import is_parquet, open_table  # noqa: PLC0415
 
     if out is not None and not (is_parquet(out) or out.suffix.lower() == ".csv"):
         raise OutputError(f"{out}: verdicts are written to a .csv, .parquet or .pq file")
+    whole = Model.of(model)
     common.positive_delta(delta)
     source = open_table(table, delimiter=delimiter, encoding=encoding)
     others = [*(ids or []), *(drop or [])]
-    whole = common.read_model(model, schema, source, others)
+    whole = common.with_names(whole, schema, source, others)
     features, label = whole.schema, common.target_of(whole, target)
     source.check_columns(list(features.by_name), others=others)
     counts = {"rows": 0, "robust": 0, "not_robust": 0, "undecided": 0, "bad_input": 0}

@@ -108,15 +108,13 @@ def read_schema(path: Path | None, net: Network, table: TableFile, others: Seque
     return Schema.encoded(net.inputs, names=names)
 
 
-def read_model(
-    path: Path, schema: Path | None, table: TableFile, others: Sequence[str]
+def with_names(
+    model: WholeModel, schema: Path | None, table: TableFile, others: Sequence[str]
 ) -> WholeModel:
-    """Read a model file, whole; its columns get their names from the schema or from a table."""
+    """Return a model whose columns have their names, from the schema or from a table."""
     from proplace.errors import SchemaError, TableError  # noqa: PLC0415
-    from proplace.model import Model  # noqa: PLC0415
     from proplace.schema import Schema  # noqa: PLC0415
 
-    model = Model.of(path)
     if schema is not None:
         given = Schema.read(schema)
         try:

@@ -124,6 +124,7 @@ def explain(
     from proplace.batch import explain_file  # noqa: PLC0415
     from proplace.errors import OptionError  # noqa: PLC0415
     from proplace.explainer import Proplace  # noqa: PLC0415
+    from proplace.model import Model  # noqa: PLC0415
     from proplace.table_files import open_table  # noqa: PLC0415
 
     pairs = _pairs(person or [])
@@ -137,10 +138,11 @@ def explain(
     if out is not None and single and not certificates:
         raise OptionError("one person is shown, not written to --out, unless with --certificates")
     jobs = common.processes(jobs)
+    whole = Model.of(model)
     common.positive_delta(delta)
     others = [*(ids or []), *(drop or [])]
     rows = open_table(train, delimiter=delimiter, encoding=encoding)
-    whole = common.read_model(model, schema, rows, others)
+    whole = common.with_names(whole, schema, rows, others)
     features, label = whole.schema, common.target_of(whole, target)
     source = None if table is None else open_table(table, delimiter=delimiter, encoding=encoding)
     explainer = Proplace(

@@ -84,9 +84,12 @@ def _referee(
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
     part = needed(model, [value.name for value in model.graph.output])
-    session = runtime.InferenceSession(
-        part.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    try:
+        session = runtime.InferenceSession(
+            part.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+    except Exception:  # such as a file of a newer version than the runtime: there is no referee
+        return None
 
     def predict(frame: pd.DataFrame) -> Any:
         results = session.run(None, _feeds(session, front, frame))
