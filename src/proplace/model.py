@@ -288,7 +288,30 @@ class Model:
         if problems:
             raise SchemaError("; ".join(problems))
         features = [_merged(feature, theirs[name]) for name, feature in mine.items()]
-        return dataclasses.replace(self, schema=Schema(features, rules=schema.rules))
+        merged = Schema(features, rules=schema.rules)
+        return dataclasses.replace(self, schema=merged, network=self._seen_through(merged))
+
+    def _seen_through(self, schema: Schema) -> Network:
+        """Return the network on the rows of a schema that calls some of its numbers yes or no.
+
+        Such a column is 0 or 1 where the model's own held the scaled number.
+        """
+        net = self.network
+        scale = np.ones(net.inputs) if net.scale is None else net.scale.copy()
+        shift = np.zeros(net.inputs) if net.shift is None else net.shift.copy()
+        turned = False
+        for own, given in zip(self.schema.features, schema.features, strict=True):
+            if isinstance(own, Continuous) and isinstance(given, Binary):
+                j = self.schema.span(own.name).start
+                low, high = (float(v) for v in given.labels)
+                shift[j] += scale[j] * (low - own.offset) / own.scale
+                scale[j] *= (high - low) / own.scale
+                turned = True
+        if not turned:
+            return net
+        parts = dict(net.input_map.parts) | {"scale": scale, "shift": shift}
+        layers = [(layer.W, layer.b) for layer in net.layers]
+        return Network(layers, **parts, precision=net.precision)
 
     def _encoded_by(self, schema: Schema, *, scaled_twice: bool) -> Model:
         """Return a model whose rows are those that a schema encodes."""
@@ -344,6 +367,8 @@ class Model:
 
 def _merged(own: AnyFeature, given: AnyFeature) -> AnyFeature:
     """Return the model's encoding with everything else as the user gave it."""
+    if isinstance(own, Continuous) and isinstance(given, (Binary, Ordinal)):
+        return _stepped(own, given)
     if isinstance(own, Continuous) != isinstance(given, Continuous):
         raise SchemaError(
             f"feature {own.name!r}: the model takes {_kind(own)}, the schema describes {_kind(given)}"
@@ -381,6 +406,24 @@ def _merged(own: AnyFeature, given: AnyFeature) -> AnyFeature:
         other = "decreasing" if given.direction == "increasing" else "increasing"
         named["direction"] = given.direction if same else other
     return dataclasses.replace(own, **named)
+
+
+def _stepped(own: Continuous, given: Binary | Ordinal) -> AnyFeature:
+    """Return a number of the model that has a few values only, as the user says."""
+    numbers = given.labels if isinstance(given, Binary) else given.numbers
+    if any(isinstance(v, str) for v in numbers):
+        raise SchemaError(
+            f"feature {own.name!r}: the model takes {_kind(own)}, the schema describes {_kind(given)}"
+        )
+    if own.missing is not None and own.missing not in given.labels:
+        raise SchemaError(
+            f"feature {own.name!r}: the model counts a missing cell as {own.missing!r}, which is none "
+            f"of {listing(given.labels)}; describe it as Continuous"
+        )
+    if isinstance(given, Ordinal):
+        scaling = (own.offset, own.scale)
+        return dataclasses.replace(given, scaling=scaling, missing=own.missing)
+    return dataclasses.replace(given, missing=own.missing)
 
 
 def _kind(feature: AnyFeature) -> str:

@@ -315,6 +315,31 @@ def test_other_labels_than_the_model_s_are_refused():
         Model.of(pipe).with_schema(Schema([Ordinal("job", ["clerk", "cook", "poet", "smith"])]))
 
 
+def test_numbers_that_are_yes_or_no_or_a_few_levels():
+    """The model scales them as numbers; the user says what they are."""
+    frame, y = people()
+    frame = frame.assign(owner=(frame.sex == "m").astype(int), rooms=frame.age % 4 + 1)
+    columns = ["income", "owner", "rooms"]
+    pipe = make_pipeline(StandardScaler(), CLASSIFIERS["mlp"]).fit(frame[columns], y)
+    schema = Schema(
+        [
+            Continuous("income", 0, 200_000),
+            Binary("owner", direction="increasing"),
+            Ordinal("rooms", [1, 2, 3, 4]),
+        ]
+    )
+    model = Model.of(pipe).with_schema(schema)
+    assert set(pipe.predict(frame[columns])) == {"no", "yes"}
+    assert (model.predict(frame) == pipe.predict(frame[columns])).all()
+    np.testing.assert_array_equal(model.network.layers[0].W, pipe[-1].coefs_[0].T)
+    assert set(model.encode(frame)[:, 1]) == {0.0, 1.0}
+    turned = Schema([schema.features[0], Binary("owner", [1, 0]), schema.features[2]])
+    assert (Model.of(pipe).with_schema(turned).predict(frame) == pipe.predict(frame[columns])).all()
+    words = Schema([schema.features[0], Binary("owner", ["n", "y"]), schema.features[2]])
+    with pytest.raises(SchemaError, match="takes a number, the schema describes labels"):
+        Model.of(pipe).with_schema(words)
+
+
 # -- what cannot be taken --------------------------------------------------------------------------
 
 
