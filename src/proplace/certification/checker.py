@@ -34,9 +34,9 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import io
 import json
 import math
-import os
 import re
 import struct
 import sys
@@ -55,6 +55,7 @@ FACTS = {"format", "network", "input", "target", "delta", "margin", "verdict"}
 PROOFS = {"robust": {"tighten", "lower", "upper", "trees"}, "not robust": {"shifted"}}
 
 _HEADER = rb"{'descr': '<f8', 'fortran_order': False, 'shape': \((\d+),(?: (\d+))?\), } *\n"
+_NO_ZIP = (ValueError, ArithmeticError, EOFError, RuntimeError)
 _At: TypeAlias = dict[tuple[int, int], float]
 
 
@@ -458,9 +459,14 @@ def _index(name: str, value: Any, count: int) -> int:
 
 def read_npz(path: str) -> Parameters:
     """Read the parameters from a file written by ``Network.save``: plain .npy arrays in a zip."""
+    most = 8 * MOST_NUMBERS + 1_000_000
+    with open(path, "rb") as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise Rejected(f"refused: the network file has more than {most} bytes")
     try:
-        left = _unzip(path)
-    except (ValueError, EOFError, RuntimeError, zlib.error, zipfile.BadZipFile) as error:
+        left = _unzip(data, most)
+    except (*_NO_ZIP, zipfile.BadZipFile, zlib.error) as error:
         raise Rejected(f"the network file is no .npz file: {ascii(str(error))[1:100]}") from None
     layers: list[tuple[list[list[float]], list[float] | None]] = []
     while W := _take(left, f"W{len(layers)}", 0, len(layers[-1][0]) if layers else 0):
@@ -472,12 +478,9 @@ def read_npz(path: str) -> Parameters:
     return network
 
 
-def _unzip(path: str) -> dict[str, bytes]:
+def _unzip(data: bytes, most: int) -> dict[str, bytes]:
     """Files of a zip by name, unless they are too large, compressed oddly or given twice."""
-    most = 8 * MOST_NUMBERS + 1_000_000
-    if os.path.getsize(path) > most:
-        raise Rejected(f"refused: the network file has more than {most} bytes")
-    with zipfile.ZipFile(path) as file:
+    with zipfile.ZipFile(io.BytesIO(data)) as file:
         parts = file.infolist()
         if sum(part.file_size for part in parts) > most:
             raise Rejected(f"refused: the network has more than {MOST_NUMBERS} numbers")
@@ -485,7 +488,8 @@ def _unzip(path: str) -> dict[str, bytes]:
             raise Rejected("refused: the network file is compressed in an unusual way")
         if len({part.filename for part in parts}) < len(parts):
             raise Rejected("the network file holds an array twice")
-        return {part.filename: file.read(part) for part in parts}
+        # Asked for a number of bytes, zipfile unpacks no more, whatever is packed.
+        return {part.filename: file.open(part).read(part.file_size + 1) for part in parts}
 
 
 def _take(left: dict[str, bytes], name: str, *shape: int) -> Any:

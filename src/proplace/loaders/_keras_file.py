@@ -308,6 +308,12 @@ def _list(value: Any) -> list[Any]:
     return value
 
 
+def _mapping(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError("its configuration has a value where a mapping must be")
+    return value
+
+
 def _keys(value: Any) -> Iterator[Key]:
     """Yield layers with the number of the call, from one such entry or from a list of them."""
     match value:
@@ -329,7 +335,7 @@ def _keys(value: Any) -> Iterator[Key]:
 
 def _sources(entry: _Entry, call: Any) -> tuple[Key, ...]:
     """Return the values that a layer is called on; anything but values is refused."""
-    arguments, options = _list(call["args"]), call["kwargs"]
+    arguments, options = _list(call["args"]), _mapping(call["kwargs"])
     odd = {key: value for key, value in options.items() if value is not None and value is not False}
     if len(arguments) != 1 or odd:
         raise ModelNotSupported(
