@@ -367,7 +367,7 @@ class ParquetTable(TableFile):
         for batch in self._batches():
             # What pandas once wrote about its own types and index is no part of the table.
             with self._readable():
-                frame = batch.to_pandas(ignore_metadata=True)
+                frame = batch.replace_schema_metadata(None).to_pandas()
             frame.index = pd.RangeIndex(first, first + len(frame))
             first += len(frame)
             if first > start:

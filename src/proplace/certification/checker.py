@@ -37,6 +37,7 @@ import hashlib
 import io
 import json
 import math
+import os
 import re
 import struct
 import sys
@@ -460,10 +461,10 @@ def _index(name: str, value: Any, count: int) -> int:
 def read_npz(path: str) -> Parameters:
     """Read the parameters from a file written by ``Network.save``: plain .npy arrays in a zip."""
     most = 8 * MOST_NUMBERS + 1_000_000
-    with open(path, "rb") as file:
-        data = file.read(most + 1)
-    if len(data) > most:
+    if (size := os.path.getsize(path)) > most:
         raise Rejected(f"refused: the network file has more than {most} bytes")
+    with open(path, "rb") as file:
+        data = file.read(size)  # in memory nothing is read from where nothing is
     try:
         left = _unzip(data, most)
     except (*_NO_ZIP, zipfile.BadZipFile, zlib.error) as error:
