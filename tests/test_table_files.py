@@ -194,6 +194,13 @@ def test_damaged_pages_of_parquet_are_noticed_when_it_is_opened(tmp_path):
         assert re.search("not a Parquet file, or a damaged one .*; write it again", words)
 
 
+def test_text_in_parquet_that_is_no_text(tmp_path):
+    path = parquet(tmp_path / "t.parquet", [("a", ["one", "two"])], use_dictionary=False)
+    path.write_bytes(path.read_bytes().replace(b"\x03\0\0\0two", b"\x03\0\0\0t\xffo"))
+    with pytest.raises(TableError, match=r"not a Parquet file, or a damaged one .*UTF"):
+        open_table(path)
+
+
 def test_a_parquet_file_that_claims_more_rows_than_it_has(tmp_path):
     path = parquet(tmp_path / "t.parquet", [("a", [1, 2, 3])])
     data = path.read_bytes()

@@ -376,7 +376,9 @@ class ParquetTable(TableFile):
     def _batches(self) -> Iterator[Any]:
         """Pieces of the file, in the types of pyarrow."""
         with self._open() as file:
-            yield from file.iter_batches(batch_size=self._chunk)
+            for batch in file.iter_batches(batch_size=self._chunk):
+                batch.validate(full=True)  # text that is no text, places outside of the column
+                yield batch
 
     @contextmanager
     def _open(self) -> Iterator[Any]:

@@ -97,7 +97,7 @@ def read_model(path: Path) -> FileModel:
             return _Reader(path, h5py, file).model(config)
     except (ModelFileError, ModelNotSupported):
         raise
-    except (OSError, ValueError, TypeError, LookupError, RuntimeError, RecursionError) as error:
+    except (OSError, ValueError, TypeError, LookupError, ArithmeticError, RuntimeError) as error:
         # A description or a store that Keras does not write.
         why = _ADVICE.format(why=str(error) or type(error).__name__)
         raise ModelFileError(f"{path.name}: {why}") from None

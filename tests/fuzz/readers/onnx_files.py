@@ -237,7 +237,7 @@ class OnnxFiles(Reader):
         if rng.random() < 0.3:
             new.attribute.append(self._attribute(rng))
         graph.node.insert(rng.randrange(len(graph.node) + 1), new)
-        if rng.random() < 0.2:
+        if rng.random() < 0.2 and graph.output:
             graph.output[0].name = "extra"
 
     def _change_field(self, rng, model):
