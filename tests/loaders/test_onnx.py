@@ -714,6 +714,15 @@ def test_only_what_was_read_is_run(tmp_path, monkeypatch):
     }
 
 
+def test_attributes_of_another_type(tmp_path):
+    nodes = [node("Constant", [], ["c"], value=3), node("MatMul", ["x", "c"], ["y"])]
+    with pytest.raises(ModelNotSupported, match=r"\(Constant\) holds 'value'; only numbers"):
+        Network.load(write(tmp_path / "constant.onnx", nodes))
+    path = write(tmp_path / "transform.onnx", [classifier(post_transform=3)], NUMBERS)
+    with pytest.raises(ModelNotSupported, match="2 classes and post_transform '3'"):
+        Network.load(path)
+
+
 @pytest.mark.parametrize("batch", [1, 3, 64, 200])
 def test_fixed_batch_is_compared_too(tmp_path, monkeypatch, batch):
     path = write(tmp_path / "model.onnx", *GRAPHS["matmul_add"], shape=(batch, 3))

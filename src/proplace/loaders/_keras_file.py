@@ -458,6 +458,8 @@ class _Store:
     def _array(self, entry: _Entry, group: Any, name: str) -> Values:
         where = f"{entry.where}: array {name} of its weights"
         dataset = self._child(group, name, self._h5py.Dataset)
+        if dataset is None:  # though the group names it
+            raise ModelFileError(f"{where} is missing; save the model again")
         if dataset.shape is None or dataset.external or dataset.is_virtual or dataset.chunks:
             raise ModelFileError(f"{where} is not stored plainly in the file; save the model again")
         count = count_of(where, dataset.shape)

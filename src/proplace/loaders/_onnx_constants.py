@@ -118,7 +118,7 @@ class Constants:
 
     def _constant(self, node: Any, attributes: dict[str, Any]) -> Values:
         (key, value) = next(iter(attributes.items()), ("", None))
-        if key == "value":
+        if key == "value" and isinstance(value, self._onnx.TensorProto):
             return self._array(value)
         if key in ("value_float", "value_floats"):
             return np.asarray(value, dtype=np.float32)

@@ -383,7 +383,8 @@ class Reader:
 
     def _linear_classifier(self, where: str, node: Any, attributes: dict[str, Any]) -> None:
         labels = attributes.get("classlabels_ints") or attributes.get("classlabels_strings") or []
-        transform = attributes.get("post_transform", b"NONE").decode()
+        named = attributes.get("post_transform", b"NONE")
+        transform = named.decode() if isinstance(named, bytes) else str(named)[:100]
         coefficients = _float32(attributes["coefficients"])
         intercepts = _float32(attributes.get("intercepts", []))
         rows = intercepts.size or (coefficients.size // self.inputs if self.inputs else len(labels))

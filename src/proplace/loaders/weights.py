@@ -225,4 +225,5 @@ def _join(layer: str, part: str) -> str:
 
 
 def _float64(array: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    return array.astype(np.float64)
+    with np.errstate(invalid="ignore"):  # NaN is refused by the network, in words
+        return array.astype(np.float64)
