@@ -11,7 +11,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from fuzz.zips import Member, archive_of, bomb
+from fuzz.zips import Member, archive_of, bomb, members_of
 from proplace import limits
 from proplace.errors import ModelFileError, ModelNotSupported
 from proplace.loaders._torch_pickle import NotPlainError, unpickled
@@ -153,6 +153,20 @@ def test_members_that_occur_twice_or_are_packed_otherwise(tmp_path):
                 archive.writestr(name, b"x")
         with pytest.raises(ModelFileError, match=message):
             Network.load(path)
+
+
+def test_members_that_are_folders(tmp_path):
+    """One with content is a file to some readers and nothing to others."""
+    path = tmp_path / "model.npz"
+    Network([([[1.0]], None)]).save(path)
+    members = [Member.of(name, data) for name, data in members_of(path.read_bytes())]
+    data = archive_of(members)
+    path.write_bytes(data)
+    assert Network.load(path).inputs == 1
+    attributes = data.index(b"PK\1\2") + 38
+    path.write_bytes(data[:attributes] + b"\x10" + data[attributes + 1 :])
+    with pytest.raises(ModelFileError, match="is a folder and has content"):
+        Network.load(path)
 
 
 # -- npz ---------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ _LAST = b"PK\x05\x06"  # of the end record, which is 22 bytes long without a com
 _END = 22
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _ENCRYPTED = 0x1
+_FOLDER = 0x10  # among the attributes that DOS gave a file
 _TROUBLE = (zipfile.BadZipFile, OSError, EOFError, ValueError, RuntimeError, OverflowError)
 
 
@@ -99,6 +100,8 @@ class Archive:
                 raise self.damaged(f"{member.orig_filename!r} is no name of a member")
             if member.compress_type not in _METHODS or member.flag_bits & _ENCRYPTED:
                 raise self.damaged(f"{member.filename!r} is encrypted or compressed in a rare way")
+            if member.external_attr & _FOLDER and member.file_size:  # torch would read nothing
+                raise self.damaged(f"{member.filename!r} is a folder and has content")
             # Room is made for what is packed, too.
             stored = member.compress_type == zipfile.ZIP_STORED
             if member.compress_size > held or (stored and member.file_size != member.compress_size):
