@@ -714,6 +714,18 @@ def test_only_what_was_read_is_run(tmp_path, monkeypatch):
     }
 
 
+def test_classes_that_are_named_in_two_ways(tmp_path):
+    names = node("ZipMap", ["y"], ["q"], classlabels_int64s=[0, 1])
+    for labels in ([0, 1], [0, 127]):
+        nodes = [classifier(classlabels_ints=labels), names]
+        path = write(tmp_path / "model.onnx", nodes, outputs=("q",), labels=("k",))
+        if labels == [0, 1]:
+            assert Network.load(path).outputs == 1
+            continue
+        with pytest.raises(ModelNotSupported, match=r"name the classes in two ways .*127\]"):
+            Network.load(path)
+
+
 def test_attributes_of_another_type(tmp_path):
     nodes = [node("Constant", [], ["c"], value=3), node("MatMul", ["x", "c"], ["y"])]
     with pytest.raises(ModelNotSupported, match=r"\(Constant\) holds 'value'; only numbers"):

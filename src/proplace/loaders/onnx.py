@@ -208,7 +208,15 @@ class Reader:
             outputs.append(understood(self.path, value.name, result, logits))
         if not outputs:
             raise ModelFileError(f"{self.path.name}: the graph has no output; export it again")
-        self.labels = next((output.labels for output in outputs if output.labels), [])
+        named = [output for output in outputs if output.labels]
+        self.labels = named[0].labels if named else []
+        for other in named[1:]:
+            if other.labels != self.labels:
+                raise ModelNotSupported(
+                    f"{self.path.name}: outputs {named[0].name!r} and {other.name!r} name the "
+                    f"classes in two ways ({str(self.labels)[:100]}, {str(other.labels)[:100]}); "
+                    "export the model again"
+                )
         if self._given_start is None:
             compare(self.path, self.model, network, outputs)
 
