@@ -433,6 +433,7 @@ def test_killed_before_there_was_a_manifest(batch):
         '{"format": "proplace-batch-2", "question": {}, "results": [], "complete": true}',
         '{"format": "proplace-batch-1", "question": {}, "results": [], "complete": false}',
         "\x00\xff",
+        "[" * 100_000,
     ],
 )
 def test_a_file_that_is_not_the_manifest_of_a_batch(batch, text):

@@ -147,6 +147,88 @@ def test_a_file_that_is_not_parquet(tmp_path):
         open_table(tmp_path / "t.parquet")
 
 
+def parquet(path, columns, **options):
+    """Columns as pairs, so that a name may occur twice."""
+    arrow = pytest.importorskip("pyarrow")
+    whole = arrow.table([values for _, values in columns], names=[name for name, _ in columns])
+    whole = whole.replace_schema_metadata(options.pop("metadata", None))
+    pytest.importorskip("pyarrow.parquet").write_table(whole, path, compression="none", **options)
+    return path
+
+
+def test_two_columns_of_one_name_in_parquet(tmp_path):
+    path = parquet(tmp_path / "t.parquet", [("a", [1]), ("b", [2]), ("a", [3])])
+    with pytest.raises(TableError, match="two columns are called 'a'"):
+        open_table(path)
+
+
+@pytest.mark.parametrize("said", [b"{", b"\xff", b'{"columns": [{}]}', b'{"index_columns": 1}'])
+def test_what_pandas_says_about_a_parquet_file_does_not_matter(tmp_path, said):
+    path = parquet(tmp_path / "t.parquet", [("a", [1, 2])], metadata={b"pandas": said})
+    ((frame, broken),) = open_table(path).cells()
+    assert (frame["a"].tolist(), broken) == ([1, 2], {})
+
+
+def test_an_index_of_pandas_is_a_column(tmp_path):
+    pytest.importorskip("pyarrow")
+    pd.DataFrame({"a": [1, 2]}, index=pd.Index([5, 6], name="id")).to_parquet(tmp_path / "t.pq")
+    source = open_table(tmp_path / "t.pq")
+    ((frame, _),) = source.cells()
+    assert source.columns == tuple(frame.columns) == ("a", "id")
+    assert frame["id"].tolist() == [5, 6]
+
+
+def test_damaged_pages_of_parquet_are_noticed_when_it_is_opened(tmp_path):
+    """Every byte before the description at the end: it is refused, or read as what it says."""
+    path = parquet(tmp_path / "t.parquet", [("a", list(range(100, 140)))], use_dictionary=False)
+    good = path.read_bytes()
+    refused = []
+    for place in range(4, 40):
+        path.write_bytes(good[:place] + b"\xff\xff" + good[place + 2 :])
+        try:
+            assert sum(len(frame) for frame, _ in open_table(path).cells()) == 40
+        except TableError as error:
+            refused.append(str(error))
+    assert len(refused) > 5
+    for words in refused:
+        assert re.search("not a Parquet file, or a damaged one .*; write it again", words)
+
+
+def test_text_in_parquet_that_is_no_text(tmp_path):
+    path = parquet(tmp_path / "t.parquet", [("a", ["one", "two"])], use_dictionary=False)
+    path.write_bytes(path.read_bytes().replace(b"\x03\0\0\0two", b"\x03\0\0\0t\xffo"))
+    with pytest.raises(TableError, match=r"not a Parquet file, or a damaged one .*UTF"):
+        open_table(path)
+
+
+def test_a_parquet_file_that_claims_more_rows_than_it_has(tmp_path):
+    path = parquet(tmp_path / "t.parquet", [("a", [1, 2, 3])])
+    data = path.read_bytes()
+    foot = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    # The number of rows follows the list of columns: field 3, an i64 in zigzag form.
+    place = data.index(b"\x16\x06\x19", foot)
+    path.write_bytes(data[: place + 1] + b"\x08" + data[place + 2 :])
+    with pytest.raises(TableError, match="it says that it has 4 rows and has 3"):
+        open_table(path)
+
+
+def test_a_file_that_is_damaged_behind_its_rows_is_refused_while_it_is_read(tmp_path, monkeypatch):
+    """Values that pandas cannot hold are found only when they become a frame."""
+    arrow = pytest.importorskip("pyarrow")
+    source = open_table(parquet(tmp_path / "t.parquet", [("a", [1, 2])]))
+
+    class Batch:
+        def replace_schema_metadata(self, _):
+            return self
+
+        def to_pandas(self):
+            raise arrow.ArrowInvalid("out of range")
+
+    monkeypatch.setattr(source, "_batches", lambda: iter([Batch()]))
+    with pytest.raises(TableError, match=r"damaged one \(out of range\)"):
+        next(source.cells())
+
+
 def test_broken_rows_are_named_by_their_number(tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "CHUNK", 2)
     schema = pp.Schema.encoded(2, names=["a", "b"])

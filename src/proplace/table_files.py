@@ -16,6 +16,7 @@ import re
 import shlex
 from abc import ABC, abstractmethod
 from collections import Counter
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -175,6 +176,12 @@ class TableFile(ABC):
                 f"{limits.TABLE_COLUMNS:,}; are rows and columns exchanged?"
             )
 
+    def _check_names(self) -> None:
+        """Raise if a name does not say which column is meant."""
+        twice = next((name for name, count in Counter(self.columns).items() if count > 1), None)
+        if twice is not None:
+            raise TableError(f"{self.path}: two columns are called {short(twice)}")
+
     @property
     def _chunk(self) -> int:
         """Rows at a time."""
@@ -203,9 +210,7 @@ class CsvTable(TableFile):
             raise TableError(f"{path}: the file is empty; its first line must name the columns")
         self.columns = tuple(names)
         self._check_width()
-        twice = next((name for name, count in Counter(names).items() if count > 1), None)
-        if twice is not None:
-            raise TableError(f"{path}: two columns are called {short(twice)}")
+        self._check_names()
         self.rows = sum(1 for _ in records)
 
     def cells(self, start: int = 0) -> Iterator[tuple[pd.DataFrame, dict[int, str]]]:
@@ -344,28 +349,61 @@ class ParquetTable(TableFile):
         self.path = path
         require("pyarrow", "parquet", "reading Parquet files")
         self._parquet = require("pyarrow.parquet", "parquet", "reading Parquet files")
-        errors = require("pyarrow.lib", "parquet", "reading Parquet files").ArrowException
         self._pinned = Pinned(path)
-        try:
-            with self._pinned.open() as raw, self._parquet.ParquetFile(raw) as file:
-                self.columns = tuple(file.schema_arrow.names)
-                self.rows = int(file.metadata.num_rows)
-                self._types = dict(zip(self.columns, file.schema_arrow.types, strict=True))
-        except errors as error:
-            words = clipped(" ".join(str(error).split()), 2 * VALUE)
-            raise TableError(f"{path}: this is not a Parquet file ({words})") from None
+        with self._open() as file:
+            self.columns = tuple(file.schema_arrow.names)
+            self._types = dict(zip(self.columns, file.schema_arrow.types, strict=True))
+            claimed = int(file.metadata.num_rows)
         self._check_width()
+        self._check_names()
+        # Counted: what the end of a file says about the rest of it may be false.
+        self.rows = sum(len(batch) for batch in self._batches())
+        if self.rows != claimed:
+            raise self._damaged(f"it says that it has {claimed:,} rows and has {self.rows:,}")
 
     def cells(self, start: int = 0) -> Iterator[tuple[pd.DataFrame, dict[int, str]]]:
         """Chunks of the values in the file."""
         first = 0
-        with self._pinned.open() as raw, self._parquet.ParquetFile(raw) as file:
+        for batch in self._batches():
+            # What pandas once wrote about its own types and index is no part of the table.
+            with self._readable():
+                frame = batch.replace_schema_metadata(None).to_pandas()
+            frame.index = pd.RangeIndex(first, first + len(frame))
+            first += len(frame)
+            if first > start:
+                yield frame[frame.index >= start], {}
+
+    def _batches(self) -> Iterator[Any]:
+        """Pieces of the file, in the types of pyarrow."""
+        with self._open() as file:
             for batch in file.iter_batches(batch_size=self._chunk):
-                frame = batch.to_pandas()
-                frame.index = pd.RangeIndex(first, first + len(frame))
-                first += len(frame)
-                if first > start:
-                    yield frame[frame.index >= start], {}
+                batch.validate(full=True)  # text that is no text, places outside of the column
+                yield batch
+
+    @contextmanager
+    def _open(self) -> Iterator[Any]:
+        with (
+            self._readable(),
+            self._pinned.open() as raw,
+            self._parquet.ParquetFile(raw) as file,
+        ):
+            yield file
+
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        """Turn whatever pyarrow makes of a damaged file into a word about it."""
+        try:
+            yield
+        except TableError:
+            raise
+        except Exception as error:
+            raise self._damaged(str(error) or type(error).__name__) from None
+
+    def _damaged(self, why: str) -> TableError:
+        words = clipped(" ".join(why.split()), 2 * VALUE)
+        return TableError(
+            f"{self.path}: this is not a Parquet file, or a damaged one ({words}); write it again"
+        )
 
     def typed(self, series: pd.Series[Any], feature: AnyFeature) -> pd.Series[Any]:
         """Values have types already."""

@@ -9,6 +9,7 @@ import json
 import re
 import subprocess
 import sys
+import tracemalloc
 import warnings
 import zipfile
 from pathlib import Path
@@ -20,6 +21,8 @@ from hypothesis import strategies as st
 
 import exactly
 import proplace as pp
+from fuzz.reader import KEPT
+from fuzz.zips import Member, archive_of, bomb
 from oracles import accepted_rows
 from proplace.certification import checker, proof
 
@@ -331,20 +334,53 @@ def test_network_files_are_limited_before_they_are_unpacked(tmp_path, monkeypatc
     def read(*_):
         raise AssertionError
 
+    large = stored(tmp_path / "large.npz", ("W0.npy", zeros))
     with monkeypatch.context() as patch:
-        patch.setattr(zipfile.ZipFile, "read", read)
+        patch.setattr(zipfile.ZipFile, "open", read)
         with pytest.raises(checker.Rejected, match="more than 100000 numbers"):
             checker.read_npz(path)
-        path = stored(tmp_path / "large.npz", ("W0.npy", zeros))
         patch.setattr(zipfile, "ZipFile", read)
         with pytest.raises(checker.Rejected, match="more than 1800000 bytes"):
-            checker.read_npz(path)
+            checker.read_npz(large)
     small = ("W0.npy", array(np.ones((1, 2))))
     assert checker.read_npz(stored(tmp_path / "net.npz", small)).layers == [([[1.0, 1.0]], None)]
     with pytest.raises(checker.Rejected, match="unusual way"):
         checker.read_npz(stored(tmp_path / "odd.npz", small, compression=zipfile.ZIP_LZMA))
     with pytest.raises(checker.Rejected, match="twice"):
         checker.read_npz(stored(tmp_path / "two.npz", small, small))
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"packed": bomb(40), "method": 8, "size": 10},  # more than it says
+        {"packed": bomb(0), "method": 8},  # less
+        {"claimed": 2**32 - 2},  # gigabytes of packed bytes
+        {"claimed": 2**32 - 2, "method": 8},
+    ],
+)
+def test_archives_that_lie(tmp_path, lie):
+    """Rejected, without unpacking or making room for what is not there."""
+    facts = {"packed": b"x", "method": 0, "size": 1, "crc": 0} | lie
+    path = tmp_path / "net.npz"
+    path.write_bytes(archive_of([Member(b"W0.npy", **facts)]))
+    tracemalloc.start()
+    try:
+        with pytest.raises(checker.Rejected, match=r"no \.npz file|W0 of the network file"):
+            checker.read_npz(str(path))
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
+    ROBUST.save(tmp_path / "proof.json")
+    done = run_alone(checker.__file__, tmp_path / "proof.json", path)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout.startswith("rejected: ")
+
+
+@pytest.mark.parametrize("path", sorted((KEPT / "npz").iterdir()), ids=lambda path: path.name)
+def test_network_files_that_broke_a_reader_once(path):
+    with pytest.raises(checker.Rejected):
+        checker.read_npz(str(path))
 
 
 @pytest.mark.parametrize(

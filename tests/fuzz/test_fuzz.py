@@ -20,7 +20,7 @@ from oracles import milp_margin
 from proplace.certification import checker
 from proplace.certification.checker import Verdict
 
-INPUTS = {"checker": 3000, "keras": 50, "batch": 60, "yaml": 150}
+INPUTS = {"checker": 3000, "keras": 25, "batch": 40, "yaml": 150, "csv": 150}
 NEEDS = {"onnx": "onnxruntime", "torch": "torch", "keras": "keras", "parquet": "pyarrow"}
 
 

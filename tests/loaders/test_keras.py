@@ -574,6 +574,21 @@ def test_damaged_files(trained, tmp_path):
         Network.load(path)
 
 
+@pytest.mark.parametrize("value", [3, [3], "x"])
+@pytest.mark.parametrize("place", ["args", "kwargs"])
+def test_a_value_where_a_list_or_a_mapping_is_due(trained, tmp_path, place, value):
+    x = keras.Input((3,))
+    keras.Model(x, L.Dense(1)(x)).save(tmp_path / "good.keras")
+
+    def change(config):
+        config["config"]["layers"][1]["inbound_nodes"][0][place] = value
+
+    path = tmp_path / "model.keras"
+    change_config(tmp_path / "good.keras", path, change)
+    with pytest.raises((ModelFileError, ModelNotSupported), match=r"model\.keras: "):
+        Network.load(path)
+
+
 def test_missing_keras(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "keras", None)
     with pytest.raises(MissingExtra, match=r"proplace\[keras\]"):

@@ -11,6 +11,7 @@ import zipfile
 import numpy as np
 import pytest
 
+from fuzz.zips import Member, archive_of, bomb, members_of
 from proplace import limits
 from proplace.errors import ModelFileError, ModelNotSupported
 from proplace.loaders._torch_pickle import NotPlainError, unpickled
@@ -98,6 +99,33 @@ def test_archives_that_unpack_to_more(tmp_path):
     assert_refused(found, {path.name: expected[path.stem] for path in files})
 
 
+def test_archives_that_lie_about_their_members(tmp_path):
+    """More is packed than is said, or less; neither is unpacked, nor is room made for it."""
+    much = bomb(1000)
+    expected = {}
+    for name, member, message in [
+        ("more", {"packed": much, "method": 8, "size": 10}, "Bad CRC-32"),
+        ("less", {"packed": bomb(1), "method": 8, "size": 2**28 - 2**20, "crc": 0}, "Bad CRC-32"),
+        ("short", {"packed": bomb(0), "method": 8, "size": 2**20}, "not have the 1,048,576 bytes"),
+        ("packed", {"claimed": 2**31, "method": 8}, "does not have the bytes it says"),
+        ("stored", {"size": 2**27, "claimed": 2**27}, "does not have the bytes it says"),
+        ("other", {"size": 2**27}, "does not have the bytes it says"),
+    ]:
+        facts = {"packed": b"x", "method": 0, "size": 1, "crc": 0} | member
+        for suffix, inside, other in [
+            (".npz", b"W0.npy", "b0.npy"),
+            (".keras", b"config.json", "model.weights.h5"),
+            (".pt", b"m/data.pkl", "m/version"),
+        ]:
+            if name == "less" and suffix != ".npz":
+                continue  # larger than a description may be
+            path = tmp_path / f"{name}{suffix}"
+            path.write_bytes(archive_of([Member(inside, **facts), Member.of(other, b"")]))
+            expected[path.name] = message
+    found = load_with_little_memory(*(tmp_path / name for name in expected))
+    assert_refused(found, expected)
+
+
 def test_a_damaged_end_or_beginning_is_no_archive(tmp_path):
     path = tmp_path / "model.npz"
     Network([([[1.0]], [0.0])]).save(path)
@@ -127,6 +155,20 @@ def test_members_that_occur_twice_or_are_packed_otherwise(tmp_path):
             Network.load(path)
 
 
+def test_members_that_are_folders(tmp_path):
+    """One with content is a file to some readers and nothing to others."""
+    path = tmp_path / "model.npz"
+    Network([([[1.0]], None)]).save(path)
+    members = [Member.of(name, data) for name, data in members_of(path.read_bytes())]
+    data = archive_of(members)
+    path.write_bytes(data)
+    assert Network.load(path).inputs == 1
+    attributes = data.index(b"PK\1\2") + 38
+    path.write_bytes(data[:attributes] + b"\x10" + data[attributes + 1 :])
+    with pytest.raises(ModelFileError, match="is a folder and has content"):
+        Network.load(path)
+
+
 # -- npz ---------------------------------------------------------------------------------------
 
 
@@ -145,12 +187,23 @@ def test_npz_headers(tmp_path):
         ("complex", npy((1,), "<c16", bytes(16)), "must hold real numbers"),
         ("object", npy((1,), "|O", bytes(8)), "must hold real numbers"),
         ("axes", npy((1,) * 40, data=bytes(8)), "no array has"),
+        ("true", npy((True, 2), data=bytes(16)), "no array has"),
     ]:
         with zipfile.ZipFile(tmp_path / f"{name}.npz", "w") as archive:
             archive.writestr("W0.npy", content)
         expected[f"{name}.npz"] = message
     found = load_with_little_memory(*(tmp_path / name for name in expected))
     assert_refused(found, expected)
+
+
+def test_an_array_with_and_without_its_suffix(tmp_path):
+    """Readers of such a file would see one array or the other."""
+    path = tmp_path / "model.npz"
+    Network([([[1.0, 2.0]], None)]).save(path)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("W0", npy((1, 2), data=bytes(16)))
+    with pytest.raises(ModelFileError, match="'W0' is in the archive twice"):
+        Network.load(path)
 
 
 def test_many_arrays_count_together(tmp_path, monkeypatch):
@@ -200,6 +253,12 @@ def test_a_tensor_made_by_hand_is_read(tmp_path):
     values = np.arange(12, dtype="<f4")
     path = torch_file(tmp_path / "m.pt", state_dict(12, 1, (2, 3), (1, 4)), values.tobytes())
     np.testing.assert_array_equal(Network.load(path).layers[0].W, [[1, 5, 9], [2, 6, 10]])
+
+
+def test_a_step_that_is_never_taken(tmp_path):
+    values = np.arange(12, dtype="<f4")
+    path = torch_file(tmp_path / "m.pt", state_dict(12, 1, (1, 3), (2**63, 2)), values.tobytes())
+    np.testing.assert_array_equal(Network.load(path).layers[0].W, [[1, 3, 5]])
 
 
 def test_tensors_that_ask_for_much(tmp_path):
@@ -622,7 +681,7 @@ def test_keras_files_that_ask_for_much(tmp_path):
 
 
 def test_complex_numbers_are_refused():
-    with pytest.raises(ValueError, match="W of layer 1 must be an array of numbers: complex"):
+    with pytest.raises(ValueError, match=r"W of layer 1 must be an array of numbers \(real ones\)"):
         Network([(np.array([[1.0 + 2.0j]]), None)])
     with pytest.raises(ValueError, match="b of layer 1 must be an array of numbers"):
         Network([([[1.0]], [1j])])

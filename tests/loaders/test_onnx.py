@@ -579,6 +579,24 @@ def test_outputs_that_contradict_the_logits_are_refused(name, tmp_path):
         Network.load(path)
 
 
+@pytest.mark.parametrize(
+    "last",
+    [
+        node("Cast", ["named"], ["q"], to=TensorProto.FLOAT),
+        node("Reshape", ["named", "i0"], ["q"]),
+        node("Neg", ["named"], ["q"]),
+        node("ZipMap", ["named"], ["q"], classlabels_int64s=[0, 1]),
+    ],
+    ids=lambda last: last.op_type,
+)
+def test_values_by_name_are_not_worked_out_further(tmp_path, last):
+    """What a ZipMap makes is no array; no exporter goes on from there."""
+    nodes = [*SOFT, node("ZipMap", ["s"], ["named"], classlabels_int64s=[0, 1]), last]
+    path = write(tmp_path / "model.onnx", nodes, NUMBERS, outputs=("q",))
+    with pytest.raises(ModelNotSupported, match=r"output 'q' cannot be worked out"):
+        Network.load(path)
+
+
 CONSISTENT = {
     "label": ([*ONE, node("Greater", ["z", "zero"], ["k"])], [], ["k"], "bool"),
     "probability_and_label": (
@@ -696,8 +714,30 @@ def test_only_what_was_read_is_run(tmp_path, monkeypatch):
     }
 
 
-def test_fixed_batch_is_compared_too(tmp_path, monkeypatch):
-    path = write(tmp_path / "model.onnx", *GRAPHS["matmul_add"], shape=(1, 3))
+def test_classes_that_are_named_in_two_ways(tmp_path):
+    names = node("ZipMap", ["y"], ["q"], classlabels_int64s=[0, 1])
+    for labels in ([0, 1], [0, 127]):
+        nodes = [classifier(classlabels_ints=labels), names]
+        path = write(tmp_path / "model.onnx", nodes, outputs=("q",), labels=("k",))
+        if labels == [0, 1]:
+            assert Network.load(path).outputs == 1
+            continue
+        with pytest.raises(ModelNotSupported, match=r"name the classes in two ways .*127\]"):
+            Network.load(path)
+
+
+def test_attributes_of_another_type(tmp_path):
+    nodes = [node("Constant", [], ["c"], value=3), node("MatMul", ["x", "c"], ["y"])]
+    with pytest.raises(ModelNotSupported, match=r"\(Constant\) holds 'value'; only numbers"):
+        Network.load(write(tmp_path / "constant.onnx", nodes))
+    path = write(tmp_path / "transform.onnx", [classifier(post_transform=3)], NUMBERS)
+    with pytest.raises(ModelNotSupported, match="2 classes and post_transform '3'"):
+        Network.load(path)
+
+
+@pytest.mark.parametrize("batch", [1, 3, 64, 200])
+def test_fixed_batch_is_compared_too(tmp_path, monkeypatch, batch):
+    path = write(tmp_path / "model.onnx", *GRAPHS["matmul_add"], shape=(batch, 3))
     Network.load(path)
     monkeypatch.setattr("proplace.loaders._chain.Chain.add_bias", lambda self, where, b: None)
     with pytest.raises(ModelNotSupported, match="run by onnxruntime"):

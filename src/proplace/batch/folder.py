@@ -150,7 +150,7 @@ class Folder:
     def _read_manifest(self) -> None:
         try:
             found = json.loads(self._manifest.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             found = None
         if not _is_manifest(found):
             raise OutputError(

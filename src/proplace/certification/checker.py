@@ -35,6 +35,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import io
 import json
 import math
 import os
@@ -56,6 +57,7 @@ FACTS = {"format", "network", "input", "target", "delta", "margin", "verdict"}
 PROOFS = {"robust": {"tighten", "lower", "upper", "trees"}, "not robust": {"shifted"}}
 
 _HEADER = rb"{'descr': '<f8', 'fortran_order': False, 'shape': \((\d+),(?: (\d+))?\), } *\n"
+_NO_ZIP = (ValueError, ArithmeticError, EOFError, RuntimeError)
 _At: TypeAlias = dict[tuple[int, int], float]
 
 
@@ -469,9 +471,14 @@ def _index(name: str, value: Any, count: int) -> int:
 
 def read_npz(path: str) -> Parameters:
     """Read the parameters from a file written by ``Network.save``: plain .npy arrays in a zip."""
+    most = 8 * MOST_NUMBERS + 1_000_000
+    if (size := os.path.getsize(path)) > most:
+        raise Rejected(f"refused: the network file has more than {most} bytes")
+    with open(path, "rb") as file:
+        data = file.read(size)  # in memory nothing is read from where nothing is
     try:
-        left = _unzip(path)
-    except (ValueError, EOFError, RuntimeError, zlib.error, zipfile.BadZipFile) as error:
+        left = _unzip(data, most)
+    except (*_NO_ZIP, zipfile.BadZipFile, zlib.error) as error:
         raise Rejected(f"the network file is no .npz file: {ascii(str(error))[1:100]}") from None
     layers: list[tuple[list[list[float]], list[float] | None]] = []
     while W := _take(left, f"W{len(layers)}", 0, len(layers[-1][0]) if layers else 0):
@@ -487,12 +494,9 @@ def read_npz(path: str) -> Parameters:
     return network
 
 
-def _unzip(path: str) -> dict[str, bytes]:
+def _unzip(data: bytes, most: int) -> dict[str, bytes]:
     """Files of a zip by name, unless they are too large, compressed oddly or given twice."""
-    most = 8 * MOST_NUMBERS + 1_000_000
-    if os.path.getsize(path) > most:
-        raise Rejected(f"refused: the network file has more than {most} bytes")
-    with zipfile.ZipFile(path) as file:
+    with zipfile.ZipFile(io.BytesIO(data)) as file:
         parts = file.infolist()
         if sum(part.file_size for part in parts) > most:
             raise Rejected(f"refused: the network has more than {MOST_NUMBERS} numbers")
@@ -500,7 +504,8 @@ def _unzip(path: str) -> dict[str, bytes]:
             raise Rejected("refused: the network file is compressed in an unusual way")
         if len({part.filename for part in parts}) < len(parts):
             raise Rejected("the network file holds an array twice")
-        return {part.filename: file.read(part) for part in parts}
+        # Asked for a number of bytes, zipfile unpacks no more, whatever is packed.
+        return {part.filename: file.open(part).read(part.file_size + 1) for part in parts}
 
 
 def _take(left: dict[str, bytes], name: str, *shape: int) -> Any:

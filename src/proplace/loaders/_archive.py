@@ -22,7 +22,8 @@ _LAST = b"PK\x05\x06"  # of the end record, which is 22 bytes long without a com
 _END = 22
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _ENCRYPTED = 0x1
-_TROUBLE = (zipfile.BadZipFile, OSError, EOFError, ValueError, RuntimeError, NotImplementedError)
+_FOLDER = 0x10  # among the attributes that DOS gave a file
+_TROUBLE = (zipfile.BadZipFile, OSError, EOFError, ValueError, RuntimeError, OverflowError)
 
 
 class Archive:
@@ -72,9 +73,14 @@ class Archive:
         member = self._member(name)
         check_bytes(f"{self._path.name}: {name!r}", member.file_size, limit)
         try:
-            return self._zip.read(member)  # never more than the archive says, which was checked
+            with self._zip.open(member) as file:
+                # With a size, no more than that is unpacked, whatever is packed.
+                data = file.read(member.file_size + 1)
         except Exception as error:  # zlib raises its own
             raise self.damaged(f"{name!r}: {error}") from None
+        if len(data) != member.file_size:
+            raise self.damaged(f"{name!r} does not have the {member.file_size:,} bytes it says")
+        return data
 
     def damaged(self, why: str) -> ModelFileError:
         """Return the refusal of this file for the reason ``why``."""
@@ -86,7 +92,7 @@ class Archive:
         return self._members[name]
 
     def _check(self) -> None:
-        total = 0
+        total, held = 0, self._path.stat().st_size
         for member in self._zip.infolist():
             if member.filename in self._members:
                 raise self.damaged(f"{member.filename!r} is in the archive twice")
@@ -94,6 +100,12 @@ class Archive:
                 raise self.damaged(f"{member.orig_filename!r} is no name of a member")
             if member.compress_type not in _METHODS or member.flag_bits & _ENCRYPTED:
                 raise self.damaged(f"{member.filename!r} is encrypted or compressed in a rare way")
+            if member.external_attr & _FOLDER and member.file_size:  # torch would read nothing
+                raise self.damaged(f"{member.filename!r} is a folder and has content")
+            # Room is made for what is packed, too.
+            stored = member.compress_type == zipfile.ZIP_STORED
+            if member.compress_size > held or (stored and member.file_size != member.compress_size):
+                raise self.damaged(f"{member.filename!r} does not have the bytes it says")
             self._members[member.filename] = member
             total += member.file_size
         check_bytes(f"{self._path.name}, unpacked,", total)

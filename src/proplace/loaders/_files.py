@@ -68,8 +68,8 @@ def read_bytes(path: Path) -> bytes:
     check_file(path)
     try:
         with path.open("rb") as file:
-            # One byte more than the limit shows a file that grew since it was looked at.
-            data = file.read(limits.MODEL_BYTES + 1)
+            # One byte more shows a file that grew since it was looked at; room is made for all.
+            data = file.read(path.stat().st_size + 1)
     except OSError as error:
         raise ModelFileError(f"{path}: the file cannot be read ({error.strerror})") from None
     check_bytes(path.name, len(data))

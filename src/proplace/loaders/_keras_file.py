@@ -97,7 +97,7 @@ def read_model(path: Path) -> FileModel:
             return _Reader(path, h5py, file).model(config)
     except (ModelFileError, ModelNotSupported):
         raise
-    except (OSError, ValueError, TypeError, LookupError, RuntimeError, RecursionError) as error:
+    except (OSError, ValueError, TypeError, LookupError, ArithmeticError, RuntimeError) as error:
         # A description or a store that Keras does not write.
         why = _ADVICE.format(why=str(error) or type(error).__name__)
         raise ModelFileError(f"{path.name}: {why}") from None
@@ -308,6 +308,12 @@ def _list(value: Any) -> list[Any]:
     return value
 
 
+def _mapping(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError("its configuration has a value where a mapping must be")
+    return value
+
+
 def _keys(value: Any) -> Iterator[Key]:
     """Yield layers with the number of the call, from one such entry or from a list of them."""
     match value:
@@ -329,7 +335,7 @@ def _keys(value: Any) -> Iterator[Key]:
 
 def _sources(entry: _Entry, call: Any) -> tuple[Key, ...]:
     """Return the values that a layer is called on; anything but values is refused."""
-    arguments, options = _list(call["args"]), call["kwargs"]
+    arguments, options = _list(call["args"]), _mapping(call["kwargs"])
     odd = {key: value for key, value in options.items() if value is not None and value is not False}
     if len(arguments) != 1 or odd:
         raise ModelNotSupported(
@@ -452,6 +458,8 @@ class _Store:
     def _array(self, entry: _Entry, group: Any, name: str) -> Values:
         where = f"{entry.where}: array {name} of its weights"
         dataset = self._child(group, name, self._h5py.Dataset)
+        if dataset is None:  # though the group names it
+            raise ModelFileError(f"{where} is missing; save the model again")
         if dataset.shape is None or dataset.external or dataset.is_virtual or dataset.chunks:
             raise ModelFileError(f"{where} is not stored plainly in the file; save the model again")
         count = count_of(where, dataset.shape)

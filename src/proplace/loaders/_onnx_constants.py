@@ -100,8 +100,8 @@ class Constants:
 
     def _shape(self, node: Any, attributes: dict[str, Any]) -> Values | None:
         shape = self._shapes.get(node.input[0], self._shapes.get(""))
-        if shape is None and (value := self.get(node.input[0])) is not None:
-            shape = np.shape(value)
+        if shape is None and isinstance(value := self.get(node.input[0]), np.ndarray):
+            shape = value.shape
         if shape is None:
             return None
         part = shape[attributes.get("start", 0) : attributes.get("end", len(shape))]
@@ -118,7 +118,7 @@ class Constants:
 
     def _constant(self, node: Any, attributes: dict[str, Any]) -> Values:
         (key, value) = next(iter(attributes.items()), ("", None))
-        if key == "value":
+        if key == "value" and isinstance(value, self._onnx.TensorProto):
             return self._array(value)
         if key in ("value_float", "value_floats"):
             return np.asarray(value, dtype=np.float32)

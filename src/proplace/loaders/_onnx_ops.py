@@ -64,6 +64,8 @@ def apply(op: str, domain: str, call: Call) -> list[Any]:
     table = _ML if domain == "ai.onnx.ml" else OPERATORS if domain in ("", "ai.onnx") else {}
     if op not in table:
         raise UnknownError(op)
+    if op != "Identity" and any(isinstance(value, Named) for value in call.inputs):
+        raise UnknownError("values by the names of their classes")
     result = table[op](call)
     return result if isinstance(result, list) else [result]
 

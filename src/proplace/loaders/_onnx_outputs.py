@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     Form = Callable[[Array], Array]
 
 _ROWS = 192
+_BATCH = 4096  # a graph that takes more rows at once, and no other number, is not run
 _CLOSE = 1e-6  # what float32 constants in the graph may change a probability by
 
 
@@ -211,13 +212,17 @@ def _run(model: Any, names: list[str], rows: Array) -> list[Any] | None:
         (entry,) = session.get_inputs()
         kind = {"tensor(float)": np.float32, "tensor(double)": np.float64}[entry.type]
         batch = entry.shape[0] if entry.shape and isinstance(entry.shape[0], int) else len(rows)
+        if batch > _BATCH:
+            return None
+        # Some rows are run twice to fill the last batch.
+        filled = np.resize(rows, (len(rows) + -len(rows) % batch, rows.shape[1])).astype(kind)
         runs = [
-            session.run(names, {entry.name: rows[i : i + batch].astype(kind)})
-            for i in range(0, len(rows) - len(rows) % batch, batch)
+            session.run(names, {entry.name: filled[i : i + batch]})
+            for i in range(0, len(filled), batch)
         ]
     except Exception:
         return None
-    return [_joined([run[i] for run in runs]) for i in range(len(names))]
+    return [_joined([run[i] for run in runs])[: len(rows)] for i in range(len(names))]
 
 
 def _joined(parts: list[Any]) -> Any:

@@ -58,6 +58,8 @@ def _arrays(path: Path) -> dict[str, Values]:
     with Archive(path, "not a readable .npz network file ({why})") as archive:
         for name in archive.names:
             key = name.removesuffix(".npy")
+            if key in arrays:  # with the suffix and without it
+                raise archive.damaged(f"{key!r} is in the archive twice")
             array = _array(path, key, archive.read(name))
             total += array.size
             check_count(path.name, total)
@@ -73,6 +75,8 @@ def _array(path: Path, key: str, data: bytes) -> Values:
         shape, fortran, dtype = _HEADERS[version](stream)
     except Exception as error:
         raise ModelFileError(f"{where} is damaged ({error}); save the network again") from None
+    if not all(type(size) is int for size in shape):  # numpy lets True pass for 1
+        raise ModelFileError(f"{where} has a shape that no array has; save the network again")
     count = count_of(where, shape)
     kinds = "U" if key in _TEXTS else "fiu"
     if dtype.kind not in kinds or (dtype.kind == "U" and shape):

@@ -208,7 +208,15 @@ class Reader:
             outputs.append(understood(self.path, value.name, result, logits))
         if not outputs:
             raise ModelFileError(f"{self.path.name}: the graph has no output; export it again")
-        self.labels = next((output.labels for output in outputs if output.labels), [])
+        named = [output for output in outputs if output.labels]
+        self.labels = named[0].labels if named else []
+        for other in named[1:]:
+            if other.labels != self.labels:
+                raise ModelNotSupported(
+                    f"{self.path.name}: outputs {named[0].name!r} and {other.name!r} name the "
+                    f"classes in two ways ({str(self.labels)[:100]}, {str(other.labels)[:100]}); "
+                    "export the model again"
+                )
         if self._given_start is None:
             compare(self.path, self.model, network, outputs)
 
@@ -383,7 +391,8 @@ class Reader:
 
     def _linear_classifier(self, where: str, node: Any, attributes: dict[str, Any]) -> None:
         labels = attributes.get("classlabels_ints") or attributes.get("classlabels_strings") or []
-        transform = attributes.get("post_transform", b"NONE").decode()
+        named = attributes.get("post_transform", b"NONE")
+        transform = named.decode() if isinstance(named, bytes) else str(named)[:100]
         coefficients = _float32(attributes["coefficients"])
         intercepts = _float32(attributes.get("intercepts", []))
         rows = intercepts.size or (coefficients.size // self.inputs if self.inputs else len(labels))

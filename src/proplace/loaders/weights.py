@@ -154,7 +154,9 @@ class _Tensors:
         if last >= storage.count:
             raise self._damaged(where, "reaches beyond its numbers")
         flat = np.frombuffer(self._archive.read(member), dtype)[tensor.offset :]
-        strides = [stride * dtype.itemsize for stride in tensor.stride]
+        # Where there is one number only no step is taken, however long it would be.
+        steps = zip(tensor.size, tensor.stride, strict=True)
+        strides = [stride * dtype.itemsize if size > 1 else 0 for size, stride in steps]
         # Inside of the bytes, as just checked; the copy is as large as was counted.
         array = np.lib.stride_tricks.as_strided(flat, tensor.size, strides).copy()
         return array.byteswap() if self._swapped else array
@@ -223,4 +225,5 @@ def _join(layer: str, part: str) -> str:
 
 
 def _float64(array: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    return array.astype(np.float64)
+    with np.errstate(invalid="ignore"):  # NaN is refused by the network, in words
+        return array.astype(np.float64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 
 import numpy as np
 
@@ -237,7 +238,7 @@ class OnnxFiles(Reader):
         if rng.random() < 0.3:
             new.attribute.append(self._attribute(rng))
         graph.node.insert(rng.randrange(len(graph.node) + 1), new)
-        if rng.random() < 0.2:
+        if rng.random() < 0.2 and graph.output:
             graph.output[0].name = "extra"
 
     def _change_field(self, rng, model):
@@ -303,14 +304,14 @@ def _explained(network, X, output):
 
 
 def _labels(network, X, labels):
-    """Labels may have other names than the classes, but one each; true and 1 are class 1."""
+    """Labels may have other names than the classes, in their order; true and 1 are class 1."""
     clear = _gaps(network, X) > 1e-3
     pairs = {
         (int(a), int(b)) for a, b in zip(network.predict(X)[clear], labels[clear], strict=True)
     }
-    one_each = len({a for a, _ in pairs}) == len({b for _, b in pairs}) == len(pairs)
-    plain = network.outputs == 1 or labels.dtype.kind == "b"
-    if one_each and not (plain and any(a != b for a, b in pairs)):
+    rising = all(a < c and b < d for (a, b), (c, d) in itertools.pairwise(sorted(pairs)))
+    plain = network.outputs == 1 and {b for _, b in pairs} <= {0, 1}
+    if rising and not (plain and any(a != b for a, b in pairs)):
         return None
     return f"labels of the graph are not the classes of the network: {sorted(pairs)}"
 

@@ -77,7 +77,8 @@ class SafetensorsFiles(Reader):
                 }
         text = json_text(rng, tree)
         length = rng.choice(
-            (len(text),) * 12 + (0, 1, len(text) - 1, len(text) + 1, 2**31, 2**63, 2**64 - 1)
+            (len(text),) * 12
+            + (0, 1, max(0, len(text) - 1), len(text) + 1, 2**31, 2**63, 2**64 - 1)
         )
         data = length.to_bytes(8, "little") + text + body
         return damaged(rng, data, self._seeds) if rng.random() < 0.1 else data
