@@ -148,7 +148,7 @@ OF_THE_EXPLAINER = {
 }
 OF_THE_BATCH = {"target": 0, "count": 2, "ids": ["name"], "certificates": True, "kind": "parquet"}
 SAME_ANSWERS = {"n_jobs", "every", "progress", "drop"}
-GIVEN_OTHERWISE = {"self", "net", "schema", "explainer", "table", "out"}  # in the test below
+GIVEN_OTHERWISE = {"self", "source", "schema", "explainer", "table", "out"}  # in the test below
 
 
 def test_every_option_is_tried():

@@ -406,7 +406,7 @@ def test_names_come_from_the_user_s_schema():
         ]
     )
     frame = pd.DataFrame(X, columns=names)
-    with pytest.raises(SchemaError, match="describes 4 features, the model takes 5"):
+    with pytest.raises(SchemaError, match="4 columns are named, the model takes 5"):
         Model.of(module).with_schema(user)
     binary = Schema([*user.features[:3], Binary("other", [0, 1]), user.features[3]])
     with pytest.raises(SchemaError, match="describes 'other', which the model does not look at"):
