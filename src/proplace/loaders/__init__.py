@@ -84,10 +84,18 @@ def load(path: Path) -> Network:
 def load_whole(path: Path) -> Whole:
     """Read a model file from the table to the class."""
     check_file(path)
-    if path.suffix.lower() == ".onnx":
-        from proplace.loaders._onnx_whole import whole_onnx  # noqa: PLC0415
+    suffix = path.suffix.lower()
+    try:
+        if suffix == ".onnx":
+            from proplace.loaders._onnx_whole import whole_onnx  # noqa: PLC0415
 
-        return whole_onnx(path)
+            return whole_onnx(path)
+        if suffix == ".keras":
+            from proplace.loaders._keras_whole import read_whole_keras  # noqa: PLC0415
+
+            return read_whole_keras(path)
+    except NetworkError as error:  # as above
+        raise ModelFileError(f"{path.name}: {error}") from None
     return whole_network(load(path))
 
 
@@ -97,7 +105,9 @@ def whole_of(source: object) -> Whole:
     if any(kind.startswith("torch.nn.") for kind in kinds):
         return whole_network(Network.from_torch(source))
     if any(kind.partition(".")[0] in ("keras", "tensorflow", "tf_keras") for kind in kinds):
-        return whole_network(Network.from_keras(source))
+        from proplace.loaders._keras_whole import whole_keras  # noqa: PLC0415  (as above)
+
+        return whole_keras(source)
     if any(kind.startswith("sklearn.") for kind in kinds):
         from proplace.loaders.sklearn import whole_sklearn  # noqa: PLC0415  (it takes a while)
 

@@ -6,6 +6,7 @@ The readers of torch, Keras and ONNX walk over the layers of a model and report 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -14,9 +15,24 @@ from proplace.errors import ModelNotSupported
 from proplace.network import Network
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from proplace.network import Array, Precision
 
 Activation = Literal["sigmoid", "softmax", "log_softmax"]
+
+
+@dataclass(frozen=True, eq=False)
+class Affine:
+    """``scale * h + shift``, one number of each for every neuron, put by ``where``."""
+
+    where: str
+    scale: Array
+    shift: Array
+
+    def then(self, later: Affine) -> Affine:
+        """Return both, one after the other."""
+        return Affine(later.where, self.scale * later.scale, self.shift * later.scale + later.shift)
 
 
 class InputTransform:
@@ -54,6 +70,7 @@ class Chain:
         self._last = ""  # where the last linear layer is
         self._state: Literal["input", "linear", "relu", "done"] = "input"
         self._end = ""  # where the last activation is
+        self._waiting: Affine | None = None  # behind a ReLU, until the next linear layer takes it
 
     @property
     def width(self) -> int | None:
@@ -94,9 +111,54 @@ class Chain:
                 f"{where} takes {W.shape[1]} inputs but {self._last} gives {self.width} outputs: "
                 "the layers do not form one chain"
             )
+        if self._waiting is not None:  # W (g h + t) + b = (W g) h + (b + W t)
+            scale, shift = self._waiting.scale, self._waiting.shift
+            W, b = W * scale, W @ shift if b is None else b + W @ shift
+            self._waiting = None
         self._layers.append((W, b))
         self._last = where
         self._state = "linear"
+
+    def batch_norm(self, where: str, scale: Array, shift: Array) -> None:
+        """Take ``scale * h + shift``, fixed numbers for each neuron, such as batch norm.
+
+        In front of the first linear layer it belongs to the input transform. Behind a linear layer
+        it is folded into that layer (``W' = g W``, ``b' = g b + t``), behind a ReLU into the next
+        one (``W' = W diag(g)``, ``b' = b + W t``): shifts of the parameters then speak of the folded
+        weights.
+        """
+        self._not_done(where)
+        if self.at_input:
+            self.transform.then(scale, shift)
+            return
+        for part in (scale, shift):
+            if part.shape not in ((), (self.width,)):
+                raise ModelNotSupported(
+                    f"{where} has {part.size} numbers for {self.width} outputs of {self._last}: "
+                    "the layers do not form one chain"
+                )
+        step = Affine(where, *(np.broadcast_to(v, (self.width or 0,)) for v in (scale, shift)))
+        if self._state == "relu":
+            self._waiting = step if self._waiting is None else self._waiting.then(step)
+            return
+        if (step.scale == 1.0).all() and (step.shift == 0.0).all():
+            return
+        W, b = self._layers[-1]
+        bias = step.shift if b is None else step.scale * b + step.shift
+        self._layers[-1] = (step.scale[:, None] * W, np.array(bias))
+
+    def take(self, where: str, places: Sequence[int]) -> None:
+        """Take some outputs of the last linear layer and leave out the others."""
+        if self.activation in ("softmax", "log_softmax"):
+            raise ModelNotSupported(
+                f"{where} takes some of the probabilities behind {self._end}; return all of them"
+            )
+        W, b = self._layers[-1]
+        chosen = list(places)
+        self._layers[-1] = (W[chosen], None if b is None else b[chosen])
+        if self._waiting is not None:
+            fixed = self._waiting
+            self._waiting = Affine(fixed.where, fixed.scale[chosen], fixed.shift[chosen])
 
     def add_bias(self, where: str, b: Array) -> None:
         """Add ``b`` to the bias of the linear layer just taken."""
@@ -112,6 +174,11 @@ class Chain:
             raise ModelNotSupported(
                 f"{where} acts on the input, in front of the first {self._linear} layer; "
                 "a ReLU is read only behind one"
+            )
+        if self._waiting is not None:
+            raise ModelNotSupported(
+                f"{where} acts on {self._waiting.where}, which follows a ReLU itself; put a "
+                f"{self._linear} layer between them, or leave one of the two ReLUs out"
             )
         self._state = "relu"
 
