@@ -102,12 +102,13 @@ def load_whole(path: Path) -> Whole:
 def whole_of(source: object) -> Whole:
     """Read a model of another framework from the table to the class."""
     kinds = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(source).__mro__}
-    if any(kind.startswith("torch.nn.") for kind in kinds):
-        return whole_network(Network.from_torch(source))
+    # With torch behind it, a Keras model is a torch module too.
     if any(kind.partition(".")[0] in ("keras", "tensorflow", "tf_keras") for kind in kinds):
-        from proplace.loaders._keras_whole import whole_keras  # noqa: PLC0415  (as above)
+        from proplace.loaders._keras_whole import whole_keras  # noqa: PLC0415  (it takes a while)
 
         return whole_keras(source)
+    if any(kind.startswith("torch.nn.") for kind in kinds):
+        return whole_network(Network.from_torch(source))
     if any(kind.startswith("sklearn.") for kind in kinds):
         from proplace.loaders.sklearn import whole_sklearn  # noqa: PLC0415  (it takes a while)
 

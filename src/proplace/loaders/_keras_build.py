@@ -299,6 +299,10 @@ def _batch_normalization(keras: Any, layer: FileLayer, settings: Settings, name:
         epsilon=settings.number("epsilon") or 0.0,
         center=center,
         scale=scale,
+        beta_initializer=keras.initializers.Zeros(),
+        gamma_initializer=keras.initializers.Ones(),
+        moving_mean_initializer=keras.initializers.Zeros(),
+        moving_variance_initializer=keras.initializers.Ones(),
         dtype=settings.dtype(),
         name=name,
     )

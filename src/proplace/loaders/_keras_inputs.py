@@ -105,6 +105,7 @@ class Lookup:
         size = start + len(labels)
         if settings.flag("pad_to_max_tokens", False) and mode != "int":
             size = settings.whole("max_tokens")
+        settings.flag("sparse", False)
         for key in _NO_MATTER:
             settings.raw(key)
         settings.check_rest()
@@ -112,15 +113,13 @@ class Lookup:
         return cls(tuple(labels), start, size, mode)
 
 
-# Which unknown word counts as which, how words are kept, and that 0/1 columns are kept sparsely,
-# changes nothing for the words that are known.
+# Which unknown word counts as which, and how words are kept, changes nothing for those known.
 _NO_MATTER = (
     "dtype",
     "encoding",
     "max_tokens",
     "oov_method",
     "salt",
-    "sparse",
     "vocabulary",
     "vocabulary_dtype",
     "vocabulary_size",
