@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from loaders.test_keras import change_config, no_deserialisation
-from proplace import Continuous, Model, Schema
+from proplace import Continuous, Model, Network, Schema
 from proplace.errors import InputError, ModelFileError, ModelNotSupported, SchemaError
 from proplace.schema import Binary, Categorical
 
@@ -500,6 +500,9 @@ def setting(layer, **values):
         (setting("numbers_of_towns", idf_weights=[1.0]), "idf_weights.*not known"),
         (setting("category_encoding", num_tokens=6), "numbers below 6.*up to number 6"),
         (setting("category_encoding", num_tokens=10**9), "too many columns"),
+        (setting("numbers_of_towns", num_oov_indices=-(2**63)), "at most 1,000"),
+        (setting("normalization", mean=[float("nan")], variance=[1.0]), "infinite or missing"),
+        (setting("normalization", mean=[[1.0], 2.0]), "not a readable .keras file"),
         (setting("job", dtype="float32"), "'job' as float32 and uses it as text"),
         (setting("age", dtype="string"), "'age' as string and uses it as a number.*StringLookup"),
         (setting("age", dtype="bool"), "truth values; declare it with dtype='float32'"),
@@ -509,6 +512,15 @@ def setting(layer, **values):
 def test_lookups_that_are_not_read(change, message, tmp_path):
     change_config(WORDS / "given.keras", tmp_path / "bad.keras", change)
     with pytest.raises((ModelNotSupported, ModelFileError), match=message):
+        Model.of(tmp_path / "bad.keras")
+
+
+def test_calls_with_options_of_no_names_are_refused(tmp_path):
+    def change(config):
+        config["config"]["layers"][-1]["inbound_nodes"][0]["kwargs"] = [1]
+
+    change_config(WORDS / "given.keras", tmp_path / "bad.keras", change)
+    with pytest.raises(ModelFileError, match="options of no names"):
         Model.of(tmp_path / "bad.keras")
 
 
@@ -653,6 +665,16 @@ def test_whole_numbers_stay_whole():
     frame.loc[2, "kids"] = 1.5
     with pytest.raises(InputError, match=r"row 2, column 'kids'.*whole numbers.*1\.5.*step=1"):
         model.original(frame)
+
+
+def test_rows_of_a_network_are_plain_numbers():
+    x = keras.Input((2,), dtype="int32")
+    with pytest.raises(ModelNotSupported, match=r"whole numbers \(int32\).*Model\.of"):
+        Network.from_keras(keras.Model(x, ending(L.Rescaling(0.5)(x))))
+    with pytest.raises(ModelNotSupported, match=r"'x0' as a category.*Model\.of"):
+        Network.from_keras(trained("embedded_pair"))
+    with pytest.raises(ModelNotSupported, match=r"has 2 inputs.*Model\.of"):
+        Network.from_keras(trained("numbers"))
 
 
 def test_missing_cells_are_named():

@@ -432,6 +432,8 @@ def _off(value: Any) -> bool:
 def _sources(entry: Entry, call: Any) -> tuple[Key, ...] | dict[str, Key]:
     """Return the values that a layer is called on; anything but values is refused."""
     arguments, options = _list(call["args"]), call["kwargs"]
+    if not isinstance(options, dict):
+        raise TypeError(f"layer {entry.name!r} is called with options of no names")
     odd = {key: value for key, value in options.items() if not _off(value)}
     if len(arguments) != 1 or odd:
         raise ModelNotSupported(

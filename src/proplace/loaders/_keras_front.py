@@ -133,11 +133,11 @@ class Reading:
 
     def _check_columns(self) -> None:
         """Refuse text that is no category, and maps from the table that would be too large."""
-        sources = self.flow.sources
+        sources, used = self.flow.sources, set(self.flow.used(self.columns))
         for port, titles in zip(self.ports, self.titles, strict=True):
             for source in (sources[title] for title in titles):
                 text = source.labels is not None and isinstance(source.labels[0], str)
-                if text != (port.dtype == "string") and source.name in self.flow.used(self.columns):
+                if text != (port.dtype == "string") and source.name in used:
                     raise ModelNotSupported(
                         f"the model takes column {source.name!r} as {port.dtype} and uses it as "
                         f"{'text' if text else 'a number'}; give a column of text a StringLookup"
@@ -311,6 +311,13 @@ def _moved(
             f"{layer.where} has {[np.shape(part) for part in parts]} numbers for values of shape "
             f"{cells.shape}"
         ) from None
+    if not all(np.isfinite(pair).all() for pair in pairs) or (
+        move is _scaled and not pairs[1].all()
+    ):
+        raise ModelNotSupported(
+            f"{layer.where} divides by zero, or holds infinite or missing numbers; adapt or train it "
+            "on a table without them"
+        )
     moved = [
         move(_number(cell), float(a), float(b))
         for cell, a, b in zip(cells.flat, *pairs, strict=True)

@@ -96,7 +96,7 @@ class Lookup:
                 f"{layer.where} has invert=True, which turns numbers into words; leave it out"
             )
         unknown = settings.whole("num_oov_indices")
-        check_labels(layer.where, unknown)
+        check_labels(layer.where, abs(unknown))
         mask, oov = settings.raw("mask_token"), settings.raw("oov_token")
         special = [mask] * (mask is not None and mode == "int") + [oov] * unknown
         start = len(special)

@@ -55,7 +55,7 @@ class Runner:
     def outputs(self, table: pd.DataFrame) -> Array:
         """Outputs of the model for each row of a table."""
         arrays = [self._array(feed, table) for feed in self.feeds]
-        given = getattr(self.model, "input", None)  # a Sequential model has one input, unnamed
+        given = None if isinstance(self.model, self.keras.Sequential) else self.model.input
         feeds: Any = arrays[0]
         if isinstance(given, dict):
             by_name = {f.port.name: array for f, array in zip(self.feeds, arrays, strict=True)}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from proplace.errors import ModelNotSupported
+from proplace.errors import ModelNotSupported, SchemaError
 from proplace.loaders._keras_inputs import WHOLE
 from proplace.loaders._verify import probe_table
 from proplace.loaders._whole import Whole
@@ -58,7 +58,12 @@ def _whole(runner: Runner) -> Whole:
             f"({', '.join(sorted(runner.dtypes))}), which no margin covers; build it again with the "
             "dtype policy 'float32' and give that model the same weights (set_weights)"
         )
-    schema, input_map = reading.flow.finish(reading.columns)
+    try:
+        schema, input_map = reading.flow.finish(reading.columns)
+    except SchemaError as error:
+        raise ModelNotSupported(
+            f"the inputs of model {reading.file.name!r} are no columns of a table: {error}"
+        ) from None
     network = _network(reading, input_map)
     table = _probe(reading, schema)
     raw, rows = _unscaled(network, schema, table)

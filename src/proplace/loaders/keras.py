@@ -12,6 +12,7 @@ from proplace.errors import MissingExtra, ModelFileError, ModelNotSupported, Pro
 from proplace.loaders._keras_build import built
 from proplace.loaders._keras_file import read_model
 from proplace.loaders._keras_front import Reading
+from proplace.loaders._keras_inputs import WHOLE
 from proplace.loaders._keras_memory import described
 from proplace.loaders._keras_run import Runner
 from proplace.loaders._verify import probe_rows
@@ -75,8 +76,8 @@ def file_runner(path: Path) -> Runner:
     """Read a model in a file, and build it anew, ready to run."""
     file = read_model(path)
     keras = _require_keras(f"reading the file {path.name}")
-    reading = Reading(file, keras.backend.epsilon())
     try:
+        reading = Reading(file, keras.backend.epsilon())
         model = built(keras, file)
     except ProplaceError:
         raise
@@ -98,6 +99,12 @@ def _plain(runner: Runner) -> Network:
             "the model itself where a network is asked for"
         )
     input_map = reading.flow.numbers(reading.columns, reading.all_titles)
+    if reading.ports[0].dtype in WHOLE:
+        raise ModelNotSupported(
+            f"model {reading.file.name!r} takes whole numbers ({reading.ports[0].dtype}), which rows "
+            "of a network need not be; declare its input with dtype='float32', or read it whole with "
+            "Model.of(model)"
+        )
     layers = [(layer.W, layer.b) for layer in reading.chain.network("float32").layers]
     network = Network(layers, **input_map.parts, precision="float32")
     # A float64 model may still round its input to float32, so the rows are of that precision.
