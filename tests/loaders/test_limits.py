@@ -667,11 +667,13 @@ def test_keras_files_that_ask_for_much(tmp_path):
     # What is refused where the model is built, which takes Keras itself and its memory.
     write("units", model(10**9), **small)
     write("input", model(1, (None, 10**12)), **small)
-    write("inputs", model(1, (None, 10**6)), **small)
+    write("columns", model(1, (None, 10**6)), **small)
+    write("inputs", model(1, (None, 10**5)), **small)
     for name, message in [
         ("units", "1000000000 outputs and weights of the shapes"),
         ("input", MANY),
-        ("inputs", "takes 3 inputs but is given 1000000"),
+        ("columns", "at most 100,000 columns are read"),
+        ("inputs", "takes 3 inputs but is given 100000;"),
     ]:
         with pytest.raises((ModelFileError, ModelNotSupported), match=message):
             Network.load(tmp_path / f"{name}.keras")

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, cast
 from proplace.errors import ModelFileError, ModelNotSupported, NetworkError
 from proplace.loaders._files import check_file
 from proplace.loaders._whole import Whole, whole_network
-from proplace.network import Network
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from proplace.network import Network
 
 __all__ = ["load", "load_whole", "whole_of"]
 
@@ -84,22 +85,33 @@ def load(path: Path) -> Network:
 def load_whole(path: Path) -> Whole:
     """Read a model file from the table to the class."""
     check_file(path)
-    if path.suffix.lower() == ".onnx":
-        from proplace.loaders._onnx_whole import whole_onnx  # noqa: PLC0415
+    suffix = path.suffix.lower()
+    try:
+        if suffix == ".onnx":
+            from proplace.loaders._onnx_whole import whole_onnx  # noqa: PLC0415
 
-        return whole_onnx(path)
+            return whole_onnx(path)
+        if suffix == ".keras":
+            from proplace.loaders._keras_whole import read_whole_keras  # noqa: PLC0415
+
+            return read_whole_keras(path)
+    except NetworkError as error:  # as above
+        raise ModelFileError(f"{path.name}: {error}") from None
     return whole_network(load(path))
 
 
 def whole_of(source: object) -> Whole:
     """Read a model of another framework from the table to the class."""
     kinds = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(source).__mro__}
+    # With torch behind it, a Keras model is a torch module too.
+    if any(kind.partition(".")[0] in ("keras", "tensorflow", "tf_keras") for kind in kinds):
+        from proplace.loaders._keras_whole import whole_keras  # noqa: PLC0415  (it takes a while)
+
+        return whole_keras(source)
     if any(kind.startswith("torch.nn.") for kind in kinds):
         from proplace.loaders.torch import whole_torch  # noqa: PLC0415  (frameworks on demand)
 
         return whole_torch(source)
-    if any(kind.partition(".")[0] in ("keras", "tensorflow", "tf_keras") for kind in kinds):
-        return whole_network(Network.from_keras(source))
     if any(kind.startswith("sklearn.") for kind in kinds):
         from proplace.loaders.sklearn import whole_sklearn  # noqa: PLC0415  (it takes a while)
 

@@ -8,78 +8,132 @@ later Keras may compute differently because of them.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from proplace.errors import ModelFileError, ModelNotSupported
-from proplace.loaders._files import count_of
+from proplace.loaders._keras_file import LOOKUPS
+from proplace.loaders._keras_inputs import Lookup, Port
+from proplace.loaders._keras_settings import (
+    ACTIVATIONS,
+    FLOATS,
+    SKIPPED,
+    Settings,
+    activation_refusal,
+    joins,
+    refusal,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from proplace.loaders._keras_file import FileLayer, FileModel
-
-# Layers that do nothing when a trained model is used.
-SKIPPED = frozenset(
-    {
-        "ActivityRegularization",
-        "AlphaDropout",
-        "Dropout",
-        "GaussianDropout",
-        "GaussianNoise",
-        "Identity",
-    }
-)
-ACTIVATIONS = ("linear", "relu", "sigmoid", "softmax", "log_softmax")
-FLOATS = ("float32", "float64", "float16", "bfloat16")
-_DTYPES = (*FLOATS, "mixed_float16", "mixed_bfloat16")
-_INPUT_DTYPES = (*FLOATS, "int8", "int16", "int32", "int64", "uint8", "bool")
-_FOR_TRAINING = frozenset(
-    {
-        "activity_regularizer",
-        "bias_constraint",
-        "bias_initializer",
-        "bias_regularizer",
-        "kernel_constraint",
-        "kernel_initializer",
-        "kernel_regularizer",
-        "name",
-        "trainable",
-    }
-)
+    from proplace.loaders._keras_file import FileLayer, FileModel, Node
 
 
-def built(keras: Any, file: FileModel) -> Any:
-    """Return the model that the file describes, with its weights."""
-    layers: dict[int, Any] = {}
-    names: set[str] = set()
-    values: list[Any] = []
-    inputs: list[Any] = []
-    for node in file.nodes:
+@dataclass(frozen=True, eq=False)
+class Feed:
+    """What one input of a model takes: the cells of an input of the source, or their numbers."""
+
+    port: Port
+    codes: Mapping[str | int, int] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Built:
+    """A model and what its inputs take, in their order."""
+
+    model: Any
+    feeds: tuple[Feed, ...]
+
+
+def built(keras: Any, file: FileModel) -> Built:
+    """Return the model that the file describes, with its weights.
+
+    Keras needs TensorFlow to look up words, and runs such a model with TensorFlow alone. So the
+    model built here takes the number of each word in its place; everything behind is Keras' own.
+    """
+    return _Builder(keras, file).build()
+
+
+class _Builder:
+    def __init__(self, keras: Any, file: FileModel) -> None:
+        self._keras = keras
+        self._file = file
+        self._layers: dict[int, Any] = {}
+        self._names: set[str] = set()
+        self._inputs: list[Any] = []
+        self._feeds: list[Feed] = []
+
+    def build(self) -> Built:
+        nodes = self._file.nodes
+        looked_up = {i for node in nodes if _is_lookup(node) for i in node.sources}
+        others = {i for node in nodes if not _is_lookup(node) for i in node.sources}
+        values: list[Any] = []
+        for number, node in enumerate(nodes):
+            if not node.sources:
+                words_only = number in looked_up and number not in others
+                values.append(None if words_only else self._input(node.layer))
+            elif _is_lookup(node):
+                values.append(self._looked_up(node, nodes[node.sources[0]]))
+            else:
+                values.append(self._called(node.layer, [values[i] for i in node.sources]))
+        outputs = [values[i] for i in self._file.outputs]
+        model = self._keras.Model(
+            self._inputs[0] if len(self._inputs) == 1 else self._inputs,
+            outputs[0] if len(outputs) == 1 else outputs,
+            name=self._file.name,
+        )
+        return Built(model, tuple(self._feeds))
+
+    def _input(self, layer: FileLayer) -> Any:
+        return self._take(Feed(Port.of(layer)), layer.name)
+
+    def _looked_up(self, node: Node, source: Node) -> Any:
+        """Take the numbers of words, and write them as the lookup does."""
         layer = node.layer
-        if not node.sources:
-            values.append(_input(keras, layer, _unique(layer.name, names)))
-            inputs.append(values[-1])
-            continue
-        if id(layer) not in layers:
-            layers[id(layer)] = _layer(keras, layer, _unique(layer.name, names))
-        if len(node.sources) != 1:
+        if source.sources or len(node.sources) != 1:
             raise ModelNotSupported(
-                f"{layer.where} joins {len(node.sources)} branches; only models in which each "
-                "layer feeds exactly the next are read (no skip connections)"
+                f"{layer.where} looks up what another layer has changed; apply it to an input of "
+                "the model itself"
             )
-        value = values[node.sources[0]]
-        _check_width(layer, value)
-        values.append(layers[id(layer)](value))
-        if layer.kind == "Dense":
-            layers[id(layer)].set_weights(list(layer.weights))
-    outputs = [values[i] for i in file.outputs]
-    return keras.Model(
-        inputs[0] if len(inputs) == 1 else inputs,
-        outputs[0] if len(outputs) == 1 else outputs,
-        name=file.name,
-    )
+        lookup, port = Lookup.of(layer), Port.of(source.layer)
+        codes = dict(zip(lookup.labels, lookup.codes, strict=True))
+        value = self._take(Feed(port, codes), layer.name, "int64")
+        if lookup.mode == "int":
+            return value
+        name = _unique(f"{layer.name}_columns", self._names)
+        encoding = self._keras.layers.CategoryEncoding(
+            lookup.depth, output_mode=lookup.mode, name=name
+        )
+        return encoding(value)
+
+    def _take(self, feed: Feed, name: str, dtype: str | None = None) -> Any:
+        value = self._keras.Input(
+            feed.port.shape, dtype=dtype or feed.port.dtype, name=_unique(name, self._names)
+        )
+        self._inputs.append(value)
+        self._feeds.append(feed)
+        return value
+
+    def _called(self, layer: FileLayer, values: list[Any]) -> Any:
+        joining = layer.kind == "Concatenate" and not layer.operation
+        if len(values) != 1 and not joining:
+            raise joins(layer.where, layer.kind, len(values))
+        if id(layer) not in self._layers:
+            self._layers[id(layer)] = _layer(self._keras, layer, _unique(layer.name, self._names))
+        for value in values:
+            _check_width(layer, value)
+        made = self._layers[id(layer)]
+        result = made(values if joining else values[0])
+        if layer.kind in _WEIGHTED:
+            made.set_weights(list(layer.weights))
+        return result
+
+
+def _is_lookup(node: Node) -> bool:
+    return node.layer.kind in LOOKUPS and not node.layer.operation
 
 
 def _unique(name: str, names: set[str]) -> str:
@@ -111,130 +165,7 @@ def _layer(keras: Any, layer: FileLayer, name: str) -> Any:
     return made
 
 
-def refusal(where: str, kind: str) -> ModelNotSupported:
-    """Return the refusal of a layer of a kind that is not read."""
-    if kind == "BatchNormalization":
-        hint = "fold it into the Dense layer before it after training, or train without it"
-    else:
-        hint = (
-            "only Dense and ReLU layers, Normalization and Rescaling in front, Dropout, Flatten "
-            "and a last sigmoid or softmax are read. Train the model with those"
-        )
-    return ModelNotSupported(f"{where} is not part of a ReLU network; {hint}")
-
-
-class Settings:
-    """The settings of one layer, each taken out as a plain value of the type it must have."""
-
-    def __init__(self, where: str, values: Mapping[str, Any]) -> None:
-        self._where = where
-        self._values = values
-        self._seen = set(_FOR_TRAINING)
-
-    def raw(self, key: str) -> Any:
-        self._seen.add(key)
-        return self._values.get(key)
-
-    def check_rest(self) -> None:
-        """Refuse settings that no builder asked for, unless they are switched off."""
-        for key, value in self._values.items():
-            if key not in self._seen and value is not None and value is not False:
-                raise ModelNotSupported(
-                    f"{self._where} has the setting {key[:100]!r}, which is not known here; save "
-                    "the model without it, or export it to ONNX"
-                )
-
-    def flag(self, key: str, default: bool) -> bool:
-        value = self.raw(key)
-        return default if value is None else bool(self._typed(key, value, bool))
-
-    def whole(self, key: str) -> int:
-        return int(self._typed(key, self.raw(key), int))
-
-    def number(self, key: str) -> float | None:
-        value = self.raw(key)
-        return None if value is None else float(self._typed(key, value, int, float))
-
-    def choice(self, key: str, choices: tuple[str, ...], default: str) -> str:
-        value = self.raw(key)
-        if value is None:
-            return default
-        if value not in choices:
-            raise self._wrong(key, value)
-        return str(value)
-
-    def numbers(self, key: str) -> Any:
-        """A number or (nested) lists of them, as an array; None where it is not set."""
-        value = _unwrapped(self.raw(key))
-        if value is None:
-            return None
-        array = np.asarray(value)  # ragged lists are a ValueError
-        if array.dtype.kind not in "fiu":
-            raise self._wrong(key, value)
-        count_of(f"{self._where}: {key}", array.shape)
-        return array
-
-    def axis(self, key: str, default: int | None) -> int | tuple[int, ...] | None:
-        value = _unwrapped(self.raw(key)) if key in self._values else default
-        if value is None:
-            return None
-        axes = value if isinstance(value, list) else [value]
-        if not all(type(axis) is int and abs(axis) < 32 for axis in axes):
-            raise self._wrong(key, value)
-        return tuple(axes) if isinstance(value, list) else int(axes[0])
-
-    def dtype(self) -> str:
-        value = self.raw("dtype")
-        match value:
-            case {"class_name": "DTypePolicy" | "FloatDTypePolicy", "config": {"name": str(name)}}:
-                value = name
-        if value is None:
-            return "float32"
-        if not isinstance(value, str) or value not in _DTYPES:
-            raise ModelNotSupported(
-                f"{self._where} computes in {str(value)[:200]!r}; quantized layers are not read. "
-                "Give the model from before that"
-            )
-        return value
-
-    def _typed(self, key: str, value: Any, *kinds: type) -> Any:
-        if type(value) not in kinds:
-            raise self._wrong(key, value)
-        return value
-
-    def _wrong(self, key: str, value: Any) -> ModelNotSupported:
-        return ModelNotSupported(f"{self._where} has {key}={str(value)[:200]}, which is not read")
-
-
-def _unwrapped(value: Any) -> Any:
-    """Return the plain lists inside what Keras writes for arrays and tuples."""
-    match value:
-        case {"class_name": "__numpy__" | "__tensor__", "config": {"value": inner}}:
-            return inner
-        case {"class_name": "__tuple__", "items": inner}:
-            return inner
-    return value
-
-
 # -- one builder for each kind ---------------------------------------------------------------------
-
-
-def _input(keras: Any, layer: FileLayer, name: str) -> Any:
-    settings = Settings(layer.where, layer.settings)
-    shape = _unwrapped(settings.raw("batch_shape"))
-    if layer.kind != "InputLayer" or not isinstance(shape, list) or len(shape) < 2:
-        raise ModelFileError(f"{layer.where} does not say the shape of its rows")
-    sizes = shape[1:]
-    if not all(type(size) is int for size in sizes):
-        raise ModelNotSupported(
-            f"{layer.where} has the shape {str(shape)[:200]}; sizes must be set"
-        )
-    count_of(layer.where, sizes)
-    dtype = settings.choice("dtype", _INPUT_DTYPES, "float32")
-    for key in ("ragged", "optional", "sparse"):
-        settings.flag(key, False)
-    settings.check_rest()
-    return keras.Input(tuple(sizes), dtype=dtype, name=name)
 
 
 def _dense(keras: Any, layer: FileLayer, settings: Settings, name: str) -> Any:
@@ -278,14 +209,6 @@ def _activation(keras: Any, layer: FileLayer, settings: Settings) -> Any:
         case {"class_name": kind}:
             raise activation_refusal(layer.where, str(kind)[:200])
     raise activation_refusal(layer.where, str(value)[:200])
-
-
-def activation_refusal(where: str, name: str) -> ModelNotSupported:
-    """Return the refusal of an activation that is not read."""
-    return ModelNotSupported(
-        f"{where} has the activation {name!r}; only relu is read, and linear, sigmoid or softmax "
-        "in the last layer. Train the model with those"
-    )
 
 
 def _activation_layer(keras: Any, layer: FileLayer, settings: Settings, name: str) -> Any:
@@ -339,6 +262,60 @@ def _flatten(keras: Any, layer: FileLayer, settings: Settings, name: str) -> Any
     return keras.layers.Flatten(data_format=order, dtype=settings.dtype(), name=name)
 
 
+def _reshape(keras: Any, layer: FileLayer, settings: Settings, name: str) -> Any:
+    shape = settings.sizes("target_shape")
+    return keras.layers.Reshape(shape, dtype=settings.dtype(), name=name)
+
+
+def _concatenate(keras: Any, layer: FileLayer, settings: Settings, name: str) -> Any:
+    axis = settings.axis("axis", -1)
+    return keras.layers.Concatenate(axis=axis, dtype=settings.dtype(), name=name)
+
+
+def _category_encoding(keras: Any, layer: FileLayer, settings: Settings, name: str) -> Any:
+    return keras.layers.CategoryEncoding(
+        settings.whole("num_tokens"),
+        output_mode=settings.choice("output_mode", ("one_hot", "multi_hot", "count"), "multi_hot"),
+        dtype=settings.dtype(),
+        name=name,
+    )
+
+
+def _embedding(keras: Any, layer: FileLayer, settings: Settings, name: str) -> Any:
+    shape = (settings.whole("input_dim"), settings.whole("output_dim"))
+    _check_shapes(layer, [shape])
+    settings.flag("mask_zero", False)  # no layer that is read looks at a mask
+    return keras.layers.Embedding(
+        *shape, embeddings_initializer=keras.initializers.Zeros(), dtype=settings.dtype(), name=name
+    )
+
+
+def _batch_normalization(keras: Any, layer: FileLayer, settings: Settings, name: str) -> Any:
+    center, scale = settings.flag("center", True), settings.flag("scale", True)
+    width = layer.weights[0].shape if layer.weights else ()
+    _check_shapes(layer, [width] * (2 + center + scale))
+    return keras.layers.BatchNormalization(
+        axis=settings.axis("axis", -1),
+        epsilon=settings.number("epsilon") or 0.0,
+        center=center,
+        scale=scale,
+        beta_initializer=keras.initializers.Zeros(),
+        gamma_initializer=keras.initializers.Ones(),
+        moving_mean_initializer=keras.initializers.Zeros(),
+        moving_variance_initializer=keras.initializers.Ones(),
+        dtype=settings.dtype(),
+        name=name,
+    )
+
+
+def _check_shapes(layer: FileLayer, expected: list[tuple[int, ...]]) -> None:
+    shapes = [array.shape for array in layer.weights]
+    if shapes != expected:
+        raise ModelFileError(
+            f"{layer.where} has weights of the shapes {shapes}, not {expected}; save the model again"
+        )
+
+
 def _nothing(keras: Any, layer: FileLayer, settings: Settings, name: str) -> Any:
     for key in ("rate", "stddev", "seed", "noise_shape", "l1", "l2"):
         settings.raw(key)
@@ -367,17 +344,23 @@ def _cast(keras: Any, layer: FileLayer, settings: Settings, name: str) -> Any:
     return lambda value: keras.ops.cast(value, dtype)
 
 
-_Builder = dict[str, "Callable[[Any, FileLayer, Settings, str], Any]"]
-_LAYERS: _Builder = {
+_Builders = dict[str, "Callable[[Any, FileLayer, Settings, str], Any]"]
+_WEIGHTED = ("BatchNormalization", "Dense", "Embedding")
+_LAYERS: _Builders = {
     "Activation": _activation_layer,
+    "BatchNormalization": _batch_normalization,
+    "CategoryEncoding": _category_encoding,
+    "Concatenate": _concatenate,
     "Dense": _dense,
+    "Embedding": _embedding,
     "Flatten": _flatten,
     "Normalization": _normalization,
     "ReLU": _relu,
     "Rescaling": _rescaling,
+    "Reshape": _reshape,
     "Softmax": _softmax,
 } | dict.fromkeys(SKIPPED, _nothing)
-_OPERATIONS: _Builder = {
+_OPERATIONS: _Builders = {
     "Cast": _cast,
     "LogSoftmax": _operation_along("log_softmax"),
     "Relu": _operation("relu"),

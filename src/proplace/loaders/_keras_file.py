@@ -1,10 +1,14 @@
 """What a ``.keras`` file describes, read without Keras.
 
 The file is a zip archive: ``config.json`` says which layers there are and how they are connected,
-``model.weights.h5`` holds their numbers. Keras would build whatever objects the configuration names,
-at any depth. Here it is data: each layer becomes a :class:`FileLayer` with settings and arrays, and
-models inside the model are unrolled into one list of :class:`Node`. What only training needs
-(optimizers, losses, initializers, regularizers) is never looked at.
+``model.weights.h5`` holds their numbers, ``assets`` the vocabularies that were learned. Keras would
+build whatever objects the configuration names, at any depth. Here it is data: each layer becomes a
+:class:`FileLayer` with settings and arrays, and models inside the model are unrolled into one list of
+:class:`Node`. What only training needs (optimizers, losses, initializers, regularizers) is never
+looked at.
+
+A model in memory is described by a configuration of the same form, so it is read here too; see
+:class:`Place` for where its numbers come from.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -48,11 +52,17 @@ _FAMILIES = {
 _MODELS = ("Functional", "Sequential")
 # Keras files weights under the class of their layer, in its own spelling.
 _GROUPS = {
+    "BatchNormalization": "batch_normalization",
     "Dense": "dense",
+    "Embedding": "embedding",
     "Functional": "functional",
+    "IntegerLookup": "integer_lookup",
     "Normalization": "normalization",
     "Sequential": "sequential",
+    "StringLookup": "string_lookup",
 }
+LOOKUPS = ("StringLookup", "IntegerLookup")
+_MOST_ARRAYS = 4  # of one plain layer: those of batch normalization
 _COMPLEX_OR_ODD = "of type {dtype}; only real numbers, stored plainly, are read"
 
 
@@ -66,6 +76,7 @@ class FileLayer:
     where: str  # for messages
     settings: Mapping[str, Any]
     weights: tuple[Values, ...] = ()
+    vocabulary: tuple[Any, ...] = ()  # of a lookup, as it is kept: special tokens may be in front
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,11 +101,17 @@ def read_model(path: Path) -> FileModel:
     with Archive(path, _ADVICE) as archive:
         text = archive.read("config.json", limits.CONFIG_BYTES)
         weights = archive.read("model.weights.h5")
+        assets = {
+            name: archive.read(name, limits.CONFIG_BYTES)
+            for name in archive.names
+            if name.startswith("assets/") and name.endswith("/vocabulary.txt")
+        }
     h5py = require("h5py", "keras", f"reading the file {path.name}")
     try:
         config = json.loads(text)
         with h5py.File(io.BytesIO(weights), "r") as file:
-            return _Reader(path, h5py, file).model(config)
+            place = _Folder(_Store(path, h5py, file), assets, "")
+            return Reader(path.name, f"{path.name}: ", place).model(config)
     except (ModelFileError, ModelNotSupported):
         raise
     except (OSError, ValueError, TypeError, LookupError, ArithmeticError, RuntimeError) as error:
@@ -104,7 +121,7 @@ def read_model(path: Path) -> FileModel:
 
 
 @dataclass(frozen=True, eq=False)
-class _Entry:
+class Entry:
     """A serialized object: its class, its name, and where to find the rest."""
 
     kind: str
@@ -120,6 +137,7 @@ class _Step:
     part: FileLayer | _Submodel
     key: Key
     sources: tuple[Key, ...]
+    names: tuple[str, ...] = ()  # of the inputs that the sources are for, where they are named
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,10 +148,43 @@ class _Submodel:
     outputs: tuple[Key, ...]
 
 
-class _Reader:
-    def __init__(self, path: Path, h5py: Any, file: Any) -> None:
-        self._path = path
-        self._store = _Store(path, h5py, file)
+class Place(Protocol):
+    """Where the numbers and words of a model's layers are kept; ``group`` is Keras' own filing."""
+
+    def inside(self, entry: Entry, group: str) -> Place:
+        """Return the place of a model inside the model."""
+
+    def weights(self, entry: Entry, group: str) -> tuple[Values, ...]:
+        """Return the arrays of a layer, in the order in which Keras keeps them."""
+
+    def vocabulary(self, entry: Entry, group: str) -> list[Any]:
+        """Return the vocabulary of a lookup."""
+
+    def check_order(
+        self,
+        entry: Entry,
+        parts: Mapping[str, Any],
+        ordered: tuple[_Step, ...],
+        outputs: tuple[Key, ...],
+    ) -> None:
+        """Raise unless every layer is sure to get its own numbers."""
+
+
+class Reader:
+    """Turns a configuration into a list of nodes.
+
+    Parameters
+    ----------
+    title, prefix
+        What to call the model, and what to put in front of a layer's name, in messages.
+    place
+        Where its numbers are.
+    """
+
+    def __init__(self, title: str, prefix: str, place: Place) -> None:
+        self._title = title
+        self._prefix = prefix
+        self._place = place
         self._layers = 0
 
     def model(self, config: Any) -> FileModel:
@@ -143,8 +194,8 @@ class _Reader:
                 f"{entry.where} is no model of known layers; build it with keras.Sequential or the "
                 "functional API and save it again"
             )
-        model = self._submodel(entry, "")
-        unrolled = _Unrolled(self._path)
+        model = self._submodel(entry, self._place)
+        unrolled = _Unrolled(self._title)
         sources = []
         for _, layer in model.inputs:
             if layer is None:
@@ -157,31 +208,24 @@ class _Reader:
 
     # -- entries -------------------------------------------------------------------------------
 
-    def _entry(self, raw: Any) -> _Entry:
+    def _entry(self, raw: Any) -> Entry:
         if not isinstance(raw, dict) or not isinstance(raw.get("config"), dict):
             raise ValueError("its configuration is incomplete")
         kind, module, registered = (raw.get(k) for k in ("class_name", "module", "registered_name"))
         name = raw["config"].get("name", raw.get("name"))
-        where = f"{self._path.name}: layer {str(name)[:200]!r} ({str(kind)[:200]})"
+        where = f"{self._prefix}layer {str(name)[:200]!r} ({str(kind)[:200]})"
         if kind in ("Lambda", "function"):
-            raise ModelNotSupported(
-                f"{where} holds Python code, which is never run; replace it by Dense, ReLU, "
-                "Normalization or Rescaling layers and save the model again"
-            )
+            raise holds_code(where)
         family = _family(module)
         if not isinstance(kind, str) or family is None or registered not in (None, kind):
-            raise ModelNotSupported(
-                f"{where} is a class of your own or of another package "
-                f"({str(module)[:200]}, {str(registered)[:200]}), whose code is never run; build "
-                "the model of Keras' own layers"
-            )
+            raise foreign(where, f"{str(module)[:200]}, {str(registered)[:200]}")
         if not isinstance(name, str) or not name:
             raise ValueError(f"a layer of class {kind} has no name")
         self._layers += 1
-        check_layers(self._path.name, self._layers)
-        return _Entry(kind, family, name, where, raw["config"], raw)
+        check_layers(self._title, self._layers)
+        return Entry(kind, family, name, where, raw["config"], raw)
 
-    def _parts(self, entries: list[_Entry], folder: str) -> dict[str, FileLayer | _Submodel]:
+    def _parts(self, entries: list[Entry], place: Place) -> dict[str, FileLayer | _Submodel]:
         """Return the layers of a model by name, with the numbers that are filed under them."""
         parts: dict[str, FileLayer | _Submodel] = {}
         used: dict[str, int] = {}
@@ -192,35 +236,36 @@ class _Reader:
             if entry.family != "operation" and entry.kind in _GROUPS:
                 group = _GROUPS[entry.kind]
                 count = used[group] = used.get(group, -1) + 1
-                group = f"{folder}layers/{group}{f'_{count}' if count else ''}/"
+                group = f"{group}_{count}" if count else group
             if entry.family == "model":
-                parts[entry.name] = self._submodel(entry, group)
-            else:
-                weights = self._store.weights(group, entry) if group else ()
-                parts[entry.name] = FileLayer(
-                    entry.kind,
-                    entry.family == "operation",
-                    entry.name,
-                    entry.where,
-                    entry.config,
-                    weights,
-                )
+                parts[entry.name] = self._submodel(entry, place.inside(entry, group))
+                continue
+            lookup = entry.family == "layer" and entry.kind in LOOKUPS
+            parts[entry.name] = FileLayer(
+                entry.kind,
+                entry.family == "operation",
+                entry.name,
+                entry.where,
+                entry.config,
+                place.weights(entry, group) if group and not lookup else (),
+                tuple(place.vocabulary(entry, group)) if lookup else (),
+            )
         return parts
 
     # -- models --------------------------------------------------------------------------------
 
-    def _submodel(self, entry: _Entry, folder: str) -> _Submodel:
+    def _submodel(self, entry: Entry, place: Place) -> _Submodel:
         if entry.kind == "Sequential":
-            return self._sequential(entry, folder)
+            return self._sequential(entry, place)
         if entry.kind == "Functional":
-            return self._functional(entry, folder)
+            return self._functional(entry, place)
         raise ModelNotSupported(
             f"{entry.where} is a model with its own call(), whose layers cannot be followed; "
             "build it with keras.Sequential or the functional API"
         )
 
-    def _sequential(self, entry: _Entry, folder: str) -> _Submodel:
-        parts = self._parts([self._entry(raw) for raw in _list(entry.config["layers"])], folder)
+    def _sequential(self, entry: Entry, place: Place) -> _Submodel:
+        parts = self._parts([self._entry(raw) for raw in _list(entry.config["layers"])], place)
         first: FileLayer | None = None
         steps: list[_Step] = []
         key: Key = ("", 0)
@@ -232,9 +277,9 @@ class _Reader:
             key = (name, 0)
         return _Submodel(entry.name, tuple(steps), ((("", 0), first or _input_of(entry)),), (key,))
 
-    def _functional(self, entry: _Entry, folder: str) -> _Submodel:
+    def _functional(self, entry: Entry, place: Place) -> _Submodel:
         entries = [self._entry(raw) for raw in _list(entry.config["layers"])]
-        parts = self._parts(entries, folder)
+        parts = self._parts(entries, place)
         steps: list[_Step] = []
         inputs: dict[Key, FileLayer | None] = {}
         for inner in entries:
@@ -242,15 +287,18 @@ class _Reader:
             calls = _list(inner.raw.get("inbound_nodes", []))
             if inner.kind == "InputLayer" and isinstance(part, FileLayer):
                 inputs[inner.name, 0] = part
-            check_layers(self._path.name, len(steps) + len(calls))
+            check_layers(self._title, len(steps) + len(calls))
             for i, call in enumerate(calls):
-                steps.append(_Step(part, (inner.name, i), _sources(inner, call)))
-        wanted = tuple(_keys(entry.config["input_layers"]))
+                sources = _sources(inner, call)
+                names = tuple(sources) if isinstance(sources, dict) else ()
+                keys = tuple(sources.values()) if isinstance(sources, dict) else sources
+                steps.append(_Step(part, (inner.name, i), keys, names))
+        wanted = tuple(_input_keys(entry))
         if set(wanted) != set(inputs) or len(wanted) != len(inputs):
             raise ValueError(f"the inputs of model {entry.name!r} are not those of its layers")
         outputs = tuple(_keys(entry.config["output_layers"]))
         ordered = _in_order(entry, inputs, steps)
-        _check_used(entry, parts, ordered, outputs)
+        place.check_order(entry, parts, ordered, outputs)
         return _Submodel(entry.name, ordered, tuple((k, inputs[k]) for k in wanted), outputs)
 
 
@@ -258,7 +306,7 @@ class _Reader:
 class _Unrolled:
     """Models inside the model, written out call by call."""
 
-    path: Path
+    title: str
     nodes: list[Node] = field(default_factory=list)
     calls: int = 0
 
@@ -274,19 +322,50 @@ class _Unrolled:
         }
         for step in model.steps:
             self.calls += 1
-            check_layers(self.path.name, self.calls)
+            check_layers(self.title, self.calls)
             given = tuple(values[key] for key in step.sources)
             if isinstance(step.part, FileLayer):
+                if step.names:
+                    raise ModelNotSupported(
+                        f"{step.part.where} is called on a dictionary; call it on a list of values"
+                    )
                 values[step.key] = self.add(step.part, given)
                 continue
+            given = _by_name(step, given, step.part)
             outputs = self.run(step.part, given)
             if len(outputs) != 1:
                 raise ModelNotSupported(
-                    f"{self.path.name}: model {step.part.name!r} inside the model has "
+                    f"{self.title}: model {step.part.name!r} inside the model has "
                     f"{len(outputs)} outputs; it must have one"
                 )
             values[step.key] = outputs[0]
         return tuple(values[key] for key in model.outputs)
+
+
+def _by_name(step: _Step, given: tuple[int, ...], model: _Submodel) -> tuple[int, ...]:
+    """Put the values that a model is called on in the order of its inputs."""
+    if not step.names:
+        return given
+    named = dict(zip(step.names, given, strict=True))
+    if set(named) != {name for (name, _), _ in model.inputs}:
+        raise ValueError(f"model {model.name!r} is called on other names than those of its inputs")
+    return tuple(named[name] for (name, _), _ in model.inputs)
+
+
+def holds_code(where: str) -> ModelNotSupported:
+    """Return the refusal of a layer made of Python code."""
+    return ModelNotSupported(
+        f"{where} holds Python code, which is never run; replace it by Dense, ReLU, "
+        "Normalization or Rescaling layers and save the model again"
+    )
+
+
+def foreign(where: str, origin: str) -> ModelNotSupported:
+    """Return the refusal of a class that is not one of Keras' own."""
+    return ModelNotSupported(
+        f"{where} is a class of your own or of another package ({origin}), whose code is never "
+        "run; build the model of Keras' own layers"
+    )
 
 
 def _family(module: Any) -> str | None:
@@ -315,51 +394,76 @@ def _mapping(value: Any) -> dict[str, Any]:
 
 
 def _keys(value: Any) -> Iterator[Key]:
-    """Yield layers with the number of the call, from one such entry or from a list of them."""
+    """Yield layers with the number of the call, from one such entry or from several of them."""
     match value:
-        case [str(name), int(call), 0]:
-            yield name, call
+        case [str(), int(), 0]:
+            values = [value]
         case list():
-            for inner in value:
-                match inner:
-                    case [str(name), int(call), 0]:
-                        yield name, call
-                    case _:
-                        raise ValueError("inputs or outputs are named in an unknown way")
+            values = value
+        case dict():
+            values = list(value.values())
         case _:
-            raise ModelNotSupported(
-                "the model names its inputs or outputs (a dictionary); build it with one input "
-                "and one output"
-            )
+            raise ValueError("inputs or outputs are named in an unknown way")
+    for inner in values:
+        match inner:
+            case [str(name), int(call), 0]:
+                yield name, call
+            case _:
+                raise ValueError("inputs or outputs are named in an unknown way")
 
 
-def _sources(entry: _Entry, call: Any) -> tuple[Key, ...]:
+def _input_keys(entry: Entry) -> Iterator[Key]:
+    """Yield the inputs of a model; a dictionary names each by the layer that it is."""
+    inputs = entry.config["input_layers"]
+    if not isinstance(inputs, dict):
+        yield from _keys(inputs)
+        return
+    for name, value in inputs.items():
+        match value:
+            case [str(layer), 0, 0] if layer == name:
+                yield name, 0
+            case _:
+                raise ValueError(f"the inputs of model {entry.name!r} are named in an unknown way")
+
+
+def _off(value: Any) -> bool:
+    """Whether an option is switched off, for each of several values alike."""
+    if isinstance(value, dict) and "class_name" not in value:
+        return all(map(_off, value.values()))
+    if isinstance(value, list):
+        return all(map(_off, value))
+    return value is None or value is False
+
+
+def _sources(entry: Entry, call: Any) -> tuple[Key, ...] | dict[str, Key]:
     """Return the values that a layer is called on; anything but values is refused."""
     arguments, options = _list(call["args"]), _mapping(call["kwargs"])
-    odd = {key: value for key, value in options.items() if value is not None and value is not False}
+    odd = {key: value for key, value in options.items() if not _off(value)}
     if len(arguments) != 1 or odd:
         raise ModelNotSupported(
             f"{entry.where} is called with {len(arguments)} arguments and the options "
             f"{sorted(map(str, odd))}; only layers that are called on one value are read"
         )
-    values = arguments[0] if isinstance(arguments[0], list) else [arguments[0]]
-    keys: list[Key] = []
-    for value in values:
-        match value:
-            case {
-                "class_name": "__keras_tensor__",
-                "config": {"keras_history": [str(name), int(index), 0]},
-            }:
-                keys.append((name, index))
-            case _:
-                raise ModelNotSupported(
-                    f"{entry.where} is called on something else than the value of a layer; use "
-                    "Rescaling or Normalization for constants"
-                )
-    return tuple(keys)
+    value = arguments[0]
+    if isinstance(value, dict) and "class_name" not in value:
+        return {name: _source(entry, inner) for name, inner in value.items()}
+    return tuple(_source(entry, v) for v in (value if isinstance(value, list) else [value]))
 
 
-def _in_order(entry: _Entry, inputs: Mapping[Key, Any], steps: list[_Step]) -> tuple[_Step, ...]:
+def _source(entry: Entry, value: Any) -> Key:
+    match value:
+        case {
+            "class_name": "__keras_tensor__",
+            "config": {"keras_history": [str(name), int(index), 0]},
+        }:
+            return name, index
+    raise ModelNotSupported(
+        f"{entry.where} is called on something else than the value of a layer; use Rescaling or "
+        "Normalization for constants"
+    )
+
+
+def _in_order(entry: Entry, inputs: Mapping[Key, Any], steps: list[_Step]) -> tuple[_Step, ...]:
     """Put each call behind those whose values it needs."""
     known, waiting, ordered = set(inputs), steps, []
     while waiting:
@@ -377,7 +481,7 @@ def _in_order(entry: _Entry, inputs: Mapping[Key, Any], steps: list[_Step]) -> t
 
 
 def _check_used(
-    entry: _Entry,
+    entry: Entry,
     parts: Mapping[str, Any],
     ordered: tuple[_Step, ...],
     outputs: tuple[Key, ...],
@@ -401,7 +505,7 @@ def _check_used(
         raise ValueError(f"the layers of model {entry.name!r} are not in their order")
 
 
-def _input_of(entry: _Entry) -> FileLayer | None:
+def _input_of(entry: Entry) -> FileLayer | None:
     """Return the input of a Sequential that was built by calling it."""
     build = entry.raw.get("build_config")
     shape = entry.config.get("build_input_shape")
@@ -413,6 +517,48 @@ def _input_of(entry: _Entry) -> FileLayer | None:
     return FileLayer("InputLayer", False, "input", f"{entry.where}: its input", settings)
 
 
+@dataclass(frozen=True, eq=False)
+class _Folder:
+    """A folder of a file's weights and assets."""
+
+    store: _Store
+    assets: Mapping[str, bytes]
+    folder: str
+
+    def inside(self, entry: Entry, group: str) -> _Folder:
+        return _Folder(self.store, self.assets, self._path(group))
+
+    def weights(self, entry: Entry, group: str) -> tuple[Values, ...]:
+        return self.store.weights(self._path(group), entry)
+
+    def vocabulary(self, entry: Entry, group: str) -> list[Any]:
+        kept = entry.config.get("vocabulary")
+        if kept is not None:
+            return _list(kept)
+        text = self.assets.get(f"assets/{self._path(group)}vocabulary.txt")
+        if text is None:
+            raise ModelFileError(
+                f"{entry.where} has no vocabulary in the file; call adapt() or set_vocabulary() and "
+                "save the model again"
+            )
+        words = text.decode().splitlines()
+        while words and not words[-1]:
+            words.pop()
+        return [int(word) for word in words] if entry.kind == "IntegerLookup" else words
+
+    def check_order(
+        self,
+        entry: Entry,
+        parts: Mapping[str, Any],
+        ordered: tuple[_Step, ...],
+        outputs: tuple[Key, ...],
+    ) -> None:
+        _check_used(entry, parts, ordered, outputs)
+
+    def _path(self, group: str) -> str:
+        return f"{self.folder}layers/{group}/"
+
+
 class _Store:
     """The numbers of the layers, in an HDF5 file in memory."""
 
@@ -422,7 +568,7 @@ class _Store:
         self._file = file
         self._total = 0
 
-    def weights(self, folder: str, entry: _Entry) -> tuple[Values, ...]:
+    def weights(self, folder: str, entry: Entry) -> tuple[Values, ...]:
         """Return the numbers of a layer in the order in which Keras keeps them."""
         group = self._file
         for name in [*folder.strip("/").split("/"), "vars"]:
@@ -439,7 +585,7 @@ class _Store:
                 "Save the model again"
             )
         names = [str(i) for i in range(len(group))]
-        if len(names) > 3 or set(group) != set(names):
+        if len(names) > _MOST_ARRAYS or set(group) != set(names):
             raise ModelNotSupported(
                 f"{entry.where} has {len(group)} arrays of weights, more than a plain layer; give "
                 "the model from before quantization or adapters"
@@ -455,7 +601,7 @@ class _Store:
             raise ValueError(f"{name!r} in its weights is not what Keras writes")
         return group[name]
 
-    def _array(self, entry: _Entry, group: Any, name: str) -> Values:
+    def _array(self, entry: Entry, group: Any, name: str) -> Values:
         where = f"{entry.where}: array {name} of its weights"
         dataset = self._child(group, name, self._h5py.Dataset)
         if dataset is None:  # though the group names it

@@ -1,0 +1,723 @@
+"""Whole Keras models: the table goes in, Keras' own class comes out, in memory and from a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from loaders.test_keras import change_config, no_deserialisation
+from proplace import Continuous, Model, Network, Schema
+from proplace.errors import InputError, ModelFileError, ModelNotSupported, SchemaError
+from proplace.schema import Binary, Categorical
+
+pytest.importorskip("torch")
+keras = pytest.importorskip("keras")
+L = keras.layers
+__all__ = ["no_deserialisation"]
+
+
+def people(n=200, seed=0):
+    rng = np.random.default_rng(seed)
+    return pd.DataFrame(
+        {
+            "age": rng.integers(18, 80, n).astype(float),
+            "income": rng.normal(50_000, 12_000, n).round(-1),
+            "kids": rng.integers(0, 6, n),
+            "job": rng.integers(0, 4, n),
+            "town": rng.integers(1, 5, n),
+        }
+    )
+
+
+def inputs(*names, **sizes):
+    """One input for each name, of one column unless a size is given."""
+    whole = {"kids", "job", "town"}
+    made = {n: keras.Input((1,), name=n, dtype="int32" if n in whole else "float32") for n in names}
+    return made | {n: keras.Input((size,), name=n) for n, size in sizes.items()}
+
+
+def scaled(tensor, *columns):
+    layer = L.Normalization()
+    layer.adapt(people()[list(columns)].to_numpy("float32"))
+    return layer(tensor)
+
+
+def ending(x, outputs=1, activation=None):
+    x = L.Dense(6, activation="relu")(x)
+    x = L.Dense(4, activation="relu")(L.Dropout(0.2)(x))
+    return L.Dense(outputs, activation=activation or ("sigmoid" if outputs == 1 else "softmax"))(x)
+
+
+def numbers():
+    i = inputs("age", "income")
+    return keras.Model(i, ending(L.Concatenate()([scaled(v, n) for n, v in i.items()])))
+
+
+def list_of_inputs():
+    i = inputs("income", "age")
+    x = L.Concatenate()([scaled(i["age"], "age"), L.Rescaling(1e-4, -5.0)(i["income"])])
+    return keras.Model(list(i.values()), ending(x, activation="linear"))
+
+
+def one_input():
+    layer = L.Normalization()
+    layer.adapt(people()[["age", "income"]].to_numpy("float32"))
+    return keras.Sequential(
+        [keras.Input((2,)), layer, L.Dense(5, activation="relu"), L.Dense(1, "sigmoid")]
+    )
+
+
+def several_columns():
+    i = inputs("job", money=2)
+    columns = [scaled(i["money"], "age", "income"), L.CategoryEncoding(4, "one_hot")(i["job"])]
+    return keras.Model(i, ending(L.Concatenate()(columns)))
+
+
+def encodings():
+    i = inputs("age", "job", "town", "kids")
+    columns = [
+        scaled(i["age"], "age"),
+        L.CategoryEncoding(4, "one_hot")(i["job"]),
+        L.CategoryEncoding(6, "multi_hot")(i["town"]),
+        L.CategoryEncoding(6, "count")(i["kids"]),
+    ]
+    return keras.Model(i, ending(L.Concatenate()(columns), 3))
+
+
+def embeddings():
+    i = inputs("age", "job", "town")
+    columns = [
+        L.Flatten()(L.Embedding(4, 2)(i["job"])),
+        L.Reshape((3,))(L.Embedding(5, 3, mask_zero=True)(i["town"])),
+        scaled(i["age"], "age"),
+    ]
+    return keras.Model(i, ending(L.Concatenate()(columns)))
+
+
+def embedded_twice():
+    i = inputs("job", "town")
+    shared = L.Embedding(5, 2)
+    columns = [L.Flatten()(shared(v)) for v in i.values()]
+    return keras.Model(i, ending(L.Concatenate()(columns), 3))
+
+
+def embedded_pair():
+    x = keras.Input((2,), dtype="int64")
+    return keras.Model(x, ending(L.Flatten()(L.Embedding(5, 2)(x)), 2))
+
+
+def batch_norm_in_front():
+    i = inputs("age", "income", "job")
+    one_hot = L.CategoryEncoding(4, "one_hot")(i["job"])
+    x = L.Concatenate()([i["age"], i["income"], one_hot])
+    return keras.Model(i, ending(L.BatchNormalization()(x)))
+
+
+def batch_norm_behind():
+    i = inputs("age", "income")
+    x = L.Concatenate()([scaled(v, n) for n, v in i.items()])
+    x = L.ReLU()(L.BatchNormalization(scale=False)(L.Dense(5, use_bias=False)(x)))
+    x = L.Dense(4, activation="relu")(x)
+    x = L.BatchNormalization()(x)
+    return keras.Model(i, L.BatchNormalization(center=False)(L.Dense(3)(x)))
+
+
+def nested():
+    p, q = keras.Input((1,), name="p"), keras.Input((1,), name="q", dtype="int32")
+    front = keras.Model(
+        {"q": q, "p": p},
+        L.Concatenate()([scaled(p, "income"), L.CategoryEncoding(4, "one_hot")(q)]),
+    )
+    back = keras.Sequential([L.Dense(5), L.ReLU(), L.Dense(3), L.Softmax()])
+    i = inputs("job", "income")
+    return keras.Model(i, {"class": back(front({"p": i["income"], "q": i["job"]}))})
+
+
+def no_axis():
+    age = keras.Input((), name="age")
+    job = keras.Input((), name="job", dtype="int32")
+    columns = [L.Reshape((1,))(age), L.CategoryEncoding(4, "one_hot")(job)]
+    x = L.Concatenate()(columns)
+    return keras.Model([age, job], ending(L.Rescaling([0.02, 1, 1, 1, 2], [-1, 0, 0, 0, 0])(x)))
+
+
+def number_and_category():
+    i = inputs("kids", "age")
+    columns = [
+        L.Rescaling(0.3)(i["kids"]),
+        L.CategoryEncoding(6, "one_hot")(i["kids"]),
+        scaled(i["age"], "age"),
+    ]
+    return keras.Model(i, ending(L.Concatenate()(columns)))
+
+
+def whole_numbers():
+    i = inputs("kids", "age")
+    columns = [L.Rescaling(0.3, -1)(i["kids"]), scaled(i["age"], "age")]
+    return keras.Model(i, ending(L.Concatenate()(columns)))
+
+
+def a_column_of_no_use():
+    i = inputs("kids", "age", "income")
+    columns = [L.Rescaling(0.0, 1.0)(i["kids"]), *(scaled(i[n], n) for n in ("age", "income"))]
+    return keras.Model(i, ending(L.Concatenate()(columns)))
+
+
+def doubles():
+    with_policy = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("float64")
+    try:
+        made = {n: keras.Input((1,), name=n, dtype="float64") for n in ("age", "income")}
+        columns = [L.Rescaling(0.02, -1)(made["age"]), L.Rescaling(2e-5, -1)(made["income"])]
+        return keras.Model(made, ending(L.Concatenate()(columns)))
+    finally:
+        keras.config.set_dtype_policy(with_policy)
+
+
+BUILDERS = {
+    build.__name__: build
+    for build in (
+        numbers,
+        list_of_inputs,
+        one_input,
+        several_columns,
+        encodings,
+        embeddings,
+        embedded_twice,
+        embedded_pair,
+        batch_norm_in_front,
+        batch_norm_behind,
+        nested,
+        no_axis,
+        number_and_category,
+        whole_numbers,
+        a_column_of_no_use,
+        doubles,
+    )
+}
+# Columns of the table behind those of the model, where it has other names for them or none.
+COLUMNS = {
+    "one_input": {"x0": "age", "x1": "income"},
+    "several_columns": {"job": "job", "money_0": "age", "money_1": "income"},
+    "embedded_pair": {"x0": "job", "x1": "town"},
+}
+
+
+def trained(name):
+    """A model with numbers of its own in every layer, and rows of every class."""
+    keras.utils.set_random_seed(1)
+    rng = np.random.default_rng(5)
+    model = BUILDERS[name]()
+    for layer in layers_of(model):
+        if isinstance(layer, (L.Dense, L.Embedding)):
+            layer.set_weights([rng.normal(0.0, 0.8, w.shape) for w in layer.get_weights()])
+        if isinstance(layer, L.BatchNormalization):
+            made = [rng.normal(0.0, 1.0, w.shape) for w in layer.get_weights()]
+            made[-1] = np.abs(made[-1]) + 0.2
+            if name == "batch_norm_in_front":
+                made[-2] = np.array([48, 5e4, 0.3, 0.2, 0.3, 0.2])
+                made[-1] = np.array([300, 1e8, 0.2, 0.2, 0.2, 0.2])
+            layer.set_weights(made)
+    centre(model, run(model, name, people()))
+    return model
+
+
+def layers_of(model):
+    """All layers in their order, those of models inside the model in its place."""
+    for layer in model.layers:
+        yield from layers_of(layer) if isinstance(layer, keras.Model) else [layer]
+
+
+def centre(model, outputs):
+    """Move the boundaries between the classes into the middle of the rows."""
+    last = [layer for layer in layers_of(model) if layer.weights][-1]
+    if isinstance(last, L.BatchNormalization):
+        gamma, mean, variance = last.get_weights()
+        back = np.sqrt(variance + last.epsilon) / gamma
+        last.set_weights([gamma, mean + outputs.mean(axis=0) * back, variance])
+        return
+    z = outputs
+    if outputs.shape[1] > 1:
+        middle = np.log(outputs).mean(axis=0)
+    else:
+        if last.activation is not keras.activations.linear:
+            z = np.log(outputs / (1.0 - outputs))
+        values = np.unique(z.round(4))  # many rows may have the same
+        middle = values[len(values) // 2 - 1 :][:2].mean()
+    W, b = last.get_weights()
+    last.set_weights([W, b - middle])
+
+
+def table_of(name, frame):
+    """The table with the names that the model has for its columns."""
+    if name not in COLUMNS:
+        return frame
+    return pd.DataFrame({new: frame[old] for new, old in COLUMNS[name].items()})
+
+
+def run(model, name, frame):
+    """Outputs of Keras itself, given what its inputs ask for."""
+    tensors = model.inputs
+    arrays = []
+    for tensor in tensors:
+        if name in ("one_input", "embedded_pair"):
+            cells = frame[list(COLUMNS[name].values())].to_numpy()
+        elif tensor.name == "money":
+            cells = frame[["age", "income"]].to_numpy()
+        else:
+            cells = frame[tensor.name].to_numpy()
+            cells = cells if len(tensor.shape) == 1 else cells[:, None]
+        arrays.append(cells.astype(tensor.dtype))
+    given = getattr(model, "input", None)
+    if isinstance(given, dict):
+        feeds = {tensor.name: array for tensor, array in zip(tensors, arrays, strict=True)}
+    else:
+        feeds = arrays if isinstance(given, list) else arrays[0]
+    value = model(feeds, training=False)
+    value = value["class"] if isinstance(value, dict) else value
+    return np.asarray(keras.ops.convert_to_numpy(value), dtype=np.float64)
+
+
+def classes(name, outputs):
+    if outputs.shape[1] > 1:
+        return outputs.argmax(axis=1)
+    return (outputs[:, 0] >= (0.0 if name == "list_of_inputs" else 0.5)).astype(int)
+
+
+def clear(network, rows):
+    """Rows that rounding cannot decide."""
+    z = np.sort(network.logits(rows), axis=1)
+    return (np.abs(z[:, 0]) if z.shape[1] == 1 else z[:, -1] - z[:, -2]) > 1e-4
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+@pytest.mark.parametrize("saved", [False, True], ids=["memory", "file"])
+def test_every_prediction_is_keras_own(name, saved, tmp_path):
+    source = trained(name)
+    if saved:
+        source.save(tmp_path / "m.keras")
+    model = Model.of(tmp_path / "m.keras" if saved else source)
+    assert model.preprocesses
+    for seed in (0, 1):
+        frame = people(seed=seed)
+        outputs = run(source, name, frame)
+        theirs = classes(name, outputs)
+        assert len(set(theirs.tolist())) > 1
+        table = table_of(name, frame).sample(frac=1.0, axis=1, random_state=seed)
+        rows = model.encode(table)
+        sure = clear(model.network, rows)
+        assert sure.mean() > 0.95
+        assert (model.predict(table) == theirs)[sure].all()
+        assert (model.original(table) == theirs).all()
+        model.check_agreement(table)
+        z = model.network.logits(rows)
+        if outputs.shape[1] == 1 and name != "list_of_inputs":
+            np.testing.assert_allclose(1.0 / (1.0 + np.exp(-z)), outputs, atol=2e-5)
+        elif name in ("list_of_inputs", "batch_norm_behind"):
+            np.testing.assert_allclose(z, outputs, atol=1e-4)
+        else:
+            P = np.exp(z - z.max(axis=1, keepdims=True))
+            np.testing.assert_allclose(P / P.sum(axis=1, keepdims=True), outputs, atol=2e-5)
+
+
+def test_columns_are_called_as_the_inputs():
+    assert list(Model.of(trained("numbers")).schema.by_name) == ["age", "income"]
+    several = Model.of(trained("several_columns"))
+    assert list(several.schema.by_name) == ["money_0", "money_1", "job"]
+    alone = Model.of(trained("one_input"))
+    assert list(alone.schema.by_name) == ["x0", "x1"]
+    named = alone.with_schema(Schema([Continuous("age", 0, 120), Continuous("income", 0, 2e5)]))
+    frame = people()
+    said = classes("one_input", run(trained("one_input"), "one_input", frame))
+    assert (named.predict(frame) == said).mean() > 0.99
+    assert (named.original(frame) == said).all()
+
+
+def test_the_schema_speaks_of_the_table():
+    schema = Model.of(trained("encodings")).schema
+    assert schema.by_name["job"] == Categorical("job", [0, 1, 2, 3])
+    assert schema.by_name["kids"].labels == tuple(range(6))
+    age = schema.by_name["age"]
+    assert (age.offset, age.scale) == pytest.approx((people().age.mean(), people().age.std(ddof=0)))
+    i = inputs("job")
+    small = keras.Model(i, ending(L.CategoryEncoding(2, "one_hot")(i["job"])))
+    assert Model.of(small).schema.features == (Categorical("x0", [0, 1]),)
+
+
+def test_number_0_of_a_masked_embedding_is_no_category():
+    assert Model.of(trained("embeddings")).schema.by_name["town"].labels == (1, 2, 3, 4)
+
+
+def dense_layers(model):
+    return [layer for layer in layers_of(model) if isinstance(layer, L.Dense)]
+
+
+@pytest.mark.parametrize("name", [n for n in BUILDERS if n != "batch_norm_behind"])
+def test_trained_weights_are_never_changed(name):
+    source = trained(name)
+    layers = Model.of(source).network.layers
+    for layer, dense in zip(layers, dense_layers(source), strict=True):
+        W, b = dense.get_weights()
+        np.testing.assert_array_equal(layer.W, W.T)
+        np.testing.assert_array_equal(layer.b, b)
+
+
+def test_scalers_and_one_hot_columns_need_no_matrix():
+    """Then delta speaks of the trained weights on exactly what they see."""
+    for name in ("numbers", "several_columns", "batch_norm_in_front", "no_axis"):
+        assert Model.of(trained(name)).network.input_map.matrix is None
+
+
+def test_batch_normalization_is_folded_as_it_is_written():
+    source = trained("batch_norm_behind")
+    network = Model.of(source).network
+    norms = [layer for layer in source.layers if isinstance(layer, L.BatchNormalization)]
+    first, second, _ = dense_layers(source)
+    beta, mean, variance = norms[0].get_weights()
+    g = 1.0 / np.sqrt(variance.astype(np.float64) + norms[0].epsilon)
+    np.testing.assert_allclose(network.layers[0].W, g[:, None] * first.get_weights()[0].T)
+    np.testing.assert_allclose(network.layers[0].b, beta - mean * g)
+    np.testing.assert_array_equal(network.layers[1].W, second.get_weights()[0].T)
+    assert network.widths == (5, 4)
+
+
+def test_a_column_that_the_model_never_looks_at_may_be_left_out():
+    source = trained("a_column_of_no_use")
+    model = Model.of(source)
+    frame = people()
+    assert list(model.schema.by_name) == ["age", "income"]
+    said = classes("", run(source, "a_column_of_no_use", frame))
+    assert (model.original(frame[["age", "income"]]) == said).all()
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Files of several models, and the classes that Keras gives."""
+    said = {}
+    for name in ("encodings", "embeddings", "batch_norm_behind", "nested"):
+        source = trained(name)
+        source.save(tmp_path / f"{name}.keras")
+        said[tmp_path / f"{name}.keras"] = classes(name, run(source, name, people()))
+    return said
+
+
+def test_files_are_read_without_asking_keras(files, no_deserialisation):
+    for path, said in files.items():
+        assert (Model.of(path).original(people()) == said).all()
+
+
+def test_a_model_that_was_changed_after_it_was_read_is_noticed():
+    source = trained("numbers")
+    model = Model.of(source)
+    last = dense_layers(source)[-1]
+    last.set_weights([-w for w in last.get_weights()])
+    with pytest.raises(Exception, match="Read it again"):
+        model.check_agreement(people())
+
+
+# -- words -------------------------------------------------------------------------------------
+
+WORDS = Path(__file__).parent / "files" / "whole"
+
+
+def facts(name):
+    kept = json.loads((WORDS / f"{name}.json").read_text())
+    table = pd.DataFrame(kept["table"])
+    outputs = np.array(kept["outputs"])
+    if name == "alone":
+        return table.rename(columns={"job": "x0"}), (outputs[:, 0] >= 0).astype(int), outputs
+    return table, classes(name, outputs), outputs
+
+
+def assert_said(model, name):
+    table, said, outputs = facts(name)
+    assert len(set(said.tolist())) > 1
+    assert (model.predict(table) == said).all()
+    assert (model.original(table) == said).all()
+    z = model.network.logits(model.encode(table))
+    if name == "alone":
+        np.testing.assert_allclose(z, outputs, atol=1e-5)
+    elif name == "given":
+        np.testing.assert_allclose(1.0 / (1.0 + np.exp(-z)), outputs, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["given", "adapted", "alone"])
+def test_files_that_look_up_words(name, no_deserialisation):
+    """What Keras said with TensorFlow, which alone can look up words, comes out without it."""
+    assert_said(Model.of(WORDS / f"{name}.keras"), name)
+
+
+@pytest.mark.parametrize("name", ["given", "adapted", "alone"])
+def test_models_in_memory_that_look_up_words(name):
+    pytest.importorskip("tensorflow")
+    assert_said(Model.of(keras.saving.load_model(WORDS / f"{name}.keras")), name)
+
+
+def test_labels_are_the_vocabulary():
+    given, adapted = (Model.of(WORDS / f"{name}.keras").schema for name in ("given", "adapted"))
+    assert given.by_name["job"] == Categorical("job", ["cook", "clerk", "smith", "poet"])
+    assert given.by_name["town"].labels == ("Ulm", "Bern", "Åbo", "Wien")
+    assert given.by_name["grade"].labels == (9, 3, 5)
+    assert set(adapted.by_name["town"].labels) == {"Ulm", "Bern", "Åbo", "Wien"}
+
+
+def test_an_unknown_word_is_no_legal_value():
+    model = Model.of(WORDS / "given.keras")
+    table = facts("given")[0]
+    table.loc[3, "job"] = "[UNK]"
+    with pytest.raises(SchemaError, match=r"row 3, column 'job'.*UNK"):
+        model.predict(table)
+    with pytest.raises(InputError, match=r"row 3, column 'job': '\[UNK\]' is not in the vocab"):
+        model.original(table)
+
+
+def setting(layer, **values):
+    def change(config):
+        found = next(e for e in config["config"]["layers"] if e["config"]["name"] == layer)
+        assert set(values) <= set(found["config"])
+        found["config"].update(values)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (setting("numbers_of_towns", invert=True), "invert=True.*leave it out"),
+        (setting("numbers_of_towns", output_mode="tf_idf"), "output_mode=tf_idf, which is not"),
+        (setting("numbers_of_towns", vocabulary=["a", "a"]), "does not fit its settings"),
+        (setting("numbers_of_towns", vocabulary=["a", 1]), "no vocabulary of words"),
+        (setting("numbers_of_towns", vocabulary=[["a"]]), "no vocabulary of words"),
+        (setting("numbers_of_towns", vocabulary=None), "no vocabulary in the file; call adapt"),
+        (setting("numbers_of_towns", vocabulary="/etc/passwd"), "damaged"),
+        (setting("numbers_of_towns", vocabulary=[str(i) for i in range(1001)]), "at most 1,000"),
+        (setting("numbers_of_towns", num_oov_indices=10**9), "at most 1,000"),
+        (setting("numbers_of_towns", sparse=[1]), "sparse"),
+        (setting("numbers_of_towns", idf_weights=[1.0]), "idf_weights.*not known"),
+        (setting("category_encoding", num_tokens=6), "numbers below 6.*up to number 6"),
+        (setting("category_encoding", num_tokens=10**9), "too many columns"),
+        (setting("numbers_of_towns", num_oov_indices=-(2**63)), "at most 1,000"),
+        (setting("normalization", mean=[float("nan")], variance=[1.0]), "infinite or missing"),
+        (setting("normalization", mean=[[1.0], 2.0]), "not a readable .keras file"),
+        (setting("job", dtype="float32"), "'job' as float32 and uses it as text"),
+        (setting("age", dtype="string"), "'age' as string and uses it as a number.*StringLookup"),
+        (setting("age", dtype="bool"), "truth values; declare it with dtype='float32'"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_lookups_that_are_not_read(change, message, tmp_path):
+    change_config(WORDS / "given.keras", tmp_path / "bad.keras", change)
+    with pytest.raises((ModelNotSupported, ModelFileError), match=message):
+        Model.of(tmp_path / "bad.keras")
+
+
+def test_calls_with_options_of_no_names_are_refused(tmp_path):
+    def change(config):
+        config["config"]["layers"][-1]["inbound_nodes"][0]["kwargs"] = [1]
+
+    change_config(WORDS / "given.keras", tmp_path / "bad.keras", change)
+    with pytest.raises(ModelFileError, match="a value where a mapping must be"):
+        Model.of(tmp_path / "bad.keras")
+
+
+def test_a_lookup_gives_another_answer_for_another_vocabulary(tmp_path):
+    """The numbers of the words are those of the file, not of any order of our own."""
+    names = ["Bern", "Ulm", "Åbo", "Wien"]
+    change = setting("numbers_of_towns", vocabulary=names)
+    change_config(WORDS / "given.keras", tmp_path / "m.keras", change)
+    table, _, outputs = facts("given")
+    swapped = table.replace({"town": {"Bern": "Ulm", "Ulm": "Bern"}})
+    model = Model.of(tmp_path / "m.keras")
+    z = model.network.logits(model.encode(swapped))
+    np.testing.assert_allclose(1.0 / (1.0 + np.exp(-z)), outputs, atol=1e-5)
+
+
+# -- what cannot be taken ----------------------------------------------------------------------
+
+
+class Own(L.Layer):
+    def __init__(self, size, **options):
+        super().__init__(**options)
+        self.size = size
+
+    def call(self, x):
+        return 2.0 * x
+
+
+def towers(i):
+    return L.Concatenate(name="odd")([L.Dense(2, activation="relu")(v) for v in i.values()])
+
+
+def skip(i):
+    h = L.Dense(2, activation="relu")(L.Concatenate()(list(i.values())))
+    return L.Add(name="odd")([h, L.Dense(2, activation="relu")(h)])
+
+
+def late_columns(i):
+    h = L.Dense(2, activation="relu")(i["age"])
+    return L.Concatenate(name="odd")([h, i["income"]])
+
+
+def both(layer):
+    return lambda i: layer(L.Concatenate()(list(i.values())))
+
+
+def one_hot(layer, n=1):
+    return lambda i: L.Flatten()(layer(L.Reshape((n,))(L.Concatenate()(list(i.values())))))
+
+
+REFUSED = {
+    "towers": (towers, "is a second Dense layer.*Join them by Concatenate"),
+    "skip": (skip, r"'odd' \(Add\) joins 2 branches.*no skip connections"),
+    "late columns": (late_columns, r"'odd' \(Concatenate\) joins 2 branches.*in front of"),
+    "sum of columns": (lambda i: L.Add(name="odd")(list(i.values())), r"\(Add\) joins 2 branches"),
+    "layer norm": (
+        both(L.LayerNormalization(name="odd")),
+        "'odd'.*BatchNormalization in its place",
+    ),
+    "tanh": (both(L.Dense(2, "tanh", name="odd")), "'odd'.*activation 'tanh'.*Train the model"),
+    "relu in front": (both(L.ReLU(name="odd")), "'odd'.*acts on the input"),
+    "own layer": (both(Own(3, name="odd")), r"'odd' \(Own\) is a class of your own.*Keras' own"),
+    "bins": (both(L.Discretization([0.0, 1.0], name="odd")), "'odd'.*Cut the column into bins"),
+    "several": (one_hot(L.CategoryEncoding(3, "multi_hot", name="odd"), 2), "'odd'.*of its own"),
+    "rows": (lambda i: L.Concatenate(0, name="odd")(list(i.values())), "'odd'.*joins rows"),
+    "changed": (
+        lambda i: L.CategoryEncoding(3, "one_hot", name="odd")(L.Rescaling(2.0)(i["age"])),
+        "'odd'.*column that was changed before; apply it to the column",
+    ),
+    "other categories": (
+        lambda i: L.Concatenate()([L.CategoryEncoding(k, "one_hot")(i["age"]) for k in (3, 4)]),
+        "knows other categories of 'age'",
+    ),
+    "many categories": (
+        lambda i: L.CategoryEncoding(1001, "one_hot", name="odd")(i["age"]),
+        "'odd'.*1,001 categories.*Group the rare ones",
+    ),
+    "no flatten": (
+        lambda i: L.Flatten()(L.Dense(2, name="odd")(L.Embedding(3, 2)(i["age"]))),
+        r"'odd'.*shape \(None, 1, 2\); put a Flatten",
+    ),
+    "outputs": (None, "2 inputs and 2 outputs; it must have one output"),
+    "early output": (False, "gives out values from before its last layer"),
+}
+
+
+def refused(name):
+    i = inputs("age", "income")
+    make = REFUSED[name][0]
+    x = L.Dense(2, activation="relu")(L.Concatenate()(list(i.values())))
+    if make is None:
+        return keras.Model(i, [L.Dense(1)(x), L.Dense(1)(x)])
+    if make is False:
+        return keras.Model(i, L.Concatenate()(list(i.values())))
+    return keras.Model(i, L.Dense(1)(make(i)))
+
+
+@pytest.mark.parametrize("saved", [False, True], ids=["memory", "file"])
+@pytest.mark.parametrize("name", [n for n in REFUSED if n != "early output"])
+def test_refusals_say_what_to_do(name, saved, tmp_path):
+    source = refused(name)
+    if saved:
+        source.save(tmp_path / "m.keras")
+    with pytest.raises((ModelNotSupported, ModelFileError), match=REFUSED[name][1]):
+        Model.of(tmp_path / "m.keras" if saved else source)
+
+
+def test_a_model_without_layers_is_refused():
+    with pytest.raises(ModelNotSupported, match="no Dense layer"):
+        Model.of(refused("early output"))
+
+
+def test_two_columns_of_one_name_are_refused():
+    i = {n: keras.Input((size,), name=n) for n, size in {"a": 2, "a_1": 1}.items()}
+    source = keras.Model(i, L.Dense(1)(L.Concatenate()(list(i.values()))))
+    with pytest.raises(ModelNotSupported, match="would be called 'a_1'; give its inputs other"):
+        Model.of(source)
+
+
+def test_half_precision_is_refused_with_a_next_step_that_works():
+    def build(policy):
+        return keras.Sequential(
+            [
+                keras.Input((2,)),
+                L.Dense(3, activation="relu", dtype=policy),
+                L.Dense(1, dtype="float32"),
+            ]
+        )
+
+    half = build("mixed_bfloat16")
+    with pytest.raises(ModelNotSupported, match=r"half precision.*same weights"):
+        Model.of(half)
+    full = build("float32")
+    full.set_weights(half.get_weights())
+    X = np.random.default_rng(0).normal(size=(50, 2))
+    model = Model.of(full)
+    assert (model.predict(X) == model.original(X)).all()
+
+
+def test_whole_numbers_stay_whole():
+    model = Model.of(trained("whole_numbers"))
+    frame = people().astype({"kids": float})
+    frame.loc[2, "kids"] = 1.5
+    with pytest.raises(InputError, match=r"row 2, column 'kids'.*whole numbers.*1\.5.*step=1"):
+        model.original(frame)
+
+
+def test_rows_of_a_network_are_plain_numbers():
+    x = keras.Input((2,), dtype="int32")
+    with pytest.raises(ModelNotSupported, match=r"whole numbers \(int32\).*Model\.of"):
+        Network.from_keras(keras.Model(x, ending(L.Rescaling(0.5)(x))))
+    with pytest.raises(ModelNotSupported, match=r"'x0' as a category.*Model\.of"):
+        Network.from_keras(trained("embedded_pair"))
+    with pytest.raises(ModelNotSupported, match=r"has 2 inputs.*Model\.of"):
+        Network.from_keras(trained("numbers"))
+
+
+def test_missing_cells_are_named():
+    model = Model.of(trained("numbers"))
+    frame = people()
+    frame.loc[4, "income"] = np.nan
+    with pytest.raises(InputError, match=r"row 4, column 'income'.*no missing"):
+        model.original(frame)
+
+
+def test_columns_that_grow_without_end_are_refused(tmp_path):
+    i = inputs("age", "income")
+    x = L.Concatenate()(list(i.values()))
+    for _ in range(3):
+        x = L.Concatenate()([x, x])
+    source = keras.Model(i, L.Dense(1)(x))
+    source.save(tmp_path / "good.keras")
+
+    def change(config):
+        layers = config["config"]["layers"]
+        again = next(e for e in layers if e["class_name"] == "Concatenate")
+        call = again["inbound_nodes"][0]["args"][0]
+        call *= 60_000
+
+    change_config(tmp_path / "good.keras", tmp_path / "bad.keras", change)
+    assert len(Model.of(tmp_path / "good.keras").schema.features) == 2
+    with pytest.raises(ModelFileError, match="too many columns"):
+        Model.of(tmp_path / "bad.keras")
+
+
+def test_a_layer_that_was_changed_is_noticed():
+    source = trained("numbers")
+    dense = dense_layers(source)[0]
+    call = dense.call
+    dense.call = lambda x, **options: 1.5 * call(x, **options)
+    with pytest.raises(ModelNotSupported, match="does not compute what"):
+        Model.of(source)
+
+
+def test_labels_of_two_words_may_be_described_as_a_choice(tmp_path):
+    i = inputs("age", "job")
+    columns = [scaled(i["age"], "age"), L.CategoryEncoding(2, "one_hot")(i["job"])]
+    model = Model.of(keras.Model(i, ending(L.Concatenate()(columns))))
+    user = Schema([Continuous("age", 18, 90, step=1), Binary("job", [0, 1])])
+    frame = people().assign(job=lambda f: f.job % 2)
+    assert (model.with_schema(user).predict(frame) == model.predict(frame)).all()
