@@ -7,6 +7,7 @@ bytes that are there, before numpy allocates the array.
 from __future__ import annotations
 
 import io
+import warnings
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
@@ -71,8 +72,10 @@ def _array(path: Path, key: str, data: bytes) -> Values:
     where = f"{path.name}: array {ascii(key)[:100]}"
     stream = io.BytesIO(data)
     try:
-        version = np.lib.format.read_magic(stream)
-        shape, fortran, dtype = _HEADERS[version](stream)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about a header that is no plain one: it is refused
+            version = np.lib.format.read_magic(stream)
+            shape, fortran, dtype = _HEADERS[version](stream)
     except Exception as error:
         raise ModelFileError(f"{where} is damaged ({error}); save the network again") from None
     if not all(type(size) is int for size in shape):  # numpy lets True pass for 1
