@@ -525,7 +525,7 @@ class Proplace:
     # -- inside ------------------------------------------------------------------------------
 
     def _read(self, X: Table) -> People:
-        return read_people(self.model, X, declared=self.schema is not None)
+        return read_people(self.model, X)
 
     def _told(
         self, done: list[list[Explanation]], people: pd.DataFrame | None, first: int, complete: bool

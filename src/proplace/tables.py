@@ -82,11 +82,8 @@ def distinct(rows: Array) -> Array:
     return rows[np.sort(np.unique(rows, axis=0, return_index=True)[1])]
 
 
-def read_people(model: Model, X: Table, *, declared: bool) -> People:
-    """Encoded rows, what is wrong with bad ones, and the table itself if it was one.
-
-    ``declared`` says whether the user gave the schema: see :func:`training_rows`.
-    """
+def read_people(model: Model, X: Table) -> People:
+    """Encoded rows, what is wrong with bad ones, and the table itself if it was one."""
     schema, net = model.schema, model.network
     frame = as_frame(X)
     if frame is None and model.preprocesses:

@@ -142,7 +142,7 @@ class Method(ABC):
         """
         target = self.model.target(target)
         self._check_fitted()
-        rows, problems, people = read_people(self.model, X, declared=self.schema is not None)
+        rows, problems, people = read_people(self.model, X)
         if self._ready != target:
             self.prepare(target)
             self._ready = target

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from proplace.errors import SchemaError
 from proplace.schema._model import num
 from proplace.schema.features import Categorical
-from proplace.schema.rules import Change, Is, Linear, as_labels, labels_of
+from proplace.schema.rules import Change, Is, Linear, as_labels
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -379,7 +379,7 @@ def _inequality(
 def _membership(schema: Schema, name: str, labels: Sequence[Label]) -> _Membership:
     feature = cast("Categorical | Binary", schema.by_name[name])
     start = schema.span(name).start
-    wanted = np.array([label in labels for label in labels_of(feature)])
+    wanted = np.array([label in labels for label in feature.labels])
     # A binary column is a one-hot pair whose first column was dropped.
     dropped = feature.first if isinstance(feature, Categorical) else 1
     with_column = wanted[dropped:]

@@ -256,11 +256,6 @@ Rule = Annotated[Linear | IfThen, Field(discriminator="kind")]
 register(Change, Value, Is, Linear, IfThen)
 
 
-def labels_of(feature: Categorical | Binary) -> Sequence[Label]:
-    """Return the labels of a categorical or binary feature."""
-    return feature.categories if isinstance(feature, Categorical) else feature.values
-
-
 def as_labels(labels: Label | Sequence[Label]) -> tuple[Label, ...]:
     """One label is a list of one."""
     return labels if isinstance(labels, tuple) else (labels,)
@@ -289,7 +284,7 @@ def label_problems(name: str, labels: Label | Sequence[Label], features: Feature
         return [
             f"{short(name)} is {feature.kind}; only categorical and binary features have categories"
         ]
-    known = labels_of(feature)
+    known = feature.labels
     return [
         f"{short(label)} is not a category of {short(name)}{did_you_mean(label, known)}; "
         f"its categories are {listing(known)}"
