@@ -126,7 +126,7 @@ def test_the_manifest_says_what_was_asked(world, tmp_path):
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert manifest["format"] == "proplace-batch-2"
     assert manifest["question"]["k"] == 5
-    other = pp.Proplace(explainer.net, 0.005, k=5, schema=explainer.schema, distance="l2")
+    other = pp.Proplace(explainer.net_, 0.005, k=5, schema=explainer.schema, distance="l2")
     other.fit(people)
     with pytest.raises(OutputError, match="another training rows and distance"):
         explain_file(other, tmp_path / "p.csv", tmp_path / "out")
@@ -176,11 +176,11 @@ def asked(world, tmp_path):
 @pytest.mark.parametrize("name", OF_THE_EXPLAINER)
 def test_another_option_of_the_explainer_is_refused(asked, world, name):
     ask, explainer, _ = asked
-    frame = explainer.schema.decode(explainer._rows)
-    same = pp.Proplace(explainer.net, **ASKED, schema=explainer.schema, n_jobs=2).fit(frame)
+    frame = explainer.schema.decode(explainer.rows_)
+    same = pp.Proplace(explainer.net_, **ASKED, schema=explainer.schema, n_jobs=2).fit(frame)
     assert ask(same, every=1.0).resumed == 2
     options = {**ASKED, name: OF_THE_EXPLAINER[name]}
-    other = pp.Proplace(explainer.net, **options, schema=explainer.schema).fit(frame)
+    other = pp.Proplace(explainer.net_, **options, schema=explainer.schema).fit(frame)
     with pytest.raises(OutputError, match=f"another {name}"):
         ask(other)
 
@@ -190,11 +190,11 @@ def test_another_solver_is_refused(world, tmp_path, name, package):
     pytest.importorskip(package)
     explainer, people = world
     people.head(3).to_csv(tmp_path / "p.csv", index=False)
-    frame = explainer.schema.decode(explainer._rows)
+    frame = explainer.schema.decode(explainer.rows_)
 
     def ask(solver, out):
         options = {"schema": explainer.schema, "search": "bilevel", "solver": solver}
-        made = pp.Proplace(explainer.net, **ASKED, **options).fit(frame)
+        made = pp.Proplace(explainer.net_, **ASKED, **options).fit(frame)
         return explain_file(made, tmp_path / "p.csv", tmp_path / out)
 
     one, other = (pd.read_csv(ask(solver, solver).results) for solver in ("highs", name))
@@ -216,15 +216,15 @@ def test_another_option_of_the_batch_is_refused(asked, name):
 
 def test_another_network_schema_or_input_is_refused(asked, tmp_path):
     ask, explainer, people = asked
-    frame = explainer.schema.decode(explainer._rows)
-    first, last = explainer.net.layers
+    frame = explainer.schema.decode(explainer.rows_)
+    first, last = explainer.net_.layers
     net = pp.Network([(first.W, first.b), (last.W, last.b + 1e-9)])
     with pytest.raises(OutputError, match="another network"):
         ask(pp.Proplace(net, **ASKED, schema=explainer.schema).fit(frame))
     schema = pp.Schema([pp.Continuous("status", 0, 10, step=2), *explainer.schema.features[1:]])
     even = frame.assign(status=frame["status"] // 2 * 2)
     with pytest.raises(OutputError, match=r"another training rows.* schema"):
-        ask(pp.Proplace(explainer.net, **ASKED, schema=schema).fit(even))
+        ask(pp.Proplace(explainer.net_, **ASKED, schema=schema).fit(even))
     people.head(3).assign(name="x").to_csv(tmp_path / "three.csv", index=False)
     with pytest.raises(OutputError, match="another input"):
         ask(table=tmp_path / "three.csv")
@@ -250,11 +250,11 @@ def test_another_delimiter_is_refused(tmp_path):
 def test_training_rows_that_occur_twice_are_another_question_where_they_count(world, tmp_path):
     explainer, people = world
     people.head(4).to_csv(tmp_path / "p.csv", index=False)
-    frame = explainer.schema.decode(explainer._rows)
+    frame = explainer.schema.decode(explainer.rows_)
     more = pd.concat([frame, *[frame.iloc[[0, 1]]] * 100])
 
     def fitted(table, distance):
-        made = pp.Proplace(explainer.net, 0.005, k=5, schema=explainer.schema, distance=distance)
+        made = pp.Proplace(explainer.net_, 0.005, k=5, schema=explainer.schema, distance=distance)
         return made.fit(table)
 
     explain_file(fitted(frame, "l1"), tmp_path / "p.csv", tmp_path / "l1")
@@ -276,8 +276,8 @@ def test_a_distance_of_ones_own_is_known_by_what_it_says(world, tmp_path):
             lambda x, point: float(flat.between(x, point)),
             flat.subgradient,
         )
-        made = pp.Proplace(explainer.net, 0.005, k=5, schema=explainer.schema, distance=distance)
-        made.fit(explainer.schema.decode(explainer._rows))
+        made = pp.Proplace(explainer.net_, 0.005, k=5, schema=explainer.schema, distance=distance)
+        made.fit(explainer.schema.decode(explainer.rows_))
         return explain_file(made, tmp_path / "p.csv", tmp_path / "out")
 
     ask(1.0)

@@ -512,8 +512,8 @@ def test_a_row_that_ends_its_process_does_not_end_the_batch(explainer, table, tm
             os.kill(os.getpid(), signal.SIGKILL)
         return float(flat.between(x, point))
 
-    rows = pd.DataFrame(explainer._rows, columns=["a", "b"])
-    net, distance = explainer.net, Convex(between, flat.subgradient)
+    rows = pd.DataFrame(explainer.rows_, columns=["a", "b"])
+    net, distance = explainer.net_, Convex(between, flat.subgradient)
 
     def ask(out, n_jobs):
         made = pp.Proplace(net, 0.01, k=3, distance=distance, n_jobs=n_jobs).fit(rows)

@@ -129,21 +129,21 @@ def check_promise(explainer, schema, answer, *, attacks=True):
     assert schema.person(x).allowed(point)[0]
     if explainer.region == "hull":
         assert outside_hull(schema, point, answer.neighbours, x) <= 2e-6
-    args = explainer.net, point, explainer.shifts, answer.target
-    report = pp.certify(*args, margin=explainer.margin)
+    args = explainer.net_, point, explainer.shifts_, answer.target
+    report = pp.certify(*args, margin=explainer.prover_.margin)
     assert report.robust[0]
     exact = pp.certify(*args, exact_margin=True)
-    assert explainer.margin <= answer.margin <= exact.upper[0] + 1e-9
-    between = float(explainer._distance.between(x, point))
+    assert explainer.prover_.margin <= answer.margin <= exact.upper[0] + 1e-9
+    between = float(explainer.distance_.between(x, point))
     assert answer.distance == pytest.approx(between, abs=1e-12)
     assert 0.0 <= answer.bound <= answer.distance
     if attacks:
-        delta = list(zip(explainer.shifts.weight, explainer.shifts.bias, strict=True))
+        delta = list(zip(explainer.shifts_.weight, explainer.shifts_.bias, strict=True))
         rng = np.random.default_rng(0)
-        least = sampled_margins(explainer.net, point, delta, answer.target, rng, 100).min()
-        T = rng.uniform(-1.0, 1.0, (8, size_of(explainer.net)))
-        least = min(least, attack(explainer.net, point, delta, answer.target, T, steps=8))
-        assert least >= explainer.margin - 1e-9
+        least = sampled_margins(explainer.net_, point, delta, answer.target, rng, 100).min()
+        T = rng.uniform(-1.0, 1.0, (8, size_of(explainer.net_)))
+        least = min(least, attack(explainer.net_, point, delta, answer.target, T, steps=8))
+        assert least >= explainer.prover_.margin - 1e-9
 
 
 def check_table(schema, result):
@@ -761,7 +761,7 @@ def test_complete(seed):
             assert answer.found == expected
             if expected:
                 assert answer.status == "optimal"
-                nearest = explainer._distance.between(x, fits[report.robust]).min()
+                nearest = explainer.distance_.between(x, fits[report.robust]).min()
                 if len(answer.neighbours) >= report.robust.sum():
                     assert answer.distance <= nearest + 1e-9
             else:
@@ -809,9 +809,9 @@ def test_one_margin_for_all_rows():
     """A float32 model: the largest margin that any training row asks for, and the slack for rows."""
     world = World(2)
     explainer = world.explainer(margin="float32")
-    margins = resolve(world.net, explainer.shifts, world.X, "float32")
-    assert margins.min() < margins.max() == explainer._margin
-    assert explainer._robust_rows(1).margin == explainer._margin + explainer.slack
+    margins = resolve(world.net, explainer.shifts_, world.X, "float32")
+    assert margins.min() < margins.max() == explainer.margin_
+    assert explainer._robust_rows(1).margin == explainer.margin_ + explainer.slack
 
 
 def test_rows_must_keep_the_slack():
@@ -1151,12 +1151,12 @@ def test_every_answer_comes_with_a_proof(region):
         facts = answer.certificate.facts
         assert facts["verdict"] == "robust"
         assert facts["input"] == answer.point.tolist()
-        assert facts["margin"] == explainer.margin
+        assert facts["margin"] == explainer.prover_.margin
         assert facts["delta"] == [[0.01, 0.01]] * 3
         assert answer.certificate.check(world.net).accepted
         assert answer.optimality.basis == "solver-certified"
         assert answer.optimality.bound == answer.bound
-        assert answer.optimality.margin == explainer.margin + explainer.slack
+        assert answer.optimality.margin == explainer.prover_.margin + explainer.slack
 
 
 def test_an_answer_that_fails_by_a_hair_is_moved_into_the_hull(monkeypatch):
@@ -1189,4 +1189,4 @@ def test_an_answer_that_fails_by_a_hair_is_moved_into_the_hull(monkeypatch):
     # a millionth of the way to a neighbour is enough
     assert moved.distance == pytest.approx(cut[0], abs=2e-6)
     assert moved.distance < right.distance
-    assert outside_hull(explainer._schema, moved.point, moved.neighbours, moved.x) < 1e-9
+    assert outside_hull(explainer.schema_, moved.point, moved.neighbours, moved.x) < 1e-9

@@ -43,6 +43,10 @@ class OptionError(ProplaceError, ValueError):
     """An option of a call has a value outside what it allows."""
 
 
+class NotFittedError(OptionError, AttributeError):
+    """An explainer was asked before ``fit``, or its parameters were changed after it."""
+
+
 class CertificateError(ProplaceError, ValueError):
     """A file is not a certificate, or a certificate could not be made."""
 

@@ -2,56 +2,44 @@
 
 from __future__ import annotations
 
-import functools
-import math
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_args
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
 from proplace import distances
-from proplace.certification import certify
-from proplace.errors import InputError, MissingExtra, OptionError
-from proplace.explanations import (
-    Explanation,
-    Explanations,
-    Optimality,
-    Setting,
-    status_of,
-    unexplained,
-)
+from proplace.errors import InputError, OptionError
+from proplace.explain.base import Explainer
+from proplace.explain.findings import Finding, Optimality
+from proplace.explain.proving import Clock, Prover
 from proplace.lp import LP_TOLERANCE
-from proplace.options import one_of, processes, whole
-from proplace.parallel import Workers
-from proplace.progress import progress_bar
+from proplace.options import not_negative, one_of, whole
 from proplace.region import (
+    Neighbours,
     RobustRows,
     box_pieces,
     hull_pieces,
     keep,
-    time_left,
     unrestricted,
 )
 from proplace.search.hunt import GAP
 from proplace.search.pieces import Answer, search
 from proplace.search.problem import Problem
 from proplace.search.solvers import TITLES, Solver, check
-from proplace.several import several
+from proplace.several import diverse
 from proplace.shifts import Shifts
-from proplace.tables import distinct, in_words, model_of, read_people, refereed, training_rows
+from proplace.tables import distinct
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     import numpy.typing as npt
-    import pandas as pd
 
-    from proplace.certification import Certificate, Report
     from proplace.certification.deployed import Margin
-    from proplace.certification.producer import Evidence
     from proplace.distances import Distance
-    from proplace.explanations import Status
+    from proplace.explain.findings import Status
+    from proplace.explain.proving import Proved
     from proplace.network import Array
     from proplace.region import RegionKind
     from proplace.schema import Schema
@@ -60,50 +48,15 @@ if TYPE_CHECKING:
     from proplace.search.pieces import SearchName
     from proplace.search.problem import Piece
     from proplace.shifts import Delta
-    from proplace.tables import People, Table
 
 _TIDY = 1e-6  # encoded change that a reader would not see: taken back where what is left is robust
 _REPAIRS = (1e-6, 1e-4, 1e-2, 0.1, 0.5)  # steps towards a neighbour when a proof fails by a hair
-_RESERVE = 0.1  # share of a time limit that is kept for the proof of what the search has found,
-_MOST_RESERVE = 1.0  # seconds of that, at most
-_GRACE = 0.2  # seconds beyond the limit in which to prove at least a neighbour
+_HAIR = "its answer failed the last test by a hair"
 _NO_TIME = "the time limit came before a point was proved robust; allow more time"
 _ASK_AGAIN = "this is no fault of the row: raise the slack, or try another search"
 
 
-@dataclass(frozen=True)
-class _Clock:
-    """Times, by ``time.monotonic``, by which the search and the proof of its answer must end."""
-
-    search: float
-    proof: float
-
-    @classmethod
-    def of(cls, time_limit: float | None) -> _Clock:
-        """Start now."""
-        if time_limit is None:
-            return cls(math.inf, math.inf)
-        end = time.monotonic() + time_limit
-        return cls(end - min(_RESERVE * time_limit, _MOST_RESERVE), end + _GRACE)
-
-    @property
-    def over(self) -> bool:
-        """Whether the search has no time left."""
-        return time.monotonic() >= self.search
-
-
-@dataclass(frozen=True, eq=False)
-class _Proved:
-    """A point with its certificate and least margin; ``trouble`` where it is not what was wanted."""
-
-    point: Array
-    certificate: Certificate
-    margin: float
-    trouble: str
-    is_answer: bool  # whether it is the search's own
-
-
-class Proplace:
+class Proplace(Explainer):
     """Provably robust and plausible counterfactual explanations.
 
     Parameters
@@ -177,210 +130,149 @@ class Proplace:
         n_jobs: int | None = None,
         time_limit: float | None = None,
     ) -> None:
-        self.model = model_of(source, schema)
-        self.net = net = self.model.network
-        self.shifts = Shifts.of(net, delta)
-        self.k = whole("k", k)
+        self.source = source
+        self.delta = delta
+        self.k = k
         self.schema = schema
         self.distance = distance
         self.weights = weights
-        self.region = one_of("region", region, ("hull", "box"))
-        self.search = one_of("search", search, ("tree", "bilevel"))
-        self.solver = _solver(self.search, solver)
-        if margin is None:
-            margin = "float32" if net.precision == "float32" else 1e-6
-        if isinstance(margin, str) and margin != "float32":
-            raise OptionError(f"margin must be a number >= 0 or 'float32', not {margin!r}")
-        for name, value in (("margin", margin), ("slack", slack)):
-            if value != "float32" and not (math.isfinite(value) and value >= 0.0):
-                raise OptionError(f"{name} must be a number >= 0, not {value!r}")
-        if slack == 0.0:
-            raise OptionError("slack must be positive: answers are tested in floating point")
-        self.margin: Margin = margin if margin == "float32" else float(margin)
-        self.slack = float(slack)
-        self.n_jobs = processes("n_jobs", n_jobs)
-        if time_limit is not None and not time_limit > 0.0:
-            raise OptionError(
-                f"time_limit must be a positive number of seconds, not {time_limit!r}"
-            )
+        self.region = region
+        self.margin = margin
+        self.slack = slack
+        self.search = search
+        self.solver = solver
+        self.n_jobs = n_jobs
         self.time_limit = time_limit
-        self._rows: Array | None = None
-        self._robust: dict[int, RobustRows] = {}
 
-    # -- lifecycle ---------------------------------------------------------------------------
+    # -- what the lifecycle asks for ---------------------------------------------------------
 
-    def fit(self, X: Table) -> Proplace:
-        """Take the training rows; which of them are robust is found when a target is asked for."""
-        self.model, rows = training_rows(self.model, X, declared=self.schema is not None)
-        self._schema = self.model.schema
-        self._rows = distinct(rows)
-        units = self.model.units(rows) if self.model.preprocesses else None
-        self._distance = distances.resolve(
-            self.distance, self.net.inputs, rows, self.weights, units
+    def check_parameters(self) -> None:
+        """Say of the first parameter that is not what it may be what it must be."""
+        whole("k", self.k)
+        one_of("region", self.region, ("hull", "box"))
+        one_of("search", self.search, ("tree", "bilevel"))
+        _check_solver(self.search, self.solver)
+        if isinstance(self.margin, str) and self.margin != "float32":
+            raise OptionError(f"margin must be a number >= 0 or 'float32', not {self.margin!r}")
+        if self.margin is not None and not isinstance(self.margin, str):
+            not_negative("margin", self.margin)
+        if not_negative("slack", self.slack) == 0.0:
+            raise OptionError("slack must be positive: answers are tested in floating point")
+        if self.time_limit is not None and not self.time_limit > 0.0:
+            raise OptionError(
+                f"time_limit must be a positive number of seconds, not {self.time_limit!r}"
+            )
+
+    def learn(self, rows: Array) -> None:
+        """Fit the distance and the margin; which rows are robust is found for each target."""
+        model = self.model_
+        self.shifts_ = Shifts.of(self.net_, self.delta)
+        margin = self.margin
+        if margin is None:
+            margin = "float32" if self.net_.precision == "float32" else 1e-6
+        self.prover_ = Prover(model, self.shifts_, margin)
+        self.rows_ = distinct(rows)
+        units = model.units(rows) if model.preprocesses else None
+        self.distance_ = distances.resolve(
+            self.distance, self.net_.inputs, rows, self.weights, units
         )
         # One margin for all of a search: of the rows and hence, being convex, of their hulls.
-        margins = self.model.margins(self.shifts, self._rows, self.margin)
-        self._margin = float(np.max(margins))
-        if not np.isfinite(self._margin):
+        margins = model.margins(self.shifts_, self.rows_, margin)
+        self.margin_ = float(np.max(margins))
+        if not np.isfinite(self.margin_):
             row = int(np.argmax(~np.isfinite(margins)))
             raise InputError(
                 f"distinct training row {row} leaves the range of float32 on its way through the "
                 "network; drop or rescale such rows, or give a margin as a number"
             )
-        self._robust = {}
-        return self
+        self._robust: dict[int, RobustRows] = {}
+
+    def prepare(self, target: int) -> None:
+        """Find the robust rows."""
+        self._robust_rows(target)
 
     def robust_rows(self, target: Label = 1) -> Array:
         """Distinct training rows that are robust for a target, as the network sees them."""
-        return self._robust_rows(self.model.target(target)).robust
+        self.check_fitted()
+        return self._robust_rows(self.model_.target(target)).robust
 
-    def explain(
-        self, X: Table, target: Label = 1, *, count: int = 1, progress: bool = False
-    ) -> Explanations:
-        """Find the nearest robust and plausible input of class ``target`` for each row.
-
-        Parameters
-        ----------
-        X
-            A table in original units (pandas, polars, a dictionary, ...), or rows as the model takes
-            them.
-        target
-            The wanted class, by its label.
-        count
-            Up to this many answers per row that differ in what they change, nearest first.
-        progress
-            Show a progress bar on standard error.
-
-        Ctrl-C returns what is done so far (``complete`` is False then).
-        """
-        self._check_fitted()
-        number = self.model.target(target)
-        count = whole("count", count)
-        people = self._read(X)
-        with progress_bar("explain", len(people[0]), show=progress) as advance:
-            (result,) = self._parts([people], number, count, math.inf, advance)
-        return result
-
-    def stream(
-        self,
-        tables: Iterable[Table],
-        target: Label = 1,
-        *,
-        count: int = 1,
-        every: float = 5.0,
-        advance: Callable[[int], None] = lambda _: None,
-    ) -> Iterator[Explanations]:
-        """Explain tables one after another, such as the chunks of a file; memory stays bounded.
-
-        What is ready is handed over about every ``every`` seconds and at the end of each table, in
-        order. ``advance`` is called with the number of rows that were done. Workers are started
-        once for all tables. Ctrl-C ends with a last part whose ``complete`` is False.
-        """
-        self._check_fitted()
-        number = self.model.target(target)
-        count = whole("count", count)
-        people = (self._read(table) for table in tables)
-        return self._parts(people, number, count, every, advance)
-
-    def _parts(
-        self,
-        tables: Iterable[People],
-        target: int,
-        count: int,
-        every: float,
-        advance: Callable[[int], None],
-    ) -> Iterator[Explanations]:
-        shared = (self, self._robust_rows(target), target, count)
-        lost = functools.partial(_lost_row, target)
-        with Workers(_explain_row, shared, lost=lost, n_jobs=self.n_jobs) as workers:
-            for rows, problems, people in tables:
-                done: list[list[Explanation]] = []
-                given, complete, start = 0, True, time.monotonic()
-                try:
-                    for found in workers.map([(x, problems.get(i)) for i, x in enumerate(rows)]):
-                        done.append(found)
-                        advance(1)
-                        if time.monotonic() - start >= every:
-                            yield self._told(done, people, given, complete)
-                            given, done, start = given + len(done), [], time.monotonic()
-                except KeyboardInterrupt:
-                    complete = False
-                if done or not given or not complete:
-                    yield self._told(done, people, given, complete)
-                if not complete:
-                    return
+    def find(self, X: Array, target: int, count: int) -> list[list[Finding]]:
+        """Answers for each person, nearest first, each with another set of changed features."""
+        return [list(self._answers(x, target, count)) for x in X]
 
     # -- one person --------------------------------------------------------------------------
 
-    def _answers(
-        self, robust: RobustRows, x: Array, target: int, count: int
-    ) -> Iterator[Explanation]:
-        """Answers for one person, nearest first, each with another set of changed features."""
-        clock = _Clock.of(self.time_limit)
+    def _answers(self, x: Array, target: int, count: int) -> Iterator[Finding]:
+        clock = Clock.of(self.time_limit)
 
-        def find(kept: frozenset[int]) -> Explanation:
+        def find(kept: frozenset[int]) -> Finding:
             if kept and clock.over:
-                return Explanation(None, "not_found", _NO_TIME, target, x=x)
-            return self._answer(robust, x, target, kept, clock)
+                return Finding("not_found", _NO_TIME, x=x)
+            return self._answer(x, target, kept, clock)
 
-        return several(find, self._schema, count)
+        return diverse(find, self.schema_, count)
 
-    def _answer(
-        self, robust: RobustRows, x: Array, target: int, kept: frozenset[int], clock: _Clock
-    ) -> Explanation:
+    def _answer(self, x: Array, target: int, kept: frozenset[int], clock: Clock) -> Finding:
         """The nearest answer for one person that keeps some features as they are."""
         start = time.monotonic()
-        schema = self._schema
-        person = schema.person(x)
-        neighbours, late = robust.rows[:0], False
-        pieces: Iterable[Piece]
-        if self.region == "hull":
-            found = (
-                robust.nearest(x, self.k)
-                if unrestricted(schema)
-                else robust.admissible(person, self.k, clock.search)
-            )
-            if found.status != "found":
-                return Explanation(None, found.status, found.reason, target, x=x)
-            neighbours, late = found.rows, found.late
-            pieces = hull_pieces(schema, person, neighbours)
-        else:
-            data = robust.rows
-            pieces = box_pieces(schema, person, data.min(axis=0), data.max(axis=0))
-        if kept:
-            columns = [i for i, column in enumerate(schema.columns) if column.feature in kept]
-            pieces = keep(pieces, x, columns)
+        person = self.schema_.person(x)
+        near = self._neighbours(person, target, clock)
+        if near.status != "found":
+            return Finding(near.status, near.reason, x=x)
         problem = Problem(
-            self.net,
-            self.shifts,
+            self.net_,
+            self.shifts_,
             target,
             x,
-            self._distance,
-            self._margin,
+            self.distance_,
+            self.margin_,
             self.slack,
-            {i: c for i, c in enumerate(schema.columns) if c.kind == "grid"},
+            {i: c for i, c in enumerate(self.schema_.columns) if c.kind == "grid"},
         )
-        if late:  # without all neighbours nothing can be said of the region
+        if near.late:  # without all neighbours nothing can be said of the region
             outcome = Answer(None, np.inf, 0.0, "unknown")
         else:
             outcome = search(
-                problem, pieces, method=self.search, solver=self.solver, deadline=clock.search
+                problem,
+                self._pieces(person, near.rows, kept),
+                method=self.search,
+                solver=self.solver,
+                deadline=clock.search,
             )
-        fallback = neighbours[:0] if kept else neighbours
-        proved = self._proved(problem, person, fallback, outcome, clock.proof)
-        facts: dict[str, Any] = {
-            "x": problem.x,
-            "neighbours": neighbours,
-            "nodes": outcome.nodes,
-            "programs": outcome.programs,
-            "rounds": outcome.rounds,
-            "seconds": time.monotonic() - start,
-        }
-        if proved is None:
-            status, reason = self._why_none(outcome, fallback, clock)
-            return Explanation(None, status, reason, target, **facts)
-        few = "" if late else self._few(neighbours)
-        return self._found(problem, outcome, proved, few, facts)
+        asked = _Asked(problem, person, near.rows[:0] if kept else near.rows, outcome)
+        finding = self._finding(asked, clock, "" if near.late else self._few(near.rows))
+        return replace(
+            finding,
+            x=x,
+            neighbours=near.rows,
+            nodes=outcome.nodes,
+            programs=outcome.programs,
+            rounds=outcome.rounds,
+            seconds=time.monotonic() - start,
+        )
+
+    def _neighbours(self, person: Person, target: int, clock: Clock) -> Neighbours:
+        """The robust neighbours that span a hull; a box has none."""
+        robust = self._robust_rows(target)
+        if self.region == "box":
+            return Neighbours(robust.rows[:0], "found")
+        if unrestricted(self.schema_):
+            return robust.nearest(person.x, self.k)
+        return robust.admissible(person, self.k, clock.search)
+
+    def _pieces(self, person: Person, neighbours: Array, kept: frozenset[int]) -> Iterable[Piece]:
+        """The convex pieces of the person's region in which some features are kept."""
+        schema = self.schema_
+        pieces: Iterable[Piece]
+        if self.region == "hull":
+            pieces = hull_pieces(schema, person, neighbours)
+        else:
+            low, high = self.rows_.min(axis=0), self.rows_.max(axis=0)
+            pieces = box_pieces(schema, person, low, high)
+        if not kept:
+            return pieces
+        columns = [i for i, column in enumerate(schema.columns) if column.feature in kept]
+        return keep(pieces, person.x, columns)
 
     def _few(self, neighbours: Array) -> str:
         """Say so where there are fewer neighbours than were asked for."""
@@ -388,216 +280,119 @@ class Proplace:
             return ""
         return f"only {len(neighbours)} of k = {self.k} robust neighbours exist"
 
-    def _proved(
-        self, problem: Problem, person: Person, fallback: Array, outcome: Answer, until: float
-    ) -> _Proved | None:
-        """The best point that is exactly what will be read, with its proof.
+    def _finding(self, asked: _Asked, clock: Clock, few: str) -> Finding:
+        """Prove the best point that can be proved, and say what it is.
 
         That of the search; should its proof fail by a hair, one near it; else the nearest robust
         neighbour that can be proved in time. Points between robust rows and the search's stay in
         the hull.
         """
-        for row, trouble in _candidates(problem.x, outcome.point, fallback):
-            point = self._schema.canonical(problem.snap(row))[0]
-            if not person.allowed(point)[0]:
-                continue
-            proof, margin = self._certified(point, problem.target, outcome.evidence, until)
-            if proof is not None:
-                return _Proved(point, proof, margin, outcome.trouble or trouble, trouble == "")
-            if time.monotonic() >= until:
-                break
-        rows = self._schema.canonical(problem.snap(fallback))
-        rows = rows[person.allowed(rows)]
-        if not len(rows):
-            return None
-        report = self._certify(rows, problem.target, until)
-        good = np.flatnonzero(report.robust)
-        if not len(good):
-            return None
-        i = int(good[0])
-        trouble = outcome.trouble
-        if outcome.status == "infeasible":
-            trouble = trouble or "it found no point in a region that holds one"
-        elif outcome.point is not None and time.monotonic() < until:
-            trouble = trouble or "its answer failed the last test"
-        proof = None if report.certificates is None else report.certificates[i]
-        assert proof is not None  # noqa: S101  (a robust row has one)
-        return _Proved(rows[i], proof, float(report.lower[i]), trouble, is_answer=False)
+        problem, outcome = asked.problem, asked.outcome
+        assert self.prover_ is not None  # noqa: S101  (this method has a delta)
+        own, near = asked.candidates()
+        proved = self.prover_.first(
+            (problem.snap(row) for row in (*own, *near)),
+            asked.person,
+            problem.target,
+            evidence=outcome.evidence,
+            until=clock.proof,
+        )
+        if proved is not None:
+            is_answer = proved.candidate < len(own)
+            trouble = outcome.trouble or ("" if is_answer else _HAIR)
+            return self._proved(asked, proved, trouble, few, is_answer=is_answer)
+        proved = self.prover_.nearest(
+            problem.snap(asked.fallback), asked.person, problem.target, clock.proof
+        )
+        if proved is None:
+            return Finding(*asked.why_none(clock, ruled=not unrestricted(self.schema_)))
+        return self._proved(asked, proved, asked.trouble(clock), few, is_answer=False)
 
-    def _why_none(self, outcome: Answer, fallback: Array, clock: _Clock) -> tuple[Status, str]:
+    def _proved(
+        self, asked: _Asked, proved: Proved, trouble: str, few: str, *, is_answer: bool
+    ) -> Finding:
+        """The finding of a point that is proved robust."""
+        problem, outcome = asked.problem, asked.outcome
+        optimal = is_answer and outcome.status == "optimal"
+        bound = 0.0 if outcome.status == "infeasible" else max(outcome.lower, 0.0)
+        why = ""
+        if not optimal:
+            why = f"the solver failed ({trouble})" if trouble else "stopped at the time limit"
+            why = f"{why}; nothing nearer than {bound:.6g} has the margin in the region"
+        distance = float(self.distance_.between(problem.x, proved.point))
+        bound = min(bound, distance)
+        names = f"{self.search}, {TITLES[self.solver]}"
+        return Finding(
+            "optimal" if optimal else "feasible",
+            "; ".join(part for part in (why, few) if part),
+            point=proved.point,
+            distance=distance,
+            bound=bound,
+            margin=proved.margin,
+            certificate=proved.certificate,
+            optimality=Optimality(bound, problem.search_margin, GAP, LP_TOLERANCE, names),
+        )
+
+    def _robust_rows(self, target: int) -> RobustRows:
+        if target not in self._robust:
+            margin = self.margin_ + self.slack
+            self._robust[target] = RobustRows(
+                self.net_, self.shifts_, target, margin, self.rows_, self.distance_
+            )
+        return self._robust[target]
+
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """A search with what it found, and the rows that are answers of last resort."""
+
+    problem: Problem
+    person: Person
+    fallback: Array
+    outcome: Answer
+
+    def candidates(self) -> tuple[list[Array], list[Array]]:
+        """Points to certify, best first: the search's own, then some that are near it.
+
+        The search's point comes without changes that nobody would see, then as it is; the others lie
+        on the way from it to the nearest robust neighbours.
+        """
+        point = self.outcome.point
+        if point is None:
+            return [], []
+        tidy = np.where(np.abs(point - self.problem.x) <= _TIDY, self.problem.x, point)
+        own = [tidy, point] if (tidy != point).any() else [point]
+        near = [point + step * (goal - point) for step in _REPAIRS for goal in self.fallback[:3]]
+        return own, near
+
+    def trouble(self, clock: Clock) -> str:
+        """What is wrong where only a neighbour was proved."""
+        outcome = self.outcome
+        if outcome.trouble:
+            return outcome.trouble
+        if outcome.status == "infeasible":
+            return "it found no point in a region that holds one"
+        if outcome.point is not None and time.monotonic() < clock.proof:
+            return "its answer failed the last test"
+        return ""
+
+    def why_none(self, clock: Clock, *, ruled: bool) -> tuple[Status, str]:
         """Status and reason where no point is proved."""
+        outcome = self.outcome
         if outcome.trouble:
             return "solver_error", f"the solver failed ({outcome.trouble}); {_ASK_AGAIN}"
-        if outcome.status == "infeasible" and not len(fallback):
-            ruled_out = not unrestricted(self._schema)
+        if outcome.status == "infeasible" and not len(self.fallback):
             none = "no point within the features' ranges and rules is robust at this delta"
-            return "infeasible_rules" if ruled_out else "no_robust_neighbour", none
+            return "infeasible_rules" if ruled else "no_robust_neighbour", none
         if clock.over:
             return "not_found", _NO_TIME
         return "solver_error", f"the solver failed (its answer failed the last test); {_ASK_AGAIN}"
 
-    def _found(
-        self, problem: Problem, outcome: Answer, proved: _Proved, few: str, facts: dict[str, Any]
-    ) -> Explanation:
-        """The explanation of a point that is proved robust."""
-        optimal = proved.is_answer and outcome.status == "optimal"
-        bound = 0.0 if outcome.status == "infeasible" else max(outcome.lower, 0.0)
-        why = ""
-        if not optimal:
-            failed = f"the solver failed ({proved.trouble})"
-            why = failed if proved.trouble else "stopped at the time limit"
-            why = f"{why}; nothing nearer than {bound:.6g} has the margin in the region"
-        distance = float(self._distance.between(problem.x, proved.point))
-        return Explanation(
-            None,
-            "optimal" if optimal else "feasible",
-            "; ".join(part for part in (why, few) if part),
-            problem.target,
-            distance=distance,
-            bound=min(bound, distance),
-            margin=proved.margin,
-            point=proved.point,
-            certificate=proved.certificate,
-            optimality=Optimality(
-                min(bound, distance),
-                problem.search_margin,
-                GAP,
-                LP_TOLERANCE,
-                f"{self.search}, {TITLES[self.solver]}",
-            ),
-            **facts,
-        )
 
-    def _certified(
-        self, point: Array, target: int, evidence: Evidence | None, until: float
-    ) -> tuple[Certificate | None, float]:
-        """The certificate that a point is robust, if it is, and its least margin."""
-        if evidence is not None and np.array_equal(evidence.point, point):
-            margin = self._asked(point[None])
-            certificate = evidence.certificate(self.net, self.shifts, target, margin)
-            if certificate is not None:
-                return certificate, evidence.lower
-        report = self._certify(point[None], target, until)
-        assert report.certificates is not None  # noqa: S101  (asked for)
-        certificate = report.certificates[0] if report.robust[0] else None
-        return certificate, float(report.lower[0])
-
-    def _asked(self, rows: Array) -> float:
-        """The margin that each of some rows must keep."""
-        return float(np.max(self.model.margins(self.shifts, rows, self.margin)))
-
-    def _certify(self, rows: Array, target: int, until: float = math.inf) -> Report:
-        """Verdicts with certificates, as far as they come in time."""
-        return certify(
-            self.net,
-            rows,
-            self.shifts,
-            target,
-            margin=self._asked(rows) if self.model.preprocesses else self.margin,
-            certificates=True,
-            time_limit=time_left(until),
-        )
-
-    def _already(self, x: Array, target: int) -> Explanation:
-        """The explanation of a person who has the target class, perhaps robustly."""
-        start, clock = time.monotonic(), _Clock.of(self.time_limit)
-        report = self._certify(x[None], target, clock.proof)
-        assert report.certificates is not None  # noqa: S101  (asked for)
-        how = "but not robustly"
-        if report.robust[0]:
-            how = "under every network within delta"
-        elif report.undecided[0]:
-            how = f"whether robustly is not decided{' in the time limit' if clock.over else ''}"
-        return Explanation(
-            None,
-            "already_valid",
-            f"the network gives class {target} already, {how}",
-            target,
-            distance=0.0,
-            bound=0.0,
-            margin=float(report.lower[0]),
-            x=x,
-            point=x,
-            certificate=report.certificates[0],
-            seconds=time.monotonic() - start,
-        )
-
-    # -- inside ------------------------------------------------------------------------------
-
-    def _read(self, X: Table) -> People:
-        return read_people(self.model, X)
-
-    def _told(
-        self, done: list[list[Explanation]], people: pd.DataFrame | None, first: int, complete: bool
-    ) -> Explanations:
-        setting = Setting(self.net, self.shifts, self._schema, self._distance)
-        items = in_words(setting, done, people, first=first)
-        if people is not None:
-            items = refereed(self.model, items, people, first)
-        name = None if people is None else people.index.name
-        return Explanations(items, complete=complete, index_name=name)
-
-    def _robust_rows(self, target: int) -> RobustRows:
-        self._check_fitted()
-        if target not in self._robust:
-            assert self._rows is not None  # noqa: S101  (checked above)
-            self._robust[target] = RobustRows(
-                self.net, self.shifts, target, self._margin + self.slack, self._rows, self._distance
-            )
-        return self._robust[target]
-
-    def _check_fitted(self) -> None:
-        if self._rows is None:
-            raise OptionError("call fit(X_train) before asking for explanations")
-
-
-def _explain_row(
-    shared: tuple[Proplace, RobustRows, int, int], person: tuple[Array, str | None]
-) -> list[Explanation]:
-    """All answers for one row; a row that fails never loses the others."""
-    (explainer, robust, target, count), (x, problem) = shared, person
-    if problem is not None:
-        return [Explanation(None, "bad_input", problem, target)]
-    try:
-        if explainer.net.predict(x)[0] == target:
-            return [explainer._already(x, target)]
-        return list(explainer._answers(robust, x, target, count))
-    except (OptionError, MissingExtra):  # the call is wrong, not the row
-        raise
-    except Exception as error:  # one row must not lose the others
-        return [Explanation(None, status_of(error), unexplained(error), target, x=x)]
-
-
-def _lost_row(target: int, person: tuple[Array, str | None]) -> list[Explanation]:
-    """What to say about a row during which the workers died; a bad row needs no worker."""
-    x, problem = person
-    if problem is not None:
-        return [Explanation(None, "bad_input", problem, target)]
-    reason = "no answer yet: the process died each time, as if killed or out of memory; try again"
-    return [Explanation(None, "worker_died", reason, target, x=x)]
-
-
-def _candidates(x: Array, point: Array | None, neighbours: Array) -> Iterator[tuple[Array, str]]:
-    """Points to certify, best first, each with what is wrong if it comes to that.
-
-    The search's point, without changes that nobody would see; then points on the way from it to the
-    nearest robust neighbours.
-    """
-    if point is None:
-        return
-    tidy = np.where(np.abs(point - x) <= _TIDY, x, point)
-    if (tidy != point).any():
-        yield tidy, ""
-    yield point, ""
-    for step in _REPAIRS:
-        for goal in neighbours[:3]:
-            yield point + step * (goal - point), "its answer failed the last test by a hair"
-
-
-def _solver(search: SearchName, solver: Solver) -> Solver:
+def _check_solver(search: SearchName, solver: Solver) -> None:
     one_of("solver", solver, get_args(Solver))
     if search == "tree" and solver != "highs":
         raise OptionError(
             f"search='tree' runs on HiGHS; solver={solver!r} belongs to search='bilevel'"
         )
-    return check(solver)
+    check(solver)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import pandas as pd
 
-from proplace.errors import SolverError
+from proplace.explain.findings import STATUSES
 from proplace.text import visible
 
 if TYPE_CHECKING:
@@ -21,63 +21,11 @@ if TYPE_CHECKING:
 
     from proplace.certification import Certificate
     from proplace.distances import Distance
+    from proplace.explain.findings import Optimality, Status
     from proplace.network import Array, Network
     from proplace.report.words import Wording, Words
     from proplace.schema import Schema
     from proplace.shifts import Shifts
-
-Status = Literal[
-    "optimal",
-    "feasible",
-    "valid",
-    "already_valid",
-    "no_robust_neighbour",
-    "infeasible_rules",
-    "not_found",
-    "bad_input",
-    "solver_error",
-    "worker_died",
-    "source_disagrees",
-]
-
-
-def status_of(error: Exception) -> Status:
-    """Status of a row that an error has ended: the solver's failure is no fault of the row."""
-    return "solver_error" if isinstance(error, SolverError) else "bad_input"
-
-
-def unexplained(error: Exception) -> str:
-    """Say of a row that an error has ended which one it was."""
-    return f"this row could not be explained ({type(error).__name__}: {error})"
-
-
-@dataclass(frozen=True)
-class Optimality:
-    """What the claim "nothing nearer has the margin in the region" rests on.
-
-    It is *solver-certified*: it holds if the solver's linear programs are right to ``tolerance``. That
-    the answer is robust does not rest on it; that is what the certificate proves.
-
-    Attributes
-    ----------
-    bound
-        No point of the region nearer than this has a worst margin of ``margin`` or more.
-    margin
-        The margin that the search asked for (the wanted one plus the slack).
-    gap
-        Relative difference of distance and bound at which an answer counts as optimal.
-    tolerance
-        Feasibility tolerance of the linear programs.
-    solver
-        Search and solver, by name.
-    """
-
-    bound: float
-    margin: float
-    gap: float
-    tolerance: float
-    solver: str
-    basis: Literal["solver-certified"] = "solver-certified"
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,7 +107,7 @@ class Explanation:
     @property
     def found(self) -> bool:
         """Whether there is an answer: certified robust, or merely ``valid``."""
-        return self.status in ("optimal", "feasible", "valid")
+        return STATUSES[self.status].found
 
     @property
     def changes(self) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""Several answers for one person, each with another set of changed features."""
+"""Diverse answers for one person, each with another set of changed features."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from proplace.explanations import Explanation
+    from proplace.explain.findings import Finding
     from proplace.schema import Schema
 
 _FREEZE = 4  # changed features that are tried, one at a time, for the next answer
 
 
-def several(
-    find: Callable[[frozenset[int]], Explanation], schema: Schema, count: int
-) -> Iterator[Explanation]:
+def diverse(
+    find: Callable[[frozenset[int]], Finding], schema: Schema, count: int
+) -> Iterator[Finding]:
     """Give up to ``count`` answers, nearest first.
 
     ``find`` searches the nearest answer that keeps some features (by number) as they are. After an
@@ -57,7 +57,7 @@ def several(
                 heapq.heappush(heap, (other.distance, next(ticket), more, other))
 
 
-def _costs(answer: Explanation, schema: Schema) -> dict[int, float]:
+def _costs(answer: Finding, schema: Schema) -> dict[int, float]:
     """How much each changed feature changes, summed over its columns."""
     assert answer.x is not None and answer.point is not None  # noqa: S101, PT018
     costs: dict[int, float] = {}

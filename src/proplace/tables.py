@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +13,6 @@ from proplace.frames import as_frame
 from proplace.model import Model
 
 if TYPE_CHECKING:
-    from proplace.explanations import Explanation, Setting
     from proplace.network import Array
     from proplace.schema import Schema
 
@@ -109,77 +107,3 @@ def read_people(model: Model, X: Table) -> People:
     for i in np.flatnonzero(~schema.legal(rows)):
         problems.setdefault(int(i), f"row {i} is not a legal encoded row of the schema")
     return rows, problems, None
-
-
-def in_words(
-    setting: Setting, done: list[list[Explanation]], people: pd.DataFrame | None, *, first: int = 0
-) -> list[Explanation]:
-    """Add labels, values in original units (all rows, from ``first``, at once) and the setting."""
-    flat = [(i, explanation) for i, found in enumerate(done, first) for explanation in found]
-    points = [("original", n, e.x) for n, (_, e) in enumerate(flat) if e.x is not None]
-    points += [("answer", n, e.point) for n, (_, e) in enumerate(flat) if e.point is not None]
-    decoded: dict[tuple[str, int], pd.Series[Any]] = {}
-    if points:
-        where = [flat[n][0] for _, n, _ in points]
-        like = None if people is None else people.iloc[where]
-        frame = setting.schema.decode(np.array([point for _, _, point in points]), like=like)
-        if like is None:
-            frame.index = pd.Index(where)
-        decoded = {(what, n): frame.iloc[row] for row, (what, n, _) in enumerate(points)}
-    return [
-        replace(
-            explanation,
-            index=i if people is None else people.index[i],
-            original=decoded.get(("original", n)),
-            counterfactual=decoded.get(("answer", n)),
-            setting=setting,
-        )
-        for n, (i, explanation) in enumerate(flat)
-    ]
-
-
-def refereed(
-    model: Model, items: list[Explanation], people: pd.DataFrame, first: int
-) -> list[Explanation]:
-    """Run every answer through the source once more, where it is at hand.
-
-    An answer that the source itself does not accept is withheld: it is no fault of the row.
-    """
-    found = [n for n, e in enumerate(items) if e.found and e.counterfactual is not None]
-    if not found:
-        return items
-    places = _positions(items, first)
-    table = people.iloc[[places[n] for n in found]].copy()
-    for name in model.schema.by_name:  # what the model never looks at stays the person's own
-        table[name] = [items[n].counterfactual[name] for n in found]  # type: ignore[index]
-    said = model.original(table)
-    if said is None:
-        return items
-    checked = list(items)
-    for n, label in zip(found, said, strict=True):
-        wanted = model.classes[items[n].target]
-        if label != wanted:
-            reason = (
-                f"the model itself gives the answer {label!r} and not {wanted!r}, so it is withheld; "
-                "the model was changed after it was read, or does more than its parts say"
-            )
-            checked[n] = replace(
-                items[n],
-                status="source_disagrees",
-                reason=reason,
-                counterfactual=None,
-                point=None,
-                certificate=None,
-                distance=np.nan,
-                margin=np.nan,
-            )
-    return checked
-
-
-def _positions(items: list[Explanation], first: int) -> list[int]:
-    """Position of each answer's person in the table; further answers of a person have ranks."""
-    places, place = [], first - 1
-    for e in items:
-        place += e.rank == 0
-        places.append(place)
-    return places

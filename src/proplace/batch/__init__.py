@@ -128,8 +128,8 @@ def explain_file(
     source = open_table(table) if isinstance(table, (str, os.PathLike)) else table
     if not source.rows:
         raise TableError(f"{source.path}: there are column names but no rows")
-    explainer._check_fitted()
-    schema = explainer._schema
+    explainer.check_fitted()
+    schema = explainer.schema_
     source.check_columns(list(schema.by_name), others=[*ids, *drop])
     for name in ids:
         if name not in source.columns:
@@ -139,7 +139,7 @@ def explain_file(
         **_about(explainer),
         "input": source.digest,
         **source.reading,
-        "target": explainer.model.target(target),
+        "target": explainer.model_.target(target),
         "count": count,
         "id columns": list(ids),
         "format": kind,
@@ -197,13 +197,13 @@ def _write(part: Explanations, rows: Rows, layout: Layout, folder: Folder) -> No
 
 def _about(explainer: Proplace) -> dict[str, Any]:
     """What decides the answers of an explainer, beside the rows: digests and options."""
-    schema = explainer._schema
+    schema = explainer.schema_
     return {
         "version": __version__,
-        "network": joblib.hash(explainer.net),
-        "training rows": joblib.hash(explainer._rows),
+        "network": joblib.hash(explainer.net_),
+        "training rows": joblib.hash(explainer.rows_),
         "schema": joblib.hash([files.plain(part) for part in (*schema.features, *schema.rules)]),
-        "delta": [list(explainer.shifts.weight), list(explainer.shifts.bias)],
+        "delta": [list(explainer.shifts_.weight), list(explainer.shifts_.bias)],
         "distance": explainer.distance
         if isinstance(explainer.distance, str)
         else type(explainer.distance).__qualname__,
@@ -221,11 +221,10 @@ def _distance_digest(explainer: Proplace) -> str:
     A distance of the user's own is known by what it says about training rows: its code may be
     anything, and the name of a function says little about it.
     """
-    distance = explainer._distance
+    distance = explainer.distance_
     if isinstance(explainer.distance, str):
         return str(joblib.hash(vars(distance)))
-    assert explainer._rows is not None  # noqa: S101  (it is fitted)
-    rows = explainer._rows[:50]
+    rows = explainer.rows_[:50]
     values = [distance.between(x, rows) for x in rows]
     slopes = [distance.subgradient(rows[0], row) for row in rows]
     return str(joblib.hash((np.array(values), np.array(slopes))))

@@ -22,7 +22,7 @@ from proplace.bench.protocol import Problem, Task, dataset, problem
 from proplace.errors import OptionError
 from proplace.explainer import Proplace
 from proplace.files import whole_file
-from proplace.methods import METHODS, RobustMethod, published
+from proplace.methods import METHODS, RobustBaseline, published
 from proplace.metrics import evaluate, outlier_model
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def options(name: str, made: Problem) -> dict[str, Any]:
     if name == OURS:
         return {"delta": made.delta, "k": made.settings.k}
     chosen = {"seed": made.task.seed, **published(name, made.task.name)}
-    if issubclass(METHODS[name], RobustMethod):
+    if issubclass(METHODS[name], RobustBaseline):
         ratio = made.delta / made.settings.delta
         chosen["delta"] = chosen.get("delta", made.settings.delta) * ratio
     return chosen

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from proplace.methods.base import Candidate, Method, RobustMethod
+from proplace.methods.base import Baseline, Candidate, RobustBaseline
 from proplace.methods.milpr import MilpR
 from proplace.methods.protor import ProtoR
 from proplace.methods.published import published
@@ -25,15 +25,15 @@ METHODS: dict[str, type[Any]] = {
 
 __all__ = [
     "METHODS",
+    "Baseline",
     "Candidate",
-    "Method",
     "MilpR",
     "ProtoR",
     "Rbr",
     "Rnce",
     "Roar",
     "RobX",
-    "RobustMethod",
+    "RobustBaseline",
     "Wachter",
     "published",
 ]

@@ -20,7 +20,7 @@ import numpy as np
 
 from proplace.certification import certify
 from proplace.errors import SolverError
-from proplace.methods.base import Candidate, RobustMethod
+from proplace.methods.base import Candidate, RobustBaseline
 from proplace.options import positive, whole
 from proplace.region import box_pieces
 from proplace.search.pieces import search
@@ -43,7 +43,7 @@ _LINES = 20  # rows to which lines are drawn
 _HASTE = 0.9  # of the missing margin that is made up in one raise
 
 
-class MilpR(RobustMethod):
+class MilpR(RobustBaseline):
     """The exact nearest point of a margin, the margin raised until the point is robust.
 
     Parameters
@@ -76,24 +76,31 @@ class MilpR(RobustMethod):
         *,
         schema: Schema | None = None,
         seed: int = 0,
-        n_jobs: int = 1,
+        n_jobs: int | None = 1,
         start: float = 0.02,
         step: float = 0.2,
         raises: int = 500,
     ) -> None:
         super().__init__(source, delta, schema=schema, seed=seed, n_jobs=n_jobs)
-        self.start = positive("start", start)
-        self.step = positive("step", step)
-        self.raises = whole("raises", raises, least=0)
+        self.start = start
+        self.step = step
+        self.raises = raises
 
-    def find(self, X: Array, target: int) -> list[Candidate]:
+    def check_parameters(self) -> None:
+        """Say of the first parameter that is not what it may be what it must be."""
+        super().check_parameters()
+        positive("start", self.start)
+        positive("step", self.step)
+        whole("raises", self.raises, least=0)
+
+    def propose(self, X: Array, target: int) -> list[Candidate]:
         """Take the rows one by one: each is a program of its own."""
         return [self._one(x, target) for x in X]
 
     def prepare(self, target: int) -> None:
         """Keep the rows of the target class: lines to them bound how far an answer can be."""
-        rows = distinct(self.rows)
-        self._accepted = rows[self.net.predict(rows) == target]
+        rows = distinct(self.rows_)
+        self._accepted = rows[self.net_.predict(rows) == target]
 
     def nearest(
         self, x: Array, margin: float, target: int = 1, *, towards: Array | None = None
@@ -108,16 +115,16 @@ class MilpR(RobustMethod):
         outcome = self._nearest(x, margin, target, towards)
         if outcome.status == "unknown":
             raise SolverError(outcome.trouble)
-        return None if outcome.point is None else self._schema.canonical(outcome.point)[0]
+        return None if outcome.point is None else self.schema_.canonical(outcome.point)[0]
 
     def _nearest(self, x: Array, margin: float, target: int, towards: Array | None) -> Answer:
         low, high = self._span
-        person = self._schema.person(x)
-        pieces = box_pieces(self._schema, person, low, high)
+        person = self.schema_.person(x)
+        pieces = box_pieces(self.schema_, person, low, high)
         reach = np.inf if towards is None else self._reach(person, towards, margin, target)
-        grids = {i: c for i, c in enumerate(self._schema.columns) if c.kind == "grid"}
+        grids = {i: c for i, c in enumerate(self.schema_.columns) if c.kind == "grid"}
         problem = Problem(
-            self.net, Shifts.of(self.net, 0.0), target, x, self.distance, margin, _SLACK, grids
+            self.net_, Shifts.of(self.net_, 0.0), target, x, self.distance_, margin, _SLACK, grids
         )
         return search(problem, _within(pieces, x, reach))
 
@@ -127,7 +134,7 @@ class MilpR(RobustMethod):
         low, high = self.bounds(person.x[None])
         line = (person.x + share * (towards - person.x)).reshape(-1, len(person.x))
         line = self.legal(line, (low[0], high[0]))
-        good = (self.net.margin(line, target) >= margin + _SLACK) & person.allowed(line)
+        good = (self.net_.margin(line, target) >= margin + _SLACK) & person.allowed(line)
         if not good.any():
             return np.inf
         return float(np.abs(line[good] - person.x).sum(axis=1).min()) * (1.0 + 1e-6)
@@ -139,7 +146,7 @@ class MilpR(RobustMethod):
         the worst margin of a point says about how much is missing. Where the solver fails, what was
         found so far is the answer.
         """
-        order = np.argsort(self.distance.between(x, self._accepted), kind="stable")
+        order = np.argsort(self.distance_.between(x, self._accepted), kind="stable")
         towards = self._accepted[order[:_LINES]]
         reason = f"no point within the features' ranges and rules has a margin of {self.start}"
         best, robust = Candidate(None, reason), False
@@ -156,16 +163,16 @@ class MilpR(RobustMethod):
             if outcome.point is None:
                 above = count
                 continue
-            point = self._schema.canonical(outcome.point)[0]
+            point = self.schema_.canonical(outcome.point)[0]
             which = "nearest" if outcome.status == "optimal" else "near"
             found = Candidate(point, f"{which} point of margin {margin:.4g}{failed}")
-            report = certify(self.net, point, self.shifts, target, exact_margin=True)
+            report = certify(self.net_, point, self.shifts_, target, exact_margin=True)
             if report.robust[0]:
                 best, robust, above = found, True, count
                 continue
             best = best if robust else found
             # A point with margin to spare is the nearest for the margins up to there, too.
-            spare = float(self.net.margin(point, target)[0]) - _SLACK - margin
+            spare = float(self.net_.margin(point, target)[0]) - _SLACK - margin
             below = min(count + max(0, math.floor(spare / self.step)), above - 1)
             guess = max(1, math.floor(_HASTE * -float(report.upper[0]) / self.step))
             towards = np.vstack([point, towards[:_LINES]])

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.spatial import KDTree
 
+from proplace.certification import certify
 from proplace.errors import OptionError
-from proplace.methods.base import Candidate, RobustMethod
+from proplace.methods.base import Candidate, RobustBaseline
 from proplace.methods.gradients import gap, gap_gradient
 from proplace.options import not_negative, positive, whole
 from proplace.tables import distinct
@@ -37,7 +38,7 @@ _CLIP = 1000.0  # of a gradient, as published
 _NO_BOUND = 1e9  # weights above this have not been seen to succeed
 
 
-class ProtoR(RobustMethod):
+class ProtoR(RobustBaseline):
     """Counterfactuals near a prototype of the target class, tested for Delta-robustness.
 
     Parameters
@@ -80,7 +81,7 @@ class ProtoR(RobustMethod):
         *,
         schema: Schema | None = None,
         seed: int = 0,
-        n_jobs: int = 1,
+        n_jobs: int | None = 1,
         kappas: Sequence[float] = (0.1, 0.8, 1.0),
         theta: float = 10.0,
         beta: float = 0.1,
@@ -91,21 +92,34 @@ class ProtoR(RobustMethod):
         c_steps: int = 10,
     ) -> None:
         super().__init__(source, delta, schema=schema, seed=seed, n_jobs=n_jobs)
-        if not kappas or not all(0.0 <= kappa <= 1.0 for kappa in kappas):
-            raise OptionError(f"kappas must be numbers in [0, 1], at least one, not {kappas!r}")
-        self.kappas = tuple(float(kappa) for kappa in kappas)
-        self.theta = not_negative("theta", theta)
-        self.beta = not_negative("beta", beta)
-        self.k = whole("k", k)
-        self.rate = positive("rate", rate)
-        self.iterations = whole("iterations", iterations)
-        self.c_start = positive("c_start", c_start)
-        self.c_steps = whole("c_steps", c_steps)
+        self.kappas = kappas
+        self.theta = theta
+        self.beta = beta
+        self.k = k
+        self.rate = rate
+        self.iterations = iterations
+        self.c_start = c_start
+        self.c_steps = c_steps
+
+    def check_parameters(self) -> None:
+        """Say of the first parameter that is not what it may be what it must be."""
+        super().check_parameters()
+        if not self.kappas or not all(0.0 <= kappa <= 1.0 for kappa in self.kappas):
+            raise OptionError(
+                f"kappas must be numbers in [0, 1], at least one, not {self.kappas!r}"
+            )
+        not_negative("theta", self.theta)
+        not_negative("beta", self.beta)
+        whole("k", self.k)
+        positive("rate", self.rate)
+        whole("iterations", self.iterations)
+        positive("c_start", self.c_start)
+        whole("c_steps", self.c_steps)
 
     def prepare(self, target: int) -> None:
         """Build the k-d tree of the rows of the target class."""
-        rows = distinct(self.rows)
-        self._accepted = rows[self.net.predict(rows) == target]
+        rows = distinct(self.rows_)
+        self._accepted = rows[self.net_.predict(rows) == target]
         self._tree = KDTree(self._accepted) if len(self._accepted) else None
 
     def prototype(self, x: Array, target: int) -> Array | None:
@@ -113,7 +127,7 @@ class ProtoR(RobustMethod):
         rows, tree = self._accepted, self._tree
         if not self._free:
             rows = self.reachable(x)
-            rows = rows[self.net.predict(rows) == target]
+            rows = rows[self.net_.predict(rows) == target]
             tree = KDTree(rows) if len(rows) else None
         if tree is None:
             return None
@@ -122,7 +136,7 @@ class ProtoR(RobustMethod):
         row: Array = rows[int(np.ravel(place)[0])]
         return row
 
-    def find(self, X: Array, target: int) -> list[Candidate]:
+    def propose(self, X: Array, target: int) -> list[Candidate]:
         """Run the base method for all rows at once, again with the next kappa for those not robust."""
         prototypes = [self.prototype(x, target) for x in X]
         lost = Candidate(None, f"no row that this person may become has class {target}")
@@ -137,7 +151,8 @@ class ProtoR(RobustMethod):
             for i, point in zip(todo, self._base(X[todo], Q, kappa, target), strict=True):
                 robust = False
                 if not np.isnan(point).any():
-                    robust, margin = self.judge(point, target)
+                    report = certify(self.net_, point, self.shifts_, target)
+                    robust, margin = bool(report.robust[0]), float(report.lower[0])
                     if margin > worst[i]:
                         worst[i], found[i] = margin, Candidate(point, f"kappa {kappa:g}")
                 if not robust:
@@ -174,7 +189,7 @@ class ProtoR(RobustMethod):
         best, answer = np.full(len(X), np.inf), X.copy()
         point, ahead = X.copy(), X.copy()
         for i in range(self.iterations):
-            reached, slope = gap_gradient(self.net, self.legal(ahead, bounds), target)
+            reached, slope = gap_gradient(self.net_, self.legal(ahead, bounds), target)
             attack = np.where(reached < kappa, c, 0.0)[:, None]
             gradient = np.clip(-attack * slope, -_CLIP, _CLIP)
             gradient += 2.0 * (ahead - X) + 2.0 * self.theta * (ahead - Q)
@@ -189,6 +204,6 @@ class ProtoR(RobustMethod):
             nearer = np.flatnonzero(distance < best)
             if not len(nearer):
                 continue
-            good = nearer[gap(self.net, legal[nearer], target) > kappa]
+            good = nearer[gap(self.net_, legal[nearer], target) > kappa]
             best[good], answer[good] = distance[good], legal[good]
         return best, answer

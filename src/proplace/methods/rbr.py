@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from proplace.methods.base import MARGIN, Candidate, Method
+from proplace.methods.base import MARGIN, Baseline, Candidate
 from proplace.methods.gradients import margin
 from proplace.options import not_negative, positive, whole
 from proplace.tables import distinct
@@ -92,7 +92,7 @@ def pessimistic(c: Array, columns: int, sigma: float, epsilon: float) -> Density
     return Density(c, least, -(c + a) / (sigma + b) ** 2)
 
 
-class Rbr(Method):
+class Rbr(Baseline):
     """Recourse with the least worst-case posterior odds of being refused.
 
     Of the steps, the one with the least objective is returned among those that, made legal, have the
@@ -134,7 +134,7 @@ class Rbr(Method):
         *,
         schema: Schema | None = None,
         seed: int = 0,
-        n_jobs: int = 1,
+        n_jobs: int | None = 1,
         delta_plus: float = 1.0,
         sigma: float = 1.0,
         epsilon_op: float = 1.0,
@@ -145,22 +145,34 @@ class Rbr(Method):
         iterations: int = 500,
     ) -> None:
         super().__init__(source, schema=schema, seed=seed, n_jobs=n_jobs)
-        self.delta_plus = not_negative("delta_plus", delta_plus)
-        self.sigma = positive("sigma", sigma)
-        self.epsilon_op = not_negative("epsilon_op", epsilon_op)
-        self.epsilon_pe = not_negative("epsilon_pe", epsilon_pe)
-        self.samples = whole("samples", samples)
-        self.radius = positive("radius", radius)
-        self.candidates = whole("candidates", candidates)
-        self.iterations = whole("iterations", iterations)
+        self.delta_plus = delta_plus
+        self.sigma = sigma
+        self.epsilon_op = epsilon_op
+        self.epsilon_pe = epsilon_pe
+        self.samples = samples
+        self.radius = radius
+        self.candidates = candidates
+        self.iterations = iterations
+
+    def check_parameters(self) -> None:
+        """Say of the first parameter that is not what it may be what it must be."""
+        super().check_parameters()
+        not_negative("delta_plus", self.delta_plus)
+        positive("sigma", self.sigma)
+        not_negative("epsilon_op", self.epsilon_op)
+        not_negative("epsilon_pe", self.epsilon_pe)
+        whole("samples", self.samples)
+        positive("radius", self.radius)
+        whole("candidates", self.candidates)
+        whole("iterations", self.iterations)
 
     def prepare(self, target: int) -> None:
         """Find the accepted rows, and tabulate both densities over the distances that can occur."""
-        rows = distinct(self.rows)
-        self._accepted = rows[self.net.predict(rows) == target]
+        rows = distinct(self.rows_)
+        self._accepted = rows[self.net_.predict(rows) == target]
         low, high = self._span
         c = np.linspace(0.0, 2.0 * (float(np.linalg.norm(high - low)) + self.radius), _GRID)
-        width = self.net.inputs
+        width = self.net_.inputs
         self._refused_density = optimistic(c, width, self.sigma, self.epsilon_op)
         self._accepted_density = pessimistic(c, width, self.sigma, self.epsilon_pe)
 
@@ -169,15 +181,15 @@ class Rbr(Method):
         rows = self._accepted
         if not self._free:
             rows = self.reachable(x)
-            rows = rows[self.net.predict(rows) == target]
-        far = self.distance.between(x, rows)
+            rows = rows[self.net_.predict(rows) == target]
+        far = self.distance_.between(x, rows)
         near = np.argsort(far, kind="stable")[: self.candidates]
         share = np.linspace(0.0, 1.0, _LINE)
         order = np.argsort(np.outer(far[near], share), axis=None, kind="stable")
         for start in range(0, len(order), _POINTS):
             line, place = np.divmod(order[start : start + _POINTS], _LINE)
             points = x + share[place, None] * (rows[near[line]] - x)
-            hit = np.flatnonzero(self.net.margin(points, target) >= MARGIN)
+            hit = np.flatnonzero(self.net_.margin(points, target) >= MARGIN)
             if len(hit):
                 first: Array = points[hit[0]]
                 return first
@@ -192,7 +204,7 @@ class Rbr(Method):
         result: Array = centre + size * direction
         return result
 
-    def find(self, X: Array, target: int) -> list[Candidate]:
+    def propose(self, X: Array, target: int) -> list[Candidate]:
         """Descend from the boundary points of all rows at once."""
         starts = [self.boundary(x, target) for x in X]
         good = [i for i, start in enumerate(starts) if start is not None]
@@ -230,7 +242,7 @@ class Rbr(Method):
     def _descend(self, X: Array, centres: Array, target: int) -> Array:
         """Projected gradient; the best legal point of the target class, NaN where there is none."""
         samples = np.array([self.ball(x, centre) for x, centre in zip(X, centres, strict=True)])
-        accepted = np.array([self.net.predict(part) == target for part in samples])
+        accepted = np.array([self.net_.predict(part) == target for part in samples])
         room = np.abs(centres - X).sum(axis=1) + self.delta_plus
         low, high = self.bounds(X)
         points = np.clip(centres, low, high)
@@ -240,7 +252,7 @@ class Rbr(Method):
         for _ in range(self.iterations):
             value, gradient = self.objective(points[todo], samples[todo], accepted[todo])
             legal = self.legal(points[todo], (low[todo], high[todo]))
-            valid = margin(self.net, legal, target) >= MARGIN
+            valid = margin(self.net_, legal, target) >= MARGIN
             better = valid & (value < best[todo])
             best[todo[better]], answer[todo[better]] = value[better], legal[better]
             stale[todo] = np.where(least[todo] - value <= 1e-10, stale[todo] + 1, 0)

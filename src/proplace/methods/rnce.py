@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from proplace.certification import certify
-from proplace.methods.base import MARGIN, Candidate, RobustMethod
+from proplace.methods.base import MARGIN, Candidate, RobustBaseline
 from proplace.options import whole
 from proplace.region import RobustRows
 from proplace.tables import distinct
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from proplace.shifts import Delta
 
 
-class Rnce(RobustMethod):
+class Rnce(RobustBaseline):
     """The nearest robust person of the training data.
 
     Parameters
@@ -53,19 +53,24 @@ class Rnce(RobustMethod):
         *,
         schema: Schema | None = None,
         seed: int = 0,
-        n_jobs: int = 1,
+        n_jobs: int | None = 1,
         steps: int = 1,
     ) -> None:
         super().__init__(source, delta, schema=schema, seed=seed, n_jobs=n_jobs)
-        self.steps = whole("steps", steps)
+        self.steps = steps
+
+    def check_parameters(self) -> None:
+        """Say of the first parameter that is not what it may be what it must be."""
+        super().check_parameters()
+        whole("steps", self.steps)
 
     def prepare(self, target: int) -> None:
         """Find the robust rows."""
         self._robust = RobustRows(
-            self.net, self.shifts, target, MARGIN, distinct(self.rows), self.distance
+            self.net_, self.shifts_, target, MARGIN, distinct(self.rows_), self.distance_
         )
 
-    def find(self, X: Array, target: int) -> list[Candidate]:
+    def propose(self, X: Array, target: int) -> list[Candidate]:
         """Take the rows one by one: each has its own neighbour."""
         bounds = self.bounds(X)
         return [self._one(x, target, (bounds[0][i], bounds[1][i])) for i, x in enumerate(X)]
@@ -74,7 +79,7 @@ class Rnce(RobustMethod):
         near = (
             self._robust.nearest(x, 1)
             if self._free
-            else self._robust.admissible(self._schema.person(x), 1)
+            else self._robust.admissible(self.schema_.person(x), 1)
         )
         if near.status != "found":
             return Candidate(None, near.reason, near.status)
@@ -83,7 +88,7 @@ class Rnce(RobustMethod):
             return Candidate(row)
         share = np.linspace(0.0, 1.0, self.steps + 1)[1:-1, None]
         line = self.legal(x + share * (row - x), bounds)
-        line = line[self._schema.person(x).allowed(line)]
-        robust = certify(self.net, line, self.shifts, target, margin=MARGIN).robust
+        line = line[self.schema_.person(x).allowed(line)]
+        robust = certify(self.net_, line, self.shifts_, target, margin=MARGIN).robust
         line = np.vstack([line[robust], row])
-        return Candidate(line[self.distance.between(x, line).argmin()])
+        return Candidate(line[self.distance_.between(x, line).argmin()])

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from proplace.methods.adam import Adam
-from proplace.methods.base import Candidate, Method
+from proplace.methods.base import Baseline, Candidate
 from proplace.options import not_negative, positive, whole
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from proplace.schema import Schema
 
 
-class Roar(Method):
+class Roar(Baseline):
     """Robust recourse against bounded changes of a local linear surrogate.
 
     The promise is about the surrogate, not the network: a point that the network refuses is reported
@@ -67,7 +67,7 @@ class Roar(Method):
         *,
         schema: Schema | None = None,
         seed: int = 0,
-        n_jobs: int = 1,
+        n_jobs: int | None = 1,
         rate: float = 0.01,
         penalty: float = 0.01,
         delta_max: float = 0.01,
@@ -76,12 +76,22 @@ class Roar(Method):
         iterations: int = 5000,
     ) -> None:
         super().__init__(source, schema=schema, seed=seed, n_jobs=n_jobs)
-        self.rate = positive("rate", rate)
-        self.penalty = not_negative("penalty", penalty)
-        self.delta_max = not_negative("delta_max", delta_max)
-        self.samples = whole("samples", samples)
-        self.tolerance = positive("tolerance", tolerance)
-        self.iterations = whole("iterations", iterations)
+        self.rate = rate
+        self.penalty = penalty
+        self.delta_max = delta_max
+        self.samples = samples
+        self.tolerance = tolerance
+        self.iterations = iterations
+
+    def check_parameters(self) -> None:
+        """Say of the first parameter that is not what it may be what it must be."""
+        super().check_parameters()
+        positive("rate", self.rate)
+        not_negative("penalty", self.penalty)
+        not_negative("delta_max", self.delta_max)
+        whole("samples", self.samples)
+        positive("tolerance", self.tolerance)
+        whole("iterations", self.iterations)
 
     def surrogate(self, X: Array, target: int) -> tuple[Array, Array]:
         r"""Coefficients (n, columns) and intercepts (n,) of the surrogate of each row.
@@ -90,11 +100,11 @@ class Roar(Method):
         the mean and deviation of the training rows; the weight of a sample at distance r is in
         proportion to :math:`\exp(-r^2 / (2 \cdot .75^2 d))`, and 1 on average.
         """
-        centre, spread = self.rows.mean(axis=0), self.rows.std(axis=0)
+        centre, spread = self.rows_.mean(axis=0), self.rows_.std(axis=0)
         spread = np.where(spread > 0.0, spread, 1.0)
         width = X.shape[1]
         noise = np.random.default_rng(self.seed).standard_normal((self.samples, width))
-        score = self.net.predict_proba(noise * spread + centre)[:, target]
+        score = self.net_.predict_proba(noise * spread + centre)[:, target]
         coefficients, intercepts = np.empty_like(X), np.empty(len(X))
         for i, x in enumerate((X - centre) / spread):
             far = ((noise - x) ** 2).sum(axis=1) / (2.0 * 0.75**2 * width)
@@ -109,7 +119,7 @@ class Roar(Method):
             intercepts[i] = level - w @ shift - coefficients[i] @ centre
         return coefficients, intercepts
 
-    def find(self, X: Array, target: int) -> list[Candidate]:
+    def propose(self, X: Array, target: int) -> list[Candidate]:
         """Descend from all rows at once; each stops when its own loss settles."""
         w, b = self.surrogate(X, target)
         low, high = self.bounds(X)
@@ -135,5 +145,5 @@ class Roar(Method):
         reason = "robust for the surrogate, but the network gives another class"
         return [
             Candidate(point, "" if margin >= 0.0 else reason)
-            for point, margin in zip(points, self.net.margin(points, target), strict=True)
+            for point, margin in zip(points, self.net_.margin(points, target), strict=True)
         ]

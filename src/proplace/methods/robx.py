@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from proplace.errors import OptionError
-from proplace.methods.base import Candidate, Method
+from proplace.methods.base import Baseline, Candidate
 from proplace.options import positive, whole
 from proplace.tables import distinct
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from proplace.schema import Schema
 
 
-class RobX(Method):
+class RobX(Baseline):
     """The first stable point between the nearest accepted row and the nearest stable row.
 
     Parameters
@@ -62,39 +62,46 @@ class RobX(Method):
         *,
         schema: Schema | None = None,
         seed: int = 0,
-        n_jobs: int = 1,
+        n_jobs: int | None = 1,
         tau: float = 0.5,
         sigma: float = 0.1,
         samples: int = 1000,
         steps: int = 20,
     ) -> None:
         super().__init__(source, schema=schema, seed=seed, n_jobs=n_jobs)
-        if not 0.0 <= tau < 1.0:
-            raise OptionError(f"tau must be a number in [0, 1), not {tau!r}")
-        self.tau = float(tau)
-        self.sigma = positive("sigma", sigma)
-        self.samples = whole("samples", samples, least=2)
-        self.steps = whole("steps", steps)
+        self.tau = tau
+        self.sigma = sigma
+        self.samples = samples
+        self.steps = steps
+
+    def check_parameters(self) -> None:
+        """Say of the first parameter that is not what it may be what it must be."""
+        super().check_parameters()
+        if not 0.0 <= self.tau < 1.0:
+            raise OptionError(f"tau must be a number in [0, 1), not {self.tau!r}")
+        positive("sigma", self.sigma)
+        whole("samples", self.samples, least=2)
+        whole("steps", self.steps)
 
     def stability(self, X: Array, target: int = 1) -> Array:
         """Counterfactual stability of each row."""
         result = np.empty(len(X))
         for i, x in enumerate(X):
-            score = self.net.predict_proba(x + self._noise)[:, target]
+            score = self.net_.predict_proba(x + self._noise)[:, target]
             result[i] = score.mean() - score.std()
         return result
 
     @cached_property
     def _noise(self) -> Array:
         rng = np.random.default_rng(self.seed)
-        return rng.normal(0.0, self.sigma, (self.samples, self.net.inputs))
+        return rng.normal(0.0, self.sigma, (self.samples, self.net_.inputs))
 
     def prepare(self, target: int) -> None:
         """Find the rows of the target class."""
-        rows = distinct(self.rows)
-        self._accepted = rows[self.net.predict(rows) == target]
+        rows = distinct(self.rows_)
+        self._accepted = rows[self.net_.predict(rows) == target]
 
-    def find(self, X: Array, target: int) -> list[Candidate]:
+    def propose(self, X: Array, target: int) -> list[Candidate]:
         """Take the rows one by one: each has its own neighbours."""
         known: dict[bytes, bool] = {}  # verdicts, since neighbours share rows
         low, high = self.bounds(X)
@@ -113,7 +120,7 @@ class RobX(Method):
         share = np.linspace(0.0, 1.0, self.steps + 1)[:, None]
         line = self.legal((1.0 - share) * rows[0] + share * stable, bounds)
         line[-1] = stable
-        line = line[self.net.predict(line) == target]
+        line = line[self.net_.predict(line) == target]
         point = next((row for row in line if self._stable(row, target, known)), None)
         return Candidate(point)
 
@@ -122,8 +129,8 @@ class RobX(Method):
         rows: Array = self._accepted
         if not self._free:
             rows = self.reachable(x)
-            rows = rows[self.net.predict(rows) == target]
-        return rows[np.argsort(self.distance.between(x, rows), kind="stable")]
+            rows = rows[self.net_.predict(rows) == target]
+        return rows[np.argsort(self.distance_.between(x, rows), kind="stable")]
 
     def _stable(self, row: Array, target: int, known: dict[bytes, bool]) -> bool:
         key = row.tobytes()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from proplace.methods.adam import Adam
-from proplace.methods.base import MARGIN, Candidate, Method
+from proplace.methods.base import MARGIN, Baseline, Candidate
 from proplace.methods.gradients import margin_gradient
 from proplace.options import not_negative, positive, whole
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from proplace.schema import Schema
 
 
-class Wachter(Method):
+class Wachter(Baseline):
     """Gradient search for a near point of the target class; no promise beyond that class.
 
     Parameters
@@ -58,19 +58,27 @@ class Wachter(Method):
         *,
         schema: Schema | None = None,
         seed: int = 0,
-        n_jobs: int = 1,
+        n_jobs: int | None = 1,
         rate: float = 0.01,
         penalty: float = 0.01,
         iterations: int = 100,
         rounds: int = 10,
     ) -> None:
         super().__init__(source, schema=schema, seed=seed, n_jobs=n_jobs)
-        self.rate = positive("rate", rate)
-        self.penalty = not_negative("penalty", penalty)
-        self.iterations = whole("iterations", iterations)
-        self.rounds = whole("rounds", rounds)
+        self.rate = rate
+        self.penalty = penalty
+        self.iterations = iterations
+        self.rounds = rounds
 
-    def find(self, X: Array, target: int) -> list[Candidate]:
+    def check_parameters(self) -> None:
+        """Say of the first parameter that is not what it may be what it must be."""
+        super().check_parameters()
+        positive("rate", self.rate)
+        not_negative("penalty", self.penalty)
+        whole("iterations", self.iterations)
+        whole("rounds", self.rounds)
+
+    def propose(self, X: Array, target: int) -> list[Candidate]:
         """Descend from all rows at once; each stops at its first point of the target class."""
         low, high = self.bounds(X)
         free, points = X.copy(), X.copy()
@@ -79,7 +87,7 @@ class Wachter(Method):
         for step in range(self.iterations * self.rounds):
             penalty = self.penalty * 0.5 ** (step // self.iterations)
             points[todo] = self.legal(free[todo], (low[todo], high[todo]))
-            margin, slope = margin_gradient(self.net, points[todo], target)
+            margin, slope = margin_gradient(self.net_, points[todo], target)
             late = margin < MARGIN
             todo, margin, slope = todo[late], margin[late], slope[late]
             if not len(todo):

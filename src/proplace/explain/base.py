@@ -1,0 +1,320 @@
+"""The lifecycle of every method: ``fit``, then people in, explanations out.
+
+Here, once for all methods: parameters, training rows, reading people, rows that are bad, people who
+have the target class already, processes that survive a dead worker, streams, certificates, and the way
+back to the table's own units. A method adds how a point is found, :meth:`Explainer.find`.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import itertools
+import math
+import time
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Self
+
+import joblib
+import numpy as np
+
+from proplace.errors import MissingExtra, NotFittedError, OptionError
+from proplace.explain.findings import Finding, failed
+from proplace.explain.packaging import package
+from proplace.explain.parameters import Parameters, changed
+from proplace.explain.proving import Clock, Prover
+from proplace.explanations import Setting
+from proplace.options import processes, whole
+from proplace.parallel import Workers
+from proplace.progress import progress_bar
+from proplace.tables import model_of, read_people, training_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from proplace.distances import Distance
+    from proplace.explanations import Explanations
+    from proplace.model import Model
+    from proplace.network import Array, Network
+    from proplace.schema import Schema
+    from proplace.schema._model import Label
+    from proplace.shifts import Shifts
+    from proplace.tables import People, Table
+
+Person = tuple["Array", str | None]
+"""An encoded row, and what is wrong with it if it is bad."""
+
+_LIVE = ("n_jobs", "time_limit")  # parameters that may change after fit: it makes nothing of them
+
+
+class Explainer(Parameters, ABC):
+    """What all methods share; see :class:`proplace.Proplace` for the parameters and the results.
+
+    Attributes
+    ----------
+    model_, net_, schema_
+        The model that was read, its network, and its features with the user's own.
+    rows_
+        The training rows as the network takes them.
+    shifts_
+        Delta; of a method that takes none, the network alone.
+    distance_
+        The distance as fitted.
+    """
+
+    source: object
+    schema: Schema | None
+    n_jobs: int | None
+    time_limit: float | None = None
+
+    model_: Model
+    net_: Network
+    schema_: Schema
+    rows_: Array
+    shifts_: Shifts
+    distance_: Distance
+    prover_: Prover | None
+
+    _block = 1  # rows that are searched together
+
+    # -- what a method adds ------------------------------------------------------------------
+
+    @abstractmethod
+    def find(self, X: Array, target: int, count: int) -> list[list[Finding]]:
+        """Return up to ``count`` findings for each row; none of the rows has the target class yet."""
+
+    @abstractmethod
+    def check_parameters(self) -> None:
+        """Say of the first parameter that is not what it may be what it must be."""
+
+    @abstractmethod
+    def learn(self, rows: Array) -> None:
+        """Make what ``fit`` makes: at least ``shifts_``, ``distance_`` and ``prover_``."""
+
+    def prepare(self, target: int) -> None:
+        """Do what is done once for a target, before any row is looked at."""
+
+    # -- lifecycle ---------------------------------------------------------------------------
+
+    def fit(self, X: Table, y: object = None) -> Self:
+        """Take the training rows.
+
+        Parameters
+        ----------
+        X
+            A table in original units (pandas, polars, a dictionary, ...), or rows as the model takes
+            them.
+        y
+            Not used; it is there so that scikit-learn's tools can call this.
+        """
+        self._fitted: dict[str, Any] | None = None
+        self.check_parameters()
+        processes("n_jobs", self.n_jobs)
+        model = model_of(self.source, self.schema)
+        self.model_, self.rows_ = training_rows(model, X, declared=self.schema is not None)
+        self.net_, self.schema_ = self.model_.network, self.model_.schema
+        self.learn(self.rows_)
+        self._ready: int | None = None
+        self._fitted = self.get_params()
+        return self
+
+    def explain(
+        self, X: Table, target: Label = 1, *, count: int = 1, progress: bool = False
+    ) -> Explanations:
+        """Find an input of class ``target`` for each row.
+
+        Parameters
+        ----------
+        X
+            A table in original units (pandas, polars, a dictionary, ...), or rows as the model takes
+            them.
+        target
+            The wanted class, by its label.
+        count
+            Up to this many answers per row that differ in what they change, nearest first.
+        progress
+            Show a progress bar on standard error.
+
+        Ctrl-C returns what is done so far (``complete`` is False then). ``seconds`` of an explanation
+        is its share of the rows that were searched together, without what is done once for all.
+        """
+        self.check_fitted()
+        number, count = self.model_.target(target), whole("count", count)
+        people = read_people(self.model_, X)
+        with progress_bar("explain", len(people[0]), show=progress) as advance:
+            (result,) = self._parts([people], number, count, math.inf, advance)
+        return result
+
+    def stream(
+        self,
+        tables: Iterable[Table],
+        target: Label = 1,
+        *,
+        count: int = 1,
+        every: float = 5.0,
+        advance: Callable[[int], None] = lambda _: None,
+    ) -> Iterator[Explanations]:
+        """Explain tables one after another, such as the chunks of a file; memory stays bounded.
+
+        What is ready is handed over about every ``every`` seconds and at the end of each table, in
+        order. ``advance`` is called with the number of rows that were done. Workers are started
+        once for all tables. Ctrl-C ends with a last part whose ``complete`` is False.
+        """
+        self.check_fitted()
+        number, count = self.model_.target(target), whole("count", count)
+        people = (read_people(self.model_, table) for table in tables)
+        return self._parts(people, number, count, every, advance)
+
+    def check_fitted(self) -> None:
+        """Say what to do where ``fit`` was not called, or parameters were changed since."""
+        fitted = getattr(self, "_fitted", None)
+        if fitted is None:
+            raise NotFittedError("call fit(X_train) before asking for explanations")
+        names = changed(fitted, self.get_params())
+        if other := [name for name in names if name not in _LIVE]:
+            raise NotFittedError(
+                f"{other[0]} was changed after fit; call fit(X_train) again so that it counts"
+            )
+        if names:
+            self.check_parameters()
+            processes("n_jobs", self.n_jobs)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return getattr(self, "_fitted", None) is not None
+
+    # -- inside ------------------------------------------------------------------------------
+
+    def _parts(
+        self,
+        tables: Iterable[People],
+        target: int,
+        count: int,
+        every: float,
+        advance: Callable[[int], None],
+    ) -> Iterator[Explanations]:
+        if self._ready != target:
+            self.prepare(target)
+            self._ready = target
+        setting = Setting(self.net_, self.shifts_, self.schema_, self.distance_)
+        shared = (self._for_workers(), target, count)
+        with Workers(_explain_block, shared, lost=_lost_block, n_jobs=self.n_jobs) as workers:
+            for rows, problems, people in tables:
+                tell = functools.partial(package, self.model_, setting, target, people=people)
+                done: list[list[Finding]] = []
+                given, complete, start = 0, True, time.monotonic()
+                try:
+                    for found in self._found(workers, rows, problems):
+                        done.append(found)
+                        advance(1)
+                        if time.monotonic() - start >= every:
+                            yield tell(done, first=given)
+                            given, done, start = given + len(done), [], time.monotonic()
+                except KeyboardInterrupt:
+                    complete = False
+                if done or not given or not complete:
+                    yield tell(done, first=given, complete=complete)
+                if not complete:
+                    return
+
+    def _found(
+        self, workers: _Workers, rows: Array, problems: dict[int, str]
+    ) -> Iterator[list[Finding]]:
+        """What is found for each row, in order; rows lost together with others are tried alone."""
+        jobs = max(1, int(joblib.effective_n_jobs(self.n_jobs)))
+        size = max(1, min(self._block, math.ceil(len(rows) / jobs)))
+        people = [(x, problems.get(i)) for i, x in enumerate(rows)]
+        blocks = [people[i : i + size] for i in range(0, len(people), size)]
+        for block, found in zip(blocks, workers.map(blocks), strict=True):
+            if found is not None:
+                yield from found
+                continue
+            alone = [[person] for person in block]
+            again = workers.map(alone) if len(block) > 1 else itertools.repeat(None)
+            for (person,), one in zip(alone, again, strict=False):
+                yield _lost(person) if one is None else one[0]
+
+    def _for_workers(self) -> Self:
+        """A copy without what only ``fit`` needs, for it travels to each worker."""
+        lean = copy.copy(self)
+        lean.source, lean._fitted = None, None
+        return lean
+
+    def already(self, x: Array, target: int) -> Finding:
+        """The finding for a person who has the target class, perhaps robustly."""
+        start, clock = time.monotonic(), Clock.of(self.time_limit)
+        label = self.model_.classes[target]
+        reason, margin, certificate = f"the network gives class {label} already", np.nan, None
+        if self.prover_ is None:
+            margin = float(self.net_.margin(x, target)[0])
+        else:
+            report = self.prover_.certify(x[None], target, clock.proof)
+            assert report.certificates is not None  # noqa: S101  (asked for)
+            margin, certificate = float(report.lower[0]), report.certificates[0]
+            how = "but not robustly"
+            if report.robust[0]:
+                how = "under every network within delta"
+            elif report.undecided[0]:
+                late = " in the time limit" if clock.over else ""
+                how = f"whether robustly is not decided{late}"
+            reason = f"{reason}, {how}"
+        return Finding(
+            "already_valid",
+            reason,
+            x=x,
+            point=x,
+            distance=0.0,
+            bound=0.0,
+            margin=margin,
+            certificate=certificate,
+            seconds=time.monotonic() - start,
+        )
+
+
+_Workers = Workers[tuple[Explainer, int, int], list[Person], list[list[Finding]] | None]
+
+
+def _explain_block(
+    shared: tuple[Explainer, int, int], block: list[Person]
+) -> list[list[Finding]] | None:
+    """Findings for a block of rows; a row that fails never loses the others."""
+    explainer, target, count = shared
+    found: dict[int, list[Finding]] = {}
+    refused: list[int] = []
+    for i, (x, problem) in enumerate(block):
+        if problem is not None:
+            found[i] = [Finding("bad_input", problem)]
+        elif explainer.net_.predict(x)[0] != target:
+            refused.append(i)
+        else:
+            found[i] = _guarded(lambda x: [[explainer.already(x[0], target)]], x[None])[0]
+    X = np.array([block[i][0] for i in refused])
+    search = functools.partial(explainer.find, target=target, count=count)
+    found |= dict(zip(refused, _guarded(search, X), strict=True))
+    return [found[i] for i in range(len(block))]
+
+
+def _guarded(search: Callable[[Array], list[list[Finding]]], X: Array) -> list[list[Finding]]:
+    """Search rows together; if that fails, one by one, so that only the bad one is lost."""
+    if not len(X):
+        return []
+    try:
+        return search(X)
+    except (OptionError, MissingExtra):  # the call is wrong, not the row
+        raise
+    except Exception as error:  # one row must not lose the others
+        if len(X) > 1:
+            return [found for x in X for found in _guarded(search, x[None])]
+        return [[failed(error, X[0])]]
+
+
+def _lost_block(_: list[Person]) -> None:
+    """The workers died at this block, again and again."""
+
+
+def _lost(person: Person) -> list[Finding]:
+    """What to say about a row during which the workers died; a bad row needs no worker."""
+    x, problem = person
+    if problem is not None:
+        return [Finding("bad_input", problem)]
+    reason = "no answer yet: the process died each time, as if killed or out of memory; try again"
+    return [Finding("worker_died", reason, x=x)]

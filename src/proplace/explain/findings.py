@@ -1,0 +1,119 @@
+"""What a method says about one person, before it is put in the table's own units."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+
+from proplace.errors import SolverError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from proplace.certification import Certificate
+    from proplace.network import Array
+
+Status = Literal[
+    "optimal",
+    "feasible",
+    "valid",
+    "already_valid",
+    "no_robust_neighbour",
+    "infeasible_rules",
+    "not_found",
+    "bad_input",
+    "solver_error",
+    "worker_died",
+    "source_disagrees",
+]
+
+
+class Meaning(NamedTuple):
+    """What a status says: whether there is an answer, whether it is certified, and in words."""
+
+    found: bool
+    certified: bool
+    text: str
+
+
+STATUSES: Mapping[Status, Meaning] = {
+    "optimal": Meaning(True, True, "the nearest robust point of the region"),
+    "feasible": Meaning(True, True, "certified robust, not proved nearest"),
+    "valid": Meaning(True, False, "accepted by the network itself, not certified robust"),
+    "already_valid": Meaning(False, False, "the network gives the target class already"),
+    "no_robust_neighbour": Meaning(False, False, "nothing in the data is robust at this delta"),
+    "infeasible_rules": Meaning(False, False, "the rules leave no robust point"),
+    "not_found": Meaning(False, False, "the method, or its time, ended without a point"),
+    "bad_input": Meaning(False, False, "the row is not one that the model can take"),
+    "solver_error": Meaning(False, False, "the solver failed, which is no fault of the row"),
+    "worker_died": Meaning(False, False, "the process died at this row each time; try again"),
+    "source_disagrees": Meaning(False, False, "the model itself refuses the answer: withheld"),
+}
+"""Every status with its meaning; ``already_valid`` may carry a certificate of the person's own row."""
+
+
+@dataclass(frozen=True)
+class Optimality:
+    """What the claim "nothing nearer has the margin in the region" rests on.
+
+    It is *solver-certified*: it holds if the solver's linear programs are right to ``tolerance``. That
+    the answer is robust does not rest on it; that is what the certificate proves.
+
+    Attributes
+    ----------
+    bound
+        No point of the region nearer than this has a worst margin of ``margin`` or more.
+    margin
+        The margin that the search asked for (the wanted one plus the slack).
+    gap
+        Relative difference of distance and bound at which an answer counts as optimal.
+    tolerance
+        Feasibility tolerance of the linear programs.
+    solver
+        Search and solver, by name.
+    """
+
+    bound: float
+    margin: float
+    gap: float
+    tolerance: float
+    solver: str
+    basis: Literal["solver-certified"] = "solver-certified"
+
+
+@dataclass(frozen=True, eq=False)
+class Finding:
+    """One answer for one person as the network sees it, or the reason why there is none.
+
+    The fields are those of :class:`proplace.Explanation`, which is made of it.
+    """
+
+    status: Status
+    reason: str
+    x: Array | None = None
+    point: Array | None = None
+    distance: float = np.nan
+    bound: float = np.nan
+    margin: float = np.nan
+    rank: int = 0
+    neighbours: Array | None = None
+    certificate: Certificate | None = None
+    optimality: Optimality | None = None
+    nodes: int = 0
+    programs: int = 0
+    rounds: int = 0
+    seconds: float = field(default=0.0, compare=False)
+
+    @property
+    def found(self) -> bool:
+        """Whether there is an answer."""
+        return STATUSES[self.status].found
+
+
+def failed(error: Exception, x: Array) -> Finding:
+    """A row that an error has ended: the failure of a solver is no fault of the row."""
+    status: Status = "solver_error" if isinstance(error, SolverError) else "bad_input"
+    reason = f"this row could not be explained ({type(error).__name__}: {error})"
+    return Finding(status, reason, x=x)

@@ -1,0 +1,111 @@
+"""From findings to explanations: labels, original units, and a last look by the model itself."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from proplace.explain.findings import Finding
+from proplace.explanations import Explanation, Explanations
+
+if TYPE_CHECKING:
+    from proplace.explanations import Setting
+    from proplace.model import Model
+
+_FIELDS = [item.name for item in fields(Finding)]
+
+
+def package(
+    model: Model,
+    setting: Setting,
+    target: int,
+    done: list[list[Finding]],
+    people: pd.DataFrame | None,
+    *,
+    first: int = 0,
+    complete: bool = True,
+) -> Explanations:
+    """Make complete explanations of what was found for rows ``first``, ``first + 1``, ... of a table.
+
+    All points are decoded at once. Where the source of the model is at hand, every answer is run
+    through it once more; an answer that it does not accept is withheld.
+    """
+    flat = [(row, finding) for row, found in enumerate(done, first) for finding in found]
+    decoded = _decoded(setting, flat, people)
+    if people is not None:
+        for n, label in _disagreeing(model, target, flat, decoded, people).items():
+            row, finding = flat[n]
+            flat[n] = row, _withheld(finding, label, model.classes[target])
+            del decoded["point", n]
+    items = [
+        Explanation(
+            index=row if people is None else people.index[row],
+            target=target,
+            original=decoded.get(("x", n)),
+            counterfactual=decoded.get(("point", n)),
+            setting=setting,
+            **{name: getattr(finding, name) for name in _FIELDS},
+        )
+        for n, (row, finding) in enumerate(flat)
+    ]
+    name = None if people is None else people.index.name
+    return Explanations(items, complete=complete, index_name=name)
+
+
+Rows = list[tuple[int, Finding]]
+"""Findings, each with the position of its person in the table."""
+Decoded = dict[tuple[str, int], "pd.Series[Any]"]
+"""Original units of the person ("x") and the answer ("point") of the n-th finding."""
+
+
+def _decoded(setting: Setting, flat: Rows, people: pd.DataFrame | None) -> Decoded:
+    points = [
+        (what, n, row, point)
+        for what in ("x", "point")
+        for n, (row, finding) in enumerate(flat)
+        if (point := getattr(finding, what)) is not None
+    ]
+    if not points:
+        return {}
+    where = [row for _, _, row, _ in points]
+    like = None if people is None else people.iloc[where]
+    frame = setting.schema.decode(np.array([point for *_, point in points]), like=like)
+    if like is None:
+        frame.index = pd.Index(where)
+    return {(what, n): frame.iloc[i] for i, (what, n, *_) in enumerate(points)}
+
+
+def _disagreeing(
+    model: Model, target: int, flat: Rows, decoded: Decoded, people: pd.DataFrame
+) -> dict[int, object]:
+    """Answers, by number, that the source of the model does not accept, with what it says instead."""
+    found = [n for n, (_, finding) in enumerate(flat) if finding.found]
+    if not found:
+        return {}
+    table = people.iloc[[flat[n][0] for n in found]].copy()
+    for name in model.schema.by_name:  # what the model never looks at stays the person's own
+        table[name] = [decoded["point", n][name] for n in found]
+    said = model.original(table)
+    if said is None:
+        return {}
+    wanted = model.classes[target]
+    return {n: label for n, label in zip(found, said, strict=True) if label != wanted}
+
+
+def _withheld(finding: Finding, label: object, wanted: object) -> Finding:
+    reason = (
+        f"the model itself gives the answer {label!r} and not {wanted!r}, so it is withheld; "
+        "the model was changed after it was read, or does more than its parts say"
+    )
+    return replace(
+        finding,
+        status="source_disagrees",
+        reason=reason,
+        point=None,
+        certificate=None,
+        distance=np.nan,
+        margin=np.nan,
+    )

@@ -1,0 +1,131 @@
+"""From a point that a search has found to one that is exactly what will be read, with its proof."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from proplace.certification import certify
+from proplace.region import time_left
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from proplace.certification import Certificate, Report
+    from proplace.certification.deployed import Margin
+    from proplace.certification.producer import Evidence
+    from proplace.model import Model
+    from proplace.network import Array
+    from proplace.schema.person import Person
+    from proplace.shifts import Shifts
+
+_RESERVE = 0.1  # share of a time limit that is kept for the proof of what the search has found,
+_MOST_RESERVE = 1.0  # seconds of that, at most
+_GRACE = 0.2  # seconds beyond the limit in which to prove at least a neighbour
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Times, by ``time.monotonic``, by which the search and the proof of its answer must end."""
+
+    search: float = math.inf
+    proof: float = math.inf
+
+    @classmethod
+    def of(cls, time_limit: float | None) -> Clock:
+        """Start now."""
+        if time_limit is None:
+            return cls()
+        end = time.monotonic() + time_limit
+        return cls(end - min(_RESERVE * time_limit, _MOST_RESERVE), end + _GRACE)
+
+    @property
+    def over(self) -> bool:
+        """Whether the search has no time left."""
+        return time.monotonic() >= self.search
+
+
+class Proved(NamedTuple):
+    """A point with its certificate and least margin, and which of the candidates it was."""
+
+    point: Array
+    certificate: Certificate
+    margin: float
+    candidate: int
+
+
+@dataclass(frozen=True, eq=False)
+class Prover:
+    """Proves points robust for one model, Delta and margin."""
+
+    model: Model
+    shifts: Shifts
+    margin: Margin | None
+
+    def certify(self, rows: Array, target: int, until: float = math.inf) -> Report:
+        """Verdicts with certificates, as far as they come in time."""
+        return certify(
+            self.model.network,
+            rows,
+            self.shifts,
+            target,
+            margin=self._asked(rows) if self.model.preprocesses else self.margin,
+            certificates=True,
+            time_limit=time_left(until),
+        )
+
+    def first(
+        self,
+        candidates: Iterable[Array],
+        person: Person,
+        target: int,
+        *,
+        evidence: Evidence | None = None,
+        until: float = math.inf,
+    ) -> Proved | None:
+        """The first of some points that, as it will be read, is legal for the person and robust.
+
+        ``evidence`` is what a search has proved of one point already.
+        """
+        for number, row in enumerate(candidates):
+            point = self.model.schema.canonical(row)[0]
+            if not person.allowed(point)[0]:
+                continue
+            if evidence is not None and np.array_equal(evidence.point, point):
+                made = evidence.certificate(
+                    self.model.network, self.shifts, target, self._asked(point[None])
+                )
+                if made is not None:
+                    return Proved(point, made, evidence.lower, number)
+            report = self.certify(point[None], target, until)
+            if report.robust[0]:
+                return _proved(report, point[None], 0, number)
+            if time.monotonic() >= until:
+                break
+        return None
+
+    def nearest(self, rows: Array, person: Person, target: int, until: float) -> Proved | None:
+        """The first robust one of some rows that the person may become; all are tested at once."""
+        rows = self.model.schema.canonical(rows)
+        rows = rows[person.allowed(rows)]
+        if not len(rows):
+            return None
+        report = self.certify(rows, target, until)
+        good = np.flatnonzero(report.robust)
+        return _proved(report, rows, int(good[0]), int(good[0])) if len(good) else None
+
+    def _asked(self, rows: Array) -> float:
+        """The margin that each of some rows must keep."""
+        return float(np.max(self.model.margins(self.shifts, rows, self.margin)))
+
+
+def _proved(report: Report, rows: Array, i: int, number: int) -> Proved:
+    """Robust row ``i`` of a report with its certificate."""
+    assert report.certificates is not None  # noqa: S101  (asked for)
+    certificate = report.certificates[i]
+    assert certificate is not None  # noqa: S101  (a robust row has one)
+    return Proved(rows[i], certificate, float(report.lower[i]), number)
