@@ -25,7 +25,8 @@ from proplace.batch.layout import Layout
 from proplace.cli.explain import _summarise
 from proplace.distances import L1, Convex
 from proplace.errors import OutputError, TableError, WorkerError
-from proplace.explanations import Explanations, Status
+from proplace.explain.findings import Status
+from proplace.explanations import Explanations
 from proplace.report import page
 
 ROWS = 18

@@ -29,6 +29,7 @@ from proplace.errors import (
     SolverError,
     TargetError,
 )
+from proplace.explain import base, proving
 from proplace.region import RobustRows
 from proplace.schema import Change, Is, Schema, Value
 from proplace.search.oracle import Oracle
@@ -570,13 +571,13 @@ def test_the_fallback_is_the_nearest_neighbour_that_is_proved_in_time(monkeypatc
     world = World(1)
     explainer = world.explainer(time_limit=0.5)
     nearest = explainer.explain(world.refused(1))[0].neighbours[0]
-    plain_certify = explainer_module.certify
+    plain_certify = proving.certify
 
     def slow(net, rows, *args, **options):  # the nearest one is not proved in time
         report = plain_certify(net, rows, *args, **options)
         return replace(report, robust=report.robust & (rows != nearest).any(axis=1))
 
-    monkeypatch.setattr(explainer_module, "certify", slow)
+    monkeypatch.setattr(proving, "certify", slow)
     Clock(monkeypatch)
     (answer,) = explainer.explain(world.refused(1))
     assert answer.status == "feasible"
@@ -875,14 +876,14 @@ def test_interrupt_returns_what_is_done(monkeypatch):
     explainer = world.explainer()
     whole = explainer.explain(frame)
     calls = itertools.count()
-    original = explainer_module._explain_row
+    original = base._explain_block
 
     def stops(*args):
         if next(calls) == 3:
             raise KeyboardInterrupt
         return original(*args)
 
-    monkeypatch.setattr(explainer_module, "_explain_row", stops)
+    monkeypatch.setattr(base, "_explain_block", stops)
     result = explainer.explain(frame)
     assert not result.complete
     assert "interrupted" in repr(result)

@@ -157,7 +157,7 @@ def test_errors_of_the_caller_are_not_tried_again(tmp_path):
 def test_no_jobs_at_all_are_refused():
     net = pp.Network([([[1.0]], [0.0])])
     with pytest.raises(OptionError, match="n_jobs must be a whole number >= 1, or -1"):
-        pp.Proplace(net, 0.1, n_jobs=0)
+        pp.Proplace(net, 0.1, n_jobs=0).fit([[1.0]])
 
 
 def test_one_job_starts_no_process_and_pickles_nothing():

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 import proplace as pp
+from proplace.explain.findings import Finding
 from proplace.schema import Schema
-from proplace.several import several
+from proplace.several import diverse
 
 
 def run(changes, count, width=6):
@@ -23,12 +24,10 @@ def run(changes, count, width=6):
             if feature not in kept:
                 point[feature] = change
         if not point.any():
-            return pp.Explanation(None, "not_found", "nothing", 1, x=x)
-        return pp.Explanation(
-            None, "optimal", "", 1, x=x, point=point, distance=float(1.0 + len(kept))
-        )
+            return Finding("not_found", "nothing", x=x)
+        return Finding("optimal", "", x=x, point=point, distance=float(1.0 + len(kept)))
 
-    return list(several(find, schema, count)), asked
+    return list(diverse(find, schema, count)), asked
 
 
 def test_what_changes_most_is_kept_first():

@@ -206,7 +206,7 @@ NET = pp.Network([(np.eye(2), np.zeros(2)), ([[1.0, 1.0]], [-1.0])])
 @pytest.mark.parametrize("name", ["cplex", "Gurobi", "HIGHS", "", None, ["highs"]])
 def test_unknown_solvers(search, name):
     with pytest.raises(OptionError, match="one of 'highs', 'gurobi', 'scip', not") as caught:
-        pp.Proplace(NET, 0.05, search=search, solver=name)
+        pp.Proplace(NET, 0.05, search=search, solver=name).fit(np.eye(2))
     assert repr(name) in str(caught.value)
 
 
@@ -214,14 +214,14 @@ def test_unknown_solvers(search, name):
 def test_the_tree_has_its_own(name, monkeypatch):
     monkeypatch.setitem(sys.modules, PACKAGES[name], None)  # no reason to install it then
     with pytest.raises(OptionError, match=r"'tree' runs on HiGHS.*belongs to search='bilevel'"):
-        pp.Proplace(NET, 0.05, solver=name)
+        pp.Proplace(NET, 0.05, solver=name).fit(np.eye(2))
 
 
 @pytest.mark.parametrize("name", ["gurobi", "scip"])
 def test_a_missing_package_is_told_at_once(name, monkeypatch):
     monkeypatch.setitem(sys.modules, PACKAGES[name], None)
     with pytest.raises(MissingExtra, match=rf"solver='{name}'.*proplace\[{name}\]"):
-        pp.Proplace(NET, 0.05, search="bilevel", solver=name)
+        pp.Proplace(NET, 0.05, search="bilevel", solver=name).fit(np.eye(2))
     assert pp.Proplace(NET, 0.05, search="bilevel").solver == "highs"
 
 

@@ -134,7 +134,7 @@ def test_the_user_s_rules_hold():
 def test_a_model_that_changed_since_it_was_read_is_noticed():
     frame, y = people()
     pipe = fitted("drop first", "mlp", frame, y)
-    explainer = pp.Proplace(pipe, 0.003, k=5)
+    explainer = pp.Proplace(pp.Model.of(pipe), 0.003, k=5)
     pipe[-1].intercepts_[-1] += 5.0
     pipe[-1].coefs_[0] *= -1.0
     with pytest.raises(ModelDisagrees, match=r"training row \d+: the model itself says"):
@@ -169,7 +169,7 @@ def test_scaling_twice_is_asked_for_by_name():
     net = pp.Network([([[1.0, 1.0]], [-1.0])], scale=[2.0, 2.0], shift=[0.0, 0.0])
     schema = pp.Schema([pp.Continuous("a", 0, 10), pp.Continuous("b", 0, 10)])
     with pytest.raises(SchemaError, match=r"scales its own inputs, and the schema scales 'a' too"):
-        pp.Proplace(net, 0.01, schema=schema)
+        pp.Proplace(net, 0.01, schema=schema).fit([[1.0, 2.0]])
     model = pp.Model.of(net).with_schema(schema, scaled_twice=True)
     table = pd.DataFrame(rng.uniform(0, 10, (50, 2)), columns=["a", "b"])
     assert (model.predict(table) == net.predict(table.to_numpy() / 10)).all()

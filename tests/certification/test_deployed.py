@@ -225,7 +225,7 @@ def test_the_explainer_asks_for_it():
         assert answer.certificate.check(net).accepted
         assert answer.margin >= asked
     with pytest.raises(OptionError):
-        pp.Proplace(net, 0.005, margin="float16")
+        pp.Proplace(net, 0.005, margin="float16").fit(train)
 
 
 @pytest.mark.parametrize(

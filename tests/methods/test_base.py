@@ -8,7 +8,7 @@ import pytest
 
 import proplace as pp
 from proplace.errors import SolverError
-from proplace.methods import METHODS, Candidate, Method, RobustMethod, published
+from proplace.methods import METHODS, Baseline, Candidate, RobustBaseline, published
 
 QUICK = {  # small sizes: what is tested here does not depend on them
     "WCE": {},
@@ -24,7 +24,7 @@ NAMES = list(QUICK)
 
 def build(name, net, **options):
     arguments = QUICK[name] | options
-    if issubclass(METHODS[name], RobustMethod):
+    if issubclass(METHODS[name], RobustBaseline):
         return METHODS[name](net, 0.01, **arguments)
     return METHODS[name](net, **arguments)
 
@@ -50,7 +50,7 @@ def test_end_to_end(name, case):
         assert (e.point <= case.train.max(axis=0) + 1e-12).all()
         assert e.seconds > 0.0
         robust = pp.certify(case.net, e.point, 0.01).robust[0]
-        if issubclass(METHODS[name], RobustMethod):
+        if issubclass(METHODS[name], RobustBaseline):
             assert (e.status == "feasible") == robust
             assert e.margin <= case.net.margin(e.point)[0]
             assert (e.margin >= 0.0) == robust
@@ -136,13 +136,13 @@ def test_bad_and_accepted_rows_lose_no_others(name, case):
     np.testing.assert_array_equal(result.points[[0, 3, 4]], good)
 
 
-class Fussy(Method):
+class Fussy(Baseline):
     """Fails on rows whose first column is above a half, as a batch and alone."""
 
-    def find(self, X, target):
+    def propose(self, X, target):
         if (X[:, 0] > 0.5).any():
             raise ArithmeticError("too large")
-        return [Candidate(self.rows[self.net.predict(self.rows) == target][0]) for _ in X]
+        return [Candidate(self.rows_[self.net_.predict(self.rows_) == target][0]) for _ in X]
 
 
 def test_a_row_that_fails_in_a_batch_fails_alone(case):
@@ -156,10 +156,10 @@ def test_a_row_that_fails_in_a_batch_fails_alone(case):
             assert "ArithmeticError: too large" in e.reason
 
 
-class Stubborn(Method):
+class Stubborn(Baseline):
     """Gives the row back, or nothing."""
 
-    def find(self, X, target):
+    def propose(self, X, target):
         return [Candidate(x if i % 2 else None) for i, x in enumerate(X)]
 
 
@@ -170,11 +170,11 @@ def test_points_of_the_wrong_class_are_not_answers(case):
     assert not any(e.found for e in result)
 
 
-class RuleBreaker(Method):
+class RuleBreaker(Baseline):
     """Moves the immutable feature."""
 
-    def find(self, X, target):
-        rows = self.rows[self.net.predict(self.rows) == target]
+    def propose(self, X, target):
+        rows = self.rows_[self.net_.predict(self.rows_) == target]
         return [Candidate(rows[np.flatnonzero(rows[:, 0] != x[0])[0]]) for x in X]
 
 
@@ -252,10 +252,10 @@ def test_a_second_target_forgets_the_first(name, case):
     assert np.isfinite(second).any()
 
 
-class OutOfLuck(Method):
+class OutOfLuck(Baseline):
     """Has a solver that fails."""
 
-    def find(self, X, target):
+    def propose(self, X, target):
         raise SolverError("no answer")
 
 
@@ -283,14 +283,14 @@ def test_a_solver_that_fails_is_no_fault_of_the_row(case):
 )
 def test_options_are_checked(name, options, word, case):
     with pytest.raises(pp.errors.OptionError, match=word):
-        build(name, case.net, **options)
+        build(name, case.net, **options).fit(case.train)
 
 
 @pytest.mark.parametrize("data", ["adult", "compas", "gmc", "HELOC"])
 def test_published_options_build_the_methods(data, case):
     for name in NAMES:
         kind, options = METHODS[name], published(name, data)
-        if issubclass(kind, RobustMethod):
+        if issubclass(kind, RobustBaseline):
             options = {"delta": 0.02} | options
         method = kind(case.net, **options)
         for key, value in published(name, data).items():

@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.neural_network import MLPClassifier
 
 import proplace as pp
-from proplace.methods import METHODS, RobustMethod, published
+from proplace.methods import METHODS, RobustBaseline, published
 
 FOLDER = Path(
     os.environ.get("PROPLACE_DATA", Path(__file__).resolve().parents[3] / "shared" / "data")
@@ -46,7 +46,7 @@ def test_published_options_on_compas(compas, name):
     refused = X[net.predict(X) == 0][:6]
     delta = 0.02
     options = published(name, "compas") | FEWER.get(name, {})
-    robust = issubclass(METHODS[name], RobustMethod)
+    robust = issubclass(METHODS[name], RobustBaseline)
     if robust:
         options["delta"] = delta
     result = METHODS[name](net, **options).fit(X).explain(refused)

@@ -25,7 +25,7 @@ def test_the_robust_loss_goes_down_and_settles(case):
     options = {"rate": 0.005, "tolerance": 1e-8, "iterations": 3000}
     method = pp.Roar(case.net, delta_max=0.1, penalty=0.05, **options).fit(case.train)
     W, b = method.surrogate(case.refused, 1)
-    candidates = method.find(case.refused, 1)
+    candidates = method.propose(case.refused, 1)
     rng = np.random.default_rng(0)
     low, high = case.train.min(axis=0), case.train.max(axis=0)
     for x, w, c, found in zip(case.refused, W, b, candidates, strict=True):
@@ -42,7 +42,7 @@ def test_a_larger_change_asks_for_a_higher_score(case):
     for delta_max in (0.0, 0.1):
         method = pp.Roar(case.net, delta_max=delta_max, penalty=0.001).fit(case.train)
         W, b = method.surrogate(case.refused, 1)
-        points = np.array([c.point for c in method.find(case.refused, 1)])
+        points = np.array([c.point for c in method.propose(case.refused, 1)])
         scores.append((W * points).sum(axis=1) + b)
     assert (scores[1] > scores[0] - 1e-9).all()
     assert (scores[1] > scores[0] + 0.02).any()

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Self
 import joblib
 import numpy as np
 
-from proplace.errors import MissingExtra, NotFittedError, OptionError
+from proplace.errors import MissingExtra, OptionError
 from proplace.explain.findings import Finding, failed
 from proplace.explain.packaging import package
-from proplace.explain.parameters import Parameters, changed
+from proplace.explain.parameters import NotFittedError, Parameters, changed
 from proplace.explain.proving import Clock, Prover
 from proplace.explanations import Setting
 from proplace.options import processes, whole
@@ -115,7 +115,7 @@ class Explainer(Parameters, ABC):
         self.net_, self.schema_ = self.model_.network, self.model_.schema
         self.learn(self.rows_)
         self._ready: int | None = None
-        self._fitted = self.get_params()
+        self._fitted = self.get_params(deep=False)
         return self
 
     def explain(
@@ -170,7 +170,7 @@ class Explainer(Parameters, ABC):
         fitted = getattr(self, "_fitted", None)
         if fitted is None:
             raise NotFittedError("call fit(X_train) before asking for explanations")
-        names = changed(fitted, self.get_params())
+        names = changed(fitted, self.get_params(deep=False))
         if other := [name for name in names if name not in _LIVE]:
             raise NotFittedError(
                 f"{other[0]} was changed after fit; call fit(X_train) again so that it counts"

@@ -1,60 +1,25 @@
-"""Parameters in the manner of scikit-learn: stored as given, read and set by name, shown in the repr."""
+"""Parameters in the manner of scikit-learn: kept as given, read and set by name."""
 
 from __future__ import annotations
 
-import inspect
 from typing import Any, Self
 
 import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError as SklearnNotFittedError
 
-from proplace.errors import OptionError
-from proplace.text import short
-
-_PLAIN = (bool, int, float, str, type(None))
+from proplace import errors
 
 
-class Parameters:
-    """What scikit-learn's tools ask of an estimator, without scikit-learn.
-
-    The parameters are those of the constructor, each kept under its own name as it was given and
-    checked in ``fit``.
-    """
-
-    @classmethod
-    def _signature(cls) -> dict[str, inspect.Parameter]:
-        """The parameters of the constructor by name."""
-        found = dict(inspect.signature(cls.__init__).parameters)
-        found.pop("self")
-        return found
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters by name; ``deep`` changes nothing, since a source is not taken apart."""
-        return {name: getattr(self, name) for name in self._signature()}
-
-    def set_params(self, **params: Any) -> Self:
-        """Set parameters by name; call ``fit`` again after that."""
-        for name in params:
-            if name not in self._signature():
-                known = ", ".join(self._signature())
-                raise OptionError(
-                    f"{type(self).__name__} has no parameter {name!r}; it has {known}"
-                )
-        for name, value in params.items():
-            setattr(self, name, value)
-        return self
+class Parameters(BaseEstimator):  # type: ignore[misc]
+    """An estimator of scikit-learn whose model is data: cloning it must not make an untrained one."""
 
     def __sklearn_clone__(self) -> Self:
-        """A copy that is not fitted, about the very same model: a trained model is data here."""
-        return type(self)(**self.get_params())
+        return type(self)(**self.get_params(deep=False))
 
-    def __repr__(self) -> str:
-        parts = []
-        for name, parameter in self._signature().items():
-            value = getattr(self, name)
-            if not _same(value, parameter.default):
-                plain = isinstance(value, _PLAIN)
-                parts.append(f"{name}={short(value) if plain else f'<{type(value).__name__}>'}")
-        return f"{type(self).__name__}({', '.join(parts)})"
+
+class NotFittedError(errors.NotFittedError, SklearnNotFittedError):  # type: ignore[misc]
+    """Also what those catch who know scikit-learn's own."""
 
 
 def changed(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
@@ -70,4 +35,4 @@ def _same(a: object, b: object) -> bool:
         return False
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
         return bool(np.array_equal(a, b))
-    return isinstance(a, (*_PLAIN, tuple, list)) and bool(a == b)
+    return isinstance(a, (bool, int, float, str, tuple, list)) and bool(a == b)

@@ -1,0 +1,168 @@
+"""What every method shares: parameters, certificates, streams, and workers that die."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
+
+import proplace as pp
+from proplace.batch import explain_file
+from proplace.errors import NotFittedError, OptionError
+from proplace.explain.findings import STATUSES
+from proplace.methods import METHODS, Baseline, Candidate, RobustBaseline
+
+NET = pp.Network([(np.eye(2), np.zeros(2)), ([[1.0, 1.0]], [-1.0])])
+RNG = np.random.default_rng(0)
+TRAIN = RNG.random((60, 2))
+REFUSED = TRAIN[NET.predict(TRAIN) == 0][:6]
+ALL = {"PROPLACE": pp.Proplace, **METHODS}
+QUICK = {"samples": 50, "iterations": 20, "candidates": 50}
+
+
+def made(name, **options):
+    kind = ALL[name]
+    options |= {key: QUICK[key] for key in QUICK if key in kind._get_param_names()}
+    delta = [0.02] if "delta" in kind._get_param_names() else []
+    return kind(NET, *delta, **options)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_parameters_in_the_manner_of_scikit_learn(name):
+    explainer = made(name)
+    params = explainer.get_params(deep=False)
+    assert params["source"] is NET
+    assert set(params) == set(type(explainer)._get_param_names())
+    copy = clone(explainer.fit(TRAIN))
+    assert type(copy) is type(explainer)
+    assert copy.get_params(deep=False).keys() == params.keys()
+    assert all(copy.get_params(deep=False)[key] is params[key] for key in params)
+    check_is_fitted(explainer)
+    with pytest.raises(NotFittedError, match=r"call fit\(X_train\)"):
+        copy.explain(REFUSED)
+    with pytest.raises(NotFittedError):
+        next(iter(copy.stream([REFUSED])))
+    assert explainer.set_params(n_jobs=1) is explainer
+    with pytest.raises(ValueError, match="Invalid parameter 'epsilon'"):
+        explainer.set_params(epsilon=1)
+    assert repr(explainer).startswith(f"{type(explainer).__name__}(")
+    assert explainer.fit(TRAIN, NET.predict(TRAIN)) is explainer
+
+
+def test_a_clone_of_an_explainer_keeps_the_fitted_model():
+    """A pipeline inside is data: cloning it would make an untrained one of it."""
+    from sklearn.neural_network import MLPClassifier
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    pipe = make_pipeline(StandardScaler(), MLPClassifier((4,), max_iter=20, solver="lbfgs"))
+    pipe.fit(TRAIN, NET.predict(TRAIN))
+    copy = clone(pp.Proplace(pipe, 0.001, k=3))
+    assert copy.source is pipe
+    result = copy.fit(TRAIN).explain(TRAIN[pipe.predict(TRAIN) == 0][:3])
+    assert all(pipe.predict(e.counterfactual.to_frame().T.to_numpy())[0] == 1 for e in result)
+
+
+@pytest.mark.parametrize(
+    ("change", "first"),
+    [
+        ({"delta": 0.3}, "delta"),
+        ({"k": 3}, "k"),
+        ({"schema": pp.Schema([pp.Continuous("a"), pp.Continuous("b")])}, "schema"),
+    ],
+)
+def test_a_parameter_that_was_changed_after_fit_is_not_ignored(change, first):
+    explainer = pp.Proplace(NET, 0.02).fit(TRAIN)
+    explainer.set_params(**change)
+    with pytest.raises(NotFittedError, match=f"{first} was changed after fit; call fit"):
+        explainer.explain(REFUSED)
+
+
+def test_what_fit_makes_nothing_of_may_change():
+    explainer = pp.Proplace(NET, 0.02).fit(TRAIN)
+    before = explainer.explain(REFUSED).points
+    explainer.n_jobs = 2
+    np.testing.assert_array_equal(explainer.explain(REFUSED).points, before)
+    explainer.time_limit = -1.0
+    with pytest.raises(OptionError, match="time_limit must be a positive number"):
+        explainer.explain(REFUSED)
+
+
+def test_parameters_are_kept_as_given_and_checked_in_fit():
+    explainer = pp.Proplace(NET, -0.1, k="many")
+    assert explainer.k == "many"
+    with pytest.raises(OptionError, match="k must be a whole number"):
+        explainer.fit(TRAIN)
+    explainer.k = 3
+    with pytest.raises(pp.errors.DeltaError):
+        explainer.fit(TRAIN)
+    with pytest.raises(NotFittedError):  # a fit that failed leaves nothing half made
+        explainer.explain(REFUSED)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_what_is_called_certified_has_a_certificate(name):
+    """And what has none is not called so: the checker and random shifts agree."""
+    explainer = made(name).fit(TRAIN)
+    result = explainer.explain(np.vstack([REFUSED, TRAIN[NET.predict(TRAIN) == 1][:2]]))
+    assert any(e.found for e in result)
+    for e in result:
+        if STATUSES[e.status].certified:
+            assert e.certificate.check(NET).accepted
+            assert e.certificate.facts["target"] == 1
+            assert e.certificate.facts["input"] == e.point.tolist()
+            for _ in range(50):
+                layers = [
+                    (
+                        layer.W + RNG.uniform(-0.02, 0.02, layer.W.shape),
+                        layer.b + RNG.uniform(-0.02, 0.02, layer.b.shape),
+                    )
+                    for layer in NET.layers
+                ]
+                assert pp.Network(layers).predict(e.point)[0] == 1
+        elif e.found:
+            assert e.certificate is None
+    statuses = {e.status for e in result}
+    if not issubclass(ALL[name], (RobustBaseline, pp.Proplace)):
+        assert not statuses & {"feasible", "optimal"}
+
+
+@pytest.mark.parametrize("name", ["PROPLACE", "RNCE", "RobX"])
+def test_every_method_streams_and_writes_batches(name, tmp_path):
+    schema = pp.Schema([pp.Continuous("a", 0, 1), pp.Continuous("b", 0, 1)])
+    table = pd.DataFrame(TRAIN, columns=["a", "b"])
+    people = pd.DataFrame(REFUSED, columns=["a", "b"])
+    people.to_csv(tmp_path / "people.csv", index=False)
+    explainer = made(name, schema=schema).fit(table)
+    result = explainer.explain(people)
+    parts = list(explainer.stream([people[:2], people[2:]]))
+    np.testing.assert_array_equal(np.vstack([part.points for part in parts]), result.points)
+    summary = explain_file(explainer, tmp_path / "people.csv", tmp_path / "out")
+    assert summary.rows == len(people)
+    assert sum(summary.statuses.values()) == len(people)
+
+
+class Deadly(Baseline):
+    """Kills its process at one row."""
+
+    def propose(self, X, target):
+        if (X[:, 0] == REFUSED[2, 0]).any():
+            os.kill(os.getpid(), signal.SIGKILL)
+        return [Candidate(np.ones(2)) for _ in X]
+
+
+def test_a_row_that_kills_a_baselines_worker_loses_itself_alone():
+    result = Deadly(NET, n_jobs=2).fit(TRAIN).explain(REFUSED)
+    assert [e.status for e in result] == [
+        "worker_died" if i == 2 else "valid" for i in range(len(REFUSED))
+    ]
+
+
+def test_a_baseline_gives_one_answer():
+    with pytest.raises(OptionError, match="one answer for each person"):
+        made("RNCE").fit(TRAIN).explain(REFUSED, count=2)
