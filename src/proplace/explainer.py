@@ -25,6 +25,7 @@ from proplace.lp import LP_TOLERANCE
 from proplace.options import one_of, processes, whole
 from proplace.parallel import Workers
 from proplace.progress import progress_bar
+from proplace.provenance import Provenance, Training
 from proplace.region import (
     RobustRows,
     box_pieces,
@@ -214,6 +215,7 @@ class Proplace:
         self.model, rows = training_rows(self.model, X, declared=self.schema is not None)
         self._schema = self.model.schema
         self._rows = distinct(rows)
+        self._training = Training.of(rows)
         units = self.model.units(rows) if self.model.preprocesses else None
         self._distance = distances.resolve(
             self.distance, self.net.inputs, rows, self.weights, units
@@ -290,6 +292,16 @@ class Proplace:
         every: float,
         advance: Callable[[int], None],
     ) -> Iterator[Explanations]:
+        made = Provenance.of(
+            self.model,
+            self._training,
+            self.shifts,
+            target,
+            method=type(self).__name__,
+            distance=self.distance,
+            k=self.k,
+            region=self.region,
+        )
         shared = (self, self._robust_rows(target), target, count)
         lost = functools.partial(_lost_row, target)
         with Workers(_explain_row, shared, lost=lost, n_jobs=self.n_jobs) as workers:
@@ -301,12 +313,12 @@ class Proplace:
                         done.append(found)
                         advance(1)
                         if time.monotonic() - start >= every:
-                            yield self._told(done, people, given, complete)
+                            yield self._told(done, people, given, complete, made)
                             given, done, start = given + len(done), [], time.monotonic()
                 except KeyboardInterrupt:
                     complete = False
                 if done or not given or not complete:
-                    yield self._told(done, people, given, complete)
+                    yield self._told(done, people, given, complete, made)
                 if not complete:
                     return
 
@@ -528,14 +540,19 @@ class Proplace:
         return read_people(self.model, X)
 
     def _told(
-        self, done: list[list[Explanation]], people: pd.DataFrame | None, first: int, complete: bool
+        self,
+        done: list[list[Explanation]],
+        people: pd.DataFrame | None,
+        first: int,
+        complete: bool,
+        made: Provenance,
     ) -> Explanations:
-        setting = Setting(self.net, self.shifts, self._schema, self._distance)
+        setting = Setting(self.net, self.shifts, self._schema, self._distance, self.model.classes)
         items = in_words(setting, done, people, first=first)
         if people is not None:
             items = refereed(self.model, items, people, first)
         name = None if people is None else people.index.name
-        return Explanations(items, complete=complete, index_name=name)
+        return Explanations(items, complete=complete, index_name=name, provenance=made)
 
     def _robust_rows(self, target: int) -> RobustRows:
         self._check_fitted()

@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from proplace.certification import Certificate
     from proplace.distances import Distance
     from proplace.network import Array, Network
+    from proplace.provenance import Provenance
     from proplace.report.words import Wording, Words
     from proplace.schema import Schema
+    from proplace.schema._model import Label
     from proplace.shifts import Shifts
 
 Status = Literal[
@@ -82,12 +84,21 @@ class Optimality:
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """What an explanation is about: the network, its shifts, the features and the distance."""
+    """What an explanation is about: the network, its shifts, the features and the distance.
+
+    ``classes`` are the labels of the network's classes; empty where they are not known.
+    """
 
     net: Network
     shifts: Shifts
     schema: Schema
     distance: Distance
+    classes: tuple[Label, ...] = ()
+
+    @property
+    def radius(self) -> float | None:
+        """The largest change of any parameter, if it is the same for all of them."""
+        return self.shifts.radius(self.net)
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,7 +224,8 @@ class Explanation:
 class Explanations(Sequence[Explanation]):
     """The explanations of a table, in the order of its rows; several answers of a row in a run.
 
-    ``complete`` is False when the run was interrupted: rows after that are missing.
+    ``complete`` is False when the run was interrupted: rows after that are missing. ``provenance``
+    says what the answers were made from, and when.
     """
 
     def __init__(
@@ -222,9 +234,11 @@ class Explanations(Sequence[Explanation]):
         *,
         complete: bool = True,
         index_name: Hashable | None = None,
+        provenance: Provenance | None = None,
     ) -> None:
         self._items = tuple(items)
         self.complete = complete
+        self.provenance = provenance
         self._index_name = index_name
 
     @overload
@@ -233,7 +247,12 @@ class Explanations(Sequence[Explanation]):
     def __getitem__(self, i: slice) -> Explanations: ...
     def __getitem__(self, i: int | slice) -> Explanation | Explanations:
         if isinstance(i, slice):
-            return Explanations(self._items[i], complete=self.complete, index_name=self._index_name)
+            return Explanations(
+                self._items[i],
+                complete=self.complete,
+                index_name=self._index_name,
+                provenance=self.provenance,
+            )
         return self._items[i]
 
     def __len__(self) -> int:

@@ -15,6 +15,7 @@ import pandas as pd
 from proplace.certification.deployed import resolve
 from proplace.errors import InputError, ModelDisagrees, SchemaError, TargetError
 from proplace.network import Network
+from proplace.provenance import Origin
 from proplace.schema import Binary, Continuous, Ordinal, Schema
 from proplace.schema._model import did_you_mean, listing
 from proplace.shifts import Shifts
@@ -50,6 +51,8 @@ class Model:
         be encoded by any schema of the right width.
     named
         Whether the columns have names of their own; else they are known by their order.
+    origin
+        The name and digest of the file that the model was read from, or what it was in memory.
 
     Examples
     --------
@@ -75,6 +78,7 @@ class Model:
     named: bool = True
     _columns: tuple[str, ...] = ()
     _original: Callable[[pd.DataFrame], Any] | None = None
+    origin: Origin = dataclasses.field(default_factory=lambda: Origin("Network"))
 
     @classmethod
     def of(cls, source: object) -> Model:
@@ -93,10 +97,11 @@ class Model:
         if isinstance(source, (str, os.PathLike)):
             from proplace.loaders import load_whole  # noqa: PLC0415  (frameworks on demand)
 
-            return cls._whole(load_whole(Path(source)))
+            path = Path(source)
+            return cls._whole(load_whole(path), Origin.file(path))
         from proplace.loaders import whole_of  # noqa: PLC0415
 
-        return cls._whole(whole_of(source))
+        return cls._whole(whole_of(source), Origin(type(source).__name__))
 
     @classmethod
     def _bare(cls, net: Network) -> Model:
@@ -110,7 +115,7 @@ class Model:
         )
 
     @classmethod
-    def _whole(cls, whole: Whole) -> Model:
+    def _whole(cls, whole: Whole, origin: Origin) -> Model:
         net = whole.network
         classes = tuple(range(net.classes)) if whole.classes is None else whole.classes
         plain = all(
@@ -125,6 +130,7 @@ class Model:
             whole.named,
             whole.columns,
             whole.predict,
+            origin,
         )
 
     def __repr__(self) -> str:

@@ -30,6 +30,7 @@ from proplace.explanations import (
 )
 from proplace.options import whole
 from proplace.progress import progress_bar
+from proplace.provenance import Provenance, Training
 from proplace.region import unrestricted
 from proplace.schema.features import Continuous
 from proplace.shifts import Shifts
@@ -110,6 +111,7 @@ class Method(ABC):
         """Take the training rows: a DataFrame (in original units with a schema) or encoded rows."""
         self.model, self._rows = training_rows(self.model, X, declared=self.schema is not None)
         self._schema = self.model.schema
+        self._training = Training.of(self._rows)
         if self.model.preprocesses:
             self.distance = L1(1.0 / (self.net.inputs * self.model.units(self._rows)))
         self._span = self._rows.min(axis=0), self._rows.max(axis=0)
@@ -143,6 +145,14 @@ class Method(ABC):
         target = self.model.target(target)
         self._check_fitted()
         rows, problems, people = read_people(self.model, X)
+        made = Provenance.of(
+            self.model,
+            self._training,
+            self.shifts,
+            target,
+            method=type(self).__name__,
+            distance="l1",
+        )
         if self._ready != target:
             self.prepare(target)
             self._ready = target
@@ -166,11 +176,11 @@ class Method(ABC):
             except KeyboardInterrupt:
                 complete = False
         name = None if people is None else people.index.name
-        setting = Setting(self.net, self.shifts, self._schema, self.distance)
+        setting = Setting(self.net, self.shifts, self._schema, self.distance, self.model.classes)
         items = in_words(setting, done, people)
         if people is not None:
             items = refereed(self.model, items, people, 0)
-        return Explanations(items, complete=complete, index_name=name)
+        return Explanations(items, complete=complete, index_name=name, provenance=made)
 
     # -- for the methods ---------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from proplace.optional import require
 from proplace.report.geometry import needed, plain_nearest, region_picture, worst_margins
 from proplace.report.style import LIGHT, drawn, new_figure, style
 from proplace.report.values import number
-from proplace.report.words import Wording, in_words, one_radius
+from proplace.report.words import Wording, in_words
 from proplace.schema.features import Continuous, Ordinal
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def draw_margins(
     wording: Wording,
 ) -> None:
     """Draw the least margin over Delta as delta grows."""
-    radius = one_radius(needed(e).shifts)
+    radius = needed(e).radius
     unit = radius or 1.0
     deltas = FACTORS * unit
     both = np.hstack([ours, plain])

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from proplace.explanations import Explanation
     from proplace.schema.rules import AnyFeature
-    from proplace.shifts import Shifts
 
 _ANSWER = "{subject} would have been {outcome} if {changes}{promise}."
 _ANOTHER = "{subject} would also have been {outcome} if {changes}{promise}."
@@ -189,16 +188,10 @@ def _promise(e: Explanation) -> str:
     """How far the answer holds: only what is proved."""
     if e.setting is None or e.status == "valid" or not e.margin >= 0.0:
         return _UNPROVED
-    radius = one_radius(e.setting.shifts)
+    radius = e.setting.radius
     if radius == 0.0:
         return _TODAY
     return _EVERY_LAYER if radius is None else _EVERY.format(delta=number(radius))
-
-
-def one_radius(shifts: Shifts) -> float | None:
-    """The radius of all parameters, or None if layers differ (a layer may have no bias)."""
-    radii = {*shifts.weight, *(b for b in shifts.bias if b != 0.0)}
-    return radii.pop() if len(radii) == 1 else None
 
 
 def _how_near(e: Explanation) -> str:
