@@ -16,8 +16,8 @@ from proplace.optional import require
 from proplace.report.geometry import compared
 from proplace.report.pictures import Picture, margins_view, region_view, validity_view
 from proplace.report.plots import has_margins, has_region, held, margin_curves, percent
-from proplace.report.values import number
 from proplace.report.words import ChangeInWords, Wording, in_words
+from proplace.schema.amounts import number
 from proplace.text import visible
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from proplace.errors import OptionError
 from proplace.optional import require
 from proplace.report.geometry import needed, plain_nearest, region_picture, worst_margins
 from proplace.report.style import LIGHT, drawn, new_figure, style
-from proplace.report.values import number
 from proplace.report.words import Wording, in_words
+from proplace.schema.amounts import number
 from proplace.schema.features import Continuous, Ordinal
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from proplace.errors import OptionError
-from proplace.report.values import difference, number, pair, shown, yes_or_no
+from proplace.report.values import difference, pair, shown, yes_or_no
+from proplace.schema.amounts import number
 from proplace.schema.features import Binary
 from proplace.text import visible
 
