@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from proplace.schema import Schema
     from proplace.schema._model import Label
     from proplace.schema.person import Person
+    from proplace.schema.problems import BadRow
     from proplace.search.pieces import SearchName
     from proplace.search.problem import Piece
     from proplace.shifts import Delta
@@ -569,12 +570,12 @@ class Proplace:
 
 
 def _explain_row(
-    shared: tuple[Proplace, RobustRows, int, int], person: tuple[Array, str | None]
+    shared: tuple[Proplace, RobustRows, int, int], person: tuple[Array, BadRow | None]
 ) -> list[Explanation]:
     """All answers for one row; a row that fails never loses the others."""
     (explainer, robust, target, count), (x, problem) = shared, person
     if problem is not None:
-        return [Explanation(None, "bad_input", problem, target)]
+        return [Explanation(None, "bad_input", problem.reason, target)]
     try:
         if explainer.net.predict(x)[0] == target:
             return [explainer._already(x, target)]
@@ -585,11 +586,11 @@ def _explain_row(
         return [Explanation(None, status_of(error), unexplained(error), target, x=x)]
 
 
-def _lost_row(target: int, person: tuple[Array, str | None]) -> list[Explanation]:
+def _lost_row(target: int, person: tuple[Array, BadRow | None]) -> list[Explanation]:
     """What to say about a row during which the workers died; a bad row needs no worker."""
     x, problem = person
     if problem is not None:
-        return [Explanation(None, "bad_input", problem, target)]
+        return [Explanation(None, "bad_input", problem.reason, target)]
     reason = "no answer yet: the process died each time, as if killed or out of memory; try again"
     return [Explanation(None, "worker_died", reason, target, x=x)]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from collections import Counter, deque
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, Literal
@@ -13,7 +12,7 @@ import pandas as pd
 
 from proplace.optional import require
 from proplace.schema import Continuous
-from proplace.table_files import labels, plain, write_csv
+from proplace.table_files import plain, write_csv
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -22,12 +21,12 @@ if TYPE_CHECKING:
     from proplace.batch.shards import Range
     from proplace.explanations import Explanation
     from proplace.schema import Schema
-    from proplace.schema.rules import AnyFeature
+    from proplace.schema.features import Binary, Categorical, Ordinal
+    from proplace.schema.problems import BadRow
     from proplace.table_files import TableFile
 
 Format = Literal["csv", "parquet"]
 FACTS = ("status", "distance", "bound", "margin", "rank", "reason")
-_PLACE = re.compile(r"row \d+( \(index .*?\))?, ")
 
 
 class Rows:
@@ -39,7 +38,7 @@ class Rows:
     def __init__(self, source: TableFile, schema: Schema, ranges: Sequence[Range]) -> None:
         self._source, self._schema, self._ranges = source, schema, ranges
         self.frame = pd.DataFrame()
-        self.broken: dict[int, str] = {}
+        self.broken: dict[int, BadRow] = {}
 
     def __iter__(self) -> Iterator[pd.DataFrame]:
         ahead = deque(self._ranges)
@@ -59,7 +58,8 @@ class Rows:
     def reason(self, explanation: Explanation) -> str:
         """Why a row has no answer; where it is stands beside it already."""
         row: Any = explanation.index
-        return self.broken.get(row, _PLACE.sub("", explanation.reason, count=1))
+        bad = self.broken.get(row)
+        return explanation.reason if bad is None else bad.reason
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ class Layout:
                 types[name] = arrow.int64() if feature.whole else arrow.float64()
             else:
                 types[name] = (
-                    arrow.string() if _mixed(feature) else arrow.array(labels(feature)).type
+                    arrow.string() if _mixed(feature) else arrow.array(feature.labels).type
                 )
         for name in FACTS:
             types[self.names[name]] = (
@@ -174,6 +174,6 @@ class Layout:
         return arrow.schema(list(types.items()))
 
 
-def _mixed(feature: AnyFeature) -> bool:
+def _mixed(feature: Categorical | Binary | Ordinal) -> bool:
     """Whether labels are of several types, which one column of a Parquet file cannot hold."""
-    return len({type(label) for label in labels(feature)}) > 1
+    return len({type(label) for label in feature.labels}) > 1

@@ -102,7 +102,8 @@ def _verdicts(
     schema, classes = model.schema, np.array(model.classes, dtype=object)
     for frame, broken in source.frames(schema):
         encoded, problems = schema.encode_valid(frame)
-        reasons = {frame.index[i]: text.partition(", ")[2] for i, text in problems.items()} | broken
+        reasons = {frame.index[i]: bad.reason for i, bad in problems.items()}
+        reasons |= {row: bad.reason for row, bad in broken.items()}
         good = ~frame.index.isin(list(reasons))
         report = certify_table(model, frame[good], delta, target)
         names = np.where(

@@ -233,9 +233,9 @@ def _person(
                 for name in schema.by_name
             }
         )
-        problems = [text.removeprefix("row 0, ") for text in schema.problems(frame).values()]
+        problems = list(schema.problems(frame).values())
     if problems:
-        raise InputError(problems[0])
+        raise InputError(problems[0].reason)
     return frame
 
 

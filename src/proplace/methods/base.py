@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from proplace.network import Array
     from proplace.schema import Schema
     from proplace.schema._model import Label
+    from proplace.schema.problems import BadRow
     from proplace.shifts import Delta
     from proplace.tables import Table
 
@@ -296,14 +297,14 @@ class RobustMethod(Method):
 
 
 def _explain_block(
-    method: Method, X: Array, problems: list[str | None], target: int
+    method: Method, X: Array, problems: list[BadRow | None], target: int
 ) -> list[Explanation]:
     """Explanations of a block of rows; a row that fails never loses the others."""
     found: dict[int, Explanation] = {}
     todo: list[int] = []
     for i, problem in enumerate(problems):
         if problem is not None:
-            found[i] = Explanation(None, "bad_input", problem, target)
+            found[i] = Explanation(None, "bad_input", problem.reason, target)
         elif method.net.predict(X[i])[0] == target:
             found[i] = method._already(X[i], target)
         else:
