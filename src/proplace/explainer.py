@@ -233,6 +233,26 @@ class Proplace:
         self._robust = {}
         return self
 
+    @property
+    def setting(self) -> Setting:
+        """What every answer is about: network, Delta, features, distance and classes."""
+        self._check_fitted()
+        return Setting(self.net, self.shifts, self._schema, self._distance, self.model.classes)
+
+    def provenance(self, target: int) -> Provenance:
+        """What answers for a class, given by its number, are made from; the date is that of now."""
+        self._check_fitted()
+        return Provenance.of(
+            self.model,
+            self._training,
+            self.shifts,
+            target,
+            method=type(self).__name__,
+            distance=self.distance,
+            k=self.k,
+            region=self.region,
+        )
+
     def robust_rows(self, target: Label = 1) -> Array:
         """Distinct training rows that are robust for a target, as the network sees them."""
         return self._robust_rows(self.model.target(target)).robust
@@ -293,16 +313,7 @@ class Proplace:
         every: float,
         advance: Callable[[int], None],
     ) -> Iterator[Explanations]:
-        made = Provenance.of(
-            self.model,
-            self._training,
-            self.shifts,
-            target,
-            method=type(self).__name__,
-            distance=self.distance,
-            k=self.k,
-            region=self.region,
-        )
+        made = self.provenance(target)
         shared = (self, self._robust_rows(target), target, count)
         lost = functools.partial(_lost_row, target)
         with Workers(_explain_row, shared, lost=lost, n_jobs=self.n_jobs) as workers:
@@ -548,8 +559,7 @@ class Proplace:
         complete: bool,
         made: Provenance,
     ) -> Explanations:
-        setting = Setting(self.net, self.shifts, self._schema, self._distance, self.model.classes)
-        items = in_words(setting, done, people, first=first)
+        items = in_words(self.setting, done, people, first=first)
         if people is not None:
             items = refereed(self.model, items, people, first)
         name = None if people is None else people.index.name

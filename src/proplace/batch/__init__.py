@@ -2,7 +2,8 @@
 
 The folder of a batch holds::
 
-    manifest.json                what was asked for; another question is refused
+    manifest.json                what was asked for (another question is refused), and what it is about
+    network.npz                  the network, as certificates name it
     shards/rows-0...0-0...512-5e1f...ab.csv    answers of the rows from 0 up to 511, and so on
     results.csv                  all of them, once the last row is done (no shards then)
 
@@ -25,6 +26,7 @@ import numpy as np
 from proplace import __version__
 from proplace.batch.folder import Folder
 from proplace.batch.layout import Layout, Rows
+from proplace.batch.manifest import About, Manifest
 from proplace.batch.shards import proof_name
 from proplace.errors import OptionError, OutputError, TableError
 from proplace.progress import progress_bar
@@ -34,12 +36,12 @@ from proplace.table_files import open_table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from proplace.batch.layout import Format
     from proplace.batch.shards import Range
     from proplace.explainer import Proplace
     from proplace.explanations import Explanations
     from proplace.schema._model import Label
     from proplace.table_files import TableFile
+    from proplace.table_writing import Format
 
 __all__ = ["Summary", "explain_file"]
 
@@ -128,23 +130,25 @@ def explain_file(
     source = open_table(table) if isinstance(table, (str, os.PathLike)) else table
     if not source.rows:
         raise TableError(f"{source.path}: there are column names but no rows")
-    explainer._check_fitted()
-    schema = explainer._schema
+    setting = explainer.setting
+    schema = setting.schema
     source.check_columns(list(schema.by_name), others=[*ids, *drop])
     for name in ids:
         if name not in source.columns:
             raise TableError(f"{source.path}: there is no column {name!r} to keep as an id")
-    layout = Layout.of(schema, ids, kind, source)
+    layout = Layout.of(setting, ids, kind, source)
+    number = explainer.model.target(target)
     question = {
         **_about(explainer),
         "input": source.digest,
         **source.reading,
-        "target": explainer.model.target(target),
+        "target": number,
         "count": count,
         "id columns": list(ids),
         "format": kind,
         "certificates": certificates,
     }
+    manifest = Manifest.of(question, About.of(explainer.provenance(number), setting))
 
     def explain(missing: Sequence[Range], folder: Folder) -> None:
         rows = Rows(source, schema, missing)
@@ -155,7 +159,7 @@ def explain_file(
                 if not part.complete:
                     raise KeyboardInterrupt
 
-    with Folder(Path(out), kind, question, certificates=certificates) as folder:
+    with Folder(Path(out), kind, manifest, explainer.net, certificates=certificates) as folder:
         missing = [] if folder.finished else folder.survey(source.rows)
         resumed = source.rows - _number(missing)
         for _ in range(_MERGES):
@@ -184,9 +188,9 @@ def _number(ranges: Sequence[Range]) -> int:
 def _write(part: Explanations, rows: Rows, layout: Layout, folder: Folder) -> None:
     """Write answers to the folder; rows whose worker died apart, for they are tried again."""
     for lost, run in itertools.groupby(part, lambda e: e.status == "worker_died"):
-        answers = list(run)
+        answers = [rows.told(e, layout.columns.ids) for e in run]
         first, last = (int(cast("int", answers[n].index)) for n in (0, -1))
-        content = layout.content(layout.frame(answers, rows))
+        content = layout.content(answers)
         proofs = {
             proof_name(int(cast("int", e.index)), e.rank): e.certificate.to_json().encode() + b"\n"
             for e in answers

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import json
 from pathlib import Path  # noqa: TC003  (typer reads it at run time)
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from proplace.cli import common
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     import pandas as pd
 
     from proplace.model import Model as WholeModel
     from proplace.schema._model import Label
     from proplace.table_files import TableFile
+    from proplace.table_writing import TableWriter
 
 
 def certify(
@@ -59,12 +60,13 @@ def certify(
     whole = common.with_names(whole, schema, source, others)
     features, label = whole.schema, common.target_of(whole, target)
     source.check_columns(list(features.by_name), others=others)
+    names = _names(ids or [])
     counts = {"rows": 0, "robust": 0, "not_robust": 0, "undecided": 0, "bad_input": 0}
 
     def verdicts() -> Iterator[pd.DataFrame]:
         for part in _verdicts(whole, source, delta, label, ids or []):
             counts["rows"] += len(part)
-            for verdict, number in part["verdict"].value_counts().items():
+            for verdict, number in part[names["verdict"]].value_counts().items():
                 counts[str(verdict)] += int(number)
             yield part
 
@@ -73,10 +75,7 @@ def certify(
             pass
     else:
         with common.refused_if_there(out), whole_file(out) as file:
-            if is_parquet(out):
-                _write_parquet(verdicts(), file, source.arrow_types(ids or []), whole.classes)
-            else:
-                _write_csv(verdicts(), file)
+            _writer(out, source, ids or [], whole.classes).write(verdicts(), file)
     if as_json:
         facts = {"delta": delta, "target": label, **counts}
         typer.echo(json.dumps(facts if out is None else {**facts, "out": str(out)}))
@@ -99,7 +98,7 @@ def _verdicts(
 
     from proplace.robustness import certify as certify_table  # noqa: PLC0415
 
-    schema, classes = model.schema, np.array(model.classes, dtype=object)
+    schema, classes, ours = model.schema, np.array(model.classes, dtype=object), _names(ids)
     for frame, broken in source.frames(schema):
         encoded, problems = schema.encode_valid(frame)
         reasons = {frame.index[i]: bad.reason for i, bad in problems.items()}
@@ -109,7 +108,8 @@ def _verdicts(
         names = np.where(
             report.robust, "robust", np.where(report.undecided, "undecided", "not_robust")
         )
-        columns: dict[str, Any] = {"row": frame.index, **{name: frame[name] for name in ids}}
+        columns: dict[str, Any] = {ours["row"]: frame.index}
+        columns |= {name: frame[name] for name in ids}
         for name, values in (
             ("class", classes[model.network.predict(encoded[good])]),
             ("verdict", names),
@@ -118,32 +118,29 @@ def _verdicts(
         ):
             cells = np.full(len(frame), "bad_input" if name == "verdict" else None, dtype=object)
             cells[good] = values
-            columns[name] = cells
-        columns["reason"] = [reasons.get(row, "") for row in frame.index]
+            columns[ours[name]] = cells
+        columns[ours["reason"]] = [reasons.get(row, "") for row in frame.index]
         yield pd.DataFrame(columns)
 
 
-def _write_csv(parts: Iterable[pd.DataFrame], file: IO[bytes]) -> None:
-    from proplace.table_files import write_csv  # noqa: PLC0415
+def _names(ids: list[str]) -> dict[str, str]:
+    """What the columns of the verdicts are called beside those of the user."""
+    from proplace.table_writing import free_names  # noqa: PLC0415
 
-    for n, part in enumerate(parts):
-        write_csv(part, file, header=n == 0)
+    return free_names(("row", "class", "verdict", "lower", "upper", "reason"), ids)
 
 
-def _write_parquet(
-    parts: Iterable[pd.DataFrame],
-    file: IO[bytes],
-    id_types: dict[str, Any],
-    labels: tuple[Label, ...],
-) -> None:
-    from proplace.optional import require  # noqa: PLC0415
+def _writer(
+    out: Path, source: TableFile, ids: list[str], classes: tuple[Label, ...]
+) -> TableWriter:
+    from proplace.table_files import is_parquet  # noqa: PLC0415
+    from proplace.table_writing import TableWriter, labels_type  # noqa: PLC0415
 
-    arrow = require("pyarrow", "parquet", "writing Parquet files")
-    parquet = require("pyarrow.parquet", "parquet", "writing Parquet files")
-    classes = arrow.array(labels).type
-    types = {"row": arrow.int64(), **id_types, "class": classes, "verdict": arrow.string()}
-    types |= {"lower": arrow.float64(), "upper": arrow.float64(), "reason": arrow.string()}
-    schema = arrow.schema(list(types.items()))
-    with parquet.ParquetWriter(file, schema) as writer:
-        for part in parts:
-            writer.write_table(arrow.Table.from_pandas(part, schema=schema, preserve_index=False))
+    ours = _names(ids)
+    kept: dict[str, Any] = source.arrow_types(ids) if is_parquet(out) else dict.fromkeys(ids, str)
+    types = {"class": labels_type(classes), "verdict": str, "lower": float, "upper": float}
+    types |= {"reason": str}
+    return TableWriter(
+        "parquet" if is_parquet(out) else "csv",
+        {ours["row"]: int, **kept, **{ours[name]: kind for name, kind in types.items()}},
+    )

@@ -106,6 +106,11 @@ class Words:
     def __str__(self) -> str:
         return self.sentence
 
+    @property
+    def summary(self) -> str:
+        """The changes on one line, each with both of its values."""
+        return "; ".join(f"{c.title} {c.before} → {c.after}" for c in self.changes)
+
     def table(self) -> pd.DataFrame:
         """The changes as a table with columns ``from``, ``to`` and ``change``."""
         return pd.DataFrame(
