@@ -480,7 +480,7 @@ def test_bad_rows_of_an_array():
     X[0, world.schema.span("job")] = 0.5
     result = world.explainer().explain(X)
     assert [e.status for e in result] == ["bad_input", "optimal"]
-    assert "not a legal encoded row" in result[0].reason
+    assert "no legal row of the schema" in result[0].reason
 
 
 LOOKS = 12  # at the clock, between the end of the time and that of the call, at most

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from proplace.cli import common
+from proplace.cli import common, referee
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +26,8 @@ def certify(
     table: Annotated[Path, typer.Option("--input", help="CSV or Parquet file with the rows.")],
     delta: common.Delta,
     schema: common.SchemaFile = None,
+    label: referee.Label = None,
+    predictions: referee.Predictions = None,
     target: common.Target = "1",
     out: Annotated[
         Path | None,
@@ -56,15 +58,18 @@ def certify(
     whole = Model.of(model)
     common.positive_delta(delta)
     source = open_table(table, delimiter=delimiter, encoding=encoding)
-    others = [*(ids or []), *(drop or [])]
+    others = [*(ids or []), *(drop or []), *referee.named(label, predictions)]
     whole = common.with_names(whole, schema, source, others)
-    features, label = whole.schema, common.target_of(whole, target)
+    features, wanted = whole.schema, common.target_of(whole, target)
     source.check_columns(list(features.by_name), others=others)
     names = _names(ids or [])
+    agreement = referee.referee(
+        whole, source, lambda: common.good_rows(source, features), label, predictions
+    )
     counts = {"rows": 0, "robust": 0, "not_robust": 0, "undecided": 0, "bad_input": 0}
 
     def verdicts() -> Iterator[pd.DataFrame]:
-        for part in _verdicts(whole, source, delta, label, ids or []):
+        for part in _verdicts(whole, source, delta, wanted, ids or []):
             counts["rows"] += len(part)
             for verdict, number in part[names["verdict"]].value_counts().items():
                 counts[str(verdict)] += int(number)
@@ -77,14 +82,14 @@ def certify(
         with common.refused_if_there(out), whole_file(out) as file:
             _writer(out, source, ids or [], whole.classes).write(verdicts(), file)
     if as_json:
-        facts = {"delta": delta, "target": label, **counts}
+        facts = {"delta": delta, "target": wanted, **counts, **agreement}
         typer.echo(json.dumps(facts if out is None else {**facts, "out": str(out)}))
     else:
         rest = "".join(
             f", {counts[name]} {name}" for name in ("undecided", "bad_input") if counts[name]
         )
         typer.echo(
-            f"{counts['robust']} of {counts['rows']} rows get class {label} from every network "
+            f"{counts['robust']} of {counts['rows']} rows get class {wanted} from every network "
             f"within {delta:g}{rest}"
         )
 
