@@ -86,13 +86,14 @@ class Optimality:
 class Setting:
     """What an explanation is about: the network, its shifts, the features and the distance.
 
-    ``classes`` are the labels of the network's classes; empty where they are not known.
+    ``classes`` are the labels of the network's classes; empty where they are not known. The distance
+    is None where it is not known: of results that were read from a folder.
     """
 
     net: Network
     shifts: Shifts
     schema: Schema
-    distance: Distance
+    distance: Distance | None
     classes: tuple[Label, ...] = ()
 
     @property

@@ -531,3 +531,15 @@ def literal(cell: Any) -> Any:
     if isinstance(cell, str) and _FORMULA.match(cell) and not _NUMBER.fullmatch(cell):
         return f"'{cell}"
     return cell
+
+
+def unliteral(cell: str) -> str:
+    """Return what was there before :func:`literal`.
+
+    Examples
+    --------
+    >>> [unliteral(literal(cell)) for cell in ("=1+1", "-5", "'=x", "it's", "'-5")]
+    ['=1+1', '-5', "'=x", "it's", "'-5"]
+    """
+    rest = cell[1:]
+    return rest if cell.startswith("'") and literal(rest) == cell else cell

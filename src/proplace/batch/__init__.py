@@ -27,6 +27,7 @@ from proplace import __version__
 from proplace.batch.folder import Folder
 from proplace.batch.layout import Layout, Rows
 from proplace.batch.manifest import About, Manifest
+from proplace.batch.reading import read_results
 from proplace.batch.shards import proof_name
 from proplace.errors import OptionError, OutputError, TableError
 from proplace.progress import progress_bar
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from proplace.table_files import TableFile
     from proplace.table_writing import Format
 
-__all__ = ["Summary", "explain_file"]
+__all__ = ["Summary", "explain_file", "read_results"]
 
 _MERGES = 3  # a disk that damages shards again and again is not to be waited for
 

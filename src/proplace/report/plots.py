@@ -80,7 +80,8 @@ def result_figure(
 
 def has_region(e: Explanation) -> bool:
     """Whether there is a plane to draw the region on."""
-    return e.found and e.x is not None and len(e.x) > 1
+    known = e.setting is not None and e.setting.distance is not None  # not read from a folder
+    return known and e.found and e.x is not None and len(e.x) > 1
 
 
 def has_margins(e: Explanation) -> bool:
