@@ -21,13 +21,13 @@ import proplace as pp
 from proplace import pinned
 from proplace import table_files as tables
 from proplace.batch import Summary, explain_file
-from proplace.batch.layout import Layout
 from proplace.cli.explain import _summarise
 from proplace.distances import L1, Convex
 from proplace.errors import OutputError, TableError, WorkerError
 from proplace.explain.findings import Status
 from proplace.explanations import Explanations
 from proplace.report import page
+from proplace.table_writing import TableWriter
 
 ROWS = 18
 HALF = 6  # shards of a run that was stopped; each holds one row
@@ -312,10 +312,10 @@ def test_what_is_removed_is_on_the_disk_elsewhere_before(batch, monkeypatch):
     monkeypatch.setattr(os, "replace", placed)
     monkeypatch.setattr(os, "unlink", removed)
     ask(batch)
-    assert done[0] == "manifest.json"
+    assert done[:2] == ["manifest.json", "network.npz"]
     assert done[-ROWS:] == ["removed"] * ROWS
     assert done[-ROWS - 3 : -ROWS] == [".proplace-merged", "manifest.json", batch.expected_results]
-    middle = done[1 : -ROWS - 3]
+    middle = done[2 : -ROWS - 3]
     assert len(middle) == ROWS + proofs
     for n, name in enumerate(middle):  # the proof of a row stands before its shard
         if name.startswith("row-"):
@@ -328,7 +328,7 @@ def test_a_merge_that_fails_leaves_all_shards(batch, monkeypatch):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Layout, "join", full)
+        patch.setattr(TableWriter, "join", full)
         with pytest.raises(OutputError, match="No space left"):
             ask(batch)
     assert len(list(batch.shards.glob("rows-*"))) == ROWS
@@ -428,11 +428,10 @@ def test_killed_before_there_was_a_manifest(batch):
     [
         "",
         "[]",
-        '{"format": "proplace-batch-2"}',
-        '{"format": "proplace-batch-2", "question": 1, "results": [], "complete": false}',
-        '{"format": "proplace-batch-2", "question": {}, "complete": false}',
-        '{"format": "proplace-batch-2", "question": {}, "results": [], "complete": true}',
-        '{"format": "proplace-batch-1", "question": {}, "results": [], "complete": false}',
+        '{"format": "proplace-batch-3"}',
+        '{"format": "proplace-batch-3", "question": 1, "results": [], "complete": false}',
+        '{"format": "proplace-batch-3", "question": {}, "complete": false}',
+        '{"format": "proplace-batch-3", "question": {}, "results": [], "complete": true}',
         "\x00\xff",
         "[" * 100_000,
     ],

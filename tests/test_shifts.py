@@ -88,3 +88,11 @@ def test_as_many_weight_radii_as_bias_radii():
 def test_shifts_are_immutable():
     with pytest.raises(AttributeError):
         pp.Shifts.of(NET, 0.1).weight = (0.0,)
+
+
+def test_one_radius_is_that_of_every_parameter():
+    assert pp.Shifts.of(NET, 0.25).radius(NET) == 0.25  # the layer without bias has none to shift
+    assert pp.Shifts.of(NET, 0.0).radius(NET) == 0.0
+    for frozen in ([(0.1, 0.0)] * 3, [(0.1, 0.1), (0.1, 0.0), (0.1, 0.0)], [(0.1, 0.2)] * 3):
+        assert pp.Shifts.of(NET, frozen).radius(NET) is None
+    assert pp.Shifts.of(NET, [(0.1, 0.1), (0.1, 0.7), (0.1, 0.1)]).radius(NET) == 0.1

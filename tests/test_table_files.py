@@ -104,13 +104,13 @@ def test_what_python_or_others_may_read_as_a_number_stays_text(tmp_path, text):
     schema = pp.Schema([pp.Continuous("x", -1e12, 1e12), pp.Categorical("c", [1000, 12, 16])])
     frame, _ = table(tmp_path, f"x,c\n{text},{text}\n").read(schema)
     assert frame.iloc[0].tolist() == [text, text]
-    assert "is not a number; allowed" in schema.problems(frame)[0]
+    assert "is not a number; allowed" in schema.problems(frame)[0].text
 
 
 def test_a_decimal_comma_is_text(tmp_path):
     schema = pp.Schema.encoded(1, names=["x"])
     frame, _ = table(tmp_path, 'x\n"1,5"\n').read(schema)
-    assert "'1,5' is not a number" in schema.problems(frame)[0]
+    assert "'1,5' is not a number" in schema.problems(frame)[0].text
 
 
 def test_chunks_and_any_first_row_give_the_same_rows(tmp_path, monkeypatch):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from proplace import errors
 
 if TYPE_CHECKING:
+    from proplace.batch import read_results
     from proplace.calibration import Calibration, calibrate_delta
     from proplace.certification import Certificate, Report, WorstCase
     from proplace.explainer import Proplace
@@ -50,12 +51,14 @@ __all__ = [
     "certify",
     "errors",
     "output_range",
+    "read_results",
     "worst_case",
 ]
 __version__ = "0.1.0"
 
 # Where each name is made; imported when it is first asked for, so that commands start quickly.
 _HOMES = {
+    "read_results": "batch",
     "Calibration": "calibration",
     "calibrate_delta": "calibration",
     "Certificate": "certification",

@@ -76,3 +76,7 @@ class OutputError(ProplaceError, OSError):
 
 class WorkerError(ProplaceError, RuntimeError):
     """The processes that explain rows do not work."""
+
+
+class ResultsError(ProplaceError, ValueError):
+    """A folder of results cannot be read: it is unfinished, damaged or of another version."""

@@ -14,7 +14,7 @@ from proplace.text import visible
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Hashable, Iterator
+    from collections.abc import Hashable, Iterator, Mapping
     from pathlib import Path
 
     from matplotlib.figure import Figure
@@ -23,19 +23,31 @@ if TYPE_CHECKING:
     from proplace.distances import Distance
     from proplace.explain.findings import Optimality, Status
     from proplace.network import Array, Network
+    from proplace.provenance import Provenance
     from proplace.report.words import Wording, Words
     from proplace.schema import Schema
+    from proplace.schema._model import Label
     from proplace.shifts import Shifts
 
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """What an explanation is about: the network, its shifts, the features and the distance."""
+    """What an explanation is about: the network, its shifts, the features and the distance.
+
+    ``classes`` are the labels of the network's classes; empty where they are not known. The distance
+    is None where it is not known: of results that were read from a folder.
+    """
 
     net: Network
     shifts: Shifts
     schema: Schema
-    distance: Distance
+    distance: Distance | None
+    classes: tuple[Label, ...] = ()
+
+    @property
+    def radius(self) -> float | None:
+        """The largest change of any parameter, if it is the same for all of them."""
+        return self.shifts.radius(self.net)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +93,8 @@ class Explanation:
         What the search took.
     setting
         The network, Delta, schema and distance that this is about.
+    ids
+        Cells of the person's row that are no features, by the name of their column: who it is.
     """
 
     index: Hashable
@@ -103,6 +117,15 @@ class Explanation:
     rounds: int = 0
     seconds: float = field(default=0.0, compare=False)
     setting: Setting | None = field(default=None, repr=False)
+    ids: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def label(self) -> Label:
+        """Label of the wanted class; its number where the labels are not known."""
+        from proplace.table_writing import own
+
+        classes = () if self.setting is None else self.setting.classes
+        return own(classes[self.target]) if classes else self.target
 
     @property
     def found(self) -> bool:
@@ -161,7 +184,8 @@ class Explanation:
 class Explanations(Sequence[Explanation]):
     """The explanations of a table, in the order of its rows; several answers of a row in a run.
 
-    ``complete`` is False when the run was interrupted: rows after that are missing.
+    ``complete`` is False when the run was interrupted: rows after that are missing. ``provenance``
+    says what the answers were made from, and when.
     """
 
     def __init__(
@@ -170,9 +194,11 @@ class Explanations(Sequence[Explanation]):
         *,
         complete: bool = True,
         index_name: Hashable | None = None,
+        provenance: Provenance | None = None,
     ) -> None:
         self._items = tuple(items)
         self.complete = complete
+        self.provenance = provenance
         self._index_name = index_name
 
     @overload
@@ -181,7 +207,12 @@ class Explanations(Sequence[Explanation]):
     def __getitem__(self, i: slice) -> Explanations: ...
     def __getitem__(self, i: int | slice) -> Explanation | Explanations:
         if isinstance(i, slice):
-            return Explanations(self._items[i], complete=self.complete, index_name=self._index_name)
+            return Explanations(
+                self._items[i],
+                complete=self.complete,
+                index_name=self._index_name,
+                provenance=self.provenance,
+            )
         return self._items[i]
 
     def __len__(self) -> int:
@@ -198,27 +229,29 @@ class Explanations(Sequence[Explanation]):
         return np.array([empty if e.point is None else e.point for e in self])
 
     def to_frame(self) -> pd.DataFrame:
-        """Counterfactuals in original units, with the index of the explained table.
+        """One line per answer, with the index of the explained table; the columns of a results file.
 
-        The columns ``status``, ``distance``, ``bound``, ``margin``, ``rank`` and ``reason`` follow
-        the features; where a feature has such a name, they get the prefix ``ce_``.
+        First the answer: each feature under its own name, in original units. Then ``status``,
+        ``distance``, ``bound``, ``margin``, ``rank``, ``reason``, ``target`` (the class by its label),
+        ``delta``, ``changes`` and ``sentence`` (in words), ``certificate`` (its digest), and the
+        person's own values as ``original_...``. Where a feature has such a name, ours gets the
+        prefix ``ce_``.
         """
-        shown = next((e.counterfactual for e in self if e.counterfactual is not None), None)
-        names = [] if shown is None else [str(name) for name in shown.index]
-        records = []
-        for e in self:
-            facts: dict[str, Any] = {}
-            if e.counterfactual is not None:
-                facts.update({str(key): value for key, value in e.counterfactual.items()})
-            for name in ("status", "distance", "bound", "margin", "rank", "reason"):
-                facts[f"ce_{name}" if name in names else name] = getattr(e, name)
-            records.append(facts)
-        columns = [
-            *names,
-            *(c for c in (records[0] if records else {}) if c not in names),
-        ]
+        from proplace.result_tables import AnswerColumns
+
+        columns = AnswerColumns.of(self._features(), list(self[0].ids) if len(self) else ())
+        records = [columns.record(e) for e in self]
         index = pd.Index([e.index for e in self], name=self._index_name)
-        return pd.DataFrame(records, index=index).reindex(columns=list(dict.fromkeys(columns)))
+        return pd.DataFrame(records, index=index, columns=columns.all)
+
+    def _features(self) -> list[str]:
+        """Names of the features, as far as anything is known about them."""
+        for e in self:
+            if e.setting is not None:
+                return list(e.setting.schema.by_name)
+            if e.original is not None:
+                return [str(name) for name in e.original.index]
+        return []
 
     def plot(
         self,

@@ -16,7 +16,6 @@ FRONT_TERMS = 1_000_000  #: of the columns in front of a model's first layer, ov
 CONFIG_BYTES = 2**24  #: of the description of a model (JSON, pickle) inside its file
 SCHEMA_BYTES = 2**22  #: of a schema file
 SCHEMA_NODES = 200_000  #: values in a schema file, aliases counted as often as they are used
-LABELS = 1_000  #: categories of one column of a model
 SCHEMA_DEPTH = 40  #: lists and mappings inside each other in a schema file
 LABELS = 1_000  #: categories of one column of a model
 TABLE_COLUMNS = 100_000  #: of a table file
@@ -24,6 +23,8 @@ TABLE_CELL = 100_000  #: characters of one cell; an open quote makes a cell of t
 TABLE_ROW = 2**22  #: characters of one row of a CSV file
 CHUNK_CELLS = 2_000_000  #: of a table that are in memory at once
 CHUNK_CHARACTERS = 2**25  #: of a CSV file that are in memory at once
+SPREADSHEET_CELL = 32_000  #: characters of a sentence in a table; spreadsheets cut longer cells
+MANIFEST_BYTES = 2**26  #: of the manifest of a folder of results
 
 
 def readable(size: int) -> str:

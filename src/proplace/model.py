@@ -12,9 +12,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from proplace.agreement import clearly_apart
 from proplace.certification.deployed import resolve
 from proplace.errors import InputError, ModelDisagrees, SchemaError, TargetError
 from proplace.network import Network
+from proplace.provenance import Origin
 from proplace.schema import Binary, Continuous, Ordinal, Schema
 from proplace.schema._model import did_you_mean, listing
 from proplace.shifts import Shifts
@@ -50,6 +52,8 @@ class Model:
         be encoded by any schema of the right width.
     named
         Whether the columns have names of their own; else they are known by their order.
+    origin
+        The name and digest of the file that the model was read from, or what it was in memory.
 
     Examples
     --------
@@ -75,6 +79,7 @@ class Model:
     named: bool = True
     _columns: tuple[str, ...] = ()
     _original: Callable[[pd.DataFrame], Any] | None = None
+    origin: Origin = dataclasses.field(default_factory=lambda: Origin("Network"))
 
     @classmethod
     def of(cls, source: object) -> Model:
@@ -93,10 +98,11 @@ class Model:
         if isinstance(source, (str, os.PathLike)):
             from proplace.loaders import load_whole  # noqa: PLC0415  (frameworks on demand)
 
-            return cls._whole(load_whole(Path(source)))
+            path = Path(source)
+            return cls._whole(load_whole(path), Origin.file(path))
         from proplace.loaders import whole_of  # noqa: PLC0415
 
-        return cls._whole(whole_of(source))
+        return cls._whole(whole_of(source), Origin(type(source).__name__))
 
     @classmethod
     def _bare(cls, net: Network) -> Model:
@@ -110,7 +116,7 @@ class Model:
         )
 
     @classmethod
-    def _whole(cls, whole: Whole) -> Model:
+    def _whole(cls, whole: Whole, origin: Origin) -> Model:
         net = whole.network
         classes = tuple(range(net.classes)) if whole.classes is None else whole.classes
         plain = all(
@@ -125,6 +131,7 @@ class Model:
             whole.named,
             whole.columns,
             whole.predict,
+            origin,
         )
 
     def __repr__(self) -> str:
@@ -201,7 +208,7 @@ class Model:
         """
         if not self.preprocesses:
             return resolve(self.network, shifts, rows, margin)
-        offset, scale = self._scaling
+        offset, scale = self.scaling
         own = self.network.input_map
         s = 1.0 if own.scale is None else own.scale
         t = 0.0 if own.shift is None else own.shift
@@ -211,7 +218,7 @@ class Model:
         return resolve(raw, shifts, offset + scale * rows, margin)
 
     @property
-    def _scaling(self) -> tuple[Array, Array]:
+    def scaling(self) -> tuple[Array, Array]:
         """Offset and scale of each encoded column."""
         pairs = [
             (f.offset, f.scale) if isinstance(f, (Continuous, Ordinal)) else (0.0, 1.0)
@@ -236,24 +243,18 @@ class Model:
         if said is None or not len(X):
             return
         rows = self.encode(X)
-        ours = np.array(self.classes, dtype=object)[self.network.predict(rows)]
-        apart = np.flatnonzero(ours != said)
-        if not len(apart):
-            return
-        logits = self.network.logits(rows[apart])
-        top = np.sort(logits, axis=1)
-        near = np.abs(logits[:, 0]) if self.network.outputs == 1 else top[:, -1] - top[:, -2]
-        clear = apart[near > self._rounding(rows[apart])]
-        if len(clear):
-            row = int(clear[0])
+        apart = clearly_apart(self, rows, said)
+        if len(apart):
+            row = int(apart[0])
+            ours = self.classes[int(self.network.predict(rows[row])[0])]
             raise ModelDisagrees(
                 f"{what} row {row}: the model itself says {said[row]!r}, what was read of it says "
-                f"{ours[row]!r} ({len(clear)} of {len(X)} rows differ); the model was changed after "
+                f"{ours!r} ({len(apart)} of {len(X)} rows differ); the model was changed after "
                 "it was read, or does more than its parts say. Read it again with Model.of, or save "
                 "it in another format and compare"
             )
 
-    def _rounding(self, rows: Array) -> Array:
+    def rounding(self, rows: Array) -> Array:
         """Bound on what rounding can do to the logits of the source."""
         shifts = Shifts.of(self.network, 0.0)
         result: Array = np.maximum(np.asarray(self.margins(shifts, rows, "float32")), 1e-9)

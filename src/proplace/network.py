@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import IO, TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -327,13 +327,17 @@ class Network:
         if path.suffix != ".npz":
             raise ModelFileError(f"{path.name}: the name must end in .npz")
         with whole_file(path) as file:
-            np.savez(
-                file,
-                allow_pickle=False,
-                format=np.array(NPZ_FORMAT),
-                precision=np.array(self._precision),
-                **self._arrays(),
-            )
+            self.write(file)
+
+    def write(self, file: IO[bytes]) -> None:
+        """Write the content of an ``.npz`` file, as :meth:`save` does, to an open one."""
+        np.savez(
+            file,
+            allow_pickle=False,
+            format=np.array(NPZ_FORMAT),
+            precision=np.array(self._precision),
+            **self._arrays(),
+        )
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Network:

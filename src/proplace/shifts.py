@@ -65,6 +65,12 @@ class Shifts:
             ),
         )
 
+    def radius(self, net: Network) -> float | None:
+        """The one radius of all parameters of a network, or None if they differ."""
+        biases = zip(self.bias, net.layers, strict=True)
+        radii = {*self.weight, *(radius for radius, layer in biases if layer.b is not None)}
+        return radii.pop() if len(radii) == 1 else None
+
 
 def _pairs(net: Network, delta: object) -> list[tuple[float, float]]:
     try:

@@ -29,7 +29,7 @@ from proplace.optional import require
 from proplace.pinned import Pinned
 from proplace.schema import Continuous, Schema
 from proplace.schema._model import did_you_mean, listing
-from proplace.schema.features import Binary, Categorical
+from proplace.schema.problems import BadRow
 from proplace.text import VALUE, clipped, short, visible
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class TableFile(ABC):
     _pinned: Pinned
 
     @abstractmethod
-    def cells(self, start: int = 0) -> Iterator[tuple[pd.DataFrame, dict[int, str]]]:
+    def cells(self, start: int = 0) -> Iterator[tuple[pd.DataFrame, dict[int, BadRow]]]:
         """Chunks of the table from a row on, as they are in the file.
 
         The index is the number of the row. The dictionary says which rows are broken, and how; their
@@ -123,7 +123,7 @@ class TableFile(ABC):
 
     def frames(
         self, schema: Schema, start: int = 0
-    ) -> Iterator[tuple[pd.DataFrame, dict[int, str]]]:
+    ) -> Iterator[tuple[pd.DataFrame, dict[int, BadRow]]]:
         """Chunks from a row on, with the columns of the schema as its values and others as they are."""
         for frame, broken in self.cells(start):
             values = {
@@ -134,20 +134,20 @@ class TableFile(ABC):
             }
             yield pd.DataFrame(values, index=frame.index), broken
 
-    def read(self, schema: Schema) -> tuple[pd.DataFrame, dict[int, str]]:
+    def read(self, schema: Schema) -> tuple[pd.DataFrame, dict[int, BadRow]]:
         """Return the whole table and the broken rows."""
         parts = list(self.frames(schema))
-        broken = {row: text for _, more in parts for row, text in more.items()}
+        broken = {row: bad for _, more in parts for row, bad in more.items()}
         return pd.concat([frame for frame, _ in parts]), broken
 
-    def row(self, schema: Schema, number: int) -> tuple[pd.DataFrame, dict[int, str]]:
+    def row(self, schema: Schema, number: int) -> tuple[pd.DataFrame, dict[int, BadRow]]:
         """Return one row, as :meth:`frames` does."""
         if not 0 <= number < self.rows:
             raise TableError(
                 f"{self.path}: there is no row {number}; rows are numbered from 0 to {self.rows - 1}"
             )
         frame, broken = next(self.frames(schema, number))
-        return frame.iloc[:1], {row: text for row, text in broken.items() if row == number}
+        return frame.iloc[:1], {row: bad for row, bad in broken.items() if row == number}
 
     def check_columns(self, needed: Sequence[str], *, others: Sequence[str]) -> None:
         """Raise unless the columns are those needed and, at most, the ``others``."""
@@ -213,13 +213,17 @@ class CsvTable(TableFile):
         self._check_names()
         self.rows = sum(1 for _ in records)
 
-    def cells(self, start: int = 0) -> Iterator[tuple[pd.DataFrame, dict[int, str]]]:
+    def cells(self, start: int = 0) -> Iterator[tuple[pd.DataFrame, dict[int, BadRow]]]:
         """Chunks of text cells, ``None`` where a cell is missing."""
         width, first = len(self.columns), start
         records = itertools.islice(self._records(), 1 + start, None)
         while block := self._block(records):
             broken = {
-                first + n: f"{len(line)} cells where the first line of the file names {width}"
+                first + n: BadRow(
+                    first + n,
+                    None,
+                    f"{len(line)} cells where the first line of the file names {width}",
+                )
                 for n, line in enumerate(block)
                 if len(line) != width
             }
@@ -361,7 +365,7 @@ class ParquetTable(TableFile):
         if self.rows != claimed:
             raise self._damaged(f"it says that it has {claimed:,} rows and has {self.rows:,}")
 
-    def cells(self, start: int = 0) -> Iterator[tuple[pd.DataFrame, dict[int, str]]]:
+    def cells(self, start: int = 0) -> Iterator[tuple[pd.DataFrame, dict[int, BadRow]]]:
         """Chunks of the values in the file."""
         first = 0
         for batch in self._batches():
@@ -422,21 +426,11 @@ def _word(name: str) -> str:
 # -- text and values -------------------------------------------------------------------------------
 
 
-def labels(feature: AnyFeature) -> tuple[Label, ...]:
-    """The labels of a feature that is not a number."""
-    if isinstance(feature, Categorical):
-        return tuple(feature.categories)
-    if isinstance(feature, Binary):
-        return tuple(feature.values)
-    assert not isinstance(feature, Continuous)  # noqa: S101  (it has none)
-    return tuple(feature.levels)
-
-
 def typed_text(series: pd.Series[Any], feature: AnyFeature) -> pd.Series[Any]:
     """Text as the numbers or labels of a feature; what is none stays text."""
     if isinstance(feature, Continuous):
         return numbers_of(series)
-    return _labels_of(series, labels(feature))
+    return labels_of(series, feature.labels)
 
 
 def numbers_of(series: pd.Series[Any]) -> pd.Series[Any]:
@@ -453,7 +447,7 @@ def _number(text: str) -> float | str:
     return float(text) if _NUMBER.fullmatch(text) else text
 
 
-def _labels_of(series: pd.Series[Any], known: Sequence[Label]) -> pd.Series[Any]:
+def labels_of(series: pd.Series[Any], known: Sequence[Label]) -> pd.Series[Any]:
     """Text as labels: by their spelling, else by their value as a number or as true or false."""
     value = {text: _label(text, known) for text in series.unique()}
     return pd.Series([value[text] for text in series], index=series.index, dtype=object)
@@ -496,7 +490,7 @@ def plain(value: Any, feature: AnyFeature) -> Any:
     """One value of a feature as a Python object: whole numbers and labels as the schema has them."""
     if isinstance(feature, Continuous):
         return int(value) if feature.whole else float(value)
-    return next(label for label in labels(feature) if label == value)
+    return next(label for label in feature.labels if label == value)
 
 
 # -- writing ---------------------------------------------------------------------------------------
@@ -537,3 +531,15 @@ def literal(cell: Any) -> Any:
     if isinstance(cell, str) and _FORMULA.match(cell) and not _NUMBER.fullmatch(cell):
         return f"'{cell}"
     return cell
+
+
+def unliteral(cell: str) -> str:
+    """Return what was there before :func:`literal`.
+
+    Examples
+    --------
+    >>> [unliteral(literal(cell)) for cell in ("=1+1", "-5", "'=x", "it's", "'-5")]
+    ['=1+1', '-5', "'=x", "it's", "'-5"]
+    """
+    rest = cell[1:]
+    return rest if cell.startswith("'") and literal(rest) == cell else cell

@@ -11,6 +11,7 @@ import pandas as pd
 from proplace.errors import InputError, SchemaError
 from proplace.frames import as_frame
 from proplace.model import Model
+from proplace.schema.problems import BadRow
 
 if TYPE_CHECKING:
     from proplace.network import Array
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 Table = pd.DataFrame | npt.ArrayLike
 """Any table that :func:`proplace.frames.as_frame` reads, or plain rows of numbers."""
-People = tuple["Array", dict[int, str], pd.DataFrame | None]
+People = tuple["Array", dict[int, BadRow], pd.DataFrame | None]
 """Encoded rows, what is wrong with bad ones, and the table itself if it was one."""
 
 
@@ -103,7 +104,8 @@ def read_people(model: Model, X: Table) -> People:
     problems = {}
     for i in np.flatnonzero(~np.isfinite(rows).all(axis=1)):
         column = int(np.flatnonzero(~np.isfinite(rows[i]))[0])
-        problems[int(i)] = f"row {i}, column {column} is {rows[i, column]}; it must be finite"
+        name = schema.columns[column].name
+        problems[int(i)] = BadRow(int(i), name, f"{rows[i, column]} is not finite")
     for i in np.flatnonzero(~schema.legal(rows)):
-        problems.setdefault(int(i), f"row {i} is not a legal encoded row of the schema")
+        problems.setdefault(int(i), BadRow(int(i), None, "this is no legal row of the schema"))
     return rows, problems, None

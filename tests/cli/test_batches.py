@@ -51,7 +51,7 @@ def test_killed_three_times_the_answers_are_the_same(crowd, tmp_path):
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["resumed"] == seen[2]
     assert (out / "results.csv").read_bytes() == whole.results.read_bytes()
-    assert {path.name for path in out.iterdir()} == {"manifest.json", "results.csv"}
+    assert {path.name for path in out.iterdir()} == {"manifest.json", "network.npz", "results.csv"}
     # Asked once more, nothing is done again.
     stamp = (out / "results.csv").stat().st_mtime_ns
     again = run_quickly(*words(folder, out, "--every", 0.05, "--json"))

@@ -47,7 +47,9 @@ def test_a_table_becomes_a_table(loans, explainer, tmp_path):
     assert encoded.tobytes() == expected.points.tobytes()
     assert pp.certify(loans.net, encoded, 0.01).robust.all()
     out = tmp_path / "new" / "results"
-    assert {path.name for path in out.iterdir()} == {"manifest.json", "results.csv", "certificates"}
+    assert {path.name for path in out.iterdir()} == {
+        *("manifest.json", "network.npz", "results.csv", "certificates")
+    }
     proofs = sorted((out / "certificates").iterdir())
     assert len(proofs) == len(found)
     checked = run_quickly("check", out / "certificates", "--model", loans.folder / "model.onnx")
@@ -73,7 +75,8 @@ def test_parquet_in_and_out_holds_the_same(loans, tmp_path):
     first = pd.read_parquet(tmp_path / "a" / "results.parquet")
     second = pd.read_csv(tmp_path / "b" / "results.csv")
     assert first["age"].dtype.kind == "i" or first["age"].isna().any()
-    second["reason"] = second["reason"].fillna("")
+    text = ["reason", "changes"]
+    second[text] = second[text].fillna("")
     pd.testing.assert_frame_equal(first, second, check_dtype=False)
 
 

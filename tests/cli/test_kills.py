@@ -62,7 +62,11 @@ def batch(crowd, tmp_path):
 
         def check(self):
             assert (self.out / "results.csv").read_text() == expected
-            assert sorted(p.name for p in self.out.iterdir()) == ["manifest.json", "results.csv"]
+            assert sorted(p.name for p in self.out.iterdir()) == [
+                "manifest.json",
+                "network.npz",
+                "results.csv",
+            ]
 
     return Batch()
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import proplace as pp
-from proplace.report.values import amount, difference, number, pair, shown
+from proplace.report.values import difference, pair, shown
+from proplace.schema.amounts import amount, number
 
 
 def feature(unit=None, step=1, upper=1e6, lower=0):

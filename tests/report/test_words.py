@@ -10,7 +10,6 @@ import proplace as pp
 from proplace.distances import L1
 from proplace.errors import OptionError
 from proplace.explanations import Setting
-from proplace.report.words import one_radius
 
 LOAN = pp.Wording("the loan", ["refused", "approved"], "applicant")
 
@@ -142,7 +141,8 @@ def test_radii_per_layer():
     assert "by at most what is set per layer." in str(uneven.words(LOAN))
     even = replace(explanation(debt=3), setting=setting(0.1, layers))  # no bias in the first layer
     assert "by at most 0.1." in str(even.words(LOAN))
-    assert one_radius(pp.Shifts((0.1, 0.0), (0.1, 0.0))) is None  # frozen: not every parameter
+    frozen = replace(explanation(debt=3), setting=setting([(0.1, 0.0), (0.1, 0.0)], layers))
+    assert "by at most what is set per layer." in str(frozen.words(LOAN))  # not every parameter
 
 
 def test_a_search_that_ended_early_says_how_near():

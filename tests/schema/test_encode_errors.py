@@ -67,7 +67,8 @@ def test_bad_cells_are_named(column, value, parts):
     message = str(caught.value)
     for part in [f"row 2 (index 'r'), column {column!r}: ", *parts]:
         assert part in message, message
-    assert SCHEMA.problems(frame) == {2: message}
+    (bad,) = SCHEMA.problems(frame).values()
+    assert (bad.row, str(bad)) == (2, message)
 
 
 def test_bad_rows_do_not_lose_the_good_ones():
@@ -75,8 +76,8 @@ def test_bad_rows_do_not_lose_the_good_ones():
     frame = pd.concat([frame, table(sex="x")], ignore_index=True)
     X, problems = SCHEMA.encode_valid(frame)
     assert sorted(problems) == [2, 6]
-    assert problems[2].startswith("row 2, column 'age': 200")
-    assert problems[6].startswith("row 6, column 'sex': 'x'")
+    assert str(problems[2]).startswith("row 2, column 'age': 200")
+    assert str(problems[6]).startswith("row 6, column 'sex': 'x'")
     assert np.isnan(X[[2, 6]]).all()
     good = [0, 1, 3, 4, 5, 7]
     assert (X[good] == SCHEMA.encode(frame.iloc[good])).all()
@@ -158,7 +159,7 @@ def test_a_millionth_of_a_step_is_noise_and_more_is_not(step):
     assert sorted(schema.problems(frame)) == [3, 4, 5]
     X, _ = schema.encode_valid(frame)
     assert X[:3, 0].tolist() == [0.3] * 3  # snapped, to the bit
-    assert "is not on the grid" in schema.problems(frame)[3]
+    assert "is not on the grid" in schema.problems(frame)[3].text
 
 
 @pytest.mark.parametrize(
@@ -171,8 +172,8 @@ def test_a_value_may_stick_out_by_a_trillionth_of_the_largest_end(low, high):
     assert schema.encode(frame)[:, 0].tolist() == [0.0, 1.0]  # clipped
     frame = pd.DataFrame({"v": [low - 1.2e-12 * size, high + 1.2e-12 * size]})
     problems = schema.problems(frame)
-    assert "below the lower bound" in problems[0]
-    assert "above the upper bound" in problems[1]
+    assert "below the lower bound" in problems[0].text
+    assert "above the upper bound" in problems[1].text
 
 
 def test_a_sum_of_decimals_is_in_range():

@@ -324,6 +324,23 @@ def test_labels_are_sentences():
 
 
 @pytest.mark.parametrize(
+    ("unit", "limit", "said"),
+    [
+        ("$", 9402, "$9402"),
+        ("$", 12_500.5, "$12,500.5"),
+        ("% of income", 1, "1 percentage point"),
+        ("dollars", 2.5, "2.5 dollars"),
+        ("child|children", 1, "1 child"),
+    ],
+)
+def test_limits_are_written_like_the_values_of_answers(unit, limit, said):
+    feature = Continuous("a", 0, 1e5, step=1, unit=unit, max_increase=limit, max_decrease=limit)
+    person = Schema([feature]).person([0.5])
+    assert list(person.blame([[1.0]])) == [f"a may rise by at most {said}"]
+    assert list(person.blame([[0.0]])) == [f"a may fall by at most {said}"]
+
+
+@pytest.mark.parametrize(
     ("rule", "words"),
     [
         (Change("a", at_least=0), "a does not fall"),

@@ -2,7 +2,8 @@
 
 The folder of a batch holds::
 
-    manifest.json                what was asked for; another question is refused
+    manifest.json                what was asked for (another question is refused), and what it is about
+    network.npz                  the network, as certificates name it
     shards/rows-0...0-0...512-5e1f...ab.csv    answers of the rows from 0 up to 511, and so on
     results.csv                  all of them, once the last row is done (no shards then)
 
@@ -25,6 +26,8 @@ import numpy as np
 from proplace import __version__
 from proplace.batch.folder import Folder
 from proplace.batch.layout import Layout, Rows
+from proplace.batch.manifest import About, Manifest
+from proplace.batch.reading import read_results
 from proplace.batch.shards import proof_name
 from proplace.errors import OptionError, OutputError, TableError
 from proplace.progress import progress_bar
@@ -34,14 +37,14 @@ from proplace.table_files import open_table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from proplace.batch.layout import Format
     from proplace.batch.shards import Range
-    from proplace.explainer import Proplace
+    from proplace.explain.base import Explainer
     from proplace.explanations import Explanations
     from proplace.schema._model import Label
     from proplace.table_files import TableFile
+    from proplace.table_writing import Format
 
-__all__ = ["Summary", "explain_file"]
+__all__ = ["Summary", "explain_file", "read_results"]
 
 _MERGES = 3  # a disk that damages shards again and again is not to be waited for
 
@@ -74,7 +77,7 @@ class Summary:
 
 
 def explain_file(
-    explainer: Proplace,
+    explainer: Explainer,
     table: str | os.PathLike[str] | TableFile,
     out: str | os.PathLike[str],
     *,
@@ -98,7 +101,7 @@ def explain_file(
     out
         Folder of the batch; made if it is not there.
     target, count
-        As in :meth:`Proplace.explain`.
+        As in :meth:`proplace.Proplace.explain`.
     ids
         Columns that are no features and are kept beside the answers.
     drop
@@ -128,23 +131,25 @@ def explain_file(
     source = open_table(table) if isinstance(table, (str, os.PathLike)) else table
     if not source.rows:
         raise TableError(f"{source.path}: there are column names but no rows")
-    explainer.check_fitted()
-    schema = explainer.schema_
+    setting = explainer.setting
+    schema = setting.schema
     source.check_columns(list(schema.by_name), others=[*ids, *drop])
     for name in ids:
         if name not in source.columns:
             raise TableError(f"{source.path}: there is no column {name!r} to keep as an id")
-    layout = Layout.of(schema, ids, kind, source)
+    layout = Layout.of(setting, ids, kind, source)
+    number = explainer.model_.target(target)
     question = {
         **_about(explainer),
         "input": source.digest,
         **source.reading,
-        "target": explainer.model_.target(target),
+        "target": number,
         "count": count,
         "id columns": list(ids),
         "format": kind,
         "certificates": certificates,
     }
+    manifest = Manifest.of(question, About.of(explainer.provenance(number), setting))
 
     def explain(missing: Sequence[Range], folder: Folder) -> None:
         rows = Rows(source, schema, missing)
@@ -155,7 +160,7 @@ def explain_file(
                 if not part.complete:
                     raise KeyboardInterrupt
 
-    with Folder(Path(out), kind, question, certificates=certificates) as folder:
+    with Folder(Path(out), kind, manifest, explainer.net_, certificates=certificates) as folder:
         missing = [] if folder.finished else folder.survey(source.rows)
         resumed = source.rows - _number(missing)
         for _ in range(_MERGES):
@@ -184,9 +189,9 @@ def _number(ranges: Sequence[Range]) -> int:
 def _write(part: Explanations, rows: Rows, layout: Layout, folder: Folder) -> None:
     """Write answers to the folder; rows whose worker died apart, for they are tried again."""
     for lost, run in itertools.groupby(part, lambda e: e.status == "worker_died"):
-        answers = list(run)
+        answers = [rows.told(e, layout.columns.ids) for e in run]
         first, last = (int(cast("int", answers[n].index)) for n in (0, -1))
-        content = layout.content(layout.frame(answers, rows))
+        content = layout.content(answers)
         proofs = {
             proof_name(int(cast("int", e.index)), e.rank): e.certificate.to_json().encode() + b"\n"
             for e in answers
@@ -195,34 +200,38 @@ def _write(part: Explanations, rows: Rows, layout: Layout, folder: Folder) -> No
         folder.write("lost" if lost else "rows", first, last + 1, content, proofs)
 
 
-def _about(explainer: Proplace) -> dict[str, Any]:
+def _about(explainer: Explainer) -> dict[str, Any]:
     """What decides the answers of an explainer, beside the rows: digests and options."""
     schema = explainer.schema_
+    options = explainer.get_params(deep=False)
+    for name in ("source", "schema", "delta", "weights", "n_jobs"):  # digested, or of no account
+        options.pop(name, None)
+    options = {name: list(v) if isinstance(v, tuple) else v for name, v in options.items()}
+    options["distance"] = _name(options.get("distance", "l1"))
     return {
         "version": __version__,
+        "method": type(explainer).__qualname__,
         "network": joblib.hash(explainer.net_),
         "training rows": joblib.hash(explainer.rows_),
         "schema": joblib.hash([files.plain(part) for part in (*schema.features, *schema.rules)]),
         "delta": [list(explainer.shifts_.weight), list(explainer.shifts_.bias)],
-        "distance": explainer.distance
-        if isinstance(explainer.distance, str)
-        else type(explainer.distance).__qualname__,
         "weights of the distance": _distance_digest(explainer),
-        **{
-            name: getattr(explainer, name)
-            for name in ("k", "region", "search", "solver", "margin", "slack", "time_limit")
-        },
+        **options,
     }
 
 
-def _distance_digest(explainer: Proplace) -> str:
+def _name(distance: object) -> str:
+    return distance if isinstance(distance, str) else type(distance).__qualname__
+
+
+def _distance_digest(explainer: Explainer) -> str:
     """Digest of the distance as fitted: with "mad", training rows that occur twice count twice.
 
     A distance of the user's own is known by what it says about training rows: its code may be
     anything, and the name of a function says little about it.
     """
     distance = explainer.distance_
-    if isinstance(explainer.distance, str):
+    if isinstance(getattr(explainer, "distance", "l1"), str):
         return str(joblib.hash(vars(distance)))
     rows = explainer.rows_[:50]
     values = [distance.between(x, rows) for x in rows]

@@ -1,18 +1,21 @@
 """The folder of a batch: its manifest, its shards, and the file that they become.
 
-Files that the batch did not write are never touched. It writes ``manifest.json``, ``results.csv`` or
-``results.parquet``, and what is in the folders ``shards`` and ``certificates``, which it makes itself.
+Files that the batch did not write are never touched. It writes ``manifest.json``, ``network.npz``,
+``results.csv`` or ``results.parquet``, and what is in the folders ``shards`` and ``certificates``,
+which it makes itself.
 The manifest holds the digest of the results before they get their name, so that they are known again.
+``network.npz`` is the network that the answers are about, by the digest that certificates name.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
+import io
 import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from proplace.batch.manifest import NAME, Manifest, NotAManifest
 from proplace.batch.shards import MERGED, UNFINISHED, Damaged, Shards
 from proplace.errors import OutputError
 from proplace.files import move, whole_file
@@ -21,10 +24,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from proplace.batch.layout import Format, Layout
+    from proplace.batch.layout import Layout
     from proplace.batch.shards import Kind, Range
+    from proplace.network import Network
+    from proplace.table_writing import Format
 
-FORMAT = "proplace-batch-2"
+NETWORK = "network.npz"
 # Nothing that a reader would recognise: digests and long lists.
 _UNREADABLE = frozenset(
     ("network", "training rows", "schema", "input", "delta", "weights of the distance")
@@ -40,25 +45,23 @@ class Folder:
         The folder; made if it is not there.
     kind
         Format of the results.
-    question
-        What is asked. A folder is about one question.
+    manifest
+        What is asked, and what the answers are about. A folder is about one question.
+    net
+        The network that the answers are about.
     certificates
         Whether the proofs of the answers are kept, too.
     """
 
     def __init__(
-        self, path: Path, kind: Format, question: dict[str, Any], *, certificates: bool
+        self, path: Path, kind: Format, manifest: Manifest, net: Network, *, certificates: bool
     ) -> None:
         self.path = path
         self.results = path / f"results.{kind}"
-        self._question: dict[str, Any] = json.loads(json.dumps(question))
-        self._manifest = path / "manifest.json"
+        self._manifest, self._net = manifest, net
+        self._place = path / NAME
         self._proofs = path / "certificates" if certificates else None
-        text = json.dumps(self._question, sort_keys=True)
-        digest = hashlib.sha256(text.encode()).hexdigest()
-        self._shards = Shards(path / "shards", self._proofs, digest, kind)
-        self._written: list[str] = []  # digests of what has been in the place of the results
-        self._complete = False  # whether the last of them has an answer for every row
+        self._shards = Shards(path / "shards", self._proofs, manifest.digest, kind)
         self.finished = False  # whether it is there
         self._lock: int | None = None
 
@@ -105,15 +108,16 @@ class Folder:
         with self._writing():
             try:
                 with whole_file(merged, temporary=self._shards.folder / UNFINISHED) as file:
-                    layout.join(self._shards.contents(rows), file)
+                    layout.writer.join(self._shards.contents(rows), file)
             except Damaged:
                 return False
             self._checked_results()  # nobody has put another file there meanwhile
-            self._written.append(_sha256(merged))
-            self._complete = not self._shards.missing(rows)
+            self._manifest = self._manifest.with_results(
+                _sha256(merged), complete=not self._shards.missing(rows)
+            )
             self._write_manifest()
             move(merged, self.results)
-            self.finished = self._complete
+            self.finished = self._manifest.complete
             if self.finished:
                 self._shards.remove()
         return True
@@ -122,10 +126,10 @@ class Folder:
 
     def _claim(self) -> None:
         """Write down what is asked, or make sure that the folder is about the same."""
-        if self._manifest.exists():
+        if self._place.exists():
             self._read_manifest()
             digest = self._checked_results()
-            self.finished = self._complete and digest == self._written[-1]
+            self.finished = self._manifest.complete and digest == self._manifest.results[-1]
             if self.finished:
                 self._shards.remove()  # a run may have been killed before they were gone
                 return
@@ -133,12 +137,27 @@ class Folder:
             self._check_free()
         for folder in filter(None, (self._shards.folder, self._proofs)):
             folder.mkdir(exist_ok=True)
-        if not self._manifest.exists():
+        if not self._place.exists():
             self._write_manifest()
+        self._keep_network()
+
+    def _keep_network(self) -> None:
+        """Write the network, or make sure that it is the one which is there."""
+        content, network = io.BytesIO(), self.path / NETWORK
+        self._net.write(content)
+        if not network.exists():
+            with whole_file(network, temporary=self._shards.folder / UNFINISHED) as file:
+                file.write(content.getvalue())
+        elif network.read_bytes() != content.getvalue():
+            raise OutputError(
+                f"{network}: is not as this batch wrote it; move it away and give the same command "
+                "again, which then makes it anew"
+            )
 
     def _check_free(self) -> None:
         """Raise if the folder holds anything under the names that a batch uses."""
-        for path in filter(None, (self.results, self._shards.folder, self._proofs)):
+        ours = (self.results, self.path / NETWORK, self._shards.folder, self._proofs)
+        for path in filter(None, ours):
             if path.is_dir() and {rest.name for rest in path.iterdir()} <= {UNFINISHED}:
                 continue  # of a run that was killed before it wrote the manifest
             if path.exists():
@@ -149,19 +168,14 @@ class Folder:
 
     def _read_manifest(self) -> None:
         try:
-            found = json.loads(self._manifest.read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError):
-            found = None
-        if not _is_manifest(found):
-            raise OutputError(
-                f"{self._manifest}: not the manifest of a batch of this version; "
-                "give another folder"
-            )
-        self._compare(found["question"])
-        self._written, self._complete = found["results"], found["complete"]
+            found = Manifest.read(self._place)
+        except NotAManifest as error:
+            raise OutputError(str(error)) from None
+        self._compare(found.question)
+        self._manifest = found  # also what it is about: the batch was begun then, not now
 
     def _compare(self, before: dict[str, Any]) -> None:
-        now = self._question
+        now = self._manifest.question
         other = [name for name in {**now, **before} if before.get(name) != now.get(name)]
         if other:
             name = other[0]
@@ -174,22 +188,15 @@ class Folder:
             )
 
     def _write_manifest(self) -> None:
-        facts = {
-            "format": FORMAT,
-            "question": self._question,
-            "results": self._written,
-            "complete": self._complete,
-        }
-        temporary = self._shards.folder / UNFINISHED
-        with whole_file(self._manifest, temporary=temporary) as file:
-            file.write(json.dumps(facts, indent=2).encode() + b"\n")
+        with whole_file(self._place, temporary=self._shards.folder / UNFINISHED) as file:
+            file.write(self._manifest.content())
 
     def _checked_results(self) -> str | None:
         """Digest of what is in the place of the results; raise if this batch has not written it."""
         if not self.results.exists():
             return None
         digest = _sha256(self.results)
-        if digest not in self._written:
+        if digest not in self._manifest.results:
             raise OutputError(
                 f"{self.results}: is not as this batch wrote it; move it away and give the same "
                 "command again, which then makes it anew"
@@ -208,17 +215,6 @@ class Folder:
                 f"{self.path}: cannot be written ({why}); what is done is kept, "
                 "and the same command goes on from there"
             ) from error
-
-
-def _is_manifest(found: object) -> bool:
-    return (
-        isinstance(found, dict)
-        and found.get("format") == FORMAT
-        and isinstance(found.get("question"), dict)
-        and isinstance(found.get("results"), list)
-        and isinstance(found.get("complete"), bool)
-        and (bool(found["results"]) or not found["complete"])
-    )
 
 
 def _sha256(path: Path) -> str:

@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import csv
-import io
-import re
 from collections import Counter, deque
-from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from proplace.optional import require
-from proplace.schema import Continuous
-from proplace.table_files import labels, plain, write_csv
+from proplace.result_tables import AnswerColumns
+from proplace.table_writing import TableWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from proplace.batch.shards import Range
-    from proplace.explanations import Explanation
+    from proplace.explanations import Explanation, Setting
     from proplace.schema import Schema
-    from proplace.schema.rules import AnyFeature
+    from proplace.schema.problems import BadRow
     from proplace.table_files import TableFile
-
-Format = Literal["csv", "parquet"]
-FACTS = ("status", "distance", "bound", "margin", "rank", "reason")
-_PLACE = re.compile(r"row \d+( \(index .*?\))?, ")
+    from proplace.table_writing import Format
 
 
 class Rows:
@@ -39,7 +34,7 @@ class Rows:
     def __init__(self, source: TableFile, schema: Schema, ranges: Sequence[Range]) -> None:
         self._source, self._schema, self._ranges = source, schema, ranges
         self.frame = pd.DataFrame()
-        self.broken: dict[int, str] = {}
+        self.broken: dict[int, BadRow] = {}
 
     def __iter__(self) -> Iterator[pd.DataFrame]:
         ahead = deque(self._ranges)
@@ -56,91 +51,41 @@ class Rows:
             if not ahead:
                 return
 
-    def reason(self, explanation: Explanation) -> str:
-        """Why a row has no answer; where it is stands beside it already."""
+    def told(self, explanation: Explanation, ids: Sequence[str]) -> Explanation:
+        """Return an answer with the cells that say whose it is, and why a row has none."""
         row: Any = explanation.index
-        return self.broken.get(row, _PLACE.sub("", explanation.reason, count=1))
+        bad = self.broken.get(row)
+        return replace(
+            explanation,
+            ids={name: self.frame.loc[row, name] for name in ids},
+            reason=explanation.reason if bad is None else bad.reason,
+        )
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Columns of the results: number of the row, ids, features, facts.
+    """The results of a batch: the columns, and how they are written."""
 
-    Where an id or a feature has the name of another column of the results, that one gets the prefix
-    ``ce_``.
-    """
-
-    schema: Schema
-    ids: tuple[str, ...]
-    names: dict[str, str]
-    kind: Format
-    id_types: dict[str, Any]
+    columns: AnswerColumns
+    writer: TableWriter
 
     @classmethod
-    def of(cls, schema: Schema, ids: Sequence[str], kind: Format, source: TableFile) -> Layout:
-        """Columns for a schema and the id columns of a table."""
-        taken = {*ids, *schema.by_name}
-        names = {name: f"ce_{name}" if name in taken else name for name in ("row", *FACTS)}
-        types: dict[str, Any] = {}
-        if kind == "parquet":
-            types = source.arrow_types(ids)
-        return cls(schema, tuple(ids), names, kind, types)
+    def of(cls, setting: Setting, ids: Sequence[str], kind: Format, source: TableFile) -> Layout:
+        """Columns for the answers of a setting and the id columns of a table."""
+        columns = AnswerColumns.of(list(setting.schema.by_name), ids)
+        types = source.arrow_types(ids) if kind == "parquet" else {}
+        return cls(columns, TableWriter(kind, columns.types(setting, types)))
 
-    @property
-    def columns(self) -> list[str]:
-        """Names of all columns, in order."""
-        facts = [self.names[name] for name in FACTS]
-        return [self.names["row"], *self.ids, *self.schema.by_name, *facts]
-
-    def frame(self, part: Iterable[Explanation], rows: Rows) -> pd.DataFrame:
-        """One line per answer."""
-        records = []
-        for e in part:
-            record: dict[str, Any] = {self.names["row"]: e.index}
-            row: Any = e.index
-            record.update({name: rows.frame.loc[row, name] for name in self.ids})
-            if e.counterfactual is not None:
-                for name, feature in self.schema.by_name.items():
-                    record[name] = plain(e.counterfactual[name], feature)
-            record.update({self.names[name]: getattr(e, name) for name in FACTS})
-            record[self.names["reason"]] = rows.reason(e)
-            records.append(record)
-        return pd.DataFrame(records, columns=self.columns, dtype=object)
-
-    # -- files of it -------------------------------------------------------------------------------
-
-    def content(self, frame: pd.DataFrame) -> bytes:
-        """Answers as the bytes of a file."""
-        file = io.BytesIO()
-        if self.kind == "csv":
-            write_csv(frame, file)
-            return file.getvalue()
-        for name, feature in self.schema.by_name.items():
-            if not isinstance(feature, Continuous) and _mixed(feature):
-                frame[name] = frame[name].map(str, na_action="ignore")
-        arrow = require("pyarrow", "parquet", "writing Parquet files")
-        table = arrow.Table.from_pandas(frame, schema=self._arrow_schema(), preserve_index=False)
-        require("pyarrow.parquet", "parquet", "writing Parquet files").write_table(table, file)
-        return file.getvalue()
-
-    def join(self, contents: Iterable[bytes], file: IO[bytes]) -> None:
-        """Put the contents of files together, one after the other."""
-        if self.kind == "csv":
-            head = self.content(pd.DataFrame(columns=self.columns))
-            file.write(head)
-            for content in contents:
-                file.write(content[len(head) :])
-            return
-        parquet = require("pyarrow.parquet", "parquet", "writing Parquet files")
-        with parquet.ParquetWriter(file, self._arrow_schema()) as writer:
-            for content in contents:
-                part = io.BytesIO(content)
-                writer.write_table(parquet.read_table(part, schema=self._arrow_schema()))
+    def content(self, answers: Iterable[Explanation]) -> bytes:
+        """Answers as the bytes of a file, one line each."""
+        records = [{self.columns.row: e.index, **self.columns.record(e)} for e in answers]
+        frame = pd.DataFrame(records, columns=list(self.writer.types), dtype=object)
+        return self.writer.content(frame)
 
     def statuses(self, results: Path) -> dict[str, int]:
         """Count people by status."""
-        status, rank = self.names["status"], self.names["rank"]
-        if self.kind == "csv":
+        status, rank = self.columns.facts["status"], self.columns.facts["rank"]
+        if self.writer.kind == "csv":
             with results.open(encoding="utf-8", newline="") as file:
                 return dict(
                     Counter(row[status] for row in csv.DictReader(file) if row[rank] == "0")
@@ -152,28 +97,3 @@ class Layout:
                 frame = batch.to_pandas()
                 counts.update(frame.loc[frame[rank] == 0, status])
         return dict(counts)
-
-    def _arrow_schema(self) -> Any:
-        arrow = require("pyarrow", "parquet", "writing Parquet files")
-        types = {self.names["row"]: arrow.int64(), **self.id_types}
-        for name, feature in self.schema.by_name.items():
-            if isinstance(feature, Continuous):
-                types[name] = arrow.int64() if feature.whole else arrow.float64()
-            else:
-                types[name] = (
-                    arrow.string() if _mixed(feature) else arrow.array(labels(feature)).type
-                )
-        for name in FACTS:
-            types[self.names[name]] = (
-                arrow.string()
-                if name in ("status", "reason")
-                else arrow.int64()
-                if name == "rank"
-                else arrow.float64()
-            )
-        return arrow.schema(list(types.items()))
-
-
-def _mixed(feature: AnyFeature) -> bool:
-    """Whether labels are of several types, which one column of a Parquet file cannot hold."""
-    return len({type(label) for label in labels(feature)}) > 1

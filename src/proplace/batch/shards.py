@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from proplace.batch.layout import Format
+    from proplace.table_writing import Format
 
 Kind = Literal["rows", "lost"]
 Range = tuple[int, int]

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import json
 from pathlib import Path  # noqa: TC003  (typer reads it at run time)
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from proplace.cli import common
+from proplace.cli import common, referee
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     import pandas as pd
 
     from proplace.model import Model as WholeModel
     from proplace.schema._model import Label
     from proplace.table_files import TableFile
+    from proplace.table_writing import TableWriter
 
 
 def certify(
@@ -25,6 +26,8 @@ def certify(
     table: Annotated[Path, typer.Option("--input", help="CSV or Parquet file with the rows.")],
     delta: common.Delta,
     schema: common.SchemaFile = None,
+    label: referee.Label = None,
+    predictions: referee.Predictions = None,
     target: common.Target = "1",
     out: Annotated[
         Path | None,
@@ -55,16 +58,20 @@ def certify(
     whole = Model.of(model)
     common.positive_delta(delta)
     source = open_table(table, delimiter=delimiter, encoding=encoding)
-    others = [*(ids or []), *(drop or [])]
+    others = [*(ids or []), *(drop or []), *referee.named(label, predictions)]
     whole = common.with_names(whole, schema, source, others)
-    features, label = whole.schema, common.target_of(whole, target)
+    features, wanted = whole.schema, common.target_of(whole, target)
     source.check_columns(list(features.by_name), others=others)
+    names = _names(ids or [])
+    agreement = referee.referee(
+        whole, source, lambda: common.good_rows(source, features), label, predictions
+    )
     counts = {"rows": 0, "robust": 0, "not_robust": 0, "undecided": 0, "bad_input": 0}
 
     def verdicts() -> Iterator[pd.DataFrame]:
-        for part in _verdicts(whole, source, delta, label, ids or []):
+        for part in _verdicts(whole, source, delta, wanted, ids or []):
             counts["rows"] += len(part)
-            for verdict, number in part["verdict"].value_counts().items():
+            for verdict, number in part[names["verdict"]].value_counts().items():
                 counts[str(verdict)] += int(number)
             yield part
 
@@ -73,19 +80,16 @@ def certify(
             pass
     else:
         with common.refused_if_there(out), whole_file(out) as file:
-            if is_parquet(out):
-                _write_parquet(verdicts(), file, source.arrow_types(ids or []), whole.classes)
-            else:
-                _write_csv(verdicts(), file)
+            _writer(out, source, ids or [], whole.classes).write(verdicts(), file)
     if as_json:
-        facts = {"delta": delta, "target": label, **counts}
+        facts = {"delta": delta, "target": wanted, **counts, **agreement}
         typer.echo(json.dumps(facts if out is None else {**facts, "out": str(out)}))
     else:
         rest = "".join(
             f", {counts[name]} {name}" for name in ("undecided", "bad_input") if counts[name]
         )
         typer.echo(
-            f"{counts['robust']} of {counts['rows']} rows get class {label} from every network "
+            f"{counts['robust']} of {counts['rows']} rows get class {wanted} from every network "
             f"within {delta:g}{rest}"
         )
 
@@ -99,16 +103,18 @@ def _verdicts(
 
     from proplace.robustness import certify as certify_table  # noqa: PLC0415
 
-    schema, classes = model.schema, np.array(model.classes, dtype=object)
+    schema, classes, ours = model.schema, np.array(model.classes, dtype=object), _names(ids)
     for frame, broken in source.frames(schema):
         encoded, problems = schema.encode_valid(frame)
-        reasons = {frame.index[i]: text.partition(", ")[2] for i, text in problems.items()} | broken
+        reasons = {frame.index[i]: bad.reason for i, bad in problems.items()}
+        reasons |= {row: bad.reason for row, bad in broken.items()}
         good = ~frame.index.isin(list(reasons))
         report = certify_table(model, frame[good], delta, target)
         names = np.where(
             report.robust, "robust", np.where(report.undecided, "undecided", "not_robust")
         )
-        columns: dict[str, Any] = {"row": frame.index, **{name: frame[name] for name in ids}}
+        columns: dict[str, Any] = {ours["row"]: frame.index}
+        columns |= {name: frame[name] for name in ids}
         for name, values in (
             ("class", classes[model.network.predict(encoded[good])]),
             ("verdict", names),
@@ -117,32 +123,29 @@ def _verdicts(
         ):
             cells = np.full(len(frame), "bad_input" if name == "verdict" else None, dtype=object)
             cells[good] = values
-            columns[name] = cells
-        columns["reason"] = [reasons.get(row, "") for row in frame.index]
+            columns[ours[name]] = cells
+        columns[ours["reason"]] = [reasons.get(row, "") for row in frame.index]
         yield pd.DataFrame(columns)
 
 
-def _write_csv(parts: Iterable[pd.DataFrame], file: IO[bytes]) -> None:
-    from proplace.table_files import write_csv  # noqa: PLC0415
+def _names(ids: list[str]) -> dict[str, str]:
+    """What the columns of the verdicts are called beside those of the user."""
+    from proplace.table_writing import free_names  # noqa: PLC0415
 
-    for n, part in enumerate(parts):
-        write_csv(part, file, header=n == 0)
+    return free_names(("row", "class", "verdict", "lower", "upper", "reason"), ids)
 
 
-def _write_parquet(
-    parts: Iterable[pd.DataFrame],
-    file: IO[bytes],
-    id_types: dict[str, Any],
-    labels: tuple[Label, ...],
-) -> None:
-    from proplace.optional import require  # noqa: PLC0415
+def _writer(
+    out: Path, source: TableFile, ids: list[str], classes: tuple[Label, ...]
+) -> TableWriter:
+    from proplace.table_files import is_parquet  # noqa: PLC0415
+    from proplace.table_writing import TableWriter, labels_type  # noqa: PLC0415
 
-    arrow = require("pyarrow", "parquet", "writing Parquet files")
-    parquet = require("pyarrow.parquet", "parquet", "writing Parquet files")
-    classes = arrow.array(labels).type
-    types = {"row": arrow.int64(), **id_types, "class": classes, "verdict": arrow.string()}
-    types |= {"lower": arrow.float64(), "upper": arrow.float64(), "reason": arrow.string()}
-    schema = arrow.schema(list(types.items()))
-    with parquet.ParquetWriter(file, schema) as writer:
-        for part in parts:
-            writer.write_table(arrow.Table.from_pandas(part, schema=schema, preserve_index=False))
+    ours = _names(ids)
+    kept: dict[str, Any] = source.arrow_types(ids) if is_parquet(out) else dict.fromkeys(ids, str)
+    types = {"class": labels_type(classes), "verdict": str, "lower": float, "upper": float}
+    types |= {"reason": str}
+    return TableWriter(
+        "parquet" if is_parquet(out) else "csv",
+        {ours["row"]: int, **kept, **{ours[name]: kind for name, kind in types.items()}},
+    )

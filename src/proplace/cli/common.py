@@ -65,6 +65,11 @@ def note(text: str) -> None:
     tell(f"note: {text}")
 
 
+def warn(text: str) -> None:
+    """Say that something is probably wrong."""
+    tell(f"warning: {text}")
+
+
 def watched() -> bool:
     """Whether a person looks at standard error: else there is no progress bar and no summary."""
     return sys.stderr.isatty()
@@ -157,6 +162,13 @@ def training_rows(table: TableFile, schema: Schema, others: Sequence[str]) -> pd
         first = next(iter(problems.values()))
         note(f"{table.path}: {len(problems)} of {len(frame)} rows are left out; the first: {first}")
     return frame.drop(index=list(problems))
+
+
+def good_rows(table: TableFile, schema: Schema) -> Iterator[pd.DataFrame]:
+    """The rows of a table that can be read, chunk by chunk."""
+    for frame, broken in table.frames(schema):
+        bad = [*broken, *(frame.index[i] for i in schema.problems(frame))]
+        yield frame.drop(index=list(dict.fromkeys(bad)))
 
 
 @contextmanager

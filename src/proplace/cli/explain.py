@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from proplace.cli import common
+from proplace.cli import common, referee
 from proplace.cli.console import say, say_table, tell
 
 if TYPE_CHECKING:
@@ -70,6 +70,8 @@ def explain(
         ),
     ] = None,
     schema: common.SchemaFile = None,
+    label: referee.Label = None,
+    predictions: referee.Predictions = None,
     target: common.Target = "1",
     count: Annotated[int, typer.Option(help="Answers for each person, each changing else.")] = 1,
     k: Annotated[int, typer.Option("--k", help="Robust neighbours that span the region.")] = 20,
@@ -140,10 +142,11 @@ def explain(
     jobs = common.processes(jobs)
     whole = Model.of(model)
     common.positive_delta(delta)
-    others = [*(ids or []), *(drop or [])]
+    drop = [*(drop or []), *referee.named(label, predictions)]
+    others = [*(ids or []), *drop]
     rows = open_table(train, delimiter=delimiter, encoding=encoding)
     whole = common.with_names(whole, schema, rows, others)
-    features, label = whole.schema, common.target_of(whole, target)
+    features, wanted = whole.schema, common.target_of(whole, target)
     source = None if table is None else open_table(table, delimiter=delimiter, encoding=encoding)
     explainer = Proplace(
         whole,
@@ -154,13 +157,15 @@ def explain(
         n_jobs=jobs if backend is Backend.loky else None,
         time_limit=time_limit,
     )
-    explainer.fit(common.training_rows(rows, features, others))
+    known = common.training_rows(rows, features, others)
+    agreement = referee.referee(whole, rows, lambda: [known], label, predictions)
+    explainer.fit(known)
     if source is None or row is not None:
         someone = _person(source, row, pairs, features, others)
-        answers = explainer.explain(someone, label, count=count)
+        answers = explainer.explain(someone, wanted, count=count)
         if out is not None:
             _save_certificates(answers, out / "certificates")
-        _show(answers, features, as_json=as_json)
+        _show(answers, features, agreement, as_json=as_json)
         return
     with _ended() as signals:
         try:
@@ -169,10 +174,10 @@ def explain(
                     explainer,
                     source,
                     out or "",
-                    target=label,
+                    target=wanted,
                     count=count,
                     ids=ids or (),
-                    drop=drop or (),
+                    drop=drop,
                     kind=_format(kind, source),
                     every=every,
                     certificates=certificates,
@@ -181,7 +186,7 @@ def explain(
         except KeyboardInterrupt:
             tell("interrupted; the same command goes on where this one ended")
             raise typer.Exit(128 + (signals or [signal.SIGINT])[0]) from None
-    _summarise(summary, as_json=as_json)
+    _summarise(summary, agreement, as_json=as_json)
 
 
 # -- one person ------------------------------------------------------------------------------------
@@ -233,9 +238,9 @@ def _person(
                 for name in schema.by_name
             }
         )
-        problems = [text.removeprefix("row 0, ") for text in schema.problems(frame).values()]
+        problems = list(schema.problems(frame).values())
     if problems:
-        raise InputError(problems[0])
+        raise InputError(problems[0].reason)
     return frame
 
 
@@ -257,10 +262,13 @@ def _save_certificates(result: Explanations, folder: Path) -> None:
                 proof.save(path)
 
 
-def _show(result: Explanations, schema: Schema, *, as_json: bool) -> None:
+def _show(
+    result: Explanations, schema: Schema, agreement: dict[str, Any], *, as_json: bool
+) -> None:
     """Print the answers for one person."""
     if as_json:
-        typer.echo(json.dumps([_facts(answer, schema) for answer in result], indent=2))
+        facts = [_facts(answer, schema) | agreement for answer in result]
+        typer.echo(json.dumps(facts, indent=2))
         return
     for answer in result:
         if not answer.found:
@@ -323,7 +331,7 @@ def _format(kind: common.FileFormat | None, source: TableFile) -> Any:
     return "parquet" if is_parquet(source.path) else "csv"
 
 
-def _summarise(summary: Summary, *, as_json: bool) -> None:
+def _summarise(summary: Summary, agreement: dict[str, Any], *, as_json: bool) -> None:
     from proplace.errors import WorkerError  # noqa: PLC0415
 
     for path in summary.set_aside:
@@ -337,6 +345,7 @@ def _summarise(summary: Summary, *, as_json: bool) -> None:
             "rows": summary.rows,
             "resumed": summary.resumed,
             "statuses": summary.statuses,
+            **agreement,
         }
         typer.echo(json.dumps(facts))
     elif common.watched():

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path  # noqa: TC003  (typer reads it at run time)
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from proplace.cli import common
+from proplace.cli import common, referee
 from proplace.cli.console import tell
+
+if TYPE_CHECKING:
+    from proplace.model import Model as WholeModel
+    from proplace.schema import Schema
+    from proplace.table_files import TableFile
 
 Names = list[str] | None
 
@@ -28,6 +33,8 @@ def schema(
             help="Read the encoding of the columns from this model, and check the schema."
         ),
     ] = None,
+    label: referee.Label = None,
+    predictions: referee.Predictions = None,
     delimiter: common.Delimiter = ",",
     encoding: common.Encoding = "utf-8",
 ) -> None:
@@ -42,18 +49,24 @@ def schema(
     """
     import pandas as pd  # noqa: PLC0415
 
-    from proplace.errors import TableError  # noqa: PLC0415
+    from proplace.errors import OptionError, TableError  # noqa: PLC0415
     from proplace.model import Model  # noqa: PLC0415
     from proplace.schema import Schema  # noqa: PLC0415
     from proplace.schema.files import text_of  # noqa: PLC0415
     from proplace.table_files import CsvTable, guessed, open_table  # noqa: PLC0415
 
+    named = referee.named(label, predictions)
+    if named and model is None:
+        raise OptionError(
+            "--label and --predictions need --model FILE, which they are compared with"
+        )
+    drop = [*(drop or []), *named]
     whole = None if model is None else Model.of(model)
     source = open_table(table, delimiter=delimiter, encoding=encoding)
-    source.check_columns(drop or [], others=source.columns)
+    source.check_columns(drop, others=source.columns)
     if not source.rows:
         raise TableError(f"{table}: there are column names but no rows")
-    parts = [(frame.drop(columns=drop or []), broken) for frame, broken in source.cells()]
+    parts = [(frame.drop(columns=drop), broken) for frame, broken in source.cells()]
     frame = pd.concat([part.drop(index=list(broken)) for part, broken in parts])
     if isinstance(source, CsvTable):
         frame = guessed(frame)
@@ -67,7 +80,7 @@ def schema(
     )
     if whole is not None:
         # What the model does to its table itself (scaling, categories) is kept, in its own words.
-        found = whole.with_schema(found).schema
+        found = _refereed(whole.with_schema(found), source, label, predictions)
     if out is None:
         # A file, whatever the terminal can show: in its own encoding, and nothing in it hidden.
         typer.echo(text_of(found.features, found.rules, ".yaml").encode("utf-8"), nl=False)
@@ -76,3 +89,20 @@ def schema(
         found.write(out)
     if common.watched():
         tell(f"{out}: {found!r}; read it, edit it, then: proplace explain --schema {out}")
+
+
+def _refereed(
+    model: WholeModel, source: TableFile, label: str | None, predictions: str | None
+) -> Schema:
+    """The schema of a model, scaled as a column with known classes says."""
+    columns = referee.named(predictions, label)
+    referee.check_column(source, columns, list(model.schema.by_name))
+    better = referee.best_reading(
+        model, source, lambda: common.good_rows(source, model.schema), columns
+    )
+    if better is not None:
+        model = model.with_schema(better)
+    referee.referee(
+        model, source, lambda: common.good_rows(source, model.schema), label, predictions
+    )
+    return model.schema

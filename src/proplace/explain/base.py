@@ -27,6 +27,7 @@ from proplace.explanations import Setting
 from proplace.options import processes, whole
 from proplace.parallel import Workers
 from proplace.progress import progress_bar
+from proplace.provenance import Provenance, Training
 from proplace.tables import model_of, read_people, training_rows
 
 if TYPE_CHECKING:
@@ -38,10 +39,11 @@ if TYPE_CHECKING:
     from proplace.network import Array, Network
     from proplace.schema import Schema
     from proplace.schema._model import Label
+    from proplace.schema.problems import BadRow
     from proplace.shifts import Shifts
     from proplace.tables import People, Table
 
-Person = tuple["Array", str | None]
+Person = tuple["Array", "BadRow | None"]
 """An encoded row, and what is wrong with it if it is bad."""
 
 _LIVE = ("n_jobs", "time_limit")  # parameters that may change after fit: it makes nothing of them
@@ -113,6 +115,7 @@ class Explainer(Parameters, ABC):
         model = model_of(self.source, self.schema)
         self.model_, self.rows_ = training_rows(model, X, declared=self.schema is not None)
         self.net_, self.schema_ = self.model_.network, self.model_.schema
+        self._training = Training.of(self.rows_)
         self.learn(self.rows_)
         self._ready: int | None = None
         self._fitted = self.get_params(deep=False)
@@ -165,6 +168,26 @@ class Explainer(Parameters, ABC):
         people = (read_people(self.model_, table) for table in tables)
         return self._parts(people, number, count, every, advance)
 
+    @property
+    def setting(self) -> Setting:
+        """What every answer is about: network, Delta, features, distance and classes."""
+        self.check_fitted()
+        return Setting(self.net_, self.shifts_, self.schema_, self.distance_, self.model_.classes)
+
+    def provenance(self, target: int) -> Provenance:
+        """What answers for a class, given by its number, are made from; the date is that of now."""
+        self.check_fitted()
+        return Provenance.of(
+            self.model_,
+            self._training,
+            self.shifts_,
+            target,
+            method=type(self).__name__,
+            distance=getattr(self, "distance", "l1"),
+            k=getattr(self, "k", None),
+            region=getattr(self, "region", None),
+        )
+
     def check_fitted(self) -> None:
         """Say what to do where ``fit`` was not called, or parameters were changed since."""
         fitted = getattr(self, "_fitted", None)
@@ -195,11 +218,13 @@ class Explainer(Parameters, ABC):
         if self._ready != target:
             self.prepare(target)
             self._ready = target
-        setting = Setting(self.net_, self.shifts_, self.schema_, self.distance_)
+        setting, made = self.setting, self.provenance(target)
         shared = (self._for_workers(), target, count)
         with Workers(_explain_block, shared, lost=_lost_block, n_jobs=self.n_jobs) as workers:
             for rows, problems, people in tables:
-                tell = functools.partial(package, self.model_, setting, target, people=people)
+                tell = functools.partial(
+                    package, self.model_, setting, target, people=people, provenance=made
+                )
                 done: list[list[Finding]] = []
                 given, complete, start = 0, True, time.monotonic()
                 try:
@@ -217,7 +242,7 @@ class Explainer(Parameters, ABC):
                     return
 
     def _found(
-        self, workers: _Workers, rows: Array, problems: dict[int, str]
+        self, workers: _Workers, rows: Array, problems: dict[int, BadRow]
     ) -> Iterator[list[Finding]]:
         """What is found for each row, in order; rows lost together with others are tried alone."""
         jobs = max(1, int(joblib.effective_n_jobs(self.n_jobs)))
@@ -282,7 +307,7 @@ def _explain_block(
     refused: list[int] = []
     for i, (x, problem) in enumerate(block):
         if problem is not None:
-            found[i] = [Finding("bad_input", problem)]
+            found[i] = [Finding("bad_input", problem.reason)]
         elif explainer.net_.predict(x)[0] != target:
             refused.append(i)
         else:
@@ -315,6 +340,6 @@ def _lost(person: Person) -> list[Finding]:
     """What to say about a row during which the workers died; a bad row needs no worker."""
     x, problem = person
     if problem is not None:
-        return [Finding("bad_input", problem)]
+        return [Finding("bad_input", problem.reason)]
     reason = "no answer yet: the process died each time, as if killed or out of memory; try again"
     return [Finding("worker_died", reason, x=x)]

@@ -14,6 +14,7 @@ from proplace.explanations import Explanation, Explanations
 if TYPE_CHECKING:
     from proplace.explanations import Setting
     from proplace.model import Model
+    from proplace.provenance import Provenance
 
 _FIELDS = [item.name for item in fields(Finding)]
 
@@ -25,6 +26,7 @@ def package(
     done: list[list[Finding]],
     people: pd.DataFrame | None,
     *,
+    provenance: Provenance,
     first: int = 0,
     complete: bool = True,
 ) -> Explanations:
@@ -52,7 +54,7 @@ def package(
         for n, (row, finding) in enumerate(flat)
     ]
     name = None if people is None else people.index.name
-    return Explanations(items, complete=complete, index_name=name)
+    return Explanations(items, complete=complete, index_name=name, provenance=provenance)
 
 
 Rows = list[tuple[int, Finding]]

@@ -195,8 +195,13 @@ def scaled(shifts: Shifts, factor: float) -> Shifts:
 
 
 def plain_nearest(e: Explanation) -> Array | None:
-    """The nearest point of the same region that the network accepts today, robust or not."""
+    """The nearest point of the same region that the network accepts today, robust or not.
+
+    None where the region is not known: of results that were read from a folder.
+    """
     setting = needed(e)
+    if setting.distance is None:
+        return None
     x = np.array([e.x])
     rows = x if e.neighbours is None or not len(e.neighbours) else e.neighbours
     explainer = Proplace(

@@ -16,8 +16,8 @@ from proplace.optional import require
 from proplace.report.geometry import compared
 from proplace.report.pictures import Picture, margins_view, region_view, validity_view
 from proplace.report.plots import has_margins, has_region, held, margin_curves, percent
-from proplace.report.values import number
-from proplace.report.words import ChangeInWords, Wording, in_words, one_radius
+from proplace.report.words import ChangeInWords, Wording, in_words
+from proplace.schema.amounts import number
 from proplace.text import visible
 
 if TYPE_CHECKING:
@@ -230,7 +230,7 @@ def _facts(
     served = {e.index for e in result if e.found or e.status == "already_valid"}
     facts = [Fact(f"{wording.person}s with an answer", f"{len(served)} of {len(people)}")]
     setting = _setting(result)
-    radius = None if setting is None else one_radius(setting.shifts)
+    radius = None if setting is None else setting.radius
     if radius:
         facts.append(Fact("largest change of any parameter that is covered", number(radius)))
     points = np.array([e.point for e in result if e.found])

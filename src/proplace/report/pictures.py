@@ -21,7 +21,6 @@ from proplace.report.plots import (
     percent,
 )
 from proplace.report.style import DARK, LIGHT, new_figure, style
-from proplace.report.words import one_radius
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -84,7 +83,7 @@ def margins_view(
     ours: Array, plain: Array, e: Explanation, wording: Wording, *, several: bool = False
 ) -> Picture:
     """The worst margin against delta."""
-    radius = one_radius(needed(e).shifts)
+    radius = needed(e).radius
     outcome = wording.outcome(e.target)
     first = "The robust answers" if several else "The robust answer"
     last = _lasts(ours, radius)

@@ -11,8 +11,8 @@ from proplace.errors import OptionError
 from proplace.optional import require
 from proplace.report.geometry import needed, plain_nearest, region_picture, worst_margins
 from proplace.report.style import LIGHT, drawn, new_figure, style
-from proplace.report.values import number
-from proplace.report.words import Wording, in_words, one_radius
+from proplace.report.words import Wording, in_words
+from proplace.schema.amounts import number
 from proplace.schema.features import Continuous, Ordinal
 
 if TYPE_CHECKING:
@@ -80,7 +80,8 @@ def result_figure(
 
 def has_region(e: Explanation) -> bool:
     """Whether there is a plane to draw the region on."""
-    return e.found and e.x is not None and len(e.x) > 1
+    known = e.setting is not None and e.setting.distance is not None  # not read from a folder
+    return known and e.found and e.x is not None and len(e.x) > 1
 
 
 def has_margins(e: Explanation) -> bool:
@@ -161,7 +162,7 @@ def draw_margins(
     wording: Wording,
 ) -> None:
     """Draw the least margin over Delta as delta grows."""
-    radius = one_radius(needed(e).shifts)
+    radius = needed(e).radius
     unit = radius or 1.0
     deltas = FACTORS * unit
     both = np.hstack([ours, plain])

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from proplace.errors import OptionError
-from proplace.report.values import difference, number, pair, shown, yes_or_no
+from proplace.report.values import difference, pair, shown, yes_or_no
+from proplace.schema.amounts import number
 from proplace.schema.features import Binary
 from proplace.text import visible
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
     from proplace.explanations import Explanation
     from proplace.schema.rules import AnyFeature
-    from proplace.shifts import Shifts
 
 _ANSWER = "{subject} would have been {outcome} if {changes}{promise}."
 _ANOTHER = "{subject} would also have been {outcome} if {changes}{promise}."
@@ -106,6 +106,11 @@ class Words:
     def __str__(self) -> str:
         return self.sentence
 
+    @property
+    def summary(self) -> str:
+        """The changes on one line, each with both of its values."""
+        return "; ".join(f"{c.title} {c.before} → {c.after}" for c in self.changes)
+
     def table(self) -> pd.DataFrame:
         """The changes as a table with columns ``from``, ``to`` and ``change``."""
         return pd.DataFrame(
@@ -189,16 +194,10 @@ def _promise(e: Explanation) -> str:
     """How far the answer holds: only what is proved."""
     if e.setting is None or e.status == "valid" or not e.margin >= 0.0:
         return _UNPROVED
-    radius = one_radius(e.setting.shifts)
+    radius = e.setting.radius
     if radius == 0.0:
         return _TODAY
     return _EVERY_LAYER if radius is None else _EVERY.format(delta=number(radius))
-
-
-def one_radius(shifts: Shifts) -> float | None:
-    """The radius of all parameters, or None if layers differ (a layer may have no bias)."""
-    radii = {*shifts.weight, *(b for b in shifts.bias if b != 0.0)}
-    return radii.pop() if len(radii) == 1 else None
 
 
 def _how_near(e: Explanation) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from proplace.errors import SchemaError
-from proplace.schema._model import num
+from proplace.schema.amounts import gap
 from proplace.schema.features import Categorical
 from proplace.schema.rules import Change, Is, Linear, as_labels
 
@@ -291,13 +291,12 @@ def _limits(schema: Schema, x: Array) -> tuple[_Limit, ...]:
             found.append(_below(label, j, column, here[0]))
         if feature.kind == "binary":
             continue
-        unit = f" {feature.unit}" if feature.unit else ""
         if feature.max_increase is not None:
-            label = f"{feature.title} may rise by at most {num(feature.max_increase)}{unit}"
+            label = f"{feature.title} may rise by at most {gap(feature, feature.max_increase)}"
             bound = here[0] + feature.max_increase / feature.scale
             found.append(_below(label, j, column, bound))
         if feature.max_decrease is not None:
-            label = f"{feature.title} may fall by at most {num(feature.max_decrease)}{unit}"
+            label = f"{feature.title} may fall by at most {gap(feature, feature.max_decrease)}"
             bound = here[0] - feature.max_decrease / feature.scale
             found.append(_above(label, j, column, bound))
     return tuple(found)

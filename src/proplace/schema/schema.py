@@ -20,6 +20,7 @@ from proplace.schema._model import did_you_mean, listing, model, problem_list
 from proplace.schema.features import Categorical, Continuous, Feature
 from proplace.schema.infer import infer_features
 from proplace.schema.person import Compiled, Person
+from proplace.schema.problems import BadRow
 from proplace.schema.rules import Rule
 from proplace.text import short
 
@@ -203,10 +204,10 @@ class Schema:
             rest = len(rows) - 1
             more = f"{rest} more row{' has' if rest == 1 else 's have'} problems"
             tail = f" ({more}; see Schema.problems)" if rest else ""
-            raise SchemaError(self._message(int(rows[0]), bad, cells) + tail)
+            raise SchemaError(f"{self._bad_row(int(rows[0]), bad, cells)}{tail}")
         return X
 
-    def encode_valid(self, frame: Frame) -> tuple[Array, dict[int, str]]:
+    def encode_valid(self, frame: Frame) -> tuple[Array, dict[int, BadRow]]:
         """Encode what can be encoded: all rows, NaN where a row is bad, and what is wrong there.
 
         The dictionary is that of :meth:`problems`. A missing column still raises.
@@ -214,9 +215,9 @@ class Schema:
         X, bad, cells = self._read(frame)
         X[bad >= 0] = np.nan
         rows = np.flatnonzero(bad >= 0)
-        return X, {i: self._message(i, bad, cells) for i in rows.tolist()}
+        return X, {i: self._bad_row(i, bad, cells) for i in rows.tolist()}
 
-    def problems(self, frame: Frame) -> dict[int, str]:
+    def problems(self, frame: Frame) -> dict[int, BadRow]:
         """Position of each row that cannot be encoded, and the first thing wrong with it."""
         return self.encode_valid(frame)[1]
 
@@ -416,12 +417,9 @@ class Schema:
                 raise SchemaError(f"two columns of the table are called {short(name)}")
         return cells
 
-    def _message(self, row: int, bad: Integers, cells: list[pd.Series[Any]]) -> str:
+    def _bad_row(self, row: int, bad: Integers, cells: list[pd.Series[Any]]) -> BadRow:
         feature, series = self.features[bad[row]], cells[bad[row]]
-        index = series.index[row]
-        shown = index.item() if isinstance(index, np.generic) else index
-        where = f"row {row}" if shown == row else f"row {row} (index {short(shown)})"
-        return f"{where}, column {short(feature.name)}: {feature.why(series.iloc[row])}"
+        return BadRow(row, feature.name, feature.why(series.iloc[row]), series.index[row])
 
 
 def _twice(names: Sequence[str]) -> list[str]:
