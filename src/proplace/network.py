@@ -336,15 +336,22 @@ class Network:
             )
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Network:
+    def load(cls, path: str | os.PathLike[str], *, activation: str | None = None) -> Network:
         """Read a network by the suffix of its file.
 
-        ``.npz`` (written by :meth:`save`), ``.onnx``, ``.keras``, or torch weights (``.pt``,
-        ``.pth``, ``.safetensors``). Nothing is ever unpickled.
+        Parameters
+        ----------
+        path
+            ``.npz`` (written by :meth:`save`), ``.onnx``, ``.keras``, or torch weights (``.pt``,
+            ``.pth``, ``.safetensors``). Nothing is ever unpickled.
+        activation
+            Weights alone do not say what lies between the layers. ``"relu"`` states that they are a
+            chain of Linear layers with a ReLU between each two; without it they are refused. Other
+            files say it themselves, and take no statement.
         """
         from proplace import loaders
 
-        return loaders.load(Path(path))
+        return loaders.load(Path(path), activation)
 
     @classmethod
     def from_sklearn(cls, model: object) -> Network:

@@ -105,6 +105,7 @@ def explain(
     ] = 5.0,
     delimiter: common.Delimiter = ",",
     encoding: common.Encoding = "utf-8",
+    assume: common.Assume = None,
     as_json: common.Json = False,
 ) -> None:
     """Find the nearest plausible input that every network within delta accepts.
@@ -124,7 +125,6 @@ def explain(
     from proplace.batch import explain_file  # noqa: PLC0415
     from proplace.errors import OptionError  # noqa: PLC0415
     from proplace.explainer import Proplace  # noqa: PLC0415
-    from proplace.model import Model  # noqa: PLC0415
     from proplace.table_files import open_table  # noqa: PLC0415
 
     pairs = _pairs(person or [])
@@ -138,7 +138,7 @@ def explain(
     if out is not None and single and not certificates:
         raise OptionError("one person is shown, not written to --out, unless with --certificates")
     jobs = common.processes(jobs)
-    whole = Model.of(model)
+    whole = common.read_model(model, assume)
     common.positive_delta(delta)
     others = [*(ids or []), *(drop or [])]
     rows = open_table(train, delimiter=delimiter, encoding=encoding)

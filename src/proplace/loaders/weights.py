@@ -1,8 +1,8 @@
 """Networks from bare torch weights: names and tensors without a model around them.
 
-A file of weights does not say what happens between the layers. It is read as a chain of Linear
-layers with a ReLU between them and no activation that changes the class behind the last one; models
-that are something else must be exported to ONNX instead.
+A file of weights does not say what happens between the layers. Where the user states it, it is read
+as a chain of Linear layers with a ReLU between them and no activation that changes the class behind
+the last one; models that are something else must be exported to ONNX instead.
 """
 
 from __future__ import annotations
