@@ -257,7 +257,9 @@ class Model:
     def _rounding(self, rows: Array) -> Array:
         """Bound on what rounding can do to the logits of the source."""
         shifts = Shifts.of(self.network, 0.0)
-        result: Array = np.maximum(np.asarray(self.margins(shifts, rows, "float32")), 1e-9)
+        net = self.network
+        rounded: Margin = "float32" if net.precision == "float64" else net.precision
+        result: Array = np.maximum(np.asarray(self.margins(shifts, rows, rounded)), 1e-9)
         return result
 
     # -- what the user adds --------------------------------------------------------------------

@@ -176,7 +176,7 @@ def save(torch, tmp_path):
 def test_state_dict(save, name, dtype):
     network = load(save(weights(dtype=dtype), name))
     assert network == expected(dtype)
-    assert network.precision == ("float64" if dtype is np.float64 else "float32")
+    assert network.precision == np.dtype(dtype).name
 
 
 def test_state_dict_of_a_trained_module(torch, tmp_path, binary):
@@ -210,7 +210,9 @@ def test_bare_linear_layer(torch, tmp_path):
 def test_bfloat16(torch, tmp_path):
     layer = torch.nn.Linear(3, 2).bfloat16()
     torch.save(layer.state_dict(), tmp_path / "model.pt")
-    assert load(tmp_path / "model.pt") == Network.from_torch(layer.float())
+    network = load(tmp_path / "model.pt")
+    assert network.precision == "bfloat16"
+    assert network == Network.from_torch(layer.float())
 
 
 @pytest.mark.parametrize(
@@ -396,7 +398,7 @@ def load_bytes(tmp_path, content):
 def test_safetensors(tmp_path, dtype):
     network = load_bytes(tmp_path, safetensors(weights(dtype=dtype)))
     assert network == expected(dtype)
-    assert network.precision == ("float64" if dtype is np.float64 else "float32")
+    assert network.precision == np.dtype(dtype).name
 
 
 def test_safetensors_bfloat16(tmp_path):
@@ -404,6 +406,7 @@ def test_safetensors_bfloat16(tmp_path):
     stored = (values.view(np.uint32) >> 16).astype(np.uint16)
     network = load_bytes(tmp_path, safetensors({"weight": stored}))
     np.testing.assert_array_equal(network.layers[0].W, values)
+    assert network.precision == "bfloat16"
 
 
 @pytest.mark.parametrize(
