@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, get_args
 import numpy as np
 
 from proplace import distances
+from proplace.certification.deployed import rounded_as, uncovered
 from proplace.errors import InputError, OptionError
 from proplace.explain.base import Explainer
 from proplace.explain.findings import Finding, Optimality
@@ -82,9 +83,9 @@ class Proplace(Explainer):
         ``"hull"``: the convex hulls of the robust neighbours and the person. ``"box"``: anywhere
         within the features' ranges and rules, plausible or not.
     margin
-        Every network in Delta must reach the target class by at least this much. ``"float32"``: as
-        much as covers the rounding of a model deployed in float32; this is the default for models
-        that are (``net.precision``), else 1e-6.
+        Every network in Delta must reach the target class by at least this much. ``"float32"``,
+        ``"float16"`` or ``"bfloat16"``: as much as covers the rounding of a model deployed so. The
+        default is the model's own (``net.precision``), and 1e-6 for float64.
     slack
         Extra margin asked for inside the search, so that answers pass the test at ``margin``.
     search
@@ -152,9 +153,9 @@ class Proplace(Explainer):
         one_of("region", self.region, ("hull", "box"))
         one_of("search", self.search, ("tree", "bilevel"))
         _check_solver(self.search, self.solver)
-        if isinstance(self.margin, str) and self.margin != "float32":
-            raise OptionError(f"margin must be a number >= 0 or 'float32', not {self.margin!r}")
-        if self.margin is not None and not isinstance(self.margin, str):
+        if isinstance(self.margin, str):
+            rounded_as(self.margin)
+        elif self.margin is not None:
             not_negative("margin", self.margin)
         if not_negative("slack", self.slack) == 0.0:
             raise OptionError("slack must be positive: answers are tested in floating point")
@@ -169,7 +170,7 @@ class Proplace(Explainer):
         self.shifts_ = Shifts.of(self.net_, self.delta)
         margin = self.margin
         if margin is None:
-            margin = "float32" if self.net_.precision == "float32" else 1e-6
+            margin = 1e-6 if self.net_.precision == "float64" else self.net_.precision
         self.prover_ = Prover(model, self.shifts_, margin)
         self.rows_ = distinct(rows)
         units = model.units(rows) if model.preprocesses else None
@@ -182,8 +183,8 @@ class Proplace(Explainer):
         if not np.isfinite(self.margin_):
             row = int(np.argmax(~np.isfinite(margins)))
             raise InputError(
-                f"distinct training row {row} leaves the range of float32 on its way through the "
-                "network; drop or rescale such rows, or give a margin as a number"
+                f"distinct training row {row} leaves the range of {margin} on its way through "
+                f"the network; {uncovered(self.net_, margin)}"
             )
         self._robust: dict[int, RobustRows] = {}
 

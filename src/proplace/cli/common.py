@@ -30,6 +30,21 @@ Model = Annotated[
         help="The trained model: .onnx, .keras, .pt, .pth, .safetensors or .npz; never a pickle."
     ),
 ]
+
+
+class Assumption(StrEnum):
+    """What can be stated about a model that does not say it itself."""
+
+    relu_chain = "relu-chain"
+
+
+Assume = Annotated[
+    Assumption | None,
+    typer.Option(
+        help="What weights alone (.pt, .pth, .safetensors) do not say: that they are Linear layers "
+        "with a ReLU between each two."
+    ),
+]
 Delta = Annotated[float, typer.Option(help="Largest change of any parameter, such as 0.02.")]
 Target = Annotated[str, typer.Option(help="The wanted class, by its label.")]
 TargetNumber = Annotated[int, typer.Option(help="The wanted class.")]
@@ -58,6 +73,18 @@ class FileFormat(StrEnum):
 
     csv = "csv"
     parquet = "parquet"
+
+
+def activation(assume: Assumption | None) -> str | None:
+    """Return the activation that was stated."""
+    return None if assume is None else "relu"
+
+
+def read_model(path: Path, assume: Assumption | None) -> WholeModel:
+    """Read a whole model."""
+    from proplace.model import Model as WholeModel  # noqa: PLC0415  (quick help)
+
+    return WholeModel.of(path, activation=activation(assume))
 
 
 def note(text: str) -> None:

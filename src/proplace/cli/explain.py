@@ -107,6 +107,7 @@ def explain(
     ] = 5.0,
     delimiter: common.Delimiter = ",",
     encoding: common.Encoding = "utf-8",
+    assume: common.Assume = None,
     as_json: common.Json = False,
 ) -> None:
     """Find the nearest plausible input that every network within delta accepts.
@@ -126,7 +127,6 @@ def explain(
     from proplace.batch import explain_file  # noqa: PLC0415
     from proplace.errors import OptionError  # noqa: PLC0415
     from proplace.explainer import Proplace  # noqa: PLC0415
-    from proplace.model import Model  # noqa: PLC0415
     from proplace.table_files import open_table  # noqa: PLC0415
 
     pairs = _pairs(person or [])
@@ -140,7 +140,7 @@ def explain(
     if out is not None and single and not certificates:
         raise OptionError("one person is shown, not written to --out, unless with --certificates")
     jobs = common.processes(jobs)
-    whole = Model.of(model)
+    whole = common.read_model(model, assume)
     common.positive_delta(delta)
     drop = [*(drop or []), *referee.named(label, predictions)]
     others = [*(ids or []), *drop]

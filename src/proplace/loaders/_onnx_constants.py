@@ -178,3 +178,12 @@ class Constants:
 def attributes_of(onnx: Any, node: Any) -> dict[str, Any]:
     """Attributes of a node as Python values."""
     return {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+
+
+def half(what: str) -> ModelNotSupported:
+    """Return the refusal of a graph that computes in half precision."""
+    return ModelNotSupported(
+        f"{what}: the graph computes in half precision, whose rounding no margin covers in ONNX; "
+        "export the model in float32, as torch.onnx.export(model.float(), ...) does (every weight "
+        "keeps its value), and use that file"
+    )

@@ -14,7 +14,7 @@ import numpy as np
 
 from proplace.errors import ModelFileError, ModelNotSupported
 from proplace.loaders._flow import Flow, Mixture, Single
-from proplace.loaders._onnx_constants import attributes_of
+from proplace.loaders._onnx_constants import attributes_of, half
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -136,7 +136,9 @@ def _same(front: Front, where: str, node: Any, _: dict[str, Any]) -> list[Column
 def _cast(front: Front, where: str, node: Any, attributes: dict[str, Any]) -> list[Columns]:
     """Another type for the same values, unless it cuts off decimals."""
     kinds = front.onnx.TensorProto
-    floats = (kinds.FLOAT, kinds.DOUBLE, kinds.FLOAT16, kinds.BFLOAT16)
+    if attributes.get("to") in (kinds.FLOAT16, kinds.BFLOAT16):
+        raise half(f"{where} makes the numbers {kinds.DataType.Name(attributes['to']).lower()}")
+    floats = (kinds.FLOAT, kinds.DOUBLE)
     users = {user.op_type for user in front.consumers.get(node.output[0], [])}
     if attributes.get("to") not in floats and not users <= {"OneHotEncoder", "LabelEncoder"}:
         raise ModelNotSupported(

@@ -15,14 +15,13 @@ import pandas as pd
 from proplace.schema import Continuous
 
 if TYPE_CHECKING:
-    from proplace.network import Array, Network
+    from proplace.network import Array, Network, Precision
     from proplace.schema import Schema
 
 Form = Literal["logits", "sigmoid", "softmax", "log_softmax"]
-Arithmetic = Literal["float64", "float32", "half"]
 
 # Rounding error of one forward pass, relative to the sum of absolute values that it adds up.
-_ROUNDING = {"float64": 1e-9, "float32": 1e-5, "half": 2e-2}
+_ROUNDING = {"float64": 1e-9, "float32": 1e-5, "float16": 2e-2, "bfloat16": 2e-2}
 
 
 def probe_rows(network: Network, n: int = 64) -> Array:
@@ -58,7 +57,7 @@ def _of_all_sizes(n: int, columns: int) -> Array:
 
 
 def form_of(
-    network: Network, X: Array, outputs: npt.ArrayLike, arithmetic: Arithmetic = "float64"
+    network: Network, X: Array, outputs: npt.ArrayLike, arithmetic: Precision = "float64"
 ) -> Form | None:
     """Say what ``outputs`` of the original model on ``X`` are: logits or which function of them.
 
@@ -90,7 +89,7 @@ def form_of(
     return None
 
 
-def allowance(network: Network, X: Array, arithmetic: Arithmetic) -> Array:
+def allowance(network: Network, X: Array, arithmetic: Precision) -> Array:
     """How far rounding may take each row's logits, shape (n, 1)."""
     return _ROUNDING[arithmetic] * _magnitude(network, X)
 
