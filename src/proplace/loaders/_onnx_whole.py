@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pandas as pd
 
-    from proplace.network import Array
     from proplace.schema import Schema
 
 _KINDS = {
@@ -48,7 +47,7 @@ def whole_onnx(path: Path) -> Whole:
         try:
             front = Front(onnx, model, path, Constants(onnx, model, path))
         except ModelNotSupported:
-            if len(model.graph.input) != 1:
+            if not _one_path(model):
                 raise
             return whole_network(from_onnx(path))  # a chain of plain layers, or its own refusal
         reader = Reader(onnx, model, path, (front.start, len(front.columns)))
@@ -63,18 +62,21 @@ def whole_onnx(path: Path) -> Whole:
         layers = [(layer.W, layer.b) for layer in trained.layers]
         network = Network(layers, **input_map.parts, precision=trained.precision)
         labels = tuple(reader.labels) or None
-        predict = _referee(path, model, front, network, schema, labels)
+        predict = _referee(path, front, network, schema, reader)
     columns = tuple(name for names in front.inputs.values() for name in names)
     return Whole(network, schema, labels, predict, columns, named=len(front.inputs) > 1)
 
 
+def _one_path(model: Any) -> bool:
+    """Whether the graph has one input, which goes to one node: then it may be a plain chain."""
+    constants = {tensor.name for tensor in model.graph.initializer}
+    names = [value.name for value in model.graph.input if value.name not in constants]
+    users = [n for n in model.graph.node if names[:1] == list({*n.input} & {*names})]
+    return len(names) == 1 and len([n for n in users if n.op_type != "Shape"]) == 1
+
+
 def _referee(
-    path: Path,
-    model: Any,
-    front: Front,
-    network: Network,
-    schema: Schema,
-    labels: tuple[Any, ...] | None,
+    path: Path, front: Front, network: Network, schema: Schema, reader: Reader
 ) -> Callable[[pd.DataFrame], Any] | None:
     """Return the graph's own predictions, compared once; None where it cannot be run here."""
     if importlib.util.find_spec("onnxruntime") is None:
@@ -83,6 +85,7 @@ def _referee(
     options = runtime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
+    model = reader.model
     part = needed(model, [value.name for value in model.graph.output])
     try:
         session = runtime.InferenceSession(
@@ -93,7 +96,7 @@ def _referee(
 
     def predict(frame: pd.DataFrame) -> Any:
         results = session.run(None, _feeds(session, front, frame))
-        return _classes(results, len(frame), network, labels)
+        return _classes(results, len(frame), network, reader)
 
     probe = probe_table(schema)
     rows = schema.encode(probe)
@@ -101,7 +104,7 @@ def _referee(
     top = np.sort(logits, axis=1)
     clear = (np.abs(top[:, 0]) if network.outputs == 1 else top[:, -1] - top[:, -2]) > 4.0 * error
     ours = network.predict(rows)
-    known = np.array(range(network.classes) if labels is None else labels, dtype=object)
+    known = np.array(reader.labels or range(network.classes), dtype=object)
     if (np.asarray(predict(probe), dtype=object) != known[ours])[clear].any():
         raise ModelNotSupported(
             f"{path.name}: run by onnxruntime, the graph differs from what was read of it; export "
@@ -130,30 +133,21 @@ def _feeds(session: Any, front: Front, frame: pd.DataFrame) -> dict[str, Any]:
     return feeds
 
 
-def _classes(results: list[Any], n: int, network: Network, labels: tuple[Any, ...] | None) -> Any:
+def _classes(results: list[Any], n: int, network: Network, reader: Reader) -> Any:
     """Read classes off the outputs of the graph: labels where there are any, else numbers."""
     for value in results:
-        if labels is not None and isinstance(value, np.ndarray) and value.size == n:
+        if reader.labels and isinstance(value, np.ndarray) and value.size == n:
             found = value.reshape(-1)
             if found.dtype.kind != "f":
                 return np.array(found.tolist(), dtype=object)
-    for value in results:
+    for value, output in zip(results, reader.read, strict=True):
         if isinstance(value, list):  # of dictionaries: a ZipMap
             value = np.array([[row[key] for key in sorted(row)] for row in value])  # noqa: PLW2901
         array = np.asarray(value)
         if array.dtype.kind == "f":
-            numbers = _numbers(array.reshape(n, -1).astype(np.float64), network)
-            return np.array(range(network.classes) if labels is None else labels, dtype=object)[
-                numbers
-            ]
+            P = array.reshape(n, -1).astype(np.float64)
+            one = P.shape[1] == 1
+            numbers = (P[:, 0] >= output.threshold).astype(int) if one else P.argmax(axis=1)
+            return np.array(reader.labels or range(network.classes), dtype=object)[numbers]
     found = np.asarray(results[0]).reshape(-1)
     return np.array(found.tolist(), dtype=object)
-
-
-def _numbers(P: Array, network: Network) -> Any:
-    """Class numbers of probabilities or scores."""
-    if P.shape[1] > 1:
-        return P.argmax(axis=1)
-    # One column: a probability where all values lie between 0 and 1, else a logit.
-    threshold = 0.5 if network.outputs == 1 and ((P >= 0.0) & (P <= 1.0)).all() else 0.0
-    return (P[:, 0] >= threshold).astype(np.int64)

@@ -15,7 +15,7 @@ from proplace import limits
 from proplace.errors import ModelFileError, ModelNotSupported, ProplaceError
 from proplace.loaders._chain import Activation, Chain, per_column
 from proplace.loaders._files import read_bytes
-from proplace.loaders._onnx_constants import Constants, Values, attributes_of
+from proplace.loaders._onnx_constants import Constants, Values, attributes_of, batch_norm_of
 from proplace.loaders._onnx_fields import check_fields
 from proplace.loaders._onnx_ops import KNOWN
 from proplace.loaders._onnx_outputs import chosen_logits, compare, predicted, understood
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from proplace.loaders._onnx_outputs import Output
     from proplace.network import Array, Network
 
 _FINAL: dict[str, Activation] = {
@@ -39,17 +40,18 @@ _LABELS = frozenset({"ArgMax", "Greater", "GreaterOrEqual", "Less", "LessOrEqual
 
 
 def from_onnx(path: Path) -> Network:
-    """Read an ONNX graph of Gemm, MatMul, Add and Relu nodes.
+    """Read an ONNX graph of Gemm, MatMul, Add, Relu and BatchNormalization nodes.
 
     Parameters
     ----------
     path
         The file. The graph must have one input of rows, shape (n, d), which passes linear layers
         with a Relu between them. Subtractions, divisions and the like by constants in front become
-        the network's input transform. The graph is read up to its Sigmoid, Softmax or LogSoftmax;
-        what comes behind (labels, names of classes, the probability of the other class) is
-        checked and left out: it must say the same as the logits, with the classes in that order
-        and the threshold at one half. ``Scaler`` and ``LinearClassifier`` of skl2onnx are read.
+        the network's input transform, and batch norm behind a layer is folded into it. The graph is
+        read up to its Sigmoid, Softmax or LogSoftmax; what comes behind (labels, names of classes,
+        the probability of the other class) is checked and left out: it must say the same as the
+        logits, with the classes in that order and the threshold at one half. ``Scaler`` and
+        ``LinearClassifier`` of skl2onnx are read.
 
     Returns
     -------
@@ -157,6 +159,7 @@ class Reader:
         self.inputs: int | None = None
         self._given_start = start
         self.start = self.end = ""  # the tensors that hold the rows and the logits
+        self.read: list[Output] = []  # what each output of the graph says
         self.labels: list[Any] = []  # names of the classes, where an output says them
         self.halved = False  # whether scores (-z, z) were read as the one logit z
         self.classifier: Callable[[Array], dict[str, Any]] | None = None  # its outputs on logits
@@ -197,7 +200,7 @@ class Reader:
             self._given(logits),
             {self.start: (len(logits), network.inputs)},
         )
-        outputs = []
+        outputs = self.read
         for value in self.graph.output:
             result = known.get(value.name)
             if result is None:
@@ -304,7 +307,7 @@ class Reader:
             self._linear_classifier(where, node, attributes)
             return None
         elif node.domain not in ("", "ai.onnx"):
-            raise _unsupported(where, op)
+            raise _unsupported(where)
         elif op in _FINAL:
             self._final(where, node, attributes)
             return None
@@ -316,6 +319,8 @@ class Reader:
             self._arithmetic(where, node, tensor)
         elif op == "Relu":
             self.chain.relu(where)
+        elif op == "BatchNormalization":
+            self._batch_norm(where, node, attributes)
         else:
             self._same_values(where, node, attributes)
         return str(node.output[0])
@@ -378,6 +383,13 @@ class Reader:
             raise ModelNotSupported(
                 f"{where} divides by the rows or by zero; only a division by constants is read"
             )
+
+    def _batch_norm(self, where: str, node: Any, attributes: dict[str, Any]) -> None:
+        self._rows_only(where)
+        parts = [self._constant(where, name) for name in node.input[1:5]]
+        mean, deviation, factor, shift = batch_norm_of(where, node, attributes, parts)
+        self.chain.batch_norm(where, factor / deviation, shift - factor / deviation * mean)
+        self.double.append(parts[0].dtype == np.float64)
 
     def _rows_only(self, where: str) -> None:
         if self.columns:
@@ -466,7 +478,7 @@ class Reader:
                 raise ModelNotSupported(f"{where} rounds the values; only casts to floats are read")
         elif op == "Transpose":
             if self.flat or list(attributes.get("perm", [1, 0])) != [1, 0]:
-                raise _unsupported(where, op)
+                raise _unsupported(where)
             self.columns = not self.columns
         elif op == "Flatten":
             if self.columns or self.flat or attributes.get("axis", 1) not in (1, -1):
@@ -477,7 +489,7 @@ class Reader:
         elif op == "Reshape":
             self._reshape(where, node)
         else:
-            raise _unsupported(where, op)
+            raise _unsupported(where)
 
     def _squeeze(self, where: str, axes: Any) -> None:
         if not (self.chain.at_linear and self.chain.width == 1) or self.columns or self.flat:
@@ -572,15 +584,12 @@ def _where(node: Any) -> str:
     return f"node {node.name or node.output[0]!r} ({node.op_type})"
 
 
-def _unsupported(where: str, op: str) -> ModelNotSupported:
-    if op == "BatchNormalization":
-        hint = "fold it into the layer before it (exporting with model.eval() usually does)"
-    else:
-        hint = (
-            "only Gemm, MatMul, Add, Relu, scaling by constants in front, and a last Sigmoid or "
-            "Softmax are read. Train the model with those"
-        )
-    return ModelNotSupported(f"{where} is not part of a ReLU network; {hint}")
+def _unsupported(where: str) -> ModelNotSupported:
+    return ModelNotSupported(
+        f"{where} is not part of a ReLU network; only Gemm, MatMul, Add, Relu, BatchNormalization, "
+        "scaling by constants in front, and a last Sigmoid or Softmax are read. Train the model with "
+        "those"
+    )
 
 
 def _float64(values: Values) -> Array:
