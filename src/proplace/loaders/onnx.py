@@ -241,8 +241,8 @@ class Reader:
         if len(inputs) != 1:
             names = ", ".join(repr(value.name) for value in inputs)
             raise ModelNotSupported(
-                f"{self.path.name}: the graph has {len(inputs)} inputs ({names}); export it with "
-                "one input that holds all columns"
+                f"{self.path.name}: the graph has {len(inputs)} inputs ({names}); read it whole with "
+                "Model.of(path), or export it with one input that holds all columns"
             )
         kind = inputs[0].type.tensor_type
         if kind.HasField("shape"):
