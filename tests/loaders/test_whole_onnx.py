@@ -152,7 +152,7 @@ def test_a_linear_map_is_fixed_only_where_a_pipeline_wrote_it(tmp_path):
     ("op", "message"),
     [
         (helper.make_node("Tanh", ["rows"], ["u"], name="squash"), "Tanh"),
-        (helper.make_node("Cast", ["rows"], ["i"], to=TensorProto.INT64), "rounds the values"),
+        (helper.make_node("Cast", ["rows"], ["i"], to=TensorProto.INT64), "cuts off decimals"),
     ],
 )
 def test_what_is_no_linear_map_is_refused(tmp_path, op, message):

@@ -14,7 +14,7 @@ from proplace.loaders._onnx_front import Front
 from proplace.loaders._onnx_outputs import needed
 from proplace.loaders._verify import allowance, probe_table
 from proplace.loaders._whole import Whole, whole_network
-from proplace.loaders.onnx import Reader, from_onnx, open_graph, unreadable
+from proplace.loaders.onnx import Reader, open_graph, unreadable
 from proplace.network import Network
 
 if TYPE_CHECKING:
@@ -46,10 +46,8 @@ def whole_onnx(path: Path) -> Whole:
     with unreadable(path):
         try:
             front = Front(onnx, model, path, Constants(onnx, model, path))
-        except ModelNotSupported:
-            if not _one_path(model):
-                raise
-            return whole_network(from_onnx(path))  # a chain of plain layers, or its own refusal
+        except ModelNotSupported as refusal:
+            return whole_network(_plain(onnx, model, path, refusal))
         reader = Reader(onnx, model, path, (front.start, len(front.columns)))
         trained = reader.network()
         schema, input_map = front.flow.finish(front.columns)
@@ -67,12 +65,15 @@ def whole_onnx(path: Path) -> Whole:
     return Whole(network, schema, labels, predict, columns, named=len(front.inputs) > 1)
 
 
-def _one_path(model: Any) -> bool:
-    """Whether the graph has one input, which goes to one node: then it may be a plain chain."""
-    constants = {tensor.name for tensor in model.graph.initializer}
-    names = [value.name for value in model.graph.input if value.name not in constants]
-    users = [n for n in model.graph.node if names[:1] == list({*n.input} & {*names})]
-    return len(names) == 1 and len([n for n in users if n.op_type != "Shape"]) == 1
+def _plain(onnx: Any, model: Any, path: Path, refusal: ModelNotSupported) -> Network:
+    """Read a chain of plain layers; what cannot be read in front of them was refused already."""
+    reader = Reader(onnx, model, path)
+    try:
+        return reader.network()
+    except ModelNotSupported:
+        if reader.chain.at_input:
+            raise refusal from None
+        raise
 
 
 def _referee(
