@@ -1,31 +1,180 @@
-"""Run the code blocks marked as tests in README and docs."""
+"""Run what README and docs tell people to run: Python and shell, page by page, in their order.
+
+A block behind ``<!-- test -->`` is run. Shell commands that cannot be run here stand behind ``<!-- not
+run: why -->``; their options, packages and targets must exist all the same.
+"""
 
 import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import typer.main
+
+import proplace
+from commands import call
+from docs_files import PREPARED
+from proplace.cli import app
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/*.md")])
-BLOCK = re.compile(r"<!-- test -->\n```python\n(.*?)```", re.S)
+BLOCK = re.compile(r"(?:^<!-- (test|not run: [^>]*) -->\n)?^```(\w*)\n(.*?)^```", re.S | re.M)
+COMMAND = re.compile(r"^(proplace|python|make|pip)\b")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: what stands above it, its language and its text."""
+
+    mark: str
+    language: str
+    text: str
+
+    @property
+    def commands(self):
+        """Command lines of a shell block, as lists of words."""
+        return [
+            words
+            for line in self.text.replace("\\\n", " ").splitlines()
+            if (words := shlex.split(line, comments=True))
+        ]
+
+
+def blocks(page):
+    return [Block(*found) for found in BLOCK.findall(page.read_text(encoding="utf-8"))]
+
+
+def run_shell(words):
+    """Run a command line of a page, in the current folder; it must succeed."""
+    if words[0] == "proplace":
+        done = call(*words[1:])
+        assert done.returncode == 0, (words, done.stdout, done.stderr)
+        return
+    assert words[0] == "python", f"{words} cannot be run here: put it behind <!-- not run: why -->"
+    if words[1] == "checker.py":
+        shutil.copy(ROOT / "src" / "proplace" / "certification" / "checker.py", "checker.py")
+    subprocess.run([sys.executable, *words[1:]], check=True, capture_output=True, timeout=120)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_python_blocks_run(page, tmp_path, monkeypatch):
+def test_blocks_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    blocks = BLOCK.findall(page.read_text(encoding="utf-8"))
+    PREPARED.get(page.name, lambda: None)()
     names = {}
-    for block in blocks:
-        exec(compile(block, page.name, "exec"), names)
+    for block in blocks(page):
+        if block.mark == "test" and block.language == "python":
+            exec(compile(block.text, page.name, "exec"), names)
+        elif block.mark == "test":
+            for words in block.commands:
+                run_shell(words)
 
 
-def test_every_python_block_of_the_pages_is_run():
+def test_every_block_is_run_or_says_why_not():
+    for page in PAGES:
+        for block in blocks(page):
+            if block.language == "python":
+                assert block.mark == "test", (page.name, block.text)
+            elif block.language == "sh":
+                assert block.mark, (page.name, block.text)
+            else:
+                lines = block.text.splitlines()
+                assert not any(map(COMMAND.match, lines)), (page.name, block.text)
+
+
+# -- what is not run must exist ----------------------------------------------------------------
+
+
+def told():
+    """Every command of the pages, in blocks and within lines, and of the help of the commands."""
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
-        assert text.count("```python") == len(BLOCK.findall(text)), page.name
+        for block in blocks(page):
+            if block.language == "sh":
+                yield from ((page.name, words) for words in block.commands)
+        for line in re.findall(r"`((?:proplace|make|pip) [^`]+)`", BLOCK.sub("", text)):
+            yield page.name, shlex.split(line)
+    for name, command in typer.main.get_command(app).commands.items():
+        for line in re.findall(r"^ *(proplace .+)$", command.help, re.M):
+            yield f"{name} --help", shlex.split(line)
+
+
+def test_commands_and_options_exist():
+    commands = typer.main.get_command(app).commands
+    seen = 0
+    for where, words in told():
+        if words[0] != "proplace" or words[1] in ("COMMAND", "--install-completion"):
+            continue
+        assert words[1] in commands, (where, words)
+        options = {option for p in commands[words[1]].params for option in p.opts}
+        for word in words[2:]:
+            if word.startswith("--"):
+                assert word in options | {"--help", "--debug"}, (where, words)
+        seen += 1
+    assert seen > 20
+
+
+def test_packages_and_targets_exist():
+    facts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    extras = facts["project"]["optional-dependencies"]
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for where, words in told():
+        if words[0] == "make":
+            assert re.search(rf"^{re.escape(words[1])}:", makefile, re.M), (where, words)
+        for named in re.findall(r"proplace\[([\w,]+)\]", " ".join(words)):
+            assert set(named.split(",")) <= set(extras), (where, words)
+
+
+def test_hints_of_missing_packages_name_extras_that_bring_them():
+    """``require("onnx", "onnx", ...)``: the extra that is told to install holds the package."""
+    facts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    extras = facts["project"]["optional-dependencies"]
+
+    def brought(extra):
+        """Packages of an extra, those of the extras in it among them."""
+        found = set()
+        for entry in extras[extra]:
+            inner = re.match(r"proplace\[([\w,]+)\]", entry)
+            if inner:
+                found |= set().union(*(brought(name) for name in inner[1].split(",")))
+            else:
+                found.add(re.split(r"[<>=\[ ]", entry)[0].lower())
+        return found
+
+    package = Path(proplace.__file__).parent
+    asked = {
+        found
+        for file in package.rglob("*.py")
+        for found in re.findall(r'require\(\s*"([\w.]+)",\s*"(\w+)"', file.read_text("utf-8"))
+    }
+    assert len(asked) > 8
+    for module, extra in asked:
+        assert module.split(".")[0] in brought(extra), (module, extra)
 
 
 def test_links_of_the_pages_lead_somewhere():
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_three_lines_of_the_readme_give_certified_answers(tmp_path, monkeypatch):
+    """From a pipeline and a table: the pipeline accepts each answer, and each proof is accepted."""
+    monkeypatch.chdir(tmp_path)
+    (block,) = [b for b in blocks(ROOT / "README.md") if "pp.Proplace(pipe" in b.text]
+    before, _, lines = block.text.partition("explainer = ")
+    lines = ("explainer = " + lines).strip().splitlines()
+    assert len(lines) == 3
+    names = {}
+    exec(compile(before + "\n".join(lines), "README.md", "exec"), names)
+    result, pipe = names["result"], names["pipe"]
+    assert len(result) == 2
+    network = proplace.Model.of(pipe).network
+    for e in result:
+        assert e.found
+        assert pipe.predict(e.counterfactual.to_frame().T) == ["approved"]
+        assert e.certificate.check(network).accepted

@@ -170,7 +170,9 @@ class Model:
         """Class label of each row by the source itself; None where it is not at hand."""
         if self._original is None:
             return None
-        return np.asarray(self._original(self.table(X)))
+        said = self._original(self.table(X))
+        # Plain values: those of NumPy would be shown as np.str_('approved').
+        return None if said is None else np.array(np.asarray(said).tolist(), dtype=object)
 
     def target(self, label: Label) -> int:
         """Return the number of a class, given by its label; classes 0, 1, ... are their own labels."""

@@ -218,7 +218,7 @@ def test_bfloat16(torch, tmp_path):
 @pytest.mark.parametrize(
     ("extra", "message"),
     [
-        ({"1.running_mean": np.zeros(4)}, "'1.running_mean' belongs to a BatchNorm layer; fold"),
+        ({"1.running_mean": np.zeros(4)}, "'1.running_mean' belongs to a BatchNorm layer, and"),
         ({"1.num_batches_tracked": np.array(3)}, "'1.num_batches_tracked' belongs to a BatchNorm"),
         ({"temperature": np.zeros(1)}, "'temperature' is neither a weight nor a bias"),
         ({"1.weight": np.zeros(4)}, "'1.weight' has 1 dimensions"),

@@ -274,6 +274,7 @@ def f32(*shape):
 
 W1, B1, W2, B2, S = f32(3, 4), f32(4), f32(4, 2), f32(2), np.float32([1.5, 2.5, 3.5])
 WEIGHTS = {"W1": W1, "B1": B1, "W2": W2, "B2": B2}
+NORMS = {"S": S, "M3": f32(3), "G3": f32(3), "G4": f32(4), "V4": np.float32([0.1, 1.0, 2.0, 3.0])}
 HEAD = [node("MatMul", ["h", "W2"], ["m"]), node("Add", ["m", "B2"], ["y"])]
 FIRST = [node("MatMul", ["x", "W1"], ["m1"]), node("Add", ["m1", "B1"], ["a1"])]
 HIDDEN = [*FIRST, node("Relu", ["a1"], ["h"])]
@@ -288,6 +289,17 @@ GRAPHS = {
             *HEAD,
         ],
         WEIGHTS,
+    ),
+    "batch_norm_everywhere": (
+        [
+            node("BatchNormalization", ["x", "G3", "S", "M3", "S"], ["n"], epsilon=0.01),
+            node("MatMul", ["n", "W1"], ["m1"]),
+            node("BatchNormalization", ["m1", "G4", "B1", "B1", "V4"], ["a1"]),
+            node("Relu", ["a1"], ["r"]),
+            node("BatchNormalization", ["r", "V4", "G4", "B1", "V4"], ["h"]),
+            *HEAD,
+        ],
+        WEIGHTS | NORMS,
     ),
     "scalar_bias_and_sub": (
         [
@@ -408,7 +420,7 @@ def test_graphs(name, tmp_path):
     network = Network.load(path)
     assert_close(network.logits(X), run(path, X)[0])
     assert network.widths == (4,)
-    scaled = name in ("scaled_in_front", "scaler", "rows_as_columns")
+    scaled = name in ("scaled_in_front", "scaler", "rows_as_columns", "batch_norm_everywhere")
     assert (network.scale is not None) == scaled
 
 
@@ -777,15 +789,24 @@ REFUSED = {
     ),
     "leaky": ([*FIRST, node("LeakyRelu", ["a1"], ["h"]), *HEAD], {}, "LeakyRelu"),
     "no_name": ([*FIRST, node("Elu", ["a1"], ["h"], name=""), *HEAD], {}, "node 'h' .Elu"),
-    "batch_norm": (
+    "batch_norm_in_training": (
         [
             *FIRST,
-            node("BatchNormalization", ["a1", *["C4"] * 4], ["b"], name="odd"),
+            node("BatchNormalization", ["a1", *["C4"] * 4], ["b"], name="odd", training_mode=1),
             node("Relu", ["b"], ["h"]),
             *HEAD,
         ],
         {"C4": C4},
-        "'odd' .BatchNormalization.*fold",
+        "'odd' .BatchNormalization. is in training mode; export with model.eval",
+    ),
+    "batch_norm_between_two_relus": (
+        after_hidden(
+            node("BatchNormalization", ["h", *["C4"] * 4], ["b"], name="odd"),
+            node("Relu", ["b"], ["r"], name="again"),
+            node("MatMul", ["r", "W2"], ["y"]),
+        ),
+        {"C4": C4},
+        "'again' .Relu. acts on .*'odd' .BatchNormalization., which follows a ReLU itself",
     ),
     "skip": (
         after_hidden(
@@ -900,6 +921,16 @@ def test_other_graphs_are_refused_by_name(name, tmp_path):
     nodes, constants, message = REFUSED[name]
     path = write(tmp_path / "model.onnx", nodes, WEIGHTS | constants)
     with pytest.raises(ModelNotSupported, match=message):
+        Network.load(path)
+
+
+def test_batch_norm_without_a_variance(tmp_path):
+    norm = node("BatchNormalization", ["a1", "C4", "C4", "C4", "V4"], ["b"], name="odd")
+    nodes = [*FIRST, norm, node("Relu", ["b"], ["h"]), *HEAD]
+    path = write(tmp_path / "model.onnx", nodes, WEIGHTS | {"C4": C4, "V4": -C4})
+    with pytest.raises(
+        ModelFileError, match=r"'odd' .BatchNormalization. has a variance that is not"
+    ):
         Network.load(path)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import onnxruntime
 import pandas as pd
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from scipy.special import expit
 from skl2onnx import convert_sklearn
 from skl2onnx.common.data_types import FloatTensorType, StringTensorType
@@ -152,7 +152,7 @@ def test_a_linear_map_is_fixed_only_where_a_pipeline_wrote_it(tmp_path):
     ("op", "message"),
     [
         (helper.make_node("Tanh", ["rows"], ["u"], name="squash"), "Tanh"),
-        (helper.make_node("Cast", ["rows"], ["i"], to=TensorProto.INT64), "rounds the values"),
+        (helper.make_node("Cast", ["rows"], ["i"], to=TensorProto.INT64), "cuts off decimals"),
     ],
 )
 def test_what_is_no_linear_map_is_refused(tmp_path, op, message):
@@ -161,3 +161,76 @@ def test_what_is_no_linear_map_is_refused(tmp_path, op, message):
         nodes.append(helper.make_node("Cast", ["i"], ["u"], to=TensorProto.FLOAT))
     with pytest.raises(ModelNotSupported, match=message):
         Model.of(graph(tmp_path, nodes))
+
+
+# -- torch writes other graphs ---------------------------------------------------------------------
+
+
+def embedded(tmp_path, *, index=None, cast=True):
+    """Two numbers and a category of three vectors; one logit comes out."""
+    constants = {
+        "numbers": np.int64([0, 1]),
+        "place": np.int64(2) if index is None else np.int64(index),
+        "V": np.float32([[1.0, -1.0], [0.5, 2.0], [-3.0, 0.0]]),
+        "g": np.float32([2.0, -1.0, 0.5, 1.0]),
+        "t": np.float32([0.1, 0.2, 0.3, 0.4]),
+        "v": np.float32([1.0, 2.0, 3.0, 4.0]),
+        "W": np.float32([[1.0, 0.3], [-1.0, 0.2], [0.4, 0.3], [2.0, -2.0]]),
+        "L": np.float32([[1.0], [-0.5]]),
+    }
+    nodes = [
+        helper.make_node("Gather", ["rows", "numbers"], ["n"], axis=1),
+        helper.make_node("Gather", ["rows", "place"], ["c"], axis=1),
+        helper.make_node("Cast", ["c"], ["i"], name="cut", to=TensorProto.INT64),
+        helper.make_node("Gather", ["V", "i"] if cast else ["i", "numbers"], ["e"], name="look"),
+        helper.make_node("Concat", ["n", "e"], ["a"], axis=1),
+        helper.make_node("BatchNormalization", ["a", "g", "t", "t", "v"], ["b"]),
+        helper.make_node("MatMul", ["b", "W"], ["h"]),
+        helper.make_node("Relu", ["h"], ["r"]),
+        helper.make_node("MatMul", ["r", "L"], ["z"]),
+    ]
+    made = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("rows", TensorProto.FLOAT, [None, 3])],
+        [helper.make_tensor_value_info("z", TensorProto.FLOAT, [None, 1])],
+        [numpy_helper.from_array(value, name) for name, value in constants.items()],
+    )
+    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def test_embeddings_and_batch_norm_in_front(tmp_path):
+    path = embedded(tmp_path)
+    model = Model.of(path)
+    assert model.schema.by_name["x2"].labels == (0, 1, 2)
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.normal(0, 2, (300, 2)), rng.integers(3, size=300)]).astype(np.float32)
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    (z,) = session.run(None, {"rows": X})
+    np.testing.assert_allclose(model.network.logits(model.encode(X)), z, atol=1e-5)
+    assert (model.original(X) == (z[:, 0] >= 0)).all()
+
+
+def test_a_single_logit_is_no_probability(tmp_path):
+    """Rows whose logits happen to lie between 0 and 1 are of class 1, by the referee as well."""
+    model = Model.of(embedded(tmp_path))
+    X = np.column_stack([np.random.default_rng(0).normal(0, 2, (300, 2)), np.zeros(300)])
+    z = model.network.logits(model.encode(X))[:, 0]
+    small = X[(z > 0.01) & (z < 0.49)]
+    assert len(small) > 3
+    assert (model.original(small) == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"index": [1, 2]}, "'look' .Gather. looks up several columns at once; look up one"),
+        ({"cast": False}, "'cut' .Cast. cuts off decimals"),
+    ],
+)
+def test_other_ways_to_look_up_are_refused(tmp_path, change, message):
+    with pytest.raises(ModelNotSupported, match=message):
+        Model.of(embedded(tmp_path, **change))

@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from sklearn.compose import ColumnTransformer, make_column_selector
 from sklearn.decomposition import PCA, TruncatedSVD
@@ -390,50 +390,123 @@ def test_a_subclass_that_changes_the_answer_is_refused():
 
 # -- any pipeline ----------------------------------------------------------------------------------
 
-scalers = st.one_of(  # made anew each time: one object in two steps would hold the second fit
+# Steps are made anew each time: one object in two places would hold the second fit.
+scalers = st.one_of(
     st.just("passthrough"),
-    *(st.builds(kind) for kind in (StandardScaler, MinMaxScaler, MaxAbsScaler, RobustScaler)),
+    st.builds(StandardScaler, with_mean=st.booleans(), with_std=st.booleans()),
+    st.builds(MinMaxScaler, feature_range=st.sampled_from([(0, 1), (-3, 5)])),
+    st.builds(MaxAbsScaler),
+    st.builds(RobustScaler, with_centering=st.booleans(), unit_variance=st.booleans()),
 )
-hots = st.builds(
-    OneHotEncoder,
-    drop=st.sampled_from([None, "first", "if_binary"]),
-    min_frequency=st.sampled_from([None, 0.1, 0.45]),
-    handle_unknown=st.just("ignore"),
-    sparse_output=st.just(False),
+fillers = st.one_of(
+    st.builds(SimpleImputer, strategy=st.sampled_from(["mean", "median", "most_frequent"])),
+    st.builds(SimpleImputer, strategy=st.just("constant"), fill_value=st.just(7.0)),
 )
-behind = st.lists(
-    st.one_of(
-        scalers,
-        st.builds(SelectKBest, k=st.integers(1, 3)),
-        st.builds(PCA, st.integers(1, 3), whiten=st.booleans()),
+word_fillers = st.one_of(
+    st.builds(SimpleImputer, strategy=st.just("most_frequent")),
+    st.builds(SimpleImputer, strategy=st.just("constant"), fill_value=st.just("cook")),
+)
+encoders = st.one_of(
+    st.builds(
+        OneHotEncoder,
+        drop=st.sampled_from([None, "first", "if_binary"]),
+        min_frequency=st.sampled_from([None, 0.1, 0.45]),
+        handle_unknown=st.just("ignore"),
+        sparse_output=st.booleans(),
     ),
-    max_size=3,
+    st.builds(OneHotEncoder, max_categories=st.sampled_from([2, 3])),
+    st.builds(OrdinalEncoder),
+)
+mixers = st.one_of(
+    scalers,
+    st.builds(SelectKBest, k=st.integers(1, 3)),
+    st.builds(PCA, st.integers(1, 3), whiten=st.booleans()),
+    st.builds(TruncatedSVD, st.integers(1, 2)),
+    st.builds(make_pipeline, scalers, scalers),
+    st.builds(
+        lambda a, b: FeatureUnion([("a", a), ("b", b)], transformer_weights={"a": 0.5}),
+        scalers,
+        scalers,
+    ),
+)
+classifiers = st.one_of(
+    st.builds(LogisticRegression, max_iter=st.just(30), fit_intercept=st.booleans()),
+    st.builds(
+        MLPClassifier,
+        st.sampled_from([(4,), (3, 3)]),
+        solver=st.just("lbfgs"),
+        max_iter=st.just(5),
+        random_state=st.integers(0, 5),
+    ),
 )
 
 
-@given(scalers, hots, scalers, behind, st.booleans(), st.integers(0, 10))
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_random_pipelines(first, hot, rest, steps, imputed, seed):
-    frame, y = people(80, seed, missing=imputed)
-    frame = frame.drop(columns="id")
-    numbers = make_pipeline(SimpleImputer(), first) if imputed else first
-    words = make_pipeline(SimpleImputer(strategy="most_frequent"), hot) if imputed else hot
+@st.composite
+def pipelines(draw, *, gaps):
+    """A pipeline of random parts: each column in its own way, or several in one."""
+    numbers = ["age", "income"] if draw(st.booleans()) else ["income"]
+    parts = []
+    for group in [numbers] if draw(st.booleans()) else [[name] for name in numbers]:
+        steps = [draw(scalers), draw(scalers)]
+        if gaps:  # in front of the scalers, between them or behind
+            steps.insert(draw(st.integers(0, 2)), draw(fillers))
+        parts.append((make_pipeline(*steps), group))
+    for name in draw(st.lists(st.sampled_from(["job", "sex", "grade"]), unique=True)):
+        filler = [draw(word_fillers)] if gaps and name == "job" else []
+        parts.append((make_pipeline(*filler, draw(encoders)), [name]))
     columns = ColumnTransformer(
-        [
-            ("w", words, ["sex", "job"]),
-            ("n", numbers, ["income"]),
-            ("o", OrdinalEncoder(), ["grade"]),
-        ],
-        remainder=rest if rest == "passthrough" else make_pipeline(rest),
+        [(f"p{i}", *part) for i, part in enumerate(draw(st.permutations(parts)))]
     )
+    return make_pipeline(columns, *draw(st.lists(mixers, max_size=3)), draw(classifiers))
+
+
+@given(st.data(), st.booleans(), st.integers(0, 10))
+@settings(
+    max_examples=80,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+def test_random_pipelines(data, gaps, seed):
+    frame, y = people(80, seed, missing=gaps)
+    y = data.draw(st.sampled_from([y, np.where(y == "yes", 7, 3), three(frame)]), label="labels")
+    pipe = data.draw(pipelines(gaps=gaps), label="pipeline")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            pipe = make_pipeline(
-                columns, *steps, MLPClassifier((4,), max_iter=3, random_state=seed)
-            )
             pipe.fit(frame, y)
         except ValueError:  # such as more components than columns
+            event("does not fit")
             return
         model = Model.of(pipe)
-        assert (model.predict(frame) == pipe.predict(frame)).all()
+        others = people(60, seed + 100, missing=gaps)[0]
+        known = others.job.isin(frame.job) | others.job.isna()  # no other word is a legal value
+        others = others[known].reset_index(drop=True)
+        for table in (frame, others):
+            P = pipe.predict_proba(table)
+            z = model.network.logits(model.encode(table))
+            np.testing.assert_allclose(probabilities(z), P, rtol=1e-7, atol=1e-10)
+            ordered = np.sort(P, axis=1)
+            clear = ordered[:, -1] - ordered[:, -2] > 1e-9
+            assert (model.predict(table) == pipe.predict(table))[clear].all()
+            model.check_agreement(table)
+    if not gaps:
+        number = next(f for f in model.schema.features if isinstance(f, Continuous))
+        holed = others.astype({number.name: float})
+        holed.loc[5, number.name] = np.nan
+        with pytest.raises(
+            SchemaError, match=f"row 5, column '{number.name}': the cell is missing"
+        ):
+            model.predict(holed)
+
+
+def three(frame):
+    """Labels of three classes."""
+    return np.array(["bad", "fair", "good"])[np.digitize(frame.age, [35, 60])]
+
+
+def probabilities(z):
+    """What scikit-learn makes of logits: of one of them both probabilities."""
+    z = np.hstack([np.zeros_like(z), z]) if z.shape[1] == 1 else z
+    P = np.exp(z - z.max(axis=1, keepdims=True))
+    return P / P.sum(axis=1, keepdims=True)

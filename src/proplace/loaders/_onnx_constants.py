@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from proplace.network import Array
+
 Values = npt.NDArray[Any]
 
 
@@ -187,3 +189,19 @@ def half(what: str) -> ModelNotSupported:
         "export the model in float32, as torch.onnx.export(model.float(), ...) does (every weight "
         "keeps its value), and use that file"
     )
+
+
+def batch_norm_of(
+    where: str, node: Any, attributes: dict[str, Any], parts: Sequence[Values]
+) -> tuple[Array, Array, Array, Array]:
+    """Return mean, deviation, factor and shift: ``(h - mean) / deviation * factor + shift``.
+
+    ``parts`` are the constants of the BatchNormalization: factor, shift, running mean and variance.
+    """
+    if attributes.get("training_mode", 0) or any(node.output[1:]):
+        raise ModelNotSupported(f"{where} is in training mode; export with model.eval()")
+    factor, shift, mean, variance = (part.reshape(-1).astype(np.float64) for part in parts)
+    variance = variance + float(attributes.get("epsilon", 1e-5))
+    if not (variance > 0.0).all():
+        raise ModelFileError(f"{where} has a variance that is not positive; export the model again")
+    return mean, np.sqrt(variance), factor, shift

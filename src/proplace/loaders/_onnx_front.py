@@ -1,8 +1,9 @@
 """What an ONNX graph does to a table in front of its trained layers.
 
 Graphs written by skl2onnx hold the whole pipeline: an input for each column (or one for all), scalers,
-encoders, selections, and linear maps such as PCA. Every tensor in front of the first trained layer is
-followed as a list of columns (see :mod:`proplace.loaders._flow`).
+encoders, selections, and linear maps such as PCA; those of torch hold scaling, embeddings and batch
+norm. Every tensor in front of the first trained layer is followed as a list of columns (see
+:mod:`proplace.loaders._flow`).
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from proplace.errors import ModelFileError, ModelNotSupported
+from proplace.limits import LABELS
 from proplace.loaders._flow import Flow, Mixture, Single
-from proplace.loaders._onnx_constants import attributes_of, half
+from proplace.loaders._onnx_constants import attributes_of, batch_norm_of, half
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -139,8 +141,13 @@ def _cast(front: Front, where: str, node: Any, attributes: dict[str, Any]) -> li
     if attributes.get("to") in (kinds.FLOAT16, kinds.BFLOAT16):
         raise half(f"{where} makes the numbers {kinds.DataType.Name(attributes['to']).lower()}")
     floats = (kinds.FLOAT, kinds.DOUBLE)
-    users = {user.op_type for user in front.consumers.get(node.output[0], [])}
-    if attributes.get("to") not in floats and not users <= {"OneHotEncoder", "LabelEncoder"}:
+    users = front.consumers.get(node.output[0], [])
+    encoded = all(
+        user.op_type in ("OneHotEncoder", "LabelEncoder")
+        or (user.op_type == "Gather" and node.output[0] not in user.input[:1])  # an embedding
+        for user in users
+    )
+    if attributes.get("to") not in floats and not encoded:
         raise ModelNotSupported(
             f"{where} cuts off decimals or makes text; only categories may be whole numbers or text"
         )
@@ -159,6 +166,27 @@ def _select(front: Front, where: str, node: Any, attributes: dict[str, Any]) -> 
     columns = front.columns_of(where, node.input[0])
     places = front.constant(where, node.input[1]).reshape(-1).astype(np.int64)
     return [[columns[int(i)] for i in places]]
+
+
+def _gather(front: Front, where: str, node: Any, attributes: dict[str, Any]) -> list[Columns]:
+    """Select columns, or look up the vectors of a category: an embedding, as torch writes it."""
+    if node.input[0] in front.tensors:
+        return _select(front, where, node, attributes)
+    vectors = np.asarray(front.constant(where, node.input[0]), dtype=np.float64)
+    columns = front.columns_of(where, node.input[1])
+    if vectors.ndim != 2 or len(columns) != 1 or attributes.get("axis", 0) not in (0, -2):
+        raise ModelNotSupported(
+            f"{where} looks up several columns at once; look up one column of categories at a time, "
+            "as x[:, 3].long()"
+        )
+    if len(vectors) > LABELS:
+        raise ModelNotSupported(
+            f"{where} has {len(vectors)} categories, more than {LABELS}; put rare ones into one "
+            "category, and train the model with that"
+        )
+    name = front.flow.labels(where, columns[0], range(len(vectors)), ordered=False)
+    labels: Columns = [Single(name, n) for n in range(len(vectors))]
+    return [front.flow.mix(labels, vectors.T, np.zeros(vectors.shape[1]))]
 
 
 def _split(front: Front, where: str, node: Any, attributes: dict[str, Any]) -> list[Columns]:
@@ -219,6 +247,22 @@ def _scaler(front: Front, where: str, node: Any, attributes: dict[str, Any]) -> 
     if 0.0 in scale:
         raise ModelNotSupported(f"{where} multiplies a column by zero; drop that column")
     return [[c.then(o, 1.0 / s) for c, o, s in zip(columns, offset, scale, strict=True)]]
+
+
+def _batch_norm(front: Front, where: str, node: Any, attributes: dict[str, Any]) -> list[Columns]:
+    columns = front.columns_of(where, node.input[0])
+    parts = [front.constant(where, name) for name in node.input[1:5]]
+    numbers = [
+        _spread(where, part, len(columns)) for part in batch_norm_of(where, node, attributes, parts)
+    ]
+    if 0.0 in numbers[2]:
+        raise ModelNotSupported(f"{where} multiplies a column by zero; drop that column")
+    return [
+        [
+            column.then(mean, deviation / factor).then(-shift, 1.0)
+            for column, mean, deviation, factor, shift in zip(columns, *numbers, strict=True)
+        ]
+    ]
 
 
 def _one_hot(front: Front, where: str, node: Any, attributes: dict[str, Any]) -> list[Columns]:
@@ -284,9 +328,10 @@ _HANDLERS: dict[str, Callable[[Front, str, Any, dict[str, Any]], list[Columns]]]
     **dict.fromkeys(_SAME, _same),
     **dict.fromkeys(("Add", "Sub", "Mul", "Div"), _arithmetic),
     "ArrayFeatureExtractor": _select,
+    "BatchNormalization": _batch_norm,
     "Cast": _cast,
     "Concat": _concat,
-    "Gather": _select,
+    "Gather": _gather,
     "Gemm": _matrix,
     "Imputer": _imputer,
     "LabelEncoder": _label_encoder,

@@ -88,6 +88,11 @@ class Output:
         self._form = form
         self.labels = labels
 
+    @property
+    def threshold(self) -> float:
+        """Value of a single column from which on the class is 1."""
+        return 0.5 if self._form is _sigmoid else 0.0
+
     def agrees(self, value: Any, logits: Array, error: Array) -> bool:
         """Whether ``value`` is this output of rows with such logits, up to an error in them."""
         if self._form is None:

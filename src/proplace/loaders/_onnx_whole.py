@@ -14,7 +14,7 @@ from proplace.loaders._onnx_front import Front
 from proplace.loaders._onnx_outputs import needed, run_in_batches
 from proplace.loaders._verify import allowance, probe_table
 from proplace.loaders._whole import Whole, whole_network
-from proplace.loaders.onnx import Reader, from_onnx, open_graph, unreadable
+from proplace.loaders.onnx import Reader, open_graph, unreadable
 from proplace.network import Network
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pandas as pd
 
-    from proplace.network import Array
     from proplace.schema import Schema
 
 _KINDS = {
@@ -47,10 +46,8 @@ def whole_onnx(path: Path) -> Whole:
     with unreadable(path):
         try:
             front = Front(onnx, model, path, Constants(onnx, model, path))
-        except ModelNotSupported:
-            if len(model.graph.input) != 1:
-                raise
-            return whole_network(from_onnx(path))  # a chain of plain layers, or its own refusal
+        except ModelNotSupported as refusal:
+            return whole_network(_plain(onnx, model, path, refusal))
         reader = Reader(onnx, model, path, (front.start, len(front.columns)))
         trained = reader.network()
         schema, input_map = front.flow.finish(front.columns)
@@ -63,18 +60,24 @@ def whole_onnx(path: Path) -> Whole:
         layers = [(layer.W, layer.b) for layer in trained.layers]
         network = Network(layers, **input_map.parts, precision=trained.precision)
         labels = tuple(reader.labels) or None
-        predict = _referee(path, model, front, network, schema, labels)
+        predict = _referee(path, front, network, schema, reader)
     columns = tuple(name for names in front.inputs.values() for name in names)
     return Whole(network, schema, labels, predict, columns, named=len(front.inputs) > 1)
 
 
+def _plain(onnx: Any, model: Any, path: Path, refusal: ModelNotSupported) -> Network:
+    """Read a chain of plain layers; what cannot be read in front of them was refused already."""
+    reader = Reader(onnx, model, path)
+    try:
+        return reader.network()
+    except ModelNotSupported:
+        if reader.chain.at_input:
+            raise refusal from None
+        raise
+
+
 def _referee(
-    path: Path,
-    model: Any,
-    front: Front,
-    network: Network,
-    schema: Schema,
-    labels: tuple[Any, ...] | None,
+    path: Path, front: Front, network: Network, schema: Schema, reader: Reader
 ) -> Callable[[pd.DataFrame], Any] | None:
     """Return the graph's own predictions, compared once; None where it cannot be run here."""
     if importlib.util.find_spec("onnxruntime") is None:
@@ -83,6 +86,7 @@ def _referee(
     options = runtime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
+    model = reader.model
     part = needed(model, [value.name for value in model.graph.output])
     try:
         session = runtime.InferenceSession(
@@ -96,7 +100,7 @@ def _referee(
     def predict(frame: pd.DataFrame) -> Any:
         feeds = _feeds(session, front, frame)
         results = run_in_batches(session, names, feeds, len(frame))
-        return None if results is None else _classes(results, len(frame), network, labels)
+        return None if results is None else _classes(results, len(frame), network, reader)
 
     probe = probe_table(schema)
     rows = schema.encode(probe)
@@ -107,7 +111,7 @@ def _referee(
     top = np.sort(logits, axis=1)
     clear = (np.abs(top[:, 0]) if network.outputs == 1 else top[:, -1] - top[:, -2]) > 4.0 * error
     ours = network.predict(rows)
-    known = np.array(range(network.classes) if labels is None else labels, dtype=object)
+    known = np.array(reader.labels or range(network.classes), dtype=object)
     if (np.asarray(said, dtype=object) != known[ours])[clear].any():
         raise ModelNotSupported(
             f"{path.name}: run by onnxruntime, the graph differs from what was read of it; export "
@@ -136,28 +140,19 @@ def _feeds(session: Any, front: Front, frame: pd.DataFrame) -> dict[str, Any]:
     return feeds
 
 
-def _classes(results: list[Any], n: int, network: Network, labels: tuple[Any, ...] | None) -> Any:
+def _classes(results: list[Any], n: int, network: Network, reader: Reader) -> Any:
     """Read classes off the outputs of the graph: labels where there are any, else numbers."""
     for value in results:
-        if labels is not None and isinstance(value, np.ndarray) and value.size == n:
+        if reader.labels and isinstance(value, np.ndarray) and value.size == n:
             found = value.reshape(-1)
             if found.dtype.kind != "f":
                 return np.array(found.tolist(), dtype=object)
-    for value in results:
+    for value, output in zip(results, reader.read, strict=True):
         array = np.asarray(value)
         if array.dtype.kind == "f":
-            numbers = _numbers(array.reshape(n, -1).astype(np.float64), network)
-            return np.array(range(network.classes) if labels is None else labels, dtype=object)[
-                numbers
-            ]
+            P = array.reshape(n, -1).astype(np.float64)
+            one = P.shape[1] == 1
+            numbers = (P[:, 0] >= output.threshold).astype(int) if one else P.argmax(axis=1)
+            return np.array(reader.labels or range(network.classes), dtype=object)[numbers]
     found = np.asarray(results[0]).reshape(-1)
     return np.array(found.tolist(), dtype=object)
-
-
-def _numbers(P: Array, network: Network) -> Any:
-    """Class numbers of probabilities or scores."""
-    if P.shape[1] > 1:
-        return P.argmax(axis=1)
-    # One column: a probability where all values lie between 0 and 1, else a logit.
-    threshold = 0.5 if network.outputs == 1 and ((P >= 0.0) & (P <= 1.0)).all() else 0.0
-    return (P[:, 0] >= threshold).astype(np.int64)

@@ -15,7 +15,7 @@ from proplace import limits
 from proplace.errors import ModelFileError, ModelNotSupported, ProplaceError
 from proplace.loaders._chain import Activation, Chain, per_column
 from proplace.loaders._files import read_bytes
-from proplace.loaders._onnx_constants import Constants, Values, attributes_of, half
+from proplace.loaders._onnx_constants import Constants, Values, attributes_of, batch_norm_of, half
 from proplace.loaders._onnx_fields import check_fields
 from proplace.loaders._onnx_ops import KNOWN
 from proplace.loaders._onnx_outputs import chosen_logits, compare, predicted, understood
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from proplace.loaders._onnx_outputs import Output
     from proplace.network import Array, Network
 
 _FINAL: dict[str, Activation] = {
@@ -39,17 +40,18 @@ _LABELS = frozenset({"ArgMax", "Greater", "GreaterOrEqual", "Less", "LessOrEqual
 
 
 def from_onnx(path: Path) -> Network:
-    """Read an ONNX graph of Gemm, MatMul, Add and Relu nodes.
+    """Read an ONNX graph of Gemm, MatMul, Add, Relu and BatchNormalization nodes.
 
     Parameters
     ----------
     path
         The file. The graph must have one input of rows, shape (n, d), which passes linear layers
         with a Relu between them. Subtractions, divisions and the like by constants in front become
-        the network's input transform. The graph is read up to its Sigmoid, Softmax or LogSoftmax;
-        what comes behind (labels, names of classes, the probability of the other class) is
-        checked and left out: it must say the same as the logits, with the classes in that order
-        and the threshold at one half. ``Scaler`` and ``LinearClassifier`` of skl2onnx are read.
+        the network's input transform, and batch norm behind a layer is folded into it. The graph is
+        read up to its Sigmoid, Softmax or LogSoftmax; what comes behind (labels, names of classes,
+        the probability of the other class) is checked and left out: it must say the same as the
+        logits, with the classes in that order and the threshold at one half. ``Scaler`` and
+        ``LinearClassifier`` of skl2onnx are read.
 
     Returns
     -------
@@ -162,6 +164,7 @@ class Reader:
         self.inputs: int | None = None
         self._given_start = start
         self.start = self.end = ""  # the tensors that hold the rows and the logits
+        self.read: list[Output] = []  # what each output of the graph says
         self.labels: list[Any] = []  # names of the classes, where an output says them
         self.halved = False  # whether scores (-z, z) were read as the one logit z
         self.classifier: Callable[[Array], dict[str, Any]] | None = None  # its outputs on logits
@@ -202,7 +205,7 @@ class Reader:
             self._given(logits),
             {self.start: (len(logits), network.inputs)},
         )
-        outputs = []
+        outputs = self.read
         for value in self.graph.output:
             result = known.get(value.name)
             if result is None:
@@ -243,8 +246,8 @@ class Reader:
         if len(inputs) != 1:
             names = ", ".join(repr(value.name) for value in inputs)
             raise ModelNotSupported(
-                f"{self.path.name}: the graph has {len(inputs)} inputs ({names}); export it with "
-                "one input that holds all columns"
+                f"{self.path.name}: the graph has {len(inputs)} inputs ({names}); read it whole with "
+                "Model.of(path), or export it with one input that holds all columns"
             )
         kind = inputs[0].type.tensor_type
         if kind.HasField("shape"):
@@ -309,7 +312,7 @@ class Reader:
             self._linear_classifier(where, node, attributes)
             return None
         elif node.domain not in ("", "ai.onnx"):
-            raise _unsupported(where, op)
+            raise _unsupported(where)
         elif op in _FINAL:
             self._final(where, node, attributes)
             return None
@@ -321,6 +324,8 @@ class Reader:
             self._arithmetic(where, node, tensor)
         elif op == "Relu":
             self.chain.relu(where)
+        elif op == "BatchNormalization":
+            self._batch_norm(where, node, attributes)
         else:
             self._same_values(where, node, attributes)
         return str(node.output[0])
@@ -385,6 +390,13 @@ class Reader:
             raise ModelNotSupported(
                 f"{where} divides by the rows or by zero; only a division by constants is read"
             )
+
+    def _batch_norm(self, where: str, node: Any, attributes: dict[str, Any]) -> None:
+        self._rows_only(where)
+        parts = [self._constant(where, name) for name in node.input[1:5]]
+        mean, deviation, factor, shift = batch_norm_of(where, node, attributes, parts)
+        self.chain.batch_norm(where, factor / deviation, shift - factor / deviation * mean)
+        self.double.append(parts[0].dtype == np.float64)
 
     def _rows_only(self, where: str) -> None:
         if self.columns:
@@ -472,7 +484,7 @@ class Reader:
             self._cast(where, int(attributes["to"]))
         elif op == "Transpose":
             if self.flat or list(attributes.get("perm", [1, 0])) != [1, 0]:
-                raise _unsupported(where, op)
+                raise _unsupported(where)
             self.columns = not self.columns
         elif op == "Flatten":
             if self.columns or self.flat or attributes.get("axis", 1) not in (1, -1):
@@ -483,7 +495,7 @@ class Reader:
         elif op == "Reshape":
             self._reshape(where, node)
         else:
-            raise _unsupported(where, op)
+            raise _unsupported(where)
 
     def _cast(self, where: str, to: int) -> None:
         name = self.onnx.TensorProto.DataType.Name(to)
@@ -585,15 +597,12 @@ def _where(node: Any) -> str:
     return f"node {node.name or node.output[0]!r} ({node.op_type})"
 
 
-def _unsupported(where: str, op: str) -> ModelNotSupported:
-    if op == "BatchNormalization":
-        hint = "fold it into the layer before it (exporting with model.eval() usually does)"
-    else:
-        hint = (
-            "only Gemm, MatMul, Add, Relu, scaling by constants in front, and a last Sigmoid or "
-            "Softmax are read. Train the model with those"
-        )
-    return ModelNotSupported(f"{where} is not part of a ReLU network; {hint}")
+def _unsupported(where: str) -> ModelNotSupported:
+    return ModelNotSupported(
+        f"{where} is not part of a ReLU network; only Gemm, MatMul, Add, Relu, BatchNormalization, "
+        "scaling by constants in front, and a last Sigmoid or Softmax are read. Train the model with "
+        "those"
+    )
 
 
 def _float64(values: Values) -> Array:

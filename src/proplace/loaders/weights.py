@@ -213,7 +213,8 @@ def _check_key(path: Path, key: str, tensors: Mapping[str, npt.NDArray[Any]]) ->
     array, weight = tensors[key], tensors.get(_join(layer, "weight"))
     if part in _RUNNING:
         problem = (
-            "belongs to a BatchNorm layer; fold it into the Linear layer before it after training"
+            "belongs to a BatchNorm layer, and a file of weights does not say where that stands; give "
+            "the module itself, or export it to ONNX after module.eval()"
         )
     elif part not in ("weight", "bias"):
         problem = "is neither a weight nor a bias of a Linear layer; export the model to ONNX"
@@ -222,7 +223,8 @@ def _check_key(path: Path, key: str, tensors: Mapping[str, npt.NDArray[Any]]) ->
     elif part == "weight" and array.ndim != 2:
         problem = (
             f"has {array.ndim} dimensions, so it is no weight of a Linear layer (a normalization "
-            "or a convolution?); export the model to ONNX, normalizations folded"
+            "or a convolution?); batch norm is read from the module itself, or from its ONNX export "
+            "after module.eval()"
         )
     elif weight is None:
         problem = "has no weight beside it; only Linear layers are read"

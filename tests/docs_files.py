@@ -1,0 +1,62 @@
+"""Files that pages of the docs speak of as the reader's own, made in the current folder."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pandas as pd
+from sklearn.compose import make_column_transformer
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+import proplace as pp
+
+
+def lender():
+    """For the page on the command line: a pipeline as ONNX file, and its tables."""
+    from skl2onnx import to_onnx
+
+    rng = np.random.default_rng(0)
+    n = 300
+    frame = pd.DataFrame(
+        {
+            "age": rng.integers(18, 80, n).astype(float),
+            "income": rng.normal(40_000, 9_000, n).round(-2),
+            "job": rng.choice(["cook", "clerk", "smith"], n),
+            "sex": rng.choice(["f", "m"], n),
+        }
+    )
+    score = frame.income / 10_000 + frame.age / 40 + (frame.job == "clerk")
+    approved = (score > score.median()).astype(int)
+    steps = make_column_transformer(
+        (StandardScaler(), ["age", "income"]), (OneHotEncoder(), ["job", "sex"])
+    )
+    mlp = MLPClassifier((6,), alpha=0.5, solver="lbfgs", max_iter=80, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pipe = make_pipeline(steps, mlp).fit(frame, approved)
+    numbers = frame.astype({"age": np.float32, "income": np.float32})
+    with open("m.onnx", "wb") as file:
+        file.write(to_onnx(pipe, numbers[:1], options={"zipmap": False}).SerializeToString())
+    frame.assign(approved=approved).to_csv("train.csv", index=False)
+    refused = frame[pipe.predict(frame) == 0].iloc[:4]
+    refused.assign(customer=[f"c{i}" for i in range(4)]).to_csv("people.csv", index=False)
+
+
+def retrained():
+    """For the page on the experiment: networks of a bare table of numbers."""
+    rng = np.random.default_rng(0)
+    X = rng.random((300, 3))
+    y = (X @ [1.0, 2.0, -1.0] > 1.0).astype(int)
+    for seed, name in enumerate(("net", "later-1", "later-2")):
+        mlp = MLPClassifier((4,), alpha=0.3, solver="lbfgs", max_iter=100, random_state=0)
+        rows = rng.choice(len(X), len(X)) if seed else slice(None)
+        pp.Network.from_sklearn(mlp.fit(X[rows], y[rows])).save(f"{name}.npz")
+    table = pd.DataFrame(X, columns=["a", "b", "c"])
+    table.to_csv("train.csv", index=False)
+    table[y == 0][:5].to_csv("people.csv", index=False)
+
+
+PREPARED = {"cli.md": lender, "experiment.md": retrained}
