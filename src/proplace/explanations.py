@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 import pandas as pd
 
+from proplace import markup
 from proplace.explain.findings import STATUSES
 from proplace.text import visible
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from proplace.schema import Schema
     from proplace.schema._model import Label
     from proplace.shifts import Shifts
+
+_ROWS = 20  # answers that a notebook shows
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,8 +155,8 @@ class Explanation:
         >>> net = Network([([[-1.0, 0.2]], [0.4])])
         >>> result = Proplace(net, 0.02, schema=schema, k=3).fit(people).explain(people[:1])
         >>> print(result[0].words(Wording("the loan", ["refused", "approved"])))
-        The loan would have been approved if debt were 37% of income instead of 60%; this holds for
-        every retrained model whose parameters moved by at most 0.02.
+        The loan would have been approved if debt were 37% of income instead of 60%; this is proved
+        for every network whose weights and biases each differ by at most 0.02 from the model in use.
         """
         from proplace.report.words import Wording, in_words
 
@@ -168,6 +171,15 @@ class Explanation:
         from proplace.report.words import Wording
 
         return explanation_figure(self, wording or Wording())
+
+    def _repr_html_(self) -> str:
+        words = self.words()
+        parts = [markup.paragraph(words.sentence)]
+        if words.changes:
+            rows = [(c.title, c.before, c.after, c.difference) for c in words.changes]
+            parts.append(markup.table(["", "from", "to", "change"], rows))
+        distance = "" if np.isnan(self.distance) else f", distance {self.distance:.4g}"
+        return markup.card(f"{self.index}: {self.status}{distance}", *parts)
 
     def __repr__(self) -> str:
         if not self.found:
@@ -272,19 +284,17 @@ class Explanations(Sequence[Explanation]):
             Answers of another method to compare with; without it, the nearest points of the same
             regions that the network accepts today.
         """
-        from proplace.report.geometry import compared
         from proplace.report.plots import result_figure
         from proplace.report.words import Wording
 
-        answers = [e for e in self if e.found]
-        return result_figure(answers, compared(self, against), retrained, wording or Wording())
+        return result_figure(self, against, retrained, wording or Wording())
 
     def report(
         self,
         path: str | os.PathLike[str],
         wording: Wording | None = None,
         *,
-        title: str = "Answers that survive retraining",
+        title: str = "What would change the outcome",
         retrained: Sequence[Network] = (),
         against: Explanations | None = None,
         proofs: str | os.PathLike[str] | None = None,
@@ -318,6 +328,26 @@ class Explanations(Sequence[Explanation]):
             against=against,
             proofs=proofs,
         )
+
+    def _repr_html_(self) -> str:
+        rows = []
+        for e in self._items[:_ROWS]:
+            changes = e.words().changes
+            what = "; ".join(f"{c.title} {c.before} → {c.after}" for c in changes)
+            distance = "" if np.isnan(e.distance) else f"{e.distance:.4g}"
+            rows.append((e.index, e.status, what or e.reason, distance))
+        parts = [markup.table(["", "status", "what changes", "distance"], rows)]
+        if len(self) > _ROWS:
+            parts.append(markup.paragraph(f"and {len(self) - _ROWS} more: to_frame() has all"))
+        if self.provenance is not None:
+            made = self.provenance
+            parts.append(
+                markup.paragraph(
+                    f"{made.method} on {made.model} ({made.network_digest[:12]}…), "
+                    f"{made.training_rows:,} training rows, {made.date}"
+                )
+            )
+        return markup.card(repr(self), *parts)
 
     def __repr__(self) -> str:
         counts: dict[str, int] = {}

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 import joblib
 import numpy as np
 
+from proplace import markup
 from proplace.errors import MissingExtra, OptionError
 from proplace.explain.findings import Finding, failed
 from proplace.explain.packaging import package
@@ -201,6 +202,18 @@ class Explainer(Parameters, ABC):
         if names:
             self.check_parameters()
             processes("n_jobs", self.n_jobs)
+
+    def _repr_html_(self) -> str:
+        hidden = ("source", "schema")
+        params = self.get_params(deep=False)
+        rows = [("model", getattr(self, "model_", self.source))]
+        rows += [(n, v) for n, v in params.items() if n not in hidden and v is not None]
+        fitted = self.__sklearn_is_fitted__()
+        rows.append(("training rows", f"{self._training.rows:,}" if fitted else "not fitted"))
+        return markup.card(type(self).__name__, markup.table([], rows))
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return {"text/plain": repr(self), "text/html": self._repr_html_()}
 
     def __sklearn_is_fitted__(self) -> bool:
         return getattr(self, "_fitted", None) is not None
