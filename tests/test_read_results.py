@@ -203,7 +203,7 @@ def test_a_folder_of_an_earlier_version_is_not_gone_on_with(world, copy, tmp_pat
     path = copy / "manifest.json"
     path.write_text(path.read_text().replace("batch-3", "batch-2"))
     before = path.read_bytes()
-    with pytest.raises(OutputError, match="an earlier version of proplace.*into another folder"):
+    with pytest.raises(OutputError, match=r"an earlier version of proplace.*into another folder"):
         explain_file(explainer, tmp_path / "people.csv", copy, ids=["name"])
     assert path.read_bytes() == before
 

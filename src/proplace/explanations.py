@@ -340,6 +340,8 @@ class Explanations(Sequence[Explanation]):
         retrained: Sequence[Network] = (),
         against: Explanations | None = None,
         proofs: str | os.PathLike[str] | None = None,
+        kept: str | os.PathLike[str] | None = None,
+        note: str = "",
     ) -> Path:
         """Write a page to read: one HTML file that opens offline (extra ``report``).
 
@@ -353,6 +355,10 @@ class Explanations(Sequence[Explanation]):
             Heading of the page.
         proofs
             Folder to write the certificates and the network into, so that others can check them.
+        kept
+            Folder of results that holds the certificates already (``explain --certificates``).
+        note
+            What else to say on top of the page, such as what it does not show.
 
         Returns
         -------
@@ -369,6 +375,8 @@ class Explanations(Sequence[Explanation]):
             retrained=retrained,
             against=against,
             proofs=proofs,
+            kept=kept,
+            note=note,
         )
 
     def __repr__(self) -> str:

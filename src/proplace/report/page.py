@@ -17,12 +17,14 @@ from proplace.report.geometry import compared
 from proplace.report.pictures import Picture, margins_view, region_view, validity_view
 from proplace.report.plots import has_margins, has_region, held, margin_curves, percent
 from proplace.report.words import ChangeInWords, Wording, in_words
+from proplace.result_tables import proof_name
 from proplace.schema.amounts import number
 from proplace.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from proplace.certification import Certificate
     from proplace.explanations import Explanation, Explanations, Setting
     from proplace.network import Array, Network
 
@@ -91,6 +93,8 @@ def write_report(
     retrained: Sequence[Network],
     against: Explanations | None,
     proofs: str | os.PathLike[str] | None,
+    kept: str | os.PathLike[str] | None = None,
+    note: str = "",
 ) -> Path:
     """Write the page; see :meth:`proplace.Explanations.report`."""
     if not len(result):
@@ -103,7 +107,7 @@ def write_report(
     jinja2 = require("jinja2", "report", "the report")
     plain = compared(result, against)
     target = Path(path)
-    saved = _proofs(target, result, proofs)
+    saved = _kept(target, result, Path(kept)) if kept else _proofs(target, result, proofs)
     answers = [
         _answer(n, e, plain[n], wording, retrained, saved.get(n)) for n, e in enumerate(result)
     ]
@@ -116,6 +120,7 @@ def write_report(
     )
     text = environment.get_template("report.html.j2").render(
         title=title,
+        note=note,
         lead=_lead(result, wording),
         facts=_facts(result, plain, wording, retrained),
         overview=_overview(result, plain, wording, retrained),
@@ -169,8 +174,7 @@ def _answer(
         status=_STATUS[e.status],
         good=e.status in ("optimal", "feasible", "already_valid"),
         sentence=words.sentence,
-        summary="; ".join(f"{c.title} {c.before} → {c.after}" for c in words.changes)
-        or _STATUS[e.status],
+        summary=words.summary or _STATUS[e.status],
         note=_sentence(e.reason) if e.found else "",
         changes=words.changes,
         person=words.person,
@@ -301,14 +305,33 @@ def _proofs(
             proof = _beside(page, Path(folder) / f"answer-{n + 1}.json")
             model = _beside(page, Path(folder) / "model.npz")
         found[n] = Proof(
-            "Every model within delta gives this answer the outcome."
-            if e.certificate.verdict == "robust"
-            else "Some model within delta gives another outcome; the proof holds it.",
+            _says(e.certificate),
             "" if folder is not None else f'result[{n}].certificate.save("proof.json")',
             e.certificate.digest,
             f"proplace check {shlex.quote(proof)} --model {shlex.quote(model)}",
         )
     return found
+
+
+def _kept(page: Path, result: Explanations, folder: Path) -> dict[int, Proof]:
+    """What to say about each certificate of a folder of results."""
+    made, found = result.provenance, {}
+    file = None if made is None or made.file_digest is None else made.model
+    model = file or _beside(page, folder / "network.npz")
+    for n, e in enumerate(result):
+        if e.certificate is not None:
+            place = folder / "certificates" / proof_name(int(str(e.index)), e.rank)
+            command = (
+                f"proplace check {shlex.quote(_beside(page, place))} --model {shlex.quote(model)}"
+            )
+            found[n] = Proof(_says(e.certificate), "", e.certificate.digest, command)
+    return found
+
+
+def _says(certificate: Certificate) -> str:
+    if certificate.verdict == "robust":
+        return "Every model within delta gives this answer the outcome."
+    return "Some model within delta gives another outcome; the proof holds it."
 
 
 def _beside(page: Path, file: Path) -> str:
