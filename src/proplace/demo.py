@@ -212,7 +212,7 @@ def run(
         page = ours[:_SHOWN].report(
             folder / "report.html",
             WORDING,
-            title="Refused mortgage applications: what would have changed the answer",
+            title=f"{_some(len(ours))} mortgage applicants: what would have changed the answer",
             retrained=retrained,
             against=plain[:_SHOWN],
             proofs=folder / "proofs",
@@ -221,6 +221,11 @@ def run(
         figure.savefig(folder / "picture.png", dpi=150)
     paths = [escape(visible(str(path))) for path in (page, folder / "picture.png")]
     console.print(f"Report: [bold]{paths[0]}[/bold]   picture: {paths[1]}")
+
+
+def _some(people: int) -> str:
+    """Whom the page shows, of those whom the table and the picture count."""
+    return f"The first {_SHOWN} of {people} refused" if people > _SHOWN else f"{people} refused"
 
 
 def _calibrate(

@@ -180,6 +180,11 @@ class Explanation:
         return own(classes[self.target]) if classes else self.target
 
     @property
+    def who(self) -> str:
+        """Who the person is, by the cells of the id columns; empty where there are none."""
+        return ", ".join(f"{name} {value}" for name, value in self.ids.items())
+
+    @property
     def found(self) -> bool:
         """Whether there is an answer: certified robust, or merely ``valid``."""
         return self.status in ("optimal", "feasible", "valid")
@@ -204,8 +209,8 @@ class Explanation:
         >>> net = Network([([[-1.0, 0.2]], [0.4])])
         >>> result = Proplace(net, 0.02, schema=schema, k=3).fit(people).explain(people[:1])
         >>> print(result[0].words(Wording("the loan", ["refused", "approved"])))
-        The loan would have been approved if debt were 37% of income instead of 60%; this holds for
-        every retrained model whose parameters moved by at most 0.02.
+        The loan would have been approved if debt were 37% of income instead of 60%; this is proved
+        for every network whose weights and biases each differ by at most 0.02 from the model in use.
         """
         from proplace.report.words import Wording, in_words
 
@@ -324,19 +329,17 @@ class Explanations(Sequence[Explanation]):
             Answers of another method to compare with; without it, the nearest points of the same
             regions that the network accepts today.
         """
-        from proplace.report.geometry import compared
         from proplace.report.plots import result_figure
         from proplace.report.words import Wording
 
-        answers = [e for e in self if e.found]
-        return result_figure(answers, compared(self, against), retrained, wording or Wording())
+        return result_figure(self, against, retrained, wording or Wording())
 
     def report(
         self,
         path: str | os.PathLike[str],
         wording: Wording | None = None,
         *,
-        title: str = "Answers that survive retraining",
+        title: str = "What would change the outcome",
         retrained: Sequence[Network] = (),
         against: Explanations | None = None,
         proofs: str | os.PathLike[str] | None = None,

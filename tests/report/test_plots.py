@@ -5,6 +5,7 @@ from dataclasses import replace
 from xml.etree import ElementTree
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.optimize import linprog
 
@@ -14,6 +15,7 @@ from proplace.certification import certify
 from proplace.errors import OptionError
 from proplace.report import geometry
 from proplace.report.geometry import (
+    no_region,
     outline,
     plain_nearest,
     plane_of,
@@ -21,11 +23,12 @@ from proplace.report.geometry import (
     scaled,
     worst_margins,
 )
-from proplace.report.plots import FACTORS, has_region, held, margin_curves
+from proplace.report.plots import FACTORS, held, margin_curves
 from proplace.text import visible
 from small_lender import DELTA, LOAN, SCHEMA
 
 rc_context = pytest.importorskip("matplotlib").rc_context
+backend = pytest.importorskip("matplotlib.backends.backend_agg")
 
 
 def combination(vertices, point, room):
@@ -86,9 +89,10 @@ def test_everything_is_in_sight(lender):
     for e in answers(lender):
         plain = plain_nearest(e)
         picture = region_picture(e, also=plain, size=5)
-        spots = np.vstack(
-            [picture.person, picture.answer, picture.neighbours, picture.plane.coordinates(plain)]
-        )
+        spots = np.vstack([picture.person, picture.answer, picture.neighbours])
+        if picture.other is not None:
+            spots = np.vstack([spots, picture.other])
+            np.testing.assert_allclose(picture.plane.rows(picture.other)[0], plain, atol=1e-9)
         assert (spots[:, 0] >= picture.a[0]).all()
         assert (spots[:, 0] <= picture.a[-1]).all()
         assert (spots[:, 1] >= picture.b[0]).all()
@@ -102,12 +106,14 @@ def test_the_hull_holds_the_answer_and_the_neighbours(lender):
         # How far half a step in every column may reach on the plane.
         reach = np.abs(picture.plane.basis) @ room
         assert combination(picture.hull, picture.answer, reach + 1e-9)
-        for spot in picture.neighbours[picture.inside]:
+        for spot in picture.neighbours:
             assert combination(picture.hull, spot, 1e-9)
         assert not combination(picture.hull, picture.hull.max(axis=0) + 0.1, 1e-9)
         profile = SCHEMA.profile_columns
         same = (e.neighbours[:, profile] == e.point[profile]).all(axis=1)
-        assert (picture.inside == same).all()
+        np.testing.assert_allclose(
+            picture.neighbours, picture.plane.coordinates(e.neighbours[same])
+        )
 
 
 def test_axes_are_in_original_units(lender):
@@ -156,7 +162,8 @@ def test_delta_is_scaled_layer_by_layer(lender):
     worst = worst_margins(uneven, e.point[None], np.array([0.0, 0.1]))[:, 0]
     assert worst[0] == pytest.approx(float(lender.net.margin(e.point)[0]))
     assert worst[1] < worst[0]
-    assert uneven.plot(LOAN).axes[1].get_xlabel() == "share of the allowed change"
+    labels = [axes.get_xlabel() for axes in uneven.plot(LOAN).axes]
+    assert "share of the allowed change" in labels
 
 
 def test_shares_on_retrained_networks(lender):
@@ -220,8 +227,8 @@ def test_what_cannot_be_drawn_says_so(lender):
 def test_networks_of_one_input_have_no_plane():
     net = pp.Network([([[1.0]], [-0.5])])
     result = pp.Proplace(net, 0.05, k=2).fit([[0.2], [0.8], [0.9]]).explain([[0.1]])
-    assert not has_region(result[0])
-    with pytest.raises(OptionError, match="two encoded columns"):
+    assert no_region(result[0]) == "it would need two numbers, and there is only one"
+    with pytest.raises(OptionError, match="no picture of the region: it would need two numbers"):
         region_picture(result[0])
     result[0].plot()  # the other panels
 
@@ -272,7 +279,7 @@ def test_dollars_and_formulas_in_names_are_text(name, settings, tmp_path):
     assert f"worst margin ({shown} above 0)" in texts
     with rc_context(settings):
         both = result.plot(wording, retrained=[net])
-    assert f"{shown} by 1 retrained models" in drawn_texts(both, tmp_path / "b.svg")
+    assert f"{shown} by 1 retrained model" in drawn_texts(both, tmp_path / "b.svg")
 
 
 def test_a_long_name_is_cut_and_not_the_picture(tmp_path):
@@ -320,4 +327,121 @@ def test_an_answer_in_another_category_is_drawn_in_its_own():
     assert (corners[:, 2] == 1.0).all()  # the borders are those of people who own a home
     assert picture.margin[0, 0] == pytest.approx(margin_of(forward(net, corners[0]), 1))
     assert combination(picture.hull, picture.answer, 1e-9)
+    # The ring is the person once it owns a home: on the plane, and where the borders are true.
+    ring = picture.plane.rows(picture.person)[0]
+    np.testing.assert_allclose(ring, [0.3, 0.4, 1.0])
+    assert len(picture.neighbours) == (e.neighbours[:, 2] == 1.0).sum()
     e.plot()
+
+
+def test_an_answer_that_changes_a_category_alone_has_no_map(tmp_path):
+    schema = pp.Schema(
+        [pp.Continuous("a", 0, 1), pp.Continuous("b", 0, 1), pp.Binary("home", label="owns a home")]
+    )
+    net = pp.Network([([[0.2, 0.2, 1.0]], [-0.5])])
+    rows = np.random.default_rng(0).random((40, 3)).round(2)
+    rows[:, 2] = np.arange(40) % 2
+    rows[1] = [0.3, 0.4, 1.0]
+    e = pp.Proplace(net, 0.01, schema=schema, k=40).fit(rows).explain([[0.3, 0.4, 0.0]])[0]
+    assert list(e.changes.index) == ["home"]
+    assert "changes categories alone" in no_region(e)
+    with pytest.raises(OptionError, match="changes categories alone"):
+        region_picture(e)
+    texts = drawn_texts(e.plot(), tmp_path / "a.svg")
+    assert "owns a home" in texts
+    assert not any("today" in text for text in texts)
+    alone = pp.Schema([pp.Binary("a"), pp.Binary("b")])
+    e = pp.Proplace(pp.Network([([[1.0, 1.0]], [-0.5])]), 0.01, schema=alone)
+    e = e.fit([[0, 1], [1, 1]]).explain([[0, 0]])[0]
+    assert no_region(e) == "it would need two numbers, and all features are categories"
+
+
+def test_where_nothing_varies_the_plane_crosses_no_category():
+    """Between two categories the network means nothing, so no border may be drawn there."""
+    schema = pp.Schema(
+        [*(pp.Continuous(c, 0, 1) for c in "abc"), pp.Categorical("job", ["x", "y", "z"])]
+    )
+    net = pp.Network([([[1.0, 1.0, 1.0, 0.0, 0.0, 0.0]], [-0.5])])
+    rows = [[0.5, 0.5, 0.5, 1.0, 0.0, 0.0]]
+    e = pp.Proplace(net, 0.01, schema=schema, k=1).fit(rows).explain([[0, 0, 0, 1, 0, 0]])[0]
+    picture = region_picture(e, size=3)
+    assert picture.plane.columns is None
+    assert (picture.plane.basis[:, 3:] == 0.0).all()
+
+
+def test_a_point_off_the_plane_is_not_drawn_on_it(lender):
+    e = next(e for e in answers(lender) if region_picture(e, size=3).plane.columns is not None)
+    columns = list(region_picture(e, size=3).plane.columns)
+    near = e.point.copy()
+    near[columns] += 0.01
+    assert region_picture(e, also=near, size=3).other is not None
+    away = e.point.copy()
+    away[next(j for j in range(4) if j not in columns)] += 0.01
+    assert region_picture(e, also=away, size=3).other is None
+    other = e.point.copy()
+    other[-1] = 1.0 - other[-1]  # another category
+    assert region_picture(e, also=other, size=3).other is None
+
+
+def many_features(count):
+    """An answer that changes each of some features, by less and less."""
+    names = [f"a rather long name of feature number {n}" for n in range(count)]
+    schema = pp.Schema([pp.Continuous(name, 0, 1, unit="thousand dollars") for name in names])
+    net = pp.Network([(np.ones((1, count)), [-0.5 * count])])
+    goal = np.linspace(0.95, 0.6, count)[np.random.default_rng(0).permutation(count)]
+    row = pd.DataFrame([goal], columns=names)
+    person = pd.DataFrame([goal - np.linspace(0.5, 0.3, count)[np.argsort(-goal)]], columns=names)
+    result = pp.Proplace(net, 1e-4, schema=schema, distance="l2", k=1).fit(row).explain(person)
+    assert result[0].found
+    return result[0]
+
+
+def texts_of(axes):
+    """All texts that are drawn: ticks beyond the ends of an axis are not."""
+    both = (axes.xaxis, axes.yaxis) if axes.axison else ()
+    ticks = [
+        tick.label1
+        for axis in both
+        for low, high in (sorted(axis.get_view_interval()),)
+        for tick in axis.get_major_ticks()
+        if low <= tick.get_loc() <= high
+    ]
+    titles = [axis.label for axis in both]
+    legend = axes.get_legend()
+    return [*ticks, *titles, *axes.texts, *(legend.get_texts() if legend else [])]
+
+
+@pytest.mark.parametrize("count", [2, 7, 27, 64])
+def test_texts_of_a_picture_never_overlap(count):
+    e = many_features(count)
+    assert len(e.changes) == count
+    figure = e.plot(LOAN)
+    canvas = backend.FigureCanvasAgg(figure)
+    canvas.draw()
+    page = figure.bbox
+    shown = [text for axes in figure.axes for text in texts_of(axes) if text.get_text()]
+    boxes = {id(text): text.get_window_extent(canvas.get_renderer()) for text in shown}
+    texts = {id(text): text.get_text() for text in shown}
+    for one, box in boxes.items():
+        assert page.x0 <= box.x0, texts[one]
+        assert box.x1 <= page.x1, texts[one]
+        assert page.y0 <= box.y0, texts[one]
+        assert box.y1 <= page.y1, texts[one]
+        for other, beside in boxes.items():
+            if one < other:
+                assert not box.overlaps(beside), (texts[one], texts[other])
+    titles = [text for text in texts.values() if text.startswith("a rather long name")]
+    assert len(titles) == min(count, 60) + 2 * (count == 2)  # both axes have one, too
+    assert ("and 4 smaller changes" in texts.values()) == (count == 64)
+
+
+def test_changes_are_drawn_with_the_largest_first():
+    e = many_features(7)
+    axes = e.plot(LOAN).axes[-1]
+    values = [text.get_text() for text in axes.texts if "→" in text.get_text()]
+    moved = [float(new.split()[0]) - float(old) for old, new in (v.split(" → ") for v in values)]
+    assert len(moved) == 7
+    assert moved == sorted(moved, reverse=True)
+    steps = (e.counterfactual - e.original).astype(float).sort_values(ascending=False)
+    np.testing.assert_allclose(moved, steps, atol=1e-5)
+    assert list(steps.index) != list(e.changes.index)  # not the order of the table

@@ -5,6 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import proplace as pp
 from proplace.distances import L1
@@ -46,8 +49,8 @@ def test_two_changes_in_original_units():
         == words.sentence
         == (
             "The loan would have been approved if obligations were 31% of income instead of 38% and the "
-            "down payment 12,000 dollars instead of 0; this holds for every retrained model whose "
-            "parameters moved by at most 0.02."
+            "down payment 12,000 dollars instead of 0; this is proved for every network whose "
+            "weights and biases each differ by at most 0.02 from the model in use."
         )
     )
 
@@ -123,11 +126,11 @@ def test_no_promise_without_a_proof():
         replace(explanation(debt=3), margin=-0.1),
         replace(explanation(debt=3), status="valid"),
     ):
-        assert "every retrained model" not in str(e.words(LOAN))
+        assert "every network" not in str(e.words(LOAN))
         assert "it is not shown that this lasts" in str(e.words(LOAN))
     today = str(explanation(delta=0.0, debt=3).words(LOAN))
-    assert "every retrained model" not in today
-    assert "the model of today only" in today
+    assert "every network" not in today
+    assert "the model in use only" in today
 
 
 def test_without_a_setting_names_are_those_of_the_columns():
@@ -138,11 +141,13 @@ def test_without_a_setting_names_are_those_of_the_columns():
 def test_radii_per_layer():
     layers = pp.Network([(np.zeros((2, SCHEMA.width)), None), (np.ones((1, 2)), [1.0])])
     uneven = replace(explanation(debt=3), setting=setting([(0.1, 0.0), (0.2, 0.2)], layers))
-    assert "by at most what is set per layer." in str(uneven.words(LOAN))
+    assert "by at most what is set for their layer." in str(uneven.words(LOAN))
     even = replace(explanation(debt=3), setting=setting(0.1, layers))  # no bias in the first layer
-    assert "by at most 0.1." in str(even.words(LOAN))
+    assert "by at most 0.1 from the model in use." in str(even.words(LOAN))
     frozen = replace(explanation(debt=3), setting=setting([(0.1, 0.0), (0.1, 0.0)], layers))
-    assert "by at most what is set per layer." in str(frozen.words(LOAN))  # not every parameter
+    assert "by at most what is set for their layer." in str(
+        frozen.words(LOAN)
+    )  # not every parameter
 
 
 def test_a_search_that_ended_early_says_how_near():
@@ -151,7 +156,9 @@ def test_a_search_that_ended_early_says_how_near():
     nearly = replace(early, bound=0.1999)
     assert str(nearly.words()).endswith("but none more than 1% nearer.")
     unknown = replace(early, bound=0.0)
-    assert str(unknown.words()).endswith("by at most 0.02. A nearer answer may exist.")
+    assert str(unknown.words()).endswith(
+        "by at most 0.02 from the model in use. A nearer answer may exist."
+    )
 
 
 @pytest.mark.parametrize(
@@ -184,8 +191,8 @@ def test_no_answer_says_why(status, sentence):
 def test_people_who_need_no_change():
     e = replace(explanation(), status="already_valid")
     assert e.words(LOAN).sentence == (
-        "The loan would be approved without any change; this holds for every retrained model whose "
-        "parameters moved by at most 0.02."
+        "The loan would be approved without any change; this is proved for every network whose "
+        "weights and biases each differ by at most 0.02 from the model in use."
     )
     assert "not shown that this lasts" in replace(e, margin=-1.0).words(LOAN).sentence
 
@@ -208,7 +215,7 @@ def test_words_of_real_answers():
     assert sentences[0].startswith(
         f"The loan would have been approved if debt were {to}% instead of 60%;"
     )
-    assert "without any change; this holds" in sentences[1]
+    assert "without any change; this is proved for every network" in sentences[1]
     assert "missing" in sentences[2]
     strict = pp.Proplace(net, 5.0, schema=schema, k=3).fit(train).explain(people[:1])
     assert (
@@ -228,4 +235,39 @@ def test_other_methods_promise_only_what_they_certify():
     for e in plain:
         assert "it is not shown that this lasts" in e.words().sentence
     for e in robust:
-        assert "parameters moved by at most 0.02. A nearer answer may exist." in e.words().sentence
+        sentence = e.words().sentence
+        assert "by at most 0.02 from the model in use. A nearer answer may exist." in sentence
+
+
+def test_an_answer_that_a_certificate_speaks_against_is_not_promised():
+    net = pp.Network([([[1.0, 1.0]], [-1.0])])
+    proofs = pp.certify(net, [[0.9, 0.9], [0.5, 0.51]], 0.05, certificates=True).certificates
+    e = replace(explanation(debt=3), certificate=proofs[0])
+    assert "this is proved for every network" in str(e.words(LOAN))
+    assert "it is not shown" in str(replace(e, certificate=proofs[1]).words(LOAN))
+
+
+@pytest.mark.parametrize(
+    ("classes", "said"),
+    [
+        (("refused", "approved"), "The outcome would have been approved if"),
+        ((3, 7), "The outcome would have been class 7 if"),
+        ((False, True), "The outcome would have been class True if"),
+        (("no", " "), "The outcome would have been class   if"),
+        ((), "The outcome would have been class 1 if"),
+    ],
+)
+def test_without_a_word_for_it_a_class_is_known_by_its_label(classes, said):
+    e = explanation(debt=3)
+    e = replace(e, setting=replace(e.setting, classes=classes))
+    assert str(e.words()).startswith(said)
+    assert str(e.words(LOAN)).startswith("The loan would have been approved if")
+
+
+def test_labels_of_a_model_reach_the_sentence():
+    frame = pd.DataFrame({"a": [0.0, 1.0, 2.0, 3.0], "b": [1.0, 0.0, 1.0, 0.0]})
+    pipe = make_pipeline(StandardScaler(), LogisticRegression(C=100.0))
+    pipe.fit(frame, ["refused", "refused", "approved", "approved"])  # sorted: approved is class 0
+    result = pp.Proplace(pipe, 0.01).fit(frame).explain(frame[:1], target="approved")
+    assert result[0].target == 0
+    assert str(result[0].words()).startswith("The outcome would have been approved if a were")

@@ -79,7 +79,7 @@ class Line:
     @property
     def name(self) -> str:
         """What to call the line in a message: its row, and who it is."""
-        who = ", ".join(f"{name} {value}" for name, value in self.explanation.ids.items())
+        who = self.explanation.who
         rank = f", answer {self.explanation.rank}" if self.explanation.rank else ""
         return f"row {self.explanation.index}{f' ({who})' if who else ''}{rank}"
 

@@ -1,11 +1,12 @@
 r"""What the pictures show, as arrays: a plane through the answer, and curves.
 
-The plane holds the answer's categories. Where the answer changes at most two numbers it is spanned by
-two features, so that both axes have original units. Otherwise, with :math:`x` the person in the
-answer's categories, its first direction is :math:`u = (x' - x) / |x' - x|` and its second, :math:`v`,
-the direction orthogonal to u in which the robust neighbours vary most. Points are shown at their
-orthogonal projections; the borders are those of the network and of the robust set *on* the plane,
-so a point far from the plane may seem to lie on the wrong side of one.
+The plane holds the answer's categories, and the person is shown as soon as it has them, too; who has
+others is not shown. Where the answer changes at most two numbers the plane is spanned by two features,
+so that both axes have original units. Otherwise, with :math:`x` the person in the answer's categories,
+its first direction is :math:`u = (x' - x) / |x' - x|` and its second, :math:`v`, the direction
+orthogonal to u in which the robust neighbours vary most. Points are shown at their orthogonal
+projections; the borders are those of the network and of the robust set *on* the plane, so a point
+far from the plane may seem to lie on the wrong side of one.
 """
 
 from __future__ import annotations
@@ -33,6 +34,11 @@ _SECONDS = (
 )
 
 
+_NO_NUMBER = "it would need two numbers, and all features are categories"
+_READ_BACK = "a folder of results does not hold the people around an answer"
+_CATEGORIES_ALONE = "the answer changes categories alone, which have no place on a map"
+
+
 @dataclass(frozen=True, eq=False)
 class Plane:
     """A plane ``origin + a * basis[0] + b * basis[1]`` with an orthonormal basis.
@@ -52,6 +58,10 @@ class Plane:
         """The rows at some coordinates."""
         return self.origin + np.atleast_2d(coordinates) @ self.basis
 
+    def holds(self, rows: Array) -> bool:
+        """Whether all rows lie on the plane, up to rounding."""
+        return bool(np.abs(self.rows(self.coordinates(rows)) - rows).max() <= 1e-9)
+
 
 @dataclass(frozen=True, eq=False)
 class RegionPicture:
@@ -68,11 +78,14 @@ class RegionPicture:
     worst
         The margin of a bad network in Delta; it is >= 0 only where that of every one is.
     person, answer, neighbours
-        Coordinates of the points.
+        Coordinates of the points: of the person in the answer's categories, and of the neighbours
+        that have them and span the hull.
     moved
-        Whether the person has other categories than the answer, so does not lie on the plane.
-    inside
-        Which neighbours have the answer's categories: they span the hull.
+        Whether the person has other categories today.
+    projected
+        Whether some neighbour lies off the plane and is shown at its projection.
+    other
+        Coordinates of one more point; None where there is none on the plane.
     hull
         Corners of the projected hull, in order (two where it is flat).
     """
@@ -86,7 +99,8 @@ class RegionPicture:
     answer: Array
     neighbours: Array
     moved: bool
-    inside: npt.NDArray[np.bool_]
+    projected: bool
+    other: Array | None
     hull: Array
 
 
@@ -98,26 +112,28 @@ def region_picture(e: Explanation, *, also: Array | None = None, size: int = 81)
     e
         An explanation with an answer.
     also
-        One more row that must be in sight.
+        One more row to show, if it lies on the plane.
     size
         Points of the grid in each direction.
     """
     setting = needed(e)
     assert e.x is not None and e.point is not None  # noqa: S101, PT018  (checked above)
+    why_not = no_region(e)
+    if why_not:
+        raise OptionError(f"there is no picture of the region: {why_not}")
     neighbours = e.neighbours if e.neighbours is not None else e.point[None][:0]
-    if len(e.x) < 2:
-        raise OptionError("the picture of the region needs at least two encoded columns")
     plane = plane_of(setting, e.x, e.point, neighbours)
     profile = setting.schema.profile_columns
-    inside = (neighbours[:, profile] == e.point[profile]).all(axis=1)
+    neighbours = neighbours[(neighbours[:, profile] == e.point[profile]).all(axis=1)]
     moved = bool((e.x[profile] != e.point[profile]).any())
-    vertices = neighbours[inside] if moved else np.vstack([e.x, neighbours[inside]])
+    vertices = neighbours if moved else np.vstack([e.x, neighbours])
     person, answer = plane.coordinates(e.x)[0], plane.coordinates(e.point)[0]
     dots = plane.coordinates(neighbours) if len(neighbours) else np.empty((0, 2))
     hull = outline(plane.coordinates(vertices)) if len(vertices) else answer[None]
-    seen = np.vstack([person, answer, hull, dots])
-    if also is not None:
-        seen = np.vstack([seen, plane.coordinates(also)])
+    seen, other = np.vstack([person, answer, hull, dots]), None
+    if also is not None and plane.holds(also):
+        other = plane.coordinates(also)[0]
+        seen = np.vstack([seen, other])
     a, b = (np.linspace(*ends, size) for ends in _frame(setting, plane, seen))
     rows = plane.rows(np.stack(np.meshgrid(a, b), axis=-1).reshape(-1, 2))
     report = certify(setting.net, rows, setting.shifts, e.target, time_limit=_SECONDS)
@@ -133,9 +149,22 @@ def region_picture(e: Explanation, *, also: Array | None = None, size: int = 81)
         answer,
         dots,
         moved,
-        inside,
+        bool(len(dots)) and not plane.holds(neighbours),
+        other,
         hull,
     )
+
+
+def no_region(e: Explanation) -> str:
+    """Why the region of an answer cannot be drawn on a plane; empty where it can."""
+    setting = needed(e)
+    assert e.x is not None and e.point is not None  # noqa: S101, PT018  (checked above)
+    if setting.distance is None:
+        return _READ_BACK
+    numbers = np.setdiff1d(np.arange(len(e.x)), setting.schema.profile_columns)
+    if len(numbers) < 2:
+        return "it would need two numbers, and there is only one" if len(numbers) else _NO_NUMBER
+    return "" if (e.x[numbers] != e.point[numbers]).any() else _CATEGORIES_ALONE
 
 
 def plane_of(setting: Setting, x: Array, point: Array, neighbours: Array) -> Plane:
@@ -151,8 +180,9 @@ def plane_of(setting: Setting, x: Array, point: Array, neighbours: Array) -> Pla
         columns = (changed + more)[:2]
         if len(columns) == 2:
             return Plane(start, np.eye(len(x))[columns], (columns[0], columns[1]))
-    u = (point - start) / np.linalg.norm(point - start) if changed else np.eye(len(x))[0]
-    return Plane(start, np.vstack([u, _across(u, neighbours - start)]), None)
+    u = (point - start) / np.linalg.norm(point - start)
+    numbers = np.setdiff1d(np.arange(len(x)), profile)
+    return Plane(start, np.vstack([u, _across(u, neighbours - start, numbers)]), None)
 
 
 def outline(points: Array) -> Array:
@@ -242,14 +272,17 @@ def needed(e: Explanation) -> Setting:
     return e.setting
 
 
-def _across(u: Array, steps: Array) -> Array:
-    """A unit vector orthogonal to ``u``: along the largest spread of the steps if they have one."""
+def _across(u: Array, steps: Array, columns: npt.NDArray[np.int64]) -> Array:
+    """A unit vector orthogonal to ``u``: along the largest spread of the steps if they have one.
+
+    Else it lies in some columns, of which there are two or more.
+    """
     rest = steps - np.outer(steps @ u, u)
     rest = rest - rest.mean(axis=0) if len(rest) else rest
     if len(rest) and np.abs(rest).max() > 1e-9:
         v = np.linalg.svd(rest, full_matrices=False)[2][0]
     else:
-        v = np.eye(len(u))[int(np.abs(u).argmin())]
+        v = np.eye(len(u))[columns[np.abs(u[columns]).argmin()]]
     v = v - (v @ u) * u
     v = v / np.linalg.norm(v)
     return np.asarray(v if v[np.abs(v).argmax()] > 0.0 else -v)

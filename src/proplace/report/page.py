@@ -13,19 +13,19 @@ import numpy as np
 from proplace.errors import OptionError
 from proplace.files import whole_file
 from proplace.optional import require
-from proplace.report.geometry import compared
+from proplace.report import claims
+from proplace.report.geometry import compared, no_region
 from proplace.report.pictures import Picture, margins_view, region_view, validity_view
-from proplace.report.plots import has_margins, has_region, held, margin_curves, percent
-from proplace.report.words import ChangeInWords, Wording, in_words
+from proplace.report.plots import has_margins, held, margin_curves
+from proplace.report.words import ChangeInWords, Terms, Wording, in_words
 from proplace.result_tables import proof_name
-from proplace.schema.amounts import number
 from proplace.text import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Sequence
 
     from proplace.certification import Certificate
-    from proplace.explanations import Explanation, Explanations, Setting
+    from proplace.explanations import Explanation, Explanations
     from proplace.network import Array, Network
 
 MOST = 50
@@ -44,14 +44,6 @@ _STATUS = {
     "worker_died": "no answer yet",
     "source_disagrees": "withheld",
 }
-
-
-@dataclass(frozen=True)
-class Fact:
-    """A figure on top of the page."""
-
-    name: str
-    value: str
 
 
 @dataclass(frozen=True)
@@ -79,6 +71,7 @@ class Answer:
     changes: tuple[ChangeInWords, ...]
     person: tuple[tuple[str, str], ...]
     pictures: tuple[Picture, ...]
+    missing: str
     held: str
     retrained: str
     proof: Proof | None
@@ -106,10 +99,12 @@ def write_report(
         )
     jinja2 = require("jinja2", "report", "the report")
     plain = compared(result, against)
+    terms = Terms.of(result, wording, against)
     target = Path(path)
     saved = _kept(target, result, Path(kept)) if kept else _proofs(target, result, proofs)
     answers = [
-        _answer(n, e, plain[n], wording, retrained, saved.get(n)) for n, e in enumerate(result)
+        _answer(e, plain[n], wording, terms, retrained, Place(n, saved.get(n)))
+        for n, e in enumerate(result)
     ]
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("proplace.report"),
@@ -121,14 +116,17 @@ def write_report(
     text = environment.get_template("report.html.j2").render(
         title=title,
         note=note,
-        lead=_lead(result, wording),
-        facts=_facts(result, plain, wording, retrained),
-        overview=_overview(result, plain, wording, retrained),
+        lead=claims.lead(result, wording),
+        line=claims.line(result),
+        figures=claims.figures(result, plain, terms, retrained),
+        promises=claims.promises(result, terms, plain, retrained),
+        overview=_overview(result, plain, terms, retrained),
         answers=answers,
         retrained=len(retrained),
         wording=wording,
-        promises=_promises(result, wording),
-        **_made(result),
+        glossary=claims.glossary(result, terms, compares=any(row is not None for row in plain)),
+        record=claims.record(result.provenance),
+        generator=_generator(),
     )
     target.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(target) as file:
@@ -144,32 +142,42 @@ def _literal(value: object) -> object:
 # -- parts of the page ---------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Place:
+    """The number of an answer on the page, and its proof."""
+
+    number: int
+    proof: Proof | None
+
+
 def _answer(
-    n: int,
     e: Explanation,
     plain: Array | None,
     wording: Wording,
+    terms: Terms,
     retrained: Sequence[Network],
-    proof: Proof | None,
+    place: Place,
 ) -> Answer:
     words = in_words(e, wording)
-    name = f"{wording.person[:1].upper()}{wording.person[1:]} {e.index}"
+    label = _label(e.index) + (f" ({e.who})" if e.who else "")
+    name = f"{wording.person[:1].upper()}{wording.person[1:]} {label}"
     pictures: list[Picture] = []
-    kept = said = ""
-    if e.found and e.point is not None:
-        if has_region(e):
-            pictures.append(region_view(e, plain, wording))
+    kept = said = missing = ""
+    if e.found and e.point is not None and e.setting is not None:
+        missing = no_region(e)
+        if not missing:
+            pictures.append(region_view(e, plain, terms))
         if has_margins(e):
-            pictures.append(margins_view(*margin_curves([e], [plain]), e, wording))
+            pictures.append(margins_view(*margin_curves([e], [plain]), e, terms))
         if retrained:
             kept = _of_models(e.point, retrained, e.target)
-            said = f"Of {len(retrained)} retrained models, this answer holds on {kept}"
+            said = f"Counted on retrained models, this answer holds on {kept}"
             said += "." if plain is None else (
-                f"; the plain nearest answer on {_of_models(plain, retrained, e.target)}."
+                f"; the {terms.other} on {_of_models(plain, retrained, e.target)}."
             )  # fmt: skip
     return Answer(
-        anchor=f"answer-{n + 1}",
-        name=f"{e.index}" + (f" ({e.rank + 1})" if e.rank else ""),
+        anchor=f"answer-{place.number + 1}",
+        name=label + (f" ({e.rank + 1})" if e.rank else ""),
         heading=name if not e.rank else f"{name}, another way",
         status=_STATUS[e.status],
         good=e.status in ("optimal", "feasible", "already_valid"),
@@ -179,10 +187,16 @@ def _answer(
         changes=words.changes,
         person=words.person,
         pictures=tuple(pictures),
+        missing=f"There is no map of the region: {missing}." if missing else "",
         held=kept,
         retrained=said,
-        proof=proof,
+        proof=place.proof,
     )
+
+
+def _label(index: Hashable) -> str:
+    """Name a row; a row of several levels by all of them."""
+    return ", ".join(map(str, index)) if isinstance(index, tuple) else str(index)
 
 
 @dataclass(frozen=True)
@@ -193,7 +207,7 @@ class _Overview:
 def _overview(
     result: Explanations,
     plain: Sequence[Array | None],
-    wording: Wording,
+    terms: Terms,
     retrained: Sequence[Network],
 ) -> _Overview | None:
     """All answers in one picture; None where there is one answer only."""
@@ -207,73 +221,17 @@ def _overview(
     pictures = []
     if has_margins(first):
         curves = margin_curves(answers, plain)
-        pictures.append(margins_view(*curves, first, wording, several=True))
+        pictures.append(margins_view(*curves, first, terms, several=len(answers) > 1))
     if retrained:
         points = np.array([e.point for e in answers])
-        pictures.append(validity_view(points, others, retrained, first.target, wording))
+        pictures.append(validity_view(points, others, retrained, first.target, terms))
     return _Overview(tuple(pictures))
 
 
-def _lead(result: Explanations, wording: Wording) -> str:
-    target = result[0].target
-    people = len({e.index for e in result})
-    what = f"{people} {wording.person}{'' if people == 1 else 's'}"
-    return (
-        f"What would have to be different for {wording.subject} to be {wording.outcome(target)}: "
-        f"{what}, with answers that stay true when the model is retrained."
-    )
-
-
-def _facts(
-    result: Explanations,
-    plain: Sequence[Array | None],
-    wording: Wording,
-    retrained: Sequence[Network],
-) -> list[Fact]:
-    people = {e.index for e in result}
-    served = {e.index for e in result if e.found or e.status == "already_valid"}
-    facts = [Fact(f"{wording.person}s with an answer", f"{len(served)} of {len(people)}")]
-    setting = _setting(result)
-    radius = None if setting is None else setting.radius
-    if radius:
-        facts.append(Fact("largest change of any parameter that is covered", number(radius)))
-    points = np.array([e.point for e in result if e.found])
-    others = np.array([row for row in plain if row is not None])
-    if retrained and len(points):
-        share = held(points, retrained, result[0].target).mean()
-        facts.append(
-            Fact(f"of robust answers hold on {len(retrained)} retrained models", percent(share))
-        )
-    if retrained and len(others):
-        share = held(others, retrained, result[0].target).mean()
-        facts.append(Fact("of plain nearest answers hold on them", percent(share)))
-    return facts
-
-
-def _promises(result: Explanations, wording: Wording) -> list[str]:
-    outcome = wording.outcome(result[0].target)
-    return [
-        f"Promised: a robust answer is {outcome} in every model of the same architecture in which each "
-        "weight and bias differs from today’s by at most delta. This is proved, not sampled. The "
-        "values to reach are those of the table, to the last digit.",
-        "Plausible means: between people of the training data for whom the same is proved, within "
-        "what the rules let this person change.",
-        "Not promised: anything about models that moved further, such as one trained anew from "
-        "scratch, another architecture or another scaling of the inputs; nor that a person "
-        "can make these changes, or that making them changes more than the model’s answer.",
-    ]
-
-
-def _made(result: Explanations) -> dict[str, str]:
+def _generator() -> str:
     from proplace import __version__  # noqa: PLC0415  (the package imports this module)
 
-    setting = _setting(result)
-    network = "" if setting is None else f", network {setting.net!r}"
-    return {"version": __version__, "made": f"Made by proplace {__version__}{network}."}
-
-
-def _setting(result: Explanations) -> Setting | None:
-    return next((e.setting for e in result if e.setting is not None), None)
+    return f"proplace {__version__}"
 
 
 def _of_models(row: Array, retrained: Sequence[Network], target: int) -> str:
@@ -292,7 +250,7 @@ def _proofs(
     page: Path, result: Explanations, folder: str | os.PathLike[str] | None
 ) -> dict[int, Proof]:
     """What to say about each certificate; with a folder, write them there with the network."""
-    setting, found = _setting(result), {}
+    setting, found = claims.setting_of(result), {}
     if folder is not None and setting is not None:
         Path(folder).mkdir(parents=True, exist_ok=True)
         setting.net.save(Path(folder) / "model.npz")
@@ -330,8 +288,8 @@ def _kept(page: Path, result: Explanations, folder: Path) -> dict[int, Proof]:
 
 def _says(certificate: Certificate) -> str:
     if certificate.verdict == "robust":
-        return "Every model within delta gives this answer the outcome."
-    return "Some model within delta gives another outcome; the proof holds it."
+        return "Every network within delta gives this answer the outcome."
+    return "Some network within delta gives another outcome; the proof holds it."
 
 
 def _beside(page: Path, file: Path) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import math
 import re
 import warnings
 from dataclasses import astuple, dataclass
@@ -17,10 +18,14 @@ from proplace.report.plots import (
     draw_margins,
     draw_region,
     draw_validity,
+    has_margins,
     held,
     percent,
 )
 from proplace.report.style import DARK, LIGHT, new_figure, style
+from proplace.report.words import Wording, in_words
+from proplace.schema.amounts import number
+from proplace.schema.features import Binary, Categorical
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,7 +34,7 @@ if TYPE_CHECKING:
 
     from proplace.explanations import Explanation
     from proplace.network import Array, Network
-    from proplace.report.words import Wording
+    from proplace.report.words import Terms
 
 _PIXELS = 96  # an inch of CSS
 _SQUARE, _WIDE = (4.4, 4.7), (4.4, 3.6)  # inches; small, so that text is readable on a phone
@@ -47,97 +52,111 @@ class Picture:
     caption: str
 
 
-def region_view(e: Explanation, plain: Array | None, wording: Wording) -> Picture:
+def region_view(e: Explanation, plain: Array | None, terms: Terms) -> Picture:
     """Where the person, the answer and the neighbours lie."""
     picture = region_picture(e, also=plain)
-    outcome = wording.outcome(e.target)
-    count = len(picture.neighbours)
-    people = f"the {count} nearest robust rows" if count != 1 else "the only robust row"
+    outcome, count = terms.outcome, len(picture.neighbours)
+    delta = has_margins(e)
     alt = (
-        f"Map of the plausible region. The {wording.person} is not {outcome} today; "
-        f"the answer lies in the area in which every model within delta says {outcome}, "
-        f"inside the hull of {people}."
+        f"Map. The {terms.person} is not {outcome} today; the {terms.answer} lies where the model "
     )
-    if plain is not None:
-        alt += f" The plain nearest answer lies at the edge of what today’s model calls {outcome}."
-    plane = "The borders are those on this plane; points off it are shown at their projections."
-    if picture.moved:
-        plane = (
-            f"The borders are those in the answer’s categories; the {wording.person}’s own differ, so "
-            "the ring only shows the other values."
+    alt += f"in use says {outcome}" + (" and every network within delta does." if delta else ".")
+    caption = f"Dashed: the border of what the model in use calls {outcome}. "
+    if delta:
+        caption += f"Solid: the border of what every network within delta calls {outcome}. "
+    if count:
+        people = f"{count} robust neighbours" if count > 1 else "one robust neighbour"
+        alt += f" It lies in the plausible region of {people}."
+        caption += (
+            "The grey area is plausible: it lies between real people whose outcome is as sure. "
         )
-    caption = (
-        f"Dashed: the border of what today’s model calls {outcome}. Solid: the border of what every "
-        f"model within delta calls {outcome}. The grey area is plausible: between real people whose "
-        f"outcome is as sure. {plane}"
-    )
-    return _picture(
-        lambda axes: draw_region(axes, picture, e, plain, wording),
-        _SQUARE,
-        alt,
-        caption,
+    if picture.moved:
+        caption += (
+            f"The map shows people in the answer’s categories: the ring is the {terms.person} once "
+            f"these have changed ({_categories(e)}). "
+        )
+    if picture.projected:
+        caption += "The borders are those on this plane; neighbours off it are projected on it."
+    return _picture(lambda axes: draw_region(axes, picture, e, terms), _SQUARE, alt, caption)
+
+
+def _categories(e: Explanation) -> str:
+    """The changes of category of an answer."""
+    features = needed(e).schema.by_name
+    changes = zip(e.changes.index, in_words(e, Wording()).changes, strict=True)
+    return "; ".join(
+        f"{change.title}: {change.before} → {change.after}"
+        for name, change in changes
+        if isinstance(features[str(name)], (Binary, Categorical))
     )
 
 
 def margins_view(
-    ours: Array, plain: Array, e: Explanation, wording: Wording, *, several: bool = False
+    ours: Array, plain: Array, e: Explanation, terms: Terms, *, several: bool = False
 ) -> Picture:
     """The worst margin against delta."""
     radius = needed(e).radius
-    outcome = wording.outcome(e.target)
-    first = "The robust answers" if several else "The robust answer"
-    last = _lasts(ours, radius)
-    caption = f"{first} stay{'' if several else 's'} {outcome} {last}"
+    first = f"The {terms.answers} stay" if several else f"The {terms.answer} stays"
+    caption = f"{first} {terms.outcome} {_lasts(ours, radius)}"
     if plain.shape[1]:
-        other = "the plain nearest ones" if several else "the plain nearest one"
-        caption += f"; {other} {_lasts(plain, radius)}"
-    caption += ". The curves show the least margin over all models so near: a proved bound."
+        other = terms.others if several else terms.other
+        caption += f"; the {other} {_lasts(plain, radius)}"
+    caption += ". The curves show the least margin over all networks so near: a proved bound."
     return _picture(
-        lambda axes: draw_margins(axes, ours, plain, e, wording),
+        lambda axes: draw_margins(axes, ours, plain, e, terms),
         _WIDE if several else _SQUARE,
-        f"Curve of the worst margin against the largest change of any parameter. {caption}",
+        f"Curve of the worst margin against the largest change of any weight or bias. {caption}",
         caption,
     )
 
 
 def validity_view(
-    ours: Array, plain: Array, retrained: Sequence[Network], target: int, wording: Wording
+    ours: Array, plain: Array, retrained: Sequence[Network], target: int, terms: Terms
 ) -> Picture:
     """On how many retrained networks the answers hold."""
-    outcome, count = wording.outcome(target), len(retrained)
+    models = "1 retrained model" if len(retrained) == 1 else f"{len(retrained)} retrained models"
     caption = (
-        f"After retraining ({count} models), robust answers are still {outcome} in "
-        f"{percent(held(ours, retrained, target).mean())} of the cases"
+        f"Counted on {models}: the {terms.answers} on this page are still {terms.outcome} in "
+        f"{cases(ours, retrained, target)}"
     )
     if len(plain):
-        caption += f", plain nearest ones in {percent(held(plain, retrained, target).mean())}"
+        caption += f", the {terms.others} in {cases(plain, retrained, target)}"
     return _picture(
-        lambda axes: draw_validity(axes, ours, plain, retrained, target, wording),
+        lambda axes: draw_validity(axes, ours, plain, retrained, target, terms),
         _WIDE,
-        f"Two bars. {caption}.",
-        f"{caption}. This is measured, not proved, where a model moved by more than delta.",
+        f"{'Two bars' if len(plain) else 'One bar'}. {caption}.",
+        f"{caption}. A case is one answer on one model.",
+    )
+
+
+def cases(rows: Array, retrained: Sequence[Network], target: int) -> str:
+    """How many pairs of a row and a retrained network have the class: counted, and in percent."""
+    share = held(rows, retrained, target)
+    count = len(rows) * len(retrained)
+    return (
+        f"{round(float(share.sum()) * len(retrained))} of {count} cases ({percent(share.mean())})"
     )
 
 
 def _lasts(curves: Array, radius: float | None) -> str:
-    """Up to which change all curves stay at or above 0, read off the curves."""
-    least = curves.min(axis=1)
-    below = np.flatnonzero(least < 0.0)
-    if not len(below):
-        end = float(FACTORS[-1])
-        return f"up to {'and beyond ' if radius else ''}{_size(end, radius)}"
-    n = int(below[0])
+    """Up to which change all curves are known to stay at or above 0: the last point that is."""
+    below = np.flatnonzero(curves.min(axis=1) < 0.0)
+    n = int(below[0]) if len(below) else len(FACTORS)
     if n == 0:
-        return "not even in today’s model"
-    step = least[n - 1] / (least[n - 1] - least[n])
-    factor = float(FACTORS[n - 1] + step * (FACTORS[n] - FACTORS[n - 1]))
-    if factor < 0.05:
-        return "under hardly any change"
-    return f"up to a change of about {_size(factor, radius)}"
+        return "not even in the model in use"
+    if n == 1:
+        least = _span(float(FACTORS[1]), radius)
+        return f"in the model in use, but not proved under a change of {least}"
+    return f"up to a change of at least {_span(float(FACTORS[n - 1]), radius)}"
 
 
-def _size(factor: float, radius: float | None) -> str:
-    return f"{factor:.2g} times delta" if radius is None else f"{factor * radius:.2g}"
+def _span(factor: float, radius: float | None) -> str:
+    """A share of delta, rounded towards 0: nothing is said of more than was shown."""
+    if radius is None:
+        return f"{math.floor(100.0 * factor + 1e-9) / 100.0:g} times delta"
+    change = factor * radius
+    digit = 10.0 ** (math.floor(math.log10(change)) - 2)
+    return number(float(f"{math.floor(change / digit + 1e-6) * digit:.3g}"))
 
 
 def _picture(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -9,19 +10,28 @@ import numpy as np
 
 from proplace.errors import OptionError
 from proplace.optional import require
-from proplace.report.geometry import needed, plain_nearest, region_picture, worst_margins
+from proplace.report.geometry import (
+    compared,
+    needed,
+    no_region,
+    plain_nearest,
+    region_picture,
+    worst_margins,
+)
 from proplace.report.style import LIGHT, drawn, new_figure, style
-from proplace.report.words import Wording, in_words
+from proplace.report.values import pair
+from proplace.report.words import Terms, Wording, in_words
 from proplace.schema.amounts import number
 from proplace.schema.features import Continuous, Ordinal
+from proplace.text import clipped, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from proplace.explanations import Explanation
+    from proplace.explanations import Explanation, Explanations
     from proplace.network import Array, Network
     from proplace.report.geometry import Plane, RegionPicture
     from proplace.schema.rules import AnyFeature
@@ -30,58 +40,65 @@ FACTORS = np.linspace(0.0, 2.0, 25)
 """Multiples of delta at which curves of the worst margin are evaluated."""
 
 _AT_DELTA = int(np.flatnonzero(FACTORS == 1.0)[0])
-_PLAIN, _OURS = "plain nearest answer", "robust answer"
+_ROW = 0.34  # inches of one changed feature
+_LETTER, _SPACE = 0.027, 0.06  # a letter at a tick, and the room between two ticks, of an axis
+_MOST_ROWS = 60  # changed features in one picture; the rest are the smallest, and counted
 
 
 def explanation_figure(e: Explanation, wording: Wording) -> Figure:
-    """The region, the worst margin against delta, and the changes of one answer, side by side."""
+    """The region, the worst margin against delta, and below them the changes of one answer."""
     needed(e)
     plain = plain_nearest(e)
+    terms = Terms.of([e], wording)
+    draw: list[Callable[[Axes], None]] = []
+    if not no_region(e):
+        picture = region_picture(e, also=plain)
+        draw.append(lambda axes: draw_region(axes, picture, e, terms))
+    if has_margins(e):
+        curves = margin_curves([e], [plain])
+        draw.append(lambda axes: draw_margins(axes, *curves, e, terms))
+    above = 4.7 if draw else 0.0
+    below = _ROW * (min(len(e.changes), _MOST_ROWS + 1) + 1)
     with style(LIGHT):
-        figure = new_figure(13.2, 4.6)
-        axes = figure.subplots(1, 3, width_ratios=(1.2, 1.1, 1.0))
-        if has_region(e):
-            draw_region(axes[0], region_picture(e, also=plain), e, plain, wording)
-        else:
-            axes[0].set_axis_off()
-        if has_margins(e):
-            draw_margins(axes[1], *margin_curves([e], [plain]), e, wording)
-        else:
-            axes[1].set_axis_off()
-        draw_changes(axes[2], e, wording)
+        figure = new_figure(10.4 if draw else 8.6, above + below)
+        if not draw:
+            draw_changes(figure.subplots(), e, wording)
+            return figure
+        both: Any = figure.subfigures(2, 1, height_ratios=(above, below))
+        upper, lower = both
+        for panel, axes in zip(draw, upper.subplots(1, len(draw), squeeze=False)[0], strict=True):
+            panel(axes)
+        draw_changes(lower.subplots(), e, wording)
     return figure
 
 
 def result_figure(
-    answers: Sequence[Explanation],
-    plain: Sequence[Array | None],
+    result: Explanations,
+    against: Explanations | None,
     retrained: Sequence[Network],
     wording: Wording,
 ) -> Figure:
     """Worst margins of several answers against delta, and their fate on retrained networks."""
+    plain = compared(result, against)
+    answers = [e for e in result if e.found]
     if not answers:
         raise OptionError("there is no answer to draw: no row was explained")
     if not has_margins(answers[0]):
         raise OptionError(
             "these answers know no delta to draw them against; draw robust ones with against=these"
         )
+    terms = Terms.of(result, wording, against)
     with style(LIGHT):
         figure = new_figure(9.6 if retrained else 6.2, 3.9)
         axes = figure.subplots(
             1, 2 if retrained else 1, squeeze=False, width_ratios=(3, 2) if retrained else None
         )[0]
-        draw_margins(axes[0], *margin_curves(answers, plain), answers[0], wording)
+        draw_margins(axes[0], *margin_curves(answers, plain), answers[0], terms)
         if retrained:
             points = np.array([e.point for e in answers])
             others = np.array([row for row in plain if row is not None])
-            draw_validity(axes[1], points, others, retrained, answers[0].target, wording)
+            draw_validity(axes[1], points, others, retrained, answers[0].target, terms)
     return figure
-
-
-def has_region(e: Explanation) -> bool:
-    """Whether there is a plane to draw the region on."""
-    known = e.setting is not None and e.setting.distance is not None  # not read from a folder
-    return known and e.found and e.x is not None and len(e.x) > 1
 
 
 def has_margins(e: Explanation) -> bool:
@@ -105,8 +122,7 @@ def draw_region(
     axes: Axes,
     picture: RegionPicture,
     e: Explanation,
-    plain: Array | None,
-    wording: Wording,
+    terms: Terms,
 ) -> None:
     """Draw where the person, the answer and the neighbours lie."""
     p = picture
@@ -130,28 +146,27 @@ def draw_region(
     hull = at(p.hull)
     axes.fill(*hull.T, facecolor=LIGHT.ink, alpha=0.08, edgecolor="none")
     axes.plot(*np.vstack([hull, hull[:1]]).T, color=LIGHT.soft, linewidth=1.0)
-    near, far = at(p.neighbours[p.inside]), at(p.neighbours[~p.inside])
+    near = at(p.neighbours)
     axes.scatter(near[:, 0], near[:, 1], s=15, color=LIGHT.soft, linewidths=0)
-    axes.scatter(
-        far[:, 0], far[:, 1], s=15, facecolors="none", edgecolors=LIGHT.soft, linewidths=0.8
-    )
     _arrow(axes, at(p.person), at(p.answer))
     _mark(axes, at(p.person), "o", LIGHT.page if p.moved else LIGHT.ink, edge=LIGHT.ink)
-    if plain is not None:
-        _mark(axes, at(p.plane.coordinates(plain)[0]), "^", LIGHT.plain)
+    if p.other is not None:
+        _mark(axes, at(p.other), "^", LIGHT.plain)
     _mark(axes, at(p.answer), "D", LIGHT.ours)
     axes.set_xlim(a[0], a[-1])
     axes.set_ylim(b[0], b[-1])
     axes.set_xlabel(drawn(scales[0].label, 52))
-    axes.set_ylabel(drawn(scales[1].label, 44))
-    for axis, scale in zip((axes.xaxis, axes.yaxis), scales, strict=True):
+    axes.set_ylabel(drawn(scales[1].label, 38))
+    across = (axes.xaxis, a, _LETTER), (axes.yaxis, b, 0.0)
+    for (axis, ends, letter), scale in zip(across, scales, strict=True):
         if scale.ticks is None:
             axis.set_major_formatter(lambda value, _: number(value))
         else:
-            axis.set_ticks([t for t, _ in scale.ticks], [drawn(w) for _, w in scale.ticks])
+            ticks = _apart(scale.ticks, float(ends[0]), float(ends[-1]), letter)
+            axis.set_ticks([t for t, _ in ticks], [drawn(w) for _, w in ticks])
     if scales[0].ticks is None:
         axes.locator_params(axis="x", nbins=5)
-    _region_legend(axes, p, wording.outcome(e.target), plain is not None)
+    _region_legend(axes, p, terms, delta=has_margins(e))
 
 
 def draw_margins(
@@ -159,7 +174,7 @@ def draw_margins(
     ours: Array,
     plain: Array,
     e: Explanation,
-    wording: Wording,
+    terms: Terms,
 ) -> None:
     """Draw the least margin over Delta as delta grows."""
     radius = needed(e).radius
@@ -182,9 +197,9 @@ def draw_margins(
         va="top",
         color=LIGHT.soft,
     )
-    for values, colour, dash, mark, label in (
-        (plain, LIGHT.plain, (0, (5, 2)), "^", _PLAIN),
-        (ours, LIGHT.ours, "solid", "D", _OURS),
+    for values, colour, dash, mark, one, many_of in (
+        (plain, LIGHT.plain, (0, (5, 2)), "^", terms.other, terms.others),
+        (ours, LIGHT.ours, "solid", "D", terms.answer, terms.answers),
     ):
         several, many = values.shape[1] > 1, values.shape[1] > 12
         lines = axes.plot(
@@ -200,32 +215,60 @@ def draw_margins(
             markeredgecolor=LIGHT.page,
         )
         if lines:
-            lines[0].set_label(f"{label}s" if several else label)
+            lines[0].set_label(drawn(many_of if several else one))
     axes.set_xlabel(
         "share of the allowed change" if radius is None else "largest change of any parameter"
     )
-    axes.set_ylabel(drawn(f"worst margin ({wording.outcome(e.target)} above 0)"))
+    axes.set_ylabel(drawn(f"worst margin ({terms.outcome} above 0)"))
     axes.locator_params(axis="x", nbins=5)
     axes.legend(loc="upper left", bbox_to_anchor=(0.0, -0.17), ncols=2, borderaxespad=0.2)
 
 
 def draw_changes(axes: Axes, e: Explanation, wording: Wording) -> None:
-    """Draw each changed feature on its range, from where it is to where it must be."""
+    """Draw each changed feature on its range, from where it is to where it must be.
+
+    One line each, the largest change first: the title on the left, the values on the right.
+    """
     features = needed(e).schema.by_name
     words = in_words(e, wording).changes
+    changes = sorted(
+        zip(e.changes.iterrows(), words, strict=True), key=lambda c: -_size(e, str(c[0][0]))
+    )
+    rows = min(len(changes), _MOST_ROWS)
     axes.set_xlim(-0.03, 1.03)
-    axes.set_ylim(max(len(words), 3) - 0.4, -0.7)
+    axes.set_ylim(rows + (len(changes) > rows), -1.0)
     axes.set_axis_off()
-    changes = list(e.changes.iterrows())
-    for n, ((name, row), change) in enumerate(zip(changes, words, strict=True)):
+    at: dict[str, Any] = {
+        "xycoords": axes.get_yaxis_transform(),
+        "textcoords": "offset points",
+        "va": "center",
+    }
+    for n, ((name, row), change) in enumerate(changes[:rows]):
         before, after = _places(features.get(str(name)), row["from"], row["to"])
-        title, values = change.title, f"{change.before} → {change.after}"
-        axes.text(0.0, n - 0.24, drawn(title, 40), weight="bold", va="bottom")
-        axes.text(0.0, n + 0.2, drawn(values, 52), color=LIGHT.soft, va="top")
+        new, old = pair(features.get(str(name)), row["from"], row["to"])
+        values = f"{old} → {new}".replace("about ", "")
+        axes.annotate(
+            drawn(change.title, 34), (0.0, n), xytext=(-6, 0), ha="right", weight="bold", **at
+        )
+        axes.annotate(drawn(values, 52), (1.0, n), xytext=(6, 0), color=LIGHT.soft, **at)
         axes.plot([0.0, 1.0], [n, n], color=LIGHT.soft, linewidth=4, alpha=0.3)
         _arrow(axes, np.array([before, n]), np.array([after, n]))
         _mark(axes, np.array([before, n]), "o", LIGHT.ink)
         _mark(axes, np.array([after, n]), "D", LIGHT.ours)
+    if len(changes) > rows:
+        text = f"and {len(changes) - rows} smaller changes"
+        axes.annotate(text, (0.0, rows), xytext=(-6, 0), ha="right", color=LIGHT.soft, **at)
+
+
+def _size(e: Explanation, name: str) -> float:
+    """How far the answer is from the person in one feature alone, by the distance in use."""
+    setting = needed(e)
+    assert e.x is not None and e.point is not None  # noqa: S101, PT018  (there is an answer)
+    x, span = e.x.copy(), setting.schema.span(name)
+    x[span] = e.point[span]
+    if setting.distance is None:  # read from a folder
+        return float(np.abs(x - e.x).sum())
+    return float(setting.distance.between(e.x, x))
 
 
 def draw_validity(
@@ -234,12 +277,12 @@ def draw_validity(
     plain: Array,
     retrained: Sequence[Network],
     target: int,
-    wording: Wording,
+    terms: Terms,
 ) -> None:
     """Draw on how many retrained networks answers still hold."""
     groups = [
-        ("plain nearest\nanswers", plain, LIGHT.plain),
-        ("robust\nanswers", ours, LIGHT.ours),
+        (terms.others, plain, LIGHT.plain),
+        (terms.answers, ours, LIGHT.ours),
     ]
     groups = [group for group in groups if len(group[1])]
     for n, (_, rows, colour) in enumerate(groups):
@@ -253,11 +296,13 @@ def draw_validity(
             ha="center",
             weight="bold",
         )
-    axes.set_xticks(range(len(groups)), [name for name, _, _ in groups])
+    names = [textwrap.fill(drawn(name), 13, break_long_words=False) for name, _, _ in groups]
+    axes.set_xticks(range(len(groups)), names)
     axes.set_xlim(-0.6, len(groups) - 0.4)
     axes.set_ylim(0.0, 1.12)
     axes.set_yticks([0.0, 0.5, 1.0], ["0%", "50%", "100%"])
-    axes.set_ylabel(drawn(f"{wording.outcome(target)} by {len(retrained)} retrained models"))
+    models = "models" if len(retrained) > 1 else "model"
+    axes.set_ylabel(drawn(f"{terms.outcome} by {len(retrained)} retrained {models}"))
 
 
 def held(rows: Array, retrained: Sequence[Network], target: int) -> Array:
@@ -303,7 +348,7 @@ def _axis(e: Explanation, plane: Plane, i: int) -> _Axis:
                 f"along the change ({', '.join(names)})",
                 1.0 / length,
                 0.0,
-                [(0.0, "now"), (0.5, "halfway"), (1.0, "answer")],
+                [(1.0, "answer"), (0.0, "now"), (0.5, "halfway")],
             )
         main = schema.features[schema.columns[int(np.abs(plane.basis[1]).argmax())].feature]
         return _Axis(f"across it (mostly {main.title})", 1.0, 0.0, [])
@@ -312,7 +357,8 @@ def _axis(e: Explanation, plane: Plane, i: int) -> _Axis:
     assert isinstance(feature, (Continuous, Ordinal))  # noqa: S101  (planes avoid categories)
     ticks = None
     if isinstance(feature, Ordinal):
-        ticks = [(v, str(w)) for v, w in zip(feature.numbers, feature.levels, strict=True)]
+        named = zip(feature.numbers, feature.levels, strict=True)
+        ticks = [(v, clipped(visible(str(w)), 20)) for v, w in named]
     unit = (feature.unit or "").rpartition("|")[2]
     return _Axis(
         f"{feature.title}, {unit}" if unit else feature.title,
@@ -320,6 +366,24 @@ def _axis(e: Explanation, plane: Plane, i: int) -> _Axis:
         feature.offset + feature.scale * float(plane.origin[j]),
         ticks,
     )
+
+
+def _apart(
+    ticks: Sequence[tuple[float, str]], low: float, high: float, letter: float
+) -> list[tuple[float, str]]:
+    """Ticks within an axis that leave each other room, the first of them before the others.
+
+    ``letter`` is the width of one as a share of the axis.
+    """
+    kept: list[tuple[float, str]] = []
+    for place, name in ticks:
+        if not low <= place <= high:
+            continue
+        room = [(len(name) + len(other)) / 2 * letter + _SPACE for _, other in kept]
+        away = [abs(place - at) / (high - low) for at, _ in kept]
+        if all(far >= needs for far, needs in zip(away, room, strict=True)):
+            kept.append((place, name))
+    return kept
 
 
 def _places(feature: AnyFeature | None, before: Any, after: Any) -> tuple[float, float]:
@@ -350,7 +414,7 @@ def _mark(axes: Axes, spot: Array, shape: str, colour: str, edge: str = LIGHT.pa
     axes.scatter(spot[0], spot[1], s=74, marker=shape, color=colour, edgecolors=edge, zorder=4)
 
 
-def _region_legend(axes: Axes, p: RegionPicture, outcome: str, plain: bool) -> None:
+def _region_legend(axes: Axes, p: RegionPicture, terms: Terms, *, delta: bool) -> None:
     lines = require("matplotlib.lines", "plot", "drawing")
 
     def mark(shape: str, colour: str, label: str, fill: str | None = None) -> Any:
@@ -362,18 +426,16 @@ def _region_legend(axes: Axes, p: RegionPicture, outcome: str, plain: bool) -> N
     def line(colour: str, dash: str, label: str) -> Any:
         return lines.Line2D([], [], color=colour, linestyle=dash, label=drawn(label))
 
-    now = mark("o", LIGHT.ink, "now, other categories", "none") if p.moved else None
-    entries = [now or mark("o", LIGHT.ink, "now"), mark("D", LIGHT.ours, _OURS)]
-    if plain:
-        entries.append(mark("^", LIGHT.plain, _PLAIN))
-    entries.append(mark(".", LIGHT.soft, "robust neighbours"))
-    if not p.inside.all():
-        entries.append(mark("o", LIGHT.soft, "in other categories", "none"))
-    entries += [
-        line(LIGHT.soft, "solid", "plausible region"),
-        line(LIGHT.plain, "dashed", f"{outcome} today"),
-        line(LIGHT.ours, "solid", f"{outcome} within delta"),
-    ]
+    now = mark("o", LIGHT.ink, "now, in the new categories", "none") if p.moved else None
+    entries = [now or mark("o", LIGHT.ink, "now"), mark("D", LIGHT.ours, terms.answer)]
+    if p.other is not None:
+        entries.append(mark("^", LIGHT.plain, terms.other))
+    if len(p.neighbours):
+        entries.append(mark(".", LIGHT.soft, "robust neighbours"))
+        entries.append(line(LIGHT.soft, "solid", "plausible region"))
+    entries.append(line(LIGHT.plain, "dashed", f"{terms.outcome} today"))
+    if delta:
+        entries.append(line(LIGHT.ours, "solid", f"{terms.outcome} within delta"))
     axes.legend(
         handles=entries,
         loc="upper left",

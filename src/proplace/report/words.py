@@ -17,7 +17,8 @@ from proplace.text import visible
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from proplace.explanations import Explanation
+    from proplace.explanations import Explanation, Explanations, Setting
+    from proplace.schema._model import Label
     from proplace.schema.rules import AnyFeature
 
 _ANSWER = "{subject} would have been {outcome} if {changes}{promise}."
@@ -33,11 +34,8 @@ _BAD = "This row could not be explained: {reason}."
 _CHANGE = "{title} were {to} instead of {before}"
 _NEXT_CHANGE = "{title} {to} instead of {before}"  # the verb is that of the first
 
-_EVERY = "; this holds for every retrained model whose parameters moved by at most {delta}"
-_EVERY_LAYER = (
-    "; this holds for every retrained model whose parameters moved by at most what is set per layer"
-)
-_TODAY = "; this is shown for the model of today only, a retrained one may answer otherwise"
+_EVERY = "; this is proved for every network {within}"
+_TODAY = "; this is shown for the model in use only, a retrained one may answer otherwise"
 _UNPROVED = "; it is not shown that this lasts when the model is retrained"
 
 _NOT_NEAREST = " A nearer answer may exist, but none more than {share} nearer."
@@ -62,8 +60,8 @@ class Wording:
     outcomes: Sequence[str] | Mapping[int, str] = ()
     person: str = "person"
 
-    def outcome(self, target: int) -> str:
-        """Say what the subject is in a class."""
+    def outcome(self, target: int, classes: Sequence[Label] = ()) -> str:
+        """Say what the subject is in a class; without a word for it, by the label of the class."""
         if isinstance(self.outcomes, str):
             raise OptionError(
                 f"outcomes must hold one word per class, such as ['refused', 'approved'], "
@@ -72,7 +70,52 @@ class Wording:
         try:
             return self.outcomes[target]
         except (IndexError, KeyError):
-            return f"class {target}"
+            label = classes[target] if target < len(classes) else target
+            return label if isinstance(label, str) and label.strip() else f"class {label}"
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a page or a picture calls things.
+
+    Attributes
+    ----------
+    person, outcome
+        What to call a row, and what the subject is in the wanted class.
+    answer, answers
+        The answers themselves: "robust" only if each of them is proved.
+    other, others
+        The answers that they are compared with.
+    """
+
+    person: str
+    outcome: str
+    answer: str
+    answers: str
+    other: str
+    others: str
+
+    @classmethod
+    def of(
+        cls, result: Sequence[Explanation], wording: Wording, against: Explanations | None = None
+    ) -> Terms:
+        """Choose words that are true of some answers."""
+        found = [e for e in result if e.found]
+        robust = "robust " if found and all(map(proved, found)) else ""
+        made = None if against is None else against.provenance
+        if against is None or (made is not None and (made.method, made.delta) == ("Proplace", 0.0)):
+            other = "plain nearest answer", "plain nearest answers"
+        elif made is None:
+            other = "other answer", "other answers"
+        else:
+            other = f"answer of {made.method}", f"answers of {made.method}"
+        return cls(
+            wording.person,
+            outcome_of(result[0], wording),
+            f"{robust}answer",
+            f"{robust}answers",
+            *other,
+        )
 
 
 @dataclass(frozen=True)
@@ -163,7 +206,7 @@ def _sentence(
     }.get(e.status, _ANOTHER if e.rank else _ANSWER)
     text = template.format(
         subject=wording.subject,
-        outcome=wording.outcome(e.target),
+        outcome=outcome_of(e, wording),
         changes=_listed(
             _clause(_NEXT_CHANGE if n else _CHANGE, *change) for n, change in enumerate(changed)
         ),
@@ -190,14 +233,39 @@ def _listed(parts: Iterable[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
+def outcome_of(e: Explanation, wording: Wording) -> str:
+    """What the subject is in the wanted class."""
+    return wording.outcome(e.target, () if e.setting is None else e.setting.classes)
+
+
+def within(setting: Setting) -> str:
+    """The networks of Delta, in words that follow "every network"."""
+    radius = setting.radius
+    if radius is None:
+        return (
+            "whose weights and biases each differ from the model in use by at most what is set for "
+            "their layer"
+        )
+    return f"whose weights and biases each differ by at most {number(radius)} from the model in use"
+
+
+def proved(e: Explanation) -> bool:
+    """Whether an answer, or the person as is, is proved for every network of a Delta that has more."""
+    return e.setting is not None and e.setting.radius != 0.0 and _certain(e)
+
+
+def _certain(e: Explanation) -> bool:
+    """Whether every network of Delta, were it only the one in use, gives the wanted class."""
+    if e.certificate is not None and e.certificate.verdict != "robust":
+        return False
+    return e.status in ("optimal", "feasible", "already_valid") and e.margin >= 0.0
+
+
 def _promise(e: Explanation) -> str:
     """How far the answer holds: only what is proved."""
-    if e.setting is None or e.status == "valid" or not e.margin >= 0.0:
+    if e.setting is None or not _certain(e):
         return _UNPROVED
-    radius = e.setting.radius
-    if radius == 0.0:
-        return _TODAY
-    return _EVERY_LAYER if radius is None else _EVERY.format(delta=number(radius))
+    return _EVERY.format(within=within(e.setting)) if proved(e) else _TODAY
 
 
 def _how_near(e: Explanation) -> str:
