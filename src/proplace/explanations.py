@@ -131,6 +131,11 @@ class Explanation:
         return own(classes[self.target]) if classes else self.target
 
     @property
+    def who(self) -> str:
+        """Who the person is, by the cells of the id columns; empty where there are none."""
+        return ", ".join(f"{name} {value}" for name, value in self.ids.items())
+
+    @property
     def found(self) -> bool:
         """Whether there is an answer: certified robust, or merely ``valid``."""
         return STATUSES[self.status].found
@@ -298,6 +303,8 @@ class Explanations(Sequence[Explanation]):
         retrained: Sequence[Network] = (),
         against: Explanations | None = None,
         proofs: str | os.PathLike[str] | None = None,
+        kept: str | os.PathLike[str] | None = None,
+        note: str = "",
     ) -> Path:
         """Write a page to read: one HTML file that opens offline (extra ``report``).
 
@@ -311,6 +318,10 @@ class Explanations(Sequence[Explanation]):
             Heading of the page.
         proofs
             Folder to write the certificates and the network into, so that others can check them.
+        kept
+            Folder of results that holds the certificates already (``explain --certificates``).
+        note
+            What else to say on top of the page, such as what it does not show.
 
         Returns
         -------
@@ -327,6 +338,8 @@ class Explanations(Sequence[Explanation]):
             retrained=retrained,
             against=against,
             proofs=proofs,
+            kept=kept,
+            note=note,
         )
 
     def _repr_html_(self) -> str:

@@ -125,6 +125,11 @@ class AnswerColumns:
         }
 
 
+def proof_name(row: int, rank: int) -> str:
+    """Name of the file with the certificate of an answer, in the folder ``certificates``."""
+    return f"row-{row:012d}-{rank}.json"
+
+
 def delta_cell(setting: Setting) -> float | str:
     """Return delta: one number, or the (weight, bias) pairs of the layers as JSON."""
     radius = setting.radius

@@ -28,9 +28,9 @@ from proplace.batch.folder import Folder
 from proplace.batch.layout import Layout, Rows
 from proplace.batch.manifest import About, Manifest
 from proplace.batch.reading import read_results
-from proplace.batch.shards import proof_name
 from proplace.errors import OptionError, OutputError, TableError
 from proplace.progress import progress_bar
+from proplace.result_tables import proof_name
 from proplace.schema import files
 from proplace.table_files import open_table
 

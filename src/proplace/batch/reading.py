@@ -7,6 +7,7 @@ results and of the network; a line of the results has the digest of its certific
 from __future__ import annotations
 
 import hashlib
+import itertools
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
@@ -16,7 +17,6 @@ import pandas as pd
 
 from proplace.batch.folder import NETWORK
 from proplace.batch.manifest import NAME, About, Manifest, NotAManifest
-from proplace.batch.shards import proof_name
 from proplace.certification import Certificate
 from proplace.certification.checker import MOST_BYTES
 from proplace.certification.proof import digest as network_digest
@@ -24,7 +24,7 @@ from proplace.errors import ProplaceError, ResultsError
 from proplace.explain.findings import Status
 from proplace.explanations import Explanation, Explanations, Setting
 from proplace.network import Network
-from proplace.result_tables import AnswerColumns
+from proplace.result_tables import AnswerColumns, proof_name
 from proplace.schema import Continuous
 from proplace.shifts import Shifts
 from proplace.table_files import literal, open_table, unliteral
@@ -32,7 +32,7 @@ from proplace.table_writing import feature_type
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from proplace.schema import Schema
     from proplace.schema.rules import AnyFeature
@@ -62,14 +62,7 @@ def read_results(folder: str | os.PathLike[str]) -> Explanations:
         is not as it was written.
     """
     opened = ResultsFolder.open(Path(folder))
-    items = [
-        line.explanation
-        if line.digest is None or not opened.certificates
-        else replace(line.explanation, certificate=opened.certificate(line))
-        for line in opened.lines()
-    ]
-    made = opened.about.provenance
-    return Explanations(items, index_name=opened.columns.row, provenance=made)
+    return opened.explanations(opened.lines())
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +80,7 @@ class Line:
     @property
     def name(self) -> str:
         """What to call the line in a message: its row, and who it is."""
-        who = ", ".join(f"{name} {value}" for name, value in self.explanation.ids.items())
+        who = self.explanation.who
         rank = f", answer {self.explanation.rank}" if self.explanation.rank else ""
         return f"row {self.explanation.index}{f' ({who})' if who else ''}{rank}"
 
@@ -157,6 +150,32 @@ class ResultsFolder:
                     f"{self.table.path}: cannot be read ({error}); {_AGAIN}"
                 ) from None
             yield from found
+
+    def people(self) -> int:
+        """How many people the results are about."""
+        rank = self.columns.facts["rank"]
+        return sum(int((cells[rank].astype(str) == "0").sum()) for cells, _ in self.table.cells())
+
+    def first(self, answers: int) -> Explanations:
+        """The first people, whole ones, with not more than some answers in all."""
+        chosen: list[Line] = []
+        for _, group in itertools.groupby(self.lines(), lambda line: line.explanation.index):
+            person = list(group)
+            if chosen and len(chosen) + len(person) > answers:
+                break
+            chosen += person
+        return self.explanations(chosen[:answers])
+
+    def explanations(self, lines: Iterable[Line]) -> Explanations:
+        """Some lines as explanations, with their certificates where these were kept."""
+        items = [
+            line.explanation
+            if line.digest is None or not self.certificates
+            else replace(line.explanation, certificate=self.certificate(line))
+            for line in lines
+        ]
+        made = self.about.provenance
+        return Explanations(items, index_name=self.columns.row, provenance=made)
 
     def certificate(self, line: Line) -> Certificate:
         """Return the certificate of a line, as it was written."""

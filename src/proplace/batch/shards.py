@@ -38,11 +38,6 @@ _NAME = re.compile(r"(rows|lost)-(\d{12})-(\d{12})-([0-9a-f]{64})\.(?:csv|parque
 _PROOF = re.compile(r"row-(\d{12})-\d+\.json")
 
 
-def proof_name(row: int, rank: int) -> str:
-    """Name of the file with the proof of an answer."""
-    return f"row-{row:012d}-{rank}.json"
-
-
 @dataclass(frozen=True)
 class Shard:
     """A file with the answers of some rows."""

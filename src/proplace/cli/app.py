@@ -18,6 +18,7 @@ from proplace.cli.check import check
 from proplace.cli.console import say, tell
 from proplace.cli.demo import demo
 from proplace.cli.explain import explain
+from proplace.cli.report import report
 from proplace.cli.schema import schema
 from proplace.errors import ProplaceError
 
@@ -31,6 +32,7 @@ app.command()(demo)
 app.command()(explain)
 app.command()(certify)
 app.command()(check)
+app.command()(report)
 app.command()(calibrate)
 app.command()(schema)
 app.command()(benchmark)

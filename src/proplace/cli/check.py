@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path  # noqa: TC003  (typer reads it at run time)
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from proplace.cli import common
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from proplace.certification.checker import Demand, Parameters, Verdict
+    from proplace.model import Model
     from proplace.network import Network
+    from proplace.schema import Schema
 
 
 def check(
     proofs: Annotated[
-        list[Path], typer.Argument(help="Certificate files, or folders of .json files.")
+        list[Path],
+        typer.Argument(
+            help="Certificate files, folders of them, folders of results (explain --out), or answers "
+            "as explain --json prints them; - reads standard input."
+        ),
     ],
     model: Annotated[Path, typer.Option(help="The network: .npz, .onnx, .keras, .pt, ...")],
     target: Annotated[
@@ -43,70 +52,185 @@ def check(
     """Check certificates in exact arithmetic; exit status 0 if all are accepted, else 1.
 
     Prints what each one proves: the class, delta, the margin and the input. With --target, --delta,
-    --input or --margin, a certificate that proves less, or that a row is not robust, is rejected.
+    --input or --margin, a certificate that proves less, or that a row is not robust, is rejected. Of
+    a folder of results, every answer must have its certificate, which must prove exactly this answer,
+    its class and its delta; then only what fails is printed, and a summary.
 
-    [bold]Example[/bold]
+    [bold]Examples[/bold]
 
     proplace check proof.json --model m.onnx --target 1 --delta 0.02
+
+    proplace check results --model m.onnx
     """
     from proplace.certification import checker  # noqa: PLC0415  (quick help)
     from proplace.certification.proof import parameters  # noqa: PLC0415
-    from proplace.errors import CertificateError  # noqa: PLC0415
 
-    files = [
-        file
-        for path in proofs
-        for file in (sorted(path.glob("*.json")) if path.is_dir() else [path])
-    ]
-    if not files:
-        raise CertificateError("no .json files to check")
     demand = checker.Demand(target, delta, _numbers(row), margin)
-    readings = [parameters(network) for network in _readings(model, assume)]
-    found = []
-    for file in files:
-        try:
-            with file.open("rb") as proof:
-                verdict = _first(proof.read(checker.MOST_BYTES + 1), readings, demand)
-        except OSError as error:
-            verdict = checker.Verdict(False, f"not readable: {error.strerror}")
-        proved = None if verdict.statement is None else verdict.statement._asdict()
-        found.append(
-            {
-                "file": str(file),
-                "accepted": verdict.accepted,
-                "reason": verdict.reason,
-                "proved": proved,
-            }
-        )
-        if not as_json:
-            word = "accepted" if verdict.accepted else "rejected"
-            typer.echo(f"{_printable(str(file))}: {word}: {verdict.reason}")
-    accepted = all(entry["accepted"] for entry in found)
+    whole = common.read_model(model, assume)
+    readings = [parameters(network) for network in _readings(whole, model, assume)]
+    shown: list[dict[str, Any]] = []
+    accepted = True
+    for path in proofs:
+        results, good, number = _is_results(path), 0, 0
+        for entry in _entries(path, whole, readings, demand):
+            number, good = number + 1, good + entry["accepted"]
+            if as_json:
+                shown.append(entry)
+            elif not (results and entry["accepted"]):
+                word = "accepted" if entry["accepted"] else "rejected"
+                typer.echo(f"{_printable(_name(entry))}: {word}: {_printable(entry['reason'])}")
+        if results and not as_json:
+            words = f"{good} of {number} certificates prove their answers"
+            typer.echo(f"{_printable(str(path))}: {words}")
+        accepted = accepted and good == number
     if as_json:
-        typer.echo(json.dumps({"accepted": accepted, "certificates": found}))
+        typer.echo(json.dumps({"accepted": accepted, "certificates": shown}))
     if not accepted:
         raise typer.Exit(1)
 
 
-def _readings(model: Path, assume: common.Assumption | None) -> list[Network]:
+def _name(entry: dict[str, Any]) -> str:
+    """What to call a certificate: its file, and the answer that it belongs to."""
+    answer = f" ({entry['answer']})" if "answer" in entry else ""
+    return f"{entry['file']}{answer}"
+
+
+def _is_results(path: Path) -> bool:
+    """Whether a path is a folder of results."""
+    return path.is_dir() and (path / "manifest.json").is_file()
+
+
+def _entries(
+    path: Path, model: Model, readings: Sequence[Parameters], demand: Demand
+) -> Iterator[dict[str, Any]]:
+    """What is found at a path, one entry per certificate."""
+    from proplace.errors import CertificateError  # noqa: PLC0415
+
+    if _is_results(path):
+        yield from _of_results(path, model, readings, demand)
+        return
+    files = sorted(path.glob("*.json")) if path.is_dir() else [path]
+    if not files:
+        raise CertificateError(f"{path}: no .json files to check")
+    for file in files:
+        yield from _of_file(file, readings, demand)
+
+
+def _of_results(
+    path: Path, model: Model, readings: Sequence[Parameters], demand: Demand
+) -> Iterator[dict[str, Any]]:
+    """Check the answers of a folder of results."""
+    from proplace.batch.checking import check_folder  # noqa: PLC0415
+    from proplace.batch.reading import ResultsFolder  # noqa: PLC0415
+    from proplace.errors import CertificateError, OptionError  # noqa: PLC0415
+
+    if demand.input is not None:
+        raise OptionError("--input is about one certificate; leave it out for a folder of results")
+    folder = ResultsFolder.open(path)
+    if not folder.certificates:
+        raise CertificateError(
+            f"{path}: no certificates were kept; give the same proplace explain command with "
+            "--certificates and another folder"
+        )
+    known = [*readings, *_through(model, folder.setting.schema)]
+    for line in check_folder(folder, known, demand):
+        proved = None if line.statement is None else line.statement._asdict()
+        yield {
+            "file": str(path / "certificates" / line.file),
+            "answer": line.name,
+            "accepted": line.accepted,
+            "reason": line.reason,
+            "proved": proved,
+        }
+
+
+def _of_file(
+    file: Path, readings: Sequence[Parameters], demand: Demand
+) -> Iterator[dict[str, Any]]:
+    """Check a certificate, or the answers that `explain --json` has printed."""
+    from proplace.batch.checking import first_verdict  # noqa: PLC0415
+    from proplace.certification import checker  # noqa: PLC0415
+
+    try:
+        content = _content(file)
+    except OSError as error:
+        yield _entry(str(file), checker.Verdict(False, f"not readable: {error.strerror}"))
+        return
+    answers = _answers(content)
+    if answers is None:
+        yield _entry(str(file), first_verdict(content, readings, demand))
+        return
+    for n, answer in enumerate(answers):
+        verdict = checker.Verdict(False, "this answer has no certificate")
+        if answer["certificate"] is not None:
+            proof = json.dumps(answer["certificate"]).encode()
+            verdict = first_verdict(proof, readings, _stricter(demand, answer))
+        yield _entry(f"{file}, answer {n}", verdict)
+
+
+def _content(file: Path) -> bytes:
+    from proplace.certification.checker import MOST_BYTES  # noqa: PLC0415
+
+    if str(file) == "-":
+        return sys.stdin.buffer.read(MOST_BYTES + 1)
+    with file.open("rb") as proof:
+        return proof.read(MOST_BYTES + 1)
+
+
+def _answers(content: bytes) -> list[dict[str, Any]] | None:
+    """The answers that `explain --json` has printed; None where the content is something else."""
+    if not content.lstrip().startswith(b"["):
+        return None
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+    good = isinstance(found, list) and all(
+        isinstance(answer, dict) and {"certificate", "delta"} <= set(answer) for answer in found
+    )
+    return found if good and found else None
+
+
+def _stricter(demand: Demand, answer: dict[str, Any]) -> Demand:
+    """Demand what an answer itself says, too: its delta must be proved."""
+    stated = answer["delta"]
+    if isinstance(stated, bool) or not isinstance(stated, (int, float)):
+        return demand
+    return demand._replace(delta=stated if demand.delta is None else max(stated, demand.delta))
+
+
+def _entry(name: str, verdict: Verdict) -> dict[str, Any]:
+    proved = None if verdict.statement is None else verdict.statement._asdict()
+    return {
+        "file": name,
+        "accepted": verdict.accepted,
+        "reason": verdict.reason,
+        "proved": proved,
+    }
+
+
+def _readings(model: Model, path: Path, assume: common.Assumption | None) -> list[Network]:
     """Return the networks of a model file: whole (scaling left to the table), and as it stands."""
     from proplace.errors import ProplaceError  # noqa: PLC0415
     from proplace.network import Network  # noqa: PLC0415
 
-    whole = common.read_model(model, assume).network
+    whole = model.network
     try:
-        plain = Network.load(model, activation=common.activation(assume))
+        plain = Network.load(path, activation=common.activation(assume))
     except ProplaceError:  # a table of several inputs, categories: only whole
         return [whole]
     return [whole] if plain == whole else [whole, plain]
 
 
-def _first(proof: bytes, readings: list[Parameters], demand: Demand) -> Verdict:
-    """Check a certificate against the reading of the network that it speaks of."""
-    from proplace.certification import checker  # noqa: PLC0415
+def _through(model: Model, schema: Schema) -> list[Parameters]:
+    """The network as it is seen through a schema, which may turn some of its numbers into yes or no."""
+    from proplace.certification.proof import parameters  # noqa: PLC0415
+    from proplace.errors import ProplaceError  # noqa: PLC0415
 
-    verdicts = [checker.check(proof, network, demand) for network in readings]
-    return next((v for v in verdicts if v.accepted or v.statement is not None), verdicts[0])
+    try:
+        return [parameters(model.with_schema(schema).network)]
+    except ProplaceError:  # another model: its digest says so
+        return []
 
 
 def _numbers(row: str | None) -> list[float] | None:
