@@ -14,7 +14,6 @@ from proplace.errors import InputError, OptionError
 from proplace.explain.base import Explainer
 from proplace.explain.findings import Finding, Optimality
 from proplace.explain.proving import Clock, Prover
-from proplace.lp import LP_TOLERANCE
 from proplace.options import not_negative, one_of, whole
 from proplace.region import (
     Neighbours,
@@ -27,9 +26,9 @@ from proplace.region import (
 from proplace.search.hunt import GAP
 from proplace.search.pieces import Answer, search
 from proplace.search.problem import Problem
-from proplace.search.solvers import TITLES, Solver, check
 from proplace.several import diverse
 from proplace.shifts import Shifts
+from proplace.solvers import LP_TOLERANCE, TITLES, Solver, check
 from proplace.tables import distinct
 
 if TYPE_CHECKING:
