@@ -26,8 +26,8 @@ import proplace as pp
 from certify import milp_least_margin
 from common import machine, problem
 from oracles import random_case
+from proplace.certification.batched_bnb import glance
 from proplace.certification.bounds import Abstraction
-from proplace.certification.branch import glance
 
 DELTAS = {  # each leaves a third of the training rows robust
     (20, 20): 0.021,

@@ -18,7 +18,7 @@ from sklearn.neural_network import MLPClassifier
 import proplace as pp
 from oracles import attack, sampled_margins, size_of
 from proplace import explainer as explainer_module
-from proplace.certification.deployed import resolve
+from proplace.certification.precision_margin import resolve
 from proplace.distances import Convex
 from proplace.errors import (
     DeltaError,

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from proplace.certification import Certificate, Report
-    from proplace.certification.deployed import Margin
-    from proplace.certification.producer import Evidence
+    from proplace.certification.certificates import Evidence
+    from proplace.certification.precision_margin import Margin
     from proplace.distances import Distance
     from proplace.explanations import Status
     from proplace.network import Array

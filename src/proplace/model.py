@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from proplace.certification.deployed import resolve
+from proplace.certification.precision_margin import resolve
 from proplace.errors import InputError, ModelDisagrees, SchemaError, TargetError
 from proplace.network import Network
 from proplace.schema import Binary, Continuous, Ordinal, Schema
@@ -22,7 +22,7 @@ from proplace.shifts import Shifts
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from proplace.certification.deployed import Margin
+    from proplace.certification.precision_margin import Margin
     from proplace.loaders._whole import Whole
     from proplace.network import Array
     from proplace.schema._model import Label

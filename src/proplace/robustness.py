@@ -13,7 +13,7 @@ from proplace.tables import model_of
 
 if TYPE_CHECKING:
     from proplace.certification import Report, WorstCase
-    from proplace.certification.deployed import Margin
+    from proplace.certification.precision_margin import Margin
     from proplace.model import Model
     from proplace.network import Array
     from proplace.schema import Schema

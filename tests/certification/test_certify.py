@@ -21,8 +21,8 @@ from oracles import (
     sampled_margins,
     scale_of,
 )
-from proplace.certification import api, branch
-from proplace.certification import exact as linear_program
+from proplace.certification import api, batched_bnb
+from proplace.certification import lp_bnb as linear_program
 from proplace.errors import InputError, OptionError, SolverError
 
 CASES = [(hidden, seed) for hidden in range(5) for seed in range(6)]
@@ -502,12 +502,12 @@ def test_a_row_that_needs_many_nodes_is_left_to_the_linear_program(monkeypatch):
     net, X, delta = hard_problem()
     full = pp.certify(net, X, delta)
     for nodes in (1, 20):
-        monkeypatch.setattr(branch, "NODES_PER_ROW", nodes)
+        monkeypatch.setattr(batched_bnb, "NODES_PER_ROW", nodes)
         few = pp.certify(net, X, delta)
         np.testing.assert_array_equal(full.robust, few.robust)
         assert not few.undecided.any()
     monkeypatch.undo()
-    monkeypatch.setattr(branch, "NODES_PER_BATCH", 3)
+    monkeypatch.setattr(batched_bnb, "NODES_PER_BATCH", 3)
     np.testing.assert_array_equal(full.robust, pp.certify(net, X, delta).robust)
 
 

@@ -8,13 +8,13 @@ import numpy as np
 
 import proplace as pp
 from oracles import accepted_rows
-from proplace.certification import exact
+from proplace.certification import lp_bnb
 
 
 def test_no_ray_proves_that_a_node_with_shifts_is_empty(monkeypatch):
     net, X = accepted_rows(12, (6, 16, 16, 1), 6)
     rng = np.random.default_rng(0)
-    honest, proved = exact._Program.bound, []
+    honest, proved = lp_bnb._Program.bound, []
 
     def bound(program, splits):
         if not any(split.any() for split in splits):  # all shifts lie in the first node
@@ -25,7 +25,7 @@ def test_no_ray_proves_that_a_node_with_shifts_is_empty(monkeypatch):
             program.solver = solver
         return honest(program, splits)
 
-    monkeypatch.setattr(exact._Program, "bound", bound)
+    monkeypatch.setattr(lp_bnb._Program, "bound", bound)
     pp.certify(net, X, 0.04, exact_margin=True)
     assert len(proved) >= 101
     assert not any(proved)

@@ -12,11 +12,11 @@ import pytest
 import exactly
 import proplace as pp
 from oracles import accepted_rows, random_case, scale_of
-from proplace.certification import branch, checker, exact, proof
+from proplace.certification import batched_bnb, checker, lp_bnb, proof
+from proplace.certification.batched_bnb import Nodes
 from proplace.certification.bounds import Abstraction, chords, start_slopes
-from proplace.certification.branch import Nodes
-from proplace.certification.least import least
-from proplace.certification.producer import Evidence, Notes
+from proplace.certification.certificates import Evidence, Notes
+from proplace.certification.engine import least
 from proplace.certification.rounding import Enclosure
 from proplace.errors import CertificateError
 
@@ -71,14 +71,14 @@ def test_rows_near_the_margin_need_trees_and_get_them(sizes, delta):
 @pytest.mark.parametrize("sizes", [(5, 8, 8, 1), (5, 6, 6, 6, 1), (4, 6, 6, 6, 3)])
 def test_trees_of_the_linear_program_become_certificates(sizes, monkeypatch):
     """With the batched tree switched off all splits, empty branches too, come from the LP's duals."""
-    monkeypatch.setattr(branch, "NODES_PER_ROW", 0)
-    leaf, empty = exact._Program.leaf, []
+    monkeypatch.setattr(batched_bnb, "NODES_PER_ROW", 0)
+    leaf, empty = lp_bnb._Program.leaf, []
 
     def watching(program, basis, threshold):
         empty.append(basis.empty)
         return leaf(program, basis, threshold)
 
-    monkeypatch.setattr(exact._Program, "leaf", watching)
+    monkeypatch.setattr(lp_bnb._Program, "leaf", watching)
     rng = np.random.default_rng(3)
     proved = 0
     for seed in range(12):
@@ -225,7 +225,7 @@ def test_the_fast_bound_knows_how_sums_of_many_terms_round(sizes):
         if net.widths:
             root = Abstraction(net, shifts).root(x)
             lower, upper = start_slopes(root), [chords(level, None)[0] for level in root.levels]
-            nodes = branch.root_nodes(root, np.arange(1))
+            nodes = batched_bnb.root_nodes(root, np.arange(1))
         for target in (0, 1):
             enclosure = Enclosure(net, shifts, x, lower, upper, tighten=False)
             value = float(enclosure.bounds(net.objectives(target)[0], nodes)[0][0])

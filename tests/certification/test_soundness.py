@@ -11,7 +11,7 @@ import pytest
 
 import proplace as pp
 from oracles import Trouble, accepted_rows, milp_margin, random_case, scale_of
-from proplace.certification import branch, exact
+from proplace.certification import batched_bnb, lp_bnb
 from proplace.certification.bounds import Abstraction, chords
 
 
@@ -25,7 +25,7 @@ def prepared(seed, hidden, *, width=5, rows=1):
 def program_of(abstraction, root, U, c):
     """The linear program of the one row in ``root``."""
     sizes = [size[0] for size in abstraction.roundoff.sizes(U)]
-    return exact._Program(abstraction, root, *abstraction.objective(c), sizes)
+    return lp_bnb._Program(abstraction, root, *abstraction.objective(c), sizes)
 
 
 def reachable(abstraction, root, rng, count):
@@ -94,14 +94,14 @@ def test_split_multipliers_help(monkeypatch):
     """A split is worth more with its multiplier: the ascent finds some that are not 0."""
     net, X = accepted_rows(3, (8, 30, 30, 30, 1), 60)
     delta = 0.012
-    ascend, used = branch._ascend, []
+    ascend, used = batched_bnb._ascend, []
 
     def counting(abstraction, root, a, const, nodes, *arguments, **options):
         found = ascend(abstraction, root, a, const, nodes, *arguments, **options)
         used.append(np.any([layer.any(axis=1) for layer in nodes.gamma], axis=0).sum())
         return found
 
-    monkeypatch.setattr(branch, "_ascend", counting)
+    monkeypatch.setattr(batched_bnb, "_ascend", counting)
     report = pp.certify(net, X, delta)
     middle = (report.lower + report.upper) / 2.0
     for x, value in zip(X[::2], middle[::2], strict=True):
@@ -151,7 +151,7 @@ def test_noisy_duals_never_lift_the_bound_above_the_truth(hidden, seed):
     rng = np.random.default_rng(seed)
     c = case.net.objectives(case.target)[0]
     U = case.net.transform(case.X)
-    truth = exact.minimise(abstraction, root, U, c).upper
+    truth = lp_bnb.minimise(abstraction, root, U, c).upper
     if case.net.outputs == 1:
         oracle = milp_margin(case.net, case.X[0], case.delta, case.target)
         assert truth == pytest.approx(oracle, abs=1e-6 * scale_of(oracle))
@@ -174,11 +174,11 @@ def test_leaves_that_another_search_has_closed_count_with_their_bound():
     """What is left of the tree may be far above them; the least value is then theirs."""
     case, abstraction, root = prepared(1, 2)
     U, c = case.net.transform(case.X), case.net.objectives(case.target)[0]
-    truth = exact.minimise(abstraction, root, U, c)
+    truth = lp_bnb.minimise(abstraction, root, U, c)
     whole = tuple(np.zeros(level.L_min.shape[1], np.int8) for level in root.levels)
     for below in (0.0, 0.5, 3.0):
-        rest = branch.Rest([whole], truth.upper - below)
-        found = exact.minimise(abstraction, root, U, c, rest=rest)
+        rest = batched_bnb.Rest([whole], truth.upper - below)
+        found = lp_bnb.minimise(abstraction, root, U, c, rest=rest)
         assert found.lower <= truth.upper - below + 1e-9
         assert found.upper == pytest.approx(truth.upper, abs=1e-9)
 
@@ -209,7 +209,7 @@ def test_multipliers_are_noted_with_the_sizes_they_act_on():
     truth = pp.certify(net, X, delta, exact_margin=True).upper
     sizes = abstraction.roundoff.sizes(X)
     leaves = []
-    found = branch.decide(
+    found = batched_bnb.decide(
         abstraction, root, X, *abstraction.objective(c), truth - 1e-3, leaves=leaves
     )
     used = 0
@@ -221,7 +221,7 @@ def test_multipliers_are_noted_with_the_sizes_they_act_on():
     assert used >= 5
     for i in range(0, len(X), 5):
         one = root.take(np.array([i]))
-        minimum = exact.minimise(abstraction, one, X[i : i + 1], c)
+        minimum = lp_bnb.minimise(abstraction, one, X[i : i + 1], c)
         if minimum.nodes:
             program = program_of(abstraction, one, X[i : i + 1], c)
             program.bound(tuple(np.zeros(level.L_min.shape[1], np.int8) for level in one.levels))
@@ -232,7 +232,7 @@ def test_multipliers_are_noted_with_the_sizes_they_act_on():
 
 def test_a_node_is_empty_only_if_rounding_cannot_have_made_it_so(monkeypatch):
     """With sizes of which rounding takes more than the ray proves, nothing is proved."""
-    monkeypatch.setattr(exact, "_SHOWS", np.inf)  # bounds as they are
+    monkeypatch.setattr(lp_bnb, "_SHOWS", np.inf)  # bounds as they are
     rng, seen = np.random.default_rng(0), 0
     net = pp.Network(
         [
@@ -245,7 +245,7 @@ def test_a_node_is_empty_only_if_rounding_cannot_have_made_it_so(monkeypatch):
         U = net.transform(rng.normal(size=(1, 3)))
         c, root = net.objectives(1)[0], abstraction.root(U)
         sizes = [1e15 * size[0] for size in abstraction.roundoff.sizes(U)]
-        rough = exact._Program(abstraction, root, *abstraction.objective(c), sizes)
+        rough = lp_bnb._Program(abstraction, root, *abstraction.objective(c), sizes)
         program = program_of(abstraction, root, U, c)
         for _ in range(10):
             splits = tuple(
@@ -258,7 +258,7 @@ def test_a_node_is_empty_only_if_rounding_cannot_have_made_it_so(monkeypatch):
 
 
 def test_the_best_of_several_shifts_of_a_row_is_kept():
-    bounds = branch.Bounds(np.zeros(3), np.array([9.0, 9.0, 1.0]), [np.zeros((3, 1))])
+    bounds = batched_bnb.Bounds(np.zeros(3), np.array([9.0, 9.0, 1.0]), [np.zeros((3, 1))])
     rows, values = np.array([0, 0, 0, 1, 2]), np.array([5.0, 3.0, 4.0, 8.0, 2.0])
     bounds.offer(rows, values, [values[:, None] * 10.0])
     np.testing.assert_array_equal(bounds.upper, [3.0, 8.0, 1.0])
@@ -272,11 +272,11 @@ def medium_problem():
     return *accepted_rows(12, (6, 16, 16, 1), 40), 0.04
 
 
-@pytest.mark.parametrize("module", [branch, exact], ids=["batched_tree", "linear_program"])
+@pytest.mark.parametrize("module", [batched_bnb, lp_bnb], ids=["batched_tree", "linear_program"])
 def test_a_deadline_in_the_middle_of_a_tree_leaves_valid_bounds(monkeypatch, module):
     net, X, delta = medium_problem()
     truth = pp.certify(net, X, delta, exact_margin=True)
-    monkeypatch.setattr(branch, "NODES_PER_BATCH", 2)
+    monkeypatch.setattr(batched_bnb, "NODES_PER_BATCH", 2)
     abstraction = Abstraction(net, pp.Shifts.of(net, delta))
     root = abstraction.tighten(abstraction.root(X))
     c = net.objectives(1)[0]
@@ -291,13 +291,13 @@ def test_a_deadline_in_the_middle_of_a_tree_leaves_valid_bounds(monkeypatch, mod
             for i in range(0, len(X), 3):
                 threshold = truth.upper[i] - 1e-3
                 one = root.take(np.array([i]))
-                if module is branch:
-                    bounds = branch.decide(
+                if module is batched_bnb:
+                    bounds = batched_bnb.decide(
                         abstraction, one, X[i : i + 1], a, const, threshold, float(ticks)
                     )
                     lower, upper = bounds.lower[0], bounds.upper[0]
                 else:
-                    minimum = exact.minimise(
+                    minimum = lp_bnb.minimise(
                         abstraction,
                         one,
                         X[i : i + 1],
@@ -322,7 +322,7 @@ def test_the_batched_tree_decides_nearly_everything():
     open_rows = total = 0
     for shift in (-0.1, -0.03, 0.03, 0.1):
         for threshold in truth[::4] + shift:
-            bounds = branch.decide(abstraction, root, X, a, const, float(threshold))
+            bounds = batched_bnb.decide(abstraction, root, X, a, const, float(threshold))
             open_rows += len(bounds.undecided(float(threshold)))
             total += len(X)
     assert open_rows <= 0.05 * total
@@ -338,14 +338,14 @@ def test_a_false_report_of_emptiness_is_not_believed(seed, monkeypatch):
     )
     x = rng.normal(size=(1, 3))
     truth = pp.certify(net, x, 0.1, exact_margin=True).upper[0]
-    honest = exact._Program._run
+    honest = lp_bnb._Program._run
     calls = itertools.count()
 
     def lying(program):
         status = honest(program)
         return highspy.HighsModelStatus.kInfeasible if next(calls) % 3 == 1 else status
 
-    monkeypatch.setattr(exact._Program, "_run", lying)
+    monkeypatch.setattr(lp_bnb._Program, "_run", lying)
     report = pp.certify(net, x, 0.1, exact_margin=True)
     assert report.lower[0] <= truth + 1e-9
     assert report.upper[0] >= truth - 1e-9
@@ -366,28 +366,28 @@ def test_an_overflow_proves_nothing():
 def test_a_corner_that_its_gradient_asks_for_needs_no_program(monkeypatch):
     """The linear program finds nothing below such a corner; elsewhere it is asked, and finds more."""
     asked, skipped, deeper = [], 0, 0
-    program = exact._Program
+    program = lp_bnb._Program
 
     def counted(*arguments):
         asked.append(arguments)
         return program(*arguments)
 
-    monkeypatch.setattr(exact, "_Program", counted)
+    monkeypatch.setattr(lp_bnb, "_Program", counted)
     for seed in range(60):
         case, abstraction, root = prepared(seed, 2, width=12)
         for c in case.net.objectives(case.target):
             a, const = abstraction.objective(c)
-            first = branch.glance(abstraction, root, a, const)
+            first = batched_bnb.glance(abstraction, root, a, const)
             before, start = abstraction.sharpen(root, a, const, first.upper, first.hidden, 3)
             asked.clear()
-            value, _ = exact.deepest(abstraction, root, c, start)
+            value, _ = lp_bnb.deepest(abstraction, root, c, start)
             if asked:
                 deeper += value < before[0] - 1e-6
                 continue
             skipped += 1
             with monkeypatch.context() as patch:
                 patch.setattr(Abstraction, "steepest", lambda *_: ([], np.zeros(0)))
-                assert value <= exact.deepest(abstraction, root, c, start)[0] + 1e-7
+                assert value <= lp_bnb.deepest(abstraction, root, c, start)[0] + 1e-7
     assert skipped >= 20
     assert deeper >= 3
 
@@ -400,15 +400,15 @@ def test_a_stalled_solve_is_tried_in_other_ways(monkeypatch, stalls):
     splits = tuple(np.zeros(level.L_min.shape[1], np.int8) for level in root.levels)
     expected, _ = program_of(abstraction, root, U, c).bound(splits)
     left = [stalls]
-    plain = exact._Program._status
+    plain = lp_bnb._Program._status
 
     def status(self):
         left[0] -= 1
         return highspy.HighsModelStatus.kUnknown if left[0] >= 0 else plain(self)
 
-    monkeypatch.setattr(exact._Program, "_status", status)
+    monkeypatch.setattr(lp_bnb._Program, "_status", status)
     program = program_of(abstraction, root, U, c)
-    options = {name for attempt in exact._RETRIES for name in attempt}
+    options = {name for attempt in lp_bnb._RETRIES for name in attempt}
     before = {name: program.solver.getOptionValue(name) for name in options}
     found, point = program.bound(splits)
     assert point is not None
@@ -435,7 +435,7 @@ def test_an_empty_node_is_seen_where_the_solver_stalls(monkeypatch):
             expected, _ = program.bound(splits)
             with monkeypatch.context() as patch:
                 stalled = highspy.HighsModelStatus.kUnknown
-                patch.setattr(exact._Program, "_run", lambda _self, stalled=stalled: stalled)
+                patch.setattr(lp_bnb._Program, "_run", lambda _self, stalled=stalled: stalled)
                 found, point = program.bound(splits)
             assert point is None
             assert (found == np.inf) == (expected == np.inf)

@@ -9,8 +9,8 @@ import pytest
 
 import proplace as pp
 from oracles import pairs_of, radii_of, seen
-from proplace.certification.branch import glance
-from proplace.certification.worst import shifted_layers
+from proplace.certification.batched_bnb import glance
+from proplace.certification.shift_recovery import shifted_layers
 from proplace.search.oracle import Oracle, Shifted
 from search_problems import problem_of
 

@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from proplace.certification.bounds import Abstraction
-from proplace.certification.deployed import resolve, rounding_error
-from proplace.certification.exact import minimise
-from proplace.certification.least import TOLERANCE, least, least_with_error
-from proplace.certification.producer import Certificates, Notes, Proofs
-from proplace.certification.worst import shifted_network
+from proplace.certification.certificates import Certificates, Notes, Proofs
+from proplace.certification.engine import TOLERANCE, least, least_with_error
+from proplace.certification.lp_bnb import minimise
+from proplace.certification.precision_margin import resolve, rounding_error
+from proplace.certification.shift_recovery import shifted_network
 from proplace.errors import InputError, OptionError, SolverError
 from proplace.progress import progress_bar
 from proplace.shifts import Shifts
@@ -26,7 +26,7 @@ from proplace.shifts import Shifts
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from proplace.certification.deployed import Margin
+    from proplace.certification.precision_margin import Margin
     from proplace.network import Array, Network
     from proplace.shifts import Delta
 
@@ -125,8 +125,9 @@ def certify(
         The wanted class.
     margin
         The least margin a robust row must keep. ``"float32"``: what covers the rounding of a model
-        that is deployed in float32, a number for each row (see :mod:`proplace.certification.deployed`).
-        None: ``"float32"`` for such a model, else 0. Or an array of one number for each row.
+        that is deployed in float32, a number for each row (see
+        :mod:`proplace.certification.precision_margin`). None: ``"float32"`` for such a model, else 0.
+        Or an array of one number for each row.
     certificates
         Also write down each verdict's proof, so that :mod:`proplace.certification.checker` accepts it in
         exact arithmetic; a row without such a proof is undecided.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
-    from proplace.certification.branch import Nodes
+    from proplace.certification.batched_bnb import Nodes
     from proplace.certification.checker import Verdict
     from proplace.network import Array, Network
     from proplace.shifts import Shifts

@@ -25,7 +25,7 @@ Mask = npt.NDArray[np.bool_]
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from proplace.certification.branch import Nodes
+    from proplace.certification.batched_bnb import Nodes
     from proplace.network import Array, Network
     from proplace.shifts import Shifts
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from proplace.certification.batched_bnb import Bounds, glance
 from proplace.certification.bounds import Abstraction, Root
-from proplace.certification.branch import Bounds, glance
-from proplace.certification.exact import deepest
-from proplace.certification.least import least
-from proplace.certification.producer import Evidence, Notes
+from proplace.certification.certificates import Evidence, Notes
+from proplace.certification.engine import least
+from proplace.certification.lp_bnb import deepest
 
 if TYPE_CHECKING:
     from proplace.network import Array, Network

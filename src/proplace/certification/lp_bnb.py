@@ -33,8 +33,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import highspy
 import numpy as np
 
+from proplace.certification.batched_bnb import Nodes, Rest
 from proplace.certification.bounds import Abstraction, Root, chords, start_slopes
-from proplace.certification.branch import Nodes, Rest
 from proplace.lp import quiet_highs
 
 if TYPE_CHECKING:

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from proplace.certification.branch import decide, glance
-from proplace.certification.exact import minimise
+from proplace.certification.batched_bnb import decide, glance
+from proplace.certification.lp_bnb import minimise
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from proplace.certification.batched_bnb import Nodes
     from proplace.certification.bounds import Abstraction, Index, Mask
-    from proplace.certification.branch import Nodes
-    from proplace.certification.producer import Notes
+    from proplace.certification.certificates import Notes
     from proplace.network import Array
 
 TOLERANCE = 1e-9

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from proplace.certification import proof
+from proplace.certification.batched_bnb import Nodes, root_nodes
 from proplace.certification.bounds import Root, start_slopes
-from proplace.certification.branch import Nodes, root_nodes
 from proplace.certification.proof import Certificate
 from proplace.certification.rounding import Enclosure
-from proplace.certification.worst import shifted_network
+from proplace.certification.shift_recovery import shifted_network
 
 if TYPE_CHECKING:
     from proplace.certification.bounds import Index, Mask

@@ -8,7 +8,7 @@ Python is shared by thousands of rows:
 3. breadth-first branch and bound on the open upper sides, all rows' nodes in one batch.
 
 What is left (the gap lies in the slopes, or the tree of a row grows large) goes to
-:mod:`proplace.certification.exact`.
+:mod:`proplace.certification.lp_bnb`.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import pytest
 
 import exactly
 import proplace as pp
-from proplace.certification.deployed import float32_margin
+from proplace.certification.precision_margin import float32_margin
 from proplace.errors import InputError, OptionError
 
 
