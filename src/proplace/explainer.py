@@ -47,9 +47,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pandas as pd
 
-    from proplace.certification import Certificate, Report
-    from proplace.certification.certificates import Evidence
-    from proplace.certification.precision_margin import Margin
+    from proplace.certification import Certificate, Evidence, Margin, Report
     from proplace.distances import Distance
     from proplace.explanations import Status
     from proplace.network import Array
@@ -62,6 +60,8 @@ if TYPE_CHECKING:
     from proplace.shifts import Delta
     from proplace.tables import People, Table
 
+DEFAULT_MARGIN = 1e-6
+DEFAULT_SLACK = 1e-4
 _TIDY = 1e-6  # encoded change that a reader would not see: taken back where what is left is robust
 _REPAIRS = (1e-6, 1e-4, 1e-2, 0.1, 0.5)  # steps towards a neighbour when a proof fails by a hair
 _RESERVE = 0.1  # share of a time limit that is kept for the proof of what the search has found,
@@ -171,7 +171,7 @@ class Proplace:
         weights: npt.ArrayLike | None = None,
         region: RegionKind = "hull",
         margin: Margin | None = None,
-        slack: float = 1e-4,
+        slack: float = DEFAULT_SLACK,
         search: SearchName = "tree",
         solver: Solver = "highs",
         n_jobs: int | None = None,
@@ -188,7 +188,7 @@ class Proplace:
         self.search = one_of("search", search, ("tree", "bilevel"))
         self.solver = _solver(self.search, solver)
         if margin is None:
-            margin = "float32" if net.precision == "float32" else 1e-6
+            margin = "float32" if net.precision == "float32" else DEFAULT_MARGIN
         if isinstance(margin, str) and margin != "float32":
             raise OptionError(f"margin must be a number >= 0 or 'float32', not {margin!r}")
         for name, value in (("margin", margin), ("slack", slack)):

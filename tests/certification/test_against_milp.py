@@ -22,7 +22,7 @@ from oracles import (
     size_of,
 )
 from proplace.certification import batched_bnb, engine, lp_bnb
-from proplace.certification.bounds import Abstraction
+from proplace.certification.bounds import Abstraction, WorstCaseProblem
 
 SEEDS = 32
 ROWS = 2  # 5 depths x 32 networks x 2 rows = 320 cases, and the wide ones
@@ -91,7 +91,7 @@ def test_the_verdicts(problem):
 
 
 def test_the_linear_program_alone(problem, monkeypatch):
-    """No batched tree: each row that a glance does not decide goes to the linear program."""
+    """No batched tree: each row that one pass does not decide goes to the linear program."""
     monkeypatch.setattr(batched_bnb, "NODES_PER_ROW", 1)
     monkeypatch.setattr(batched_bnb, "ROOT_STEPS", 1)
     monkeypatch.setattr(batched_bnb, "NODE_STEPS", 1)
@@ -105,13 +105,13 @@ def test_the_batched_tree_alone(problem):
     if not net.widths:
         return  # a linear model has no tree
     abstraction = Abstraction(net, shifts)
-    root = abstraction.tighten(abstraction.root(net.transform(problem.X)))
+    root = abstraction.tighten(abstraction.interval_bounds(net.transform(problem.X)))
     for margin in problem.margins(np.random.default_rng(2)):
         lower, upper = np.inf, np.inf
         for c in net.objectives(problem.target):
-            a, const = abstraction.objective(c)
-            U = net.transform(problem.X)
-            bounds = batched_bnb.decide(abstraction, root, U, a, const, float(margin))
+            a, const = objective = abstraction.objective(c)
+            asked = WorstCaseProblem(abstraction, root, net.transform(problem.X), objective)
+            bounds = batched_bnb.decide(asked, float(margin))
             np.testing.assert_allclose(bounds.hidden[-1] @ a + const, bounds.upper, atol=1e-9)
             lower, upper = np.minimum(lower, bounds.lower), np.minimum(upper, bounds.upper)
         assert (lower <= problem.truth + problem.slack).all()

@@ -213,7 +213,7 @@ def test_the_margin_is_asked_for(case):
         ]
         assert at == [True, False]
     report = pp.certify(case.net, case.X, case.delta, case.target, margin=0.125)
-    assert report.margin == 0.125
+    assert report.threshold == 0.125
 
 
 def test_a_tie_is_robust():
@@ -324,9 +324,9 @@ def test_after_the_time_limit_no_chunk_is_looked_at(clock, monkeypatch):
     net, X, delta = hard_problem()
     monkeypatch.setattr(api, "_CHUNK_FLOATS", 1)
     seen = []
-    honest = api.least_with_error
+    honest = api.least_values
     monkeypatch.setattr(
-        api, "least_with_error", lambda *given: seen.append(len(given[1])) or honest(*given)
+        api, "least_values", lambda *given: seen.append(len(given[1].U)) or honest(*given)
     )
     report = pp.certify(net, X, delta, time_limit=1.0)
     assert seen == [1]
@@ -387,7 +387,7 @@ def test_a_tiny_last_layer_is_no_less_exact():
 
 
 def large_inner_weights(seed):
-    """Inner weights of 3e7 that the layer behind takes back: worst margins of about 1000."""
+    """InnerLayer weights of 3e7 that the layer behind takes back: worst margins of about 1000."""
     rng = np.random.default_rng([7, seed])
     w, f = int(rng.integers(4, 10)), 3e7
     layers = [

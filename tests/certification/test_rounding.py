@@ -82,8 +82,8 @@ def proves(net, delta, x, target, *, tighten=False, margin=None):
     shifts = pp.Shifts.of(net, delta)
     lower, upper, nodes = [], [], None
     if net.widths:
-        root = Abstraction(net, shifts).root(net.transform(x))
-        lower, upper = start_slopes(root), [chords(level, None)[0] for level in root.levels]
+        root = Abstraction(net, shifts).interval_bounds(net.transform(x))
+        lower, upper = start_slopes(root), [chords(level, None)[0] for level in root.preactivations]
         nodes = batched_bnb.root_nodes(root, np.arange(1))
     enclosure = Enclosure(net, shifts, x[None], lower, upper, tighten=tighten)
     value = float(min(enclosure.bounds(c, nodes)[0][0] for c in net.objectives(target)))

@@ -1,162 +1,227 @@
-"""The least objective of each row over Delta: a glance, then a tree, then a linear program."""
+r"""The least objective of each row over Delta, with as little work as each row needs.
+
+A target class has one objective :math:`c` over the logits for each class it competes with, and the
+worst margin of a row is the least of them. Objective by objective, each row goes as far as it must:
+
+1. one backward pass and one attack, for all rows (:mod:`proplace.certification.batched_bnb`);
+2. for rows that these leave open, tighter ranges and the batched branch and bound;
+3. for the few that are left, branch and bound on linear programs, row by row
+   (:mod:`proplace.certification.lp_bnb`).
+"""
 
 from __future__ import annotations
 
 import math
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from proplace.certification.batched_bnb import decide, glance
+from proplace.certification.batched_bnb import Incumbents, decide, first_bounds
+from proplace.certification.bounds import WorstCaseProblem
 from proplace.certification.lp_bnb import minimise
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from proplace.certification.batched_bnb import Nodes
-    from proplace.certification.bounds import Abstraction, Index, Mask
-    from proplace.certification.certificates import Notes
+    from proplace.certification.batched_bnb import FirstBounds, Nodes, TreeBounds
+    from proplace.certification.bounds import Abstraction, ActivationBounds, Index, Mask
     from proplace.network import Array
 
-TOLERANCE = 1e-9
+EQUAL_BOUNDS = 1e-9
 """Gap, relative to the value or to the last layer's parameters, at which two bounds count as equal."""
 
 
-class Least(NamedTuple):
-    """Bounds on the least objective of each row, and how far rounding can have taken them."""
+@dataclass(frozen=True, eq=False)
+class LeastValues:
+    """Bounds on the least objective of each row, valid up to rounding.
+
+    ``multiplier_size`` is what the multipliers behind them add to the sizes of which rounding takes
+    its share: see :mod:`proplace.certification.roundoff`.
+    """
 
     lower: Array
     upper: Array
-    error: Array
+    multiplier_size: Array
 
 
-def least(
-    abstraction: Abstraction,
-    U: Array,
-    objectives: Array,
-    threshold: Array,
-    deadline: float,
-    notes: Notes | None = None,
-) -> tuple[Array, Array]:
-    """Lower and upper bounds on the least objective of each row, valid up to rounding.
+@dataclass(frozen=True, eq=False)
+class ProofTrace:
+    """What proves the bounds of a batch of rows.
 
-    With a finite threshold they are tight enough to decide against it; with ``-inf`` they meet, unless
-    the deadline or the solver's precision came first.
+    Attributes
+    ----------
+    activations
+        The bounds on activations that were used; None for a network without hidden layers.
+    tight
+        Rows whose ranges were tightened by backward passes.
+    leaves
+        For each objective, the leaves of the trees that reach the threshold. A row without any was
+        decided by its root node.
+    hidden
+        Activations of the worst shift found for each row.
+    worst
+        The objective that this shift is for.
     """
-    lower, upper, _ = _least(abstraction, U, objectives, threshold, deadline, notes)
-    return lower, upper
+
+    activations: ActivationBounds | None
+    tight: Mask
+    leaves: tuple[tuple[Nodes, ...], ...]
+    hidden: tuple[Array, ...]
+    worst: Index
 
 
-def least_with_error(
-    abstraction: Abstraction, X: Array, objectives: Array, threshold: Array, deadline: float
-) -> Least:
-    """Return the same bounds for rows of the network, with a proved bound of their rounding errors."""
-    front = abstraction.net.input_map
-    U, size = front(X), None if front.matrix is None else front.size(X)
-    lower, upper, pushed = _least(abstraction, U, objectives, threshold, deadline, None)
-    return Least(lower, upper, abstraction.roundoff.error(U, objectives, pushed, size))
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Rows to be decided, as the first layer sees them, each against its own threshold.
+
+    With a finite threshold the bounds of a row are made tight enough to decide against it; with
+    ``-inf`` they are made to meet, unless the deadline or the solver's precision comes first.
+    """
+
+    U: Array
+    threshold: Array
+    deadline: float = np.inf
 
 
-def _least(
-    abstraction: Abstraction,
-    U: Array,
-    objectives: Array,
-    threshold: Array,
-    deadline: float,
-    notes: Notes | None,
-) -> tuple[Array, Array, Array]:
-    root = abstraction.root(U) if abstraction.net.widths else None
-    if notes is not None:
-        notes.begin(root, len(U))
-    if root is None:
-        values = np.array([abstraction.linear_minimum(U, c) for c in objectives])
-        exact = values.min(axis=0)
-        if notes is not None:
-            notes.worst = values.argmin(axis=0)
-        return exact, exact.copy(), np.zeros(len(U))
-    lower, upper = np.full(len(U), np.inf), np.full(len(U), np.inf)
-    pushed = np.zeros(len(U))
-    for index, c in enumerate(objectives):
-        a, const = abstraction.objective(c)
-        bounds = glance(abstraction, root, a, const)
-        best = _Best(upper, notes, index)
-        best.offer(np.arange(len(U)), bounds.upper, bounds.hidden)
+def least_values(abstraction: Abstraction, rows: Rows, objectives: Array) -> LeastValues:
+    """Lower and upper bounds on the least objective of each row."""
+    engine = _Engine(abstraction, rows, traced=False)
+    engine.run(objectives)
+    return engine.values()
+
+
+def traced_least_values(
+    abstraction: Abstraction, rows: Rows, objectives: Array
+) -> tuple[LeastValues, ProofTrace]:
+    """Return the same bounds, with what proves them."""
+    engine = _Engine(abstraction, rows, traced=True)
+    engine.run(objectives)
+    return engine.values(), engine.trace()
+
+
+class _Engine:
+    """The objectives of a batch of rows, one after the other, and what is known so far.
+
+    A row that one objective has refuted need not be looked at for the others.
+    """
+
+    def __init__(self, abstraction: Abstraction, rows: Rows, *, traced: bool) -> None:
+        self.abstraction, self.rows, self.traced = abstraction, rows, traced
+        count, widths = len(rows.U), abstraction.net.widths
+        self.root = abstraction.interval_bounds(rows.U) if widths else None
+        self.lower = np.full(count, np.inf)
+        self.incumbents = Incumbents(
+            np.full(count, np.inf), [np.zeros((count, width)) for width in widths]
+        )
+        self.worst = np.zeros(count, dtype=np.intp)
+        self.multiplier_size = np.zeros(count)
+        self.tightened: list[tuple[Index, ActivationBounds]] = []
+        self.leaves: list[tuple[Nodes, ...]] = []
+
+    def run(self, objectives: Array) -> None:
+        """Bound all objectives."""
+        if self.root is None:
+            values = np.array([self.abstraction.linear_minimum(self.rows.U, c) for c in objectives])
+            self.worst = values.argmin(axis=0)
+            self.lower = values.min(axis=0)
+            self.incumbents.upper = self.lower.copy()
+            return
+        for index, c in enumerate(objectives):
+            self._bound(index, self.root, c)
+
+    def values(self) -> LeastValues:
+        """Return the bounds."""
+        upper = self.incumbents.upper
+        return LeastValues(np.minimum(self.lower, upper), upper, self.multiplier_size)
+
+    def trace(self) -> ProofTrace:
+        """Return what proves the bounds."""
+        activations, tight = self.root, np.zeros(len(self.rows.U), dtype=bool)
+        for rows, ranges in self.tightened:
+            tight[rows] = True
+            activations = ranges if activations is None else activations.put(rows, ranges)
+        hidden = tuple(self.incumbents.hidden)
+        return ProofTrace(activations, tight, tuple(self.leaves), hidden, self.worst)
+
+    def _bound(self, index: int, root: ActivationBounds, c: Array) -> None:
+        """Bound one objective."""
+        objective = self.abstraction.objective(c)
+        problem = WorstCaseProblem(self.abstraction, root, self.rows.U, objective)
+        first = first_bounds(problem)
+        everything = np.arange(len(problem))
+        self._offer(index, everything, first.upper, first.hidden)
+        lower = first.lower
         leaves: list[Nodes] = []
-        unit = abstraction.unit
-        rows = np.flatnonzero(_open(bounds.lower, upper, threshold, unit))
-        if len(rows) and time.monotonic() < deadline:
-            here = root if len(rows) == len(root) else root.take(rows)
-            tight = abstraction.tighten(here)
-            glanced = bounds.take(rows) if tight is here else None
-            kept: list[Nodes] | None = None if notes is None else []
-            part = decide(
-                abstraction, tight, U[rows], a, const, threshold[rows], deadline, kept, glanced
+        rows = np.flatnonzero(self._open(everything, lower))
+        if len(rows) and time.monotonic() < self.rows.deadline:
+            if len(rows) < len(problem):
+                problem, first = problem.take(rows), first.take(rows)
+            better, leaves = self._branch(index, problem, rows, first)
+            lower = lower.copy()
+            lower[rows] = better
+        self.leaves.append(tuple(leaves))
+        self.lower = np.minimum(self.lower, lower)
+
+    def _branch(
+        self, index: int, problem: WorstCaseProblem, rows: Index, first: FirstBounds
+    ) -> tuple[Array, list[Nodes]]:
+        """Lower bounds, and leaves, of the rows that one backward pass leaves open."""
+        wanted, deadline = self.rows.threshold[rows], self.rows.deadline
+        activations = self.abstraction.tighten(problem.activations)
+        still_valid = first if activations is problem.activations else None
+        problem = replace(problem, activations=activations)
+        tree = decide(problem, wanted, deadline, first=still_valid, traced=self.traced)
+        self._offer(index, rows, tree.upper, tree.hidden)
+        self._enlarge(rows, tree.multiplier_size)
+        self.tightened.append((rows, activations))
+        lower = np.maximum(first.lower, tree.lower)
+        leaves = _of_closed_trees(tree, rows, wanted)
+        for i in np.flatnonzero(self._open(rows, lower)):
+            if time.monotonic() >= deadline:
+                break
+            row = rows[i : i + 1]
+            minimum = minimise(
+                problem.take(np.array([i])),
+                threshold=float(wanted[i]) if math.isfinite(wanted[i]) else None,
+                tolerance=EQUAL_BOUNDS,
+                deadline=deadline,
+                open_leaves=tree.open_leaves.get(int(i)),
+                traced=self.traced,
             )
-            bounds.lower[rows] = np.maximum(bounds.lower[rows], part.lower)
-            best.offer(rows, part.upper, part.hidden)
-            pushed[rows] = np.maximum(pushed[rows], part.pushed)
-            if notes is not None:
-                notes.tightened(rows, tight)
-                closed = part.lower >= threshold[rows]
-                closed[list(part.stuck)] = True
-                leaves += [_of_rows(nodes, closed, rows) for nodes in kept or []]
-            for i in np.flatnonzero(_open(bounds.lower[rows], upper[rows], threshold[rows], unit)):
-                if time.monotonic() >= deadline:
-                    break
-                row, wanted = rows[i : i + 1], float(threshold[rows[i]])
-                kept = None if notes is None else []
-                minimum = minimise(
-                    abstraction,
-                    tight.take(np.array([i])),
-                    U[row],
-                    c,
-                    threshold=wanted if math.isfinite(wanted) else None,
-                    tolerance=TOLERANCE,
-                    deadline=deadline,
-                    leaves=kept,
-                    rest=part.stuck.get(int(i)),
-                )
-                bounds.lower[row] = np.maximum(bounds.lower[row], minimum.lower)
-                best.offer(row, np.array([minimum.upper]), [h[None] for h in minimum.hidden])
-                pushed[row] = np.maximum(pushed[row], minimum.pushed)
-                leaves += [_of_rows(nodes, np.array([True]), row) for nodes in kept or []]
-        if notes is not None:
-            notes.leaves.append(leaves)
-        lower = np.minimum(lower, bounds.lower)
-    return np.minimum(lower, upper), upper, pushed
+            hidden = [layer[None] for layer in minimum.hidden]
+            self._offer(index, row, np.array([minimum.upper]), hidden)
+            self._enlarge(row, minimum.multiplier_size)
+            lower[i] = np.maximum(lower[i], minimum.lower)
+            leaves += [replace(nodes, row=row[nodes.row]) for nodes in minimum.leaves]
+        return lower, leaves
+
+    def _offer(self, index: int, rows: Index, values: Array, hidden: Sequence[Array]) -> None:
+        """Offer concrete shifts for one objective."""
+        self.worst[self.incumbents.offer(rows, values, hidden)] = index
+
+    def _enlarge(self, rows: Index, size: Array | float) -> None:
+        self.multiplier_size[rows] = np.maximum(self.multiplier_size[rows], size)
+
+    def _open(self, rows: Index, lower: Array) -> Mask:
+        """Rows that still need work: no verdict yet, or no exact value where one is asked for."""
+        threshold, upper = self.rows.threshold[rows], self.incumbents.upper[rows]
+        between = (lower < threshold) & (upper >= threshold) & np.isfinite(upper)
+        asked = threshold > -np.inf
+        if asked.all():
+            return between
+        size = np.maximum(self.abstraction.unit, np.abs(upper))
+        return np.where(asked, between, lower < upper - EQUAL_BOUNDS * size)
 
 
-@dataclass
-class _Best:
-    """The least value of a concrete shift for each row, noted with its activations."""
-
-    upper: Array
-    notes: Notes | None
-    objective: int
-
-    def offer(self, rows: Index, values: Array, hidden: Sequence[Array]) -> None:
-        better = np.flatnonzero(values < self.upper[rows])
-        self.upper[rows[better]] = values[better]
-        if self.notes is not None:
-            layers = [layer[better] for layer in hidden]
-            self.notes.attack(rows[better], layers, self.objective)
-
-
-def _of_rows(nodes: Nodes, keep: Mask, rows: Index) -> Nodes:
-    """Nodes of the rows to keep, under the numbers that these rows have in the table."""
-    kept = keep[nodes.row]
-    if not kept.all():
-        nodes = nodes.take(np.flatnonzero(kept))
-    return replace(nodes, row=rows[nodes.row])
-
-
-def _open(lower: Array, upper: Array, threshold: Array, unit: float) -> Mask:
-    """Rows that still need work: no verdict yet, or no exact value where one is asked for."""
-    between = (lower < threshold) & (upper >= threshold) & np.isfinite(upper)
-    asked = threshold > -np.inf
-    if asked.all():
-        return between
-    wide = lower < upper - TOLERANCE * np.maximum(unit, np.abs(upper))
-    return np.where(asked, between, wide)
+def _of_closed_trees(tree: TreeBounds, rows: Index, threshold: Array) -> list[Nodes]:
+    """Leaves of the trees that are closed, or nearly so, under the numbers of their rows."""
+    closed = tree.lower >= threshold
+    closed[list(tree.open_leaves)] = True
+    found = []
+    for nodes in tree.leaves:
+        keep = closed[nodes.row]
+        kept = nodes if keep.all() else nodes.take(np.flatnonzero(keep))
+        found.append(replace(kept, row=rows[kept.row]))
+    return found

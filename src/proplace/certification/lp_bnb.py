@@ -33,14 +33,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import highspy
 import numpy as np
 
-from proplace.certification.batched_bnb import Nodes, Rest
-from proplace.certification.bounds import Abstraction, Root, chords, start_slopes
+from proplace.certification.batched_bnb import Nodes, OpenLeaves
+from proplace.certification.bounds import chords, start_slopes
 from proplace.lp import quiet_highs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from proplace.certification.bounds import Mask, Splits
+    from proplace.certification.bounds import Mask, Splits, WorstCaseProblem
     from proplace.network import Array
 
 _ORDINARY = (
@@ -55,158 +55,212 @@ _RETRIES: tuple[dict[str, float], ...] = (
 )
 
 
-class Basis(NamedTuple):
-    """What the bound of a node rests on: the solver's multipliers, or its ray if the node is empty."""
+class NodeDuals(NamedTuple):
+    """What the bound of a node rests on: the solver's duals, or its dual ray if the node is empty."""
 
     splits: tuple[Splits, ...]
     duals: Array | None
     empty: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Minimum:
     """Bounds on the least value of one objective and the activations that reach ``upper``.
 
-    ``pushed`` is what the solver's multipliers add to the sizes of which rounding takes its share (see
-    :mod:`proplace.certification.roundoff`).
+    Attributes
+    ----------
+    lower, upper
+        The bounds.
+    hidden
+        Activations of the concrete shift that reaches ``upper``.
+    nodes
+        How many nodes the tree has.
+    multiplier_size
+        What the solver's duals add to the sizes of which rounding takes its share (see
+        :mod:`proplace.certification.roundoff`).
+    leaves
+        Where a trace was asked for and the threshold is proved: the leaves of the tree with the
+        multipliers from which that follows.
     """
 
     lower: float
     upper: float
     hidden: tuple[Array, ...]
     nodes: int
-    pushed: float
+    multiplier_size: float
+    leaves: tuple[Nodes, ...] = ()
 
 
 def minimise(
-    abstraction: Abstraction,
-    root: Root,
-    U: Array,
-    c: Array,
+    problem: WorstCaseProblem,
     *,
     threshold: float | None = None,
     tolerance: float = 1e-9,
     deadline: float = np.inf,
-    leaves: list[Nodes] | None = None,
-    rest: Rest | None = None,
+    open_leaves: OpenLeaves | None = None,
+    traced: bool = False,
 ) -> Minimum:
-    """Least value of ``c . logits`` over Delta for the single row in ``root``.
+    """Least value of the objective over Delta, for a problem of a single row.
 
-    ``U`` is this row as the first layer sees it.
     Stops when the bounds meet to ``tolerance`` (relative to the size of the value), or as soon as
-    they lie on one side of ``threshold``, or at the deadline. If they prove the threshold, ``leaves``
-    receives the leaves of the tree with the multipliers from which that follows. ``rest`` is what
-    another search has left of the tree: only that is looked at, and the rest of it counts with its
-    bound.
+    they lie on one side of ``threshold``, or at the deadline. ``open_leaves`` is what another search
+    has left of the tree: only these are searched, and the closed ones count with their bound. With
+    ``traced`` the leaves of the tree are returned too.
     """
-    a, const = abstraction.objective(c)
-    best = _Best(abstraction, root, a, const)
-    if not root.levels:  # one hidden layer: the corner of the box is the minimum
-        return Minimum(best.value, best.value, best.hidden, 0, 0.0)
-    sizes = [size[0] for size in abstraction.roundoff.sizes(U)]
-    program = _Program(abstraction, root, a, const, sizes, deadline)
-    if rest is None:
-        rest = Rest(
-            [tuple(np.zeros(level.L_min.shape[1], np.int8) for level in root.levels)], np.inf
-        )
-    ticket = itertools.count()
-    heap: list[tuple[float, int, list[Array] | None, Basis]] = []
-    shut: list[Basis] = []
-    closed, nodes = rest.closed, len(rest.splits)
+    incumbent = _Incumbent.of(problem)
+    if (
+        not problem.activations.preactivations
+    ):  # one hidden layer: a corner of the box is the minimum
+        return Minimum(incumbent.value, incumbent.value, incumbent.hidden, 0, 0.0)
+    if open_leaves is None:
+        widths = (ranges.L_min.shape[1] for ranges in problem.activations.preactivations)
+        open_leaves = OpenLeaves((tuple(np.zeros(width, np.int8) for width in widths),), np.inf)
+    tree = _Tree(problem, incumbent, open_leaves.closed, deadline)
+    tree.grow(open_leaves.splits, threshold, tolerance)
+    proved = threshold is not None and tree.lower() >= threshold
+    return Minimum(
+        min(tree.lower(), incumbent.value),
+        incumbent.value,
+        incumbent.hidden,
+        tree.nodes,
+        tree.program.multiplier_size,
+        tree.leaves(threshold) if traced and threshold is not None and proved else (),
+    )
 
-    def visit(splits: tuple[Splits, ...], known: float) -> None:
-        value, point = program.bound(splits)
-        basis = Basis(splits, program.duals, value == np.inf)
-        if basis.empty:  # no shift lies in this branch
-            shut.append(basis)
-            return
-        best.offer(point)
-        heapq.heappush(heap, (max(value, known), next(ticket), point, basis))
 
-    for splits in rest.splits:
-        visit(splits, -np.inf)
+class _Tree:
+    """Best-first branch and bound on the node programs of one row."""
 
-    def reached(value: float) -> bool:
-        if threshold is not None and (value >= threshold or best.value < threshold):
+    def __init__(
+        self, problem: WorstCaseProblem, incumbent: _Incumbent, closed: float, deadline: float
+    ) -> None:
+        self.unit, self.incumbent, self.deadline = problem.abstraction.unit, incumbent, deadline
+        sizes = [size[0] for size in problem.abstraction.roundoff.sizes(problem.U)]
+        self.program = _Program(problem, sizes, deadline)
+        self.closed, self.nodes = closed, 0
+        self.heap: list[tuple[float, int, list[Array] | None, NodeDuals]] = []
+        self.shut: list[NodeDuals] = []
+        self.ticket = itertools.count()  # equal bounds: first come, first served
+
+    def grow(
+        self, roots: Sequence[tuple[Splits, ...]], threshold: float | None, tolerance: float
+    ) -> None:
+        """Bound the given nodes and split them, until the bounds suffice or the time is over."""
+        for splits in roots:
+            self._visit(splits, -np.inf)
+        while (
+            self.heap
+            and not self._suffice(threshold, tolerance)
+            and time.monotonic() < self.deadline
+        ):
+            lower, _, point, node = heapq.heappop(self.heap)
+            pick = self.program.branch(node.splits, point)
+            if pick is None:  # solved: the bound is as good as the arithmetic allows
+                self.closed = min(self.closed, lower)
+                self.shut.append(node)
+                continue
+            for sign in (-1, 1):
+                child = tuple(layer.copy() for layer in node.splits)
+                child[pick[0]][pick[1]] = sign
+                self._visit(child, lower)
+
+    def lower(self) -> float:
+        """The bound that the tree proves."""
+        return min(self.closed, self.heap[0][0]) if self.heap else self.closed
+
+    def leaves(self, threshold: float) -> tuple[Nodes, ...]:
+        """All leaves with the multipliers behind their bounds."""
+        nodes = [*self.shut, *(entry[-1] for entry in self.heap)]
+        return tuple(self.program.leaf(node, threshold) for node in nodes)
+
+    def _suffice(self, threshold: float | None, tolerance: float) -> bool:
+        """Whether the bounds lie on one side of the threshold, or meet."""
+        lower, upper = self.lower(), self.incumbent.value
+        if threshold is not None and (lower >= threshold or upper < threshold):
             return True
-        return best.value - value <= tolerance * max(abstraction.unit, abs(best.value))
+        return upper - lower <= tolerance * max(self.unit, abs(upper))
 
-    while heap and not reached(min(closed, heap[0][0])) and time.monotonic() < deadline:
-        lower, _, point, basis = heapq.heappop(heap)
-        pick = program.branch(basis.splits, point)
-        if pick is None:  # solved: the bound is as good as the arithmetic allows
-            closed = min(closed, lower)
-            shut.append(basis)
-            continue
-        for sign in (-1, 1):
-            child = tuple(layer.copy() for layer in basis.splits)
-            child[pick[0]][pick[1]] = sign
-            nodes += 1
-            visit(child, lower)
-    lower = min(closed, heap[0][0]) if heap else closed
-    if leaves is not None and threshold is not None and lower >= threshold:
-        leaves.extend(program.leaf(basis, threshold) for basis in shut)
-        leaves.extend(program.leaf(node[-1], threshold) for node in heap)
-    return Minimum(min(lower, best.value), best.value, best.hidden, nodes, program.pushed)
+    def _visit(self, splits: tuple[Splits, ...], known: float) -> None:
+        """Bound a node, of whose parent ``known`` is a bound."""
+        self.nodes += 1
+        value, point = self.program.bound(splits)
+        node = NodeDuals(splits, self.program.duals, value == np.inf)
+        if node.empty:  # no shift lies in this branch
+            self.shut.append(node)
+            return
+        self.incumbent.offer(point)
+        heapq.heappush(self.heap, (max(value, known), next(self.ticket), point, node))
 
 
-def deepest(
-    abstraction: Abstraction, root: Root, c: Array, hidden: list[Array]
-) -> tuple[float, list[Array]]:
-    """Improve a concrete shift of the single row in ``root`` to the worst one with its signs.
+def refine_attack(problem: WorstCaseProblem, hidden: list[Array]) -> tuple[float, list[Array]]:
+    """Improve a concrete shift, for a problem of a single row, to the worst one with its signs.
 
     With the signs of the neurons that hurt kept as they are, the objective is convex in the first
     activations, so that its least value is that of a linear program, and is often not at a corner.
     With two hidden layers, a corner that its own gradient asks for is that least value.
     """
-    a, const = abstraction.objective(c)
-    if len(root.levels) == 1:
-        _, corner = abstraction.steepest(root, a, hidden)
+    abstraction, activations, (a, const) = (
+        problem.abstraction,
+        problem.activations,
+        problem.objective,
+    )
+    value = float(hidden[-1][0] @ a) + const
+    if len(activations.preactivations) == 1:
+        _, corner = abstraction.steepest(activations, a, hidden)
         if np.array_equal(corner, hidden[0]):
-            return float(hidden[-1][0] @ a) + const, hidden
-    best = _Best(abstraction, root, a, const)
-    best.value, best.hidden = float(hidden[-1][0] @ a) + const, tuple(layer[0] for layer in hidden)
-    if root.levels:
+            return value, hidden
+    incumbent = _Incumbent(problem, value, tuple(layer[0] for layer in hidden))
+    if activations.preactivations:
         unused = [np.zeros(inner.width) for inner in abstraction.inner]  # no bound is asked for
-        program = _Program(abstraction, root, a, const, unused)
+        program = _Program(problem, unused)
         splits = []
         for index, inner in enumerate(abstraction.inner):
-            signs = np.where(inner.high(best.hidden[index]) > 0.0, 1, -1).astype(np.int8)
+            signs = np.where(inner.high(incumbent.hidden[index]) > 0.0, 1, -1).astype(np.int8)
             decided = program.open[index]
             if index == len(abstraction.inner) - 1:
                 decided = decided & (a < 0.0)
             splits.append(np.where(decided, signs, np.int8(0)))
-        best.offer(program.bound(tuple(splits))[1])
-    return best.value, [layer[None] for layer in best.hidden]
+        incumbent.offer(program.bound(tuple(splits))[1])
+    return incumbent.value, [layer[None] for layer in incumbent.hidden]
 
 
-class _Best:
-    """The best concrete shift so far, as activations of each hidden layer."""
+class _Incumbent:
+    """The best concrete shift of one row so far, as activations of each hidden layer."""
 
-    def __init__(self, abstraction: Abstraction, root: Root, a: Array, const: float) -> None:
-        self.abstraction, self.root, self.a, self.const = abstraction, root, a, const
-        self.value = np.inf
-        self.hidden: tuple[Array, ...] = ()
-        bound = abstraction.backward(root, a, const, start_slopes(root))
-        self.offer([bound.corner[0]], [side[0] for side in bound.sides])
+    def __init__(
+        self, problem: WorstCaseProblem, value: float = np.inf, hidden: tuple[Array, ...] = ()
+    ) -> None:
+        self.problem, self.value, self.hidden = problem, value, hidden
+
+    @classmethod
+    def of(cls, problem: WorstCaseProblem) -> _Incumbent:
+        """Start from the shift that one backward pass asks for."""
+        activations, incumbent = problem.activations, cls(problem)
+        bound = problem.abstraction.backward(
+            activations, *problem.objective, start_slopes(activations)
+        )
+        incumbent.offer([bound.corner[0]], [side[0] for side in bound.sides])
+        return incumbent
 
     def offer(self, point: list[Array] | None, sides: list[Array] | None = None) -> None:
         """Make a relaxed point concrete and keep it if it is better."""
         if point is None:
             return
-        h = np.clip(point[0], self.root.low[0], self.root.high[0])
-        hidden = [h]
-        last = len(self.abstraction.inner) - 1
-        for index, inner in enumerate(self.abstraction.inner):
+        activations, (a, const) = self.problem.activations, self.problem.objective
+        h = np.clip(point[0], activations.low[0], activations.high[0])
+        hidden, inner_layers = [h], self.problem.abstraction.inner
+        for index, inner in enumerate(inner_layers):
             low, high = (np.maximum(side, 0.0) for side in inner.both(h))
-            if index == last:  # nothing behind it: each neuron takes the side that hurts
-                h = np.where(self.a >= 0.0, low, high)
+            if (
+                index == len(inner_layers) - 1
+            ):  # nothing behind it: each neuron takes the side that hurts
+                h = np.where(a >= 0.0, low, high)
             elif sides is not None:
                 h = np.where(sides[index] >= 0.0, low, high)
             else:
                 h = np.clip(point[index + 1], low, high)
             hidden.append(h)
-        value = float(self.a @ h + self.const)
+        value = float(a @ h + const)
         if value < self.value:
             self.value, self.hidden = value, tuple(hidden)
 
@@ -249,25 +303,24 @@ class _Program:
     """The node program in HiGHS, kept warm: a split only changes bounds."""
 
     def __init__(
-        self,
-        abstraction: Abstraction,
-        root: Root,
-        a: Array,
-        const: float,
-        sizes: Sequence[Array],
-        deadline: float = np.inf,
+        self, problem: WorstCaseProblem, sizes: Sequence[Array], deadline: float = np.inf
     ) -> None:
-        self.abstraction, self.root, self.a, self.const = abstraction, root, a, const
-        self.sizes, self.pushed = sizes, 0.0  # see Roundoff
+        abstraction, activations, (a, const) = (
+            problem.abstraction,
+            problem.activations,
+            problem.objective,
+        )
+        self.abstraction, self.activations, self.a, self.const = abstraction, activations, a, const
+        self.sizes, self.multiplier_size = sizes, 0.0  # see Roundoff
         self.deadline = deadline
         self.duals: Array | None = None
-        self.slopes = [chords(level, None) for level in root.levels]
-        self.open = [level.open_upper[0] for level in root.levels]
+        self.slopes = [chords(ranges, None) for ranges in activations.preactivations]
+        self.open = [ranges.open_upper[0] for ranges in activations.preactivations]
         self.open[-1] = self.open[-1] & (a < 0.0)  # elsewhere nothing pushes it up
-        low, high = [root.low[0]], [root.high[0]]
-        for level in root.levels:
-            low.append(np.zeros(level.U_max.shape[1]))
-            high.append(np.where(level.U_max[0] > 0.0, np.inf, 0.0))
+        low, high = [activations.low[0]], [activations.high[0]]
+        for ranges in activations.preactivations:
+            low.append(np.zeros(ranges.U_max.shape[1]))
+            high.append(np.where(ranges.U_max[0] > 0.0, np.inf, 0.0))
         self.offsets = np.cumsum([0, *(len(part) for part in low)])
         self.col_low, self.col_high = np.concatenate(low), np.concatenate(high)
         self.cost = np.zeros(self.offsets[-1])
@@ -287,7 +340,10 @@ class _Program:
         self.rows = np.cumsum([0, *(len(part) for part in row_high)])
         self.kept = np.flatnonzero(np.concatenate(kept))
         matrix = np.vstack(blocks)
-        most = [root.high[0], *(np.maximum(level.U_max[0], 0.0) for level in root.levels)]
+        most = [
+            activations.high[0],
+            *(np.maximum(ranges.U_max[0], 0.0) for ranges in activations.preactivations),
+        ]
         self.units = _Units.of(self.cost, matrix, most)
         self.solver = quiet_highs()
         # Some programs make the simplex method go round in circles; none needs as many steps.
@@ -308,8 +364,8 @@ class _Program:
 
         Behind the last layer there is only the objective, which pushes each neuron one way.
         """
-        level = self.root.levels[index]
-        falls, rises = level.L_max[0] > 0.0, level.U_max[0] > 0.0
+        ranges = self.activations.preactivations[index]
+        falls, rises = ranges.L_max[0] > 0.0, ranges.U_max[0] > 0.0
         if index == len(self.abstraction.inner) - 1:
             falls, rises = falls & (self.a >= 0.0), rises & (self.a < 0.0)
         return falls, rises
@@ -337,11 +393,11 @@ class _Program:
             return np.inf, None
         if status != highspy.HighsModelStatus.kOptimal:
             uppers = [
-                chords(level, split[None])
-                for level, split in zip(self.root.levels, splits, strict=True)
+                chords(ranges, split[None])
+                for ranges, split in zip(self.activations.preactivations, splits, strict=True)
             ]
-            slopes = start_slopes(self.root)
-            bound = self.abstraction.backward(self.root, self.a, self.const, slopes, uppers)
+            slopes = start_slopes(self.activations)
+            bound = self.abstraction.backward(self.activations, self.a, self.const, slopes, uppers)
             return float(bound.value[0]), None
         solution = self.solver.getSolution()
         x = np.asarray(solution.col_value) * self.units.columns
@@ -349,7 +405,7 @@ class _Program:
         self.duals = self._spread(solution.row_dual)
         return self._from_duals(self.duals, splits, self.a, self.const), point
 
-    def leaf(self, basis: Basis, threshold: float) -> Nodes:
+    def leaf(self, node: NodeDuals, threshold: float) -> Nodes:
         r"""Turn the multipliers behind a bound into slopes and split multipliers.
 
         With :math:`a^+ = \max(a, 0)` and the excess :math:`e = \max(p - a^+, 0)`, the part
@@ -357,8 +413,8 @@ class _Program:
         :math:`L \le U` wherever the activations before are :math:`\ge 0`. What is left has
         :math:`p \le a^+`, a slope :math:`p / a^+`, and all else on U is a multiplier of its range.
         """
-        splits, duals, empty = basis
-        alpha = [slopes[0].copy() for slopes in start_slopes(self.root)]
+        splits, duals, empty = node
+        alpha = [slopes[0].copy() for slopes in start_slopes(self.activations)]
         gamma = [np.zeros(len(split)) for split in splits]
         if duals is not None and empty:  # any multiple of the ray is valid: take enough of it
             for _ in range(100):
@@ -473,11 +529,13 @@ class _Program:
         ray = self._spread(ray)
         ray /= max(float(np.abs(ray).max()), 1e-300)
         zero = np.zeros_like(self.a)
-        kept = self.pushed  # a node without points adds nothing to the errors of the others
+        kept = (
+            self.multiplier_size
+        )  # a node without points adds nothing to the errors of the others
         better = max((ray, -ray), key=lambda r: self._from_duals(r, splits, zero, 0.0))
-        self.pushed = 0.0
+        self.multiplier_size = 0.0
         value = self._from_duals(better, splits, zero, 0.0)
-        error, self.pushed = self.abstraction.roundoff.unit * self.pushed, kept
+        error, self.multiplier_size = self.abstraction.roundoff.unit * self.multiplier_size, kept
         if not value - error > 1e-9:
             return False
         self.duals = better
@@ -509,8 +567,8 @@ class _Program:
             value += float(p @ inner.b_low + on_high @ inner.b_high - r @ offset)
             pushed += float((p + q + r) @ self.sizes[index])
             a = p @ inner.W_low + on_high @ inner.W_high
-        value += float(a @ np.where(a >= 0.0, self.root.low[0], self.root.high[0]))
-        self.pushed = max(self.pushed, pushed)
+        value += float(a @ np.where(a >= 0.0, self.activations.low[0], self.activations.high[0]))
+        self.multiplier_size = max(self.multiplier_size, pushed)
         error = self.abstraction.roundoff.unit * pushed
         shows = not error <= _SHOWS * max(self.abstraction.unit, abs(value))
         return value - error if shows else value
@@ -519,7 +577,9 @@ class _Program:
         self, index: int, duals: Array, splits: tuple[Splits, ...], a: Array
     ) -> tuple[Array, Array, Array, Array, Array]:
         """Valid p, q, r of one inner layer with coefficients ``a``, and its upper sides."""
-        slope, offset = (part[0] for part in chords(self.root.levels[index], splits[index][None]))
+        slope, offset = (
+            part[0] for part in chords(self.activations.preactivations[index], splits[index][None])
+        )
         first, chord, side, end = self.rows[3 * index : 3 * index + 4]
         p = np.maximum(duals[first:chord], 0.0)
         q = np.where(splits[index] < 0, np.maximum(duals[side:end], 0.0), 0.0)

@@ -151,7 +151,7 @@ def short(value: float) -> float:
 def tree(nodes: Nodes, lower: Sequence[Array]) -> list[Any]:
     """Leaves of one row as a tree in preorder: a split, then its side U <= 0, then U >= 0.
 
-    A set of leaves that covers all signs has a neuron that all leaves split (the root of the tree
+    A set of leaves that covers all signs has a neuron that all leaves split (the activations of the tree
     they came from, or any other such neuron: both of its sides are covered too).
     """
     if len(nodes) == 1:

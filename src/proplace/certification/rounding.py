@@ -140,7 +140,7 @@ class Enclosure:
     ) -> tuple[Array, list[Mask]]:
         """Bound ``A . v + total`` from below; A is (1 or nodes, objectives, width), R its radius.
 
-        Without nodes: at the root of each row. ``error`` is the radius of ``total``.
+        Without nodes: at the activations of each row. ``error`` is the radius of ``total``.
         """
         row = slice(None) if nodes is None else nodes.row
         used: list[Mask] = []

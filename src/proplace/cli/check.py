@@ -46,8 +46,7 @@ def check(
 
     proplace check proof.json --model m.onnx --target 1 --delta 0.02
     """
-    from proplace.certification import checker  # noqa: PLC0415  (quick help)
-    from proplace.certification.proof import parameters  # noqa: PLC0415
+    from proplace.certification import checker, parameters  # noqa: PLC0415  (quick help)
     from proplace.errors import CertificateError  # noqa: PLC0415
 
     files = [
