@@ -18,7 +18,7 @@ import numpy as np
 
 import proplace as pp
 from common import Problem, delta_for_share, encoded_schema, machine, problem
-from proplace.search.solvers import TITLES, Solver
+from proplace.solvers import TITLES, Solver
 
 PAPER = [
     ("adult", (10, 10), 0.035, 20),

@@ -11,7 +11,7 @@ import pytest
 import proplace as pp
 from proplace.errors import MissingExtra, OptionError
 from proplace.schema import Change, Value
-from proplace.search import solvers
+from proplace.solvers import mixed_integer
 
 PACKAGES = {"highs": "highspy", "gurobi": "gurobipy", "scip": "pyscipopt"}
 TITLES = {"highs": "HiGHS", "gurobi": "Gurobi", "scip": "SCIP"}
@@ -120,13 +120,13 @@ def world(request):
 def test_same_optimum(world, solver, monkeypatch):
     """Of the tree and of Algorithm 1 on each solver; only the one asked for is called."""
     used = []
-    for name, backend in list(solvers._BACKENDS.items()):
+    for name, backend in list(mixed_integer._BACKENDS.items()):
 
         def counted(arrays, limit, name=name, backend=backend):
             used.append(name)
             return backend(arrays, limit)
 
-        monkeypatch.setitem(solvers._BACKENDS, name, counted)
+        monkeypatch.setitem(mixed_integer._BACKENDS, name, counted)
     truth, found = world.explain(), world.explain(search="bilevel", solver=solver)
     assert set(used) == {solver}
     assert sum(e.status == "optimal" for e in truth) >= 3

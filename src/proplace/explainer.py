@@ -21,7 +21,6 @@ from proplace.explanations import (
     status_of,
     unexplained,
 )
-from proplace.lp import LP_TOLERANCE
 from proplace.options import one_of, processes, whole
 from proplace.parallel import Workers
 from proplace.progress import progress_bar
@@ -36,9 +35,9 @@ from proplace.region import (
 from proplace.search.hunt import GAP
 from proplace.search.pieces import Answer, search
 from proplace.search.problem import Problem
-from proplace.search.solvers import TITLES, Solver, check
 from proplace.several import several
 from proplace.shifts import Shifts
+from proplace.solvers import LP_TOLERANCE, TITLES, Solver, check
 from proplace.tables import distinct, in_words, model_of, read_people, refereed, training_rows
 
 if TYPE_CHECKING:

@@ -23,6 +23,7 @@ from oracles import (
 )
 from proplace.certification import batched_bnb, engine, lp_bnb
 from proplace.certification.bounds import Abstraction, WorstCaseProblem
+from proplace.solvers import linear
 
 SEEDS = 32
 ROWS = 2  # 5 depths x 32 networks x 2 rows = 320 cases, and the wide ones
@@ -246,14 +247,14 @@ def test_the_hard_paths_are_taken():
 
 @pytest.mark.parametrize("trouble", [{"unknown": 1.0}, {"unknown": 0.5}, {"noise": 0.1}])
 def test_a_solver_in_trouble_never_gives_a_wrong_bound(trouble, monkeypatch):
-    healthy = lp_bnb.quiet_highs
+    healthy = linear.quiet
     made = []
 
     def broken():
         made.append(Trouble(healthy(), **trouble))
         return made[-1]
 
-    monkeypatch.setattr(lp_bnb, "quiet_highs", broken)
+    monkeypatch.setattr(linear, "quiet", broken)
     monkeypatch.setattr(batched_bnb, "NODES_PER_ROW", 1)
     for name in [f"hidden{h}-{seed}" for h in (2, 3) for seed in range(12)]:
         problem = problem_of(name)

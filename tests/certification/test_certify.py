@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import time
 
-import highspy
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -24,6 +23,7 @@ from oracles import (
 from proplace.certification import api, batched_bnb
 from proplace.certification import lp_bnb as linear_program
 from proplace.errors import InputError, OptionError, SolverError
+from proplace.solvers import LinearProgram
 
 CASES = [(hidden, seed) for hidden in range(5) for seed in range(6)]
 
@@ -349,20 +349,21 @@ def test_a_linear_program_gets_the_time_that_is_left(clock, monkeypatch):
     """And none is solved when there is none: bounds that need no solver are returned."""
     net, X, delta = hard_problem()
     full = pp.certify(net, X[:1], 2 * delta)
-    runs, honest = [], linear_program._Program._in_time
+    runs, honest = [], LinearProgram.run
 
-    def watched(program):
-        in_time = honest(program)
+    def watched(program, deadline):
+        before = program.solver.getRunTime()
+        verdict = honest(program, deadline)
         limit = program.solver.getOptionValue("time_limit")[1]
-        runs.append((in_time, limit - program.solver.getRunTime()))
-        return in_time
+        runs.append((verdict != "late", limit - before))
+        return verdict
 
-    monkeypatch.setattr(linear_program._Program, "_in_time", watched)
+    monkeypatch.setattr(LinearProgram, "run", watched)
     worst = pp.worst_case(net, X[0], 2 * delta, time_limit=6.0)
     assert runs[0] == (True, pytest.approx(5.0))
     assert any(in_time for in_time, _ in runs)
     assert not runs[-1][0]
-    assert all(left <= 0.0 or in_time for in_time, left in runs)
+    assert all(0.0 < left <= 5.0 for in_time, left in runs if in_time)
     assert worst.lower <= full.upper[0] + 1e-9
     assert worst.margin >= full.lower[0] - 1e-9
     assert worst.margin == pytest.approx(float(worst.network.margin(X[0])[0]), abs=1e-9)
@@ -418,11 +419,10 @@ def test_ranges_are_exact_where_inner_weights_are_large():
 
 def test_a_range_that_is_known_only_roughly_is_refused(monkeypatch):
     """With a solver that never finds an optimum: the rows are named, and certify says undecided."""
-    unknown = highspy.HighsModelStatus.kUnknown
     net, X, delta = hard_problem()
     low, high = pp.output_range(net, X[:3], delta)
     assert (low <= high).all()
-    monkeypatch.setattr(linear_program._Program, "_run", lambda _: unknown)
+    monkeypatch.setattr(LinearProgram, "solve", lambda *_: "failed")
     monkeypatch.setattr(linear_program._Program, "_empty_at_no_cost", lambda *_: False)
     monkeypatch.setattr(linear_program._Program, "branch", lambda *_: None)
     with pytest.raises(SolverError, match=r"known only to .* for row 0") as caught:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import types
 
-import highspy
 import numpy as np
 import pytest
 
@@ -13,6 +12,7 @@ import proplace as pp
 from oracles import Trouble, accepted_rows, milp_margin, random_case, scale_of
 from proplace.certification import batched_bnb, lp_bnb
 from proplace.certification.bounds import Abstraction, WorstCaseProblem, chords
+from proplace.solvers import WITH_DUALS, LinearProgram
 
 
 def prepared(seed, hidden, *, width=5, rows=1):
@@ -170,7 +170,7 @@ def test_noisy_duals_never_lift_the_bound_above_the_truth(hidden, seed):
             assert program._from_duals(
                 noisy, splits, program.a, program.const
             ) <= truth + 1e-9 * scale_of(truth)
-        program.solver = Trouble(program.solver, noise=noise, seed=seed)
+        program.program.solver = Trouble(program.program.solver, noise=noise, seed=seed)
         for _ in range(5):
             assert program.bound(splits)[0] <= truth + 1e-9 * scale_of(truth)
 
@@ -335,14 +335,14 @@ def test_a_false_report_of_emptiness_is_not_believed(seed, monkeypatch):
     )
     x = rng.normal(size=(1, 3))
     truth = pp.certify(net, x, 0.1, exact_margin=True).upper[0]
-    honest = lp_bnb._Program._run
+    honest = LinearProgram.solve
     calls = itertools.count()
 
-    def lying(program):
-        status = honest(program)
-        return highspy.HighsModelStatus.kInfeasible if next(calls) % 3 == 1 else status
+    def lying(program, deadline):
+        verdict = honest(program, deadline)
+        return "infeasible" if next(calls) % 3 == 1 else verdict
 
-    monkeypatch.setattr(lp_bnb._Program, "_run", lying)
+    monkeypatch.setattr(LinearProgram, "solve", lying)
     report = pp.certify(net, x, 0.1, exact_margin=True)
     assert report.lower[0] <= truth + 1e-9
     assert report.upper[0] >= truth - 1e-9
@@ -399,20 +399,22 @@ def test_a_stalled_solve_is_tried_in_other_ways(monkeypatch, stalls):
     splits = tuple(np.zeros(level.L_min.shape[1], np.int8) for level in root.preactivations)
     expected, _ = program_of(abstraction, root, U, c).bound(splits)
     left = [stalls]
-    plain = lp_bnb._Program._status
+    plain = LinearProgram.run
 
-    def status(self):
+    def run(self, deadline):
+        verdict = plain(self, deadline)
         left[0] -= 1
-        return highspy.HighsModelStatus.kUnknown if left[0] >= 0 else plain(self)
+        return "failed" if left[0] >= 0 else verdict
 
-    monkeypatch.setattr(lp_bnb._Program, "_status", status)
+    monkeypatch.setattr(LinearProgram, "run", run)
     program = program_of(abstraction, root, U, c)
-    options = {name for attempt in lp_bnb._RETRIES for name in attempt}
-    before = {name: program.solver.getOptionValue(name) for name in options}
+    solver = program.program.solver
+    options = {name for attempt in WITH_DUALS.retries for name in attempt}
+    before = {name: solver.getOptionValue(name) for name in options}
     found, point = program.bound(splits)
     assert point is not None
     assert found == pytest.approx(expected, abs=1e-6 * scale_of(expected))
-    assert {name: program.solver.getOptionValue(name) for name in options} == before
+    assert {name: solver.getOptionValue(name) for name in options} == before
 
 
 def test_an_empty_node_is_seen_where_the_solver_stalls(monkeypatch):
@@ -433,8 +435,7 @@ def test_an_empty_node_is_seen_where_the_solver_stalls(monkeypatch):
             )
             expected, _ = program.bound(splits)
             with monkeypatch.context() as patch:
-                stalled = highspy.HighsModelStatus.kUnknown
-                patch.setattr(lp_bnb._Program, "_run", lambda _self, stalled=stalled: stalled)
+                patch.setattr(LinearProgram, "solve", lambda *_: "failed")
                 found, point = program.bound(splits)
             assert point is None
             assert (found == np.inf) == (expected == np.inf)

@@ -15,13 +15,14 @@ import pytest
 from scipy.optimize import linprog
 
 import proplace as pp
+from proplace import solvers
 from proplace.distances import L1, L2, Convex, LInf
 from proplace.errors import OptionError, SolverError
 from proplace.schema import Continuous, Ordinal, Schema
-from proplace.search import bilevel, solvers
+from proplace.search import bilevel
 from proplace.search.problem import Piece, Problem
-from proplace.search.solvers import Solution
-from proplace.search.solvers import solve as solve_model
+from proplace.solvers import Solution
+from proplace.solvers import solve as solve_model
 
 MARGIN, SLACK = 1e-4, 1e-5
 

@@ -31,11 +31,10 @@ def holds(relaxation, state, decisions=()):
     least = relaxation.solve(decisions)
     if least is None or least.objective > state.distance * (1.0 + 1e-7) + 1e-7:
         return False
-    for column, value in zip(relaxation.region.tolist(), state.variables, strict=True):
-        relaxation.solver.changeColBounds(column, value, value)
+    low, high = np.array(relaxation.lp.column_bounds[: len(relaxation.region)]).reshape(-1, 2).T
+    relaxation.lp.force_columns(relaxation.region, state.variables, state.variables)
     there = relaxation.nearest()
-    for column in relaxation.region.tolist():
-        relaxation.solver.changeColBounds(column, *relaxation._col_bounds[column])
+    relaxation.lp.force_columns(relaxation.region, low.copy(), high.copy())
     return there is not None and there.objective <= state.distance + 1e-7
 
 
@@ -111,8 +110,8 @@ def test_limits_of_neurons_are_those_of_the_program(seed, depth, cut):
     relaxation.add_copy(state.copies[0])  # known by now: as narrow as it is in the program
     for neuron in relaxation.neurons:
         low, high = relaxation.limits[neuron.key]
-        _, v = relaxation._col_bounds[neuron.v]
-        _, s = relaxation._col_bounds[neuron.s]
+        _, v = relaxation.lp.column_bounds[neuron.v]
+        _, s = relaxation.lp.column_bounds[neuron.s]
         assert v * neuron.unit == pytest.approx(max(high, 0.0), abs=1e-12)
         assert s * neuron.unit == pytest.approx(max(-low, 0.0), abs=1e-12)
 
@@ -125,7 +124,7 @@ def test_tightened_ranges_leave_room_for_rounding():
         for neuron in relaxation.neurons[:3]:
             relaxation._set_cost(neuron, 1.0)
             value = relaxation._extreme()
-            exact = relaxation.solver.getInfo().objective_function_value
+            exact = relaxation.lp.objective
             relaxation._set_cost(neuron, 0.0)
             assert value <= exact - 0.9e-9 * (1.0 + abs(exact))
             assert value >= exact - 1e-8 * (1.0 + abs(exact))

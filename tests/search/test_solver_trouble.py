@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import functools
 import math
-import time
 
 import highspy
 import numpy as np
 import pytest
 
 import proplace as pp
-from proplace import lp
 from proplace.errors import SolverError
 from proplace.search import bilevel, part, tree
 from proplace.search.pieces import search
+from proplace.solvers import LinearProgram
 from search_problems import (
     ODD_STATUSES,
     SAME,
@@ -52,13 +51,13 @@ def test_minute_neurons(case):
 def test_minute_neurons_take_no_second_try(case, monkeypatch):
     """In units of their own they are like others; without, other ways of asking still answer."""
     tries = []
-    plain_run = lp.run
+    plain_run = LinearProgram.run
 
-    def counted(solver, deadline=math.inf):
-        tries.append(plain_run(solver, deadline))
+    def counted(program, deadline=math.inf):
+        tries.append(plain_run(program, deadline))
         return tries[-1]
 
-    monkeypatch.setattr(lp, "run", counted)
+    monkeypatch.setattr(LinearProgram, "run", counted)
     problem, piece = shrunk_problem(*case)
     found = tree.solve(problem, piece)
     assert "failed" not in tries
@@ -69,59 +68,6 @@ def test_minute_neurons_take_no_second_try(case, monkeypatch):
     assert again.status == found.status
     if found.point is not None:
         assert again.distance == pytest.approx(found.distance, abs=SAME)
-
-
-# -- one program ------------------------------------------------------------------------------------
-
-
-def small_program():
-    """Least x + y with x + 2 y >= 1 over the unit square: 1/2."""
-    solver = lp.quiet_highs()
-    lp.quickest_pricing(solver)
-    one = np.ones(2)
-    none = np.zeros(0, np.int32)
-    solver.addCols(2, one, np.zeros(2), one, 0, np.zeros(2, np.int32), none, np.zeros(0))
-    columns, start = np.arange(2, dtype=np.int32), np.zeros(1, np.int32)
-    solver.addRows(1, np.ones(1), np.full(1, np.inf), 2, start, columns, np.array([1.0, 2.0]))
-    return solver
-
-
-@pytest.mark.parametrize("status", ODD_STATUSES)
-@pytest.mark.parametrize("failures", range(6))
-def test_other_ways_are_tried_and_taken_back(status, failures, monkeypatch):
-    solver = small_program()
-    names = sorted({name for way in lp._OTHER_WAYS for name in way})
-    before = [solver.getOptionValue(name)[1] for name in names]
-    numbers = ill_solver(monkeypatch, status, lambda n: n < failures)
-    verdict = lp.solve(solver)
-    assert verdict == ("optimal" if failures < 5 else "failed")
-    assert next(numbers) == min(failures + 1, 5)
-    assert [solver.getOptionValue(name)[1] for name in names] == before
-    if verdict == "optimal":
-        assert solver.getInfo().objective_function_value == pytest.approx(0.5)
-    assert lp.solve(solver) == "optimal"  # it starts anew
-    assert solver.getInfo().objective_function_value == pytest.approx(0.5)
-
-
-@pytest.mark.parametrize("number", range(len(lp._OTHER_WAYS)))
-def test_each_way_gives_the_answer(number, monkeypatch):
-    for side, verdict in ((1.0, "optimal"), (4.0, "infeasible")):
-        solver = small_program()
-        solver.changeRowBounds(0, side, np.inf)
-        with monkeypatch.context() as patch:
-            ill_solver(patch, "kUnknown", lambda n: n <= number)
-            assert lp.solve(solver) == verdict
-
-
-def test_a_program_ends_at_the_deadline(monkeypatch):
-    solver = small_program()
-    assert lp.run(solver, time.monotonic() + 100.0) == "optimal"
-    limit = solver.getOptionValue("time_limit")[1]
-    assert 99.0 < limit - solver.getRunTime() <= 100.0
-    assert lp.run(solver, time.monotonic()) == "late"
-    ill_solver(monkeypatch, "kTimeLimit", lambda n: True)
-    assert lp.run(solver, time.monotonic() + 100.0) == "late"
-    assert lp.run(solver) == "failed"  # there is no limit that it could have met
 
 
 # -- the searches -----------------------------------------------------------------------------------

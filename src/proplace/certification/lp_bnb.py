@@ -30,12 +30,11 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-import highspy
 import numpy as np
 
 from proplace.certification.batched_bnb import Nodes, OpenLeaves
 from proplace.certification.bounds import chords, start_slopes
-from proplace.lp import quiet_highs
+from proplace.solvers import WITH_DUALS, LinearProgram
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,12 +46,6 @@ _ORDINARY = (
     2.0**10
 )  # of the numbers of a program: beyond it, or below its inverse, units are chosen
 _SHOWS = 1e-6  # a rounding error, relative to the value or to the last layer's parameters
-_FINAL = (highspy.HighsModelStatus.kOptimal, highspy.HighsModelStatus.kInfeasible)
-_RETRIES: tuple[dict[str, float], ...] = (
-    {"simplex_dual_edge_weight_strategy": 1},  # devex pricing ends where steepest edge stalls
-    {"simplex_dual_edge_weight_strategy": 0},
-    {"primal_feasibility_tolerance": 1e-7, "dual_feasibility_tolerance": 1e-7},
-)
 
 
 class NodeDuals(NamedTuple):
@@ -300,7 +293,7 @@ def _power(sizes: Array) -> Array:
 
 
 class _Program:
-    """The node program in HiGHS, kept warm: a split only changes bounds."""
+    """The linear program of a node, kept warm: a split only changes bounds."""
 
     def __init__(
         self, problem: WorstCaseProblem, sizes: Sequence[Array], deadline: float = np.inf
@@ -345,18 +338,17 @@ class _Program:
             *(np.maximum(ranges.U_max[0], 0.0) for ranges in activations.preactivations),
         ]
         self.units = _Units.of(self.cost, matrix, most)
-        self.solver = quiet_highs()
+        self.program = LinearProgram(WITH_DUALS)
         # Some programs make the simplex method go round in circles; none needs as many steps.
-        self.solver.setOptionValue("simplex_iteration_limit", 5000 + 50 * sum(matrix.shape))
-        self.solver.passModel(
-            _dense_model(
-                self.units.cost(self.cost),
-                self.col_low / self.units.columns,
-                self.col_high / self.units.columns,
-                matrix * self.units.rows[:, None] * self.units.columns,
+        self.program.limit_iterations(5000 + 50 * sum(matrix.shape))
+        self.program.load(
+            self.units.cost(self.cost),
+            (self.col_low / self.units.columns, self.col_high / self.units.columns),
+            matrix * self.units.rows[:, None] * self.units.columns,
+            (
                 np.concatenate(row_low)[self.kept] * self.units.rows,
                 self.row_high[self.kept] * self.units.rows,
-            )
+            ),
         )
 
     def _sides(self, index: int) -> tuple[Mask, Mask]:
@@ -385,13 +377,13 @@ class _Program:
         The point is None when the solver gave none; the bound then comes from fixed slopes.
         """
         self._apply(splits)
-        status = self._run()
+        verdict = self.program.solve(self.deadline)
         self.duals = None
-        if status == highspy.HighsModelStatus.kInfeasible and self._proves_empty(splits):
+        if verdict == "infeasible" and self._proves_empty(splits):
             return np.inf, None
-        if status not in _FINAL and self._in_time() and self._empty_at_no_cost(splits):
+        if verdict == "failed" and self._empty_at_no_cost(splits):
             return np.inf, None
-        if status != highspy.HighsModelStatus.kOptimal:
+        if verdict != "optimal":
             uppers = [
                 chords(ranges, split[None])
                 for ranges, split in zip(self.activations.preactivations, splits, strict=True)
@@ -399,10 +391,10 @@ class _Program:
             slopes = start_slopes(self.activations)
             bound = self.abstraction.backward(self.activations, self.a, self.const, slopes, uppers)
             return float(bound.value[0]), None
-        solution = self.solver.getSolution()
-        x = np.asarray(solution.col_value) * self.units.columns
+        x, duals = self.program.values_and_duals()
+        x = x * self.units.columns
         point = [x[i:j] for i, j in itertools.pairwise(self.offsets)]
-        self.duals = self._spread(solution.row_dual)
+        self.duals = self._spread(duals)
         return self._from_duals(self.duals, splits, self.a, self.const), point
 
     def leaf(self, node: NodeDuals, threshold: float) -> Nodes:
@@ -440,35 +432,6 @@ class _Program:
             [multipliers[None] for multipliers in gamma],
         )
 
-    def _run(self) -> highspy.HighsModelStatus:
-        """Solve from the last basis; if that stalls, from scratch in other ways."""
-        if not self._in_time():
-            return highspy.HighsModelStatus.kTimeLimit
-        self.solver.run()
-        for options in _RETRIES:
-            if self._status() in _FINAL or not self._in_time():
-                break
-            self.solver.clearSolver()
-            before = {name: self.solver.getOptionValue(name)[1] for name in options}
-            for name, value in options.items():
-                self.solver.setOptionValue(name, value)
-            self.solver.run()
-            for name, value in before.items():
-                self.solver.setOptionValue(name, value)
-        return self._status()
-
-    def _in_time(self) -> bool:
-        """Whether there is time left; the next run of the solver gets what is left."""
-        if self.deadline == np.inf:
-            return True
-        left = self.deadline - time.monotonic()
-        self.solver.setOptionValue("time_limit", self.solver.getRunTime() + max(left, 0.0))
-        return left > 0.0
-
-    def _status(self) -> highspy.HighsModelStatus:
-        status: highspy.HighsModelStatus = self.solver.getModelStatus()
-        return status
-
     def branch(
         self, splits: tuple[Splits, ...], point: list[Array] | None
     ) -> tuple[int, int] | None:
@@ -496,7 +459,7 @@ class _Program:
             high = np.where(split < 0, 0.0, self.col_high[columns])
             units = self.units.columns[columns]
             low = self.col_low[columns] / units
-            self.solver.changeColsBounds(len(columns), columns, low, high / units)
+            self.program.force_columns(columns, low, high / units)
             # One upper side at a time: the chord while open; after a split h <= U, or h >= U.
             first, end = self.rows[3 * index + 1], self.rows[3 * index + 3]
             chord = self.row_high[first : self.rows[3 * index + 2]]
@@ -509,12 +472,12 @@ class _Program:
             start, stop = np.searchsorted(self.kept, (first, end))
             rows, kept = np.arange(start, stop, dtype=np.int32), self.kept[start:stop] - first
             units = self.units.rows[rows]
-            self.solver.changeRowsBounds(len(rows), rows, low[kept] * units, high[kept] * units)
+            self.program.force_rows(rows, low[kept] * units, high[kept] * units)
 
-    def _spread(self, duals: Sequence[float]) -> Array:
+    def _spread(self, duals: Array) -> Array:
         """Multipliers of all rows: 0 for those that the program has no need of."""
         result = np.zeros(self.rows[-1])
-        result[self.kept] = np.asarray(duals) * self.units.rows * self.units.objective
+        result[self.kept] = duals * self.units.rows * self.units.objective
         return result
 
     def _proves_empty(self, splits: tuple[Splits, ...]) -> bool:
@@ -523,10 +486,10 @@ class _Program:
         Any point gives the objective 0 the value 0, so multipliers that bound it from below by
         more than 0 leave no point.
         """
-        _, found, ray = self.solver.getDualRay()
-        if not found:
+        found = self.program.dual_ray()
+        if found is None:
             return False
-        ray = self._spread(ray)
+        ray = self._spread(found)
         ray /= max(float(np.abs(ray).max()), 1e-300)
         zero = np.zeros_like(self.a)
         kept = (
@@ -542,14 +505,15 @@ class _Program:
         return True
 
     def _empty_at_no_cost(self, splits: tuple[Splits, ...]) -> bool:
-        """Whether a node on which the solver stalls is empty: without costs that is easier to see."""
-        columns = np.arange(self.offsets[-1], dtype=np.int32)
-        self.solver.changeColsCost(len(columns), columns, np.zeros(len(columns)))
-        self.solver.clearSolver()
-        self.solver.run()
-        infeasible = self._status() == highspy.HighsModelStatus.kInfeasible
-        empty = infeasible and self._proves_empty(splits)
-        self.solver.changeColsCost(len(columns), columns, self.units.cost(self.cost))
+        """Whether a node on which the solver stalls is empty.
+
+        If the program stalls, it is solved again with a zero objective: feasibility alone is easier
+        to decide.
+        """
+        self.program.drop_costs()
+        self.program.restart()
+        empty = self.program.run(self.deadline) == "infeasible" and self._proves_empty(splits)
+        self.program.restore_costs()
         return empty
 
     def _from_duals(
@@ -586,18 +550,3 @@ class _Program:
         r = np.where(splits[index] < 0, 0.0, -duals[chord:side] - duals[side:end])
         r = np.maximum(r, np.maximum(p + q - a, 0.0))
         return p, q, r, slope, offset
-
-
-def _dense_model(
-    cost: Array, col_low: Array, col_high: Array, matrix: Array, row_low: Array, row_high: Array
-) -> highspy.HighsLp:
-    rows, columns = np.nonzero(matrix)
-    lp = highspy.HighsLp()
-    lp.num_col_, lp.num_row_ = matrix.shape[1], matrix.shape[0]
-    lp.col_cost_, lp.col_lower_, lp.col_upper_ = cost, col_low, col_high
-    lp.row_lower_, lp.row_upper_ = row_low, row_high
-    lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-    lp.a_matrix_.start_ = np.searchsorted(rows, np.arange(matrix.shape[0] + 1)).astype(np.int32)
-    lp.a_matrix_.index_ = columns.astype(np.int32)
-    lp.a_matrix_.value_ = matrix[rows, columns]
-    return lp

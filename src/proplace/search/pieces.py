@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from proplace.certification import Evidence
     from proplace.search.problem import Piece, Problem
-    from proplace.search.solvers import Solver
+    from proplace.solvers import Solver
 
 SearchName = Literal["tree", "bilevel"]
 

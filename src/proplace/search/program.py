@@ -1,4 +1,4 @@
-"""The region and the distance as a linear program, kept warm in HiGHS."""
+"""The region and the distance as a linear program that stays warm."""
 
 from __future__ import annotations
 
@@ -6,21 +6,15 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import highspy
 import numpy as np
-import numpy.typing as npt
 
 from proplace.distances import L1, LInf
 from proplace.errors import SolverError
-from proplace.lp import quickest_pricing, quiet_highs, solve
+from proplace.solvers import INF, QUICKEST, LinearProgram
 
 if TYPE_CHECKING:
     from proplace.network import Array
     from proplace.search.polytope import Polytope
-
-INF = highspy.kHighsInf
-
-Columns = npt.NDArray[np.int32]
 
 RECENT = 200
 """Tangents of the distance that a new program starts with, at most."""
@@ -51,54 +45,29 @@ class Program:
 
     def __init__(self, polytope: Polytope, deadline: float = np.inf) -> None:
         self.polytope, self.problem, self.deadline = polytope, polytope.problem, deadline
-        self.solver = quiet_highs()
-        quickest_pricing(self.solver)
+        self.lp = LinearProgram(QUICKEST)
         self.solves = self.work = 0  # programs, and iterations over all of them
-        self._col_bounds: list[tuple[float, float]] = []
-        self._row_bounds: list[tuple[float, float]] = []
-        self._costs: list[float] = []
         self._add_region()
         self._add_distance()
-
-    def _add_columns(self, low: Array, high: Array, cost: Array) -> int:
-        first = len(self._col_bounds)
-        empty = np.zeros(0, np.int32)
-        self.solver.addCols(
-            len(low), cost, low, high, 0, np.zeros(len(low), np.int32), empty, np.zeros(0)
-        )
-        self._col_bounds.extend(zip(low.tolist(), high.tolist(), strict=True))
-        self._costs.extend(cost.tolist())
-        return first
-
-    def _add_rows(self, low: Array, high: Array, A: Array, columns: Columns) -> int:
-        """Add rows that are dense over the given columns."""
-        first = len(self._row_bounds)
-        rows, places = np.nonzero(A)
-        starts = np.searchsorted(rows, np.arange(len(A))).astype(np.int32)
-        self.solver.addRows(
-            len(low), low, high, len(rows), starts, columns[places], A[rows, places]
-        )
-        self._row_bounds.extend(zip(low.tolist(), high.tolist(), strict=True))
-        return first
 
     def _add_region(self) -> None:
         polytope, piece = self.polytope, self.polytope.piece
         m, g = len(polytope.D), polytope.g_columns
         low = np.concatenate([np.zeros(m), polytope.g_low[g]])
         high = np.concatenate([np.ones(m), polytope.g_high[g]])
-        self._add_columns(low, high, np.zeros(len(low)))
+        self.lp.add_columns(low, high, np.zeros(len(low)))
         if not len(low):  # a single point; HiGHS does not answer about a model without columns
-            self._add_columns(np.zeros(1), np.zeros(1), np.zeros(1))
+            self.lp.add_columns(np.zeros(1), np.zeros(1), np.zeros(1))
         self.region = np.arange(polytope.size, dtype=np.int32)
         if m:
             ones = np.concatenate([np.ones(m), np.zeros(len(g))])[None]
-            self._add_rows(np.array([-INF]), np.array([1.0]), ones, self.region)
+            self.lp.add_rows(np.array([-INF]), np.array([1.0]), ones, self.region)
         self.grid_rows: dict[int, int] = {}
         grid = [i for i in self.problem.grids if i in set(g.tolist())]
         if grid:
             C = np.eye(len(polytope.base))[grid]
             base = polytope.base[grid]
-            first = self._add_rows(
+            first = self.lp.add_rows(
                 piece.lower[grid] - base,
                 piece.upper[grid] - base,
                 polytope.functional(C),
@@ -107,7 +76,7 @@ class Program:
             self.grid_rows = {i: first + n for n, i in enumerate(grid)}
         if len(piece.A):
             start = piece.A @ polytope.base
-            self._add_rows(
+            self.lp.add_rows(
                 piece.row_lower - start,
                 piece.row_upper - start,
                 polytope.functional(piece.A),
@@ -116,7 +85,7 @@ class Program:
 
         for cut in polytope.tangents:  # the bounds of neurons hold on this side only
             side = np.array([cut.side - float(cut.slope @ polytope.base)])
-            self._add_rows(
+            self.lp.add_rows(
                 np.array([-INF]), side, polytope.functional(cut.slope[None]), self.region
             )
 
@@ -127,7 +96,7 @@ class Program:
         self.tangent_column, self.tangents = -1, 0
         self.offset = 0.0
         if not isinstance(measure, (L1, LInf)):
-            self.tangent_column = self._add_columns(np.zeros(1), np.full(1, INF), np.ones(1))
+            self.tangent_column = self.lp.add_columns(np.zeros(1), np.full(1, INF), np.ones(1))
             for point in (polytope.base, *polytope.touched[-RECENT:]):
                 self._add_tangent(point)
             return
@@ -136,29 +105,28 @@ class Program:
         low, high, start = low - x, high - x, polytope.base - x
         w = measure.weights
         if isinstance(measure, LInf):
-            column = self._add_columns(np.zeros(1), np.full(1, INF), np.ones(1))
+            column = self.lp.add_columns(np.zeros(1), np.full(1, INF), np.ones(1))
             columns = np.append(self.region, np.int32(column))
             for side in (1.0, -1.0):
                 rows = polytope.functional(-side * w[:, None] * C)
                 A = np.hstack([rows, np.ones((len(w), 1))])
-                self._add_rows(side * w * start, np.full(len(w), INF), A, columns)
+                self.lp.add_rows(side * w * start, np.full(len(w), INF), A, columns)
             return
         sign = np.where(low >= 0.0, 1.0, np.where(high <= 0.0, -1.0, 0.0))
         known = sign != 0.0
         cost = (sign * w)[None] @ C
         self.offset = float((sign * w) @ start)
         slopes = polytope.functional(cost)[0]
-        self.solver.changeColsCost(len(self.region), self.region, slopes)
-        self._costs[: len(self.region)] = slopes.tolist()
+        self.lp.set_costs(self.region, slopes)
         mixed = np.flatnonzero(~known & (w > 0.0))
         if len(mixed):
             n = len(mixed)
-            first = self._add_columns(
+            first = self.lp.add_columns(
                 np.zeros(2 * n), np.full(2 * n, INF), np.concatenate([w[mixed], w[mixed]])
             )
             columns = np.concatenate([self.region, np.arange(first, first + 2 * n, dtype=np.int32)])
             A = np.hstack([polytope.functional(C[mixed]), -np.eye(n), np.eye(n)])
-            self._add_rows(-start[mixed], -start[mixed], A, columns)
+            self.lp.add_rows(-start[mixed], -start[mixed], A, columns)
 
     def add_tangent(self, point: Array) -> None:
         """Add the tangent of a convex distance at a point, here and in programs to come."""
@@ -173,23 +141,22 @@ class Program:
         A = np.append(self.polytope.functional(-slope[None])[0], 1.0)[None]
         side = value + float(slope @ (self.polytope.base - point))
         columns = np.append(self.region, np.int32(self.tangent_column))
-        self._add_rows(np.array([side]), np.array([INF]), A, columns)
+        self.lp.add_rows(np.array([side]), np.array([INF]), A, columns)
 
     def add_cut(self, gradient: Array, side: float) -> int:
         """Add ``gradient . x' >= side``."""
         A = self.polytope.functional(gradient[None])
         low = side - float(gradient @ self.polytope.base)
-        return self._add_rows(np.array([low]), np.array([INF]), A, self.region)
+        return self.lp.add_rows(np.array([low]), np.array([INF]), A, self.region)
 
     def relax_row(self, row: int) -> None:
         """Take a row out of force for good."""
-        self._row_bounds[row] = (-INF, INF)
-        self.solver.changeRowBounds(row, -INF, INF)
+        self.lp.bound_row(row, -INF, INF)
 
     def nearest(self) -> LpPoint | None:
         """Solve; None if nothing is left. Late at the deadline, SolverError without an answer."""
         self.solves += 1
-        verdict = solve(self.solver, self.deadline)
+        verdict = self.lp.solve(self.deadline)
         if verdict == "infeasible":
             return None
         if verdict == "late":
@@ -198,9 +165,8 @@ class Program:
             raise SolverError(
                 "HiGHS gave no answer to a linear program, whichever way it was asked"
             )
-        info = self.solver.getInfo()
-        self.work += info.simplex_iteration_count
-        values = np.array(self.solver.getSolution().col_value)
-        objective = info.objective_function_value + self.offset
+        self.work += self.lp.iterations
+        values = self.lp.values
+        objective = self.lp.objective + self.offset
         region = values[: self.polytope.size]
         return LpPoint(objective, values, self.polytope.point(region), self.polytope.centre(region))

@@ -27,9 +27,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from proplace.lp import run
-from proplace.search.program import INF, LpPoint, Program
+from proplace.search.program import LpPoint, Program
 from proplace.search.ranges import borrowed, key_of, needs_of, ranges_of, weights_of
+from proplace.solvers import INF
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from proplace.network import Array
     from proplace.search.oracle import Shifted
     from proplace.search.polytope import Polytope
-    from proplace.search.program import Columns
     from proplace.search.ranges import Limits, Ranges
+    from proplace.solvers import Columns
 
 Decision = tuple[str, Hashable, float]
 """("active" | "inactive", neuron's key, its violation) or ("below" | "above", grid column, value)."""
@@ -67,7 +67,7 @@ class Neuron:
 
 
 class Relaxation(Program):
-    """The relaxation in HiGHS, kept warm while the tree changes bounds."""
+    """The relaxation, kept warm while the tree changes bounds."""
 
     def __init__(
         self,
@@ -87,8 +87,6 @@ class Relaxation(Program):
         self._number: dict[Hashable, int] = {}
         self._kept: set[Hashable] = set()
         self._cutoff = -1
-        self._changed_cols: dict[int, tuple[float, float]] = {}
-        self._changed_rows: dict[int, tuple[float, float]] = {}
         self._index()
         for shifted in copies:
             self.add_copy(shifted)
@@ -152,7 +150,7 @@ class Relaxation(Program):
             e = np.where(active, z, 0.0)
             columns = np.concatenate([columns, ids])
         side = self.margin - shifted.const - float(shifted.a @ e)
-        self._add_rows(np.array([side]), np.array([INF]), (shifted.a @ E)[None], columns)
+        self.lp.add_rows(np.array([side]), np.array([INF]), (shifted.a @ E)[None], columns)
         self.copies.append(shifted)
         self._index()
 
@@ -181,7 +179,7 @@ class Relaxation(Program):
             active, unit = ranges.bounds[layer][0][found] >= 0.0, units[found]
             side = -z[found] / unit
             low, high = np.where(active, side, -INF), np.where(active, INF, side)
-            self._add_rows(low, high, Z[found] / unit[:, None], columns)
+            self.lp.add_rows(low, high, Z[found] / unit[:, None], columns)
 
     def _add_neurons(
         self,
@@ -197,7 +195,7 @@ class Relaxation(Program):
     ) -> None:
         """Add the variables and the sides of new open neurons."""
         count, zero = len(keys), np.zeros(len(keys))
-        first = self._add_columns(
+        first = self.lp.add_columns(
             np.concatenate([zero, zero]),
             np.concatenate([high / unit, -low / unit]),
             np.zeros(2 * count),
@@ -205,9 +203,9 @@ class Relaxation(Program):
         own = np.arange(first, first + 2 * count, dtype=np.int32)
         one, side = np.eye(count), z / unit
         A = np.hstack([-Z / unit[:, None], one, -one])
-        self._add_rows(side, side, A, np.concatenate([columns, own]))
+        self.lp.add_rows(side, side, A, np.concatenate([columns, own]))
         slope = high / (high - low)
-        chord = self._add_rows(
+        chord = self.lp.add_rows(
             np.full(count, -INF),
             -slope * low / unit,
             np.hstack([np.diag(1.0 - slope), np.diag(slope)]),
@@ -229,10 +227,10 @@ class Relaxation(Program):
     ) -> None:
         """Add activations that are only ever asked to be small: ``v >= z``, ``v >= 0``."""
         count = len(keys)
-        first = self._add_columns(np.zeros(count), np.full(count, INF), np.zeros(count))
+        first = self.lp.add_columns(np.zeros(count), np.full(count, INF), np.zeros(count))
         own = np.arange(first, first + count, dtype=np.int32)
         A = np.hstack([-Z / unit[:, None], np.eye(count)])
-        self._add_rows(z / unit, np.full(count, INF), A, np.concatenate([columns, own]))
+        self.lp.add_rows(z / unit, np.full(count, INF), A, np.concatenate([columns, own]))
         for i, key in enumerate(keys):
             self._known[key] = first + i, float(unit[i])
 
@@ -242,7 +240,7 @@ class Relaxation(Program):
         rise = (tops[1:] - tops[0]).T / self.polytope.scales
         A = np.hstack([-rise, np.eye(len(rise))])
         columns = np.concatenate([self.region[:m], own])
-        self._add_rows(np.full(len(rise), -INF), tops[0], A, columns)
+        self.lp.add_rows(np.full(len(rise), -INF), tops[0], A, columns)
 
     def _index(self) -> None:
         """Gather the neurons' columns and weights for :meth:`violations`."""
@@ -264,10 +262,8 @@ class Relaxation(Program):
         """
         self._apply(())
         self._set_cutoff(cutoff)
-        count = len(self._col_bounds)
-        columns = np.arange(count, dtype=np.int32)
-        self.solver.changeColsCost(count, columns, np.zeros(count))
-        self.solver.setOptionValue("simplex_strategy", 4)  # primal: only costs change
+        self.lp.drop_costs()
+        self.lp.primal_simplex()  # only costs change
         ends = (
             np.array([self.limits[neuron.key] for neuron in self.neurons]).reshape(-1, 2).T.copy()
         )
@@ -287,7 +283,7 @@ class Relaxation(Program):
                 break
             if np.isinf(value):
                 continue
-            point = np.array(self.solver.getSolution().col_value)
+            point = self.lp.values
             z = (point[self._v] - point[self._s]) * self._unit
             value *= neuron.unit
             if value > sign * ends[side, number]:
@@ -301,37 +297,36 @@ class Relaxation(Program):
             np.subtract(ends[1], z, out=away[1])
             away *= scale
             todo &= away > REACHED
-        self.solver.setOptionValue("simplex_strategy", 1)
-        self.solver.changeColsCost(count, columns, np.array(self._costs))
+        self.lp.dual_simplex()
+        self.lp.restore_costs()
         self._set_cutoff(INF)
         return not empty
 
     def _set_cost(self, neuron: Neuron, sign: float) -> None:
-        self.solver.changeColCost(neuron.v, sign)
-        self.solver.changeColCost(neuron.s, -sign)
+        self.lp.set_cost_for_now(neuron.v, sign)
+        self.lp.set_cost_for_now(neuron.s, -sign)
 
     def _set_cutoff(self, cutoff: float) -> None:
         """Keep to points nearer than the cutoff."""
         if self._cutoff < 0:
-            columns = np.arange(len(self._costs), dtype=np.int32)
-            costs = np.array(self._costs)[None]
-            self._cutoff = self._add_rows(np.array([-INF]), np.array([INF]), costs, columns)
-        self.solver.changeRowBounds(self._cutoff, -INF, cutoff - self.offset)
+            columns = np.arange(len(self.lp.costs), dtype=np.int32)
+            costs = np.array(self.lp.costs)[None]
+            self._cutoff = self.lp.add_rows(np.array([-INF]), np.array([INF]), costs, columns)
+        self.lp.bound_row(self._cutoff, -INF, cutoff - self.offset)
 
     def _extreme(self) -> float | None:
         """Least value of the objective in force, safe of rounding; None if no point is left.
 
         Where the solver gives no answer that is -inf: a range that stays wider is not worth more.
         """
-        verdict = run(self.solver, self.deadline)
+        verdict = self.lp.run(self.deadline)
         self.solves += 1
-        info = self.solver.getInfo()
-        self.work += info.simplex_iteration_count
+        self.work += self.lp.iterations
         if verdict == "infeasible":
             return None
         if verdict != "optimal":
             return -np.inf
-        value = float(info.objective_function_value)
+        value = self.lp.objective
         return value - 1e-9 * (1.0 + abs(value))
 
     def _limit(self, neuron: Neuron, low: float, high: float) -> None:
@@ -340,23 +335,15 @@ class Relaxation(Program):
             low = high = (low + high) / 2.0
         self.limits[neuron.key] = (low, high)
         low, high = low / neuron.unit, high / neuron.unit
-        self._bound_column(neuron.v, max(low, 0.0), max(high, 0.0))
-        self._bound_column(neuron.s, max(-high, 0.0), max(-low, 0.0))
+        self.lp.bound_column(neuron.v, max(low, 0.0), max(high, 0.0))
+        self.lp.bound_column(neuron.s, max(-high, 0.0), max(-low, 0.0))
         if low < 0.0 < high:
             slope = high / (high - low)
-            self.solver.changeCoeff(neuron.chord, neuron.v, 1.0 - slope)
-            self.solver.changeCoeff(neuron.chord, neuron.s, slope)
-            self._bound_row(neuron.chord, -INF, -slope * low)
+            self.lp.change_coefficient(neuron.chord, neuron.v, 1.0 - slope)
+            self.lp.change_coefficient(neuron.chord, neuron.s, slope)
+            self.lp.bound_row(neuron.chord, -INF, -slope * low)
         else:
-            self._bound_row(neuron.chord, -INF, INF)
-
-    def _bound_column(self, column: int, low: float, high: float) -> None:
-        self._col_bounds[column] = (low, high)
-        self.solver.changeColBounds(column, low, high)
-
-    def _bound_row(self, row: int, low: float, high: float) -> None:
-        self._row_bounds[row] = (low, high)
-        self.solver.changeRowBounds(row, low, high)
+            self.lp.bound_row(neuron.chord, -INF, INF)
 
     def rebuilt(self) -> Relaxation:
         """Build the same relaxation with the bounds known by now."""
@@ -383,18 +370,7 @@ class Relaxation(Program):
         found = self._bounds_of(decisions)
         if found is None:
             return False
-        cols, rows = found
-        for column in self._changed_cols.keys() - cols.keys():
-            self.solver.changeColBounds(column, *self._col_bounds[column])
-        for row in self._changed_rows.keys() - rows.keys():
-            self.solver.changeRowBounds(row, *self._row_bounds[row])
-        for column, bound in cols.items():
-            if self._changed_cols.get(column) != bound:
-                self.solver.changeColBounds(column, *bound)
-        for row, bound in rows.items():
-            if self._changed_rows.get(row) != bound:
-                self.solver.changeRowBounds(row, *bound)
-        self._changed_cols, self._changed_rows = cols, rows
+        self.lp.override(*found)
         return True
 
     def _bounds_of(
@@ -406,7 +382,7 @@ class Relaxation(Program):
         for kind, which, value in decisions:
             if kind in ("below", "above"):
                 row = self.grid_rows[which]  # type: ignore[index]
-                low, high = rows.get(row, self._row_bounds[row])
+                low, high = rows.get(row, self.lp.row_bounds[row])
                 side = value - float(self.polytope.base[which])  # type: ignore[call-overload]
                 rows[row] = (max(low, side), high) if kind == "above" else (low, min(high, side))
                 continue

@@ -33,7 +33,7 @@ from proplace.search.bilevel.run import Run
 if TYPE_CHECKING:
     from proplace.network import Array, Network
     from proplace.search.problem import Outcome, Piece, Problem
-    from proplace.search.solvers import Solver
+    from proplace.solvers import Solver
 
 
 def solve(

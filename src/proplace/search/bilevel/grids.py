@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from proplace.network import Array
     from proplace.schema import Column
     from proplace.search.problem import Piece, Problem
-    from proplace.search.solvers import Integers
+    from proplace.solvers import Integers
 
 _UNIFORM = 1e-9  # of a step: what counts as equally spaced
 

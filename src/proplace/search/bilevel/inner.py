@@ -33,7 +33,7 @@ import numpy as np
 from proplace.certification import shifted_network
 from proplace.errors import SolverError
 from proplace.search.bilevel.relu import interval, relu
-from proplace.search.solvers import Model
+from proplace.solvers import Model
 
 if TYPE_CHECKING:
     from proplace.network import Array, Network

@@ -37,14 +37,14 @@ from proplace.distances import L1, LInf
 from proplace.errors import SolverError
 from proplace.search.bilevel.grids import encoded, legal_numbers, uniform_step
 from proplace.search.bilevel.relu import interval, relu
-from proplace.search.solvers import Model
+from proplace.solvers import Model
 
 if TYPE_CHECKING:
     from proplace.network import Array, Network
     from proplace.schema import Column
     from proplace.search.bilevel.run import Run
     from proplace.search.problem import Piece, Problem
-    from proplace.search.solvers import Integers, Solution
+    from proplace.solvers import Integers, Solution
 
 _MAX_CUTS = 1000  # tangents in one outer minimisation; a smooth distance needs tens
 _NOT_MET = (

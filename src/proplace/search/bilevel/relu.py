@@ -17,7 +17,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from proplace.network import Array
-    from proplace.search.solvers import Integers, Model
+    from proplace.solvers import Integers, Model
 
 
 def relu(

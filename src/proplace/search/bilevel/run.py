@@ -7,13 +7,13 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from proplace import solvers
 from proplace.errors import SolverError
-from proplace.search import solvers
 from proplace.search.problem import Outcome
 
 if TYPE_CHECKING:
     from proplace.network import Array
-    from proplace.search.solvers import Model, Solution, Solver
+    from proplace.solvers import Model, Solution, Solver
 
 
 @dataclass

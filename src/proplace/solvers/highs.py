@@ -1,4 +1,4 @@
-"""Models on HiGHS."""
+"""HiGHS: silent solvers, models as it takes them, and mixed-integer programs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import highspy
 import numpy as np
+import numpy.typing as npt
 
-from proplace.search.solvers.answers import FAILED, OPEN, TOLERANCE, Raw
+from proplace.solvers.answers import FAILED, OPEN, TOLERANCE, Raw
 
 if TYPE_CHECKING:
-    from proplace.search.solvers.model import Arrays
+    from proplace.network import Array
+    from proplace.solvers.model import Arrays
 
 _OPTIONS: dict[str, float | int | bool] = {
     "threads": 1,
@@ -28,8 +30,7 @@ _OPTIONS: dict[str, float | int | bool] = {
 
 def solve(arrays: Arrays, time_limit: float | None) -> Raw:
     """Solve a model with HiGHS."""
-    solver = highspy.Highs()
-    solver.silent()
+    solver = quiet()
     for name, value in _OPTIONS.items():
         solver.setOptionValue(name, value)
     if time_limit is not None:
@@ -61,16 +62,46 @@ def _status(solver: Any, limited: bool) -> Any:
 
 
 def _model(arrays: Arrays) -> Any:
-    lp = highspy.HighsLp()
-    lp.num_row_, lp.num_col_ = arrays.A.shape
-    lp.col_cost_, lp.offset_ = arrays.cost, arrays.offset
-    lp.col_lower_, lp.col_upper_ = arrays.lower, arrays.upper
-    lp.row_lower_, lp.row_upper_ = arrays.row_lower, arrays.row_upper
-    lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-    lp.a_matrix_.start_ = arrays.A.indptr.astype(np.int32)
-    lp.a_matrix_.index_ = arrays.A.indices.astype(np.int32)
-    lp.a_matrix_.value_ = arrays.A.data
+    A = arrays.A
+    lp = rowwise_model(
+        arrays.cost,
+        arrays.offset,
+        (arrays.lower, arrays.upper),
+        (A.indptr, A.indices, A.data),
+        (arrays.row_lower, arrays.row_upper),
+    )
     if arrays.integer.any():
         kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
         lp.integrality_ = [kinds[int(flag)] for flag in arrays.integer]
+    return lp
+
+
+def quiet() -> Any:
+    """Return a silent HiGHS."""
+    solver = highspy.Highs()
+    solver.silent()
+    return solver
+
+
+def rowwise_model(
+    cost: Array,
+    offset: float,
+    columns: tuple[Array, Array],
+    entries: tuple[npt.NDArray[np.integer], npt.NDArray[np.integer], Array],
+    rows: tuple[Array, Array],
+) -> Any:
+    """Return a linear program as HiGHS takes it.
+
+    ``columns`` and ``rows`` are lower and upper bounds; ``entries`` holds where each row starts
+    (and where the last one ends), the column of each entry, and its value.
+    """
+    lp = highspy.HighsLp()
+    lp.num_col_, lp.num_row_ = len(cost), len(rows[0])
+    lp.col_cost_, lp.offset_ = cost, offset
+    lp.col_lower_, lp.col_upper_ = columns
+    lp.row_lower_, lp.row_upper_ = rows
+    lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+    starts, index, values = entries
+    lp.a_matrix_.start_, lp.a_matrix_.index_ = starts.astype(np.int32), index.astype(np.int32)
+    lp.a_matrix_.value_ = values
     return lp

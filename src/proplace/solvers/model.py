@@ -57,7 +57,7 @@ class Model:
 
     Examples
     --------
-    >>> from proplace.search.solvers import solve
+    >>> from proplace.solvers import solve
     >>> model = Model()
     >>> x = model.columns([0.0, 0.0], 3.0, cost=-1.0, integer=True)
     >>> model.rows([(x, [[2.0, 3.0]])], -np.inf, 7.5)

@@ -9,10 +9,10 @@ import numpy as np
 
 from proplace.errors import SolverError
 from proplace.optional import require
-from proplace.search.solvers.answers import FAILED, OPEN, TOLERANCE, Raw, finite
+from proplace.solvers.answers import FAILED, OPEN, TOLERANCE, Raw, finite
 
 if TYPE_CHECKING:
-    from proplace.search.solvers.model import Arrays
+    from proplace.solvers.model import Arrays
 
 _PARAMETERS: dict[str, float | int] = {
     "Threads": 1,

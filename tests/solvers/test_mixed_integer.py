@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from proplace.errors import MissingExtra, OptionError, SolverError
-from proplace.search import solvers
-from proplace.search.solvers import Model, solve
+from proplace.solvers import Model, Raw, mixed_integer, solve
 
 PACKAGES = {"highs": "highspy", "gurobi": "gurobipy", "scip": "pyscipopt"}
 
@@ -136,7 +135,7 @@ def test_silent(solver, capfd):
 INTERRUPTED = """
 import os, signal, sys, threading
 import numpy as np
-from proplace.search.solvers import Model, check, solve
+from proplace.solvers import Model, check, solve
 
 rng = np.random.default_rng(0)  # a market split: hours of work for any solver
 A = rng.integers(0, 100, (6, 50)).astype(float)
@@ -207,9 +206,9 @@ def test_unknown_solver():
 
 def test_wrong_point_is_refused(monkeypatch):
     def broken(arrays, time_limit):
-        return solvers.Raw("optimal", arrays.upper + 1.0, 0.0, "fine")
+        return Raw("optimal", arrays.upper + 1.0, 0.0, "fine")
 
-    monkeypatch.setitem(solvers._BACKENDS, "highs", broken)
+    monkeypatch.setitem(mixed_integer._BACKENDS, "highs", broken)
     model = Model()
     model.columns(0.0, 1.0)
     with pytest.raises(SolverError, match="violates its own model"):
@@ -218,8 +217,8 @@ def test_wrong_point_is_refused(monkeypatch):
 
 def test_failure_is_an_error(monkeypatch):
     def broken(arrays, time_limit):
-        return solvers.Raw("failed", None, 0.0, "kSolveError")
+        return Raw("failed", None, 0.0, "kSolveError")
 
-    monkeypatch.setitem(solvers._BACKENDS, "highs", broken)
+    monkeypatch.setitem(mixed_integer._BACKENDS, "highs", broken)
     with pytest.raises(SolverError, match="kSolveError"):
         solve(random_model(0))

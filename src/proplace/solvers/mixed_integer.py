@@ -1,6 +1,6 @@
-"""The seam to the mixed-integer solvers: HiGHS, Gurobi and SCIP.
+"""Mixed-integer programs on HiGHS, Gurobi or SCIP.
 
-A model (:mod:`proplace.search.solvers.model`) is handed to a solver as arrays. The solvers run on
+A model (:mod:`proplace.solvers.model`) is handed to a solver as arrays. The solvers run on
 one thread with fixed seeds, without output, at the tightest tolerances they offer, down to a gap
 of 0; what they return is checked against the model once more, here.
 """
@@ -15,16 +15,14 @@ import numpy as np
 
 from proplace.errors import SolverError
 from proplace.options import one_of
-from proplace.search.solvers import gurobi, highs, scip
-from proplace.search.solvers.answers import FAILED, OPEN, Raw, Solution
-from proplace.search.solvers.model import Arrays, Integers, Model
+from proplace.solvers import gurobi, highs, scip
+from proplace.solvers.answers import FAILED, OPEN, Raw, Solution
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from proplace.search.solvers.answers import Status
-
-__all__ = ["TITLES", "Arrays", "Integers", "Model", "Raw", "Solution", "Solver", "check", "solve"]
+    from proplace.solvers.answers import Status
+    from proplace.solvers.model import Arrays, Model
 
 Solver = Literal["highs", "gurobi", "scip"]
 

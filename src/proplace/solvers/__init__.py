@@ -1,0 +1,43 @@
+"""Linear and mixed-integer programs: the only room that imports a solver.
+
+Two seams. :class:`LinearProgram` is a linear program in HiGHS that stays warm while its bounds, costs
+and rows change: the branch and bound trees of the certification and of the search solve thousands of
+them a second. :func:`solve` hands a whole mixed-integer :class:`Model` to HiGHS, Gurobi or SCIP. Both
+map what a solver says to a few plain statuses, and both try again where a solver gives no answer.
+
+May import: ``errors``, ``options``, ``optional``, numpy, scipy and the solvers themselves.
+"""
+
+from __future__ import annotations
+
+from proplace.solvers.answers import Raw, Solution
+from proplace.solvers.linear import (
+    INF,
+    LP_TOLERANCE,
+    QUICKEST,
+    WITH_DUALS,
+    Columns,
+    LinearProgram,
+    Verdict,
+)
+from proplace.solvers.mixed_integer import TITLES, Solver, check, solve
+from proplace.solvers.model import Arrays, Integers, Model
+
+__all__ = [
+    "INF",
+    "LP_TOLERANCE",
+    "QUICKEST",
+    "TITLES",
+    "WITH_DUALS",
+    "Arrays",
+    "Columns",
+    "Integers",
+    "LinearProgram",
+    "Model",
+    "Raw",
+    "Solution",
+    "Solver",
+    "Verdict",
+    "check",
+    "solve",
+]

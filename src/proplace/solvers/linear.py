@@ -1,0 +1,299 @@
+r"""A linear program in HiGHS, kept warm while it changes.
+
+.. math::
+    \min_x\ c \cdot x \quad \text{s.t.} \quad a \le A x \le b, \qquad l \le x \le u .
+
+A branch and bound tree solves one such program after another that differ in a few bounds, so the
+program stays in the solver and each run starts from the last basis. Only two of the things that HiGHS
+may say of a program are answers, ``optimal`` and ``infeasible``; for all others the program is solved
+from scratch in other ways, and where none of them gives an answer, the caller is told so.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import highspy
+import numpy as np
+import numpy.typing as npt
+
+from proplace.solvers.highs import quiet, rowwise_model
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from proplace.network import Array
+
+INF = highspy.kHighsInf
+
+LP_TOLERANCE = 1e-9
+"""Largest violation of a row, a bound or a reduced cost in an answer."""
+
+Verdict = Literal["optimal", "infeasible", "late", "failed"]
+"""What a run came to; ``late``: the deadline came first, ``failed``: no answer in any way."""
+
+Columns = npt.NDArray[np.int32]
+Bounds = tuple[float, float]
+
+# Pricing: Dantzig's is quickest for short, warm-started runs.
+_DANTZIG, _DEVEX, _STEEPEST_EDGE = 0, 1, 2
+_DUAL, _PRIMAL = 1, 4
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """How HiGHS is asked: options of every run, and those of further tries from scratch."""
+
+    options: Mapping[str, str | float]
+    retries: tuple[Mapping[str, str | float], ...]
+
+
+# With steepest edge, the primal simplex of HiGHS writes to the console.
+_STEADY: dict[str, str | float] = {
+    "simplex_dual_edge_weight_strategy": _STEEPEST_EDGE,
+    "simplex_primal_edge_weight_strategy": _DEVEX,
+}
+
+QUICKEST = Strategy(
+    {
+        "simplex_dual_edge_weight_strategy": _DANTZIG,
+        "simplex_primal_edge_weight_strategy": _DANTZIG,
+    },
+    (
+        _STEADY,
+        {"simplex_strategy": _PRIMAL, "simplex_primal_edge_weight_strategy": _DEVEX},
+        {"simplex_strategy": _DUAL, **_STEADY, "simplex_scale_strategy": 2, "presolve": "on"},
+        {"solver": "ipm", "simplex_scale_strategy": 2, "presolve": "on"},
+    ),
+)
+"""For short runs of which the primal solution is used; each further try is slower and steadier."""
+
+WITH_DUALS = Strategy(
+    {},
+    (
+        # devex pricing ends where steepest edge stalls
+        {"simplex_dual_edge_weight_strategy": _DEVEX},
+        {"simplex_dual_edge_weight_strategy": _DANTZIG},
+        {"primal_feasibility_tolerance": 1e-7, "dual_feasibility_tolerance": 1e-7},
+    ),
+)
+"""For runs whose dual values or dual ray are wanted; presolve, which would hide the ray, stays off."""
+
+_OPTIONS: dict[str, str | float] = {
+    "threads": 1,
+    "presolve": "off",  # it would throw the warm basis away, and costs more than it gives
+    "solver": "simplex",
+    "simplex_scale_strategy": 0,
+    "primal_feasibility_tolerance": LP_TOLERANCE,
+    "dual_feasibility_tolerance": LP_TOLERANCE,
+}
+
+
+class LinearProgram:
+    """A linear program that grows and changes between runs.
+
+    ``column_bounds``, ``row_bounds`` and ``costs`` are those of the program itself;
+    :meth:`override` puts others into force for a while.
+
+    Examples
+    --------
+    >>> program = LinearProgram(QUICKEST)
+    >>> x = program.add_columns(np.zeros(2), np.ones(2), np.ones(2))
+    >>> row = program.add_rows(np.ones(1), np.full(1, INF), np.array([[1.0, 2.0]]), np.arange(2))
+    >>> program.solve(), program.objective, program.values
+    ('optimal', 0.5, array([0. , 0.5]))
+    """
+
+    def __init__(self, strategy: Strategy) -> None:
+        self.solver, self.strategy = quiet(), strategy
+        for name, value in (*_OPTIONS.items(), *strategy.options.items()):
+            self.solver.setOptionValue(name, value)
+        self.column_bounds: list[Bounds] = []
+        self.row_bounds: list[Bounds] = []
+        self.costs: list[float] = []
+        self._columns: dict[int, Bounds] = {}  # overridden for a while
+        self._rows: dict[int, Bounds] = {}
+
+    # -- building ----------------------------------------------------------------------------
+
+    def load(
+        self,
+        cost: Array,
+        columns: tuple[Array, Array],
+        matrix: Array,
+        rows: tuple[Array, Array],
+    ) -> None:
+        """Take a whole program at once, in place of what there was."""
+        i, j = np.nonzero(matrix)
+        starts = np.searchsorted(i, np.arange(len(matrix) + 1))
+        entries = (starts, j, matrix[i, j])
+        self.solver.passModel(rowwise_model(cost, 0.0, columns, entries, rows))
+        self.costs = cost.tolist()
+        self.column_bounds = list(zip(*(side.tolist() for side in columns), strict=True))
+        self.row_bounds = list(zip(*(side.tolist() for side in rows), strict=True))
+
+    def add_columns(self, low: Array, high: Array, cost: Array) -> int:
+        """Add columns; returns the number of the first."""
+        first, none = len(self.column_bounds), np.zeros(0, np.int32)
+        starts = np.zeros(len(low), np.int32)
+        self.solver.addCols(len(low), cost, low, high, 0, starts, none, np.zeros(0))
+        self.column_bounds.extend(zip(low.tolist(), high.tolist(), strict=True))
+        self.costs.extend(cost.tolist())
+        return first
+
+    def add_rows(self, low: Array, high: Array, A: Array, columns: Columns) -> int:
+        """Add rows that are dense over the given columns; returns the number of the first."""
+        first = len(self.row_bounds)
+        rows, places = np.nonzero(A)
+        starts = np.searchsorted(rows, np.arange(len(A))).astype(np.int32)
+        self.solver.addRows(
+            len(low), low, high, len(rows), starts, columns[places], A[rows, places]
+        )
+        self.row_bounds.extend(zip(low.tolist(), high.tolist(), strict=True))
+        return first
+
+    # -- changing ----------------------------------------------------------------------------
+
+    def bound_column(self, column: int, low: float, high: float) -> None:
+        """Give a column other bounds."""
+        self.column_bounds[column] = (low, high)
+        self.solver.changeColBounds(column, low, high)
+
+    def bound_row(self, row: int, low: float, high: float) -> None:
+        """Give a row other bounds."""
+        self.row_bounds[row] = (low, high)
+        self.solver.changeRowBounds(row, low, high)
+
+    def force_columns(self, columns: Columns, low: Array, high: Array) -> None:
+        """Put bounds of columns into force beside the program's own, until they are changed again."""
+        self.solver.changeColsBounds(len(columns), columns, low, high)
+
+    def force_rows(self, rows: Columns, low: Array, high: Array) -> None:
+        """Put bounds of rows into force beside the program's own, until they are changed again."""
+        self.solver.changeRowsBounds(len(rows), rows, low, high)
+
+    def override(self, columns: dict[int, Bounds], rows: dict[int, Bounds]) -> None:
+        """Put bounds into force that hold until the next call of this."""
+        for column in self._columns.keys() - columns.keys():
+            self.solver.changeColBounds(column, *self.column_bounds[column])
+        for row in self._rows.keys() - rows.keys():
+            self.solver.changeRowBounds(row, *self.row_bounds[row])
+        for column, bound in columns.items():
+            if self._columns.get(column) != bound:
+                self.solver.changeColBounds(column, *bound)
+        for row, bound in rows.items():
+            if self._rows.get(row) != bound:
+                self.solver.changeRowBounds(row, *bound)
+        self._columns, self._rows = columns, rows
+
+    def change_coefficient(self, row: int, column: int, value: float) -> None:
+        """Change one entry of the matrix."""
+        self.solver.changeCoeff(row, column, value)
+
+    def set_costs(self, columns: Columns, costs: Array) -> None:
+        """Change the objective for good."""
+        self.solver.changeColsCost(len(columns), columns, costs)
+        for column, cost in zip(columns.tolist(), costs.tolist(), strict=True):
+            self.costs[column] = cost
+
+    def set_cost_for_now(self, column: int, cost: float) -> None:
+        """Change one coefficient of the objective, until :meth:`restore_costs`."""
+        self.solver.changeColCost(column, cost)
+
+    def drop_costs(self) -> None:
+        """Make the objective 0, until :meth:`restore_costs`."""
+        self._change_costs(np.zeros(len(self.costs)))
+
+    def restore_costs(self) -> None:
+        """Put the objective of the program into force again."""
+        self._change_costs(np.array(self.costs))
+
+    def _change_costs(self, costs: Array) -> None:
+        columns = np.arange(len(costs), dtype=np.int32)
+        self.solver.changeColsCost(len(costs), columns, costs)
+
+    # -- solving -----------------------------------------------------------------------------
+
+    def primal_simplex(self) -> None:
+        """Prefer the primal simplex: quicker from the last basis when only costs change."""
+        self.solver.setOptionValue("simplex_strategy", _PRIMAL)
+
+    def dual_simplex(self) -> None:
+        """Prefer the dual simplex (the default): quicker when bounds and rows change."""
+        self.solver.setOptionValue("simplex_strategy", _DUAL)
+
+    def limit_iterations(self, count: int) -> None:
+        """End a run after so many iterations: some programs make the simplex method cycle."""
+        self.solver.setOptionValue("simplex_iteration_limit", count)
+
+    def restart(self) -> None:
+        """Forget the basis, so that the next run starts from scratch."""
+        self.solver.clearSolver()
+
+    def solve(self, deadline: float = np.inf) -> Verdict:
+        """Solve from the last basis; where that gives no answer, from scratch in other ways."""
+        verdict = self.run(deadline)
+        for options in self.strategy.retries:
+            if verdict != "failed":
+                break
+            before = {name: self.solver.getOptionValue(name)[1] for name in options}
+            for name, value in options.items():
+                self.solver.setOptionValue(name, value)
+            self.restart()
+            verdict = self.run(deadline)
+            for name, value in before.items():
+                self.solver.setOptionValue(name, value)
+        if verdict == "failed":
+            self.restart()  # so that what went wrong is not where the next run starts
+        return verdict
+
+    def run(self, deadline: float = np.inf) -> Verdict:
+        """Run the solver once, no longer than to the deadline.
+
+        Whatever HiGHS may say beside ``optimal`` and ``infeasible`` (unknown, not set, an error, a
+        limit, unbounded, unbounded or infeasible) says nothing about the program.
+        """
+        if deadline < np.inf:
+            left = deadline - time.monotonic()
+            if left <= 0.0:
+                return "late"
+            limit = self.solver.getRunTime() + left  # the solver's clock runs on
+            self.solver.setOptionValue("time_limit", limit)
+        self.solver.run()
+        status = self.solver.getModelStatus()
+        if status == highspy.HighsModelStatus.kOptimal:
+            return "optimal"
+        if status == highspy.HighsModelStatus.kInfeasible:
+            return "infeasible"
+        if status == highspy.HighsModelStatus.kTimeLimit and deadline < np.inf:
+            return "late"
+        return "failed"
+
+    # -- the answer --------------------------------------------------------------------------
+
+    @property
+    def objective(self) -> float:
+        """Objective of the last run."""
+        return float(self.solver.getInfo().objective_function_value)
+
+    @property
+    def iterations(self) -> int:
+        """Simplex iterations of the last run."""
+        return int(self.solver.getInfo().simplex_iteration_count)
+
+    @property
+    def values(self) -> Array:
+        """The columns at the solution of the last run."""
+        return np.array(self.solver.getSolution().col_value)
+
+    def values_and_duals(self) -> tuple[Array, Array]:
+        """The columns, and the dual values of the rows, at the solution of the last run."""
+        solution: Any = self.solver.getSolution()
+        return np.asarray(solution.col_value), np.asarray(solution.row_dual)
+
+    def dual_ray(self) -> Array | None:
+        """Multipliers of the rows that show that the program is infeasible, if the solver has them."""
+        _, found, ray = self.solver.getDualRay()
+        return np.asarray(cast("Any", ray)) if found else None
