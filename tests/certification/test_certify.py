@@ -21,7 +21,7 @@ from oracles import (
     scale_of,
 )
 from proplace.certification import api, batched_bnb
-from proplace.certification import lp_bnb as linear_program
+from proplace.certification.node_program import NodeProgram
 from proplace.errors import InputError, OptionError, SolverError
 from proplace.solvers import LinearProgram
 
@@ -423,8 +423,8 @@ def test_a_range_that_is_known_only_roughly_is_refused(monkeypatch):
     low, high = pp.output_range(net, X[:3], delta)
     assert (low <= high).all()
     monkeypatch.setattr(LinearProgram, "solve", lambda *_: "failed")
-    monkeypatch.setattr(linear_program._Program, "_empty_at_no_cost", lambda *_: False)
-    monkeypatch.setattr(linear_program._Program, "branch", lambda *_: None)
+    monkeypatch.setattr(NodeProgram, "_emptiness_without_costs", lambda *_: None)
+    monkeypatch.setattr(NodeProgram, "branch", lambda *_: None)
     with pytest.raises(SolverError, match=r"known only to .* for row 0") as caught:
         pp.output_range(net, X[:3], delta)
     assert "exact_margin=True" in str(caught.value)

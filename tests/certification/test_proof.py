@@ -12,10 +12,11 @@ import pytest
 import exactly
 import proplace as pp
 from oracles import accepted_rows, random_case, scale_of
-from proplace.certification import batched_bnb, checker, lp_bnb, proof
+from proplace.certification import batched_bnb, checker, proof
 from proplace.certification.batched_bnb import Nodes
 from proplace.certification.bounds import Abstraction, chords, start_slopes
 from proplace.certification.certificates import Evidence
+from proplace.certification.dual_bounds import DualBounds
 from proplace.certification.engine import Rows, traced_least_values
 from proplace.certification.rounding import Enclosure
 from proplace.errors import CertificateError
@@ -72,13 +73,13 @@ def test_rows_near_the_margin_need_trees_and_get_them(sizes, delta):
 def test_trees_of_the_linear_program_become_certificates(sizes, monkeypatch):
     """With the batched tree switched off all splits, empty branches too, come from the LP's duals."""
     monkeypatch.setattr(batched_bnb, "NODES_PER_ROW", 0)
-    leaf, empty = lp_bnb._Program.leaf, []
+    leaf, empty = DualBounds.leaf, []
 
-    def watching(program, node, threshold):
+    def watching(bounds, node, threshold):
         empty.append(node.empty)
-        return leaf(program, node, threshold)
+        return leaf(bounds, node, threshold)
 
-    monkeypatch.setattr(lp_bnb._Program, "leaf", watching)
+    monkeypatch.setattr(DualBounds, "leaf", watching)
     rng = np.random.default_rng(3)
     proved = 0
     for seed in range(12):

@@ -10,8 +10,9 @@ import pytest
 
 import proplace as pp
 from oracles import Trouble, accepted_rows, milp_margin, random_case, scale_of
-from proplace.certification import batched_bnb, lp_bnb
+from proplace.certification import batched_bnb, dual_bounds, lp_bnb
 from proplace.certification.bounds import Abstraction, WorstCaseProblem, chords
+from proplace.certification.node_program import NodeProgram
 from proplace.solvers import WITH_DUALS, LinearProgram
 
 
@@ -25,7 +26,7 @@ def prepared(seed, hidden, *, width=5, rows=1):
 def program_of(abstraction, root, U, c):
     """The linear program of the one row in ``root``."""
     sizes = [size[0] for size in abstraction.roundoff.sizes(U)]
-    return lp_bnb._Program(problem_of(abstraction, root, U, c), sizes)
+    return NodeProgram(problem_of(abstraction, root, U, c), sizes)
 
 
 def problem_of(abstraction, root, U, c):
@@ -134,15 +135,14 @@ def test_any_dual_values_give_a_bound(hidden, seed):
                 split = np.where(chosen, rng.choice([-1, 1], open_sign.shape), 0).astype(np.int8)
                 splits.append(split)
                 inside &= ((split == 0) | (U * split >= 0.0)).all(axis=1)
-            value, point = program.bound(tuple(splits))
+            value, point, duals, _ = program.bound(tuple(splits))
             if not inside.any() or point is None:
                 continue
             least = values[inside].min()
             assert value <= least + 1e-9 * scale_of(value)
-            duals = program.duals.copy()
             for noise in (1e-9, 1e-6, 1e-3, 0.1, 2.0):
                 noisy = duals + noise * rng.normal(size=len(duals))
-                bound = program._from_duals(noisy, tuple(splits), program.a, program.const)
+                bound = program.dual_bounds.bound(noisy, tuple(splits)).value
                 assert bound <= least + 1e-9 * scale_of(bound)
                 if noise == 1e-9:  # near the solver's duals the bound is near its value
                     assert bound == pytest.approx(value, abs=1e-6 * scale_of(value))
@@ -162,17 +162,14 @@ def test_noisy_duals_never_lift_the_bound_above_the_truth(hidden, seed):
         assert truth == pytest.approx(oracle, abs=1e-6 * scale_of(oracle))
     program = program_of(abstraction, root, U, c)
     splits = tuple(np.zeros(level.L_min.shape[1], np.int8) for level in root.preactivations)
-    program.bound(splits)
-    duals = program.duals.copy()
+    duals = program.bound(splits).duals
     for noise in (0.0, 1e-6, 1e-4, 1e-2, 1.0):
         for _ in range(20):
             noisy = duals + noise * rng.normal(size=len(duals))
-            assert program._from_duals(
-                noisy, splits, program.a, program.const
-            ) <= truth + 1e-9 * scale_of(truth)
+            assert program.dual_bounds.bound(noisy, splits).value <= truth + 1e-9 * scale_of(truth)
         program.program.solver = Trouble(program.program.solver, noise=noise, seed=seed)
         for _ in range(5):
-            assert program.bound(splits)[0] <= truth + 1e-9 * scale_of(truth)
+            assert program.bound(splits).value <= truth + 1e-9 * scale_of(truth)
 
 
 def test_leaves_that_another_search_has_closed_count_with_their_bound():
@@ -198,11 +195,11 @@ def test_multipliers_so_large_that_rounding_shows_pay_for_it():
     U, c = rng.uniform(size=(1, 2)), net.objectives(1)[0]
     root = abstraction.interval_bounds(U)
     program, splits = program_of(abstraction, root, U, c), (np.zeros(5, np.int8),)
-    value, _ = program.bound(splits)
-    large = program.duals.copy()
-    large[: program.rows[1]] += 1e12
+    value, _, duals, _ = program.bound(splits)
+    large = duals.copy()
+    large[: program.formulation.rows[1]] += 1e12
     error = 1e12 * abstraction.roundoff.unit * abstraction.roundoff.sizes(U)[0].sum()
-    bound = program._from_duals(large, splits, program.a, program.const)
+    bound = program.dual_bounds.bound(large, splits).value
     assert value - 5.0 * error <= bound <= value - error
 
 
@@ -228,17 +225,17 @@ def test_multipliers_are_noted_with_the_sizes_they_act_on():
         minimum = lp_bnb.minimise(problem.take(np.array([i])))
         if minimum.nodes:
             program = program_of(abstraction, one, X[i : i + 1], c)
-            program.bound(
+            bound = program.bound(
                 tuple(np.zeros(level.L_min.shape[1], np.int8) for level in one.preactivations)
             )
-            assert minimum.multiplier_size >= program.multiplier_size > 0.0
+            assert minimum.multiplier_size >= bound.multiplier_size > 0.0
             used += 1
     assert used >= 8
 
 
 def test_a_node_is_empty_only_if_rounding_cannot_have_made_it_so(monkeypatch):
     """With sizes of which rounding takes more than the ray proves, nothing is proved."""
-    monkeypatch.setattr(lp_bnb, "_SHOWS", np.inf)  # bounds as they are
+    monkeypatch.setattr(dual_bounds, "_SHOWS", np.inf)  # bounds as they are
     rng, seen = np.random.default_rng(0), 0
     net = pp.Network(
         [
@@ -251,15 +248,15 @@ def test_a_node_is_empty_only_if_rounding_cannot_have_made_it_so(monkeypatch):
         U = net.transform(rng.normal(size=(1, 3)))
         c, root = net.objectives(1)[0], abstraction.interval_bounds(U)
         sizes = [1e15 * size[0] for size in abstraction.roundoff.sizes(U)]
-        rough = lp_bnb._Program(problem_of(abstraction, root, U, c), sizes)
+        rough = NodeProgram(problem_of(abstraction, root, U, c), sizes)
         program = program_of(abstraction, root, U, c)
         for _ in range(10):
             splits = tuple(
                 np.where(decided, rng.choice([-1, 1], len(decided)), 0).astype(np.int8)
-                for decided in program.open
+                for decided in program.formulation.open
             )
-            seen += program.bound(splits)[0] == np.inf
-            assert rough.bound(splits)[0] < np.inf
+            seen += program.bound(splits).value == np.inf
+            assert rough.bound(splits).value < np.inf
     assert seen >= 10
 
 
@@ -363,13 +360,12 @@ def test_an_overflow_proves_nothing():
 def test_a_corner_that_its_gradient_asks_for_needs_no_program(monkeypatch):
     """The linear program finds nothing below such a corner; elsewhere it is asked, and finds more."""
     asked, skipped, deeper = [], 0, 0
-    program = lp_bnb._Program
 
     def counted(*arguments):
         asked.append(arguments)
-        return program(*arguments)
+        return NodeProgram(*arguments)
 
-    monkeypatch.setattr(lp_bnb, "_Program", counted)
+    monkeypatch.setattr(lp_bnb, "NodeProgram", counted)
     for seed in range(60):
         case, abstraction, root = prepared(seed, 2, width=12)
         for c in case.net.objectives(case.target):
@@ -397,7 +393,7 @@ def test_a_stalled_solve_is_tried_in_other_ways(monkeypatch, stalls):
     case, abstraction, root = prepared(1, 2)
     U, c = case.net.transform(case.X), case.net.objectives(case.target)[0]
     splits = tuple(np.zeros(level.L_min.shape[1], np.int8) for level in root.preactivations)
-    expected, _ = program_of(abstraction, root, U, c).bound(splits)
+    expected = program_of(abstraction, root, U, c).bound(splits).value
     left = [stalls]
     plain = LinearProgram.run
 
@@ -411,7 +407,7 @@ def test_a_stalled_solve_is_tried_in_other_ways(monkeypatch, stalls):
     solver = program.program.solver
     options = {name for attempt in WITH_DUALS.retries for name in attempt}
     before = {name: solver.getOptionValue(name) for name in options}
-    found, point = program.bound(splits)
+    found, point, *_ = program.bound(splits)
     assert point is not None
     assert found == pytest.approx(expected, abs=1e-6 * scale_of(expected))
     assert {name: solver.getOptionValue(name) for name in options} == before
@@ -431,14 +427,14 @@ def test_an_empty_node_is_seen_where_the_solver_stalls(monkeypatch):
         for _ in range(12):
             splits = tuple(
                 np.where(decided, rng.choice([-1, 1], len(decided)), 0).astype(np.int8)
-                for decided in program.open
+                for decided in program.formulation.open
             )
-            expected, _ = program.bound(splits)
+            expected = program.bound(splits).value
             with monkeypatch.context() as patch:
                 patch.setattr(LinearProgram, "solve", lambda *_: "failed")
-                found, point = program.bound(splits)
+                found, point, *_ = program.bound(splits)
             assert point is None
             assert (found == np.inf) == (expected == np.inf)
-            assert program.bound(splits)[0] == pytest.approx(expected)
+            assert program.bound(splits).value == pytest.approx(expected)
             seen[expected == np.inf] += 1
     assert min(seen.values()) >= 10
