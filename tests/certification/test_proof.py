@@ -185,7 +185,7 @@ def test_the_fast_bound_is_proved_by_the_exact_checker_and_nearly_as_good(hidden
             lower = start_slopes(root)
             upper = [np.round(chords(level, None)[0], 6) for level in root.preactivations]
             nodes = random_nodes(root, rng, split=n % 3 > 0)
-        enclosure = Enclosure(net, shifts, case.X, lower, upper, tighten=tighten)
+        enclosure = Enclosure.of(net, shifts, case.X, lower, upper, tighten=tighten)
         values, trees = [], []
         for c in net.objectives(case.target):
             values.append(enclosure.bounds(c, nodes)[0].min())
@@ -230,7 +230,7 @@ def test_the_fast_bound_knows_how_sums_of_many_terms_round(sizes):
             )
             nodes = batched_bnb.root_nodes(root, np.arange(1))
         for target in (0, 1):
-            enclosure = Enclosure(net, shifts, x, lower, upper, tighten=False)
+            enclosure = Enclosure.of(net, shifts, x, lower, upper, tighten=False)
             value = float(enclosure.bounds(net.objectives(target)[0], nodes)[0][0])
             facts = proof.claim(proof.digest(net), shifts, x[0], target, value, "robust")
             facts |= {"tighten": False, "trees": [[{}]]}

@@ -70,7 +70,7 @@ def test_the_first_layer_is_enclosed(scaled):
         scale = np.round(rng.normal(size=2), 2) if scaled else None
         shift = -np.round(x * scale, 4) if scaled else None
         net = pp.Network([(W, b), (np.ones((1, 3)), [0.0])], scale=scale, shift=shift)
-        enclosure = Enclosure(net, pp.Shifts.of(net, 0.0), x[None], [], [], tighten=False)
+        enclosure = Enclosure.of(net, pp.Shifts.of(net, 0.0), x[None], [], [], tighten=False)
         (exact, _) = exactly._ends(net.layers[0], Q(0), Q(0), exactly.seen(net, x))
         for k, value in enumerate(exact):
             assert abs(Q(enclosure.z[0, k]) - value) <= Q(enclosure.z_rad[0, k])
@@ -85,7 +85,7 @@ def proves(net, delta, x, target, *, tighten=False, margin=None):
         root = Abstraction(net, shifts).interval_bounds(net.transform(x))
         lower, upper = start_slopes(root), [chords(level, None)[0] for level in root.preactivations]
         nodes = batched_bnb.root_nodes(root, np.arange(1))
-    enclosure = Enclosure(net, shifts, x[None], lower, upper, tighten=tighten)
+    enclosure = Enclosure.of(net, shifts, x[None], lower, upper, tighten=tighten)
     value = float(min(enclosure.bounds(c, nodes)[0][0] for c in net.objectives(target)))
     if margin is not None and value < margin:
         return True  # nothing is said

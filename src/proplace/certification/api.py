@@ -15,12 +15,7 @@ import numpy.typing as npt
 
 from proplace.certification.bounds import Abstraction, WorstCaseProblem
 from proplace.certification.certificates import Certificates, Claims, Decided, prove
-from proplace.certification.engine import (
-    EQUAL_BOUNDS,
-    Rows,
-    least_values,
-    traced_least_values,
-)
+from proplace.certification.engine import Rows, least_values, traced_least_values
 from proplace.certification.lp_bnb import minimise
 from proplace.certification.precision_margin import rounding_error, thresholds
 from proplace.certification.shift_recovery import shifted_network
@@ -262,7 +257,7 @@ def worst_case(
             lower = min(lower, float(abstraction.linear_minimum(U, c)[0]))
         else:
             problem = WorstCaseProblem(abstraction, activations, U, abstraction.objective(c))
-            minimum = minimise(problem, tolerance=EQUAL_BOUNDS, deadline=deadline)
+            minimum = minimise(problem, deadline=deadline)
             lower, hidden = min(lower, minimum.lower), minimum.hidden
         candidate = shifted_network(net, shifts, U[0], hidden, c)
         value = float(candidate.margin(x, target)[0])

@@ -268,11 +268,11 @@ class _Trees:
             depth = max(int(np.count_nonzero(layer[0])) for layer in nodes.splits)
             ascent = self._ascend(nodes, 1 if depth < SHALLOW else NODE_STEPS)
             self._close_or_split(ascent)
-            pushed = sum(
+            added = sum(
                 np.einsum("nk,nk->n", np.abs(gamma), size[nodes.row])
                 for gamma, size in zip(ascent.nodes.gamma, sizes, strict=True)
             )
-            np.maximum.at(self.multiplier_size, nodes.row, pushed)
+            np.maximum.at(self.multiplier_size, nodes.row, added)
         for nodes in self.pending:  # the deadline came first
             self.given_up[nodes.row] = True
         self._leave_stuck_rows()

@@ -3,7 +3,8 @@ r"""Batched bounds on the worst margin over Delta, for a fixed input.
 The worst shift for a fixed input
 ---------------------------------
 Let :math:`u` be what the first layer sees and :math:`h_1, \dots, h_H` the hidden activations of a
-shifted network. Row by row the parameters move independently, so over all of Delta
+shifted network; the hidden layers behind the first are called *inner* layers. The parameters of each
+neuron move independently of those of the others, so over all of Delta
 
 .. math::
     h_1 &\in [\max(0, z - r),\ \max(0, z + r)], \quad
@@ -22,10 +23,10 @@ objective :math:`c` over the logits the output rows move independently too, henc
 
 What is convex and what is not
 ------------------------------
-``h >= 0`` and ``h >= L`` are linear. ``h <= max(0, U)`` is a disjunction: ``h <= 0`` or ``h <= U``.
-Where the sign of U is open, it is relaxed to the chord of the ReLU over the range of U. A *split*
-by the sign of U makes it linear: ``h <= 0`` where ``U <= 0`` (-1), ``h <= U`` where ``U >= 0``
-(+1).
+The *lower side* of a neuron, ``h >= 0`` and ``h >= L``, is linear. Its *upper side*,
+``h <= max(0, U)``, is a disjunction: ``h <= 0`` or ``h <= U``. Where the sign of U is open, it is
+relaxed to the chord of the ReLU over the range of U. A *split* by the sign of U makes it linear:
+``h <= 0`` where ``U <= 0`` (-1), ``h <= U`` where ``U >= 0`` (+1).
 
 A bound from multipliers
 ------------------------
@@ -36,9 +37,9 @@ to the second,
     a_k h_k \ge a_k \alpha_k L_k \ (a_k \ge 0), \qquad
     a_k h_k \ge a_k (s_k U_k + t_k) \ (a_k < 0,\ \text{chord } s_k U_k + t_k),
 
-leaves a linear function of :math:`h_1`, whose minimum over the exact box is a valid lower bound.
-So does adding :math:`-\gamma_k U_k` for a split neuron, with :math:`\gamma_k` of the sign of the
-split.
+leaves a linear function of :math:`h_1`, whose minimum over the exact box is a valid lower bound: a
+*backward pass*. It stays valid when :math:`-\gamma_k U_k` is added for a split neuron, with
+:math:`\gamma_k` of the sign of the split, since that is not positive where the split holds.
 """
 
 from __future__ import annotations
@@ -61,6 +62,9 @@ if TYPE_CHECKING:
 Splits = npt.NDArray[np.int8]
 Index = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
+
+EQUAL_BOUNDS = 1e-9
+"""Gap, relative to the value or to the last layer's parameters, at which two bounds count as equal."""
 
 _TINY = float(np.finfo(np.float64).tiny)
 
@@ -99,7 +103,7 @@ class InnerLayer:
 
 @dataclass(frozen=True)
 class PreactivationRange:
-    """Ranges of L and U of one inner layer over everything the layers before can produce."""
+    """Ranges of L and U of one inner layer over all activations that the layers before can have."""
 
     L_min: Array
     L_max: Array
@@ -118,7 +122,10 @@ class PreactivationRange:
 
     @cached_property
     def slopes(self) -> Array:
-        """Slopes of the lower sides to start from: of a known sign, else of the smaller area."""
+        """Slopes of the lower sides to start from.
+
+        Exact where the sign of L is known, else the one that leaves the smaller area to the ReLU.
+        """
         return _shared((self.L_min + self.L_max >= 0.0).astype(np.float64))
 
     @cached_property
@@ -177,7 +184,7 @@ class ActivationBounds:
         )
 
     def spread(self, rows: Index) -> ActivationBounds:
-        """Return the bounds of the given rows, to be broadcast where there is but one."""
+        """Return the bounds of the given rows; those of a single row are left to broadcasting."""
         return self if len(self) == 1 else self.take(rows)
 
     def __len__(self) -> int:
@@ -231,7 +238,7 @@ class Abstraction:
         )
         last = net.layers[-1]
         largest = max(np.abs(last.W).max(), np.abs(last.bias).max())
-        # What 1 is to ordinary logits: tolerances must not hide the sign of tiny ones.
+        # What 1 is to logits of ordinary size: tolerances must not hide the sign of tiny ones.
         self.unit = min(1.0, float(largest + shifts.weight[-1] + shifts.bias[-1]))
 
     @cached_property
@@ -306,10 +313,21 @@ class Abstraction:
         uppers: Sequence[tuple[Array, Array]] | None = None,
         gamma: Sequence[Array] | None = None,
     ) -> BackwardPass:
-        """Lower bound of ``a . h + const`` by linear relaxation, h the layer behind ``activations``.
+        """Lower bound of ``a . h + const`` by linear relaxation, h the last layer of ``activations``.
 
-        ``a`` has shape (n,), or (m, n) for m objectives at once; ``value`` then has shape (B,) or
-        (B, m).
+        Parameters
+        ----------
+        activations
+            Bounds of a batch of B rows, up to the layer of h.
+        a, const
+            The objective: ``a`` of shape (n,), or (m, n) for m objectives at once. The bounds then
+            have shape (B,) or (B, m).
+        alpha
+            Slopes of the lower sides.
+        uppers
+            Slopes and offsets of the upper sides; without, those of the chords.
+        gamma
+            Multipliers of the splits; without, none.
         """
         several = a.ndim == 2
         A = a[None]  # one row stands for all until the layers tell them apart
@@ -329,18 +347,16 @@ class Abstraction:
             on_both = np.concatenate([(A - negative) * lower, on_high], axis=-1)
             total = total + on_both @ inner.b + (negative * offset).sum(axis=-1)
             A = _rows_times(on_both, inner.W)
-        low, high = (
-            (activations.low[:, None], activations.high[:, None])
-            if several
-            else (activations.low, activations.high)
-        )
+        low, high = activations.low, activations.high
+        if several:
+            low, high = low[:, None], high[:, None]
         corner = np.where(A >= 0.0, low, high)
         return BackwardPass(total + (A * corner).sum(axis=-1), tuple(reversed(sides)), corner)
 
     def attack(self, a: Array, const: float, bound: BackwardPass) -> tuple[Array, list[Array]]:
-        """Value and activations of a concrete shift.
+        """Value and activations of the concrete shift that a backward pass suggests.
 
-        The corner of h_1, then each neuron on the side on which the bound used it.
+        It takes the minimising corner of h_1, then each neuron's side that the pass has used.
         """
         hidden = [bound.corner]
         for inner, side in zip(self.inner, bound.sides, strict=True):
@@ -352,7 +368,10 @@ class Abstraction:
     def steepest(
         self, activations: ActivationBounds, a: Array, hidden: list[Array]
     ) -> tuple[list[Array], Array]:
-        """Sides of the inner neurons, and the corner, that the gradient at concrete shifts asks for."""
+        """Sides of the inner neurons, and the corner, that the gradient at concrete shifts points to.
+
+        A side is the coefficient of the activation: not negative for the lower side.
+        """
         A = a[None]
         sides: list[Array] = []
         for inner, h in zip(reversed(self.inner), reversed(hidden), strict=False):
@@ -371,7 +390,7 @@ class Abstraction:
         hidden: list[Array],
         steps: int,
     ) -> tuple[Array, list[Array]]:
-        """Improve concrete shifts by moving each neuron to the side that its gradient asks for."""
+        """Improve concrete shifts by moving each neuron to the side that its gradient points to."""
         for _ in range(steps):
             sides, corner = self.steepest(activations, a, hidden)
             new, moved = self.attack(a, const, BackwardPass(value, tuple(sides), corner))
@@ -430,12 +449,12 @@ def chords(ranges: PreactivationRange, splits: Splits | None) -> tuple[Array, Ar
     slope, offset = ranges.chord
     if splits is None:
         return slope, offset
-    whole = splits == 0
-    return np.where(whole, slope, splits > 0), np.where(whole, offset, 0.0)
+    unsplit = splits == 0
+    return np.where(unsplit, slope, splits > 0), np.where(unsplit, offset, 0.0)
 
 
 def _shared(values: Array) -> Array:
-    """Protect what is worked out once and used by many."""
+    """Make an array read-only, since it is computed once and used by many."""
     values.setflags(write=False)
     return values
 

@@ -123,13 +123,13 @@ def prove(claims: Claims, trace: ProofTrace, decided: Decided, deadline: float =
     What is decided by a hair is given to the exact checker. If it does not agree, the opposite may be
     true, since rounding can have turned the verdict: then that is proved, if it can be.
     """
-    rounding = _Rounding.of(claims, trace, decided)
+    search = _FewestDigits.of(claims, trace, decided)
     left = decided.robust
     for digits in _DIGITS:
         if not len(left):
             break
-        left = rounding.round(left, digits)
-    multipliers = rounding.multipliers
+        left = search.round(left, digits)
+    multipliers = search.multipliers
     robust = _mask(len(claims), decided.robust)
     proved = _mask(len(claims), decided.robust, decided.refuted)
 
@@ -154,14 +154,14 @@ def prove(claims: Claims, trace: ProofTrace, decided: Decided, deadline: float =
 # -- multipliers of robust rows ----------------------------------------------------------------------
 
 
-class _Rounding:
-    """The multipliers of the robust rows of a batch, while digits are taken from them."""
+class _FewestDigits:
+    """The multipliers of the robust rows of a batch, while they are rounded to fewer digits."""
 
     def __init__(self, claims: Claims, tight: Mask, multipliers: Multipliers) -> None:
         self.claims, self.tight, self.multipliers = claims, tight, multipliers
 
     @classmethod
-    def of(cls, claims: Claims, trace: ProofTrace, decided: Decided) -> _Rounding:
+    def of(cls, claims: Claims, trace: ProofTrace, decided: Decided) -> _FewestDigits:
         """Start with the multipliers as they were found."""
         lower: list[Array] = []
         upper: list[Array] = []
@@ -210,7 +210,7 @@ class _Rounding:
             place = np.full(len(self.claims), -1)
             place[rows[group]] = np.arange(len(group))
             lower = [layer[group] for layer in tried.lower]
-            enclosure = Enclosure(
+            enclosure = Enclosure.of(
                 self.claims.net,
                 self.claims.shifts,
                 self.claims.X[rows[group]],
@@ -345,13 +345,13 @@ class Evidence:
     trace: ProofTrace
 
     def certificate(
-        self, net: Network, shifts: Shifts, target: int, margin: float
+        self, net: Network, shifts: Shifts, target: int, threshold: float
     ) -> Certificate | None:
-        """Write down, and test, the proof that the point keeps a margin; None if there is none."""
-        if not self.lower >= margin:
+        """Write down, and test, the proof that the margin reaches a threshold; None if there is none."""
+        if not self.lower >= threshold:
             return None
         none = np.zeros(0, np.intp)
-        claims = Claims(net, shifts, target, self.point[None], np.array([margin]))
+        claims = Claims(net, shifts, target, self.point[None], np.array([threshold]))
         proofs = prove(claims, self.trace, Decided(np.zeros(1, np.intp), none, none))
         return proofs.certificate(0) if proofs.robust[0] else None
 

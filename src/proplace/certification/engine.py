@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from proplace.certification.batched_bnb import Incumbents, decide, first_bounds
-from proplace.certification.bounds import WorstCaseProblem
+from proplace.certification.bounds import EQUAL_BOUNDS, WorstCaseProblem
 from proplace.certification.lp_bnb import minimise
 
 if TYPE_CHECKING:
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from proplace.certification.batched_bnb import FirstBounds, Nodes, TreeBounds
     from proplace.certification.bounds import Abstraction, ActivationBounds, Index, Mask
     from proplace.network import Array
-
-EQUAL_BOUNDS = 1e-9
-"""Gap, relative to the value or to the last layer's parameters, at which two bounds count as equal."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,7 +182,6 @@ class _Engine:
             minimum = minimise(
                 problem.take(np.array([i])),
                 threshold=float(wanted[i]) if math.isfinite(wanted[i]) else None,
-                tolerance=EQUAL_BOUNDS,
                 deadline=deadline,
                 open_leaves=tree.open_leaves.get(int(i)),
                 traced=self.traced,

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from proplace.certification.batched_bnb import Nodes, OpenLeaves
-from proplace.certification.bounds import start_slopes
+from proplace.certification.bounds import EQUAL_BOUNDS, start_slopes
 from proplace.certification.dual_bounds import NodeDuals
 from proplace.certification.node_program import NodeProgram
 
@@ -63,36 +63,34 @@ def minimise(
     problem: WorstCaseProblem,
     *,
     threshold: float | None = None,
-    tolerance: float = 1e-9,
     deadline: float = np.inf,
     open_leaves: OpenLeaves | None = None,
     traced: bool = False,
 ) -> Minimum:
     """Least value of the objective over Delta, for a problem of a single row.
 
-    Stops when the bounds meet to ``tolerance`` (relative to the size of the value), or as soon as
-    they lie on one side of ``threshold``, or at the deadline. ``open_leaves`` is what another search
-    has left of the tree: only these are searched, and the closed ones count with their bound. With
-    ``traced`` the leaves of the tree are returned too.
+    Stops when the bounds meet, or as soon as they lie on one side of ``threshold``, or at the deadline.
+    ``open_leaves`` is what another search has left of the tree: only these are searched, and the closed
+    ones count with their bound. With ``traced`` the leaves of the tree are returned too.
     """
     incumbent = _Incumbent.of(problem)
-    if (
-        not problem.activations.preactivations
-    ):  # one hidden layer: a corner of the box is the minimum
+    if not problem.activations.preactivations:  # one hidden layer: the minimum is at a corner
         return Minimum(incumbent.value, incumbent.value, incumbent.hidden, 0, 0.0)
     if open_leaves is None:
         widths = (ranges.L_min.shape[1] for ranges in problem.activations.preactivations)
         open_leaves = OpenLeaves((tuple(np.zeros(width, np.int8) for width in widths),), np.inf)
     tree = _Tree(problem, incumbent, open_leaves.closed, deadline)
-    tree.grow(open_leaves.splits, threshold, tolerance)
-    proved = threshold is not None and tree.lower() >= threshold
+    tree.grow(open_leaves.splits, threshold)
+    leaves: tuple[Nodes, ...] = ()
+    if traced and threshold is not None and tree.lower() >= threshold:
+        leaves = tree.leaves(threshold)
     return Minimum(
         min(tree.lower(), incumbent.value),
         incumbent.value,
         incumbent.hidden,
         tree.nodes,
         tree.multiplier_size,
-        tree.leaves(threshold) if traced and threshold is not None and proved else (),
+        leaves,
     )
 
 
@@ -110,17 +108,11 @@ class _Tree:
         self.shut: list[NodeDuals] = []
         self.ticket = itertools.count()  # equal bounds: first come, first served
 
-    def grow(
-        self, roots: Sequence[tuple[Splits, ...]], threshold: float | None, tolerance: float
-    ) -> None:
+    def grow(self, roots: Sequence[tuple[Splits, ...]], threshold: float | None) -> None:
         """Bound the given nodes and split them, until the bounds suffice or the time is over."""
         for splits in roots:
             self._visit(splits, -np.inf)
-        while (
-            self.heap
-            and not self._suffice(threshold, tolerance)
-            and time.monotonic() < self.deadline
-        ):
+        while self.heap and not self._suffice(threshold) and time.monotonic() < self.deadline:
             lower, _, point, node = heapq.heappop(self.heap)
             pick = self.program.branch(node.splits, point)
             if pick is None:  # solved: the bound is as good as the arithmetic allows
@@ -141,12 +133,12 @@ class _Tree:
         nodes = [*self.shut, *(entry[-1] for entry in self.heap)]
         return tuple(self.program.dual_bounds.leaf(node, threshold) for node in nodes)
 
-    def _suffice(self, threshold: float | None, tolerance: float) -> bool:
+    def _suffice(self, threshold: float | None) -> bool:
         """Whether the bounds lie on one side of the threshold, or meet."""
         lower, upper = self.lower(), self.incumbent.value
         if threshold is not None and (lower >= threshold or upper < threshold):
             return True
-        return upper - lower <= tolerance * max(self.unit, abs(upper))
+        return upper - lower <= EQUAL_BOUNDS * max(self.unit, abs(upper))
 
     def _visit(self, splits: tuple[Splits, ...], known: float) -> None:
         """Bound a node, of whose parent ``known`` is a bound."""
@@ -163,17 +155,14 @@ class _Tree:
 
 
 def refine_attack(problem: WorstCaseProblem, hidden: list[Array]) -> tuple[float, list[Array]]:
-    """Improve a concrete shift, for a problem of a single row, to the worst one with its signs.
+    """Improve a concrete shift, for a problem of a single row, to the worst one with the same signs.
 
-    With the signs of the neurons that hurt kept as they are, the objective is convex in the first
-    activations, so that its least value is that of a linear program, and is often not at a corner.
-    With two hidden layers, a corner that its own gradient asks for is that least value.
+    Once the signs of U are fixed for all neurons that lower the objective, it is convex in the first
+    activations. So its least value is that of a linear program, and is often not at a corner. With two
+    hidden layers, a corner that its own gradient points to is that least value.
     """
-    abstraction, activations, (a, const) = (
-        problem.abstraction,
-        problem.activations,
-        problem.objective,
-    )
+    abstraction, activations = problem.abstraction, problem.activations
+    a, const = problem.objective
     value = float(hidden[-1][0] @ a) + const
     if len(activations.preactivations) == 1:
         _, corner = abstraction.steepest(activations, a, hidden)
@@ -201,7 +190,7 @@ class _Incumbent:
 
     @classmethod
     def of(cls, problem: WorstCaseProblem) -> _Incumbent:
-        """Start from the shift that one backward pass asks for."""
+        """Start from the shift that one backward pass suggests."""
         activations, incumbent = problem.activations, cls(problem)
         bound = problem.abstraction.backward(
             activations, *problem.objective, start_slopes(activations)
@@ -220,7 +209,7 @@ class _Incumbent:
             low, high = (np.maximum(side, 0.0) for side in inner.both(h))
             if (
                 index == len(inner_layers) - 1
-            ):  # nothing behind it: each neuron takes the side that hurts
+            ):  # each neuron takes the side that lowers the objective
                 h = np.where(a >= 0.0, low, high)
             elif sides is not None:
                 h = np.where(sides[index] >= 0.0, low, high)
