@@ -26,8 +26,8 @@ import proplace as pp
 from certify import milp_least_margin
 from common import machine, problem
 from oracles import random_case
-from proplace.certification.bounds import Abstraction
-from proplace.certification.branch import glance
+from proplace.certification.batched_bnb import first_bounds
+from proplace.certification.bounds import Abstraction, WorstCaseProblem
 
 DELTAS = {  # each leaves a third of the training rows robust
     (20, 20): 0.021,
@@ -125,8 +125,9 @@ def count_false(cases: int) -> None:
 def needs_branching(net: pp.Network, X: np.ndarray, delta: float) -> np.ndarray:
     """Return the rows that one backward pass and one attack leave open."""
     abstraction = Abstraction(net, pp.Shifts.of(net, delta))
-    root = abstraction.root(net.transform(X))
-    bounds = glance(abstraction, root, *abstraction.objective(net.objectives(1)[0]))
+    U, objective = net.transform(X), abstraction.objective(net.objectives(1)[0])
+    root = abstraction.interval_bounds(U)
+    bounds = first_bounds(WorstCaseProblem(abstraction, root, U, objective))
     return X[(bounds.lower < 0.0) & (bounds.upper >= 0.0)]
 
 

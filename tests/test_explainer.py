@@ -18,7 +18,7 @@ from sklearn.neural_network import MLPClassifier
 import proplace as pp
 from oracles import attack, sampled_margins, size_of
 from proplace import explainer as explainer_module
-from proplace.certification.deployed import resolve
+from proplace.certification import thresholds
 from proplace.distances import Convex
 from proplace.errors import (
     DeltaError,
@@ -810,7 +810,7 @@ def test_one_margin_for_all_rows():
     """A float32 model: the largest margin that any training row asks for, and the slack for rows."""
     world = World(2)
     explainer = world.explainer(margin="float32")
-    margins = resolve(world.net, explainer.shifts_, world.X, "float32")
+    margins = thresholds(world.net, explainer.shifts_, world.X, "float32")
     assert margins.min() < margins.max() == explainer.margin_
     assert explainer._robust_rows(1).margin == explainer.margin_ + explainer.slack
 

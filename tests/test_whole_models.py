@@ -244,7 +244,7 @@ def test_float32_margins_are_those_of_the_table_s_numbers(tmp_path):
     path = save(tmp_path / "m.onnx", pipe, [("rows", FloatTensorType([None, 2]))], zipmap=False)
     model = pp.Model.of(path)
     report = pp.certify(path, X, 0.0)
-    margins = np.asarray(report.margin)
+    margins = np.asarray(report.threshold)
     exact = model.network.logits(model.encode(X))[:, 0]
     deployed = onnxruntime.InferenceSession(str(path)).run(None, {"rows": X.astype(np.float32)})
     P = deployed[1][:, 1].astype(float)

@@ -30,7 +30,7 @@ import pandas as pd
 
 from proplace.certification import certify
 from proplace.errors import InputError, OptionError
-from proplace.explainer import Proplace
+from proplace.explainer import DEFAULT_MARGIN, DEFAULT_SLACK, Proplace
 from proplace.optional import require
 from proplace.options import processes
 
@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 _GRID = 10  # deltas tried when none are given
 _SMALLEST = 64.0  # the smallest of them is this part of the largest that leaves a robust row
 _REFINE = 3  # halvings between the last delta that is too small and the first that is not
+# A little more margin than a search asks for (its margin and slack together), so that a row that keeps
+# it is robust for the search too.
+_ENOUGH_MARGIN = 2.0 * max(DEFAULT_MARGIN, DEFAULT_SLACK)
 _SEARCH_ROWS = 2000  # rows by which the largest delta of interest is found
 
 
@@ -281,12 +284,11 @@ def _largest_delta(net: Network, rows: Array, target: int) -> float:
     """Nearly the largest delta at which some row is robust, found on the rows deepest inside."""
     margins = net.margin(rows, target)
     rows = rows[np.argsort(-margins, kind="stable")[:_SEARCH_ROWS]]
-    if margins.max() <= 2e-4:
+    if margins.max() <= _ENOUGH_MARGIN:
         raise InputError(f"no training row has class {target}: nothing can be robust")
 
     def robust(delta: float) -> bool:
-        # A little more margin than the search asks for, so that it finds the row too.
-        return bool(certify(net, rows, delta, target, margin=2e-4).robust.any())
+        return bool(certify(net, rows, delta, target, margin=_ENOUGH_MARGIN).robust.any())
 
     low, high = 0.0, 1.0
     while robust(high):

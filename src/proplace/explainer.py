@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, get_args
 import numpy as np
 
 from proplace import distances
-from proplace.certification.deployed import rounded_as, uncovered
+from proplace.certification import rounded_as, uncovered
 from proplace.errors import InputError, OptionError
 from proplace.explain.base import Explainer
 from proplace.explain.findings import Finding, Optimality
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from proplace.certification.deployed import Margin
+    from proplace.certification import Margin
     from proplace.distances import Distance
     from proplace.explain.findings import Status
     from proplace.explain.proving import Proved
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from proplace.search.problem import Piece
     from proplace.shifts import Delta
 
+DEFAULT_MARGIN = 1e-6
+DEFAULT_SLACK = 1e-4
 _TIDY = 1e-6  # encoded change that a reader would not see: taken back where what is left is robust
 _REPAIRS = (1e-6, 1e-4, 1e-2, 0.1, 0.5)  # steps towards a neighbour when a proof fails by a hair
 _HAIR = "its answer failed the last test by a hair"
@@ -124,7 +126,7 @@ class Proplace(Explainer):
         weights: npt.ArrayLike | None = None,
         region: RegionKind = "hull",
         margin: Margin | None = None,
-        slack: float = 1e-4,
+        slack: float = DEFAULT_SLACK,
         search: SearchName = "tree",
         solver: Solver = "highs",
         n_jobs: int | None = None,
@@ -169,7 +171,7 @@ class Proplace(Explainer):
         self.shifts_ = Shifts.of(self.net_, self.delta)
         margin = self.margin
         if margin is None:
-            margin = 1e-6 if self.net_.precision == "float64" else self.net_.precision
+            margin = DEFAULT_MARGIN if self.net_.precision == "float64" else self.net_.precision
         self.prover_ = Prover(model, self.shifts_, margin)
         self.rows_ = distinct(rows)
         units = model.units(rows) if model.preprocesses else None

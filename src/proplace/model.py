@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from proplace.agreement import clearly_apart
-from proplace.certification.deployed import resolve
+from proplace.certification import thresholds
 from proplace.errors import InputError, ModelDisagrees, SchemaError, TargetError
 from proplace.network import Network
 from proplace.provenance import Origin
@@ -24,7 +24,7 @@ from proplace.shifts import Shifts
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from proplace.certification.deployed import Margin
+    from proplace.certification import Margin
     from proplace.loaders._whole import Whole
     from proplace.network import Array
     from proplace.schema._model import Label
@@ -210,7 +210,7 @@ class Model:
         of the network with the scaling in front, at the cells of the table.
         """
         if not self.preprocesses:
-            return resolve(self.network, shifts, rows, margin)
+            return thresholds(self.network, shifts, rows, margin)
         offset, scale = self.scaling
         own = self.network.input_map
         s = 1.0 if own.scale is None else own.scale
@@ -218,7 +218,7 @@ class Model:
         parts = dict(own.parts) | {"scale": s / scale, "shift": t - s * offset / scale}
         layers = [(layer.W, layer.b) for layer in self.network.layers]
         raw = Network(layers, **parts, precision=self.network.precision)
-        return resolve(raw, shifts, offset + scale * rows, margin)
+        return thresholds(raw, shifts, offset + scale * rows, margin)
 
     @property
     def scaling(self) -> tuple[Array, Array]:

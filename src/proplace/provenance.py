@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from proplace.certification.proof import digest as network_digest
+from proplace.certification import digest as network_digest
 from proplace.distances import name_of
 from proplace.errors import InputError, OptionError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from proplace.certification import api
+from proplace import certification
 from proplace.errors import InputError
 from proplace.frames import as_frame
 from proplace.schema._model import listing
@@ -12,8 +12,7 @@ from proplace.shifts import Shifts
 from proplace.tables import model_of
 
 if TYPE_CHECKING:
-    from proplace.certification import Report, WorstCase
-    from proplace.certification.deployed import Margin
+    from proplace.certification import Margin, Report, WorstCase
     from proplace.model import Model
     from proplace.network import Array
     from proplace.schema import Schema
@@ -58,7 +57,8 @@ def certify(
         covers the rounding of a model that is deployed so, a number for each row. None: the name of
         the model's own precision, and 0 for float64.
     certificates
-        Also write down each verdict's proof, so that anyone can check it in exact arithmetic.
+        Also write down each verdict's proof, so that anyone can check it in exact arithmetic; a row
+        without such a proof is undecided.
     exact_margin
         Also close the gap between ``lower`` and ``upper`` for each row (slower).
     time_limit
@@ -81,7 +81,7 @@ def certify(
     asked: Margin | Array | None = margin
     if model.preprocesses:
         asked = model.margins(Shifts.of(net, delta), net.rows(rows), margin)
-    return api.certify(
+    return certification.certify(
         net,
         rows,
         delta,
@@ -117,7 +117,9 @@ def worst_case(
     """
     model = model_of(source, schema)
     rows = _rows(model, x, declared=schema is not None)
-    return api.worst_case(model.network, rows, delta, model.target(target), time_limit=time_limit)
+    return certification.worst_case(
+        model.network, rows, delta, model.target(target), time_limit=time_limit
+    )
 
 
 def output_range(
@@ -130,9 +132,15 @@ def output_range(
 ) -> tuple[Array, Array]:
     """Exact range of each logit over Delta: the interval abstraction of the network.
 
-    Returns two arrays of shape (n, outputs). With one logit and range [l, u], every network in
-    Delta says class 1 if l >= 0 and class 0 if u < 0; otherwise the class is open. Source, rows and
-    schema are given as to :func:`certify`.
+    Returns two arrays of shape (n, outputs), right up to the rounding of float64 and the tolerance of
+    the linear programs. With one logit and range [l, u], every network in Delta says class 1 if l >= 0
+    and class 0 if u < 0; otherwise the class is open. For verdicts that no rounding touches, use
+    :func:`certify`, to which source, rows and schema are given alike.
+
+    Raises
+    ------
+    SolverError
+        An end of a range could not be told exactly (parameters of very different sizes).
 
     Examples
     --------
@@ -144,7 +152,7 @@ def output_range(
     """
     model = model_of(source, schema)
     rows = _rows(model, X, declared=schema is not None)
-    return api.output_range(model.network, rows, delta, progress=progress)
+    return certification.output_range(model.network, rows, delta, progress=progress)
 
 
 def _rows(model: Model, X: Table, *, declared: bool) -> Table:

@@ -21,8 +21,8 @@ from oracles import (
     scale_of,
     size_of,
 )
-from proplace.certification import branch, exact, least
-from proplace.certification.bounds import Abstraction
+from proplace.certification import batched_bnb, engine, lp_bnb
+from proplace.certification.bounds import Abstraction, WorstCaseProblem
 from proplace.solvers import linear
 
 SEEDS = 32
@@ -92,10 +92,10 @@ def test_the_verdicts(problem):
 
 
 def test_the_linear_program_alone(problem, monkeypatch):
-    """No batched tree: each row that a glance does not decide goes to the linear program."""
-    monkeypatch.setattr(branch, "NODES_PER_ROW", 1)
-    monkeypatch.setattr(branch, "ROOT_STEPS", 1)
-    monkeypatch.setattr(branch, "NODE_STEPS", 1)
+    """No batched tree: each row that one pass does not decide goes to the linear program."""
+    monkeypatch.setattr(batched_bnb, "NODES_PER_ROW", 1)
+    monkeypatch.setattr(batched_bnb, "ROOT_STEPS", 1)
+    monkeypatch.setattr(batched_bnb, "NODE_STEPS", 1)
     for margin in problem.margins(np.random.default_rng(1)):
         problem.check(problem.certify(margin=float(margin)), margin)
 
@@ -106,13 +106,13 @@ def test_the_batched_tree_alone(problem):
     if not net.widths:
         return  # a linear model has no tree
     abstraction = Abstraction(net, shifts)
-    root = abstraction.tighten(abstraction.root(net.transform(problem.X)))
+    root = abstraction.tighten(abstraction.interval_bounds(net.transform(problem.X)))
     for margin in problem.margins(np.random.default_rng(2)):
         lower, upper = np.inf, np.inf
         for c in net.objectives(problem.target):
-            a, const = abstraction.objective(c)
-            U = net.transform(problem.X)
-            bounds = branch.decide(abstraction, root, U, a, const, float(margin))
+            a, const = objective = abstraction.objective(c)
+            asked = WorstCaseProblem(abstraction, root, net.transform(problem.X), objective)
+            bounds = batched_bnb.decide(asked, float(margin))
             np.testing.assert_allclose(bounds.hidden[-1] @ a + const, bounds.upper, atol=1e-9)
             lower, upper = np.minimum(lower, bounds.lower), np.minimum(upper, bounds.upper)
         assert (lower <= problem.truth + problem.slack).all()
@@ -219,20 +219,20 @@ def test_the_output_range(problem):
 def test_the_hard_paths_are_taken():
     """Among these problems some need the batched tree and some the linear program's."""
     nodes, splits = [], []
-    split = branch._split
+    split = batched_bnb._split
 
     def counted_split(nodes, pick):
         splits.append(len(pick))
         return split(nodes, pick)
 
     def counted(*arguments, **options):
-        minimum = exact.minimise(*arguments, **options)
+        minimum = lp_bnb.minimise(*arguments, **options)
         nodes.append(minimum.nodes)
         return minimum
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(least, "minimise", counted)
-        patch.setattr(branch, "_split", counted_split)
+        patch.setattr(engine, "minimise", counted)
+        patch.setattr(batched_bnb, "_split", counted_split)
         for name in [name for name in NAMES if name.startswith("wide")]:
             problem = problem_of(name)
             problem.certify(exact_margin=True)
@@ -255,7 +255,7 @@ def test_a_solver_in_trouble_never_gives_a_wrong_bound(trouble, monkeypatch):
         return made[-1]
 
     monkeypatch.setattr(linear, "quiet", broken)
-    monkeypatch.setattr(branch, "NODES_PER_ROW", 1)
+    monkeypatch.setattr(batched_bnb, "NODES_PER_ROW", 1)
     for name in [f"hidden{h}-{seed}" for h in (2, 3) for seed in range(12)]:
         problem = problem_of(name)
         for margin in [*problem.margins(np.random.default_rng(3)), *(problem.truth - 0.3)]:

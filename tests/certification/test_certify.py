@@ -20,8 +20,8 @@ from oracles import (
     sampled_margins,
     scale_of,
 )
-from proplace.certification import api, branch
-from proplace.certification import exact as linear_program
+from proplace.certification import api, batched_bnb
+from proplace.certification.node_program import NodeProgram
 from proplace.errors import InputError, OptionError, SolverError
 from proplace.solvers import LinearProgram
 
@@ -213,7 +213,7 @@ def test_the_margin_is_asked_for(case):
         ]
         assert at == [True, False]
     report = pp.certify(case.net, case.X, case.delta, case.target, margin=0.125)
-    assert report.margin == 0.125
+    assert report.threshold == 0.125
 
 
 def test_a_tie_is_robust():
@@ -324,9 +324,9 @@ def test_after_the_time_limit_no_chunk_is_looked_at(clock, monkeypatch):
     net, X, delta = hard_problem()
     monkeypatch.setattr(api, "_CHUNK_FLOATS", 1)
     seen = []
-    honest = api.least_with_error
+    honest = api.least_values
     monkeypatch.setattr(
-        api, "least_with_error", lambda *given: seen.append(len(given[1])) or honest(*given)
+        api, "least_values", lambda *given: seen.append(len(given[1].U)) or honest(*given)
     )
     report = pp.certify(net, X, delta, time_limit=1.0)
     assert seen == [1]
@@ -388,7 +388,7 @@ def test_a_tiny_last_layer_is_no_less_exact():
 
 
 def large_inner_weights(seed):
-    """Inner weights of 3e7 that the layer behind takes back: worst margins of about 1000."""
+    """InnerLayer weights of 3e7 that the layer behind takes back: worst margins of about 1000."""
     rng = np.random.default_rng([7, seed])
     w, f = int(rng.integers(4, 10)), 3e7
     layers = [
@@ -423,8 +423,8 @@ def test_a_range_that_is_known_only_roughly_is_refused(monkeypatch):
     low, high = pp.output_range(net, X[:3], delta)
     assert (low <= high).all()
     monkeypatch.setattr(LinearProgram, "solve", lambda *_: "failed")
-    monkeypatch.setattr(linear_program._Program, "_empty_at_no_cost", lambda *_: False)
-    monkeypatch.setattr(linear_program._Program, "branch", lambda *_: None)
+    monkeypatch.setattr(NodeProgram, "_emptiness_without_costs", lambda *_: None)
+    monkeypatch.setattr(NodeProgram, "branch", lambda *_: None)
     with pytest.raises(SolverError, match=r"known only to .* for row 0") as caught:
         pp.output_range(net, X[:3], delta)
     assert "exact_margin=True" in str(caught.value)
@@ -502,12 +502,12 @@ def test_a_row_that_needs_many_nodes_is_left_to_the_linear_program(monkeypatch):
     net, X, delta = hard_problem()
     full = pp.certify(net, X, delta)
     for nodes in (1, 20):
-        monkeypatch.setattr(branch, "NODES_PER_ROW", nodes)
+        monkeypatch.setattr(batched_bnb, "NODES_PER_ROW", nodes)
         few = pp.certify(net, X, delta)
         np.testing.assert_array_equal(full.robust, few.robust)
         assert not few.undecided.any()
     monkeypatch.undo()
-    monkeypatch.setattr(branch, "NODES_PER_BATCH", 3)
+    monkeypatch.setattr(batched_bnb, "NODES_PER_BATCH", 3)
     np.testing.assert_array_equal(full.robust, pp.certify(net, X, delta).robust)
 
 

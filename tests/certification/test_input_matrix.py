@@ -14,7 +14,7 @@ import exactly
 import oracles
 import proplace as pp
 from proplace.certification import checker
-from proplace.certification.deployed import float32_margin
+from proplace.certification.precision_margin import float32_margin
 from proplace.errors import NetworkError
 from proplace.search import bilevel, tree
 from proplace.search.problem import Piece

@@ -12,11 +12,12 @@ import pytest
 import exactly
 import proplace as pp
 from oracles import accepted_rows, random_case, scale_of
-from proplace.certification import branch, checker, exact, proof
+from proplace.certification import batched_bnb, checker, proof
+from proplace.certification.batched_bnb import Nodes
 from proplace.certification.bounds import Abstraction, chords, start_slopes
-from proplace.certification.branch import Nodes
-from proplace.certification.least import least
-from proplace.certification.producer import Evidence, Notes
+from proplace.certification.certificates import Evidence
+from proplace.certification.dual_bounds import DualBounds
+from proplace.certification.engine import Rows, traced_least_values
 from proplace.certification.rounding import Enclosure
 from proplace.errors import CertificateError
 
@@ -71,14 +72,14 @@ def test_rows_near_the_margin_need_trees_and_get_them(sizes, delta):
 @pytest.mark.parametrize("sizes", [(5, 8, 8, 1), (5, 6, 6, 6, 1), (4, 6, 6, 6, 3)])
 def test_trees_of_the_linear_program_become_certificates(sizes, monkeypatch):
     """With the batched tree switched off all splits, empty branches too, come from the LP's duals."""
-    monkeypatch.setattr(branch, "NODES_PER_ROW", 0)
-    leaf, empty = exact._Program.leaf, []
+    monkeypatch.setattr(batched_bnb, "NODES_PER_ROW", 0)
+    leaf, empty = DualBounds.leaf, []
 
-    def watching(program, basis, threshold):
-        empty.append(basis.empty)
-        return leaf(program, basis, threshold)
+    def watching(bounds, node, threshold):
+        empty.append(node.empty)
+        return leaf(bounds, node, threshold)
 
-    monkeypatch.setattr(exact._Program, "leaf", watching)
+    monkeypatch.setattr(DualBounds, "leaf", watching)
     rng = np.random.default_rng(3)
     proved = 0
     for seed in range(12):
@@ -123,12 +124,11 @@ def test_certificates_of_slices_and_undecided_rows():
 def test_evidence_of_a_verdict_that_rounding_turned_gives_no_certificate():
     """The sum is 0 in floats and negative in truth: there is a proof, but of the opposite."""
     net = pp.Network([([[0.1]], [-0.30000000000000004])])
-    shifts, point, notes = pp.Shifts.of(net, 0.0), np.array([3.0]), Notes()
-    lower, _ = least(
-        Abstraction(net, shifts), point[None], net.objectives(1), np.zeros(1), np.inf, notes
-    )
-    assert lower[0] == 0.0
-    evidence = Evidence(point, float(lower[0]), notes)
+    shifts, point = pp.Shifts.of(net, 0.0), np.array([3.0])
+    rows = Rows(point[None], np.zeros(1))
+    found, trace = traced_least_values(Abstraction(net, shifts), rows, net.objectives(1))
+    assert found.lower[0] == 0.0
+    evidence = Evidence(point, float(found.lower[0]), float(found.upper[0]), trace)
     assert evidence.certificate(net, shifts, 1, 0.0) is None
     assert evidence.certificate(net, shifts, 1, -1.0).check(net).accepted
 
@@ -138,7 +138,7 @@ def test_evidence_of_a_verdict_that_rounding_turned_gives_no_certificate():
 
 def random_nodes(root, rng, split):
     """Leaves of a small random tree with random multipliers."""
-    widths = [level.L_min.shape[1] for level in root.levels]
+    widths = [level.L_min.shape[1] for level in root.preactivations]
     picks = []
     if split and widths:
         i = int(rng.integers(len(widths)))
@@ -181,11 +181,11 @@ def test_the_fast_bound_is_proved_by_the_exact_checker_and_nearly_as_good(hidden
         abstraction = Abstraction(net, shifts)
         lower, upper, nodes, tighten = [], [], None, bool(n % 2)
         if net.widths:
-            root = abstraction.root(net.transform(case.X))
+            root = abstraction.interval_bounds(net.transform(case.X))
             lower = start_slopes(root)
-            upper = [np.round(chords(level, None)[0], 6) for level in root.levels]
+            upper = [np.round(chords(level, None)[0], 6) for level in root.preactivations]
             nodes = random_nodes(root, rng, split=n % 3 > 0)
-        enclosure = Enclosure(net, shifts, case.X, lower, upper, tighten=tighten)
+        enclosure = Enclosure.of(net, shifts, case.X, lower, upper, tighten=tighten)
         values, trees = [], []
         for c in net.objectives(case.target):
             values.append(enclosure.bounds(c, nodes)[0].min())
@@ -223,11 +223,14 @@ def test_the_fast_bound_knows_how_sums_of_many_terms_round(sizes):
         shifts = pp.Shifts.of(net, 0.0)
         lower, upper, nodes = [], [], None
         if net.widths:
-            root = Abstraction(net, shifts).root(x)
-            lower, upper = start_slopes(root), [chords(level, None)[0] for level in root.levels]
-            nodes = branch.root_nodes(root, np.arange(1))
+            root = Abstraction(net, shifts).interval_bounds(x)
+            lower, upper = (
+                start_slopes(root),
+                [chords(level, None)[0] for level in root.preactivations],
+            )
+            nodes = batched_bnb.root_nodes(root, np.arange(1))
         for target in (0, 1):
-            enclosure = Enclosure(net, shifts, x, lower, upper, tighten=False)
+            enclosure = Enclosure.of(net, shifts, x, lower, upper, tighten=False)
             value = float(enclosure.bounds(net.objectives(target)[0], nodes)[0][0])
             facts = proof.claim(proof.digest(net), shifts, x[0], target, value, "robust")
             facts |= {"tighten": False, "trees": [[{}]]}

@@ -11,9 +11,9 @@ import pytest
 import exactly
 import proplace as pp
 from oracles import random_case
-from proplace.certification import branch, deployed, proof, rounding
+from proplace.certification import batched_bnb, precision_margin, proof, rounding
 from proplace.certification.bounds import Abstraction, chords, start_slopes
-from proplace.certification.deployed import float32_margin
+from proplace.certification.precision_margin import float32_margin
 from proplace.certification.rounding import Enclosure
 
 # -- outward-rounded floats ------------------------------------------------------------------------
@@ -23,7 +23,7 @@ from proplace.certification.rounding import Enclosure
 def test_the_error_of_a_sum_of_n_terms(n):
     u = Q(1, 2**53)
     assert Q(rounding._gamma(n)) >= n * u / (1 - n * u)
-    assert Q(deployed._gamma(n, 2.0**-24)) >= n * Q(1, 2**24)
+    assert Q(precision_margin._gamma(n, 2.0**-24)) >= n * Q(1, 2**24)
 
 
 def test_the_offset_of_a_chord_is_never_too_small():
@@ -70,7 +70,7 @@ def test_the_first_layer_is_enclosed(scaled):
         scale = np.round(rng.normal(size=2), 2) if scaled else None
         shift = -np.round(x * scale, 4) if scaled else None
         net = pp.Network([(W, b), (np.ones((1, 3)), [0.0])], scale=scale, shift=shift)
-        enclosure = Enclosure(net, pp.Shifts.of(net, 0.0), x[None], [], [], tighten=False)
+        enclosure = Enclosure.of(net, pp.Shifts.of(net, 0.0), x[None], [], [], tighten=False)
         (exact, _) = exactly._ends(net.layers[0], Q(0), Q(0), exactly.seen(net, x))
         for k, value in enumerate(exact):
             assert abs(Q(enclosure.z[0, k]) - value) <= Q(enclosure.z_rad[0, k])
@@ -82,10 +82,10 @@ def proves(net, delta, x, target, *, tighten=False, margin=None):
     shifts = pp.Shifts.of(net, delta)
     lower, upper, nodes = [], [], None
     if net.widths:
-        root = Abstraction(net, shifts).root(net.transform(x))
-        lower, upper = start_slopes(root), [chords(level, None)[0] for level in root.levels]
-        nodes = branch.root_nodes(root, np.arange(1))
-    enclosure = Enclosure(net, shifts, x[None], lower, upper, tighten=tighten)
+        root = Abstraction(net, shifts).interval_bounds(net.transform(x))
+        lower, upper = start_slopes(root), [chords(level, None)[0] for level in root.preactivations]
+        nodes = batched_bnb.root_nodes(root, np.arange(1))
+    enclosure = Enclosure.of(net, shifts, x[None], lower, upper, tighten=tighten)
     value = float(min(enclosure.bounds(c, nodes)[0][0] for c in net.objectives(target)))
     if margin is not None and value < margin:
         return True  # nothing is said
@@ -213,7 +213,8 @@ def test_what_the_first_layer_sees_is_enclosed(unit):
         scale = np.round(rng.normal(size=3), 2)
         shift = -np.round(x[0] * scale, 4) * rng.choice([1.0, 0.0, -3.0])
         net = pp.Network([(np.ones((1, 3)), [0.0])], scale=scale, shift=shift)
-        centre, radius, size, error, _ = deployed._seen(net, x, x, deployed.Format(unit, 0.0, 1.0))
+        numbers = precision_margin.Format(unit, 0.0, 1.0)
+        centre, radius, size, error, _ = precision_margin._seen(net, x, x, numbers)
         for k, value in enumerate(exactly.seen(net, x[0])):
             assert abs(Q(centre[0, k]) - value) <= Q(radius[0, k])
             assert abs(value) <= Q(size[0, k])

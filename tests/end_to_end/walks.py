@@ -9,8 +9,7 @@ import pandas as pd
 
 import proplace as pp
 from commands import call
-from proplace.certification import checker
-from proplace.certification.proof import parameters
+from proplace.certification import checker, parameters
 
 DELTA, K, PEOPLE, SHIFTS = 0.003, 5, 6, 8
 

@@ -9,8 +9,10 @@ import pytest
 
 import proplace as pp
 from oracles import pairs_of, radii_of, seen
-from proplace.certification.branch import glance
-from proplace.certification.worst import shifted_layers
+from proplace.certification import Evidence
+from proplace.certification.batched_bnb import first_bounds
+from proplace.certification.bounds import Abstraction, WorstCaseProblem
+from proplace.certification.shift_recovery import shifted_layers
 from proplace.search.oracle import Oracle, Shifted
 from search_problems import problem_of
 
@@ -47,9 +49,11 @@ def target_of(oracle):
 def attacked(oracle, point):
     """Each attack at a point: objective, activations, the value found and the shifted layers."""
     u = oracle.net.transform(point)
-    root = oracle.abstraction.root(u)
-    for c, (a, const) in zip(oracle.objectives, oracle.linear, strict=True):
-        found = glance(oracle.abstraction, root, a, const)
+    abstraction = Abstraction(oracle.net, oracle.shifts)
+    root = abstraction.interval_bounds(u)
+    for c in oracle.objectives:
+        problem = WorstCaseProblem(abstraction, root, u, abstraction.objective(c))
+        found = first_bounds(problem)
         hidden = [layer[0] for layer in found.hidden]
         yield c, hidden, float(found.upper[0]), oracle._layers(u[0], hidden, c)
 
@@ -136,7 +140,7 @@ def test_undecided_is_not_robust(monkeypatch):
     oracle, _, points = random_oracle(0, 2)
     oracle.margin = 0.0
     for lower, upper in ((-1.0, 1.0), (-1e-12, 0.0), (np.nan, np.inf)):
-        bounds = np.array([lower]), np.array([upper])
-        monkeypatch.setattr("proplace.search.oracle.least", lambda *_, bounds=bounds: bounds)
+        tested = Evidence(points[0], lower, upper, trace=None)
+        monkeypatch.setattr(oracle.robustness, "test", lambda *_, tested=tested: tested)
         assert oracle.test(points[0]) == (False, None)
         assert oracle.evidence(points[0]) is None

@@ -18,8 +18,8 @@ import pandas as pd
 from proplace.batch.folder import NETWORK
 from proplace.batch.manifest import NAME, About, Manifest, NotAManifest
 from proplace.certification import Certificate
+from proplace.certification import digest as network_digest
 from proplace.certification.checker import MOST_BYTES
-from proplace.certification.proof import digest as network_digest
 from proplace.errors import ProplaceError, ResultsError
 from proplace.explain.findings import Status
 from proplace.explanations import Explanation, Explanations, Setting

@@ -1,15 +1,35 @@
-"""Delta-robustness: whether every network within delta keeps the verdict."""
+"""Delta-robustness: whether every network within delta keeps the verdict, with proofs.
+
+What other packages may use is listed here; modules inside are not for them, except
+:mod:`proplace.certification.checker`, which stands alone. May import: network, shifts, errors, files,
+progress and the linear programs.
+"""
 
 from proplace.certification.api import Report, WorstCase, certify, output_range, worst_case
+from proplace.certification.attacks import Attack, PointRobustness
+from proplace.certification.certificates import Certificates, Evidence
 from proplace.certification.checker import Verdict
-from proplace.certification.proof import Certificate
+from proplace.certification.precision_margin import Margin, rounded_as, thresholds, uncovered
+from proplace.certification.proof import Certificate, digest, parameters
+from proplace.certification.shift_recovery import shifted_network
 
 __all__ = [
+    "Attack",
     "Certificate",
+    "Certificates",
+    "Evidence",
+    "Margin",
+    "PointRobustness",
     "Report",
     "Verdict",
     "WorstCase",
     "certify",
+    "digest",
     "output_range",
+    "parameters",
+    "rounded_as",
+    "shifted_network",
+    "thresholds",
+    "uncovered",
     "worst_case",
 ]

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from proplace.certification.bounds import Abstraction
-from proplace.certification.deployed import DOUBLE, resolve, rounding_error
-from proplace.certification.exact import minimise
-from proplace.certification.least import TOLERANCE, least, least_with_error
-from proplace.certification.producer import Certificates, Notes, Proofs
-from proplace.certification.worst import shifted_network
+from proplace.certification.bounds import Abstraction, WorstCaseProblem
+from proplace.certification.certificates import Certificates, Claims, Decided, prove
+from proplace.certification.engine import Rows, least_values, traced_least_values
+from proplace.certification.lp_bnb import minimise
+from proplace.certification.precision_margin import DOUBLE, rounding_error, thresholds
+from proplace.certification.shift_recovery import shifted_network
 from proplace.errors import InputError, OptionError, SolverError
 from proplace.progress import progress_bar
 from proplace.shifts import Shifts
@@ -26,13 +26,15 @@ from proplace.shifts import Shifts
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from proplace.certification.deployed import Margin
+    from proplace.certification.certificates import Proofs
+    from proplace.certification.engine import LeastValues
+    from proplace.certification.precision_margin import Margin
     from proplace.network import Array, Network
     from proplace.shifts import Delta
 
 Mask = npt.NDArray[np.bool_]
 
-_CLOSED = 1e-6  # gap, relative as TOLERANCE, up to which a range counts as exact
+_CLOSED = 1e-6  # gap, relative as EQUAL_BOUNDS, up to which a range counts as exact
 _CHUNK_FLOATS = 2_000_000  # of one array of a chunk: keeps a chunk's memory near 200 MB
 
 
@@ -43,16 +45,17 @@ class Report:
     Attributes
     ----------
     robust
-        True where every network in Delta gives the target class with at least ``margin``.
+        True where every network in Delta gives the target class with a margin of at least
+        ``threshold``.
     lower, upper
         Bounds on the worst margin, up to the rounding of float64; ``upper`` is reached by a concrete
-        network in Delta. The verdicts do not rest on their last digits: ``lower >= margin`` where a row
-        is robust, ``upper < margin`` where it is not.
+        network in Delta. The verdicts do not rest on their last digits: ``lower >= threshold`` where a
+        row is robust, ``upper < threshold`` where it is not.
     undecided
         True where there is no verdict (``robust`` is False there): the time limit came first, or
-        the worst margin is so near to ``margin`` that neither side can be proved.
-    margin
-        The margin that was asked for: one number, or one per row.
+        the worst margin is so near to ``threshold`` that neither side can be proved.
+    threshold
+        The margin that was demanded: one number, or one per row.
     certificates
         One :class:`Certificate` per row where they were asked for (None for a row that is undecided).
     """
@@ -61,7 +64,7 @@ class Report:
     lower: Array
     upper: Array
     undecided: Mask
-    margin: float | Array
+    threshold: float | Array
     certificates: Certificates | None = None
 
     def __len__(self) -> int:
@@ -108,75 +111,49 @@ def certify(
 ) -> Report:
     """Say for each row whether every network within ``delta`` gives it the target class.
 
-    The verdict is exact: robust iff the least margin over Delta, in real numbers, is at least
-    ``margin``. Cheap batched bounds and attacks decide most rows; branch and bound decides the rest. A
-    row whose bounds do not clear ``margin`` by more than all rounding errors together is decided by a
-    proof in exact arithmetic; where there is none, it is ``undecided``.
+    The rows and the target are those of the network itself; else this is :func:`proplace.certify`,
+    which describes the parameters. Here ``margin`` may also be an array of one number for each row.
 
-    Parameters
-    ----------
-    net
-        The trained network.
-    X
-        Rows as the network takes them, shape (n, inputs).
-    delta
-        Largest change of any parameter, or one (weight, bias) pair per layer.
-    target
-        The wanted class.
-    margin
-        The least margin a robust row must keep. ``"float32"``, ``"float16"`` or ``"bfloat16"``: what
-        covers the rounding of a model that is deployed so, a number for each row (see
-        :mod:`proplace.certification.deployed`). None: the name of the network's own precision, and 0
-        for float64. Or an array of one number for each row.
-    certificates
-        Also write down each verdict's proof, so that :mod:`proplace.certification.checker` accepts it in
-        exact arithmetic; a row without such a proof is undecided.
-    exact_margin
-        Also close the gap between ``lower`` and ``upper`` for each row (slower).
-    time_limit
-        Seconds for the whole table; rows without a verdict by then are ``undecided``.
-    progress
-        Show a progress bar on standard error.
-
-    Examples
-    --------
-    >>> from proplace import Network
-    >>> net = Network([([[1.0, -1.0], [0.5, 2.0]], [0.0, -1.0]), ([[1.0, -2.0]], [0.25])])
-    >>> report = certify(net, [[1.0, 0.0], [0.1, 0.0], [0.0, 1.0]], delta=0.05)
-    >>> report
-    Report(2 of 3 rows robust)
-    >>> report.robust
-    array([ True,  True, False])
+    Cheap batched bounds and attacks decide most rows; branch and bound decides the rest. A row whose
+    bounds do not clear the threshold by more than all rounding errors together is decided by a proof
+    in exact arithmetic; where there is none, it is ``undecided``.
     """
     X = net.rows(X)
     shifts = Shifts.of(net, delta)
-    asked = resolve(net, shifts, X, margin)
+    threshold = thresholds(net, shifts, X, margin)
     question = _Question(net, shifts, Abstraction(net, shifts), target, _deadline(time_limit))
-    wanted = np.broadcast_to(np.asarray(asked, dtype=np.float64), len(X))
+    wanted = np.broadcast_to(np.asarray(threshold, dtype=np.float64), len(X))
     lower, upper = np.full(len(X), -np.inf), np.full(len(X), np.inf)
     robust, undecided = np.zeros(len(X), dtype=bool), np.ones(len(X), dtype=bool)
     parts: list[Proofs] = []
     with progress_bar("certify", len(X), show=progress) as advance:
         for rows in _chunks(net, len(X)):
             if question.late() and rows.start:
-                if not certificates:
-                    break
-                parts.append(question.unproved(X[rows], wanted[rows]))
-                continue
+                break
             if certificates:
-                low, high, proofs = question.proved(X[rows], wanted[rows])
+                found, proofs = question.proved(X[rows], wanted[rows])
                 parts.append(proofs)
-                yes, no = proofs.robust & proofs.proved, ~proofs.robust & proofs.proved
             else:
-                low, high, yes, no = question.decided(X[rows], wanted[rows])
+                found = question.decided(X[rows], wanted[rows])
+            low, high = found.lower, found.upper
             if exact_margin:
-                closer = question.bounds(X[rows], np.full(len(low), -np.inf))
-                low, high = np.maximum(low, closer[0]), np.minimum(high, closer[1])
-            robust[rows], undecided[rows] = yes, ~yes & ~no
-            lower[rows], upper[rows] = _agreeing(low, high, wanted[rows], yes, no)
+                closer = question.exact(X[rows])
+                low, high = np.maximum(low, closer.lower), np.minimum(high, closer.upper)
+            robust[rows], undecided[rows] = found.robust, ~found.robust & ~found.refuted
+            lower[rows], upper[rows] = _agreeing(low, high, wanted[rows], found)
             advance(rows.stop - rows.start)
-    found = Certificates(parts) if certificates else None
-    return Report(robust, lower, upper, undecided, asked, found)
+    written = Certificates(parts, len(X)) if certificates else None
+    return Report(robust, lower, upper, undecided, threshold, written)
+
+
+@dataclass(frozen=True, eq=False)
+class _Verdicts:
+    """Bounds on the worst margins of some rows, and the rows that are robust, or not, for certain."""
+
+    lower: Array
+    upper: Array
+    robust: Mask
+    refuted: Mask
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,67 +169,64 @@ class _Question:
     def late(self) -> bool:
         return time.monotonic() >= self.deadline
 
-    def bounds(self, X: Array, wanted: Array, notes: Notes | None = None) -> tuple[Array, Array]:
-        """Bounds on the worst margin of each row, tight enough to decide against ``wanted``."""
-        objectives = self.net.objectives(self.target)
-        U = self.net.transform(X)
-        return least(self.abstraction, U, objectives, wanted, self.deadline, notes)
+    def exact(self, X: Array) -> LeastValues:
+        """Bounds on the worst margin of each row that meet, as far as there is time."""
+        rows = Rows(self.net.transform(X), np.full(len(X), -np.inf), self.deadline)
+        return least_values(self.abstraction, rows, self.net.objectives(self.target))
 
-    def decided(self, X: Array, wanted: Array) -> tuple[Array, Array, Mask, Mask]:
-        """Bounds, and the rows that are robust and that are not, for certain.
+    def decided(self, X: Array, threshold: Array) -> _Verdicts:
+        """Where the bounds clear the threshold by more than rounding can have done, they decide.
 
-        Where the bounds clear ``wanted`` by more than rounding can have done, they decide; elsewhere a
-        proof does.
+        Elsewhere a proof does.
         """
-        objectives = self.net.objectives(self.target)
-        low, high, error = least_with_error(self.abstraction, X, objectives, wanted, self.deadline)
+        objectives, front = self.net.objectives(self.target), self.net.input_map
+        rows = Rows(front(X), threshold, self.deadline)
+        found = least_values(self.abstraction, rows, objectives)
+        low, high = found.lower, found.upper
+        size = None if front.matrix is None else front.size(X)
+        error = self.abstraction.roundoff.error(rows.U, objectives, found.multiplier_size, size)
         with np.errstate(invalid="ignore"):  # of what overflowed nothing is known
-            yes, no = low - error >= wanted, high + error < wanted
-        near = np.flatnonzero(~yes & ~no & ((low >= wanted) | (high < wanted)))
+            yes, no = low - error >= threshold, high + error < threshold
+        near = np.flatnonzero(~yes & ~no & ((low >= threshold) | (high < threshold)))
         if len(near):
-            *_, proofs = self.proved(X[near], wanted[near])
-            yes[near], no[near] = proofs.robust & proofs.proved, ~proofs.robust & proofs.proved
-        return low, high, yes, no
+            verdicts, _ = self.proved(X[near], threshold[near])
+            yes[near], no[near] = verdicts.robust, verdicts.refuted
+        return _Verdicts(low, high, yes, no)
 
-    def proved(self, X: Array, wanted: Array) -> tuple[Array, Array, Proofs]:
-        """Bounds, and proofs of what they say."""
-        notes = Notes()
-        low, high = self.bounds(X, wanted, notes)
-        missed = (high < wanted) & np.isfinite(wanted)  # an infinite margin cannot be written down
+    def proved(self, X: Array, threshold: Array) -> tuple[_Verdicts, Proofs]:
+        """Only what has a proof is decided."""
+        rows = Rows(self.net.transform(X), threshold, self.deadline)
+        objectives = self.net.objectives(self.target)
+        found, trace = traced_least_values(self.abstraction, rows, objectives)
+        claims = Claims(self.net, self.shifts, self.target, X, threshold)
+        proofs = prove(claims, trace, self._sorted(claims, found), self.deadline)
+        yes, no = proofs.robust & proofs.proved, ~proofs.robust & proofs.proved
+        return _Verdicts(found.lower, found.upper, yes, no), proofs
+
+    def _sorted(self, claims: Claims, found: LeastValues) -> Decided:
+        """Sort the rows by what their bounds say."""
+        X, threshold, high = claims.X, claims.threshold, found.upper
+        missed = (high < threshold) & np.isfinite(threshold)  # infinity cannot be written down
         clear = np.zeros(len(X), dtype=bool)  # far enough for all roundings on the way to a shift
         rows = np.flatnonzero(missed)
         if len(rows):
             error = 64.0 * rounding_error(self.net, self.shifts, X[rows], DOUBLE)
-            clear[rows] = high[rows] + error < wanted[rows]
-        proofs = Proofs(
-            self.net,
-            self.shifts,
-            self.target,
-            X,
-            wanted,
-            notes,
-            np.flatnonzero(~missed & (low >= wanted)),
-            np.flatnonzero(missed),
-            np.flatnonzero(missed & ~clear),
-            self.deadline,
+            clear[rows] = high[rows] + error < threshold[rows]
+        return Decided(
+            robust=np.flatnonzero(~missed & (found.lower >= threshold)),
+            refuted=rows,
+            risky=np.flatnonzero(missed & ~clear),
         )
-        return low, high, proofs
-
-    def unproved(self, X: Array, wanted: Array) -> Proofs:
-        """What is left of rows for which there was no time."""
-        none = np.zeros(0, dtype=np.intp)
-        net, shifts = self.net, self.shifts
-        return Proofs(net, shifts, self.target, X, wanted, Notes(), none, none, none)
 
 
-def _agreeing(low: Array, high: Array, wanted: Array, yes: Mask, no: Mask) -> tuple[Array, Array]:
-    """Bounds that say what the verdicts say, also where these were settled beyond rounding."""
+def _agreeing(low: Array, high: Array, threshold: Array, found: _Verdicts) -> tuple[Array, Array]:
+    """Bounds that say what the verdicts say, also where a proof beyond rounding decided."""
     low = np.where(np.isfinite(low), low, -np.inf)  # what overflowed says nothing
     high = np.where(np.isfinite(high), high, np.inf)
-    below = np.nextafter(wanted, -np.inf)
+    below = np.nextafter(threshold, -np.inf)
     return (
-        np.where(yes, np.maximum(low, wanted), np.minimum(low, below)),
-        np.where(no, np.minimum(high, below), np.maximum(high, wanted)),
+        np.where(found.robust, np.maximum(low, threshold), np.minimum(low, below)),
+        np.where(found.refuted, np.minimum(high, below), np.maximum(high, threshold)),
     )
 
 
@@ -266,13 +240,7 @@ def worst_case(
 ) -> WorstCase:
     """Find the network within ``delta`` that gives ``x`` the least margin for the target class.
 
-    Examples
-    --------
-    >>> from proplace import Network
-    >>> net = Network([([[1.0, -1.0], [0.5, 2.0]], [0.0, -1.0]), ([[1.0, -2.0]], [0.25])])
-    >>> worst = worst_case(net, [1.0, 0.0], delta=0.05)
-    >>> round(worst.margin, 6), net.distance(worst.network) <= 0.05
-    (1.055, True)
+    The row and the target are those of the network itself; else this is :func:`proplace.worst_case`.
     """
     U = net.transform(x)
     if len(U) != 1:
@@ -280,15 +248,16 @@ def worst_case(
     shifts = Shifts.of(net, delta)
     deadline = _deadline(time_limit)
     abstraction = Abstraction(net, shifts)
-    root = abstraction.tighten(abstraction.root(U)) if net.widths else None
+    activations = abstraction.tighten(abstraction.interval_bounds(U)) if net.widths else None
     best: Network | None = None
     margin, lower = np.inf, np.inf
     for c in net.objectives(target):
         hidden: tuple[Array, ...] = ()
-        if root is None:
+        if activations is None:
             lower = min(lower, float(abstraction.linear_minimum(U, c)[0]))
         else:
-            minimum = minimise(abstraction, root, U, c, tolerance=TOLERANCE, deadline=deadline)
+            problem = WorstCaseProblem(abstraction, activations, U, abstraction.objective(c))
+            minimum = minimise(problem, deadline=deadline)
             lower, hidden = min(lower, minimum.lower), minimum.hidden
         candidate = shifted_network(net, shifts, U[0], hidden, c)
         value = float(candidate.margin(x, target)[0])
@@ -303,23 +272,7 @@ def output_range(
 ) -> tuple[Array, Array]:
     """Exact range of each logit over Delta: the interval abstraction of the network.
 
-    Returns two arrays of shape (n, outputs), right up to the rounding of float64 and the tolerance of
-    the linear programs. With one logit and range [l, u], every network in Delta says class 1 if l >= 0
-    and class 0 if u < 0; otherwise the class is open. For verdicts that no rounding touches, use
-    :func:`certify`.
-
-    Raises
-    ------
-    SolverError
-        An end of a range could not be told exactly (parameters of very different sizes).
-
-    Examples
-    --------
-    >>> from proplace import Network
-    >>> net = Network([([[1.0, -1.0]], [0.5])])
-    >>> low, high = output_range(net, [[2.0, -1.0]], delta=0.1)
-    >>> low.round(6), high.round(6)
-    (array([[3.1]]), array([[3.9]]))
+    The rows are those of the network itself; else this is :func:`proplace.output_range`.
     """
     U = net.transform(X)
     abstraction = Abstraction(net, Shifts.of(net, delta))
@@ -328,18 +281,18 @@ def output_range(
         for rows in _chunks(net, len(U)):
             for k, unit in enumerate(np.eye(net.outputs)):
                 for values, c in ((low, unit), (high, -unit)):
-                    exact = np.full(rows.stop - rows.start, -np.inf)
-                    bound, reached = least(abstraction, U[rows], c[None], exact, np.inf)
-                    _check_closed(bound, reached, abstraction.unit, rows.start)
-                    values[rows, k] = c[k] * bound
+                    exact = Rows(U[rows], np.full(rows.stop - rows.start, -np.inf))
+                    found = least_values(abstraction, exact, c[None])
+                    _check_closed(found, abstraction.unit, rows.start)
+                    values[rows, k] = c[k] * found.lower
             advance(rows.stop - rows.start)
     return low, high
 
 
-def _check_closed(lower: Array, upper: Array, unit: float, first: int) -> None:
+def _check_closed(found: LeastValues, unit: float, first: int) -> None:
     """Refuse ranges of which an end is known only roughly."""
-    gap = upper - lower
-    wide = np.flatnonzero(~(gap <= _CLOSED * np.maximum(unit, np.abs(upper))))
+    gap = found.upper - found.lower
+    wide = np.flatnonzero(~(gap <= _CLOSED * np.maximum(unit, np.abs(found.upper))))
     if len(wide):
         names = ", ".join(str(first + row) for row in wide[:10]) + (
             ", ..." if len(wide) > 10 else ""

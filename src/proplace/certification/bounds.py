@@ -3,7 +3,8 @@ r"""Batched bounds on the worst margin over Delta, for a fixed input.
 The worst shift for a fixed input
 ---------------------------------
 Let :math:`u` be what the first layer sees and :math:`h_1, \dots, h_H` the hidden activations of a
-shifted network. Row by row the parameters move independently, so over all of Delta
+shifted network; the hidden layers behind the first are called *inner* layers. The parameters of each
+neuron move independently of those of the others, so over all of Delta
 
 .. math::
     h_1 &\in [\max(0, z - r),\ \max(0, z + r)], \quad
@@ -22,10 +23,10 @@ objective :math:`c` over the logits the output rows move independently too, henc
 
 What is convex and what is not
 ------------------------------
-``h >= 0`` and ``h >= L`` are linear. ``h <= max(0, U)`` is a disjunction: ``h <= 0`` or ``h <= U``.
-Where the sign of U is open, it is relaxed to the chord of the ReLU over the range of U. A *split*
-by the sign of U makes it linear: ``h <= 0`` where ``U <= 0`` (-1), ``h <= U`` where ``U >= 0``
-(+1).
+The *lower side* of a neuron, ``h >= 0`` and ``h >= L``, is linear. Its *upper side*,
+``h <= max(0, U)``, is a disjunction: ``h <= 0`` or ``h <= U``. Where the sign of U is open, it is
+relaxed to the chord of the ReLU over the range of U. A *split* by the sign of U makes it linear:
+``h <= 0`` where ``U <= 0`` (-1), ``h <= U`` where ``U >= 0`` (+1).
 
 A bound from multipliers
 ------------------------
@@ -36,14 +37,14 @@ to the second,
     a_k h_k \ge a_k \alpha_k L_k \ (a_k \ge 0), \qquad
     a_k h_k \ge a_k (s_k U_k + t_k) \ (a_k < 0,\ \text{chord } s_k U_k + t_k),
 
-leaves a linear function of :math:`h_1`, whose minimum over the exact box is a valid lower bound.
-So does adding :math:`-\gamma_k U_k` for a split neuron, with :math:`\gamma_k` of the sign of the
-split.
+leaves a linear function of :math:`h_1`, whose minimum over the exact box is a valid lower bound: a
+*backward pass*. It stays valid when :math:`-\gamma_k U_k` is added for a split neuron, with
+:math:`\gamma_k` of the sign of the split, since that is not positive where the split holds.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -62,10 +63,13 @@ Splits = npt.NDArray[np.int8]
 Index = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
 
+EQUAL_BOUNDS = 1e-9
+"""Gap, relative to the value or to the last layer's parameters, at which two bounds count as equal."""
+
 _TINY = float(np.finfo(np.float64).tiny)
 
 
-class Inner:
+class InnerLayer:
     """A hidden layer behind the first: the two extreme affine maps of its shifts, L and U.
 
     They are kept one above the other, so that one product gives both.
@@ -89,17 +93,17 @@ class Inner:
         result: Array = h @ self.W_high.T + self.b_high
         return result
 
-    def range(self, low: Array, high: Array) -> Level:
+    def range(self, low: Array, high: Array) -> PreactivationRange:
         """Ranges of L and U over a box of the layer before: exact for the second layer."""
         middle = ((low + high) / 2.0) @ self.W.T + self.b
         radius = ((high - low) / 2.0) @ self.size.T
         least, most, n = middle - radius, middle + radius, self.width
-        return Level(least[:, :n], most[:, :n], least[:, n:], most[:, n:])
+        return PreactivationRange(least[:, :n], most[:, :n], least[:, n:], most[:, n:])
 
 
 @dataclass(frozen=True)
-class Level:
-    """Ranges of L and U of one inner layer over everything the layers before can produce."""
+class PreactivationRange:
+    """Ranges of L and U of one inner layer over all activations that the layers before can have."""
 
     L_min: Array
     L_max: Array
@@ -118,7 +122,10 @@ class Level:
 
     @cached_property
     def slopes(self) -> Array:
-        """Slopes of the lower sides to start from: of a known sign, else of the smaller area."""
+        """Slopes of the lower sides to start from.
+
+        Exact where the sign of L is known, else the one that leaves the smaller area to the ReLU.
+        """
         return _shared((self.L_min + self.L_max >= 0.0).astype(np.float64))
 
     @cached_property
@@ -131,36 +138,53 @@ class Level:
         slope = high / np.maximum(high - low, _TINY)
         return _shared(slope), _shared(-slope * low)
 
-    def take(self, rows: Index) -> Level:
+    def take(self, rows: Index) -> PreactivationRange:
         """Return the ranges of the given rows."""
-        return Level(self.L_min[rows], self.L_max[rows], self.U_min[rows], self.U_max[rows])
+        return PreactivationRange(
+            self.L_min[rows], self.L_max[rows], self.U_min[rows], self.U_max[rows]
+        )
 
-    def put(self, rows: Index, other: Level) -> Level:
+    def put(self, rows: Index, other: PreactivationRange) -> PreactivationRange:
         """Return these ranges with others in the place of the given rows."""
         parts = []
         for name in ("L_min", "L_max", "U_min", "U_max"):
             part = getattr(self, name).copy()
             part[rows] = getattr(other, name)
             parts.append(part)
-        return Level(*parts)
+        return PreactivationRange(*parts)
 
 
 @dataclass(frozen=True)
-class Root:
-    """Bounds of a batch of rows: the exact box of h_1 and the levels behind it."""
+class ActivationBounds:
+    """Bounds on the activations of a batch of rows, over all of Delta.
+
+    ``low`` and ``high`` are the exact box of h_1, ``preactivations`` the ranges of the inner layers
+    behind it.
+    """
 
     low: Array
     high: Array
-    levels: tuple[Level, ...]
+    preactivations: tuple[PreactivationRange, ...]
 
-    def take(self, rows: Index) -> Root:
+    def take(self, rows: Index) -> ActivationBounds:
         """Return the bounds of the given rows."""
-        return Root(
-            self.low[rows], self.high[rows], tuple(level.take(rows) for level in self.levels)
+        return ActivationBounds(
+            self.low[rows],
+            self.high[rows],
+            tuple(ranges.take(rows) for ranges in self.preactivations),
         )
 
-    def spread(self, rows: Index) -> Root:
-        """Return the bounds of the given rows, to be broadcast where there is but one."""
+    def put(self, rows: Index, other: ActivationBounds) -> ActivationBounds:
+        """Return these bounds with the inner ranges of others in the place of the given rows."""
+        if len(rows) == len(self):
+            return other
+        pairs = zip(self.preactivations, other.preactivations, strict=True)
+        return ActivationBounds(
+            self.low, self.high, tuple(mine.put(rows, new) for mine, new in pairs)
+        )
+
+    def spread(self, rows: Index) -> ActivationBounds:
+        """Return the bounds of the given rows; those of a single row are left to broadcasting."""
         return self if len(self) == 1 else self.take(rows)
 
     def __len__(self) -> int:
@@ -168,7 +192,7 @@ class Root:
 
 
 @dataclass(frozen=True)
-class Pass:
+class BackwardPass:
     """What one backward pass gives for a batch.
 
     ``value`` is the lower bound; ``sides`` the coefficient of each inner activation (its sign says
@@ -179,13 +203,20 @@ class Pass:
     sides: tuple[Array, ...]
     corner: Array
 
-    def take(self, rows: Index) -> Pass:
+    def take(self, rows: Index) -> BackwardPass:
         """Return what the pass gives for the given rows."""
         sides = (side if len(side) == 1 else side[rows] for side in self.sides)
-        return Pass(self.value[rows], tuple(sides), self.corner[rows])
+        return BackwardPass(self.value[rows], tuple(sides), self.corner[rows])
 
 
-class Relaxed(NamedTuple):
+class Objective(NamedTuple):
+    """An objective ``a . h + const`` over the last hidden layer."""
+
+    a: Array
+    const: float
+
+
+class RelaxedLayer(NamedTuple):
     """One inner layer at the minimiser of the linear relaxation: L, U and the chord of max(0, U)."""
 
     low: Array
@@ -200,14 +231,14 @@ class Abstraction:
         self.net = net
         self.shifts = shifts
         self.inner = tuple(
-            Inner(layer.W, layer.bias, dw, db)
+            InnerLayer(layer.W, layer.bias, dw, db)
             for layer, dw, db in zip(
                 net.layers[1:-1], shifts.weight[1:-1], shifts.bias[1:-1], strict=True
             )
         )
         last = net.layers[-1]
         largest = max(np.abs(last.W).max(), np.abs(last.bias).max())
-        # What 1 is to ordinary logits: tolerances must not hide the sign of tiny ones.
+        # What 1 is to logits of ordinary size: tolerances must not hide the sign of tiny ones.
         self.unit = min(1.0, float(largest + shifts.weight[-1] + shifts.bias[-1]))
 
     @cached_property
@@ -215,11 +246,11 @@ class Abstraction:
         """How far rounding can take the bounds."""
         return Roundoff(self.net, self.shifts)
 
-    def objective(self, c: Array) -> tuple[Array, float]:
-        """Return (a, const) over the last hidden layer for the objective ``c`` over the logits."""
+    def objective(self, c: Array) -> Objective:
+        """Return the objective ``c`` over the logits as one over the last hidden layer."""
         last, size = self.net.layers[-1], np.abs(c).sum()
         a = c @ last.W - size * self.shifts.weight[-1]
-        return a, float(c @ last.bias - size * self.shifts.bias[-1])
+        return Objective(a, float(c @ last.bias - size * self.shifts.bias[-1]))
 
     def linear_minimum(self, U: Array, c: Array) -> Array:
         """Return the exact least value of ``c . logits`` for a network without hidden layers."""
@@ -228,64 +259,83 @@ class Abstraction:
         value: Array = U @ (c @ layer.W) + c @ layer.bias - size * radius
         return value
 
-    def root(self, U: Array) -> Root:
+    def interval_bounds(self, U: Array) -> ActivationBounds:
         """Bounds of all activations for rows ``U`` (as seen by the first layer), by intervals."""
         layer = self.net.layers[0]
         z = U @ layer.W.T + layer.bias
         r = (self.shifts.weight[0] * np.abs(U).sum(axis=1) + self.shifts.bias[0])[:, None]
         first_low, first_high = low, high = np.maximum(z - r, 0.0), np.maximum(z + r, 0.0)
-        levels = []
+        preactivations = []
         for inner in self.inner:
-            level = inner.range(low, high)
-            levels.append(level)
-            low, high = np.maximum(level.L_min, 0.0), np.maximum(level.U_max, 0.0)
-        return Root(first_low, first_high, tuple(levels))
+            ranges = inner.range(low, high)
+            preactivations.append(ranges)
+            low, high = np.maximum(ranges.L_min, 0.0), np.maximum(ranges.U_max, 0.0)
+        return ActivationBounds(first_low, first_high, tuple(preactivations))
 
-    def tighten(self, root: Root) -> Root:
+    def tighten(self, activations: ActivationBounds) -> ActivationBounds:
         """Intersect the bounds of third and later layers with those of backward passes.
 
         The second layer's bounds are exact over the box of h_1 already.
         """
-        for index in range(1, len(root.levels)):
-            front = Root(root.low, root.high, root.levels[:index])
-            level = self._tighter(front, self.inner[index], root.levels[index])
-            root = Root(root.low, root.high, (*front.levels, level, *root.levels[index + 1 :]))
-        return root
+        for index in range(1, len(activations.preactivations)):
+            front = ActivationBounds(
+                activations.low, activations.high, activations.preactivations[:index]
+            )
+            ranges = self._tighter(front, self.inner[index], activations.preactivations[index])
+            activations = ActivationBounds(
+                activations.low,
+                activations.high,
+                (*front.preactivations, ranges, *activations.preactivations[index + 1 :]),
+            )
+        return activations
 
-    def _tighter(self, front: Root, inner: Inner, level: Level) -> Level:
+    def _tighter(
+        self, front: ActivationBounds, inner: InnerLayer, ranges: PreactivationRange
+    ) -> PreactivationRange:
         alpha = start_slopes(front)
 
         def least(W: Array, b: Array) -> Array:
             return self.backward(front, W, b, alpha).value
 
-        return Level(
-            np.maximum(level.L_min, least(inner.W_low, inner.b_low)),
-            np.minimum(level.L_max, -least(-inner.W_low, -inner.b_low)),
-            np.maximum(level.U_min, least(inner.W_high, inner.b_high)),
-            np.minimum(level.U_max, -least(-inner.W_high, -inner.b_high)),
+        return PreactivationRange(
+            np.maximum(ranges.L_min, least(inner.W_low, inner.b_low)),
+            np.minimum(ranges.L_max, -least(-inner.W_low, -inner.b_low)),
+            np.maximum(ranges.U_min, least(inner.W_high, inner.b_high)),
+            np.minimum(ranges.U_max, -least(-inner.W_high, -inner.b_high)),
         )
 
     def backward(
         self,
-        root: Root,
+        activations: ActivationBounds,
         a: Array,
         const: Array | float,
         alpha: Sequence[Array],
         uppers: Sequence[tuple[Array, Array]] | None = None,
         gamma: Sequence[Array] | None = None,
-    ) -> Pass:
-        """Lower bound of ``a . h + const`` by linear relaxation, h the layer behind ``root``.
+    ) -> BackwardPass:
+        """Lower bound of ``a . h + const`` by linear relaxation, h the last layer of ``activations``.
 
-        ``a`` has shape (n,), or (m, n) for m objectives at once; ``value`` then has shape (B,) or
-        (B, m).
+        Parameters
+        ----------
+        activations
+            Bounds of a batch of B rows, up to the layer of h.
+        a, const
+            The objective: ``a`` of shape (n,), or (m, n) for m objectives at once. The bounds then
+            have shape (B,) or (B, m).
+        alpha
+            Slopes of the lower sides.
+        uppers
+            Slopes and offsets of the upper sides; without, those of the chords.
+        gamma
+            Multipliers of the splits; without, none.
         """
         several = a.ndim == 2
         A = a[None]  # one row stands for all until the layers tell them apart
         total: Array | float = const
         sides: list[Array] = []
-        for index in reversed(range(len(root.levels))):
-            inner, level = self.inner[index], root.levels[index]
-            slope, offset = level.chord if uppers is None else uppers[index]
+        for index in reversed(range(len(activations.preactivations))):
+            inner, ranges = self.inner[index], activations.preactivations[index]
+            slope, offset = ranges.chord if uppers is None else uppers[index]
             lower = alpha[index]
             if several:
                 slope, offset, lower = slope[:, None], offset[:, None], lower[:, None]
@@ -297,14 +347,16 @@ class Abstraction:
             on_both = np.concatenate([(A - negative) * lower, on_high], axis=-1)
             total = total + on_both @ inner.b + (negative * offset).sum(axis=-1)
             A = _rows_times(on_both, inner.W)
-        low, high = (root.low[:, None], root.high[:, None]) if several else (root.low, root.high)
+        low, high = activations.low, activations.high
+        if several:
+            low, high = low[:, None], high[:, None]
         corner = np.where(A >= 0.0, low, high)
-        return Pass(total + (A * corner).sum(axis=-1), tuple(reversed(sides)), corner)
+        return BackwardPass(total + (A * corner).sum(axis=-1), tuple(reversed(sides)), corner)
 
-    def attack(self, a: Array, const: float, bound: Pass) -> tuple[Array, list[Array]]:
-        """Value and activations of a concrete shift.
+    def attack(self, a: Array, const: float, bound: BackwardPass) -> tuple[Array, list[Array]]:
+        """Value and activations of the concrete shift that a backward pass suggests.
 
-        The corner of h_1, then each neuron on the side on which the bound used it.
+        It takes the minimising corner of h_1, then each neuron's side that the pass has used.
         """
         hidden = [bound.corner]
         for inner, side in zip(self.inner, bound.sides, strict=True):
@@ -313,8 +365,13 @@ class Abstraction:
         value: Array = hidden[-1] @ a + const
         return value, hidden
 
-    def steepest(self, root: Root, a: Array, hidden: list[Array]) -> tuple[list[Array], Array]:
-        """Sides of the inner neurons, and the corner, that the gradient at concrete shifts asks for."""
+    def steepest(
+        self, activations: ActivationBounds, a: Array, hidden: list[Array]
+    ) -> tuple[list[Array], Array]:
+        """Sides of the inner neurons, and the corner, that the gradient at concrete shifts points to.
+
+        A side is the coefficient of the activation: not negative for the lower side.
+        """
         A = a[None]
         sides: list[Array] = []
         for inner, h in zip(reversed(self.inner), reversed(hidden), strict=False):
@@ -322,15 +379,21 @@ class Abstraction:
             on = A * (h > 0.0)
             negative = np.minimum(on, 0.0)
             A = np.concatenate([on - negative, negative], axis=-1) @ inner.W
-        return sides[::-1], np.where(A >= 0.0, root.low, root.high)
+        return sides[::-1], np.where(A >= 0.0, activations.low, activations.high)
 
     def sharpen(
-        self, root: Root, a: Array, const: float, value: Array, hidden: list[Array], steps: int
+        self,
+        activations: ActivationBounds,
+        a: Array,
+        const: float,
+        value: Array,
+        hidden: list[Array],
+        steps: int,
     ) -> tuple[Array, list[Array]]:
-        """Improve concrete shifts by moving each neuron to the side that its gradient asks for."""
+        """Improve concrete shifts by moving each neuron to the side that its gradient points to."""
         for _ in range(steps):
-            sides, corner = self.steepest(root, a, hidden)
-            new, moved = self.attack(a, const, Pass(value, tuple(sides), corner))
+            sides, corner = self.steepest(activations, a, hidden)
+            new, moved = self.attack(a, const, BackwardPass(value, tuple(sides), corner))
             better = new < value
             if not better.any():
                 break
@@ -342,8 +405,8 @@ class Abstraction:
         return value, hidden
 
     def relaxed_forward(
-        self, bound: Pass, alpha: Sequence[Array], uppers: Sequence[tuple[Array, Array]]
-    ) -> list[Relaxed]:
+        self, bound: BackwardPass, alpha: Sequence[Array], uppers: Sequence[tuple[Array, Array]]
+    ) -> list[RelaxedLayer]:
         """The inner layers at the minimiser of the linear relaxation."""
         h = bound.corner
         layers = []
@@ -351,27 +414,47 @@ class Abstraction:
             low, high = inner.both(h)
             slope, offset = uppers[index]
             chord = slope * high + offset
-            layers.append(Relaxed(low, high, chord))
+            layers.append(RelaxedLayer(low, high, chord))
             h = np.where(side >= 0.0, alpha[index] * low, chord)
         return layers
 
 
-def start_slopes(root: Root) -> list[Array]:
+@dataclass(frozen=True, eq=False)
+class WorstCaseProblem:
+    """For each row of a batch: the least value of an objective over all of Delta.
+
+    ``U`` holds the rows as the first layer sees them, ``activations`` the bounds that hold for them.
+    """
+
+    abstraction: Abstraction
+    activations: ActivationBounds
+    U: Array
+    objective: Objective
+
+    def take(self, rows: Index) -> WorstCaseProblem:
+        """Return the problem of the given rows."""
+        return replace(self, activations=self.activations.take(rows), U=self.U[rows])
+
+    def __len__(self) -> int:
+        return len(self.U)
+
+
+def start_slopes(activations: ActivationBounds) -> list[Array]:
     """Slopes of the lower sides of all inner layers to start from."""
-    return [level.slopes for level in root.levels]
+    return [ranges.slopes for ranges in activations.preactivations]
 
 
-def chords(level: Level, splits: Splits | None) -> tuple[Array, Array]:
+def chords(ranges: PreactivationRange, splits: Splits | None) -> tuple[Array, Array]:
     """Slope and offset of the upper side ``slope * U + offset``, given the splits made so far."""
-    slope, offset = level.chord
+    slope, offset = ranges.chord
     if splits is None:
         return slope, offset
-    whole = splits == 0
-    return np.where(whole, slope, splits > 0), np.where(whole, offset, 0.0)
+    unsplit = splits == 0
+    return np.where(unsplit, slope, splits > 0), np.where(unsplit, offset, 0.0)
 
 
 def _shared(values: Array) -> Array:
-    """Protect what is worked out once and used by many."""
+    """Make an array read-only, since it is computed once and used by many."""
     values.setflags(write=False)
     return values
 

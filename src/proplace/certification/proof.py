@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
-    from proplace.certification.branch import Nodes
+    from proplace.certification.batched_bnb import Nodes
     from proplace.certification.checker import Verdict
     from proplace.network import Array, Network
     from proplace.shifts import Shifts
@@ -164,7 +164,7 @@ def short(value: float) -> float:
 def tree(nodes: Nodes, lower: Sequence[Array]) -> list[Any]:
     """Leaves of one row as a tree in preorder: a split, then its side U <= 0, then U >= 0.
 
-    A set of leaves that covers all signs has a neuron that all leaves split (the root of the tree
+    A set of leaves that covers all signs has a neuron that all leaves split (the activations of the tree
     they came from, or any other such neuron: both of its sides are covered too).
     """
     if len(nodes) == 1:

@@ -25,7 +25,7 @@ Mask = npt.NDArray[np.bool_]
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from proplace.certification.branch import Nodes
+    from proplace.certification.batched_bnb import Nodes
     from proplace.network import Array, Network
     from proplace.shifts import Shifts
 
@@ -34,25 +34,13 @@ _TINY = 2.0**-1060  # far above all underflows of one sum, far below everything 
 
 
 class Enclosure:
-    """Ranges of all activations of a batch of rows, outward, and bounds that follow from them.
+    """Outward-rounded ranges of all activations of a batch of rows, and bounds from them.
 
-    Parameters
-    ----------
-    lower, upper
-        Slopes of the lower and upper sides of each inner layer, arrays (rows, width).
-    tighten
-        Whether ranges behind the second hidden layer also come from backward passes.
+    Make one with :meth:`of`.
     """
 
     def __init__(
-        self,
-        net: Network,
-        shifts: Shifts,
-        X: Array,
-        lower: Sequence[Array],
-        upper: Sequence[Array],
-        *,
-        tighten: bool,
+        self, net: Network, shifts: Shifts, lower: Sequence[Array], upper: Sequence[Array]
     ) -> None:
         self.net, self.shifts, self.lower, self.upper = net, shifts, lower, upper
         self.ranges: list[tuple[Array, Array]] = []
@@ -61,10 +49,35 @@ class Enclosure:
         # weight, and grow delta by as much: see there.
         sizes = [float(np.abs(layer.W).max()) for layer in net.layers]
         self.unit = 2.0**-90 * min((size for size in sizes if size > 0.0), default=1.0) + _TINY
+
+    @classmethod
+    def of(
+        cls,
+        net: Network,
+        shifts: Shifts,
+        X: Array,
+        lower: Sequence[Array],
+        upper: Sequence[Array],
+        *,
+        tighten: bool,
+    ) -> Enclosure:
+        """Enclose the activations of rows.
+
+        Parameters
+        ----------
+        X
+            The rows.
+        lower, upper
+            Slopes of the lower and upper sides of each inner layer, arrays (rows, width).
+        tighten
+            Whether ranges behind the second hidden layer also come from backward passes.
+        """
+        enclosure = cls(net, shifts, lower, upper)
         with np.errstate(all="ignore"):
-            self._first(X)
+            enclosure._first(X)
             if net.widths:
-                self._inner(tighten=tighten)
+                enclosure._inner(tighten=tighten)
+        return enclosure
 
     def _first(self, X: Array) -> None:
         """Enclose ``z`` and the radius of the first layer; the box of its activations."""
@@ -140,7 +153,7 @@ class Enclosure:
     ) -> tuple[Array, list[Mask]]:
         """Bound ``A . v + total`` from below; A is (1 or nodes, objectives, width), R its radius.
 
-        Without nodes: at the root of each row. ``error`` is the radius of ``total``.
+        Without nodes: at the activations of each row. ``error`` is the radius of ``total``.
         """
         row = slice(None) if nodes is None else nodes.row
         used: list[Mask] = []

@@ -63,18 +63,20 @@ class Roundoff:
                 self._const = self._const + self._slope @ b
                 self._slope = self._slope @ W + _TINY
 
-    def error(self, U: Array, objectives: Array, pushed: Array, size: Array | None = None) -> Array:
+    def error(
+        self, U: Array, objectives: Array, multiplier_size: Array, size: Array | None = None
+    ) -> Array:
         """Bound the rounding error of the bounds and attacks of each row.
 
         ``U`` holds the rows as the first layer sees them, ``objectives`` the rows over the logits,
-        ``pushed`` what multipliers add to the sizes. Where a matrix stands in the input map, the sum
-        behind an entry of ``U`` can be much larger than the entry: ``size`` holds those sums of
-        absolute values. The bounds are then those of ``U`` as it was rounded, and what its rounding
-        can do is the slope of the network of absolute values times it.
+        ``multiplier_size`` what the multipliers add to the sizes. Where a matrix stands in the input
+        map, the sum behind an entry of ``U`` can be much larger than the entry: ``size`` holds those
+        sums of absolute values. The bounds are then those of ``U`` as it was rounded, and what its
+        rounding can do is the slope of the network of absolute values times it.
         """
         with np.errstate(all="ignore"):
             logits = self._seen(U) @ self._slope.T + self._const
-            largest: Array = (logits @ np.abs(objectives).T).max(axis=1) + pushed
+            largest: Array = (logits @ np.abs(objectives).T).max(axis=1) + multiplier_size
             error = self.unit * largest
             if size is not None:
                 moved = (self._terms * 4.0 * _U * size + _TINY) @ self._slope.T

@@ -62,8 +62,7 @@ def check(
 
     proplace check results --model m.onnx
     """
-    from proplace.certification import checker  # noqa: PLC0415  (quick help)
-    from proplace.certification.proof import parameters  # noqa: PLC0415
+    from proplace.certification import checker, parameters  # noqa: PLC0415  (quick help)
 
     demand = checker.Demand(target, delta, _numbers(row), margin)
     whole = common.read_model(model, assume)
@@ -224,7 +223,7 @@ def _readings(model: Model, path: Path, assume: common.Assumption | None) -> lis
 
 def _through(model: Model, schema: Schema) -> list[Parameters]:
     """The network as it is seen through a schema, which may turn some of its numbers into yes or no."""
-    from proplace.certification.proof import parameters  # noqa: PLC0415
+    from proplace.certification import parameters  # noqa: PLC0415
     from proplace.errors import ProplaceError  # noqa: PLC0415
 
     try:

@@ -15,9 +15,7 @@ from proplace.region import time_left
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from proplace.certification import Certificate, Report
-    from proplace.certification.deployed import Margin
-    from proplace.certification.producer import Evidence
+    from proplace.certification import Certificate, Evidence, Margin, Report
     from proplace.model import Model
     from proplace.network import Array
     from proplace.schema.person import Person

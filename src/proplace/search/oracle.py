@@ -8,17 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from proplace.certification.bounds import Abstraction, Root
-from proplace.certification.branch import Bounds, glance
-from proplace.certification.exact import deepest
-from proplace.certification.least import least
-from proplace.certification.producer import Evidence, Notes
+from proplace.certification import PointRobustness
 
 if TYPE_CHECKING:
+    from proplace.certification import Attack, Evidence
     from proplace.network import Array, Network
     from proplace.search.problem import Problem
 
-_STEPS = 3
 _AT_END = 1e-7  # distance from an end of a range, or a kink, that is rounding
 
 
@@ -69,41 +65,22 @@ class Oracle:
     def __init__(self, problem: Problem) -> None:
         self.net, self.shifts = problem.net, problem.shifts
         self.margin = problem.margin
-        self.abstraction = Abstraction(problem.net, problem.shifts)
-        self.objectives = problem.net.objectives(problem.target)
-        self.linear = [self.abstraction.objective(c) for c in self.objectives]
+        self.robustness = PointRobustness(problem.net, problem.shifts, problem.target)
+        self.objectives = self.robustness.objectives
         self._passed: Evidence | None = None
 
     def glance(self, points: Array) -> Array:
         """Cheap upper bounds on the worst margin of each point (values at concrete shifts)."""
-        U = self.net.transform(points)
-        if self.net.widths:
-            values = [bounds.upper for bounds in self._attacks(self.abstraction.root(U), steps=1)]
-        else:
-            values = [self.abstraction.linear_minimum(U, c) for c in self.objectives]
-        lowest: Array = np.min(values, axis=0)
-        return lowest
+        return self.robustness.upper_bounds(points)
 
     def worst_seen(self, points: Array) -> list[Shifted]:
         """Return a bad shift at each point, not necessarily the worst."""
-        U = self.net.transform(points)
-        if not self.net.widths:
-            values = [self.abstraction.linear_minimum(U, c) for c in self.objectives]
-            return [
-                self._shifted(u, None, int(index), [])
-                for u, index in zip(U, np.argmin(values, axis=0), strict=True)
-            ]
-        root = self.abstraction.root(U)
-        found = self._attacks(root, steps=_STEPS)
         shifts = []
-        for i, index in enumerate(np.argmin([bounds.upper for bounds in found], axis=0)):
-            here, passed = slice(i, i + 1), self.evidence(points[i])
+        for point, attack in zip(points, self.robustness.attack(points), strict=True):
+            passed = self.evidence(point)
             if passed is not None:
-                shifts.append(self._noted(U[here], passed.notes))
-                continue
-            box = Root(root.low[here], root.high[here], ())
-            hidden = [layer[here] for layer in found[index].hidden]
-            shifts.append(self._shifted(U[i], box, int(index), hidden))
+                attack = self.robustness.worst_attack(passed)  # noqa: PLW2901
+            shifts.append(self._shifted(attack))
         return shifts
 
     def test(self, point: Array, deadline: float = np.inf) -> tuple[bool, Shifted | None]:
@@ -111,14 +88,12 @@ class Oracle:
 
         (False, None) means that the deadline came before a verdict.
         """
-        U, notes = self.net.transform(point), Notes()
-        threshold = np.array([self.margin])
-        lower, upper = least(self.abstraction, U, self.objectives, threshold, deadline, notes)
-        if upper[0] < self.margin:
-            return False, self._noted(U, notes, deepen=True)
-        if not lower[0] >= self.margin:
+        tested = self.robustness.test(point, self.margin, deadline)
+        if tested.upper < self.margin:
+            return False, self._shifted(self.robustness.worst_attack(tested, refine=True))
+        if not tested.lower >= self.margin:
             return False, None
-        self._passed = Evidence(point, float(lower[0]), notes)
+        self._passed = tested
         return True, None
 
     def evidence(self, point: Array) -> Evidence | None:
@@ -126,37 +101,13 @@ class Oracle:
         passed = self._passed
         return passed if passed is not None and np.array_equal(passed.point, point) else None
 
-    def _noted(self, U: Array, notes: Notes, *, deepen: bool = False) -> Shifted:
-        """The worst shift that a test has met, made worse as far as that is easy."""
-        assert notes.worst is not None  # noqa: S101  (the test has noted it)
-        index, hidden, root = int(notes.worst[0]), notes.hidden, notes.root
-        if root is not None:
-            a, const = self.linear[index]
-            value = hidden[-1] @ a + const
-            _, hidden = self.abstraction.sharpen(root, a, const, value, hidden, _STEPS)
-            if deepen:
-                _, hidden = deepest(self.abstraction, root, self.objectives[index], hidden)
-        return self._shifted(U[0], root, index, hidden)
-
-    def _attacks(self, root: Root, steps: int) -> list[Bounds]:
-        """One glance per objective, its shifts improved by a few steps."""
-        found = []
-        for a, const in self.linear:
-            bounds = glance(self.abstraction, root, a, const)
-            upper, hidden = self.abstraction.sharpen(
-                root, a, const, bounds.upper, bounds.hidden, steps
-            )
-            found.append(Bounds(bounds.lower, upper, hidden))
-        return found
-
-    def _shifted(self, u: Array, root: Root | None, index: int, hidden: list[Array]) -> Shifted:
-        c = self.objectives[index]
-        layers = [layer[0] for layer in hidden]
-        pairs = self._layers(u, layers, c)
-        if root is not None and len(layers) == 2:
-            inside = (layers[0] > root.low[0] + _AT_END) & (layers[0] < root.high[0] - _AT_END)
+    def _shifted(self, attack: Attack) -> Shifted:
+        u, hidden, c = attack.u, list(attack.hidden), self.objectives[attack.objective]
+        pairs = self._layers(u, hidden, c)
+        if len(hidden) == 2 and attack.low is not None and attack.high is not None:
+            inside = (hidden[0] > attack.low + _AT_END) & (hidden[0] < attack.high - _AT_END)
             if inside.any():
-                pairs = self._following(u, layers[0], np.flatnonzero(inside), pairs, c) or pairs
+                pairs = self._following(u, hidden[0], np.flatnonzero(inside), pairs, c) or pairs
         return Shifted.of(self.net, pairs, c)
 
     def _layers(self, u: Array, hidden: list[Array], c: Array) -> list[tuple[Array, Array]]:

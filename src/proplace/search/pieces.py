@@ -18,7 +18,7 @@ from proplace.search.problem import Outcome
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from proplace.certification.producer import Evidence
+    from proplace.certification import Evidence
     from proplace.search.problem import Piece, Problem
     from proplace.solvers import Solver
 

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from proplace.certification.worst import shifted_network
+from proplace.certification import shifted_network
 from proplace.errors import SolverError
 from proplace.search.bilevel.relu import interval, relu
 from proplace.solvers import Model

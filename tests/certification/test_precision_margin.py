@@ -9,7 +9,7 @@ import pytest
 
 import exactly
 import proplace as pp
-from proplace.certification.deployed import float32_margin
+from proplace.certification.precision_margin import float32_margin
 from proplace.errors import InputError, OptionError
 
 
@@ -194,14 +194,14 @@ def test_it_is_the_default_where_the_model_is_float32():
     X = rng.normal(size=(40, 4))
     asked = float32_margin(net, pp.Shifts.of(net, 0.01), X)
     report = pp.certify(net, X, 0.01, certificates=True)
-    np.testing.assert_array_equal(report.margin, asked)
+    np.testing.assert_array_equal(report.threshold, asked)
     same = pp.certify(net, X, 0.01, margin="float32")
     np.testing.assert_array_equal(report.robust, same.robust)
     for i, certificate in enumerate(report.certificates):
         assert certificate.facts["margin"] == asked[i]
         assert certificate.check(net).accepted
     double = pp.Network([(layer.W, layer.b) for layer in net.layers])
-    assert pp.certify(double, X, 0.01).margin == 0.0
+    assert pp.certify(double, X, 0.01).threshold == 0.0
     worst = pp.certify(double, X[:1], 0.01, exact_margin=True).lower[0]
     for margin, robust in ((worst - 1e-6, True), (worst + 1e-6, False)):
         assert pp.certify(net, X[:1], 0.01, margin=float(margin)).robust[0] == robust
@@ -242,7 +242,7 @@ def test_what_is_no_float32_number_on_the_way_is_never_robust(W, b, x, scale, sh
     net = pp.Network([(W, b)], scale=scale, shift=shift, precision="float32")
     for target in (0, 1):
         report = pp.certify(net, [x], 0.0, target, margin="float32", certificates=True)
-        assert np.isinf(report.margin[0])
+        assert np.isinf(report.threshold[0])
         assert not report.robust[0]
         assert report.certificates[0] is None
     with pytest.raises(InputError, match="range of float32"):

@@ -141,8 +141,13 @@ def rounding_error(
     return np.where(covered, total * (1.0 + 2.0**-20) + numbers.tie + 2.0**-140, np.inf)
 
 
-def resolve(net: Network, shifts: Shifts, X: Array, margin: Margin | Array | None) -> float | Array:
-    """The margin to ask for at each row: numbers as they are, other words for them worked out."""
+def thresholds(
+    net: Network, shifts: Shifts, X: Array, margin: Margin | Array | None
+) -> float | Array:
+    """The margin that each row must keep: numbers as they are, ``"float32"`` worked out row by row.
+
+    None is ``"float32"`` for a model that is deployed in float32, else 0.
+    """
     if isinstance(margin, np.ndarray):
         return margin
     if margin is None:

@@ -1,0 +1,125 @@
+"""Points under attack: cheap concrete shifts that hurt them, and the exact test of one point.
+
+This is what a search for robust points needs. An attack gives an upper bound on the worst margin in
+microseconds; it is a concrete network of Delta, not necessarily the worst one. A test is exact, and
+keeps what proves it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from proplace.certification.batched_bnb import first_bounds
+from proplace.certification.bounds import Abstraction, WorstCaseProblem
+from proplace.certification.certificates import Evidence
+from proplace.certification.engine import Rows, traced_least_values
+from proplace.certification.lp_bnb import refine_attack
+
+if TYPE_CHECKING:
+    from proplace.certification.bounds import ActivationBounds
+    from proplace.network import Array, Network
+    from proplace.shifts import Shifts
+
+_STEPS = 3  # gradient steps that improve an attack
+
+
+@dataclass(frozen=True, eq=False)
+class Attack:
+    """A shift that hurts one point, described by the activations that it gives.
+
+    Attributes
+    ----------
+    u
+        The point as the first layer sees it.
+    objective
+        Which of the objectives it hurts.
+    hidden
+        Activations of each hidden layer; they determine the shift.
+    low, high
+        The exact box of the first hidden activations over Delta; None without hidden layers.
+    """
+
+    u: Array
+    objective: int
+    hidden: tuple[Array, ...]
+    low: Array | None = None
+    high: Array | None = None
+
+
+class PointRobustness:
+    """Attacks on points, and tests of points, for one network, its shifts and a target class."""
+
+    def __init__(self, net: Network, shifts: Shifts, target: int) -> None:
+        self.net = net
+        self.objectives = net.objectives(target)
+        self._abstraction = Abstraction(net, shifts)
+        self._linear = [self._abstraction.objective(c) for c in self.objectives]
+
+    def upper_bounds(self, points: Array) -> Array:
+        """Cheap upper bounds on the worst margin of each point: margins of concrete shifts."""
+        U = self.net.transform(points)
+        if self.net.widths:
+            found = self._attacked(U, self._abstraction.interval_bounds(U), steps=1)
+            values = [value for value, _ in found]
+        else:
+            values = [self._abstraction.linear_minimum(U, c) for c in self.objectives]
+        lowest: Array = np.min(values, axis=0)
+        return lowest
+
+    def attack(self, points: Array) -> list[Attack]:
+        """Find a shift that hurts each point, not necessarily the worst."""
+        U = self.net.transform(points)
+        if not self.net.widths:
+            values = [self._abstraction.linear_minimum(U, c) for c in self.objectives]
+            worst = np.argmin(values, axis=0)
+            return [Attack(u, int(index), ()) for u, index in zip(U, worst, strict=True)]
+        activations = self._abstraction.interval_bounds(U)
+        found = self._attacked(U, activations, steps=_STEPS)
+        attacks = []
+        for i, index in enumerate(np.argmin([value for value, _ in found], axis=0)):
+            hidden = tuple(layer[i] for layer in found[index][1])
+            low, high = activations.low[i], activations.high[i]
+            attacks.append(Attack(U[i], int(index), hidden, low, high))
+        return attacks
+
+    def test(self, point: Array, threshold: float, deadline: float = np.inf) -> Evidence:
+        """Bound the worst margin of a point, tightly enough to decide against a threshold.
+
+        Bounds on both sides of the threshold mean that the deadline came before a verdict.
+        """
+        rows = Rows(self.net.transform(point), np.array([threshold]), deadline)
+        found, trace = traced_least_values(self._abstraction, rows, self.objectives)
+        return Evidence(point, float(found.lower[0]), float(found.upper[0]), trace)
+
+    def worst_attack(self, tested: Evidence, *, refine: bool = False) -> Attack:
+        """The worst shift that a test has met, made worse by gradient steps.
+
+        With ``refine`` it is also made the worst of those with its signs, by a linear program.
+        """
+        U, trace = self.net.transform(tested.point), tested.trace
+        index, hidden, activations = int(trace.worst[0]), list(trace.hidden), trace.activations
+        if activations is None:
+            return Attack(U[0], index, ())
+        objective = self._linear[index]
+        value = hidden[-1] @ objective.a + objective.const
+        _, hidden = self._abstraction.sharpen(activations, *objective, value, hidden, _STEPS)
+        if refine:
+            problem = WorstCaseProblem(self._abstraction, activations, U, objective)
+            _, hidden = refine_attack(problem, hidden)
+        layers = tuple(layer[0] for layer in hidden)
+        return Attack(U[0], index, layers, activations.low[0], activations.high[0])
+
+    def _attacked(
+        self, U: Array, activations: ActivationBounds, steps: int
+    ) -> list[tuple[Array, list[Array]]]:
+        """Value and activations of one attack per objective, improved by a few gradient steps."""
+        found = []
+        for objective in self._linear:
+            first = first_bounds(WorstCaseProblem(self._abstraction, activations, U, objective))
+            found.append(
+                self._abstraction.sharpen(activations, *objective, first.upper, first.hidden, steps)
+            )
+        return found

@@ -1,0 +1,221 @@
+r"""The least objective of one row, exactly: branch and bound on linear programs.
+
+Each node of the tree is the relaxation of :mod:`proplace.certification.node_program` under some splits.
+When its optimal point satisfies ``h <= max(0, U)`` everywhere, it is a point of the original problem
+and the node is solved; otherwise the neuron with the largest violation is split. The tree is finite.
+
+The solver is not trusted: the bound of each node is computed anew from its dual values
+(:mod:`proplace.certification.dual_bounds`), and its optimal point is turned into a concrete shifted
+network and evaluated by a forward pass.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from proplace.certification.batched_bnb import Nodes, OpenLeaves
+from proplace.certification.bounds import EQUAL_BOUNDS, start_slopes
+from proplace.certification.dual_bounds import NodeDuals
+from proplace.certification.node_program import NodeProgram
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from proplace.certification.bounds import Splits, WorstCaseProblem
+    from proplace.network import Array
+
+
+@dataclass(frozen=True, eq=False)
+class Minimum:
+    """Bounds on the least value of one objective and the activations that reach ``upper``.
+
+    Attributes
+    ----------
+    lower, upper
+        The bounds.
+    hidden
+        Activations of the concrete shift that reaches ``upper``.
+    nodes
+        How many nodes the tree has.
+    multiplier_size
+        What the solver's duals add to the sizes of which rounding takes its share (see
+        :mod:`proplace.certification.roundoff`).
+    leaves
+        Where a trace was asked for and the threshold is proved: the leaves of the tree with the
+        multipliers from which that follows.
+    """
+
+    lower: float
+    upper: float
+    hidden: tuple[Array, ...]
+    nodes: int
+    multiplier_size: float
+    leaves: tuple[Nodes, ...] = ()
+
+
+def minimise(
+    problem: WorstCaseProblem,
+    *,
+    threshold: float | None = None,
+    deadline: float = np.inf,
+    open_leaves: OpenLeaves | None = None,
+    traced: bool = False,
+) -> Minimum:
+    """Least value of the objective over Delta, for a problem of a single row.
+
+    Stops when the bounds meet, or as soon as they lie on one side of ``threshold``, or at the deadline.
+    ``open_leaves`` is what another search has left of the tree: only these are searched, and the closed
+    ones count with their bound. With ``traced`` the leaves of the tree are returned too.
+    """
+    incumbent = _Incumbent.of(problem)
+    if not problem.activations.preactivations:  # one hidden layer: the minimum is at a corner
+        return Minimum(incumbent.value, incumbent.value, incumbent.hidden, 0, 0.0)
+    if open_leaves is None:
+        widths = (ranges.L_min.shape[1] for ranges in problem.activations.preactivations)
+        open_leaves = OpenLeaves((tuple(np.zeros(width, np.int8) for width in widths),), np.inf)
+    tree = _Tree(problem, incumbent, open_leaves.closed, deadline)
+    tree.grow(open_leaves.splits, threshold)
+    leaves: tuple[Nodes, ...] = ()
+    if traced and threshold is not None and tree.lower() >= threshold:
+        leaves = tree.leaves(threshold)
+    return Minimum(
+        min(tree.lower(), incumbent.value),
+        incumbent.value,
+        incumbent.hidden,
+        tree.nodes,
+        tree.multiplier_size,
+        leaves,
+    )
+
+
+class _Tree:
+    """Best-first branch and bound on the node programs of one row."""
+
+    def __init__(
+        self, problem: WorstCaseProblem, incumbent: _Incumbent, closed: float, deadline: float
+    ) -> None:
+        self.unit, self.incumbent, self.deadline = problem.abstraction.unit, incumbent, deadline
+        sizes = [size[0] for size in problem.abstraction.roundoff.sizes(problem.U)]
+        self.program = NodeProgram(problem, sizes, deadline)
+        self.closed, self.nodes, self.multiplier_size = closed, 0, 0.0
+        self.heap: list[tuple[float, int, list[Array] | None, NodeDuals]] = []
+        self.shut: list[NodeDuals] = []
+        self.ticket = itertools.count()  # equal bounds: first come, first served
+
+    def grow(self, roots: Sequence[tuple[Splits, ...]], threshold: float | None) -> None:
+        """Bound the given nodes and split them, until the bounds suffice or the time is over."""
+        for splits in roots:
+            self._visit(splits, -np.inf)
+        while self.heap and not self._suffice(threshold) and time.monotonic() < self.deadline:
+            lower, _, point, node = heapq.heappop(self.heap)
+            pick = self.program.branch(node.splits, point)
+            if pick is None:  # solved: the bound is as good as the arithmetic allows
+                self.closed = min(self.closed, lower)
+                self.shut.append(node)
+                continue
+            for sign in (-1, 1):
+                child = tuple(layer.copy() for layer in node.splits)
+                child[pick[0]][pick[1]] = sign
+                self._visit(child, lower)
+
+    def lower(self) -> float:
+        """The bound that the tree proves."""
+        return min(self.closed, self.heap[0][0]) if self.heap else self.closed
+
+    def leaves(self, threshold: float) -> tuple[Nodes, ...]:
+        """All leaves with the multipliers behind their bounds."""
+        nodes = [*self.shut, *(entry[-1] for entry in self.heap)]
+        return tuple(self.program.dual_bounds.leaf(node, threshold) for node in nodes)
+
+    def _suffice(self, threshold: float | None) -> bool:
+        """Whether the bounds lie on one side of the threshold, or meet."""
+        lower, upper = self.lower(), self.incumbent.value
+        if threshold is not None and (lower >= threshold or upper < threshold):
+            return True
+        return upper - lower <= EQUAL_BOUNDS * max(self.unit, abs(upper))
+
+    def _visit(self, splits: tuple[Splits, ...], known: float) -> None:
+        """Bound a node, of whose parent ``known`` is a bound."""
+        self.nodes += 1
+        bound = self.program.bound(splits)
+        node = NodeDuals(splits, bound.duals, bound.value == np.inf)
+        if node.empty:  # no shift lies in this branch
+            self.shut.append(node)
+            return
+        self.multiplier_size = max(self.multiplier_size, bound.multiplier_size)
+        self.incumbent.offer(bound.point)
+        entry = max(bound.value, known), next(self.ticket), bound.point, node
+        heapq.heappush(self.heap, entry)
+
+
+def refine_attack(problem: WorstCaseProblem, hidden: list[Array]) -> tuple[float, list[Array]]:
+    """Improve a concrete shift, for a problem of a single row, to the worst one with the same signs.
+
+    Once the signs of U are fixed for all neurons that lower the objective, it is convex in the first
+    activations. So its least value is that of a linear program, and is often not at a corner. With two
+    hidden layers, a corner that its own gradient points to is that least value.
+    """
+    abstraction, activations = problem.abstraction, problem.activations
+    a, const = problem.objective
+    value = float(hidden[-1][0] @ a) + const
+    if len(activations.preactivations) == 1:
+        _, corner = abstraction.steepest(activations, a, hidden)
+        if np.array_equal(corner, hidden[0]):
+            return value, hidden
+    incumbent = _Incumbent(problem, value, tuple(layer[0] for layer in hidden))
+    if activations.preactivations:
+        unused = [np.zeros(inner.width) for inner in abstraction.inner]  # no bound is asked for
+        program = NodeProgram(problem, unused)
+        splits = []
+        for index, inner in enumerate(abstraction.inner):
+            signs = np.where(inner.high(incumbent.hidden[index]) > 0.0, 1, -1).astype(np.int8)
+            splits.append(np.where(program.formulation.open[index], signs, np.int8(0)))
+        incumbent.offer(program.bound(tuple(splits)).point)
+    return incumbent.value, [layer[None] for layer in incumbent.hidden]
+
+
+class _Incumbent:
+    """The best concrete shift of one row so far, as activations of each hidden layer."""
+
+    def __init__(
+        self, problem: WorstCaseProblem, value: float = np.inf, hidden: tuple[Array, ...] = ()
+    ) -> None:
+        self.problem, self.value, self.hidden = problem, value, hidden
+
+    @classmethod
+    def of(cls, problem: WorstCaseProblem) -> _Incumbent:
+        """Start from the shift that one backward pass suggests."""
+        activations, incumbent = problem.activations, cls(problem)
+        bound = problem.abstraction.backward(
+            activations, *problem.objective, start_slopes(activations)
+        )
+        incumbent.offer([bound.corner[0]], [side[0] for side in bound.sides])
+        return incumbent
+
+    def offer(self, point: list[Array] | None, sides: list[Array] | None = None) -> None:
+        """Make a relaxed point concrete and keep it if it is better."""
+        if point is None:
+            return
+        activations, (a, const) = self.problem.activations, self.problem.objective
+        h = np.clip(point[0], activations.low[0], activations.high[0])
+        hidden, inner_layers = [h], self.problem.abstraction.inner
+        for index, inner in enumerate(inner_layers):
+            low, high = (np.maximum(side, 0.0) for side in inner.both(h))
+            if (
+                index == len(inner_layers) - 1
+            ):  # each neuron takes the side that lowers the objective
+                h = np.where(a >= 0.0, low, high)
+            elif sides is not None:
+                h = np.where(sides[index] >= 0.0, low, high)
+            else:
+                h = np.clip(point[index + 1], low, high)
+            hidden.append(h)
+        value = float(a @ h + const)
+        if value < self.value:
+            self.value, self.hidden = value, tuple(hidden)

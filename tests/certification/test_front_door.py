@@ -1,0 +1,58 @@
+"""Other packages use what certification exports, and nothing else of it."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import proplace
+from proplace import certification
+
+PACKAGE = Path(proplace.__file__).parent
+DOOR = "proplace.certification"
+
+
+def imported(tree):
+    """Modules and names that a file imports, lazy imports and those for types too."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, None) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((node.module, alias.name) for alias in node.names)
+
+
+def past_the_door(source):
+    """Imports from inside certification. The checker stands alone, and anyone may use it."""
+    allowed = {*certification.__all__, "checker"}
+    found = []
+    for module, name in imported(ast.parse(source)):
+        if module == DOOR and name is not None and name not in allowed:
+            found.append(name)
+        if (module or "").startswith(DOOR + ".") and module != DOOR + ".checker":
+            found.append(module)
+    return found
+
+
+def test_nobody_reaches_past_the_door():
+    inside = PACKAGE / "certification"
+    others = [path for path in PACKAGE.rglob("*.py") if inside not in path.parents]
+    assert len(others) > 50
+    for path in others:
+        assert past_the_door(path.read_text(encoding="utf-8")) == [], path
+
+
+def test_what_reaches_past_the_door_is_seen():
+    for line in (
+        "from proplace.certification.bounds import Abstraction",
+        "import proplace.certification.engine",
+        "from proplace.certification import engine",
+        "def f():\n    from proplace.certification.lp_bnb import minimise",
+    ):
+        assert past_the_door(line)
+    assert not past_the_door("from proplace.certification import Report, checker")
+
+
+def test_what_is_exported_exists_and_says_what_it_is():
+    for name in certification.__all__:
+        thing = getattr(certification, name)
+        assert thing.__doc__ or name == "Margin", name
