@@ -13,7 +13,7 @@ from proplace.text import visible
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-_LEFT = "text-align:left;vertical-align:top"
+_LEFT = "text-align:left;vertical-align:top;padding-right:1em"
 
 
 def escaped(text: object) -> str:
