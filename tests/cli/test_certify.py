@@ -51,6 +51,24 @@ def test_verdicts_are_those_of_the_library(loans, tmp_path):
     assert out.read_bytes() == before
 
 
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_columns_of_the_user_keep_their_names(loans, suffix, tmp_path):
+    """An id that is called as a column of ours is kept, and ours gives way."""
+    pytest.importorskip("pyarrow")
+    rows = loans.people.assign(verdict="mine", reason="because")
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    out = tmp_path / f"out.{suffix}"
+    words = options(loans, input=tmp_path / "rows.csv", out=out, id="verdict")
+    done = run_quickly(*words, "--id", "reason", "--json")
+    assert done.returncode == 0, done.stderr
+    found = pd.read_csv(out) if suffix == "csv" else pd.read_parquet(out)
+    assert found["verdict"].eq("mine").all()
+    assert found["reason"].eq("because").all()
+    counts = json.loads(done.stdout)
+    assert (found["ce_verdict"] == "robust").sum() == counts["robust"]
+    assert (found["ce_verdict"] == "not_robust").sum() == counts["not_robust"] > 0
+
+
 def test_a_table_of_several_chunks_is_one_table(tmp_path):
     """One header; bad rows keep their own numbers and reasons behind the first 2,000 rows."""
     net = pp.Network([([[1.0, -1.0], [0.5, 1.0]], [0.0, -0.5]), ([[1.0, -1.0]], [0.1])])
