@@ -61,6 +61,16 @@ def run_shell(words):
     subprocess.run([sys.executable, *words[1:]], check=True, capture_output=True, timeout=120)
 
 
+def check_rules(text, schema):
+    """Rules of a page must fit the schema before them, and be its own where it has some."""
+    proplace.Schema(schema.features).write("features.yaml")
+    whole = Path("features.yaml").read_text(encoding="utf-8").partition("rules:")[0] + text
+    Path("whole.yaml").write_text(whole, encoding="utf-8")
+    rules = proplace.Schema.read("whole.yaml").rules
+    assert rules
+    assert rules == (schema.rules or rules)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_blocks_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -69,6 +79,8 @@ def test_blocks_run(page, tmp_path, monkeypatch):
     for block in blocks(page):
         if block.mark == "test" and block.language == "python":
             exec(compile(block.text, page.name, "exec"), names)
+        elif block.mark == "test" and block.language == "yaml":
+            check_rules(block.text, names["schema"])
         elif block.mark == "test":
             for words in block.commands:
                 run_shell(words)
@@ -77,7 +89,7 @@ def test_blocks_run(page, tmp_path, monkeypatch):
 def test_every_block_is_run_or_says_why_not():
     for page in PAGES:
         for block in blocks(page):
-            if block.language == "python":
+            if block.language in ("python", "yaml"):
                 assert block.mark == "test", (page.name, block.text)
             elif block.language == "sh":
                 assert block.mark, (page.name, block.text)

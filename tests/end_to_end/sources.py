@@ -103,7 +103,7 @@ def columns(*steps, rest="drop"):
 
 def scaled_numbers(t):
     """Numbers alone, a scaler, and a network of two layers."""
-    return make_pipeline(columns((StandardScaler(), t.numbers)), mlp(8, 8))
+    return make_pipeline(StandardScaler(), mlp(8, 8)), t.numbers
 
 
 def one_hot(t):

@@ -252,6 +252,17 @@ def test_several_classes_with_labels():
         assert model.target("fair") == 1
 
 
+def test_probabilities_that_are_all_0_or_1():
+    """Far from every boundary a sigmoid of each logit says the same as their softmax."""
+    frame, _ = people()
+    y = np.array(["bad", "fair", "good"])[np.digitize(frame.income, [45_000, 55_000])]
+    mlp = MLPClassifier((4,), max_iter=2, random_state=0)
+    pipe = make_pipeline(StandardScaler(), mlp).fit(frame[NUMBERS], y)
+    mlp.intercepts_[-1] = np.array([-1e6, -1e6, 1e6])
+    assert set(pipe.predict_proba(frame[NUMBERS]).ravel()) == {0.0, 1.0}
+    assert (Model.of(pipe).predict(frame) == "good").all()
+
+
 def test_targets_are_labels():
     frame, y = people()
     model = Model.of(fitted("drop first", "mlp", frame, y))

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from proplace.loaders._keras_front import Reading
     from proplace.loaders._keras_inputs import Port
+    from proplace.loaders._verify import Form
     from proplace.network import Array, Network, Precision
 
 
@@ -96,10 +97,10 @@ class Runner:
             raise ModelNotSupported(
                 f"model {name!r} cannot be run on rows of {len(table.columns)} columns: {error}"
             ) from error
-        expected = self.reading.chain.activation or "logits"
-        if dtypes == {"float64"} and form_of(network, rows, outputs, "float64") == expected:
+        said: Form = self.reading.chain.activation or "logits"
+        if dtypes == {"float64"} and form_of(network, rows, outputs, "float64", said) == said:
             return "float64"
-        if form_of(network, rows, outputs, "float32") != expected:
+        if form_of(network, rows, outputs, "float32", said) != said:
             raise ModelNotSupported(
                 f"model {name!r} does not compute what the chain of its layers says (a layer that "
                 "was changed, or a softmax along another axis?); build it of plain layers"

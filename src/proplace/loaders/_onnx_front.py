@@ -157,6 +157,10 @@ def _cast(front: Front, where: str, node: Any, attributes: dict[str, Any]) -> li
 def _concat(front: Front, where: str, node: Any, attributes: dict[str, Any]) -> list[Columns]:
     if attributes.get("axis", 1) not in (1, -1):
         raise ModelNotSupported(f"{where} joins rows, not columns")
+    return _join(front, where, node, attributes)
+
+
+def _join(front: Front, where: str, node: Any, _: dict[str, Any]) -> list[Columns]:
     return [[column for name in node.input for column in front.columns_of(where, name)]]
 
 
@@ -331,6 +335,7 @@ _HANDLERS: dict[str, Callable[[Front, str, Any, dict[str, Any]], list[Columns]]]
     "BatchNormalization": _batch_norm,
     "Cast": _cast,
     "Concat": _concat,
+    "FeatureVectorizer": _join,
     "Gather": _gather,
     "Gemm": _matrix,
     "Imputer": _imputer,

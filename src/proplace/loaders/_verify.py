@@ -57,11 +57,16 @@ def _of_all_sizes(n: int, columns: int) -> Array:
 
 
 def form_of(
-    network: Network, X: Array, outputs: npt.ArrayLike, arithmetic: Precision = "float64"
+    network: Network,
+    X: Array,
+    outputs: npt.ArrayLike,
+    arithmetic: Precision = "float64",
+    first: Form = "logits",
 ) -> Form | None:
     """Say what ``outputs`` of the original model on ``X`` are: logits or which function of them.
 
-    None means that they are not what the network computes.
+    None means that they are not what the network computes. Where several forms fit, as sigmoid and
+    softmax do on rows with large logits alone, it is the ``first`` that was expected.
     """
     Y = np.asarray(outputs, dtype=np.float64)
     logits = network.logits(X)
@@ -81,7 +86,7 @@ def form_of(
         ("softmax", np.exp(log_softmax), slack),
         ("log_softmax", log_softmax, slack),
     ]
-    for form, expected, bound in candidates:
+    for form, expected, bound in sorted(candidates, key=lambda entry: entry[0] != first):
         if form.endswith("softmax") and network.outputs == 1:
             continue  # constant, so it would agree with a constant model
         if bool((np.abs(Y - expected) <= bound).all()):

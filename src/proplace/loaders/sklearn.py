@@ -140,8 +140,8 @@ def _agrees(network: Network, X: Array, P: Array) -> bool:
     if P.shape != (len(X), network.classes):
         return False
     if network.outputs == 1:
-        return form_of(network, X, P[:, 1], network.precision) == "sigmoid"
-    return form_of(network, X, P, network.precision) == "softmax"
+        return form_of(network, X, P[:, 1], network.precision, "sigmoid") == "sigmoid"
+    return form_of(network, X, P, network.precision, "softmax") == "softmax"
 
 
 def _steps(model: Any) -> tuple[list[tuple[str, Any]], str, Any]:

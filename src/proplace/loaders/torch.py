@@ -156,7 +156,7 @@ class _Reading:
                 f"{name} cannot be run on rows of shape (n, {self.source.width}): {error}. Its "
                 "forward must take one tensor of rows and return one tensor"
             ) from error
-        form = form_of(network, X, outputs, arithmetic)
+        form = form_of(network, X, outputs, arithmetic, self.activation or "logits")
         if form == "sigmoid" and network.outputs > 1:
             raise multi_label(name, network.outputs)
         recorded = self.recording is not None
