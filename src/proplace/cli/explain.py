@@ -25,15 +25,6 @@ if TYPE_CHECKING:
     from proplace.table_files import TableFile
 
 
-class Distance(StrEnum):
-    """Names of distances."""
-
-    l1 = "l1"
-    l2 = "l2"
-    linf = "linf"
-    mad = "mad"
-
-
 class Region(StrEnum):
     """Names of regions."""
 
@@ -51,7 +42,7 @@ class Backend(StrEnum):
 
 def explain(
     model: common.Model,
-    train: Annotated[Path, typer.Option(help="CSV or Parquet file with the training rows.")],
+    train: common.Train,
     delta: common.Delta,
     person: Annotated[
         list[str] | None, typer.Argument(help="One person as name=value pairs.", show_default=False)
@@ -73,7 +64,9 @@ def explain(
     target: common.Target = "1",
     count: Annotated[int, typer.Option(help="Answers for each person, each changing else.")] = 1,
     k: Annotated[int, typer.Option("--k", help="Robust neighbours that span the region.")] = 20,
-    distance: Annotated[Distance, typer.Option(help="What near means.")] = Distance.l1,
+    distance: Annotated[
+        common.Distance, typer.Option(help="What near means.")
+    ] = common.Distance.l1,
     region: Annotated[
         Region, typer.Option(help="hull: plausible answers; box: anywhere within the ranges.")
     ] = Region.hull,
