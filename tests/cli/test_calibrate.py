@@ -32,8 +32,8 @@ def files(tmp_path):
 
 def test_command_prints_delta_and_writes_the_curve(files):
     done = run(
-        *(files / "now.npz", files / "later.npz"),
-        *("--train", files / "train.csv", "--people", files / "people.csv"),
+        *("--model", files / "now.npz", files / "later.npz"),
+        *("--train", files / "train.csv", "--input", files / "people.csv"),
         *("--delta", 0.05, "--delta", 0.07, "--delta", 0.4, "--curve", files / "curve.csv"),
     )
     assert done.returncode == 0, done.stderr
@@ -47,8 +47,8 @@ def test_command_prints_delta_and_writes_the_curve(files):
 
 def test_command_says_what_is_wrong(files):
     done = run(
-        *(files / "now.npz", files / "later.npz"),
-        *("--train", files / "nothing.csv", "--people", files / "people.csv"),
+        *("--model", files / "now.npz", files / "later.npz"),
+        *("--train", files / "nothing.csv", "--input", files / "people.csv"),
     )
     assert done.returncode == 1
     assert "nothing.csv" in done.stderr
@@ -57,13 +57,13 @@ def test_command_says_what_is_wrong(files):
 
 def test_a_cell_that_is_no_number_is_named(files):
     """It was said that everybody is accepted already."""
-    words = [files / "now.npz", files / "later.npz", "--train", files / "train.csv"]
+    words = ["--model", files / "now.npz", files / "later.npz", "--train", files / "train.csv"]
     (files / "people.csv").write_text("x\n[/b]\n")
-    done = run(*words, "--people", files / "people.csv", "--delta", 0.07)
+    done = run(*words, "--input", files / "people.csv", "--delta", 0.07)
     assert done.returncode == 1
     assert "no row can be used; the first: row 0, column 'x': '[/b]' is not a number" in done.stderr
     (files / "people.csv").write_text("x\n0.1\n1_000\n0.3\n")
-    done = run(*words, "--people", files / "people.csv", "--delta", 0.07)
+    done = run(*words, "--input", files / "people.csv", "--delta", 0.07)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "delta 0.07"
     note = "1 of 3 rows are left out; the first: row 1, column 'x': '1_000' is not a number"
@@ -79,9 +79,9 @@ def test_labels_are_read_as_the_schema_spells_them(files):
     (files / "train.csv").write_text("x;code;label\n" + rows)
     (files / "people.csv").write_text("code;x\nNone;0.1\n017;0.3\n")
     done = run(
-        *(files / "now.npz", files / "later.npz", "--schema", files / "schema.yaml"),
-        *("--train", files / "train.csv", "--people", files / "people.csv"),
-        *("--delta", 0.05, "--delta", 0.07, "--delimiter", ";"),
+        *("--model", files / "now.npz", files / "later.npz", "--schema", files / "schema.yaml"),
+        *("--train", files / "train.csv", "--input", files / "people.csv"),
+        *("--delta", 0.05, "--delta", 0.07, "--delimiter", ";", "--drop", "label"),
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "delta 0.07"
@@ -90,8 +90,8 @@ def test_labels_are_read_as_the_schema_spells_them(files):
 
 def test_without_a_schema_a_column_can_be_dropped(files):
     (files / "train.csv").write_text("x,y\n0.1,0\n0.2,0\n0.8,1\n0.9,1\n1.0,1\n")
-    words = [files / "now.npz", files / "later.npz", "--train", files / "train.csv"]
-    words += ["--people", files / "people.csv", "--delta", 0.07]
+    words = ["--model", files / "now.npz", files / "later.npz", "--train", files / "train.csv"]
+    words += ["--input", files / "people.csv", "--delta", 0.07]
     done = run(*words)
     assert done.returncode == 1
     assert "2 columns where the network takes 1" in done.stderr

@@ -19,15 +19,6 @@ if TYPE_CHECKING:
     from proplace.table_files import TableFile
 
 
-class Distance(StrEnum):
-    """Names of distances."""
-
-    l1 = "l1"
-    l2 = "l2"
-    linf = "linf"
-    mad = "mad"
-
-
 class Region(StrEnum):
     """Names of regions."""
 
@@ -35,7 +26,6 @@ class Region(StrEnum):
     box = "box"
 
 
-Train = Annotated[Path, typer.Option(help="CSV or Parquet file with the training rows.")]
 Words = Annotated[
     list[str] | None, typer.Argument(help="One person as name=value pairs.", show_default=False)
 ]
@@ -94,7 +84,7 @@ class Question:
 
     delta: float
     k: int
-    distance: Distance
+    distance: common.Distance
     region: Region
     time_limit: float | None
     target: str
@@ -126,7 +116,7 @@ class Question:
 
 def explain(
     model: common.Model,
-    train: Train,
+    train: common.Train,
     delta: common.Delta,
     person: Words = None,
     table: Input = None,
@@ -138,7 +128,9 @@ def explain(
     target: common.Target = "1",
     count: Count = 1,
     k: K = 20,
-    distance: Annotated[Distance, typer.Option(help="What near means.")] = Distance.l1,
+    distance: Annotated[
+        common.Distance, typer.Option(help="What near means.")
+    ] = common.Distance.l1,
     region: Regions = Region.hull,
     time_limit: TimeLimit = None,
     jobs: Jobs = None,

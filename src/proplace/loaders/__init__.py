@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from proplace.network import Network
 
-__all__ = ["check_activation", "load", "load_whole", "whole_of"]
+__all__ = ["check_activation", "is_bare", "load", "load_whole", "whole_of"]
 
 # Where the reader of a suffix lives; imported only when such a file is read.
 _READERS = {
@@ -86,7 +86,7 @@ def load(path: Path, activation: str | None = None) -> Network:
     except NetworkError as error:
         # The layers came from the file, so a wrong layer is a wrong file.
         raise ModelFileError(f"{path.name}: {error}") from None
-    if suffix in _BARE and activation is None:
+    if is_bare(path) and activation is None:
         raise ModelNotSupported(
             f"{path.name}: weights alone do not say what lies between the layers, and a model with "
             "another activation or a skip connection would be read as another network without a word; "
@@ -112,8 +112,13 @@ def check_activation(activation: str | None, source: str, *, bare: bool) -> None
         )
 
 
+def is_bare(path: Path) -> bool:
+    """Whether a file holds weights alone, by its suffix."""
+    return path.suffix.lower() in _BARE
+
+
 def _check_stated(path: Path, activation: str | None) -> None:
-    check_activation(activation, path.name, bare=path.suffix.lower() in _BARE)
+    check_activation(activation, path.name, bare=is_bare(path))
 
 
 def load_whole(path: Path, activation: str | None = None) -> Whole:
