@@ -26,6 +26,7 @@ from scipy.spatial import KDTree
 from proplace.certification import certify
 from proplace.distances import L1, L2, LInf
 from proplace.errors import OptionError
+from proplace.schema.person import TOLERANCE
 from proplace.search.problem import Piece
 
 if TYPE_CHECKING:
@@ -236,7 +237,30 @@ def _piece(schema: Schema, person: Person, row: Array, vertices: Array | None) -
     profile = schema.profile_columns
     lower[profile] = upper[profile] = row[profile]
     rules = person.linear(row)
-    return Piece(vertices, lower, upper, rules.A, rules.lower, rules.upper)
+    if vertices is None:
+        return Piece(vertices, lower, upper, rules.A, rules.lower, rules.upper)
+    # A person outside of a range is a vertex outside of the bounds, which then have to be asked for.
+    beyond = (vertices < lower - TOLERANCE) | (vertices > upper + TOLERANCE)
+    columns = np.flatnonzero(beyond.any(axis=0))
+    return Piece(
+        vertices,
+        lower,
+        upper,
+        np.vstack([rules.A, np.eye(len(lower))[columns]]),
+        np.concatenate([rules.lower, lower[columns]]),
+        np.concatenate([rules.upper, upper[columns]]),
+    )
+
+
+def ways(schema: Schema, x: Array) -> tuple[Person, ...]:
+    """The person, once for each choice of values outside of their ranges that stay as they are.
+
+    Others move into their range. The region is the union over all ways.
+    """
+    person = schema.person(x)
+    free = person.outside
+    sets = [kept for size in range(len(free) + 1) for kept in itertools.combinations(free, size)]
+    return (person, *(schema.person(x, kept=kept) for kept in sets if kept))
 
 
 def _profiles(schema: Schema, person: Person) -> Iterator[Array]:

@@ -106,7 +106,7 @@ def _verdicts(
 
     schema, classes = model.schema, np.array(model.classes, dtype=object)
     for frame, broken in source.frames(schema):
-        encoded, problems = schema.encode_valid(frame)
+        encoded, problems = schema.encode_people(frame)
         reasons = {frame.index[i]: bad.reason for i, bad in problems.items()}
         reasons |= {row: bad.reason for row, bad in broken.items()}
         good = ~frame.index.isin(list(reasons))

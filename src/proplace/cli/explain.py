@@ -223,7 +223,7 @@ def _person(
     if source is not None:
         source.check_columns(list(schema.by_name), others=others)
         frame, broken = source.row(schema, row or 0)
-        problems = [*broken.values(), *schema.problems(frame).values()]
+        problems = [*broken.values(), *schema.encode_people(frame)[1].values()]
     else:
         for name in pairs:
             if name not in schema.by_name:
@@ -238,7 +238,7 @@ def _person(
                 for name in schema.by_name
             }
         )
-        problems = list(schema.problems(frame).values())
+        problems = list(schema.encode_people(frame)[1].values())
     if problems:
         raise InputError(problems[0].reason)
     return frame
