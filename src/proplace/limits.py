@@ -22,6 +22,9 @@ LABELS = 1_000  #: categories of one column of a model
 TABLE_COLUMNS = 100_000  #: of a table file
 TABLE_CELL = 100_000  #: characters of one cell; an open quote makes a cell of the rest of the file
 TABLE_ROW = 2**22  #: characters of one row of a CSV file
+UNPACKED_BYTES = 2**34  #: that a CSV file packed with gzip may hold,
+UNPACKED_RATIO = 200  #: as a multiple of its own size,
+UNPACKED_SMALL = 2**26  #: which is not asked of what is small
 CHUNK_CELLS = 2_000_000  #: of a table that are in memory at once
 CHUNK_CHARACTERS = 2**25  #: of a CSV file that are in memory at once
 

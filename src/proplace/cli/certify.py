@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def certify(
     model: common.Model,
-    table: Annotated[Path, typer.Option("--input", help="CSV or Parquet file with the rows.")],
+    table: Annotated[Path, typer.Option("--input", help="CSV (.gz too) or Parquet file with the rows.")],
     delta: common.Delta,
     schema: common.SchemaFile = None,
     label: referee.Label = None,

@@ -51,13 +51,13 @@ class Backend(StrEnum):
 
 def explain(
     model: common.Model,
-    train: Annotated[Path, typer.Option(help="CSV or Parquet file with the training rows.")],
+    train: Annotated[Path, typer.Option(help="CSV (.gz too) or Parquet file with the training rows.")],
     delta: common.Delta,
     person: Annotated[
         list[str] | None, typer.Argument(help="One person as name=value pairs.", show_default=False)
     ] = None,
     table: Annotated[
-        Path | None, typer.Option("--input", help="CSV or Parquet file with the people.")
+        Path | None, typer.Option("--input", help="CSV (.gz too) or Parquet file with the people.")
     ] = None,
     row: Annotated[
         int | None, typer.Option(help="Explain this row of the input alone; the first is 0.")
