@@ -542,7 +542,7 @@ class Proplace:
         return Explanation(
             None,
             "already_valid",
-            f"the network gives class {target} already, {how}",
+            f"the network gives {self.model.called(target)} already, {how}",
             target,
             distance=0.0,
             bound=0.0,
@@ -561,19 +561,25 @@ class Proplace:
     def _told(
         self, done: list[list[Explanation]], people: pd.DataFrame | None, first: int, complete: bool
     ) -> Explanations:
-        setting = Setting(self.net, self.shifts, self._schema, self._distance)
+        setting = Setting(self.net, self.shifts, self._schema, self._distance, self.model.labels)
         items = in_words(setting, done, people, first=first)
         if people is not None:
             items = refereed(self.model, items, people, first)
-        name = None if people is None else people.index.name
-        return Explanations(items, complete=complete, index_name=name)
+        names = (None,) if people is None else people.index.names
+        return Explanations(items, complete=complete, index_names=names)
 
     def _robust_rows(self, target: int) -> RobustRows:
         self._check_fitted()
         if target not in self._robust:
             assert self._rows is not None  # noqa: S101  (checked above)
             self._robust[target] = RobustRows(
-                self.net, self.shifts, target, self._margin + self.slack, self._rows, self._distance
+                self.net,
+                self.shifts,
+                target,
+                self._margin + self.slack,
+                self._rows,
+                self._distance,
+                self.model.called(target),
             )
         return self._robust[target]
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from proplace.network import Array, Network
     from proplace.report.words import Wording, Words
     from proplace.schema import Schema
+    from proplace.schema._model import Label
     from proplace.shifts import Shifts
 
 Status = Literal[
@@ -82,12 +83,13 @@ class Optimality:
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """What an explanation is about: the network, its shifts, the features and the distance."""
+    """What an explanation is about: the network and its classes, its shifts, features and distance."""
 
     net: Network
     shifts: Shifts
     schema: Schema
     distance: Distance
+    classes: tuple[Label, ...] = ()  # labels of the model; empty where it has none but numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,6 +164,12 @@ class Explanation:
         return self.status in ("optimal", "feasible", "valid")
 
     @property
+    def wanted(self) -> Label:
+        """The wanted class by its label: the number, where classes have no names."""
+        classes = () if self.setting is None else self.setting.classes
+        return classes[self.target] if classes else self.target
+
+    @property
     def changes(self) -> pd.DataFrame:
         """What changes: one row per changed feature, with columns ``from`` and ``to``."""
         if self.original is None or self.counterfactual is None:
@@ -184,9 +192,9 @@ class Explanation:
         The loan would have been approved if debt were 37% of income instead of 60%; this holds for
         every retrained model whose parameters moved by at most 0.02.
         """
-        from proplace.report.words import Wording, in_words
+        from proplace.report.words import in_words, wording_of
 
-        return in_words(self, wording or Wording())
+        return in_words(self, wording_of(self.setting, wording))
 
     def plot(self, wording: Wording | None = None) -> Figure:
         """Draw the region, the worst margin against delta, and the changes (extra ``plot``).
@@ -194,9 +202,9 @@ class Explanation:
         Save the figure with ``figure.savefig("answer.png")``.
         """
         from proplace.report.plots import explanation_figure
-        from proplace.report.words import Wording
+        from proplace.report.words import wording_of
 
-        return explanation_figure(self, wording or Wording())
+        return explanation_figure(self, wording_of(self.setting, wording))
 
     def __repr__(self) -> str:
         if not self.found:
@@ -213,7 +221,8 @@ class Explanation:
 class Explanations(Sequence[Explanation]):
     """The explanations of a table, in the order of its rows; several answers of a row in a run.
 
-    ``complete`` is False when the run was interrupted: rows after that are missing.
+    ``complete`` is False when the run was interrupted: rows after that are missing. ``index_names`` are
+    the names of the levels of the table's index.
     """
 
     def __init__(
@@ -221,11 +230,11 @@ class Explanations(Sequence[Explanation]):
         items: Sequence[Explanation],
         *,
         complete: bool = True,
-        index_name: Hashable | None = None,
+        index_names: Sequence[Hashable | None] = (None,),
     ) -> None:
         self._items = tuple(items)
         self.complete = complete
-        self._index_name = index_name
+        self._index_names = tuple(index_names)
 
     @overload
     def __getitem__(self, i: int) -> Explanation: ...
@@ -233,7 +242,8 @@ class Explanations(Sequence[Explanation]):
     def __getitem__(self, i: slice) -> Explanations: ...
     def __getitem__(self, i: int | slice) -> Explanation | Explanations:
         if isinstance(i, slice):
-            return Explanations(self._items[i], complete=self.complete, index_name=self._index_name)
+            items, names = self._items[i], self._index_names
+            return Explanations(items, complete=self.complete, index_names=names)
         return self._items[i]
 
     def __len__(self) -> int:
@@ -269,7 +279,13 @@ class Explanations(Sequence[Explanation]):
             *names,
             *(c for c in (records[0] if records else {}) if c not in names),
         ]
-        index = pd.Index([e.index for e in self], name=self._index_name)
+        labels: list[Any] = [e.index for e in self]
+        levels = self._index_names
+        index: pd.Index[Any] = (
+            pd.MultiIndex.from_tuples(labels, names=levels)
+            if len(levels) > 1
+            else pd.Index(labels, name=levels[0], tupleize_cols=False)
+        )
         return pd.DataFrame(records, index=index).reindex(columns=list(dict.fromkeys(columns)))
 
     def plot(
@@ -293,10 +309,11 @@ class Explanations(Sequence[Explanation]):
         """
         from proplace.report.geometry import compared
         from proplace.report.plots import result_figure
-        from proplace.report.words import Wording
+        from proplace.report.words import wording_of
 
         answers = [e for e in self if e.found]
-        return result_figure(answers, compared(self, against), retrained, wording or Wording())
+        words = wording_of(self[0].setting if len(self) else None, wording)
+        return result_figure(answers, compared(self, against), retrained, words)
 
     def report(
         self,
@@ -326,12 +343,12 @@ class Explanations(Sequence[Explanation]):
             The path of the page.
         """
         from proplace.report.page import write_report
-        from proplace.report.words import Wording
+        from proplace.report.words import wording_of
 
         return write_report(
             path,
             self,
-            wording or Wording(),
+            wording_of(self[0].setting if len(self) else None, wording),
             title=title,
             retrained=retrained,
             against=against,

@@ -20,6 +20,7 @@ from proplace.schema import Binary, Continuous, Ordinal, Schema
 from proplace.schema._model import did_you_mean, listing
 from proplace.schema.problems import refuse
 from proplace.shifts import Shifts
+from proplace.text import short
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -182,6 +183,15 @@ class Model:
             f"target {label!r} is not a class of the model{hint}; its classes are "
             f"{listing(self.classes)}"
         )
+
+    def called(self, number: int) -> str:
+        """Say which class is meant, by its label."""
+        return f"class {short(self.classes[number])}"
+
+    @property
+    def labels(self) -> tuple[Label, ...]:
+        """Labels of the classes; empty where they are numbers from 0 on, which say nothing."""
+        return () if self.classes == tuple(range(self.network.classes)) else self.classes
 
     # -- what the searches need ----------------------------------------------------------------
 

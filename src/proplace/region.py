@@ -69,6 +69,7 @@ class RobustRows:
     margin: float
     rows: Array
     distance: Distance
+    called: str = ""  # the target in words; else by its number
     robust: Array = field(init=False)
     _tree: tuple[KDTree, Array] | None = field(init=False, default=None)
 
@@ -165,8 +166,9 @@ class RobustRows:
     def _no_robust_rows(self) -> str:
         """Say that nothing in the data is robust, and what to change."""
         reached = int((self.net.predict(self.rows) == self.target).sum())
+        called = self.called or f"class {self.target}"
         return (
-            f"none of {len(self.rows)} training rows is robust for class {self.target} at this "
+            f"none of {len(self.rows)} training rows is robust for {called} at this "
             f"delta ({reached} have the class at all); lower delta or add data"
         )
 

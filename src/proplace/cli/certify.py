@@ -9,6 +9,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 
 from proplace.cli import common, referee
+from proplace.cli.console import say
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 
 def certify(
     model: common.Model,
-    table: Annotated[Path, typer.Option("--input", help="CSV (.gz too) or Parquet file with the rows.")],
+    table: Annotated[
+        Path, typer.Option("--input", help="CSV (.gz too) or Parquet file with the rows.")
+    ],
     delta: common.Delta,
     schema: common.SchemaFile = None,
     label: referee.Label = None,
@@ -89,8 +92,9 @@ def certify(
         rest = "".join(
             f", {counts[name]} {name}" for name in ("undecided", "bad_input") if counts[name]
         )
-        typer.echo(
-            f"{counts['robust']} of {counts['rows']} rows get class {wanted} from every network "
+        called = whole.called(whole.target(wanted))
+        say(
+            f"{counts['robust']} of {counts['rows']} rows get {called} from every network "
             f"within {delta:g}{rest}"
         )
 

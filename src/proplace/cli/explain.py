@@ -51,7 +51,9 @@ class Backend(StrEnum):
 
 def explain(
     model: common.Model,
-    train: Annotated[Path, typer.Option(help="CSV (.gz too) or Parquet file with the training rows.")],
+    train: Annotated[
+        Path, typer.Option(help="CSV (.gz too) or Parquet file with the training rows.")
+    ],
     delta: common.Delta,
     person: Annotated[
         list[str] | None, typer.Argument(help="One person as name=value pairs.", show_default=False)
@@ -270,6 +272,8 @@ def _show(
         facts = [_facts(answer, schema) | agreement for answer in result]
         typer.echo(json.dumps(facts, indent=2))
         return
+    from proplace.text import short  # noqa: PLC0415
+
     for answer in result:
         if not answer.found:
             say(f"{answer.status}: {answer.reason}")
@@ -283,7 +287,7 @@ def _show(
         say_table(["feature", "now", "then"], rows)
         say(
             f"{answer.status}; distance {answer.distance:.6g}; every network within delta reaches "
-            f"class {answer.target} by at least {answer.margin:.3g}"
+            f"class {short(answer.wanted)} by at least {answer.margin:.3g}"
         )
         if answer.reason:
             say(answer.reason)
@@ -305,7 +309,7 @@ def _facts(answer: Explanation, schema: Schema) -> dict[str, Any]:
     return {
         "status": answer.status,
         "reason": answer.reason,
-        "target": answer.target,
+        "target": answer.wanted,
         "rank": answer.rank,
         **{name: None if math.isnan(value) else value for name, value in numbers.items()},
         "original": before,

@@ -166,12 +166,12 @@ class Method(ABC):
                     advance(len(found))
             except KeyboardInterrupt:
                 complete = False
-        name = None if people is None else people.index.name
-        setting = Setting(self.net, self.shifts, self._schema, self.distance)
+        names = (None,) if people is None else people.index.names
+        setting = Setting(self.net, self.shifts, self._schema, self.distance, self.model.labels)
         items = in_words(setting, done, people)
         if people is not None:
             items = refereed(self.model, items, people, 0)
-        return Explanations(items, complete=complete, index_name=name)
+        return Explanations(items, complete=complete, index_names=names)
 
     # -- for the methods ---------------------------------------------------------------------
 
@@ -251,7 +251,7 @@ class Method(ABC):
     def _already(self, x: Array, target: int) -> Explanation:
         robust, margin = self.judge(x, target)
         how = ", under every network within delta" if robust else ""
-        reason = f"the network gives class {target} already{how}"
+        reason = f"the network gives {self.model.called(target)} already{how}"
         facts: dict[str, Any] = {"distance": 0.0, "bound": 0.0, "margin": margin}
         return Explanation(None, "already_valid", reason, target, x=x, point=x, **facts)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -11,12 +11,12 @@ import pandas as pd
 from proplace.errors import OptionError
 from proplace.report.values import difference, number, pair, shown, yes_or_no
 from proplace.schema.features import Binary
-from proplace.text import visible
+from proplace.text import VALUE, clipped, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from proplace.explanations import Explanation
+    from proplace.explanations import Explanation, Setting
     from proplace.schema.rules import AnyFeature
     from proplace.shifts import Shifts
 
@@ -53,7 +53,8 @@ class Wording:
     subject
         What is decided on, inside a sentence: ``"the loan"``.
     outcomes
-        What it is for each class, by class: ``["refused", "approved"]``, or a mapping.
+        What it is for each class, by class: ``["refused", "approved"]``, or a mapping. Left out: the
+        labels of the model's classes, where it has any.
     person
         What to call a row: ``"applicant"``.
     """
@@ -113,6 +114,16 @@ class Words:
             columns=["from", "to", "change"],
             index=pd.Index([c.title for c in self.changes], name="feature"),
         )
+
+
+def wording_of(setting: Setting | None, wording: Wording | None) -> Wording:
+    """Return what to call things: outcomes that are not given are called as the model's classes."""
+    wording = wording or Wording()
+    classes = () if setting is None else setting.classes
+    if len(wording.outcomes) or not classes:
+        return wording
+    names = [label if isinstance(label, str) else f"class {label}" for label in classes]
+    return replace(wording, outcomes=[clipped(name, VALUE) for name in names])
 
 
 def in_words(e: Explanation, wording: Wording) -> Words:

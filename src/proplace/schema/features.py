@@ -251,7 +251,7 @@ class Continuous(_Feature):
         """Say why a cell cannot be read."""
         allowed = f"allowed: {self._allowed()}"
         if is_missing(value):
-            return f"the cell is missing ({value}); {allowed}"
+            return f"the cell is missing; {allowed}"
         if not is_number(value):
             return f"{short(value)} is not a number; {allowed}"
         v = float(cast("float", value))
