@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, get_args
@@ -22,6 +23,7 @@ from proplace.region import (
     hull_pieces,
     keep,
     unrestricted,
+    ways,
 )
 from proplace.search.hunt import GAP
 from proplace.search.pieces import Answer, search
@@ -32,7 +34,7 @@ from proplace.solvers import LP_TOLERANCE, TITLES, Solver, check
 from proplace.tables import distinct
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -217,8 +219,8 @@ class Proplace(Explainer):
     def _answer(self, x: Array, target: int, kept: frozenset[int], clock: Clock) -> Finding:
         """The nearest answer for one person that keeps some features as they are."""
         start = time.monotonic()
-        person = self.schema_.person(x)
-        near = self._neighbours(person, target, clock)
+        people = ways(self.schema_, x)
+        near, pieces = self._region(people, target, clock)
         if near.status != "found":
             return Finding(near.status, near.reason, x=x)
         problem = Problem(
@@ -234,14 +236,13 @@ class Proplace(Explainer):
         if near.late:  # without all neighbours nothing can be said of the region
             outcome = Answer(None, np.inf, 0.0, "unknown")
         else:
+            if kept:
+                columns = [i for i, c in enumerate(self.schema_.columns) if c.feature in kept]
+                pieces = keep(pieces, x, columns)
             outcome = search(
-                problem,
-                self._pieces(person, near.rows, kept),
-                method=self.search,
-                solver=self.solver,
-                deadline=clock.search,
+                problem, pieces, method=self.search, solver=self.solver, deadline=clock.search
             )
-        asked = _Asked(problem, person, near.rows[:0] if kept else near.rows, outcome)
+        asked = _Asked(problem, people, near.rows[:0] if kept else near.rows, outcome)
         finding = self._finding(asked, clock, "" if near.late else self._few(near.rows))
         return replace(
             finding,
@@ -253,28 +254,33 @@ class Proplace(Explainer):
             seconds=time.monotonic() - start,
         )
 
-    def _neighbours(self, person: Person, target: int, clock: Clock) -> Neighbours:
-        """The robust neighbours that span a hull; a box has none."""
-        robust = self._robust_rows(target)
+    def _region(
+        self, people: Sequence[Person], target: int, clock: Clock
+    ) -> tuple[Neighbours, Iterable[Piece]]:
+        """Robust neighbours, of which a box has none, and pieces: over all ways a person may go."""
+        schema, robust = self.schema_, self._robust_rows(target)
         if self.region == "box":
-            return Neighbours(robust.rows[:0], "found")
-        if unrestricted(self.schema_):
-            return robust.nearest(person.x, self.k)
-        return robust.admissible(person, self.k, clock.search)
-
-    def _pieces(self, person: Person, neighbours: Array, kept: frozenset[int]) -> Iterable[Piece]:
-        """The convex pieces of the person's region in which some features are kept."""
-        schema = self.schema_
-        pieces: Iterable[Piece]
-        if self.region == "hull":
-            pieces = hull_pieces(schema, person, neighbours)
-        else:
             low, high = self.rows_.min(axis=0), self.rows_.max(axis=0)
-            pieces = box_pieces(schema, person, low, high)
-        if not kept:
-            return pieces
-        columns = [i for i, column in enumerate(schema.columns) if column.feature in kept]
-        return keep(pieces, person.x, columns)
+            boxes = (box_pieces(schema, person, low, high) for person in people)
+            return Neighbours(robust.rows[:0], "found"), itertools.chain.from_iterable(boxes)
+        found, pieces = [], []
+        for person in people:
+            free = unrestricted(schema) and person is people[0]
+            near = (
+                robust.nearest(person.x, self.k)
+                if free
+                else robust.admissible(person, self.k, clock.search)
+            )
+            found.append(near)
+            if near.status == "found":
+                pieces += hull_pieces(schema, person, near.rows)
+        good = [near for near in found if near.status == "found"]
+        if len(good) <= 1:
+            return (good or found)[0], pieces
+        rows = np.vstack([near.rows for near in good])
+        order = np.argsort(self.distance_.between(people[0].x, rows), kind="stable")
+        late = any(near.late for near in good)
+        return Neighbours(rows[order], "found", late=late), pieces
 
     def _few(self, neighbours: Array) -> str:
         """Say so where there are fewer neighbours than were asked for."""
@@ -294,7 +300,7 @@ class Proplace(Explainer):
         own, near = asked.candidates()
         proved = self.prover_.first(
             (problem.snap(row) for row in (*own, *near)),
-            asked.person,
+            asked.people,
             problem.target,
             evidence=outcome.evidence,
             until=clock.proof,
@@ -304,7 +310,7 @@ class Proplace(Explainer):
             trouble = outcome.trouble or ("" if is_answer else _HAIR)
             return self._proved(asked, proved, trouble, few, is_answer=is_answer)
         proved = self.prover_.nearest(
-            problem.snap(asked.fallback), asked.person, problem.target, clock.proof
+            problem.snap(asked.fallback), asked.people, problem.target, clock.proof
         )
         if proved is None:
             return Finding(*asked.why_none(clock, ruled=not unrestricted(self.schema_)))
@@ -339,7 +345,13 @@ class Proplace(Explainer):
         if target not in self._robust:
             margin = self.margin_ + self.slack
             self._robust[target] = RobustRows(
-                self.net_, self.shifts_, target, margin, self.rows_, self.distance_
+                self.net_,
+                self.shifts_,
+                target,
+                margin,
+                self.rows_,
+                self.distance_,
+                self.model_.called(target),
             )
         return self._robust[target]
 
@@ -349,7 +361,7 @@ class _Asked:
     """A search with what it found, and the rows that are answers of last resort."""
 
     problem: Problem
-    person: Person
+    people: Sequence[Person]
     fallback: Array
     outcome: Answer
 
@@ -364,8 +376,20 @@ class _Asked:
             return [], []
         tidy = np.where(np.abs(point - self.problem.x) <= _TIDY, self.problem.x, point)
         own = [tidy, point] if (tidy != point).any() else [point]
-        near = [point + step * (goal - point) for step in _REPAIRS for goal in self.fallback[:3]]
-        return own, near
+        goals = self._alongside(point)[:3]
+        return own, [point + step * (goal - point) for step in _REPAIRS for goal in goals]
+
+    def _alongside(self, point: Array) -> Array:
+        """Neighbours that keep the same values outside of a range as a point: legal in between."""
+        if len(self.people) == 1:
+            return self.fallback
+        person = self.people[0]
+        moves = (person.lower > person.x) | (
+            person.upper < person.x
+        )  # columns that may move inside
+        same = ((self.fallback == person.x) == (point == person.x))[:, moves].all(axis=1)
+        rows: Array = self.fallback[same]
+        return rows
 
     def trouble(self, clock: Clock) -> str:
         """What is wrong where only a neighbour was proved."""

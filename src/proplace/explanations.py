@@ -202,7 +202,8 @@ class Explanations(Sequence[Explanation]):
     """The explanations of a table, in the order of its rows; several answers of a row in a run.
 
     ``complete`` is False when the run was interrupted: rows after that are missing. ``provenance``
-    says what the answers were made from, and when.
+    says what the answers were made from, and when; ``index_names`` are the names of the levels of the
+    table's index.
     """
 
     def __init__(
@@ -210,13 +211,13 @@ class Explanations(Sequence[Explanation]):
         items: Sequence[Explanation],
         *,
         complete: bool = True,
-        index_name: Hashable | None = None,
+        index_names: Sequence[Hashable | None] = (None,),
         provenance: Provenance | None = None,
     ) -> None:
         self._items = tuple(items)
         self.complete = complete
         self.provenance = provenance
-        self._index_name = index_name
+        self._index_names = tuple(index_names)
 
     @overload
     def __getitem__(self, i: int) -> Explanation: ...
@@ -227,7 +228,7 @@ class Explanations(Sequence[Explanation]):
             return Explanations(
                 self._items[i],
                 complete=self.complete,
-                index_name=self._index_name,
+                index_names=self._index_names,
                 provenance=self.provenance,
             )
         return self._items[i]
@@ -258,7 +259,13 @@ class Explanations(Sequence[Explanation]):
 
         columns = AnswerColumns.of(self._features(), list(self[0].ids) if len(self) else ())
         records = [columns.record(e) for e in self]
-        index = pd.Index([e.index for e in self], name=self._index_name)
+        labels: list[Any] = [e.index for e in self]
+        levels = self._index_names
+        index: pd.Index[Any] = (
+            pd.MultiIndex.from_tuples(labels, names=levels)
+            if len(levels) > 1
+            else pd.Index(labels, name=levels[0], tupleize_cols=False)
+        )
         return pd.DataFrame(records, index=index, columns=columns.all)
 
     def _features(self) -> list[str]:

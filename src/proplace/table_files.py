@@ -26,11 +26,12 @@ import pandas as pd
 from proplace import limits
 from proplace.errors import TableError
 from proplace.optional import require
-from proplace.pinned import Pinned
+from proplace.pinned import BLOCK, Pinned
 from proplace.schema import Continuous, Schema
 from proplace.schema._model import did_you_mean, listing
 from proplace.schema.problems import BadRow
 from proplace.text import VALUE, clipped, short, visible
+from proplace.unpacked import MAGIC, Unpacked
 
 if TYPE_CHECKING:
     import os
@@ -53,6 +54,8 @@ def open_table(
 ) -> TableFile:
     """Open a table by its suffix: ``.parquet`` or ``.pq``, else CSV with a line of column names.
 
+    A CSV file may be packed with gzip (``.csv.gz``), which is seen from its first bytes.
+
     The whole file is looked at once, so that what is wrong with it is said before any work.
     """
     path = Path(path)
@@ -60,6 +63,8 @@ def open_table(
         raise TableError(f"{path}: no such file")
     if not path.is_file():
         raise TableError(f"{path}: this is not a file; give the path of one table")
+    if path.suffix.lower() == ".gz" and is_parquet(path.with_suffix("")):
+        raise TableError(f"{path}: a Parquet file is packed already; unpack this one (gunzip)")
     try:
         if is_parquet(path):
             return ParquetTable(path)
@@ -192,7 +197,7 @@ class TableFile(ABC):
 
 
 class CsvTable(TableFile):
-    """A CSV file whose first line names the columns."""
+    """A CSV file whose first line names the columns; gzip may have packed it."""
 
     def __init__(self, path: Path, *, delimiter: str, encoding: str) -> None:
         if len(delimiter) != 1 or delimiter in '\r\n"\0':
@@ -202,6 +207,7 @@ class CsvTable(TableFile):
             )
         self.path, self._delimiter = path, delimiter
         self._pinned = Pinned(path)
+        self._packed = self._is_packed()
         # Spreadsheets put a mark at the start of UTF-8 files.
         self._encoding = "utf-8-sig" if encoding.lower() in ("utf-8", "utf8") else encoding
         records = self._records()
@@ -282,9 +288,27 @@ class CsvTable(TableFile):
 
     def _open(self) -> IO[str]:
         try:
-            return io.TextIOWrapper(self._pinned.open(), encoding=self._encoding, newline="")
+            return io.TextIOWrapper(self._content(), encoding=self._encoding, newline="")
         except (LookupError, ValueError):
             raise TableError(f"there is no encoding {short(self._encoding)}; try utf-8") from None
+
+    def _content(self) -> io.BufferedReader:
+        """The bytes of the text: of the file, or of what it unpacks to."""
+        file = self._pinned.open()
+        if not self._packed:
+            return file
+        return io.BufferedReader(Unpacked(self.path, file, self._pinned.size), BLOCK)
+
+    def _is_packed(self) -> bool:
+        """Whether gzip has packed the file, whatever it is called."""
+        with self._pinned.open() as file:
+            packed = file.read(len(MAGIC)) == MAGIC
+        if self.path.suffix.lower() == ".gz" and not packed:
+            raise TableError(
+                f"{self.path}: the name says that gzip has packed the file, which it has not; pack it, "
+                "or call it .csv"
+            )
+        return packed
 
     def _trouble(self, text: str) -> str:
         if "field larger" in text:
@@ -293,7 +317,7 @@ class CsvTable(TableFile):
 
     def _undecodable(self) -> str:
         """Where the first line is that cannot be decoded, for encodings that keep line ends."""
-        with self._pinned.open() as file:
+        with self._content() as file:
             for number in itertools.count(1):
                 line = file.readline(limits.TABLE_ROW)
                 if len(line) in (0, limits.TABLE_ROW):

@@ -89,7 +89,7 @@ def read_people(model: Model, X: Table) -> People:
         frame = model.table(X)
     if frame is not None:
         frame = _text_names(frame)
-        rows, problems = schema.encode_valid(frame)
+        rows, problems = schema.encode_people(frame)
         return rows, problems, frame
     try:
         rows = np.asarray(X, dtype=np.float64)
@@ -106,6 +106,6 @@ def read_people(model: Model, X: Table) -> People:
         column = int(np.flatnonzero(~np.isfinite(rows[i]))[0])
         name = schema.columns[column].name
         problems[int(i)] = BadRow(int(i), name, f"{rows[i, column]} is not finite")
-    for i in np.flatnonzero(~schema.legal(rows)):
+    for i in np.flatnonzero(~schema.legal_people(rows)):
         problems.setdefault(int(i), BadRow(int(i), None, "this is no legal row of the schema"))
     return rows, problems, None

@@ -175,7 +175,7 @@ class ResultsFolder:
             for line in lines
         ]
         made = self.about.provenance
-        return Explanations(items, index_name=self.columns.row, provenance=made)
+        return Explanations(items, index_names=(self.columns.row,), provenance=made)
 
     def certificate(self, line: Line) -> Certificate:
         """Return the certificate of a line, as it was written."""

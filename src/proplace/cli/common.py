@@ -45,8 +45,10 @@ Assume = Annotated[
     ),
 ]
 Delta = Annotated[float, typer.Option(help="Largest change of any parameter, such as 0.02.")]
-Train = Annotated[Path, typer.Option(help="CSV or Parquet file with the training rows.")]
-People = Annotated[Path, typer.Option("--input", help="CSV or Parquet file with the people.")]
+Train = Annotated[Path, typer.Option(help="CSV (.gz too) or Parquet file with the training rows.")]
+People = Annotated[
+    Path, typer.Option("--input", help="CSV (.gz too) or Parquet file with the people.")
+]
 Target = Annotated[str, typer.Option(help="The wanted class, by its label.")]
 SchemaFile = Annotated[
     Path | None,

@@ -29,7 +29,9 @@ class Region(StrEnum):
 Words = Annotated[
     list[str] | None, typer.Argument(help="One person as name=value pairs.", show_default=False)
 ]
-Input = Annotated[Path | None, typer.Option("--input", help="CSV or Parquet file with the people.")]
+Input = Annotated[
+    Path | None, typer.Option("--input", help="CSV (.gz too) or Parquet file with the people.")
+]
 Row = Annotated[
     int | None, typer.Option(help="Explain this row of the input alone; the first is 0.")
 ]

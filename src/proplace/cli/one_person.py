@@ -71,10 +71,10 @@ class Person:
                         f"{self.source.path}: there is no column {name!r} to keep as an id"
                     )
             frame, broken = self.source.row(schema, self.row or 0)
-            problems = [*broken.values(), *schema.problems(frame).values()]
+            problems = [*broken.values(), *schema.encode_people(frame)[1].values()]
         else:
             frame = self._of_words(schema)
-            problems = list(schema.problems(frame).values())
+            problems = list(schema.encode_people(frame)[1].values())
         if problems:
             raise InputError(problems[0].reason)
         return frame

@@ -280,8 +280,8 @@ class Explainer(Parameters, ABC):
     def already(self, x: Array, target: int) -> Finding:
         """The finding for a person who has the target class, perhaps robustly."""
         start, clock = time.monotonic(), Clock.of(self.time_limit)
-        label = self.model_.classes[target]
-        reason, margin, certificate = f"the network gives class {label} already", np.nan, None
+        reason = f"the network gives {self.model_.called(target)} already"
+        margin, certificate = np.nan, None
         if self.prover_ is None:
             margin = float(self.net_.margin(x, target)[0])
         else:

@@ -53,8 +53,8 @@ def package(
         )
         for n, (row, finding) in enumerate(flat)
     ]
-    name = None if people is None else people.index.name
-    return Explanations(items, complete=complete, index_name=name, provenance=provenance)
+    names = (None,) if people is None else people.index.names
+    return Explanations(items, complete=complete, index_names=names, provenance=provenance)
 
 
 Rows = list[tuple[int, Finding]]
@@ -74,7 +74,8 @@ def _decoded(setting: Setting, flat: Rows, people: pd.DataFrame | None) -> Decod
         return {}
     where = [row for _, _, row, _ in points]
     like = None if people is None else people.iloc[where]
-    frame = setting.schema.decode(np.array([point for *_, point in points]), like=like)
+    own = np.array([flat[n][1].x for _, n, _, _ in points])
+    frame = setting.schema.decode(np.array([point for *_, point in points]), like=like, own=own)
     if like is None:
         frame.index = pd.Index(where)
     return {(what, n): frame.iloc[i] for i, (what, n, *_) in enumerate(points)}

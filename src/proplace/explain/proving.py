@@ -13,11 +13,12 @@ from proplace.certification import certify
 from proplace.region import time_left
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from proplace.certification import Certificate, Evidence, Margin, Report
     from proplace.model import Model
     from proplace.network import Array
+    from proplace.region import Mask
     from proplace.schema.person import Person
     from proplace.shifts import Shifts
 
@@ -79,7 +80,7 @@ class Prover:
     def first(
         self,
         candidates: Iterable[Array],
-        person: Person,
+        people: Sequence[Person],
         target: int,
         *,
         evidence: Evidence | None = None,
@@ -87,11 +88,12 @@ class Prover:
     ) -> Proved | None:
         """The first of some points that, as it will be read, is legal for the person and robust.
 
-        ``evidence`` is what a search has proved of one point already.
+        ``people`` are the ways in which the person may go (:func:`proplace.region.ways`), ``evidence``
+        what a search has proved of one point already.
         """
         for number, row in enumerate(candidates):
-            point = self.model.schema.canonical(row)[0]
-            if not person.allowed(point)[0]:
+            point = self.model.schema.canonical(row, own=people[0].x)[0]
+            if not _allowed(people, point[None])[0]:
                 continue
             if evidence is not None and np.array_equal(evidence.point, point):
                 made = evidence.certificate(
@@ -106,10 +108,12 @@ class Prover:
                 break
         return None
 
-    def nearest(self, rows: Array, person: Person, target: int, until: float) -> Proved | None:
+    def nearest(
+        self, rows: Array, people: Sequence[Person], target: int, until: float
+    ) -> Proved | None:
         """The first robust one of some rows that the person may become; all are tested at once."""
-        rows = self.model.schema.canonical(rows)
-        rows = rows[person.allowed(rows)]
+        rows = self.model.schema.canonical(rows, own=people[0].x)
+        rows = rows[_allowed(people, rows)]
         if not len(rows):
             return None
         report = self.certify(rows, target, until)
@@ -119,6 +123,12 @@ class Prover:
     def _asked(self, rows: Array) -> float:
         """The margin that each of some rows must keep."""
         return float(np.max(self.model.margins(self.shifts, rows, self.margin)))
+
+
+def _allowed(people: Sequence[Person], rows: Array) -> Mask:
+    """Which rows a person may become, in one way or another."""
+    good: Mask = np.any([person.allowed(rows) for person in people], axis=0)
+    return good
 
 
 def _proved(report: Report, rows: Array, i: int, number: int) -> Proved:

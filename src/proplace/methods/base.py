@@ -114,7 +114,7 @@ class Baseline(Explainer):
         if candidate.point is None:
             reason = candidate.reason or "the method ended without a point of the target class"
             return Finding(candidate.status, reason)
-        point = self.schema_.canonical(candidate.point)[0]
+        point = self.schema_.canonical(candidate.point, own=x)[0]
         person = self.schema_.person(x)
         if not person.allowed(point)[0]:
             broken = "; ".join(list(person.blame(point))[:3])
@@ -162,11 +162,12 @@ class Baseline(Explainer):
 
     def legal(self, points: Array, bounds: tuple[Array, Array]) -> Array:
         """Return the nearest points within bounds with legal categories and grid values."""
-        points = np.clip(points, *bounds)
+        lower, upper = (np.broadcast_to(bound, points.shape) for bound in bounds)
+        points = np.clip(points, lower, upper)
         for feature, span in zip(self.schema_.features, self.schema_.spans, strict=True):
             if not isinstance(feature, Continuous) or feature.step is not None:
                 points[:, span] = feature.canonical(points[:, span])
-        return points
+        return np.where(lower == upper, lower, points)  # also where it is no legal value
 
     def reachable(self, x: Array) -> Array:
         """Training rows that a person may become, made to fit the person's rules where they can."""

@@ -67,7 +67,13 @@ class Rnce(RobustBaseline):
     def prepare(self, target: int) -> None:
         """Find the robust rows."""
         self._robust = RobustRows(
-            self.net_, self.shifts_, target, MARGIN, distinct(self.rows_), self.distance_
+            self.net_,
+            self.shifts_,
+            target,
+            MARGIN,
+            distinct(self.rows_),
+            self.distance_,
+            self.model_.called(target),
         )
 
     def propose(self, X: Array, target: int) -> list[Candidate]:
