@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,60 +12,20 @@ from proplace.certification.branch import Bounds, glance
 from proplace.certification.exact import deepest
 from proplace.certification.least import least
 from proplace.certification.producer import Evidence, Notes
+from proplace.search.scenario import ShiftedObjective
 
 if TYPE_CHECKING:
-    from proplace.network import Array, Network
-    from proplace.search.problem import Problem
+    from proplace.network import Array
+    from proplace.search.problem import SearchProblem
 
 _STEPS = 3
 _AT_END = 1e-7  # distance from an end of a range, or a kink, that is rounding
 
 
-@dataclass(frozen=True, eq=False)
-class Shifted:
-    """A network of Delta together with the objective over its logits that it hurts.
-
-    ``layers`` are its hidden layers as functions of ``x'`` (the input transform is folded into the
-    first, which is fixed here), ``a`` and ``const`` the objective over the last of them.
-    """
-
-    layers: tuple[tuple[Array, Array], ...]
-    a: Array
-    const: float
-
-    @classmethod
-    def of(cls, net: Network, pairs: list[tuple[Array, Array]], c: Array) -> Shifted:
-        """Read the shifted layers of a network, for the objective ``c`` over its logits."""
-        pairs = list(pairs)
-        pairs[0] = net.input_map.fold(*pairs[0])
-        last, bias = pairs.pop()
-        return cls(tuple(pairs), c @ last, float(c @ bias))
-
-    def value(self, points: Array) -> Array:
-        """The objective at each point."""
-        h = points
-        for W, b in self.layers:
-            h = np.maximum(h @ W.T + b, 0.0)
-        result: Array = h @ self.a + self.const
-        return result
-
-    def gradient(self, point: Array) -> Array:
-        """Gradient of the objective at one point."""
-        h, masks = point, []
-        for W, b in self.layers:
-            z = W @ h + b
-            masks.append(z > 0.0)
-            h = np.maximum(z, 0.0)
-        g = self.a
-        for (W, _), mask in zip(reversed(self.layers), reversed(masks), strict=True):
-            g = (g * mask) @ W
-        return g
-
-
 class Oracle:
     """Robustness of points against Delta for one problem."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: SearchProblem) -> None:
         self.net, self.shifts = problem.net, problem.shifts
         self.margin = problem.margin
         self.abstraction = Abstraction(problem.net, problem.shifts)
@@ -74,7 +33,7 @@ class Oracle:
         self.linear = [self.abstraction.objective(c) for c in self.objectives]
         self._passed: Evidence | None = None
 
-    def glance(self, points: Array) -> Array:
+    def upper_bounds(self, points: Array) -> Array:
         """Cheap upper bounds on the worst margin of each point (values at concrete shifts)."""
         U = self.net.transform(points)
         if self.net.widths:
@@ -84,8 +43,8 @@ class Oracle:
         lowest: Array = np.min(values, axis=0)
         return lowest
 
-    def worst_seen(self, points: Array) -> list[Shifted]:
-        """Return a bad shift at each point, not necessarily the worst."""
+    def attack(self, points: Array) -> list[ShiftedObjective]:
+        """Look for a shift that breaks each point: a bad one, not necessarily the worst."""
         U = self.net.transform(points)
         if not self.net.widths:
             values = [self.abstraction.linear_minimum(U, c) for c in self.objectives]
@@ -106,7 +65,7 @@ class Oracle:
             shifts.append(self._shifted(U[i], box, int(index), hidden))
         return shifts
 
-    def test(self, point: Array, deadline: float = np.inf) -> tuple[bool, Shifted | None]:
+    def test(self, point: Array, deadline: float = np.inf) -> tuple[bool, ShiftedObjective | None]:
         """Whether ``point`` keeps the margin over all of Delta, exactly; if not, a shift that shows it.
 
         (False, None) means that the deadline came before a verdict.
@@ -126,7 +85,7 @@ class Oracle:
         passed = self._passed
         return passed if passed is not None and np.array_equal(passed.point, point) else None
 
-    def _noted(self, U: Array, notes: Notes, *, deepen: bool = False) -> Shifted:
+    def _noted(self, U: Array, notes: Notes, *, deepen: bool = False) -> ShiftedObjective:
         """The worst shift that a test has met, made worse as far as that is easy."""
         assert notes.worst is not None  # noqa: S101  (the test has noted it)
         index, hidden, root = int(notes.worst[0]), notes.hidden, notes.root
@@ -149,7 +108,9 @@ class Oracle:
             found.append(Bounds(bounds.lower, upper, hidden))
         return found
 
-    def _shifted(self, u: Array, root: Root | None, index: int, hidden: list[Array]) -> Shifted:
+    def _shifted(
+        self, u: Array, root: Root | None, index: int, hidden: list[Array]
+    ) -> ShiftedObjective:
         c = self.objectives[index]
         layers = [layer[0] for layer in hidden]
         pairs = self._layers(u, layers, c)
@@ -157,7 +118,7 @@ class Oracle:
             inside = (layers[0] > root.low[0] + _AT_END) & (layers[0] < root.high[0] - _AT_END)
             if inside.any():
                 pairs = self._following(u, layers[0], np.flatnonzero(inside), pairs, c) or pairs
-        return Shifted.of(self.net, pairs, c)
+        return ShiftedObjective.of(self.net, pairs, c)
 
     def _layers(self, u: Array, hidden: list[Array], c: Array) -> list[tuple[Array, Array]]:
         """Layers of the shift with activations ``hidden`` on ``u``, as bad as can be elsewhere too.
