@@ -12,6 +12,7 @@ import numpy as np
 
 from proplace import distances
 from proplace.certification import certify
+from proplace.diverse import diverse
 from proplace.errors import InputError, MissingExtra, OptionError
 from proplace.explanations import (
     Explanation,
@@ -32,10 +33,9 @@ from proplace.region import (
     time_left,
     unrestricted,
 )
-from proplace.search.hunt import GAP
-from proplace.search.pieces import Answer, search
-from proplace.search.problem import Problem
-from proplace.several import several
+from proplace.search.pieces import SearchResult, search
+from proplace.search.problem import SearchProblem
+from proplace.search.tuning import DEFAULT
 from proplace.shifts import Shifts
 from proplace.solvers import LP_TOLERANCE, TITLES, Solver, check
 from proplace.tables import distinct, in_words, model_of, read_people, refereed, training_rows
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from proplace.certification import Certificate, Evidence, Margin, Report
+    from proplace.convex_piece import ConvexPiece
     from proplace.distances import Distance
     from proplace.explanations import Status
     from proplace.network import Array
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     from proplace.schema._model import Label
     from proplace.schema.person import Person
     from proplace.search.pieces import SearchName
-    from proplace.search.problem import Piece
     from proplace.shifts import Delta
     from proplace.tables import People, Table
 
@@ -322,7 +322,7 @@ class Proplace:
                 return Explanation(None, "not_found", _NO_TIME, target, x=x)
             return self._answer(robust, x, target, kept, clock)
 
-        return several(find, self._schema, count)
+        return diverse(find, self._schema, count)
 
     def _answer(
         self, robust: RobustRows, x: Array, target: int, kept: frozenset[int], clock: _Clock
@@ -332,7 +332,7 @@ class Proplace:
         schema = self._schema
         person = schema.person(x)
         neighbours, late = robust.rows[:0], False
-        pieces: Iterable[Piece]
+        pieces: Iterable[ConvexPiece]
         if self.region == "hull":
             found = (
                 robust.nearest(x, self.k)
@@ -349,7 +349,7 @@ class Proplace:
         if kept:
             columns = [i for i, column in enumerate(schema.columns) if column.feature in kept]
             pieces = keep(pieces, x, columns)
-        problem = Problem(
+        problem = SearchProblem(
             self.net,
             self.shifts,
             target,
@@ -360,7 +360,7 @@ class Proplace:
             {i: c for i, c in enumerate(schema.columns) if c.kind == "grid"},
         )
         if late:  # without all neighbours nothing can be said of the region
-            outcome = Answer(None, np.inf, 0.0, "unknown")
+            outcome = SearchResult(None, np.inf, 0.0, "unknown")
         else:
             outcome = search(
                 problem, pieces, method=self.search, solver=self.solver, deadline=clock.search
@@ -388,7 +388,12 @@ class Proplace:
         return f"only {len(neighbours)} of k = {self.k} robust neighbours exist"
 
     def _proved(
-        self, problem: Problem, person: Person, fallback: Array, outcome: Answer, until: float
+        self,
+        problem: SearchProblem,
+        person: Person,
+        fallback: Array,
+        outcome: SearchResult,
+        until: float,
     ) -> _Proved | None:
         """The best point that is exactly what will be read, with its proof.
 
@@ -423,7 +428,9 @@ class Proplace:
         assert proof is not None  # noqa: S101  (a robust row has one)
         return _Proved(rows[i], proof, float(report.lower[i]), trouble, is_answer=False)
 
-    def _why_none(self, outcome: Answer, fallback: Array, clock: _Clock) -> tuple[Status, str]:
+    def _why_none(
+        self, outcome: SearchResult, fallback: Array, clock: _Clock
+    ) -> tuple[Status, str]:
         """Status and reason where no point is proved."""
         if outcome.trouble:
             return "solver_error", f"the solver failed ({outcome.trouble}); {_ASK_AGAIN}"
@@ -436,7 +443,12 @@ class Proplace:
         return "solver_error", f"the solver failed (its answer failed the last test); {_ASK_AGAIN}"
 
     def _found(
-        self, problem: Problem, outcome: Answer, proved: _Proved, few: str, facts: dict[str, Any]
+        self,
+        problem: SearchProblem,
+        outcome: SearchResult,
+        proved: _Proved,
+        few: str,
+        facts: dict[str, Any],
     ) -> Explanation:
         """The explanation of a point that is proved robust."""
         optimal = proved.is_answer and outcome.status == "optimal"
@@ -460,7 +472,7 @@ class Proplace:
             optimality=Optimality(
                 min(bound, distance),
                 problem.search_margin,
-                GAP,
+                DEFAULT.gap,
                 LP_TOLERANCE,
                 f"{self.search}, {TITLES[self.solver]}",
             ),

@@ -24,18 +24,18 @@ from proplace.methods.base import Candidate, RobustMethod
 from proplace.options import positive, whole
 from proplace.region import box_pieces
 from proplace.search.pieces import search
-from proplace.search.problem import Problem
+from proplace.search.problem import SearchProblem
 from proplace.shifts import Shifts
 from proplace.tables import distinct
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from proplace.convex_piece import ConvexPiece
     from proplace.network import Array
     from proplace.schema import Schema
     from proplace.schema.person import Person
-    from proplace.search.pieces import Answer
-    from proplace.search.problem import Piece
+    from proplace.search.pieces import SearchResult
     from proplace.shifts import Delta
 
 _SLACK = 1e-5  # extra margin asked for inside the search, against rounding
@@ -110,13 +110,13 @@ class MilpR(RobustMethod):
             raise SolverError(outcome.trouble)
         return None if outcome.point is None else self._schema.canonical(outcome.point)[0]
 
-    def _nearest(self, x: Array, margin: float, target: int, towards: Array | None) -> Answer:
+    def _nearest(self, x: Array, margin: float, target: int, towards: Array | None) -> SearchResult:
         low, high = self._span
         person = self._schema.person(x)
         pieces = box_pieces(self._schema, person, low, high)
         reach = np.inf if towards is None else self._reach(person, towards, margin, target)
         grids = {i: c for i, c in enumerate(self._schema.columns) if c.kind == "grid"}
-        problem = Problem(
+        problem = SearchProblem(
             self.net, Shifts.of(self.net, 0.0), target, x, self.distance, margin, _SLACK, grids
         )
         return search(problem, _within(pieces, x, reach))
@@ -172,7 +172,7 @@ class MilpR(RobustMethod):
         return best
 
 
-def _within(pieces: Iterable[Piece], x: Array, reach: float) -> Iterator[Piece]:
+def _within(pieces: Iterable[ConvexPiece], x: Array, reach: float) -> Iterator[ConvexPiece]:
     """The parts of the pieces in which no column changes by more than ``reach``."""
     for piece in pieces:
         lower, upper = np.maximum(piece.lower, x - reach), np.minimum(piece.upper, x + reach)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 import proplace as pp
+from proplace.diverse import diverse
 from proplace.schema import Schema
-from proplace.several import several
 
 
 def run(changes, count, width=6):
@@ -28,7 +28,7 @@ def run(changes, count, width=6):
             None, "optimal", "", 1, x=x, point=point, distance=float(1.0 + len(kept))
         )
 
-    return list(several(find, schema, count)), asked
+    return list(diverse(find, schema, count)), asked
 
 
 def test_what_changes_most_is_kept_first():

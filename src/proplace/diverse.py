@@ -1,4 +1,4 @@
-"""Several answers for one person, each with another set of changed features."""
+"""Diverse answers for one person, each changing another set of features."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _FREEZE = 4  # changed features that are tried, one at a time, for the next answer
 
 
-def several(
+def diverse(
     find: Callable[[frozenset[int]], Explanation], schema: Schema, count: int
 ) -> Iterator[Explanation]:
     """Give up to ``count`` answers, nearest first.
