@@ -17,10 +17,12 @@ from scipy.optimize import linprog
 
 import proplace as pp
 from oracles import attack, sampled_margins, size_of
+from proplace.convex_piece import ConvexPiece
 from proplace.distances import L1, L2, Convex, LInf
 from proplace.schema import Schema
 from proplace.search import bilevel, tree
-from proplace.search.problem import Piece, Problem
+from proplace.search.problem import SearchProblem
+from proplace.search.tuning import DEFAULT
 
 MARGIN, SLACK = 1e-4, 1e-7
 SAME = 1e-6
@@ -29,13 +31,15 @@ SAME = 1e-6
 def plain(x, vertices=None, low=-3.0, high=3.0):
     d = len(x)
     none = np.zeros((0, d)), np.zeros(0), np.zeros(0)
-    return Piece(vertices, np.full(d, low), np.full(d, high), *none)
+    return ConvexPiece(vertices, np.full(d, low), np.full(d, high), *none)
 
 
 def problem_of(net, x, delta, *, target=1, distance=None, grids=None, margin=MARGIN, slack=SLACK):
     x = np.asarray(x, dtype=float)
     distance = distance or L1(np.full(len(x), 1.0 / len(x)))
-    return Problem(net, pp.Shifts.of(net, delta), target, x, distance, margin, slack, grids or {})
+    return SearchProblem(
+        net, pp.Shifts.of(net, delta), target, x, distance, margin, slack, grids or {}
+    )
 
 
 # -- random problems -----------------------------------------------------------------------------
@@ -126,7 +130,7 @@ def random_problem(seed, kind="l1", *, depth=None, width=None):
         distance = distance_of(kind, rng, d)
         grids = {i: c for i, c in enumerate(schema.columns) if c.kind == "grid"}
         shifts = pp.Shifts.of(net, delta)
-        problem = Problem(net, shifts, target, x, distance, MARGIN, SLACK, grids)
+        problem = SearchProblem(net, shifts, target, x, distance, MARGIN, SLACK, grids)
         return problem, random_piece(rng, problem, schema, robust)
     raise AssertionError("no such problem")
 
@@ -146,10 +150,10 @@ def random_piece(rng, problem, schema, robust):
         near = near[allowed]
     lower, upper = np.maximum(schema.lower, -3.0), np.minimum(schema.upper, 3.0)
     if rng.random() < 0.25:
-        return Piece(None, lower, upper, A, low, high)
+        return ConvexPiece(None, lower, upper, A, low, high)
     vertices = near if rng.random() < 0.25 else np.vstack([problem.x, near])
     vertices = vertices[np.sort(np.unique(vertices, axis=0, return_index=True)[1])]
-    return Piece(vertices, lower, upper, A, low, high)
+    return ConvexPiece(vertices, lower, upper, A, low, high)
 
 
 # -- what an answer must be ------------------------------------------------------------------------
@@ -205,11 +209,11 @@ LOOKS = 20_000
 """Looks at the clock, about one a node or program, after which a small search goes in circles."""
 
 
-def within_looks(problem, piece):
+def within_looks(problem, piece, tuning=DEFAULT):
     """The tree's answer; it must end, by itself, within so many looks at the clock."""
     with pytest.MonkeyPatch.context() as patch:
         clock = Clock(patch)
-        found = tree.solve(problem, piece, deadline=clock.now + LOOKS)
+        found = tree.solve(problem, piece, deadline=clock.now + LOOKS, tuning=tuning)
     assert clock.looks < LOOKS, "the tree did not end"
     return found
 

@@ -1,18 +1,18 @@
 """Relaxations of random problems, with everything a search may know at some moment.
 
-A state is a polytope (maybe cut at a distance), copies of several kinds and one point of interest,
+A state is a polytope (maybe cut at a distance), scenarios of several kinds and one point of interest,
 from which signs and ranges of neurons can be learnt that hold for that point.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from proplace.search.oracle import Oracle
 from proplace.search.polytope import Polytope
-from proplace.search.problem import Problem
+from proplace.search.problem import SearchProblem
 from proplace.search.ranges import key_of
 from proplace.shifts import Shifts
 from search_problems import random_problem
@@ -20,11 +20,11 @@ from search_problems import random_problem
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """A polytope, copies, and a point of it in the variables of the program."""
+    """A polytope, scenarios, and a point of it in the variables of the program."""
 
-    problem: Problem
+    problem: SearchProblem
     polytope: Polytope
-    copies: list
+    scenarios: list
     variables: np.ndarray
     point: np.ndarray
     rng: np.random.Generator
@@ -35,27 +35,27 @@ class State:
 
     @property
     def margin(self):
-        """What the copies keep at the point, all but exactly."""
-        return min(float(copy.value(self.point)) for copy in self.copies) - 1e-7
+        """What the scenarios keep at the point, all but exactly."""
+        return min(float(scenario.value(self.point)) for scenario in self.scenarios) - 1e-7
 
     def signs(self, share, narrow=0.3):
         """Limits that hold at the point: signs, sometimes narrow ranges, of a share of the neurons."""
         limits = {}
-        for copy in self.copies:
-            for layer, z in enumerate(pre_activations(copy, self.point)):
+        for scenario in self.scenarios:
+            for layer, z in enumerate(pre_activations(scenario, self.point)):
                 for k in np.flatnonzero(self.rng.random(len(z)) < share):
                     low, high = (0.0, 1e3) if z[k] >= 0.0 else (-1e3, 0.0)
                     if self.rng.random() < narrow:
                         low, high = z[k] - self.rng.uniform(0.0, 0.3), z[k] + 0.1
-                    limits[key_of(copy, layer, int(k))] = (float(low), float(high))
+                    limits[key_of(scenario, layer, int(k))] = (float(low), float(high))
         return limits
 
     def decisions(self, relaxation, share):
         """Decisions of open neurons that hold at the point."""
         at = {
-            key_of(copy, layer, k): float(value)
-            for copy in self.copies
-            for layer, z in enumerate(pre_activations(copy, self.point))
+            key_of(scenario, layer, k): float(value)
+            for scenario in self.scenarios
+            for layer, z in enumerate(pre_activations(scenario, self.point))
             for k, value in enumerate(z)
         }
         return [
@@ -65,10 +65,10 @@ class State:
         ]
 
 
-def pre_activations(copy, points):
-    """Pre-activations of each hidden layer of a copy."""
+def pre_activations(scenario, points):
+    """Pre-activations of each hidden layer of a scenario."""
     result, h = [], points
-    for W, b in copy.layers:
+    for W, b in scenario.layers:
         result.append(h @ W.T + b)
         h = np.maximum(result[-1], 0.0)
     return result
@@ -78,13 +78,13 @@ def points_of(polytope, rng, count):
     """Variables and points of the polytope, within bounds and rules (cuts aside)."""
     m, g = len(polytope.D), polytope.g_columns
     weights = rng.dirichlet(np.full(m + 1, 0.4), size=count)[:, 1:]
-    room = rng.uniform(polytope.g_low[g], polytope.g_high[g], size=(count, len(g)))
+    offset = rng.uniform(polytope.g_low[g], polytope.g_high[g], size=(count, len(g)))
     points = polytope.base + weights @ polytope.D
-    points[:, g] += room
+    points[:, g] += offset
     piece = polytope.piece
     inside = ((points >= piece.lower) & (points <= piece.upper)).all(axis=1)
     inside &= polytope.keeps_rules(points)
-    return np.hstack([weights, room])[inside], points[inside]
+    return np.hstack([weights, offset])[inside], points[inside]
 
 
 def random_state(seed, kind="l1", *, depth, cut=True):
@@ -97,20 +97,21 @@ def random_state(seed, kind="l1", *, depth, cut=True):
         delta = float(rng.choice([0.02, 0.08, 0.15]))
         # A margin that nothing keeps: each test returns its worst shift.
         changes = {"shifts": Shifts.of(problem.net, delta), "margin": 1e6}
-        problem = Problem(**{**vars(problem), **changes})
-        polytope = Polytope(problem, piece)
+        problem = SearchProblem(**{**vars(problem), **changes})
+        polytope = Polytope.of(problem, piece)
         variables, points = points_of(polytope, rng, 200)
         if len(points) < 20:
             continue
         oracle = Oracle(problem)
         tested = [oracle.test(point)[1] for point in points[1:13]]
-        tested.sort(key=lambda copy: -len(copy.layers))  # those that follow x' first
-        copies = [*oracle.worst_seen(points[:1]), *tested[:2]]
+        tested.sort(key=lambda scenario: -len(scenario.layers))  # those that follow x' first
+        scenarios = [*oracle.attack(points[:1]), *tested[:2]]
         order = np.argsort(problem.distance.between(problem.x, points))
         here = order[int(rng.integers(len(order) // 4, len(order)))]
-        state = State(problem, polytope, copies, variables[here], points[here], rng)
+        state = State(problem, polytope, scenarios, variables[here], points[here], rng)
         if cut:
             reach = state.distance * (1.0 + 1e-9) + 1e-12
-            polytope.look_within(reach, [state.point, points.mean(axis=0)])
+            near = polytope.within(reach, [state.point, points.mean(axis=0)])
+            return replace(state, polytope=near)
         return state
     raise AssertionError("no such state")

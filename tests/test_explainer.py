@@ -33,7 +33,7 @@ from proplace.explain import base, proving
 from proplace.region import RobustRows
 from proplace.schema import Change, Is, Schema, Value
 from proplace.search.oracle import Oracle
-from proplace.search.pieces import Answer
+from proplace.search.pieces import SearchResult
 from real_data import folder
 from search_problems import Clock, ill_solver, problem_of
 
@@ -642,7 +642,7 @@ def test_a_solver_in_trouble_still_gives_an_answer(status, monkeypatch):
 
 
 def in_trouble(problem, pieces, **options):
-    return Answer(None, np.inf, 0.0, "unknown", trouble="out of luck")
+    return SearchResult(None, np.inf, 0.0, "unknown", trouble="out of luck")
 
 
 def test_a_search_without_a_point_gives_a_neighbour(monkeypatch):
@@ -667,14 +667,14 @@ def test_the_bound_of_a_search_without_a_point_is_kept(monkeypatch):
     world = World(1)
 
     def stopped(problem, pieces, **options):
-        return Answer(None, np.inf, 1e-3, "unknown")
+        return SearchResult(None, np.inf, 1e-3, "unknown")
 
     monkeypatch.setattr(explainer_module, "search", stopped)
     (answer,) = world.explainer().explain(world.refused(1))
     assert (answer.status, answer.bound) == ("feasible", 1e-3)
 
     def wrong(problem, pieces, **options):
-        return Answer(None, np.inf, np.inf, "infeasible")
+        return SearchResult(None, np.inf, np.inf, "infeasible")
 
     monkeypatch.setattr(explainer_module, "search", wrong)  # though there is a neighbour
     (answer,) = world.explainer().explain(world.refused(1))
@@ -707,7 +707,7 @@ def test_a_point_that_breaks_a_rule_is_not_returned(monkeypatch):
 
     def wrong(problem, pieces, **options):
         point = np.array([1.0, 1.0])
-        return Answer(point, 0.75, 0.75, "optimal")
+        return SearchResult(point, 0.75, 0.75, "optimal")
 
     monkeypatch.setattr(explainer_module, "search", wrong)
     explainer = pp.Proplace(net, 0.05, k=3, schema=schema).fit(train)
@@ -732,7 +732,7 @@ def test_what_fails_the_last_test_is_not_returned(forged, monkeypatch):
             good = train[pp.certify(net, train, 0.05, margin=0.1).robust][0]
             assert oracle.test(good)[0]
             evidence = replace(oracle.evidence(good), point=point)
-        return Answer(point, 0.01, 0.01, "optimal", evidence=evidence)
+        return SearchResult(point, 0.01, 0.01, "optimal", evidence=evidence)
 
     monkeypatch.setattr(explainer_module, "search", wrong)
     explainer = pp.Proplace(net, 0.05, k=3).fit(train)

@@ -11,6 +11,7 @@ import numpy as np
 
 from proplace import distances
 from proplace.certification import rounded_as, uncovered
+from proplace.diverse import diverse
 from proplace.errors import InputError, OptionError
 from proplace.explain.base import Explainer
 from proplace.explain.findings import Finding, Optimality
@@ -25,10 +26,9 @@ from proplace.region import (
     unrestricted,
     ways,
 )
-from proplace.search.hunt import GAP
-from proplace.search.pieces import Answer, search
-from proplace.search.problem import Problem
-from proplace.several import diverse
+from proplace.search.pieces import SearchResult, search
+from proplace.search.problem import SearchProblem
+from proplace.search.tuning import DEFAULT
 from proplace.shifts import Shifts
 from proplace.solvers import LP_TOLERANCE, TITLES, Solver, check
 from proplace.tables import distinct
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from proplace.certification import Margin
+    from proplace.convex_piece import ConvexPiece
     from proplace.distances import Distance
     from proplace.explain.findings import Status
     from proplace.explain.proving import Proved
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from proplace.schema._model import Label
     from proplace.schema.person import Person
     from proplace.search.pieces import SearchName
-    from proplace.search.problem import Piece
     from proplace.shifts import Delta
 
 DEFAULT_MARGIN = 1e-6
@@ -223,7 +223,7 @@ class Proplace(Explainer):
         near, pieces = self._region(people, target, clock)
         if near.status != "found":
             return Finding(near.status, near.reason, x=x)
-        problem = Problem(
+        problem = SearchProblem(
             self.net_,
             self.shifts_,
             target,
@@ -234,7 +234,7 @@ class Proplace(Explainer):
             {i: c for i, c in enumerate(self.schema_.columns) if c.kind == "grid"},
         )
         if near.late:  # without all neighbours nothing can be said of the region
-            outcome = Answer(None, np.inf, 0.0, "unknown")
+            outcome = SearchResult(None, np.inf, 0.0, "unknown")
         else:
             if kept:
                 columns = [i for i, c in enumerate(self.schema_.columns) if c.feature in kept]
@@ -256,7 +256,7 @@ class Proplace(Explainer):
 
     def _region(
         self, people: Sequence[Person], target: int, clock: Clock
-    ) -> tuple[Neighbours, Iterable[Piece]]:
+    ) -> tuple[Neighbours, Iterable[ConvexPiece]]:
         """Robust neighbours, of which a box has none, and pieces: over all ways a person may go."""
         schema, robust = self.schema_, self._robust_rows(target)
         if self.region == "box":
@@ -338,7 +338,7 @@ class Proplace(Explainer):
             bound=bound,
             margin=proved.margin,
             certificate=proved.certificate,
-            optimality=Optimality(bound, problem.search_margin, GAP, LP_TOLERANCE, names),
+            optimality=Optimality(bound, problem.search_margin, DEFAULT.gap, LP_TOLERANCE, names),
         )
 
     def _robust_rows(self, target: int) -> RobustRows:
@@ -360,10 +360,10 @@ class Proplace(Explainer):
 class _Asked:
     """A search with what it found, and the rows that are answers of last resort."""
 
-    problem: Problem
+    problem: SearchProblem
     people: Sequence[Person]
     fallback: Array
-    outcome: Answer
+    outcome: SearchResult
 
     def candidates(self) -> tuple[list[Array], list[Array]]:
         """Points to certify, best first: the search's own, then some that are near it.

@@ -24,10 +24,10 @@ import numpy.typing as npt
 from scipy.spatial import KDTree
 
 from proplace.certification import certify
+from proplace.convex_piece import ConvexPiece
 from proplace.distances import L1, L2, LInf
 from proplace.errors import OptionError
 from proplace.schema.person import TOLERANCE
-from proplace.search.problem import Piece
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -189,7 +189,7 @@ def unrestricted(schema: Schema) -> bool:
     )
 
 
-def hull_pieces(schema: Schema, person: Person, neighbours: Array) -> list[Piece]:
+def hull_pieces(schema: Schema, person: Person, neighbours: Array) -> list[ConvexPiece]:
     """One hull per categorical profile of the neighbours; the person joins its own."""
     profile = schema.profile_columns
     groups: dict[bytes, dict[bytes, Array]] = {}
@@ -207,24 +207,24 @@ def hull_pieces(schema: Schema, person: Person, neighbours: Array) -> list[Piece
 
 def box_pieces(
     schema: Schema, person: Person, data_low: Array, data_high: Array
-) -> Iterator[Piece]:
+) -> Iterator[ConvexPiece]:
     """One box per categorical profile that the rules allow: the ranges of the features."""
     for row in _profiles(schema, person):
         if person.profile_allowed(row):
             piece = _piece(schema, person, row, None)
             lower = np.where(np.isfinite(piece.lower), piece.lower, np.minimum(data_low, person.x))
             upper = np.where(np.isfinite(piece.upper), piece.upper, np.maximum(data_high, person.x))
-            yield Piece(None, lower, upper, piece.A, piece.row_lower, piece.row_upper)
+            yield ConvexPiece(None, lower, upper, piece.A, piece.row_lower, piece.row_upper)
 
 
-def keep(pieces: Iterable[Piece], x: Array, columns: list[int]) -> Iterator[Piece]:
+def keep(pieces: Iterable[ConvexPiece], x: Array, columns: list[int]) -> Iterator[ConvexPiece]:
     """The part of each piece in which some columns have the person's values."""
     unit = np.eye(len(x))[columns]
     for piece in pieces:
         fixed = piece.lower[columns] == piece.upper[columns]
         if (piece.lower[columns] != x[columns])[fixed].any():
             continue  # another category
-        yield Piece(
+        yield ConvexPiece(
             piece.vertices,
             piece.lower,
             piece.upper,
@@ -234,17 +234,17 @@ def keep(pieces: Iterable[Piece], x: Array, columns: list[int]) -> Iterator[Piec
         )
 
 
-def _piece(schema: Schema, person: Person, row: Array, vertices: Array | None) -> Piece:
+def _piece(schema: Schema, person: Person, row: Array, vertices: Array | None) -> ConvexPiece:
     lower, upper = person.lower.copy(), person.upper.copy()
     profile = schema.profile_columns
     lower[profile] = upper[profile] = row[profile]
     rules = person.linear(row)
     if vertices is None:
-        return Piece(vertices, lower, upper, rules.A, rules.lower, rules.upper)
+        return ConvexPiece(vertices, lower, upper, rules.A, rules.lower, rules.upper)
     # A person outside of a range is a vertex outside of the bounds, which then have to be asked for.
     beyond = (vertices < lower - TOLERANCE) | (vertices > upper + TOLERANCE)
     columns = np.flatnonzero(beyond.any(axis=0))
-    return Piece(
+    return ConvexPiece(
         vertices,
         lower,
         upper,

@@ -15,9 +15,9 @@ import oracles
 import proplace as pp
 from proplace.certification import checker
 from proplace.certification.precision_margin import float32_margin
+from proplace.convex_piece import ConvexPiece
 from proplace.errors import NetworkError
 from proplace.search import bilevel, tree
-from proplace.search.problem import Piece
 from search_problems import problem_of
 
 
@@ -112,7 +112,7 @@ def test_both_searches_find_the_same_answer(seed):
     x = vertices[np.argmin(net.margin(vertices))]
     low, high = np.full(3, -9.0), np.full(3, 9.0)
     none = np.zeros((0, 3)), np.zeros(0), np.zeros(0)
-    piece = Piece(np.vstack([vertices[robust], x]), low, high, *none)
+    piece = ConvexPiece(np.vstack([vertices[robust], x]), low, high, *none)
     problem = problem_of(net, x, 0.01)
     ours, theirs = tree.solve(problem, piece), bilevel.solve(problem, piece)
     assert ours.status == theirs.status == "optimal"

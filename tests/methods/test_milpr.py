@@ -13,7 +13,7 @@ from oracles import pairs_of
 from proplace.errors import SolverError
 from proplace.methods import milpr
 from proplace.methods.milpr import _SLACK
-from proplace.search.pieces import Answer
+from proplace.search.pieces import SearchResult
 from search_problems import ODD_STATUSES, ill_solver
 
 
@@ -160,7 +160,7 @@ def test_what_was_found_before_the_solver_failed_is_kept(case, monkeypatch):
     def failing(problem, pieces):
         calls.append(problem.margin)
         if len(calls) > 1:
-            return Answer(None, np.inf, 0.0, "unknown", trouble="out of luck")
+            return SearchResult(None, np.inf, 0.0, "unknown", trouble="out of luck")
         return plain_search(problem, pieces)
 
     monkeypatch.setattr(milpr, "search", failing)

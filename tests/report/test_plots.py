@@ -100,7 +100,7 @@ def test_everything_is_in_sight(lender):
 
 
 def test_the_hull_holds_the_answer_and_the_neighbours(lender):
-    room = np.array([column.room for column in SCHEMA.columns])
+    room = np.array([column.half_step for column in SCHEMA.columns])
     for e in answers(lender):
         picture = region_picture(e, size=5)
         # How far half a step in every column may reach on the plane.

@@ -16,11 +16,12 @@ from scipy.optimize import linprog
 
 import proplace as pp
 from proplace import solvers
+from proplace.convex_piece import ConvexPiece
 from proplace.distances import L1, L2, Convex, LInf
 from proplace.errors import OptionError, SolverError
 from proplace.schema import Continuous, Ordinal, Schema
 from proplace.search import bilevel
-from proplace.search.problem import Piece, Problem
+from proplace.search.problem import SearchProblem
 from proplace.solvers import Solution
 from proplace.solvers import solve as solve_model
 
@@ -55,18 +56,20 @@ def random_net(rng, sizes, *, bias=True, **transform):
 
 
 def box(d, low=-1.0, high=1.0):
-    return Piece(
+    return ConvexPiece(
         None, np.full(d, low), np.full(d, high), np.zeros((0, d)), np.zeros(0), np.zeros(0)
     )
 
 
 def hull(vertices, low=-1.0, high=1.0):
     piece = box(vertices.shape[1], low, high)
-    return Piece(vertices, piece.lower, piece.upper, piece.A, piece.row_lower, piece.row_upper)
+    return ConvexPiece(
+        vertices, piece.lower, piece.upper, piece.A, piece.row_lower, piece.row_upper
+    )
 
 
 def problem_of(net, x, delta, distance, *, target=1, grids=None):
-    return Problem(
+    return SearchProblem(
         net,
         pp.Shifts.of(net, delta),
         target,
@@ -115,7 +118,7 @@ def contains(problem, piece, point, tolerance=1e-8):
         return False
     if piece.vertices is None:
         return True
-    V, room = piece.vertices.T, problem.room()
+    V, room = piece.vertices.T, problem.half_steps()
     d, m = V.shape
     off = -np.ones((d, 1))  # the last variable: how far outside the point is
     result = linprog(
@@ -252,7 +255,9 @@ def test_rules():
     side = float((A @ free.point)[0])
     far = float((A @ (piece.vertices - problem.x).T).mean())
     low, high = (side + 0.05, math.inf) if far > 0 else (-math.inf, side - 0.05)
-    ruled = Piece(piece.vertices, piece.lower, piece.upper, A, np.array([low]), np.array([high]))
+    ruled = ConvexPiece(
+        piece.vertices, piece.lower, piece.upper, A, np.array([low]), np.array([high])
+    )
     points = combinations(piece.vertices, 24)
     points = points[((points @ A.T >= low) & (points @ A.T <= high))[:, 0]]
     assert len(points)
@@ -269,7 +274,7 @@ def test_bounds_cut_the_hull():
     (upper if free.point[moved] > problem.x[moved] else lower)[moved] = (
         0.5 * free.point[moved] + 0.5 * problem.x[moved]
     )
-    cut = Piece(piece.vertices, lower, upper, piece.A, piece.row_lower, piece.row_upper)
+    cut = ConvexPiece(piece.vertices, lower, upper, piece.A, piece.row_lower, piece.row_upper)
     points = combinations(piece.vertices, 24)
     points = points[((points >= lower) & (points <= upper)).all(axis=1)]
     outcome = bilevel.solve(problem, cut)
@@ -365,7 +370,7 @@ def test_contradicting_rules():
     problem, piece = instance(190, (2, 4, 1), "l1")
     A = np.array([[1.0, 0.0], [1.0, 0.0]])
     rules = np.array([0.5, -math.inf]), np.array([math.inf, 0.4])
-    ruled = Piece(piece.vertices, piece.lower, piece.upper, A, *rules)
+    ruled = ConvexPiece(piece.vertices, piece.lower, piece.upper, A, *rules)
     assert bilevel.solve(problem, ruled).status == "infeasible"
 
 

@@ -8,7 +8,7 @@ import pytest
 import proplace as pp
 from proplace.distances import L1
 from proplace.search.oracle import Oracle
-from proplace.search.problem import Problem
+from proplace.search.problem import SearchProblem
 from proplace.shifts import Shifts
 
 
@@ -23,7 +23,7 @@ def found(seed, *, signed=False, outputs=1):
     low = -1.0 if signed else 0.0
     X = rng.uniform(low, 1.0, size=(60, 3))
     x = X[0]
-    problem = Problem(net, Shifts.of(net, 0.08), 1, x, L1(np.full(3, 1 / 3)), 1e9, 1e-4)
+    problem = SearchProblem(net, Shifts.of(net, 0.08), 1, x, L1(np.full(3, 1 / 3)), 1e9, 1e-4)
     oracle = Oracle(problem)  # a margin that nothing keeps: each test returns its worst shift
     shifts = []
     for point in X:

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from proplace.search.oracle import Shifted
 from proplace.search.ranges import Ranges, borrowed, key_of, needs_of, ranges_of
+from proplace.search.scenario import ShiftedObjective
 from search_states import points_of, pre_activations, random_state
 
 CASES = [(seed, depth, cut) for seed in range(25) for depth in (1, 2, 3) for cut in (False, True)]
@@ -20,9 +20,9 @@ def tops_at(polytope, tops, variables):
     return tops[0] + shares @ (tops[1:] - tops[0])
 
 
-def check(polytope, copy, limits, variables, points):
-    ranges = ranges_of(polytope, copy, limits)
-    for layer, z in enumerate(pre_activations(copy, points)):
+def check(polytope, scenario, limits, variables, points):
+    ranges = ranges_of(polytope, scenario, limits)
+    for layer, z in enumerate(pre_activations(scenario, points)):
         low, high = ranges.bounds[layer]
         assert (z >= low - 1e-9).all()
         assert (z <= high + 1e-9).all()
@@ -39,9 +39,9 @@ def test_points_of_the_polytope_lie_within(seed, depth, cut):
     if cut:
         near = problem.distance.between(problem.x, points) <= state.distance
         variables, points = variables[near], points[near]
-    for copy in state.copies:
-        ranges = check(polytope, copy, {}, variables, points)
-        assert not any(kept.any() for kept in ranges.kept)
+    for scenario in state.scenarios:
+        ranges = check(polytope, scenario, {}, variables, points)
+        assert not any(conditional.any() for conditional in ranges.conditional)
 
 
 @pytest.mark.parametrize(("seed", "depth", "cut"), CASES)
@@ -49,22 +49,26 @@ def test_the_point_that_limits_were_learnt_from_lies_within(seed, depth, cut):
     state = random_state(seed, depth=depth, cut=cut)
     for share in (0.2, 0.5, 0.9):
         limits = state.signs(share)
-        for copy in state.copies:
-            plain = ranges_of(state.polytope, copy, {})
-            ranges = check(state.polytope, copy, limits, state.variables[None], state.point[None])
-            for layer, kept in enumerate(ranges.kept):
+        for scenario in state.scenarios:
+            plain = ranges_of(state.polytope, scenario, {})
+            ranges = check(
+                state.polytope, scenario, limits, state.variables[None], state.point[None]
+            )
+            for layer, conditional in enumerate(ranges.conditional):
                 low, high = ranges.bounds[layer]
                 was_open = (plain.bounds[layer][0] < 0.0) & (plain.bounds[layer][1] > 0.0)
                 known = (low >= 0.0) | (high <= 0.0)
-                assert known[kept].all()
+                assert known[conditional].all()
                 if layer == 0:  # a sign that is known by the limits alone has to be asked for
-                    assert (kept == (known & was_open)).all()
+                    assert (conditional == (known & was_open)).all()
 
 
-def test_copies_of_all_kinds_are_met():
+def test_scenarios_of_all_kinds_are_met():
     """Shifts that follow x' have a layer more."""
     states = [random_state(seed, depth=2) for seed in range(25)]
-    following = [copy for state in states for copy in state.copies if len(copy.layers) == 3]
+    following = [
+        scenario for state in states for scenario in state.scenarios if len(scenario.layers) == 3
+    ]
     assert len(following) >= 10
     assert sum(len(state.polytope.D) == 0 for state in states) >= 3
     assert sum(bool(state.problem.grids) for state in states) >= 10
@@ -88,71 +92,73 @@ def test_the_simplex_contains_what_is_nearer():
 
 @pytest.mark.parametrize(("seed", "depth", "cut"), CASES)
 def test_what_is_known_of_one_network_holds_for_another(seed, depth, cut):
-    """Limits that contain the point in one copy, carried over, contain it in the others."""
+    """Limits that contain the point in one scenario, carried over, contain it in the others."""
     state = random_state(seed, depth=depth, cut=cut)
     limits = state.signs(1.0, narrow=1.0)
-    for copy in state.copies:
-        at = pre_activations(copy, state.point)
-        for other in state.copies:
+    for scenario in state.scenarios:
+        at = pre_activations(scenario, state.point)
+        for other in state.scenarios:
             mine = {
                 key_of(other, i, k) for i, (W, _) in enumerate(other.layers) for k in range(len(W))
             }
             known = {key: limits[key] for key in mine}
-            found = borrowed(state.polytope, copy, other, known)
+            found = borrowed(state.polytope, scenario, other, known)
             for layer, z in enumerate(at):
                 for k, value in enumerate(z):
-                    low, high = found.get(key_of(copy, layer, k), (-np.inf, np.inf))
+                    low, high = found.get(key_of(scenario, layer, k), (-np.inf, np.inf))
                     assert low - 1e-9 <= value <= high + 1e-9
-            if copy is other:
+            if scenario is other:
                 assert found.keys() == known.keys()
                 assert all(found[key] == pytest.approx(known[key]) for key in known)
-            elif len(copy.layers) == len(other.layers):
-                assert found.keys() >= {key_of(copy, 0, k) for k in range(len(copy.layers[0][0]))}
+            elif len(scenario.layers) == len(other.layers):
+                assert found.keys() >= {
+                    key_of(scenario, 0, k) for k in range(len(scenario.layers[0][0]))
+                }
 
 
 def test_layers_that_differ_behind_the_first_say_nothing_of_each_other():
     state = random_state(3, depth=2)
-    copy = state.copies[0]
-    (W, b), (V, c) = copy.layers
-    other = replace(copy, layers=((W, b), (V + 0.01, c)))
+    scenario = state.scenarios[0]
+    (W, b), (V, c) = scenario.layers
+    other = replace(scenario, layers=((W, b), (V + 0.01, c)))
     known = {key_of(other, layer, 0): (-1.0, 1.0) for layer in (0, 1)}
-    assert borrowed(state.polytope, copy, other, known).keys() == {key_of(copy, 0, 0)}
-    wider = replace(copy, layers=((np.vstack([W, W]), np.append(b, b)), (np.hstack([V, V]), c)))
+    assert borrowed(state.polytope, scenario, other, known).keys() == {key_of(scenario, 0, 0)}
+    wider = replace(scenario, layers=((np.vstack([W, W]), np.append(b, b)), (np.hstack([V, V]), c)))
     known = {key_of(wider, layer, 0): (-1.0, 1.0) for layer in (0, 1)}
-    assert borrowed(state.polytope, copy, wider, known) == {}
+    assert borrowed(state.polytope, scenario, wider, known) == {}
 
 
 def test_little_is_lost_where_few_rows_differ():
     """One row of the first layer moved by 0.01 widens what is known by what that row can do."""
     state = random_state(5, depth=2)
-    copy = state.copies[0]
-    (W, b), second = copy.layers
+    scenario = state.scenarios[0]
+    (W, b), second = scenario.layers
     moved = b.copy()
     moved[0] += 0.01
-    other = replace(copy, layers=((W, moved), second))
+    other = replace(scenario, layers=((W, moved), second))
     known = {key_of(other, 1, k): (-1.0, 1.0) for k in range(len(second[0]))}
-    found = borrowed(state.polytope, copy, other, known)
+    found = borrowed(state.polytope, scenario, other, known)
     for k, weight in enumerate(second[0][:, 0]):
-        low, high = found[key_of(copy, 1, k)]
+        low, high = found[key_of(scenario, 1, k)]
         assert (low, high) == pytest.approx(
             (-1.0 - 0.01 * max(weight, 0.0), 1.0 + 0.01 * max(-weight, 0.0))
         )
 
 
 @pytest.mark.parametrize("dead", [False, True])
-def test_a_kept_sign_needs_what_is_before_it_bounded(dead):
+def test_a_conditional_sign_needs_what_is_before_it_bounded(dead):
     """A neuron that the objective does not need, but whose sign is asked for by a row.
 
     ``z <= 0`` can hold only if what raises z is bounded from below, ``z >= 0`` only if it is
     bounded from above; the other way round for what lowers it.
     """
     W = np.array([[1.0, -1.0]])
-    shifted = Shifted(((np.eye(2), np.zeros(2)), (W, np.zeros(1))), np.zeros(1), 0.0)
+    shifted = ShiftedObjective(((np.eye(2), np.zeros(2)), (W, np.zeros(1))), np.zeros(1), 0.0)
     low, high = (-1.0, 0.0) if dead else (0.0, 1.0)
     bounds = [(-np.ones(2), np.ones(2)), (np.array([low]), np.array([high]))]
-    for kept in (False, True):
-        masks = [np.zeros(2, bool), np.array([kept])]
+    for conditional in (False, True):
+        masks = [np.zeros(2, bool), np.array([conditional])]
         (above, below), _ = needs_of(shifted, Ranges(bounds, [], masks))
-        raises, lowers = [kept, False], [False, kept]
+        raises, lowers = [conditional, False], [False, conditional]
         assert above.tolist() == (lowers if dead else raises)
         assert below.tolist() == (raises if dead else lowers)

@@ -10,11 +10,12 @@ import proplace as pp
 from proplace.search.branching import Gains, choose
 from proplace.search.local import LocalSearch
 from proplace.search.oracle import Oracle
-from proplace.search.polytope import Polytope
-from proplace.search.problem import Problem
+from proplace.search.problem import SearchProblem
 from proplace.search.program import Late
 from proplace.search.ranges import key_of
 from proplace.search.relaxation import Relaxation
+from proplace.search.state import SearchState
+from proplace.search.tightening import tighten
 from search_problems import plain, problem_of, random_problem
 from search_states import pre_activations, random_state
 
@@ -24,6 +25,12 @@ KINDS = ("l1", "linf", "l2", "convex")
 
 def state_of(seed, depth, cut):
     return random_state(seed, KINDS[seed // 6 % 4], depth=depth, cut=cut)
+
+
+def rebuilt(relaxation):
+    """The same relaxation with the limits known by now."""
+    known = relaxation.limits, relaxation.scenarios
+    return Relaxation(relaxation.polytope, relaxation.margin, *known)
 
 
 def holds(relaxation, state, decisions=()):
@@ -43,7 +50,7 @@ def test_signs_of_a_point_do_not_exclude_it(seed, depth, cut):
     """Signs known in a layer rest on activations before it, whether the margin needs them or not."""
     state = state_of(seed, depth, cut)
     for share in (0.0, 0.3, 0.6, 1.0):
-        relaxation = Relaxation(state.polytope, state.margin, state.signs(share), state.copies)
+        relaxation = Relaxation(state.polytope, state.margin, state.signs(share), state.scenarios)
         assert holds(relaxation, state)
         assert holds(relaxation, state, state.decisions(relaxation, 0.5))
 
@@ -52,38 +59,38 @@ def test_signs_of_a_point_do_not_exclude_it(seed, depth, cut):
 def test_tightening_does_not_exclude_a_point_within_the_cutoff(seed, depth, cut):
     state = state_of(seed, depth, cut)
     limits = state.signs(0.2)
-    relaxation = Relaxation(state.polytope, state.margin, limits, state.copies[:2])
+    relaxation = Relaxation(state.polytope, state.margin, limits, state.scenarios[:2])
     cutoff = state.distance * (1.0 + 1e-6) + 1e-9
-    assert relaxation.tighten(cutoff)
+    assert tighten(relaxation, cutoff)
     assert holds(relaxation, state)
-    relaxation.add_copy(state.copies[2])
-    assert relaxation.tighten(cutoff)
+    relaxation.add_scenario(state.scenarios[2])
+    assert tighten(relaxation, cutoff)
     assert holds(relaxation, state)
     assert holds(relaxation, state, state.decisions(relaxation, 0.5))
-    again = relaxation.rebuilt()
-    assert again.tighten(cutoff)
+    again = rebuilt(relaxation)
+    assert tighten(again, cutoff)
     assert holds(again, state)
-    few = Relaxation(state.polytope, state.margin, again.limits, state.copies[1:])
+    few = Relaxation(state.polytope, state.margin, again.limits, state.scenarios[1:])
     assert holds(few, state)
-    for copy in state.copies:
-        for layer, z in enumerate(pre_activations(copy, state.point)):
+    for scenario in state.scenarios:
+        for layer, z in enumerate(pre_activations(scenario, state.point)):
             for k, value in enumerate(z):
-                low, high = again.limits.get(key_of(copy, layer, k), (-np.inf, np.inf))
+                low, high = again.limits.get(key_of(scenario, layer, k), (-np.inf, np.inf))
                 assert low - 1e-7 <= value <= high + 1e-7
 
 
 @pytest.mark.parametrize(("seed", "depth", "cut"), CASES)
-def test_leaves_keep_the_margin_of_every_copy(seed, depth, cut):
+def test_leaves_keep_the_margin_of_every_scenario(seed, depth, cut):
     """Where no decision is left, what the program takes for the margin is the margin."""
     state = state_of(seed, depth, cut)
-    # The copies keep the margin at the point and little more: most leaves lie at its border.
+    # The scenarios keep the margin at the point and little more: most leaves lie at its border.
     changes = {"margin": state.margin, "slack": 0.0}
-    problem = Problem(**{**vars(state.problem), **changes})
-    whole = Relaxation(state.polytope, state.margin, {}, state.copies)
-    assert whole.tighten(state.distance * (1.0 + 1e-6) + 1e-9)
+    problem = SearchProblem(**{**vars(state.problem), **changes})
+    whole = Relaxation(state.polytope, state.margin, {}, state.scenarios)
+    assert tighten(whole, state.distance * (1.0 + 1e-6) + 1e-9)
     known = state.signs(0.5, narrow=0.0)
-    signed = Relaxation(state.polytope, state.margin, known, state.copies)
-    for relaxation in (whole, whole.rebuilt(), signed):
+    signed = Relaxation(state.polytope, state.margin, known, state.scenarios)
+    for relaxation in (whole, rebuilt(whole), signed):
         stack, leaves = [()], 0
         while stack and leaves < 20:
             decisions = stack.pop()
@@ -95,8 +102,8 @@ def test_leaves_keep_the_margin_of_every_copy(seed, depth, cut):
                 stack += [(*decisions, side) for side in reversed(sides)]
                 continue
             leaves += 1
-            for copy in state.copies:
-                assert copy.value(solution.point) >= state.margin - 1e-6
+            for scenario in state.scenarios:
+                assert scenario.value(solution.point) >= state.margin - 1e-6
         assert leaves or state.problem.grids  # near the point nothing may be legal
 
 
@@ -104,10 +111,10 @@ def test_leaves_keep_the_margin_of_every_copy(seed, depth, cut):
 def test_limits_of_neurons_are_those_of_the_program(seed, depth, cut):
     """What other networks say of a neuron in the program changes neither, or both."""
     state = state_of(seed, depth, cut)
-    relaxation = Relaxation(state.polytope, state.margin, {}, state.copies[:2])
-    relaxation.tighten(state.distance * (1.0 + 1e-6) + 1e-9)
-    relaxation.add_copy(state.copies[2])
-    relaxation.add_copy(state.copies[0])  # known by now: as narrow as it is in the program
+    relaxation = Relaxation(state.polytope, state.margin, {}, state.scenarios[:2])
+    tighten(relaxation, state.distance * (1.0 + 1e-6) + 1e-9)
+    relaxation.add_scenario(state.scenarios[2])
+    relaxation.add_scenario(state.scenarios[0])  # known by now: as narrow as it is in the program
     for neuron in relaxation.neurons:
         low, high = relaxation.limits[neuron.key]
         _, v = relaxation.lp.column_bounds[neuron.v]
@@ -120,12 +127,13 @@ def test_tightened_ranges_leave_room_for_rounding():
     met = 0
     for seed, depth, cut in CASES[:12]:
         state = state_of(seed, depth, cut)
-        relaxation = Relaxation(state.polytope, state.margin, {}, state.copies)
+        relaxation = Relaxation(state.polytope, state.margin, {}, state.scenarios)
         for neuron in relaxation.neurons[:3]:
-            relaxation._set_cost(neuron, 1.0)
-            value = relaxation._extreme()
-            exact = relaxation.lp.objective
-            relaxation._set_cost(neuron, 0.0)
+            relaxation.lp.set_cost_for_now(neuron.v, 1.0)
+            relaxation.lp.set_cost_for_now(neuron.s, -1.0)
+            assert relaxation.lp.run() == "optimal"
+            exact = relaxation.lp.objective * neuron.unit
+            value = relaxation.least(neuron, 1.0)
             assert value <= exact - 0.9e-9 * (1.0 + abs(exact))
             assert value >= exact - 1e-8 * (1.0 + abs(exact))
             met += 1
@@ -141,7 +149,7 @@ def test_a_search_for_an_incumbent_tests_no_longer_than_to_the_deadline():
             return super().test(point, deadline)
 
     problem, piece = random_problem(1, "l1")
-    local = LocalSearch(problem, Polytope(problem, piece), Watched(problem), 1e9)
+    local = LocalSearch(SearchState(problem, piece, Watched(problem), deadline=1e9))
     local.start()
     local.refine()
     assert seen
@@ -159,9 +167,9 @@ def test_after_the_deadline_no_other_goal_is_tested():
     net = pp.Network([([[1.0, 1.0]], [0.0])])
     problem = problem_of(net, [-1.0, -1.0], 0.01)
     corners = np.random.default_rng(0).uniform(1.0, 2.0, (30, 2))
-    polytope = Polytope(problem, plain(problem.x, np.vstack([problem.x, corners])))
+    piece = plain(problem.x, np.vstack([problem.x, corners]))
     with pytest.raises(Late):
-        LocalSearch(problem, polytope, Undecided(problem), -np.inf).start()
+        LocalSearch(SearchState(problem, piece, Undecided(problem), deadline=-np.inf)).start()
     assert len(tested) == 1
-    LocalSearch(problem, polytope, Undecided(problem)).start()  # undecided, with all the time
+    LocalSearch(SearchState(problem, piece, Undecided(problem))).start()  # with all the time
     assert len(tested) == 32

@@ -11,8 +11,10 @@ import pytest
 
 import proplace as pp
 from proplace.errors import SolverError
-from proplace.search import bilevel, part, tree
+from proplace.search import bilevel, tree
 from proplace.search.pieces import search
+from proplace.search.subproblem import Subproblem
+from proplace.search.tuning import DEFAULT, Tuning
 from proplace.solvers import LinearProgram
 from search_problems import (
     ODD_STATUSES,
@@ -61,9 +63,8 @@ def test_minute_neurons_take_no_second_try(case, monkeypatch):
     problem, piece = shrunk_problem(*case)
     found = tree.solve(problem, piece)
     assert "failed" not in tries
-    monkeypatch.setattr("proplace.search.relaxation._MINUTE", 0.0)
     tries.clear()
-    again = tree.solve(problem, piece)
+    again = tree.solve(problem, piece, tuning=Tuning(minute_neuron=0.0))
     assert "failed" in tries
     assert again.status == found.status
     if found.point is not None:
@@ -114,7 +115,7 @@ def test_nothing_is_concluded_from_no_answer(method, problems, least, status):
 def test_a_node_without_an_answer_is_split(monkeypatch):
     """Where single programs fail for good the search goes on around them, to the same optimum."""
     split = proved = 0
-    plain_choice = part.Part._choose_blindly
+    plain_choice = Subproblem._choose_blindly
 
     def counted(self, decisions):
         nonlocal split
@@ -122,7 +123,7 @@ def test_a_node_without_an_answer_is_split(monkeypatch):
         split += chosen is not None
         return chosen
 
-    monkeypatch.setattr(part.Part, "_choose_blindly", counted)
+    monkeypatch.setattr(Subproblem, "_choose_blindly", counted)
     for seed in range(12):
         problem, piece, truth = known((4100, seed), "l1", depth=2, width=8)
         for first in (3, 8, 15):
@@ -140,7 +141,7 @@ def test_blind_splits_end(monkeypatch):
     problem, piece = random_problem(20080, "l1", depth=2, width=14)
     ill_solver(monkeypatch, "kUnknown", lambda n: True)
     found = tree.solve(problem, piece, deadline=Clock(monkeypatch).now + 5000.0)
-    assert found.nodes <= 4 * part.MOST_BLIND
+    assert found.nodes <= 4 * DEFAULT.most_blind_splits
     assert "no answer" in found.trouble
     assert found.status in ("feasible", "unknown")
 

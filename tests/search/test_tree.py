@@ -11,11 +11,11 @@ import pytest
 import proplace as pp
 from proplace.schema import Schema
 from proplace.search import bilevel, tree
-from proplace.search.part import Half
 from proplace.search.pieces import least_distance, search
-from proplace.search.problem import Outcome, Problem
+from proplace.search.problem import Outcome, SearchProblem
 from proplace.search.program import Late
 from proplace.search.relaxation import Relaxation
+from proplace.search.subproblem import Child
 from search_problems import (
     MARGIN,
     SAME,
@@ -97,7 +97,7 @@ def test_fine_grids_end(seed):
 
 @pytest.mark.parametrize("seed", [14, 28, 53, 71, 78, 113, 153, 181])
 def test_frozen_first_layer_is_shared_by_classes(seed):
-    """One first-layer neuron in copies of which only a later one needs its upper side."""
+    """One first-layer neuron in scenarios of which only a later one needs its upper side."""
     rng = np.random.default_rng(seed)
     net = pp.Network(
         [
@@ -117,7 +117,7 @@ def test_frozen_first_layer_is_shared_by_classes(seed):
 @pytest.mark.parametrize(
     ("seed", "person"), [(158, 0), (158, 1), (2, 0), (2, 1), (3, 0), (3, 1), (5, 0), (5, 1)]
 )
-def test_tightened_signs_are_kept(seed, person):
+def test_tightened_signs_are_enforced(seed, person):
     """A sign known from tightening holds for points of interest only: its row must be there."""
     rng = np.random.default_rng(seed)
     d, hidden = int(rng.integers(2, 5)), int(rng.integers(1, 3))
@@ -162,9 +162,9 @@ def test_nothing_robust_in_the_piece():
 def test_between_margin_and_margin_with_slack(seed):
     """The answer is not nearer than the optimum at the margin nor farther than with the slack."""
     problem, piece = random_problem(seed, "l1")
-    loose = Problem(**{**vars(problem), "slack": 3e-3})
-    far = Problem(**{**vars(problem), "margin": MARGIN + 3e-3, "slack": 1e-9})
-    near = Problem(**{**vars(problem), "slack": 1e-9})
+    loose = SearchProblem(**{**vars(problem), "slack": 3e-3})
+    far = SearchProblem(**{**vars(problem), "margin": MARGIN + 3e-3, "slack": 1e-9})
+    near = SearchProblem(**{**vars(problem), "slack": 1e-9})
     found = tree.solve(loose, piece)
     low, high = bilevel.solve(near, piece), bilevel.solve(far, piece)
     if high.point is not None:
@@ -209,21 +209,22 @@ def test_bound_at_any_deadline(seed, monkeypatch):
 
 
 class HalfDone:
-    """In the place of a part: halves of some bounds, of which the nearest takes too long."""
+    """In the place of a subproblem: children of some bounds, of which the nearest takes too long."""
 
-    def __init__(self, hunt, bound, limits, copies):
-        self.bound, self.hard, self.relaxation = bound, False, Relaxation(hunt.polytope, 0.0)
+    def __init__(self, state, local, child, scenarios):
+        self.bound, self.hard = child.bound, False
+        self.relaxation = Relaxation(state.polytope, 0.0)
 
     def explore(self):
         if self.bound == 0.0:
-            return [Half(0.03, {}), Half(0.01, {}), Half(0.02, {})]
-        self.bound = 0.05  # what was learnt of this half until the deadline came
+            return [Child(0.03, {}), Child(0.01, {}), Child(0.02, {})]
+        self.bound = 0.05  # what was learnt of this child until the deadline came
         raise Late
 
 
-def test_the_bound_counts_with_the_halves_that_wait(monkeypatch):
+def test_the_bound_counts_with_the_children_that_wait(monkeypatch):
     problem, piece = random_problem(1, "l1")
-    monkeypatch.setattr(tree, "Part", HalfDone)
+    monkeypatch.setattr(tree, "Subproblem", HalfDone)
     found = tree.solve(problem, piece)
     assert found.distance > 0.05
     assert (found.status, found.lower) == ("feasible", 0.02)
@@ -246,17 +247,17 @@ def test_a_piece_that_was_stopped_leaves_the_answer_open(other, monkeypatch):
     assert found.lower == 1.2
 
 
-def test_the_room_of_uneven_grids_counts_in_the_bound_of_a_piece():
+def test_the_half_steps_of_uneven_grids_counts_in_the_bound_of_a_piece():
     """A legal value half of the largest step outside of the hull is in the piece."""
     schema = Schema([pp.Ordinal("a", [0, 1, 10], scaling="none"), pp.Continuous("b", 0, 9)])
     problem = problem_of(
         pp.Network([([[1.0, 1.0]], [0.0])]), [0.0, 0.0], 0.0, grids={0: schema.columns[0]}
     )
-    assert problem.room().tolist() == [4.5, 0.0]
+    assert problem.half_steps().tolist() == [4.5, 0.0]
     piece = plain(problem.x, np.array([[5.0, 1.0], [8.0, 1.0]]), 0.0, 10.0)
     legal = np.array([1.0, 1.0])
     assert outside(problem, piece, legal) <= 1e-12
-    bound = least_distance(problem, piece, problem.room())
+    bound = least_distance(problem, piece, problem.half_steps())
     assert bound <= float(problem.distance.between(problem.x, legal))
     assert bound == pytest.approx(0.75)  # of (0.5, 1)
 
@@ -280,9 +281,12 @@ def test_search_over_pieces(seed, method):
     found = search(problem, pieces, method=method)
     assert found.status == "optimal"
     assert found.distance == pytest.approx(truth, abs=SAME)
-    room = problem.room()
+    half_steps = problem.half_steps()
     for piece in pieces:
-        assert least_distance(problem, piece, room) <= bilevel.solve(problem, piece).distance + SAME
+        assert (
+            least_distance(problem, piece, half_steps)
+            <= bilevel.solve(problem, piece).distance + SAME
+        )
     late = search(problem, pieces, method=method, deadline=-math.inf)
     assert late.status == "unknown"
     assert late.point is None

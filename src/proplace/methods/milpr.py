@@ -24,18 +24,18 @@ from proplace.methods.base import Candidate, RobustBaseline
 from proplace.options import positive, whole
 from proplace.region import box_pieces
 from proplace.search.pieces import search
-from proplace.search.problem import Problem
+from proplace.search.problem import SearchProblem
 from proplace.shifts import Shifts
 from proplace.tables import distinct
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from proplace.convex_piece import ConvexPiece
     from proplace.network import Array
     from proplace.schema import Schema
     from proplace.schema.person import Person
-    from proplace.search.pieces import Answer
-    from proplace.search.problem import Piece
+    from proplace.search.pieces import SearchResult
     from proplace.shifts import Delta
 
 _SLACK = 1e-5  # extra margin asked for inside the search, against rounding
@@ -117,13 +117,13 @@ class MilpR(RobustBaseline):
             raise SolverError(outcome.trouble)
         return None if outcome.point is None else self.schema_.canonical(outcome.point, own=x)[0]
 
-    def _nearest(self, x: Array, margin: float, target: int, towards: Array | None) -> Answer:
+    def _nearest(self, x: Array, margin: float, target: int, towards: Array | None) -> SearchResult:
         low, high = self._span
         person = self.schema_.person(x)
         pieces = box_pieces(self.schema_, person, low, high)
         reach = np.inf if towards is None else self._reach(person, towards, margin, target)
         grids = {i: c for i, c in enumerate(self.schema_.columns) if c.kind == "grid"}
-        problem = Problem(
+        problem = SearchProblem(
             self.net_, Shifts.of(self.net_, 0.0), target, x, self.distance_, margin, _SLACK, grids
         )
         return search(problem, _within(pieces, x, reach))
@@ -179,7 +179,7 @@ class MilpR(RobustBaseline):
         return best
 
 
-def _within(pieces: Iterable[Piece], x: Array, reach: float) -> Iterator[Piece]:
+def _within(pieces: Iterable[ConvexPiece], x: Array, reach: float) -> Iterator[ConvexPiece]:
     """The parts of the pieces in which no column changes by more than ``reach``."""
     for piece in pieces:
         lower, upper = np.maximum(piece.lower, x - reach), np.minimum(piece.upper, x + reach)

@@ -191,7 +191,7 @@ class Column:
         return None if self.grid is None else self.grid.count
 
     @property
-    def room(self) -> float:
+    def half_step(self) -> float:
         """Half of the largest step between legal values; 0 for a continuous column."""
         if self.grid is None or self.grid.count < 2:
             return 0.0

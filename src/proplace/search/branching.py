@@ -10,16 +10,13 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from proplace.network import Array
-    from proplace.search.problem import Problem
+    from proplace.search.problem import SearchProblem
     from proplace.search.program import LpPoint
     from proplace.search.relaxation import Decision, Relaxation
 
-_GRID_TOLERANCE = 1e-7
-_VIOLATED = 1e-10
-
 
 class Gains:
-    """What decisions have brought: the rise of the bound per unit of violated ReLU, per side.
+    """Pseudo-costs: the rise of the bound per unit of violated ReLU that a decision has brought.
 
     A neuron that was never decided counts with the mean of the others.
     """
@@ -40,7 +37,7 @@ class Gains:
 
     def order(self, relaxation: Relaxation, violation: Array) -> list[int]:
         """Numbers of the neurons that violate their ReLU, the most promising first."""
-        numbers = np.flatnonzero(violation > _VIOLATED)
+        numbers = np.flatnonzero(violation > relaxation.tuning.violation_tolerance)
         scores = [self._score(relaxation.neurons[i].key, float(violation[i])) for i in numbers]
         return [int(numbers[i]) for i in np.argsort(-np.array(scores), kind="stable")]
 
@@ -54,7 +51,7 @@ class Gains:
 
 
 def choose(
-    problem: Problem,
+    problem: SearchProblem,
     relaxation: Relaxation,
     gains: Gains,
     solution: LpPoint,
@@ -62,14 +59,14 @@ def choose(
 ) -> tuple[Decision, Decision] | None:
     """The two sides to branch on, first the one that the point leans to.
 
-    None: the point satisfies every copy and grid.
+    None: the point satisfies every scenario and lies on every grid.
     """
     margin = problem.search_margin - 1e-9
-    if any(float(copy.value(solution.point)) < margin for copy in relaxation.copies):
+    if any(float(each.value(solution.point)) < margin for each in relaxation.scenarios):
         violation = relaxation.violations(solution)
         for kind, which, _ in decisions:
             if kind in ("active", "inactive"):
-                relaxation.settle(which, violation)
+                relaxation.clear_violation(which, violation)
         order = gains.order(relaxation, violation)
         if order:
             key, above = relaxation.neurons[order[0]].key, float(violation[order[0]])
@@ -80,14 +77,14 @@ def choose(
 
 
 def _grid_value(
-    problem: Problem, relaxation: Relaxation, point: Array, decisions: tuple[Decision, ...]
+    problem: SearchProblem, relaxation: Relaxation, point: Array, decisions: tuple[Decision, ...]
 ) -> tuple[Decision, Decision] | None:
     """The two sides of the value that is farthest from its grid."""
-    worst, found = _GRID_TOLERANCE, None
+    worst, found = relaxation.tuning.grid_tolerance, None
     for i in relaxation.grid_rows:
         grid, value = problem.grids[i], float(point[i])
         nearest = grid.nearest(value)
-        away = abs(value - nearest) / max(grid.room * 2.0, 1e-12)
+        away = abs(value - nearest) / max(grid.half_step * 2.0, 1e-12)
         if away <= worst:
             continue
         # Neighbours on the grid, so that each side moves on; a side that is in force already

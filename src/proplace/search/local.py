@@ -17,39 +17,21 @@ from proplace.search.program import Program, check_time
 
 if TYPE_CHECKING:
     from proplace.network import Array
-    from proplace.search.oracle import Oracle, Shifted
-    from proplace.search.polytope import Polytope
-    from proplace.search.problem import Problem
     from proplace.search.program import LpPoint
-
-GOALS = 8  # lines that are compared
-STARTS = 4  # of them that are walked down, at most
-WALKS = 4  # from one start, at most
-STEPS = 12  # of one walk, at most
-CUTS = 6  # linearised shifts in force during a walk
-TESTS = 4  # of the end of a walk, each teaching a shift, at most
-TOLERANCE = 1e-3  # gain of a step or walk that is worth another
-SAFETY = 0.05  # share of what a test took off the margin that later points keep in reserve
-_FRACTIONS = np.linspace(0.0, 1.0, 9)[1:]
-_REFINEMENTS = 2
+    from proplace.search.scenario import ShiftedObjective
+    from proplace.search.state import Incumbent, SearchState
 
 
 class LocalSearch:
-    """Improve an incumbent inside one polytope; Late when the deadline comes on the way."""
+    """Improve the incumbent of a search; Late when the deadline comes on the way."""
 
-    def __init__(
-        self, problem: Problem, polytope: Polytope, oracle: Oracle, deadline: float = np.inf
-    ) -> None:
-        self.problem, self.polytope, self.oracle = problem, polytope, oracle
-        self.deadline = deadline
-        self.shifts: list[Shifted] = []
-        self.point: Array | None = None
-        self.centre: Array | None = None
-        self.distance = np.inf
-        self.goals: Array = np.zeros((0, len(problem.x)))
+    def __init__(self, state: SearchState) -> None:
+        self.state, self.tuning = state, state.tuning
+        self.problem, self.oracle, self.piece = state.problem, state.oracle, state.piece
+        self.goals: Array = np.zeros((0, len(self.problem.x)))
         self.walked = 0  # lines that were walked down
         self.safety = 0.0  # how much worse than it looks a tested point has been
-        self.settled = False  # whether a walk from the incumbent has led nowhere
+        self._stuck_at: Incumbent | None = None  # from which a walk has led nowhere
 
     def start(self) -> None:
         """Find a first incumbent on the lines from the nearest point of the region to its goals."""
@@ -58,9 +40,9 @@ class LocalSearch:
             return
         self.origin, self.goals = origin, self._goals(origin)
         if len(self.goals):
-            points, _ = self._along(self.origin, self.goals[:GOALS])
+            points, _ = self._along(self.origin, self.goals[: self.tuning.lines])
             self._adopt(points[0])
-        if self.point is None:  # fall back on what is known to be robust
+        if self.state.incumbent is None:  # fall back on what is known to be robust
             for goal in self.goals:
                 if self._adopt(goal):
                     break
@@ -68,7 +50,8 @@ class LocalSearch:
     @cached_property
     def program(self) -> Program:
         """The nearest point of the region under linear cuts."""
-        return Program(self.polytope, self.deadline)
+        state = self.state
+        return Program(state.polytope, deadline=state.deadline, tangents_at=state.recent_tangents())
 
     def nearest(self) -> LpPoint | None:
         """The nearest point of the region under the cuts in force, if there is one.
@@ -82,8 +65,10 @@ class LocalSearch:
 
     def _nearest(self) -> Array | None:
         """The nearest point of the region: the person, where it lies there."""
-        x, piece = self.problem.x, self.polytope.piece
-        here = np.array_equal(self.polytope.base, x) and bool(self.polytope.keeps_rules(x))
+        x, piece = self.problem.x, self.piece
+        here = np.array_equal(self.state.polytope.base, x) and bool(
+            self.state.polytope.keeps_rules(x)
+        )
         if here and bool(((x >= piece.lower) & (x <= piece.upper)).all()):
             return x
         found = self.nearest()
@@ -91,66 +76,63 @@ class LocalSearch:
 
     def refine(self) -> bool:
         """Walk down from the next of the best lines; False: there is none left."""
-        if self.walked >= min(STARTS, len(self.goals)):
+        if self.walked >= min(self.tuning.starts, len(self.goals)):
             return False
-        points, _ = self._along(self.origin, self.goals[:GOALS])
-        self._settle(points[self.walked])
+        points, _ = self._along(self.origin, self.goals[: self.tuning.lines])
+        self._descend(points[self.walked])
         self.walked += 1
         return True
 
     def improve(self, centre: Array) -> None:
         """Look for a nearer robust point between one that fails and the incumbent."""
-        if self.centre is None:
+        incumbent = self.state.incumbent
+        if incumbent is None:
             return
-        points, _ = self._along(centre, self.centre[None])
-        here = self._distance(points[0]) >= self.distance * (1.0 - TOLERANCE)
-        if here and self.settled:
+        points, _ = self._along(centre, incumbent.centre[None])
+        limit = incumbent.distance * (1.0 - self.tuning.worth_a_step)
+        here = self._distance(points[0]) >= limit
+        if here and self._stuck_at is incumbent:
             return
-        before = self.distance
-        self._settle(points[0])
-        self.settled = self.settled or (here and self.distance == before)
+        self._descend(points[0])
+        if here and self.state.incumbent is incumbent:
+            self._stuck_at = incumbent
 
-    def _settle(self, centre: Array) -> None:
+    def _descend(self, centre: Array) -> None:
         """Walk down from a point that looks robust, and on from where a test disagrees."""
-        for _ in range(WALKS):
+        worth = self.tuning.worth_a_step
+        for _ in range(self.tuning.walks):
             before, centre = self._distance(centre), self._follow(centre)
-            if self._distance(centre) >= before * (1.0 - TOLERANCE):
+            if self._distance(centre) >= before * (1.0 - worth):
                 break
-        for _ in range(TESTS):
-            if self._distance(centre) >= self.distance * (1.0 - 0.1 * TOLERANCE):
+        for _ in range(self.tuning.tests):
+            if self._distance(centre) >= self.state.distance * (1.0 - 0.1 * worth):
                 break
-            if self._adopt(centre) or self.centre is None:
+            if self._adopt(centre) or self.state.incumbent is None:
                 break
-            points, _ = self._along(centre, self.centre[None])
+            points, _ = self._along(centre, self.state.incumbent.centre[None])
             centre = self._follow(points[0])
-
-    def keep(self, point: Array, centre: Array, distance: float) -> None:
-        """Take a point that passed the exact test as incumbent if it is nearer."""
-        if distance < self.distance:
-            self.point, self.centre, self.distance = point, centre, distance
-            self.settled = False
 
     def _follow(self, here: Array) -> Array:
         """Take linearised steps from a point that looks robust."""
-        distance = self._distance(here)
+        distance, worth = self._distance(here), self.tuning.worth_a_step
         cuts: list[int] = []
         where = [here]
-        for _ in range(STEPS):
-            check_time(self.deadline)
+        for _ in range(self.tuning.steps):
+            check_time(self.state.deadline)
             points = self.problem.snap(np.array(where))
             for point, worst in zip(points, self._worst(points), strict=True):
                 g = worst.gradient(point)
                 side = self._wanted() - float(worst.value(point)) + float(g @ point)
                 cuts.append(self.program.add_cut(g, side))
-            while len(cuts) > CUTS:
+            while len(cuts) > self.tuning.cuts:
                 self.program.relax_row(cuts.pop(0))
             step = self.nearest()
-            if step is None or step.objective >= distance * (1.0 - TOLERANCE):
+            if step is None or step.objective >= distance * (1.0 - worth):
                 break
             (best,), (failing,) = self._along(step.centre, here[None])
             where = [failing]
             reached = self._distance(best)
-            if distance * (1.0 - TOLERANCE) < reached < distance:
+            if distance * (1.0 - worth) < reached < distance:
                 here, distance = best, reached
                 break
             if reached < distance:
@@ -166,36 +148,37 @@ class LocalSearch:
     def _distance(self, centre: Array) -> float:
         return float(self.problem.distance.between(self.problem.x, self.problem.snap(centre)))
 
-    def _worst(self, points: Array) -> list[Shifted]:
-        """The worst shift at each point among those met and the one of a glance."""
+    def _worst(self, points: Array) -> list[ShiftedObjective]:
+        """The worst scenario at each point among those met and the one of an attack."""
         worst = []
-        for point, seen in zip(points, self.oracle.worst_seen(points), strict=True):
-            values = [float(shifted.value(point)) for shifted in (seen, *self.shifts)]
-            worst.append((seen, *self.shifts)[int(np.argmin(values))])
+        for point, attack in zip(points, self.oracle.attack(points), strict=True):
+            scenarios = (attack, *self.state.scenarios)
+            values = [float(scenario.value(point)) for scenario in scenarios]
+            worst.append(scenarios[int(np.argmin(values))])
         return worst
 
     def _goals(self, start: Array) -> Array:
         """Points to walk towards: vertices, which are robust rows, or a corner of a box."""
-        vertices = self.polytope.piece.vertices
+        vertices = self.piece.vertices
         if vertices is not None:
             others = vertices[(vertices != self.problem.x).any(axis=1)]
-            others = others[self.polytope.keeps_rules(others)]
+            others = others[self.state.polytope.keeps_rules(others)]
             order = np.argsort(self.problem.distance.between(self.problem.x, others))
             goals: Array = others[order]
             return goals
-        piece = self.polytope.piece
+        piece = self.piece
         finite = np.isfinite(piece.lower) & np.isfinite(piece.upper)
-        g = self.oracle.worst_seen(start[None])[0].gradient(start)
+        g = self.oracle.attack(start[None])[0].gradient(start)
         low = np.where(finite, piece.lower, start - 1.0)
         high = np.where(finite, piece.upper, start + 1.0)
         corner = self.problem.snap(np.where(g > 0.0, high, np.where(g < 0.0, low, start))[None])
         good = self.values(corner) >= self.problem.margin
-        return corner[good & self.polytope.keeps_rules(corner)]
+        return corner[good & self.state.polytope.keeps_rules(corner)]
 
     def values(self, points: Array) -> Array:
-        """Upper bounds on the worst margins: the glance and every shift met so far."""
-        seen = [shifted.value(points) for shifted in self.shifts]
-        result: Array = np.min([self.oracle.glance(points), *seen], axis=0)
+        """Upper bounds on the worst margins: those of an attack and of every scenario met so far."""
+        seen = [scenario.value(points) for scenario in self.state.scenarios]
+        result: Array = np.min([self.oracle.upper_bounds(points), *seen], axis=0)
         return result
 
     def _along(self, start: Array, goals: Array) -> tuple[Array, Array]:
@@ -204,11 +187,12 @@ class LocalSearch:
         Nearest lines first.
         """
         low, high = np.zeros(len(goals)), np.ones(len(goals))
-        for _ in range(_REFINEMENTS):
-            t = low[:, None] + (high - low)[:, None] * _FRACTIONS
+        fractions = np.linspace(0.0, 1.0, self.tuning.line_points + 1)[1:]
+        for _ in range(self.tuning.line_refinements):
+            t = low[:, None] + (high - low)[:, None] * fractions
             points = self._lines(start, goals, t)
             legal = self.problem.snap(points.reshape(-1, points.shape[-1]))
-            good = (self.values(legal) >= self._wanted()) & self.polytope.keeps_rules(legal)
+            good = (self.values(legal) >= self._wanted()) & self.state.polytope.keeps_rules(legal)
             good = good.reshape(t.shape)
             good[:, -1] = True
             first = good.argmax(axis=1)
@@ -227,15 +211,15 @@ class LocalSearch:
     def _adopt(self, centre: Array) -> bool:
         """Take a point as incumbent if it is nearer and passes the exact test."""
         point, distance = self.problem.snap(centre), self._distance(centre)
-        if distance >= self.distance:
+        if distance >= self.state.distance:
             return False
-        robust, shifted = self.oracle.test(point, self.deadline)
+        robust, scenario = self.oracle.test(point, self.state.deadline)
         if robust:
-            self.keep(point, centre, distance)
-        elif shifted is None:
-            check_time(self.deadline)
+            self.state.offer(point, centre, distance)
+        elif scenario is None:
+            check_time(self.state.deadline)
         else:
-            seemed, value = float(self.values(point[None])[0]), float(shifted.value(point))
-            self.shifts.append(shifted)
-            self.safety = max(self.safety, SAFETY * (seemed - value))
+            seemed, value = float(self.values(point[None])[0]), float(scenario.value(point))
+            self.state.scenarios.append(scenario)
+            self.safety = max(self.safety, self.tuning.safety * (seemed - value))
         return robust

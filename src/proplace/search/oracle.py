@@ -2,79 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from proplace.certification import PointRobustness
+from proplace.search.scenario import ShiftedObjective
 
 if TYPE_CHECKING:
     from proplace.certification import Attack, Evidence
-    from proplace.network import Array, Network
-    from proplace.search.problem import Problem
+    from proplace.network import Array
+    from proplace.search.problem import SearchProblem
 
 _AT_END = 1e-7  # distance from an end of a range, or a kink, that is rounding
-
-
-@dataclass(frozen=True, eq=False)
-class Shifted:
-    """A network of Delta together with the objective over its logits that it hurts.
-
-    ``layers`` are its hidden layers as functions of ``x'`` (the input transform is folded into the
-    first, which is fixed here), ``a`` and ``const`` the objective over the last of them.
-    """
-
-    layers: tuple[tuple[Array, Array], ...]
-    a: Array
-    const: float
-
-    @classmethod
-    def of(cls, net: Network, pairs: list[tuple[Array, Array]], c: Array) -> Shifted:
-        """Read the shifted layers of a network, for the objective ``c`` over its logits."""
-        pairs = list(pairs)
-        pairs[0] = net.input_map.fold(*pairs[0])
-        last, bias = pairs.pop()
-        return cls(tuple(pairs), c @ last, float(c @ bias))
-
-    def value(self, points: Array) -> Array:
-        """The objective at each point."""
-        h = points
-        for W, b in self.layers:
-            h = np.maximum(h @ W.T + b, 0.0)
-        result: Array = h @ self.a + self.const
-        return result
-
-    def gradient(self, point: Array) -> Array:
-        """Gradient of the objective at one point."""
-        h, masks = point, []
-        for W, b in self.layers:
-            z = W @ h + b
-            masks.append(z > 0.0)
-            h = np.maximum(z, 0.0)
-        g = self.a
-        for (W, _), mask in zip(reversed(self.layers), reversed(masks), strict=True):
-            g = (g * mask) @ W
-        return g
 
 
 class Oracle:
     """Robustness of points against Delta for one problem."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: SearchProblem) -> None:
         self.net, self.shifts = problem.net, problem.shifts
         self.margin = problem.margin
         self.robustness = PointRobustness(problem.net, problem.shifts, problem.target)
         self.objectives = self.robustness.objectives
         self._passed: Evidence | None = None
 
-    def glance(self, points: Array) -> Array:
+    def upper_bounds(self, points: Array) -> Array:
         """Cheap upper bounds on the worst margin of each point (values at concrete shifts)."""
         return self.robustness.upper_bounds(points)
 
-    def worst_seen(self, points: Array) -> list[Shifted]:
-        """Return a bad shift at each point, not necessarily the worst."""
+    def attack(self, points: Array) -> list[ShiftedObjective]:
+        """Look for a shift that breaks each point: a bad one, not necessarily the worst."""
         shifts = []
         for point, attack in zip(points, self.robustness.attack(points), strict=True):
             passed = self.evidence(point)
@@ -83,7 +42,7 @@ class Oracle:
             shifts.append(self._shifted(attack))
         return shifts
 
-    def test(self, point: Array, deadline: float = np.inf) -> tuple[bool, Shifted | None]:
+    def test(self, point: Array, deadline: float = np.inf) -> tuple[bool, ShiftedObjective | None]:
         """Whether ``point`` keeps the margin over all of Delta, exactly; if not, a shift that shows it.
 
         (False, None) means that the deadline came before a verdict.
@@ -101,14 +60,14 @@ class Oracle:
         passed = self._passed
         return passed if passed is not None and np.array_equal(passed.point, point) else None
 
-    def _shifted(self, attack: Attack) -> Shifted:
+    def _shifted(self, attack: Attack) -> ShiftedObjective:
         u, hidden, c = attack.u, list(attack.hidden), self.objectives[attack.objective]
         pairs = self._layers(u, hidden, c)
         if len(hidden) == 2 and attack.low is not None and attack.high is not None:
             inside = (hidden[0] > attack.low + _AT_END) & (hidden[0] < attack.high - _AT_END)
             if inside.any():
                 pairs = self._following(u, hidden[0], np.flatnonzero(inside), pairs, c) or pairs
-        return Shifted.of(self.net, pairs, c)
+        return ShiftedObjective.of(self.net, pairs, c)
 
     def _layers(self, u: Array, hidden: list[Array], c: Array) -> list[tuple[Array, Array]]:
         """Layers of the shift with activations ``hidden`` on ``u``, as bad as can be elsewhere too.

@@ -11,35 +11,36 @@ import numpy as np
 from proplace.distances import L1, L2, LInf
 from proplace.errors import SolverError
 from proplace.search import bilevel, tree
-from proplace.search.hunt import GAP
 from proplace.search.oracle import Oracle
 from proplace.search.problem import Outcome
+from proplace.search.tuning import DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from proplace.certification import Evidence
-    from proplace.search.problem import Piece, Problem
+    from proplace.convex_piece import ConvexPiece
+    from proplace.search.problem import SearchProblem
     from proplace.solvers import Solver
 
 SearchName = Literal["tree", "bilevel"]
 
 
 @dataclass(frozen=True, eq=False)
-class Answer(Outcome):
+class SearchResult(Outcome):
     """The best outcome of all pieces, with what the exact test has proved of its point."""
 
     evidence: Evidence | None = None
 
 
 def search(
-    problem: Problem,
-    pieces: Iterable[Piece],
+    problem: SearchProblem,
+    pieces: Iterable[ConvexPiece],
     *,
     method: SearchName = "tree",
     solver: Solver = "highs",
     deadline: float = np.inf,
-) -> Answer:
+) -> SearchResult:
     """Solve the pieces in the order of a bound on their distance, stopping at the best answer.
 
     ``solver`` is that of the mixed-integer programs of ``bilevel``; the tree runs on HiGHS. Where a
@@ -48,7 +49,7 @@ def search(
     oracle = Oracle(problem)
     ranked = _ranked(problem, pieces, deadline)
     if ranked is None:
-        return Answer(None, np.inf, 0.0, "unknown")
+        return SearchResult(None, np.inf, 0.0, "unknown")
     best = Outcome(None, np.inf, np.inf, "infeasible")
     lower, nodes, programs, rounds, open_, trouble = np.inf, 0, 0, 0, False, ""
     for bound, piece in ranked:
@@ -75,9 +76,9 @@ def search(
     counts = nodes, programs, rounds
     if best.point is None:
         status: Literal["unknown", "infeasible"] = "unknown" if open_ else "infeasible"
-        return Answer(None, np.inf, lower, status, *counts, trouble)
-    proved = not open_ or lower >= best.distance * (1.0 - GAP)
-    return Answer(
+        return SearchResult(None, np.inf, lower, status, *counts, trouble)
+    proved = not open_ or lower >= best.distance * (1.0 - DEFAULT.gap)
+    return SearchResult(
         best.point,
         best.distance,
         min(lower, best.distance),
@@ -89,19 +90,19 @@ def search(
 
 
 def _ranked(
-    problem: Problem, pieces: Iterable[Piece], deadline: float
-) -> list[tuple[float, Piece]] | None:
+    problem: SearchProblem, pieces: Iterable[ConvexPiece], deadline: float
+) -> list[tuple[float, ConvexPiece]] | None:
     """The pieces by a bound on their distance, the nearest first; None: the deadline came first."""
-    found, room = [], problem.room()
+    found, half_steps = [], problem.half_steps()
     for piece in pieces:
         if time.monotonic() >= deadline:
             return None
-        found.append((least_distance(problem, piece, room), piece))
+        found.append((least_distance(problem, piece, half_steps), piece))
     return sorted(found, key=lambda item: item[0])
 
 
 def _bilevel(
-    problem: Problem, piece: Piece, bound: float, solver: Solver, deadline: float
+    problem: SearchProblem, piece: ConvexPiece, bound: float, solver: Solver, deadline: float
 ) -> Outcome:
     """Algorithm 1 on one piece; where its solver fails, all that is known is ``bound``."""
     try:
@@ -110,9 +111,9 @@ def _bilevel(
         return Outcome(None, np.inf, bound, "unknown", trouble=str(error))
 
 
-def least_distance(problem: Problem, piece: Piece, room: np.ndarray) -> float:
+def least_distance(problem: SearchProblem, piece: ConvexPiece, half_steps: np.ndarray) -> float:
     """Lower bound on the distance of a piece: the distance to the box around it."""
     if not isinstance(problem.distance, (L1, L2, LInf)):
         return 0.0
-    low, high = piece.box(room)
+    low, high = piece.box(half_steps)
     return float(problem.distance.between(problem.x, np.clip(problem.x, low, high)))

@@ -15,7 +15,7 @@ half-space: the extremes move to vertices inside of it and to the points where e
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -26,8 +26,9 @@ from proplace.schema.person import TOLERANCE
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from proplace.convex_piece import ConvexPiece
     from proplace.network import Array
-    from proplace.search.problem import Piece, Problem
+    from proplace.search.problem import SearchProblem
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,27 +41,49 @@ class Tangent:
     limit: float
 
 
+@dataclass(frozen=True, eq=False)
 class Polytope:
-    """The piece as ``base + D' lambda + g``."""
+    """The piece as ``base + D' lambda + g``, as far as ``tangents`` leave of it.
 
-    def __init__(self, problem: Problem, piece: Piece) -> None:
-        self.problem, self.piece = problem, piece
-        x, room = problem.x, problem.room()
+    The piece lies in the simplex of ``corners``: the base, and ``base + scales_l D_l``.
+    """
+
+    problem: SearchProblem
+    piece: ConvexPiece
+    base: Array
+    D: Array
+    g_low: Array
+    g_high: Array
+    g_columns: npt.NDArray[np.intp]
+    tangents: tuple[Tangent, ...]
+    scales: Array
+    corners: Array
+
+    @classmethod
+    def of(cls, problem: SearchProblem, piece: ConvexPiece) -> Polytope:
+        """The whole piece."""
+        x = problem.x
         if piece.vertices is None:
-            self.base = np.clip(x, piece.lower, piece.upper)
-            self.D = np.zeros((0, len(x)))
-            self.g_low, self.g_high = piece.lower - self.base, piece.upper - self.base
+            base, D = np.clip(x, piece.lower, piece.upper), np.zeros((0, len(x)))
+            low, high = piece.lower - base, piece.upper - base
         else:
             own = np.flatnonzero((piece.vertices == x).all(axis=1))
             first = int(own[0]) if len(own) else 0
-            self.base = piece.vertices[first]
-            self.D = np.delete(piece.vertices, first, axis=0) - self.base
-            fixed = piece.lower == piece.upper
-            self.g_low, self.g_high = np.where(fixed, 0.0, -room), np.where(fixed, 0.0, room)
-        self.g_columns = np.flatnonzero(self.g_low < self.g_high)
-        self.tangents: list[Tangent] = []
-        self.touched: list[Array] = []  # points at which programs have met the distance
-        self.scales, self.corners = self._simplex()
+            base = piece.vertices[first]
+            D = np.delete(piece.vertices, first, axis=0) - base
+            fixed, half_steps = piece.lower == piece.upper, problem.half_steps()
+            low, high = np.where(fixed, 0.0, -half_steps), np.where(fixed, 0.0, half_steps)
+        return cls(
+            problem,
+            piece,
+            base,
+            D,
+            low,
+            high,
+            np.flatnonzero(low < high),
+            (),
+            *_simplex(base, D, ()),
+        )
 
     @property
     def size(self) -> int:
@@ -94,13 +117,14 @@ class Polytope:
         low, high = self.piece.row_lower - TOLERANCE, self.piece.row_upper + TOLERANCE
         return cast("npt.NDArray[np.bool_]", ((rows >= low) & (rows <= high)).all(axis=-1))
 
-    def look_within(self, distance: float, points: Sequence[Array]) -> None:
-        """Look only at what is nearer than ``distance``, cut with its tangents at some points.
+    def within(self, distance: float, points: Sequence[Array]) -> Polytope:
+        """What is nearer than ``distance``, as far as tangents of the distance at points cut it out.
 
         Bounds of :meth:`least` then hold on the half-spaces ``slope . x' <= side`` only.
         """
-        self.tangents = [self._tangent(distance, point) for point in points]
-        self.scales, self.corners = self._simplex()
+        tangents = tuple(self._tangent(distance, point) for point in points)
+        scales, corners = _simplex(self.base, self.D, tangents)
+        return replace(self, tangents=tangents, scales=scales, corners=corners)
 
     def _tangent(self, distance: float, point: Array) -> Tangent:
         x, measure = self.problem.x, self.problem.distance
@@ -116,20 +140,7 @@ class Polytope:
         """Whether a cut leaves nothing."""
         return any((cut.reach > cut.limit).all() for cut in self.tangents)
 
-    def _simplex(self) -> tuple[Array, Array]:
-        """Factors s and corners: the piece lies in the simplex of base and base + s_l D_l.
-
-        Where the base lies inside a cut with positive reach to all other vertices, the cut itself
-        is such a simplex; otherwise the vertices themselves are used (s = 1).
-        """
-        scales = np.ones(len(self.D))
-        for cut in self.tangents:
-            if cut.limit > 0.0 and (cut.reach[1:] > 1e-3 * cut.limit).all():
-                scales = cut.limit / cut.reach[1:]
-                break
-        return scales, np.vstack([self.base, self.base + scales[:, None] * self.D])
-
-    def room(self, C: Array) -> Array:
+    def grid_contribution(self, C: Array) -> Array:
         """How much the grid columns can add to the functions ``C x'``."""
         g = np.where(C > 0.0, self.g_high, np.where(C < 0.0, self.g_low, 0.0))
         result: Array = (C * g).sum(axis=1)
@@ -142,13 +153,27 @@ class Polytope:
         best = scores.min(axis=1)
         for cut in self.tangents:
             best = np.maximum(best, _least_in_halfspace(scores, cut.reach, cut.limit))
-        result: Array = at_base + best - self.room(-C)
+        result: Array = at_base + best - self.grid_contribution(-C)
         return result
 
     def range(self, C: Array) -> tuple[Array, Array]:
         """Bounds of the functions ``C x'``."""
         both = self.least(np.vstack([C, -C]))
         return both[: len(C)], -both[len(C) :]
+
+
+def _simplex(base: Array, D: Array, tangents: Sequence[Tangent]) -> tuple[Array, Array]:
+    """Factors s and corners: the piece lies in the simplex of base and base + s_l D_l.
+
+    Where the base lies inside a cut with positive reach to all other vertices, the cut itself
+    is such a simplex; otherwise the vertices themselves are used (s = 1).
+    """
+    scales = np.ones(len(D))
+    for cut in tangents:
+        if cut.limit > 0.0 and (cut.reach[1:] > 1e-3 * cut.limit).all():
+            scales = cut.limit / cut.reach[1:]
+            break
+    return scales, np.vstack([base, base + scales[:, None] * D])
 
 
 def _least_in_halfspace(scores: Array, reach: Array, limit: float) -> Array:

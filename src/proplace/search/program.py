@@ -13,11 +13,10 @@ from proplace.errors import SolverError
 from proplace.solvers import INF, QUICKEST, LinearProgram
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from proplace.network import Array
     from proplace.search.polytope import Polytope
-
-RECENT = 200
-"""Tangents of the distance that a new program starts with, at most."""
 
 
 class Late(Exception):
@@ -40,15 +39,34 @@ class LpPoint:
     centre: Array
 
 
-class Program:
-    """The nearest point of a polytope, under cuts that are added as it goes."""
+@dataclass
+class Effort:
+    """Linear programs solved, and the simplex iterations over all of them."""
 
-    def __init__(self, polytope: Polytope, deadline: float = np.inf) -> None:
+    programs: int = 0
+    iterations: int = 0
+
+
+class Program:
+    """The nearest point of a polytope, under cuts that are added as it goes.
+
+    A distance other than L1 and LInf is met by its tangents, at first those at ``tangents_at``. The
+    programs that are solved are added to ``effort``.
+    """
+
+    def __init__(
+        self,
+        polytope: Polytope,
+        *,
+        deadline: float = np.inf,
+        tangents_at: Sequence[Array] = (),
+        effort: Effort | None = None,
+    ) -> None:
         self.polytope, self.problem, self.deadline = polytope, polytope.problem, deadline
         self.lp = LinearProgram(QUICKEST)
-        self.solves = self.work = 0  # programs, and iterations over all of them
+        self.effort = Effort() if effort is None else effort
         self._add_region()
-        self._add_distance()
+        self._add_distance(tangents_at)
 
     def _add_region(self) -> None:
         polytope, piece = self.polytope, self.polytope.piece
@@ -89,7 +107,7 @@ class Program:
                 np.array([-INF]), side, polytope.functional(cut.slope[None]), self.region
             )
 
-    def _add_distance(self) -> None:
+    def _add_distance(self, tangents_at: Sequence[Array]) -> None:
         """Add the objective: linear where the sign of a difference is known, else by parts."""
         polytope, x = self.polytope, self.problem.x
         measure = self.problem.distance
@@ -97,8 +115,8 @@ class Program:
         self.offset = 0.0
         if not isinstance(measure, (L1, LInf)):
             self.tangent_column = self.lp.add_columns(np.zeros(1), np.full(1, INF), np.ones(1))
-            for point in (polytope.base, *polytope.touched[-RECENT:]):
-                self._add_tangent(point)
+            for point in (polytope.base, *tangents_at):
+                self.add_tangent(point)
             return
         C = np.eye(len(x))
         low, high = polytope.range(C)
@@ -129,11 +147,7 @@ class Program:
             self.lp.add_rows(-start[mixed], -start[mixed], A, columns)
 
     def add_tangent(self, point: Array) -> None:
-        """Add the tangent of a convex distance at a point, here and in programs to come."""
-        self.polytope.touched.append(point)
-        self._add_tangent(point)
-
-    def _add_tangent(self, point: Array) -> None:
+        """Add the tangent of a convex distance at a point."""
         self.tangents += 1
         measure, x = self.problem.distance, self.problem.x
         slope = measure.subgradient(x, point)
@@ -155,7 +169,7 @@ class Program:
 
     def nearest(self) -> LpPoint | None:
         """Solve; None if nothing is left. Late at the deadline, SolverError without an answer."""
-        self.solves += 1
+        self.effort.programs += 1
         verdict = self.lp.solve(self.deadline)
         if verdict == "infeasible":
             return None
@@ -165,7 +179,7 @@ class Program:
             raise SolverError(
                 "HiGHS gave no answer to a linear program, whichever way it was asked"
             )
-        self.work += self.lp.iterations
+        self.effort.iterations += self.lp.iterations
         values = self.lp.values
         objective = self.lp.objective + self.offset
         region = values[: self.polytope.size]

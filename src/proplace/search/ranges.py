@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from proplace.network import Array
-    from proplace.search.oracle import Shifted
     from proplace.search.polytope import Polytope
+    from proplace.search.scenario import ShiftedObjective
 
 Limits = dict["Hashable", tuple[float, float]]
 Mask = npt.NDArray[np.bool_]
@@ -38,28 +38,29 @@ class Ranges:
     r"""What is known of the neurons of a shifted network, layer by layer.
 
     ``bounds`` of the pre-activations; ``tops``, the values of :math:`\bar v` at the corners of the
-    simplex; ``kept``, which signs are known from the limits alone, and so for points that keep the
-    margin and are nearer than the incumbent, or by a decision: a relaxation must ask for them.
+    simplex; ``conditional``, which signs are known from the limits alone. These hold only for points
+    of interest (robust, nearer than the incumbent, in this branch of the tree), so that a linear
+    program must enforce them as rows.
     """
 
     bounds: Bounds
     tops: list[Array]
-    kept: list[Mask]
+    conditional: list[Mask]
 
 
-def key_of(shifted: Shifted, layer: int, k: int) -> Hashable:
-    """Name a neuron; equal neurons of the first layer have one name in all copies."""
+def key_of(shifted: ShiftedObjective, layer: int, k: int) -> Hashable:
+    """Name a neuron; equal neurons of the first layer have one name in all scenarios."""
     if layer > 0:
         return (shifted, layer, k)
     W, b = shifted.layers[0]
     return (W[k].tobytes(), float(b[k]))
 
 
-def ranges_of(polytope: Polytope, shifted: Shifted, limits: Limits) -> Ranges:
+def ranges_of(polytope: Polytope, shifted: ShiftedObjective, limits: Limits) -> Ranges:
     """Ranges over the polytope, not wider than ``limits``."""
     bounds: Bounds = []
     tops: list[Array] = []
-    kept: list[Mask] = []
+    conditional: list[Mask] = []
     top = bottom = polytope.corners
     for layer, (W, b) in enumerate(shifted.layers):
         C, const = _to_input(shifted, bounds, np.vstack([W, -W]), np.concatenate([b, -b]))
@@ -67,27 +68,32 @@ def ranges_of(polytope: Polytope, shifted: Shifted, limits: Limits) -> Ranges:
         low, high = least[: len(W)], -least[len(W) :]
         above, below = _through(W, b, top, bottom)
         if layer == 0:
-            above, below = above + polytope.room(W), below - polytope.room(-W)
+            above, below = (
+                above + polytope.grid_contribution(W),
+                below - polytope.grid_contribution(-W),
+            )
         else:
             low, high = np.maximum(low, below.min(axis=0)), np.minimum(high, above.max(axis=0))
             # sums of activations with weights >= 0
             low = np.where((W >= 0.0).all(axis=1), np.maximum(low, b), low)
-        kept.append(np.zeros(len(W), np.bool_))
+        conditional.append(np.zeros(len(W), np.bool_))
         if limits:
             for k in np.flatnonzero((low < 0.0) & (high > 0.0)):
                 known = limits.get(key_of(shifted, layer, int(k)))
                 if known is not None:
                     low[k], high[k] = max(low[k], known[0]), min(high[k], known[1])
-                    kept[-1][k] = low[k] >= 0.0 or high[k] <= 0.0
+                    conditional[-1][k] = low[k] >= 0.0 or high[k] <= 0.0
         bounds.append((low, high))
         dead, active = high <= 0.0, low >= 0.0
         top = np.where(dead, 0.0, np.where(active, above, np.maximum(above, 0.0)))
         bottom = np.where(active | (~dead & (high >= -low)), below, 0.0)
         tops.append(top)
-    return Ranges(bounds, tops, kept)
+    return Ranges(bounds, tops, conditional)
 
 
-def borrowed(polytope: Polytope, shifted: Shifted, other: Shifted, limits: Limits) -> Limits:
+def borrowed(
+    polytope: Polytope, shifted: ShiftedObjective, other: ShiftedObjective, limits: Limits
+) -> Limits:
     r"""Limits of neurons that follow from those of another shifted network.
 
     Where both networks have the same weights behind the first layer, what their activations v and w
@@ -129,7 +135,9 @@ def _through(W: Array, b: Array, top: Array, bottom: Array) -> tuple[Array, Arra
     return above, below
 
 
-def _to_input(shifted: Shifted, bounds: Bounds, A: Array, const: Array) -> tuple[Array, Array]:
+def _to_input(
+    shifted: ShiftedObjective, bounds: Bounds, A: Array, const: Array
+) -> tuple[Array, Array]:
     """Linear lower bounds ``C x' + const`` of ``A v + const``, v the layer behind ``bounds``."""
     for (W, b), (low, high) in zip(
         reversed(shifted.layers[: len(bounds)]), reversed(bounds), strict=True
@@ -145,17 +153,21 @@ def _to_input(shifted: Shifted, bounds: Bounds, A: Array, const: Array) -> tuple
     return A, const
 
 
-def needs_of(shifted: Shifted, ranges: Ranges) -> list[tuple[Mask, Mask]]:
+def needs_of(shifted: ShiftedObjective, ranges: Ranges) -> list[tuple[Mask, Mask]]:
     """For each layer: which neurons must be bounded from above, and which from below.
 
     Those that help must be bounded from above, those that hurt from below, and so on through the
-    neurons that are alive; a sign that is kept needs its pre-activation bounded on the other side.
+    neurons that are alive; a conditional sign needs its pre-activation bounded on the other side.
     """
     needs: list[tuple[Mask, Mask]] = [(shifted.a > 0.0, shifted.a < 0.0)]
     for layer in range(len(shifted.layers) - 1, 0, -1):
-        W, (low, high), kept = shifted.layers[layer][0], ranges.bounds[layer], ranges.kept[layer]
-        upper = (needs[0][0] & (high > 0.0)) | (kept & (low >= 0.0))
-        lower = (needs[0][1] & (high > 0.0)) | (kept & (low < 0.0))
+        W, (low, high), conditional = (
+            shifted.layers[layer][0],
+            ranges.bounds[layer],
+            ranges.conditional[layer],
+        )
+        upper = (needs[0][0] & (high > 0.0)) | (conditional & (low >= 0.0))
+        lower = (needs[0][1] & (high > 0.0)) | (conditional & (low < 0.0))
         positive, negative = W > 0.0, W < 0.0
         above = (positive & upper[:, None]) | (negative & lower[:, None])
         below = (negative & upper[:, None]) | (positive & lower[:, None])
@@ -163,7 +175,7 @@ def needs_of(shifted: Shifted, ranges: Ranges) -> list[tuple[Mask, Mask]]:
     return needs[: len(shifted.layers)]
 
 
-def weights_of(shifted: Shifted, bounds: Bounds) -> list[Array]:
+def weights_of(shifted: ShiftedObjective, bounds: Bounds) -> list[Array]:
     """How much the objective can move with each activation, at most."""
     weights = [np.abs(shifted.a)]
     for layer in range(len(shifted.layers) - 1, 0, -1):

@@ -1,4 +1,4 @@
-r"""The linear relaxation of the outer program: region, distance, and one copy per shift.
+r"""The linear relaxation: the region, the distance, and one network per scenario.
 
 For a shifted network with pre-activations :math:`z = W v + b` and activations :math:`v`, a neuron
 whose sign is open over the region, :math:`l \le z \le u` with :math:`l < 0 < u`, is relaxed to the
@@ -8,11 +8,11 @@ triangle
     z = v - s, \qquad v, s \ge 0, \qquad (1 - \alpha) v + \alpha s \le -\alpha l,
     \quad \alpha = u / (u - l) ,
 
-with its two parts v and s as variables. The tree fixes it to ``s = 0`` (active) or ``v = 0`` (inactive),
-and tightening moves l and u, both by changing bounds and the coefficients of one row of a program that
-stays warm. Neurons with a known sign take no variable. Only ``objective >= margin`` is asked of a copy,
-so a neuron that only ever pushes it down needs no decision: ``v >= z``, ``v >= 0``, and at an optimum
-:math:`v = \max(0, z)` can be had for free.
+with its two parts v and s as variables. The tree fixes it to ``s = 0`` (active) or ``v = 0``
+(inactive), and tightening moves l and u, both by changing bounds and the coefficients of one row of a
+program that stays warm. Neurons with a known sign take no variable. Only ``objective >= margin`` is
+asked of a scenario, so a neuron that only ever pushes the objective down needs no decision: with
+``v >= z`` and ``v >= 0``, an optimum may have :math:`v = \max(0, z)` at no cost.
 
 Activations also lie below affine functions that interpolate upper bounds at the vertices of a simplex
 (:mod:`proplace.search.ranges`, which gives the first l and u too).
@@ -20,8 +20,8 @@ Activations also lie below affine functions that interpolate upper bounds at the
 
 from __future__ import annotations
 
-import time
 from collections.abc import Hashable
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,25 +29,24 @@ import numpy as np
 
 from proplace.search.program import LpPoint, Program
 from proplace.search.ranges import borrowed, key_of, needs_of, ranges_of, weights_of
+from proplace.search.tuning import DEFAULT
 from proplace.solvers import INF
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import numpy.typing as npt
 
     from proplace.network import Array
-    from proplace.search.oracle import Shifted
     from proplace.search.polytope import Polytope
+    from proplace.search.program import Effort
     from proplace.search.ranges import Limits, Ranges
+    from proplace.search.scenario import ShiftedObjective
+    from proplace.search.tuning import Tuning
     from proplace.solvers import Columns
 
 Decision = tuple[str, Hashable, float]
 """("active" | "inactive", neuron's key, its violation) or ("below" | "above", grid column, value)."""
-
-REACHED = 0.15
-"""Share of a neuron's range within which a point at its end leaves nothing worth a program."""
-
-_MINUTE = 2.0**-10  # largest coefficient of a row below which it is counted in another unit
-_LEAST_UNIT = 2.0**-60  # what is smaller still is nothing
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,57 +65,87 @@ class Neuron:
     unit: float
 
 
+@dataclass(frozen=True, eq=False)
+class _Layer:
+    """Pre-activations ``Z v + z`` of a layer over some columns v, each counted in its unit."""
+
+    Z: Array
+    z: Array
+    unit: Array
+    columns: Columns
+
+    def of(self, neurons: npt.NDArray[np.intp]) -> _Layer:
+        """Some neurons of the layer."""
+        return _Layer(self.Z[neurons], self.z[neurons], self.unit[neurons], self.columns)
+
+    @property
+    def rows(self) -> Array:
+        """The coefficients in units."""
+        rows: Array = self.Z / self.unit[:, None]
+        return rows
+
+    @property
+    def sides(self) -> Array:
+        """The constants in units."""
+        sides: Array = self.z / self.unit
+        return sides
+
+
 class Relaxation(Program):
-    """The relaxation, kept warm while the tree changes bounds."""
+    """The relaxation, kept warm while the tree changes bounds.
+
+    ``limits`` are bounds of pre-activations that hold for the points of interest: robust, nearer
+    than the incumbent, and in this branch of the tree.
+    """
 
     def __init__(
         self,
         polytope: Polytope,
         margin: float,
         limits: Limits | None = None,
-        copies: Sequence[Shifted] = (),
+        scenarios: Sequence[ShiftedObjective] = (),
         *,
         deadline: float = np.inf,
+        tangents_at: Sequence[Array] = (),
+        effort: Effort | None = None,
+        tuning: Tuning = DEFAULT,
     ) -> None:
-        super().__init__(polytope, deadline)
-        self.margin = margin
+        super().__init__(polytope, deadline=deadline, tangents_at=tangents_at, effort=effort)
+        self.margin, self.tuning = margin, tuning
         self.limits: Limits = dict(limits or {})
-        self.copies: list[Shifted] = []
+        self.scenarios: list[ShiftedObjective] = []
         self.neurons: list[Neuron] = []
         self._known: dict[Hashable, tuple[int, float]] = {}  # column and unit of an activation
         self._number: dict[Hashable, int] = {}
-        self._kept: set[Hashable] = set()
+        self._enforced: set[Hashable] = set()
         self._cutoff = -1
         self._index()
-        for shifted in copies:
-            self.add_copy(shifted)
+        for scenario in scenarios:
+            self.add_scenario(scenario)
 
     # -- building ----------------------------------------------------------------------------
 
-    def add_copy(self, shifted: Shifted) -> None:
+    def add_scenario(self, scenario: ShiftedObjective, within: Polytope | None = None) -> None:
         """Add a shifted network whose objective must keep the margin.
 
-        First-layer neurons that are the same as in an earlier copy share its variables.
+        First-layer neurons that are the same as in an earlier scenario share its variables. The
+        ranges of its neurons hold on ``within``, a later cut of the polytope of the program.
         """
-        for other in self.copies:
-            for key, limit in borrowed(self.polytope, shifted, other, self.limits).items():
-                if key not in self._number:  # those in the program move with it alone
-                    known = self.limits.get(key, limit)
-                    self.limits[key] = (max(known[0], limit[0]), min(known[1], limit[1]))
-        ranges = ranges_of(self.polytope, shifted, self.limits)
-        bounds, tops = ranges.bounds, ranges.tops
-        needs, weights = needs_of(shifted, ranges), weights_of(shifted, bounds)
+        within = self.polytope if within is None else within
+        self._borrow_limits(scenario, within)
+        ranges = ranges_of(within, scenario, self.limits)
+        needs, weights = needs_of(scenario, ranges), weights_of(scenario, ranges.bounds)
         E = self.polytope.functional(np.eye(len(self.polytope.base)))
         e = self.polytope.base
         columns = self.region
-        for layer, (W, b) in enumerate(shifted.layers):
+        for number, (W, b) in enumerate(scenario.layers):
             Z, z = W @ E, W @ e + b
-            units = _units(W, b, E, e, Z)
-            low, high = bounds[layer]
-            upper_side, lower_side = needs[layer]
+            layer = _Layer(Z, z, self._units(W, b, E, e, Z), columns)
+            low, high = ranges.bounds[number]
+            upper_side, lower_side = needs[number]
             open_ = np.flatnonzero((low < 0.0) & (high > 0.0) & (upper_side | lower_side))
-            keys = [key_of(shifted, layer, int(k)) for k in open_]
-            # An earlier copy may have had no need of the upper side: then it is a new variable.
+            keys = [key_of(scenario, number, int(k)) for k in open_]
+            # An earlier scenario may have had no need of the upper side: then it is a new variable.
             new = [
                 i
                 for i, key in enumerate(keys)
@@ -126,74 +155,61 @@ class Relaxation(Program):
             one_sided = [i for i in new if not upper_side[open_[i]]]
             if two_sided:
                 rows = open_[two_sided]
-                self._add_neurons(
+                first = self._add_neurons(
                     [keys[i] for i in two_sided],
-                    Z[rows],
-                    z[rows],
-                    low[rows],
-                    high[rows],
-                    weights[layer][rows],
-                    units[rows],
-                    columns,
-                    tops[layer][:, rows],
+                    layer.of(rows),
+                    (low[rows], high[rows]),
+                    weights[number][rows],
                 )
+                if len(within.D):
+                    tops = ranges.tops[number][:, rows] / layer.unit[rows]
+                    self._add_envelopes(tops, first, within)
             if one_sided:
-                rows = open_[one_sided]
-                self._add_one_sided(
-                    [keys[i] for i in one_sided], Z[rows], z[rows], units[rows], columns
-                )
-            self._keep_sides(shifted, layer, ranges, Z, z, units, columns)
+                self._add_one_sided([keys[i] for i in one_sided], layer.of(open_[one_sided]))
+            self._enforce_signs(scenario, number, ranges, layer)
             ids = np.array([self._known[key][0] for key in keys], np.int32)
             active = low >= 0.0
             E = np.hstack([np.where(active[:, None], Z, 0.0), np.zeros((len(W), len(open_)))])
             E[open_, len(columns) + np.arange(len(open_))] = [self._known[key][1] for key in keys]
             e = np.where(active, z, 0.0)
             columns = np.concatenate([columns, ids])
-        side = self.margin - shifted.const - float(shifted.a @ e)
-        self.lp.add_rows(np.array([side]), np.array([INF]), (shifted.a @ E)[None], columns)
-        self.copies.append(shifted)
+        side = self.margin - scenario.const - float(scenario.a @ e)
+        self.lp.add_rows(np.array([side]), np.array([INF]), (scenario.a @ E)[None], columns)
+        self.scenarios.append(scenario)
         self._index()
 
-    def _keep_sides(
-        self,
-        shifted: Shifted,
-        layer: int,
-        ranges: Ranges,
-        Z: Array,
-        z: Array,
-        units: Array,
-        columns: Columns,
+    def _borrow_limits(self, scenario: ShiftedObjective, within: Polytope) -> None:
+        """Take over what the limits of earlier scenarios say of the neurons of a new one."""
+        for other in self.scenarios:
+            for key, limit in borrowed(within, scenario, other, self.limits).items():
+                if key not in self._number:  # those in the program move with it alone
+                    known = self.limits.get(key, limit)
+                    self.limits[key] = (max(known[0], limit[0]), min(known[1], limit[1]))
+
+    def _enforce_signs(
+        self, scenario: ShiftedObjective, number: int, ranges: Ranges, layer: _Layer
     ) -> None:
-        """Ask for the signs that are known for points of interest only.
+        """Add rows for the signs of a layer that hold for points of interest only.
 
         Without the rows, others (such as the person) would slip through the linear pieces with a
         wrong sign and no decision left.
         """
         found = []
-        for k in np.flatnonzero(ranges.kept[layer]):
-            key = key_of(shifted, layer, int(k))
-            if key not in self._kept and key not in self._number:
-                self._kept.add(key)
+        for k in np.flatnonzero(ranges.conditional[number]):
+            key = key_of(scenario, number, int(k))
+            if key not in self._enforced and key not in self._number:
+                self._enforced.add(key)
                 found.append(k)
         if found:
-            active, unit = ranges.bounds[layer][0][found] >= 0.0, units[found]
-            side = -z[found] / unit
-            low, high = np.where(active, side, -INF), np.where(active, INF, side)
-            self.lp.add_rows(low, high, Z[found] / unit[:, None], columns)
+            active, layer = ranges.bounds[number][0][found] >= 0.0, layer.of(np.array(found))
+            low, high = np.where(active, -layer.sides, -INF), np.where(active, INF, -layer.sides)
+            self.lp.add_rows(low, high, layer.rows, layer.columns)
 
     def _add_neurons(
-        self,
-        keys: list[Hashable],
-        Z: Array,
-        z: Array,
-        low: Array,
-        high: Array,
-        weights: Array,
-        unit: Array,
-        columns: Columns,
-        tops: Array,
-    ) -> None:
-        """Add the variables and the sides of new open neurons."""
+        self, keys: list[Hashable], layer: _Layer, bounds: tuple[Array, Array], weights: Array
+    ) -> int:
+        """Add the variables and the sides of new open neurons; returns the first variable."""
+        (low, high), unit = bounds, layer.unit
         count, zero = len(keys), np.zeros(len(keys))
         first = self.lp.add_columns(
             np.concatenate([zero, zero]),
@@ -201,9 +217,9 @@ class Relaxation(Program):
             np.zeros(2 * count),
         )
         own = np.arange(first, first + 2 * count, dtype=np.int32)
-        one, side = np.eye(count), z / unit
-        A = np.hstack([-Z / unit[:, None], one, -one])
-        self.lp.add_rows(side, side, A, np.concatenate([columns, own]))
+        one = np.eye(count)
+        A = np.hstack([-layer.rows, one, -one])
+        self.lp.add_rows(layer.sides, layer.sides, A, np.concatenate([layer.columns, own]))
         slope = high / (high - low)
         chord = self.lp.add_rows(
             np.full(count, -INF),
@@ -211,8 +227,6 @@ class Relaxation(Program):
             np.hstack([np.diag(1.0 - slope), np.diag(slope)]),
             own,
         )
-        if len(self.polytope.D):
-            self._add_envelopes(tops / unit, own[:count])
         for i, key in enumerate(keys):
             self._known[key] = first + i, float(unit[i])
             self._number[key] = len(self.neurons)
@@ -221,26 +235,43 @@ class Relaxation(Program):
             self.neurons.append(
                 Neuron(key, first + i, first + count + i, chord + i, weight, float(unit[i]))
             )
+        return first
 
-    def _add_one_sided(
-        self, keys: list[Hashable], Z: Array, z: Array, unit: Array, columns: Columns
-    ) -> None:
+    def _add_one_sided(self, keys: list[Hashable], layer: _Layer) -> None:
         """Add activations that are only ever asked to be small: ``v >= z``, ``v >= 0``."""
         count = len(keys)
         first = self.lp.add_columns(np.zeros(count), np.full(count, INF), np.zeros(count))
         own = np.arange(first, first + count, dtype=np.int32)
-        A = np.hstack([-Z / unit[:, None], np.eye(count)])
-        self.lp.add_rows(z / unit, np.full(count, INF), A, np.concatenate([columns, own]))
+        A = np.hstack([-layer.rows, np.eye(count)])
+        columns = np.concatenate([layer.columns, own])
+        self.lp.add_rows(layer.sides, np.full(count, INF), A, columns)
         for i, key in enumerate(keys):
-            self._known[key] = first + i, float(unit[i])
+            self._known[key] = first + i, float(layer.unit[i])
 
-    def _add_envelopes(self, tops: Array, own: Columns) -> None:
+    def _add_envelopes(self, tops: Array, first: int, within: Polytope) -> None:
         """Bound activations by the interpolation of what they are at most at the vertices."""
-        m = len(self.polytope.D)
-        rise = (tops[1:] - tops[0]).T / self.polytope.scales
+        rise = (tops[1:] - tops[0]).T / within.scales
+        own = np.arange(first, first + len(rise), dtype=np.int32)
         A = np.hstack([-rise, np.eye(len(rise))])
-        columns = np.concatenate([self.region[:m], own])
+        columns = np.concatenate([self.region[: len(within.D)], own])
         self.lp.add_rows(np.full(len(rise), -INF), tops[0], A, columns)
+
+    def _units(self, W: Array, b: Array, E: Array, e: Array, Z: Array) -> Array:
+        """Powers of 2 in which to count the neurons ``W (E v + e) + b``, Z being ``W E``.
+
+        Weights of a neuron that training has given up shrink without end, and a pivot on one of
+        them leaves nothing of the accuracy of the others: such a neuron is counted in a unit of its
+        size. One that is small because its terms cancel is not, since what is left of them is
+        rounding.
+        """
+        units, minute = np.ones(len(W)), self.tuning.minute_neuron
+        small = np.flatnonzero(np.abs(Z).max(axis=1, initial=0.0) < minute)
+        if len(small):
+            W, terms = np.abs(W[small]), np.abs(np.column_stack([E, e]))
+            sizes = np.maximum((W @ terms).max(axis=1), np.abs(b[small]))
+            sizes = np.maximum(sizes, self.tuning.least_unit)
+            units[small] = np.where(sizes < minute, np.exp2(np.floor(np.log2(sizes))), 1.0)
+        return units
 
     def _index(self) -> None:
         """Gather the neurons' columns and weights for :meth:`violations`."""
@@ -249,87 +280,52 @@ class Relaxation(Program):
         self._weight = np.array([neuron.weight for neuron in self.neurons])
         self._unit = np.array([neuron.unit for neuron in self.neurons])
 
-    # -- tightening --------------------------------------------------------------------------
+    # -- ranges of neurons -------------------------------------------------------------------
 
-    def tighten(self, cutoff: float, first: int = 0) -> bool:
-        """Tighten neurons, from number ``first`` on, over the relaxation itself.
-
-        Minimises and maximises each pre-activation over all points of the relaxation that keep the
-        margin and are nearer than ``cutoff``, and puts what it finds into force at once, so that
-        each neuron profits from those before it. The next one is always that whose end is nearest to
-        the last solution, which needs few iterations, and ends that a solution has (almost) reached
-        are left as they are, and so is the rest at the deadline. False: there are no such points.
-        """
+    @contextmanager
+    def without_objective(self, cutoff: float) -> Iterator[None]:
+        """Keep to points nearer than ``cutoff``, at no cost, so that neurons can be minimised."""
         self._apply(())
         self._set_cutoff(cutoff)
         self.lp.drop_costs()
         self.lp.primal_simplex()  # only costs change
-        ends = (
-            np.array([self.limits[neuron.key] for neuron in self.neurons]).reshape(-1, 2).T.copy()
-        )
-        todo = np.tile((ends[0] < 0.0) & (ends[1] > 0.0), (2, 1))
-        todo[:, :first] = False
-        away, scale = np.ones_like(ends), 1.0 / np.maximum(ends[1] - ends[0], 1e-12)
-        empty = False
-        while todo.any() and time.monotonic() < self.deadline:
-            side, number = divmod(int(np.where(todo, away, np.inf).argmin()), len(self.neurons))
-            todo[side, number] = False
-            neuron, sign = self.neurons[number], 1.0 - 2.0 * side
-            self._set_cost(neuron, sign)
-            value = self._extreme()
-            self._set_cost(neuron, 0.0)
-            if value is None:
-                empty = True
-                break
-            if np.isinf(value):
-                continue
-            point = self.lp.values
-            z = (point[self._v] - point[self._s]) * self._unit
-            value *= neuron.unit
-            if value > sign * ends[side, number]:
-                ends[side, number] = sign * value
-                low, high = float(ends[0, number]), float(ends[1, number])
-                self._limit(neuron, low, high)
-                todo[:, number] &= low < 0.0 < high
-                scale[number] = 1.0 / max(high - low, 1e-12)
-            # how far the point is from the ends, in widths
-            np.subtract(z, ends[0], out=away[0])
-            np.subtract(ends[1], z, out=away[1])
-            away *= scale
-            todo &= away > REACHED
+        yield
         self.lp.dual_simplex()
         self.lp.restore_costs()
         self._set_cutoff(INF)
-        return not empty
-
-    def _set_cost(self, neuron: Neuron, sign: float) -> None:
-        self.lp.set_cost_for_now(neuron.v, sign)
-        self.lp.set_cost_for_now(neuron.s, -sign)
 
     def _set_cutoff(self, cutoff: float) -> None:
-        """Keep to points nearer than the cutoff."""
         if self._cutoff < 0:
             columns = np.arange(len(self.lp.costs), dtype=np.int32)
             costs = np.array(self.lp.costs)[None]
             self._cutoff = self.lp.add_rows(np.array([-INF]), np.array([INF]), costs, columns)
         self.lp.bound_row(self._cutoff, -INF, cutoff - self.offset)
 
-    def _extreme(self) -> float | None:
-        """Least value of the objective in force, safe of rounding; None if no point is left.
+    def least(self, neuron: Neuron, sign: float) -> float | None:
+        """Least value of ``sign`` times a pre-activation, safe of rounding; None: no point is left.
 
         Where the solver gives no answer that is -inf: a range that stays wider is not worth more.
         """
-        verdict = self.lp.run(self.deadline)
-        self.solves += 1
-        self.work += self.lp.iterations
+        self.lp.set_cost_for_now(neuron.v, sign)
+        self.lp.set_cost_for_now(neuron.s, -sign)
+        verdict, value = self.lp.run(self.deadline), self.lp.objective
+        self.effort.programs += 1
+        self.effort.iterations += self.lp.iterations
+        self.lp.set_cost_for_now(neuron.v, 0.0)
+        self.lp.set_cost_for_now(neuron.s, -0.0)
         if verdict == "infeasible":
             return None
         if verdict != "optimal":
             return -np.inf
-        value = self.lp.objective
-        return value - 1e-9 * (1.0 + abs(value))
+        return (value - 1e-9 * (1.0 + abs(value))) * neuron.unit
 
-    def _limit(self, neuron: Neuron, low: float, high: float) -> None:
+    def pre_activations(self) -> Array:
+        """The pre-activations of all open neurons at the solution of the last program."""
+        point = self.lp.values
+        result: Array = (point[self._v] - point[self._s]) * self._unit
+        return result
+
+    def limit(self, neuron: Neuron, low: float, high: float) -> None:
         """Put new limits of a pre-activation into force."""
         if low > high:  # by rounding
             low = high = (low + high) / 2.0
@@ -344,14 +340,6 @@ class Relaxation(Program):
             self.lp.bound_row(neuron.chord, -INF, -slope * low)
         else:
             self.lp.bound_row(neuron.chord, -INF, INF)
-
-    def rebuilt(self) -> Relaxation:
-        """Build the same relaxation with the bounds known by now."""
-        new = Relaxation(
-            self.polytope, self.margin, self.limits, self.copies, deadline=self.deadline
-        )
-        new.solves, new.work = self.solves, self.work
-        return new
 
     @property
     def undecided(self) -> int:
@@ -397,7 +385,7 @@ class Relaxation(Program):
             cols[zero] = (0.0, 0.0)
         return cols, rows
 
-    def settle(self, key: Hashable, violation: Array) -> None:
+    def clear_violation(self, key: Hashable, violation: Array) -> None:
         """Take a decided neuron out of the violations: what is left there is rounding."""
         number = self._number.get(key)
         if number is not None:
@@ -412,20 +400,3 @@ class Relaxation(Program):
         parts = np.minimum(solution.variables[self._v], solution.variables[self._s])
         result: Array = parts * self._weight
         return result
-
-
-def _units(W: Array, b: Array, E: Array, e: Array, Z: Array) -> Array:
-    """Powers of 2 in which to count the neurons ``W (E v + e) + b``, Z being ``W E``.
-
-    Weights of a neuron that training has given up shrink without end, and a pivot on one of them
-    leaves nothing of the accuracy of the others: such a neuron is counted in a unit of its size.
-    One that is small because its terms cancel is not, since what is left of them is rounding.
-    """
-    units = np.ones(len(W))
-    small = np.flatnonzero(np.abs(Z).max(axis=1, initial=0.0) < _MINUTE)
-    if len(small):
-        W, terms = np.abs(W[small]), np.abs(np.column_stack([E, e]))
-        sizes = np.maximum((W @ terms).max(axis=1), np.abs(b[small]))
-        sizes = np.maximum(sizes, _LEAST_UNIT)
-        units[small] = np.where(sizes < _MINUTE, np.exp2(np.floor(np.log2(sizes))), 1.0)
-    return units

@@ -1,19 +1,19 @@
-r"""The default search: one tree over ReLU signs and grid values, in tightened parts.
+r"""The default search: one tree over ReLU signs and grid values, in tightened subproblems.
 
 Algorithm 1 of the paper alternates a mixed-integer program over a growing set of shifts with the
 search for the worst shift. Here both happen in one tree:
 
 1. a local search gives an incumbent, and the polytope is cut to what is nearer than it;
-2. the relaxation starts with the worst shift at the incumbent alone (any subset of Delta is a
-   relaxation, the original network is not needed); where many neurons are open, their ranges are
+2. the relaxation starts with one scenario, the worst shift at the incumbent (any subset of Delta is
+   a relaxation, the original network is not needed); where many neurons are open, their ranges are
    tightened over the relaxation itself, round by round;
-3. the node with the least distance is solved; a point that satisfies all copies is put to the exact
-   test. If it is robust, it is the nearest of its node; if not, the shift that breaks it joins the
-   same linear program as new rows, and the node is solved again;
+3. the node with the least distance is solved; a point that keeps all scenarios is put to the exact
+   test. If it is robust, it is the nearest of its node; if not, the shift that breaks it is added to
+   the same linear program as another scenario, and the node is solved again;
 4. otherwise the node is split at the neuron that promises the greatest rise of the bound, or at a grid
    value;
-5. when the tree of a part has cost a share of what its tightening did, the part is split in two at one
-   neuron, and both halves are tightened anew: with one sign known, many others follow.
+5. when the tree of a subproblem has cost a share of what its tightening did, the subproblem is split
+   in two at one neuron, and both children are tightened anew: with one sign known, many others follow.
 
 The distance of a node only grows along the tree, so the least open node is a lower bound on the
 distance of any robust point.
@@ -27,89 +27,98 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from proplace.search.hunt import Hunt
+from proplace.search.local import LocalSearch
 from proplace.search.oracle import Oracle
-from proplace.search.part import Part
 from proplace.search.problem import Outcome
 from proplace.search.program import Late
+from proplace.search.state import SearchState
+from proplace.search.subproblem import Child, Subproblem
+from proplace.search.tuning import DEFAULT
 
 if TYPE_CHECKING:
-    from proplace.search.oracle import Shifted
-    from proplace.search.part import Half
-    from proplace.search.problem import Piece, Problem
-
-PART_SHIFTS = 6
-"""Shifts of a part that its halves start with, at most."""
+    from proplace.convex_piece import ConvexPiece
+    from proplace.search.problem import SearchProblem
+    from proplace.search.scenario import ShiftedObjective
+    from proplace.search.tuning import Tuning
 
 
 def solve(
-    problem: Problem,
-    piece: Piece,
+    problem: SearchProblem,
+    piece: ConvexPiece,
     *,
     cutoff: float = np.inf,
     deadline: float = np.inf,
     oracle: Oracle | None = None,
+    tuning: Tuning = DEFAULT,
 ) -> Outcome:
     """Find the nearest robust point of a piece that is nearer than ``cutoff``.
 
     Status ``infeasible`` then means: none that is nearer.
     """
-    hunt = Hunt(problem, piece, cutoff, deadline, oracle or Oracle(problem))
+    oracle = oracle or Oracle(problem)
+    state = SearchState(problem, piece, oracle, cutoff=cutoff, deadline=deadline, tuning=tuning)
+    local = LocalSearch(state)
     try:
-        hunt.local.start()
-        part = _whole(hunt)
-        if part is not None and part.hard and hunt.local.refine():
-            part = _whole(hunt)
+        local.start()
+        root = _root(state, local)
+        if root is not None and root.hard and local.refine():
+            root = _root(state, local)
     except Late:
-        return _outcome(hunt, 0.0)
-    return _outcome(hunt, np.inf if part is None else _explore(hunt, part))
+        return _outcome(state, 0.0)
+    return _outcome(state, np.inf if root is None else _explore(state, local, root))
 
 
-def _whole(hunt: Hunt) -> Part | None:
+def _root(state: SearchState, local: LocalSearch) -> Subproblem | None:
     """The whole piece, as far as it is nearer than the incumbent."""
-    hunt.take()
-    hunt.cut()
-    if hunt.polytope.empty:
+    state.cut()
+    if state.polytope.empty:
         return None
-    return Part(hunt, 0.0, {}, hunt.first_shift())
+    return Subproblem(state, local, Child(0.0, {}), _first_scenario(state, local))
 
 
-def _explore(hunt: Hunt, part: Part) -> float:
-    """Explore part by part, the nearest first; returns the proved lower bound."""
+def _first_scenario(state: SearchState, local: LocalSearch) -> list[ShiftedObjective]:
+    """The worst shift at the incumbent; without one, at the nearest point of the piece."""
+    if state.point is None:
+        start = local.nearest()
+        return [] if start is None else state.oracle.attack(start.point[None])
+    return state.binding([*state.oracle.attack(state.point[None]), *state.scenarios], 1)
+
+
+def _explore(state: SearchState, local: LocalSearch, current: Subproblem) -> float:
+    """Explore subproblems, the nearest first; returns the proved lower bound."""
     ticket = itertools.count()
-    waiting: list[tuple[float, int, Half, list[Shifted]]] = []
-    hunt.rounds += len(part.relaxation.copies)
+    waiting: list[tuple[float, int, Child, list[ShiftedObjective]]] = []
+    state.rounds += len(current.relaxation.scenarios)
     while True:
         try:
-            halves = part.explore()
+            children = current.explore()
         except Late:
-            hunt.programs += part.relaxation.solves
-            return min(part.bound, waiting[0][0]) if waiting else part.bound
-        hunt.programs += part.relaxation.solves
-        shifts = hunt.binding(part.relaxation.copies, PART_SHIFTS)
-        for half in halves:
-            if half.bound < hunt.enough:
-                heapq.heappush(waiting, (half.bound, next(ticket), half, shifts))
-        if not waiting or waiting[0][0] >= hunt.enough or hunt.polytope.empty:
+            return min(current.bound, waiting[0][0]) if waiting else current.bound
+        inherited = state.tuning.inherited_scenarios
+        scenarios = state.binding(current.relaxation.scenarios, inherited)
+        for child in children:
+            if child.bound < state.prune_at:
+                heapq.heappush(waiting, (child.bound, next(ticket), child, scenarios))
+        if not waiting or waiting[0][0] >= state.prune_at or state.polytope.empty:
             return waiting[0][0] if waiting else np.inf
-        _, _, half, shifts = heapq.heappop(waiting)
-        part = Part(hunt, half.bound, half.limits, shifts)
+        _, _, child, scenarios = heapq.heappop(waiting)
+        current = Subproblem(state, local, child, scenarios)
 
 
-def _outcome(hunt: Hunt, lower: float) -> Outcome:
-    hunt.take()
-    lower = min(lower, hunt.lost)
-    counts = hunt.nodes, hunt.programs, hunt.rounds
-    if hunt.point is None:
-        closed = lower >= hunt.best
-        trouble = "" if closed else hunt.trouble
+def _outcome(state: SearchState, lower: float) -> Outcome:
+    """What was found, given a lower bound on what the tree has left."""
+    lower = min(lower, state.lost)
+    counts = state.nodes, state.effort.programs, state.rounds
+    if state.point is None:
+        closed = lower >= state.upper
+        trouble = "" if closed else state.trouble
         return Outcome(None, np.inf, lower, "infeasible" if closed else "unknown", *counts, trouble)
-    proved = lower >= hunt.enough
+    proved = lower >= state.prune_at
     return Outcome(
-        hunt.point,
-        hunt.best,
-        min(lower, hunt.best),
+        state.point,
+        state.upper,
+        min(lower, state.upper),
         "optimal" if proved else "feasible",
         *counts,
-        "" if proved else hunt.trouble,
+        "" if proved else state.trouble,
     )

@@ -31,14 +31,15 @@ from proplace.search.bilevel.outer import Outer, distance_to
 from proplace.search.bilevel.run import Run
 
 if TYPE_CHECKING:
+    from proplace.convex_piece import ConvexPiece
     from proplace.network import Array, Network
-    from proplace.search.problem import Outcome, Piece, Problem
+    from proplace.search.problem import Outcome, SearchProblem
     from proplace.solvers import Solver
 
 
 def solve(
-    problem: Problem,
-    piece: Piece,
+    problem: SearchProblem,
+    piece: ConvexPiece,
     *,
     solver: Solver = "highs",
     deadline: float = math.inf,
@@ -91,12 +92,12 @@ def solve(
     )
 
 
-def legal_point(problem: Problem, piece: Piece, point: Array) -> Array:
+def legal_point(problem: SearchProblem, piece: ConvexPiece, point: Array) -> Array:
     """Return the point without the solver's tolerance: in the bounds, on the grids."""
     return problem.snap(np.clip(point, piece.lower, piece.upper))
 
 
-def _check_progress(problem: Problem, models: list[Network], point: Array) -> None:
+def _check_progress(problem: SearchProblem, models: list[Network], point: Array) -> None:
     """Refuse a point that a model in Delta' rejects: it would be found for ever."""
     margin = min(float(net.margin(point, problem.target)[0]) for net in models)
     if margin < problem.margin:

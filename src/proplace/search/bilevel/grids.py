@@ -10,17 +10,18 @@ from proplace.errors import OptionError
 from proplace.schema.grid import SNAP
 
 if TYPE_CHECKING:
+    from proplace.convex_piece import ConvexPiece
     from proplace.network import Array
     from proplace.schema import Column
-    from proplace.search.problem import Piece, Problem
+    from proplace.search.problem import SearchProblem
     from proplace.solvers import Integers
 
 _UNIFORM = 1e-9  # of a step: what counts as equally spaced
 
 
-def is_empty(problem: Problem, piece: Piece) -> bool:
+def is_empty(problem: SearchProblem, piece: ConvexPiece) -> bool:
     """Whether the bounds alone leave nothing; raises where they do not bound the piece."""
-    low, high = piece.box(problem.room())
+    low, high = piece.box(problem.half_steps())
     if (low > high).any():
         return True
     if not (np.isfinite(low) & np.isfinite(high)).all():
@@ -41,7 +42,7 @@ def is_empty(problem: Problem, piece: Piece) -> bool:
 def legal_numbers(column: Column, low: float, high: float) -> tuple[int, int]:
     """First and last number of the legal values in [low, high] (first > last if none is)."""
     assert column.grid is not None  # noqa: S101  (problem.grids holds columns with a grid)
-    slack = SNAP * 2.0 * column.room
+    slack = SNAP * 2.0 * column.half_step
     first = int(column.grid.near(np.asarray(max(low, column.lower))))
     last = int(column.grid.near(np.asarray(min(high, column.upper))))
     first += bool(encoded(column, first) < low - slack)

@@ -38,7 +38,7 @@ from proplace.solvers import Model
 if TYPE_CHECKING:
     from proplace.network import Array, Network
     from proplace.search.bilevel.run import Run
-    from proplace.search.problem import Problem
+    from proplace.search.problem import SearchProblem
 
 _AGREE = 1e-6  # of the margin's size: program and forward pass of the worst model
 
@@ -52,7 +52,7 @@ class Worst:
     least: float
 
 
-def worst_model(problem: Problem, point: Array, run: Run) -> Worst | None:
+def worst_model(problem: SearchProblem, point: Array, run: Run) -> Worst | None:
     """Find the worst model in Delta for ``point``; None when the time is over.
 
     Returned is the model with the least margin by a plain forward pass.
@@ -83,7 +83,7 @@ def worst_model(problem: Problem, point: Array, run: Run) -> Worst | None:
 
 
 def _worst_activations(
-    problem: Problem, u: Array, c: Array, run: Run
+    problem: SearchProblem, u: Array, c: Array, run: Run
 ) -> tuple[float, list[Array]] | None:
     """Least c . V_{h+1} over Delta and the activations V_1..V_h that have it."""
     layers, shifts = problem.net.layers, problem.shifts
@@ -112,7 +112,7 @@ def _worst_activations(
     return solution.bound, [solution.x[columns] for columns in V]
 
 
-def _least_output(problem: Problem, u: Array, c: Array) -> float:
+def _least_output(problem: SearchProblem, u: Array, c: Array) -> float:
     """Least c . V_1 over Delta of a network without hidden layers."""
     last, size = problem.net.layers[-1], float(np.abs(c).sum())
     radius = problem.shifts.weight[-1] * float(np.abs(u).sum()) + problem.shifts.bias[-1]

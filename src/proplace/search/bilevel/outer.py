@@ -40,10 +40,11 @@ from proplace.search.bilevel.relu import interval, relu
 from proplace.solvers import Model
 
 if TYPE_CHECKING:
+    from proplace.convex_piece import ConvexPiece
     from proplace.network import Array, Network
     from proplace.schema import Column
     from proplace.search.bilevel.run import Run
-    from proplace.search.problem import Piece, Problem
+    from proplace.search.problem import SearchProblem
     from proplace.solvers import Integers, Solution
 
 _MAX_CUTS = 1000  # tangents in one outer minimisation; a smooth distance needs tens
@@ -66,10 +67,10 @@ class Nearest:
 class Outer:
     """The outer minimisation; models and tangents are added to it as the search goes on."""
 
-    def __init__(self, problem: Problem, piece: Piece) -> None:
+    def __init__(self, problem: SearchProblem, piece: ConvexPiece) -> None:
         self.problem, self.piece = problem, piece
         self.model = Model()
-        self.low, self.high = piece.box(problem.room())
+        self.low, self.high = piece.box(problem.half_steps())
         self.x = self.model.columns(self.low, self.high)
         self._rules()
         self._hull()
@@ -90,8 +91,8 @@ class Outer:
             return
         weights = self.model.columns(np.zeros(len(vertices)), 1.0)
         self.model.rows([(weights, np.ones((1, len(vertices))))], 1.0, 1.0)
-        room = self.problem.room()
-        self.model.rows([(self.x, np.eye(len(self.x))), (weights, -vertices.T)], -room, room)
+        eta = self.problem.half_steps()
+        self.model.rows([(self.x, np.eye(len(self.x))), (weights, -vertices.T)], -eta, eta)
 
     def _grid(self, i: int, column: Column) -> None:
         """Require a legal value of x'_i: e_0 + n s, or one of a list."""
@@ -154,10 +155,10 @@ class Outer:
         if self.piece.vertices is None:
             return low, high
         images = self.piece.vertices @ W.T + b
-        room = np.abs(W) @ self.problem.room()
+        reach = np.abs(W) @ self.problem.half_steps()
         return (
-            np.maximum(low, images.min(axis=0) - room),
-            np.minimum(high, images.max(axis=0) + room),
+            np.maximum(low, images.min(axis=0) - reach),
+            np.minimum(high, images.max(axis=0) + reach),
         )
 
     def minimise(self, run: Run) -> Nearest:
@@ -204,6 +205,6 @@ def _first_layer(net: Network) -> tuple[Array, Array]:
     return net.input_map.fold(net.layers[0].W, net.layers[0].bias)
 
 
-def distance_to(problem: Problem, point: Array) -> float:
+def distance_to(problem: SearchProblem, point: Array) -> float:
     """Distance of a point from the person."""
     return float(problem.distance.between(problem.x, point[None])[0])

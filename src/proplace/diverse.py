@@ -1,4 +1,4 @@
-"""Diverse answers for one person, each with another set of changed features."""
+"""Diverse answers for one person, each changing another set of features."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tightening, rebuilding, halves and new incumbents, forced upon problems that need none of them.
+"""Tightening, rebuilding, splits and new incumbents, forced upon problems that need none of them.
 
 On small networks few neurons are open and a tree ends before any of these begins. Here the constants
 that say when they are worth it are set so that they always are, on several routes to one answer.
@@ -8,55 +8,50 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
-from proplace.search import bilevel, hunt, local, part, relaxation, tree
-from proplace.search.hunt import Hunt
-from proplace.search.part import Part
+from proplace.search import bilevel, subproblem, tree
 from proplace.search.relaxation import Relaxation
+from proplace.search.subproblem import Subproblem
+from proplace.search.tuning import Tuning
 from search_problems import SAME, check_answer, random_problem, within_looks
 
-EAGER = {
-    (part, "FEW"): 1,
-    (part, "LEAST_WORK"): 0,
-    (part, "WORK"): 0.0,
-    (hunt, "WORTH_CUTTING"): 0.0,
-    (hunt, "WORTH_IMPROVING"): 0.0,
-}
+EAGER = Tuning(
+    few_open=1, least_iterations=0, iteration_share=0.0, worth_cutting=0.0, worth_improving=0.0
+)
 """Everything at once, as early and as often as can be."""
 
-WEAK = {(local, "STARTS"): 0, (local, "GOALS"): 1, (local, "STEPS"): 0}
+WEAK = replace(EAGER, starts=0, lines=1, steps=0)
 """A first incumbent that leaves much to be found."""
 
 ROUTES = {
-    "one probe": {**EAGER, (part, "PROBES"): 1, (part, "TIGHT_SHIFTS"): 0},
-    "rebuilt each round": {
-        **EAGER,
-        (part, "SHRUNK"): 1.1,
-        (part, "ROUNDS"): 3,
-        (part, "TIGHT_SHIFTS"): 99,
-        (relaxation, "REACHED"): 0.0,
-        (local, "SAFETY"): 0.5,
-    },
-    "never rebuilt": {
-        **EAGER,
-        **WEAK,
-        (part, "SHRUNK"): 0.0,
-        (part, "TIGHT_SHIFTS"): 99,
-        (part, "LEAST_WORK"): 10,
-        (relaxation, "REACHED"): 0.1,
-    },
-    "weak incumbents": {
-        **EAGER,
-        **WEAK,
-        (part, "PROBES"): 2,
-        (part, "LEAST_WORK"): 15,
-        (part, "WORK"): 0.02,
-        (tree, "PART_SHIFTS"): 1,
-        (hunt, "BROKEN"): 1e-7,
-        (local, "SAFETY"): 0.0,
-    },
+    "one probe": replace(EAGER, probes=1, tightened_scenarios=0),
+    "rebuilt each round": replace(
+        EAGER,
+        rebuild_share=1.1,
+        tightening_rounds=3,
+        tightened_scenarios=99,
+        range_reached=0.0,
+        safety=0.5,
+    ),
+    "never rebuilt": replace(
+        WEAK,
+        rebuild_share=0.0,
+        tightened_scenarios=99,
+        least_iterations=10,
+        range_reached=0.1,
+    ),
+    "weak incumbents": replace(
+        WEAK,
+        probes=2,
+        least_iterations=15,
+        iteration_share=0.02,
+        inherited_scenarios=1,
+        refuted_below=1e-7,
+        safety=0.0,
+    ),
 }
 
 
@@ -75,17 +70,13 @@ def counts(monkeypatch):
 
         monkeypatch.setattr(owner, name, run)
 
-    counted(Relaxation, "_limit", "tightened")
-    counted(Relaxation, "rebuilt", "rebuilt")
-    counted(Relaxation, "tighten", "closed", lambda left: not left)
-    counted(Part, "_halves", "halves", bool)
-    counted(Hunt, "_cut_if_worth", "cut", bool)
+    counted(Relaxation, "limit", "tightened")
+    counted(Subproblem, "_relaxed", "built")
+    counted(Subproblem, "__init__", "subproblems")
+    counted(subproblem, "tighten", "closed", lambda left: not left)
+    counted(Subproblem, "_split", "splits", bool)
+    counted(Subproblem, "_cut_if_worth", "cut", bool)
     return result
-
-
-def follow(route, monkeypatch):
-    for (module, name), value in ROUTES[route].items():
-        monkeypatch.setattr(module, name, value)
 
 
 CASES = [
@@ -102,10 +93,8 @@ CASES = [
 def test_every_route_leads_to_the_same_distance(seed, kind, depth, width):
     problem, piece = random_problem(seed, kind, depth=depth, width=width)
     truth = bilevel.solve(problem, piece)
-    for route in ROUTES:
-        with pytest.MonkeyPatch.context() as patch:
-            follow(route, patch)
-            found = within_looks(problem, piece)
+    for route, tuning in ROUTES.items():
+        found = within_looks(problem, piece, tuning=tuning)
         assert found.status == truth.status, route
         if truth.point is None:
             assert math.isinf(found.lower), route
@@ -115,14 +104,15 @@ def test_every_route_leads_to_the_same_distance(seed, kind, depth, width):
 
 
 @pytest.mark.parametrize("route", ROUTES)
-def test_the_routes_go_where_they_should(route, counts, monkeypatch):
-    follow(route, monkeypatch)
+def test_the_routes_go_where_they_should(route, counts):
     for seed, kind, depth, width in CASES[25:70]:
-        tree.solve(*random_problem(seed, kind, depth=depth, width=width))
+        problem, piece = random_problem(seed, kind, depth=depth, width=width)
+        tree.solve(problem, piece, tuning=ROUTES[route])
     assert counts["tightened"] > 100
-    assert counts["halves"] >= 5
+    assert counts["splits"] >= 5
     assert counts["cut"] >= 3
-    assert (counts["rebuilt"] >= 10) == (route != "never rebuilt")
+    rebuilt = counts["built"] - counts["subproblems"]
+    assert (rebuilt >= 10) == (route != "never rebuilt")
 
 
 def test_an_incumbent_at_no_distance():
@@ -136,12 +126,11 @@ def test_an_incumbent_at_no_distance():
 
 @pytest.mark.parametrize("seed", [2000, 2002, 2004, 2007])
 @pytest.mark.parametrize("kind", ["l2", "convex"])
-def test_no_claim_beyond_the_tangents(seed, kind, monkeypatch):
+def test_no_claim_beyond_the_tangents(seed, kind):
     """Where the program underrates the distance, a robust point need not be the nearest."""
     problem, piece = random_problem(seed, kind)
     truth = bilevel.solve(problem, piece)
-    monkeypatch.setattr(part, "MOST_TANGENTS", 5, raising=False)
-    found = within_looks(problem, piece)
+    found = within_looks(problem, piece, tuning=Tuning(most_tangents=5))
     assert found.lower <= truth.distance + SAME
     if found.status == "optimal":
         assert found.distance == pytest.approx(truth.distance, abs=SAME)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 import proplace as pp
+from proplace.diverse import diverse
 from proplace.explain.findings import Finding
 from proplace.schema import Schema
-from proplace.several import diverse
 
 
 def run(changes, count, width=6):

@@ -1,0 +1,149 @@
+"""The state of one search: the only owner of what changes while the tree grows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from proplace.search.polytope import Polytope
+from proplace.search.program import Effort
+from proplace.search.tuning import DEFAULT
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from proplace.convex_piece import ConvexPiece
+    from proplace.network import Array
+    from proplace.search.oracle import Oracle
+    from proplace.search.problem import SearchProblem
+    from proplace.search.scenario import ShiftedObjective
+    from proplace.search.tuning import Tuning
+
+
+@dataclass(frozen=True, eq=False)
+class Incumbent:
+    """A legal point that has passed the exact test, and the point of the hull it was rounded from."""
+
+    point: Array
+    centre: Array
+    distance: float
+
+
+class SearchState:
+    """The incumbent, what is nearer than it, the scenarios met, and the counts of one search.
+
+    Attributes
+    ----------
+    incumbent
+        The nearest robust point so far, also where it is no nearer than the cutoff: then it is not
+        the answer, but a local search still starts from it.
+    upper
+        Distance that an answer must stay below: of the incumbent, or the cutoff.
+    prune_at
+        Nodes with a bound at or above this are pruned: what they hold is better by less than the gap.
+    polytope
+        The piece, cut to what is nearer than ``upper`` (a little farther, against rounding).
+    scenarios
+        Every scenario by which an exact test has refuted a point.
+    tangents_at
+        Points at which programs have met a convex distance; new programs start with the last ones.
+    lost, trouble
+        The least bound of a node on which the solver gave no answer, and what was the matter:
+        nothing may be concluded about the points of such a node.
+    nodes, rounds, effort
+        Nodes of the tree, scenarios added to relaxations, and the linear programs of the tree.
+    """
+
+    def __init__(
+        self,
+        problem: SearchProblem,
+        piece: ConvexPiece,
+        oracle: Oracle,
+        *,
+        cutoff: float = np.inf,
+        deadline: float = np.inf,
+        tuning: Tuning = DEFAULT,
+    ) -> None:
+        self.problem, self.piece, self.oracle = problem, piece, oracle
+        self.cutoff, self.deadline, self.tuning = cutoff, deadline, tuning
+        self.polytope = Polytope.of(problem, piece)
+        self.incumbent: Incumbent | None = None
+        self._set_upper(cutoff)
+        self.scenarios: list[ShiftedObjective] = []
+        self.tangents_at: list[Array] = []
+        self.lost, self.trouble = np.inf, ""
+        self.nodes = self.rounds = 0
+        self.effort = Effort()
+
+    # -- the incumbent -----------------------------------------------------------------------
+
+    @property
+    def point(self) -> Array | None:
+        """The incumbent's point, if it is nearer than the cutoff."""
+        found = self.incumbent
+        return found.point if found is not None and found.distance < self.cutoff else None
+
+    @property
+    def distance(self) -> float:
+        """Distance of the incumbent; inf without one."""
+        return np.inf if self.incumbent is None else self.incumbent.distance
+
+    def offer(self, point: Array, centre: Array, distance: float) -> None:
+        """Take a point that has passed the exact test as incumbent if it is nearer."""
+        if distance < self.distance:
+            self.incumbent = Incumbent(point, centre, distance)
+            self._set_upper(min(self.cutoff, distance))
+
+    def _set_upper(self, upper: float) -> None:
+        self.upper = upper
+        gap = self.tuning.gap * max(1e-3, upper) if np.isfinite(upper) else 0.0
+        self.prune_at = upper - gap
+
+    # -- what is nearer ----------------------------------------------------------------------
+
+    def cut(self) -> None:
+        """Cut the polytope to what is nearer than ``upper``."""
+        if not np.isfinite(self.upper):
+            return
+        points = [] if self.point is None else [self.point]
+        if self.piece.vertices is not None:
+            points.append(self.piece.vertices.mean(axis=0))
+        self.polytope = self.polytope.within(self.upper * (1.0 + 1e-9) + 1e-12, points)
+
+    def recent_tangents(self) -> list[Array]:
+        """Where a new program meets a convex distance from the start."""
+        return self.tangents_at[-self.tuning.recent_tangents :]
+
+    # -- scenarios ---------------------------------------------------------------------------
+
+    def binding(self, scenarios: Sequence[ShiftedObjective], count: int) -> list[ShiftedObjective]:
+        """Those of the scenarios that are worst at the incumbent."""
+        point = self.point
+        if point is None:
+            return list(scenarios[:count])
+        values = [float(scenario.value(point)) for scenario in scenarios]
+        return [scenarios[i] for i in sorted(np.argsort(values, kind="stable")[:count])]
+
+    def test(
+        self, point: Array, scenarios: Sequence[ShiftedObjective]
+    ) -> tuple[bool, ShiftedObjective | None]:
+        """The exact test of a point that keeps some scenarios; a scenario that refutes it, if it fails.
+
+        It is asked only where every scenario met so far agrees.
+        """
+        known = [scenario for scenario in self.scenarios if scenario not in scenarios]
+        values = [float(scenario.value(point)) for scenario in known]
+        if values and min(values) < self.problem.margin - self.tuning.refuted_below:
+            return False, known[int(np.argmin(values))]
+        robust, scenario = self.oracle.test(point, self.deadline)
+        if scenario is not None:
+            self.scenarios.append(scenario)
+        return robust, scenario
+
+    # -- what is left open -------------------------------------------------------------------
+
+    def leave_open(self, bound: float, trouble: str) -> None:
+        """Leave a node open for good."""
+        self.lost, self.trouble = min(self.lost, bound), self.trouble or trouble

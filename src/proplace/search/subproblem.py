@@ -1,0 +1,299 @@
+"""One subproblem: a tightened relaxation, and a tree over it as long as that is quick."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from proplace.distances import L1, LInf
+from proplace.errors import SolverError
+from proplace.search.branching import Gains, choose
+from proplace.search.program import check_time
+from proplace.search.relaxation import Relaxation
+from proplace.search.tightening import tighten
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from proplace.network import Array
+    from proplace.search.local import LocalSearch
+    from proplace.search.program import LpPoint
+    from proplace.search.ranges import Limits
+    from proplace.search.relaxation import Decision
+    from proplace.search.scenario import ShiftedObjective
+    from proplace.search.state import SearchState
+
+
+class Closed(Exception):
+    """Nothing nearer than the incumbent is left in the subproblem."""
+
+
+@dataclass(frozen=True, eq=False)
+class Child:
+    """One of the two sides of a subproblem that was split: a bound on its distance, and its limits."""
+
+    bound: float
+    limits: Limits
+
+
+class Subproblem:
+    """The points whose pre-activations lie within ``limits``, at a distance of ``bound`` or more."""
+
+    def __init__(
+        self,
+        state: SearchState,
+        local: LocalSearch,
+        child: Child,
+        scenarios: Sequence[ShiftedObjective],
+    ) -> None:
+        self.state, self.local, self.tuning = state, local, state.tuning
+        self.bound = child.bound
+        self.relaxation = self._relaxed(child.limits, scenarios)
+        self.gains = Gains()
+        self.blind = 0  # nodes that were split without a solution
+        self.stop_at = float(state.effort.iterations + self.tuning.least_iterations)
+        self.failed: Array | None = None  # the last point that a test has refuted
+
+    def _relaxed(self, limits: Limits, scenarios: Sequence[ShiftedObjective]) -> Relaxation:
+        """Build a relaxation with all that is known by now."""
+        state = self.state
+        return Relaxation(
+            state.polytope,
+            state.problem.search_margin,
+            limits,
+            scenarios,
+            deadline=state.deadline,
+            tangents_at=state.recent_tangents(),
+            effort=state.effort,
+            tuning=state.tuning,
+        )
+
+    @property
+    def hard(self) -> bool:
+        """Whether work that shrinks the tree is worth it."""
+        return self.relaxation.undecided >= self.tuning.few_open
+
+    def explore(self) -> list[Child]:
+        """Look for the nearest robust point; returns two children where that is too much work at once.
+
+        On the way ``bound`` rises to the least distance of what is left; Late when the deadline comes.
+        """
+        try:
+            if self.hard:
+                self._tighten(0)
+            return self._grow()
+        except Closed:
+            self.bound = np.inf
+            return []
+
+    # -- tightening --------------------------------------------------------------------------
+
+    def _tighten(self, first: int) -> None:
+        """Tighten, from neuron number ``first`` on; the tree may then work a share of that."""
+        effort, tuning = self.state.effort, self.tuning
+        before = effort.iterations
+        self._tighten_in_rounds(first)
+        now = effort.iterations
+        share = tuning.iteration_share * (now - before)
+        self.stop_at = now + max(tuning.least_iterations, share)
+
+    def _tighten_in_rounds(self, first: int) -> None:
+        """Tighten round by round.
+
+        Each round makes the next one stronger, and so does a better incumbent.
+        """
+        state, tuning, gap = self.state, self.tuning, np.inf
+        for _ in range(tuning.tightening_rounds):
+            before = self.relaxation.undecided
+            if before < tuning.few_open or not np.isfinite(state.upper):
+                return
+            if not tighten(self.relaxation, state.upper, first):
+                raise Closed
+            if self.relaxation.undecided < tuning.rebuild_share * before:
+                self.relaxation = self._relaxed(self.relaxation.limits, self.relaxation.scenarios)
+            try:
+                solution = self.relaxation.solve(())
+            except SolverError:  # the tree can do without more of this
+                return
+            if solution is None or solution.objective >= state.prune_at:
+                raise Closed
+            better = self._improve(solution)
+            left, last = self.relaxation.undecided, gap
+            gap = 1.0 - solution.objective / max(state.upper, 1e-12)
+            share = tuning.stalled_share
+            stalled = gap > share * last and left > share * before and not better
+            if stalled and not (self.hard and self._refine()):
+                return
+            if state.polytope.empty:
+                raise Closed
+            first = 0
+
+    # -- the incumbent -----------------------------------------------------------------------
+
+    def _improve(self, solution: LpPoint) -> bool:
+        """Let a relaxation point to a better incumbent; True if that was worth a new cut."""
+        state = self.state
+        worth = state.upper * (1.0 - self.tuning.worth_improving)
+        if state.point is None or solution.objective >= worth:
+            return False
+        before = state.upper
+        self.local.improve(solution.centre)
+        return self._cut_if_worth(before)
+
+    def _refine(self) -> bool:
+        """Look for a better incumbent elsewhere; True if that was worth a new cut."""
+        before = self.state.upper
+        while self.local.refine():
+            if self._cut_if_worth(before):
+                return True
+        return False
+
+    def _cut_if_worth(self, before: float) -> bool:
+        """Cut the polytope anew if ``upper`` has fallen enough since it was ``before``."""
+        if self.state.upper >= before * (1.0 - self.tuning.worth_cutting):
+            return False
+        self.state.cut()
+        return True
+
+    # -- the tree ----------------------------------------------------------------------------
+
+    def _grow(self) -> list[Child]:
+        """Grow a tree over the signs of neurons and grid values.
+
+        From the node with the least bound it goes straight down, always to the side that the
+        relaxation leans to, so that each linear program starts from a near-by basis. A node that the
+        solver gives no answer to is not closed: it is split all the same, or left open for good.
+        """
+        state, ticket = self.state, itertools.count(1)
+        heap: list[tuple[float, int, tuple[Decision, ...]]] = [(self.bound, 0, ())]
+        while heap:
+            bound, _, decisions = heapq.heappop(heap)
+            while bound < state.prune_at:
+                self.bound = min(bound, heap[0][0]) if heap else bound
+                check_time(state.deadline)
+                if state.effort.iterations >= self.stop_at:
+                    children = self._split()
+                    if children:
+                        return children
+                    self.stop_at = np.inf
+                state.nodes += 1
+                try:
+                    solution = self._solve(decisions, bound)
+                    if solution is None:
+                        break
+                    bound = max(bound, solution.objective)
+                    chosen = choose(state.problem, self.relaxation, self.gains, solution, decisions)
+                    if chosen is None:
+                        if self._passes(solution):
+                            break
+                        continue  # with another scenario
+                except SolverError as error:
+                    chosen = self._choose_blindly(decisions)
+                    if chosen is None:
+                        state.leave_open(bound, str(error))
+                        break
+                heapq.heappush(heap, (bound, next(ticket), (*decisions, chosen[1])))
+                decisions = (*decisions, chosen[0])
+            if heap and heap[0][0] >= state.prune_at:
+                break
+        raise Closed
+
+    def _solve(self, decisions: tuple[Decision, ...], bound: float) -> LpPoint | None:
+        """Solve a node, adding tangents as needed; None: nothing nearer is left in it."""
+        solution = self.relaxation.solve(decisions)
+        if decisions:
+            value = np.inf if solution is None else solution.objective
+            self.gains.note(decisions[-1], min(value, self.state.prune_at) - bound)
+        while solution is not None and solution.objective < self.state.prune_at:
+            if not self._add_tangent(solution):
+                return solution
+            check_time(self.state.deadline)
+            solution = self.relaxation.solve(decisions)
+        return None
+
+    def _choose_blindly(self, decisions: tuple[Decision, ...]) -> tuple[Decision, Decision] | None:
+        """Two sides to branch on without a solution: those of the open neuron that can do most."""
+        decided, limits = {which for _, which, _ in decisions}, self.relaxation.limits
+        neurons = [
+            neuron
+            for neuron in self.relaxation.neurons
+            if neuron.key not in decided and limits[neuron.key][0] < 0.0 < limits[neuron.key][1]
+        ]
+        if not neurons or self.blind >= self.tuning.most_blind_splits:
+            return None
+        self.blind += 1
+        key = max(neurons, key=lambda neuron: neuron.weight).key
+        return ("active", key, 1.0), ("inactive", key, 1.0)
+
+    def _add_tangent(self, solution: LpPoint) -> bool:
+        """Add the tangent of the distance where the program underrates it."""
+        problem = self.state.problem
+        if isinstance(problem.distance, (L1, LInf)):
+            return False
+        true = float(problem.distance.between(problem.x, solution.point))
+        if true <= solution.objective + 1e-8 * max(1.0, true):
+            return False
+        if self.relaxation.tangents >= self.tuning.most_tangents:
+            raise SolverError("the distance takes more tangents than the search allows for")
+        self.state.tangents_at.append(solution.point)
+        self.relaxation.add_tangent(solution.point)
+        return True
+
+    def _passes(self, solution: LpPoint) -> bool:
+        """Put a point that keeps all scenarios to the exact test; if it fails, a scenario is added."""
+        state, relaxation = self.state, self.relaxation
+        if self.failed is not None and np.array_equal(self.failed, solution.point):
+            raise SolverError("a scenario that excludes a point did not move the relaxation")
+        point = state.problem.snap(solution.point)
+        robust, scenario = state.test(point, relaxation.scenarios)
+        if robust:
+            distance = float(state.problem.distance.between(state.problem.x, point))
+            state.offer(point, solution.centre, distance)
+            return True
+        if scenario is None:
+            check_time(state.deadline)
+            raise SolverError("the exact test of a point ended without a verdict")
+        self.failed, first = solution.point, len(relaxation.neurons)
+        relaxation.add_scenario(scenario, state.polytope)
+        state.rounds += 1
+        if self.hard and self._improve(solution):
+            first = 0
+        few = len(relaxation.scenarios) <= self.tuning.tightened_scenarios
+        if few and len(relaxation.neurons) - first >= self.tuning.few_open:
+            self._tighten(first)
+        return False
+
+    def _split(self) -> list[Child]:
+        """Split at the neuron whose decision raises the bound most, of a few that promise it."""
+        relaxation, prune_at = self.relaxation, self.state.prune_at
+        try:
+            solution = relaxation.solve(())
+        except SolverError:
+            return []
+        if solution is None:
+            raise Closed
+        best, children = -1.0, []
+        order = self.gains.order(relaxation, relaxation.violations(solution))
+        for i in order[: self.tuning.probes]:
+            key = relaxation.neurons[i].key
+            low, high = relaxation.limits[key]
+            tried, product = [], 1.0
+            for kind, side in (("active", (0.0, high)), ("inactive", (low, 0.0))):
+                value = self._bound_under((kind, key, 1.0))
+                tried.append(Child(value, {**relaxation.limits, key: side}))
+                product *= max(min(value, prune_at) - solution.objective, 1e-9)
+            if product > best:
+                best, children = product, tried
+        return children
+
+    def _bound_under(self, decision: Decision) -> float:
+        """Bound of the side of the subproblem in which a decision holds."""
+        try:
+            there = self.relaxation.solve((decision,))
+        except SolverError:
+            return self.bound
+        return np.inf if there is None else max(self.bound, there.objective)
