@@ -88,8 +88,8 @@ class Prover:
     ) -> Proved | None:
         """The first of some points that, as it will be read, is legal for the person and robust.
 
-        ``people`` are the ways in which the person may go (:func:`proplace.region.ways`), ``evidence``
-        what a search has proved of one point already.
+        ``people`` are the ways in which the person may go (:func:`proplace.region.ways`),
+        ``evidence`` what a search has proved of one point already.
         """
         for number, row in enumerate(candidates):
             point = self.model.schema.canonical(row, own=people[0].x)[0]
