@@ -51,7 +51,8 @@ def run_on_a_terminal(*words, timeout=120, **environment):
 def run_quickly(*words, timeout=120):
     """Do the same in a process whose imports are already made: for long tables of small cases."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["proplace.cli", "proplace.batch", "proplace.explainer", "onnx"])
+    preloaded = ["proplace.cli", "proplace.batch", "proplace.explainer", "onnx"]
+    context.set_forkserver_preload(preloaded)
     words = [str(word) for word in words]
     with tempfile.TemporaryDirectory() as folder:
         process = context.Process(target=_main, args=(words, folder))

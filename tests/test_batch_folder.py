@@ -549,11 +549,11 @@ def test_the_command_says_that_rows_are_left(tmp_path, capsys):
     aside = tmp_path / "rows.csv.damaged"
     facts = {"optimal": 5, "worker_died": 2}
     with pytest.raises(WorkerError, match=r"2 of 7 people.*the same command tries them again"):
-        summarise(Summary(tmp_path / "results.csv", 7, 0, facts, (aside,)), as_json=True)
+        summarise(Summary(tmp_path / "results.csv", 7, 0, facts, (aside,)), {}, as_json=True)
     printed = capsys.readouterr()
     assert json.loads(printed.out)["statuses"] == facts
     assert f"note: {aside}: this shard" in printed.err
-    summarise(Summary(tmp_path / "results.csv", 5, 0, {"optimal": 5}), as_json=True)
+    summarise(Summary(tmp_path / "results.csv", 5, 0, {"optimal": 5}), {}, as_json=True)
 
 
 # -- the input changes -----------------------------------------------------------------------------

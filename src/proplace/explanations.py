@@ -143,10 +143,17 @@ class Explanation:
     @property
     def changes(self) -> pd.DataFrame:
         """What changes: one row per changed feature, with columns ``from`` and ``to``."""
+        changed = self.changed
+        rows = [[before, after] for before, after in changed.values()]
+        return pd.DataFrame(rows, index=list(changed), columns=["from", "to"], dtype=object)
+
+    @property
+    def changed(self) -> dict[Hashable, tuple[Any, Any]]:
+        """What changes, without a table around it: both values of each changed feature."""
         if self.original is None or self.counterfactual is None:
-            return pd.DataFrame(columns=["from", "to"])
-        both = pd.DataFrame({"from": self.original, "to": self.counterfactual}, dtype=object)
-        return both[both["from"] != both["to"]]
+            return {}
+        both = zip(self.original.items(), self.counterfactual, strict=True)
+        return {name: (before, after) for (name, before), after in both if before != after}
 
     def words(self, wording: Wording | None = None) -> Words:
         """Say it in a sentence and a small table, in original units.

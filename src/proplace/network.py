@@ -8,8 +8,8 @@ A network is a list of layers :math:`(W_i, b_i)` with a ReLU between them and a 
     \text{logits}(x) = W_{n} h_{n-1} + b_n ,
 
 where :math:`s, t` is an optional fixed input transform (a scaler in front of the trained layers); a
-fixed matrix may follow it (see :mod:`proplace.input_map`). The transform is not a trained parameter:
-shifts of the parameters never touch it.
+fixed matrix may follow it (see :mod:`proplace.input_map`). The transform is not a trained
+parameter: shifts of the parameters never touch it.
 
 One logit means two classes: class 1 iff the logit is :math:`\ge 0`. Several logits: the largest
 wins.

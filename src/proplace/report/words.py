@@ -167,8 +167,8 @@ def in_words(e: Explanation, wording: Wording) -> Words:
     """Write an explanation in words."""
     features = {} if e.setting is None else e.setting.schema.by_name
     changed = [
-        (features.get(str(name)), str(name), row["from"], row["to"])
-        for name, row in e.changes.iterrows()
+        (features.get(str(name)), str(name), before, after)
+        for name, (before, after) in e.changed.items()
     ]
     changes = tuple(
         ChangeInWords(
