@@ -14,7 +14,7 @@ $(PYTHON) -m venv $(VENV)
 $(BIN)/pip install --quiet --upgrade pip
 endef
 
-.PHONY: demo picture test mutants mutants-sample fuzz kills wheel-test lint format bench clean
+.PHONY: demo picture test mutants mutants-sample fuzz kills wheel-test docs lint format bench clean
 
 # torch is asked for by its exact version first: that takes a CPU build where one is at hand.
 $(VENV)/test.stamp: pyproject.toml
@@ -56,10 +56,14 @@ fuzz: $(VENV)/test.stamp
 
 # Batches that are killed a hundred times: parents by three signals, and workers.
 kills: $(VENV)/test.stamp
-	PROPLACE_KILLS=100 $(BIN)/python -m pytest -s tests/cli/test_kills.py
+	PROPLACE_KILLS=100 $(BIN)/python -m pytest -s tests/apps/cli/test_kills.py
 
 wheel-test:
 	tests/wheel.sh $(PYTHON)
+
+# The site: the pages of docs/, the API and the mathematics from the docstrings, into build/docs.
+docs: $(VENV)/test.stamp
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet docs build/docs
 
 lint: $(VENV)/test.stamp
 	$(BIN)/ruff check .

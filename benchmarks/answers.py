@@ -22,7 +22,7 @@ import numpy as np
 
 import proplace as pp
 from common import data_folder, encoded_schema, problem
-from proplace.bench.data import load
+from proplace.apps.experiment.data import load
 
 
 class Case(NamedTuple):

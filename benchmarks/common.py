@@ -16,8 +16,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.neural_network import MLPClassifier
 
 import proplace as pp
-from proplace.bench.data import load
-from proplace.bench.protocol import SETTINGS
+from proplace.apps.experiment.data import load
+from proplace.apps.experiment.protocol import SETTINGS
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from sklearn.neighbors import LocalOutlierFactor
 
 import proplace as pp
 from common import Problem, encoded_schema, machine, problem
-from proplace.methods import METHODS, RobustMethod, published
+from proplace.explain.baselines import METHODS, RobustMethod, published
 
 WIDTHS = {"adult": (10, 10), "compas": (20, 20), "gmc": (20, 20), "heloc": (20, 20)}
 DELTA = {"adult": 0.035, "compas": 0.025, "gmc": 0.045, "heloc": 0.025}

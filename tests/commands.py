@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 from unittest import mock
 
-from proplace.cli import main
+from proplace.apps.cli import main
 
 
 def run(*words, timeout=120, **environment):
@@ -51,7 +51,7 @@ def run_on_a_terminal(*words, timeout=120, **environment):
 def run_quickly(*words, timeout=120):
     """Do the same in a process whose imports are already made: for long tables of small cases."""
     context = multiprocessing.get_context("forkserver")
-    preloaded = ["proplace.cli", "proplace.batch", "proplace.explainer", "onnx"]
+    preloaded = ["proplace.apps.cli", "proplace.apps.batch", "proplace.explain.proplace", "onnx"]
     context.set_forkserver_preload(preloaded)
     words = [str(word) for word in words]
     with tempfile.TemporaryDirectory() as folder:

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 import proplace as pp
-from proplace.batch import explain_file
+from proplace.apps.batch import explain_file
 
 ROWS = 2_100
 

@@ -17,8 +17,8 @@ from scipy.optimize import linprog
 
 import proplace as pp
 from oracles import attack, sampled_margins, size_of
-from proplace.convex_piece import ConvexPiece
-from proplace.distances import L1, L2, Convex, LInf
+from proplace.core.distances import L1, L2, Convex, LInf
+from proplace.region.convex_piece import ConvexPiece
 from proplace.schema import Schema
 from proplace.search import bilevel, tree
 from proplace.search.problem import SearchProblem

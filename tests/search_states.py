@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from proplace.core.shifts import Shifts
 from proplace.search.oracle import Oracle
 from proplace.search.polytope import Polytope
 from proplace.search.problem import SearchProblem
 from proplace.search.ranges import key_of
-from proplace.shifts import Shifts
 from search_problems import random_problem
 
 

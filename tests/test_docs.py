@@ -19,7 +19,7 @@ import typer.main
 import proplace
 from commands import call
 from docs_files import PREPARED
-from proplace.cli import app
+from proplace.apps.cli import app
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/*.md")])

@@ -108,11 +108,11 @@ def test_asking_for_help_imports_no_numbers():
     out = run(
         """
         import sys
-        import proplace.cli
+        import proplace.apps.cli
 
         sys.argv = ["proplace", "--help"]
         try:
-            proplace.cli.main()
+            proplace.apps.cli.main()
         except SystemExit as end:
             assert end.code == 0
         print(sorted({"numpy", "pandas", "scipy", "joblib", "highspy"} & set(sys.modules)))
@@ -138,7 +138,7 @@ def test_a_missing_extra_names_the_command_that_installs_it(tmp_path, call, extr
         f"""
         import pathlib
         import proplace as pp
-        from proplace.errors import MissingExtra, ProplaceError
+        from proplace.core.errors import MissingExtra, ProplaceError
 
         folder = pathlib.Path({str(tmp_path)!r})
         try:

@@ -16,7 +16,7 @@ from sklearn.preprocessing import StandardScaler
 import proplace as pp
 from loaders.test_whole_onnx import by_column, save
 from loaders.test_whole_sklearn import PREPROCESSING, fitted, people
-from proplace.errors import InputError, ModelDisagrees, SchemaError, TargetError
+from proplace.core.errors import InputError, ModelDisagrees, SchemaError, TargetError
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 SHAPES = ["drop first", "infrequent", "scaled ordinal", "whitened", "two scalers", "imputer"]

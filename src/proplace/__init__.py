@@ -5,21 +5,22 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from proplace import errors
+from proplace.core import errors
+from proplace.core.wiring import connect
 
 if TYPE_CHECKING:
-    from proplace.batch import read_results
-    from proplace.calibration import Calibration, calibrate_delta
+    from proplace.apps.batch import read_results
     from proplace.certification import Certificate, Report, WorstCase
-    from proplace.explainer import Proplace
-    from proplace.explanations import Explanation, Explanations
-    from proplace.methods import MilpR, ProtoR, Rbr, Rnce, Roar, RobX, Wachter
-    from proplace.model import Model
-    from proplace.network import Network
-    from proplace.report import Wording
-    from proplace.robustness import certify, output_range, worst_case
+    from proplace.core.network import Network
+    from proplace.core.shifts import Shifts
+    from proplace.explain.baselines import MilpR, ProtoR, Rbr, Rnce, Roar, RobX, Wachter
+    from proplace.explain.calibration import Calibration, calibrate_delta
+    from proplace.explain.proplace import Proplace
+    from proplace.explain.results import Explanation, Explanations
+    from proplace.explain.robustness import certify, output_range, worst_case
+    from proplace.explain.words import Wording
+    from proplace.loaders.model import Model
     from proplace.schema import Binary, Categorical, Continuous, IfThen, Linear, Ordinal, Schema
-    from proplace.shifts import Shifts
 
 __all__ = [
     "Binary",
@@ -54,32 +55,32 @@ __all__ = [
     "read_results",
     "worst_case",
 ]
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Where each name is made; imported when it is first asked for, so that commands start quickly.
 _HOMES = {
-    "read_results": "batch",
-    "Calibration": "calibration",
-    "calibrate_delta": "calibration",
+    "read_results": "apps.batch",
+    "Calibration": "explain.calibration",
+    "calibrate_delta": "explain.calibration",
     "Certificate": "certification",
     "Report": "certification",
     "WorstCase": "certification",
-    "certify": "robustness",
-    "output_range": "robustness",
-    "worst_case": "robustness",
-    "Proplace": "explainer",
-    "Explanation": "explanations",
-    "Explanations": "explanations",
-    "MilpR": "methods",
-    "ProtoR": "methods",
-    "Rbr": "methods",
-    "Rnce": "methods",
-    "Roar": "methods",
-    "RobX": "methods",
-    "Wachter": "methods",
-    "Model": "model",
-    "Network": "network",
-    "Wording": "report",
+    "certify": "explain.robustness",
+    "output_range": "explain.robustness",
+    "worst_case": "explain.robustness",
+    "Proplace": "explain.proplace",
+    "Explanation": "explain.results",
+    "Explanations": "explain.results",
+    "MilpR": "explain.baselines",
+    "ProtoR": "explain.baselines",
+    "Rbr": "explain.baselines",
+    "Rnce": "explain.baselines",
+    "Roar": "explain.baselines",
+    "RobX": "explain.baselines",
+    "Wachter": "explain.baselines",
+    "Model": "loaders.model",
+    "Network": "core.network",
+    "Wording": "explain.words",
     "Binary": "schema",
     "Categorical": "schema",
     "Continuous": "schema",
@@ -87,8 +88,22 @@ _HOMES = {
     "Linear": "schema",
     "Ordinal": "schema",
     "Schema": "schema",
-    "Shifts": "shifts",
+    "Shifts": "core.shifts",
 }
+
+# What lower floors ask upper ones for (see core.wiring).
+connect(
+    {
+        "load": "proplace.loaders",
+        "from_sklearn": "proplace.loaders.sklearn",
+        "from_torch": "proplace.loaders.torch",
+        "from_keras": "proplace.loaders.keras",
+        "from_onnx": "proplace.loaders.onnx",
+        "explanation_figure": "proplace.apps.report.plots",
+        "result_figure": "proplace.apps.report.plots",
+        "write_report": "proplace.apps.report.page",
+    }
+)
 
 
 if not TYPE_CHECKING:  # for type checkers a name that is not imported above is an error

@@ -22,7 +22,7 @@ from oracles import (
 )
 from proplace.certification import api, batched_bnb
 from proplace.certification.node_program import NodeProgram
-from proplace.errors import InputError, OptionError, SolverError
+from proplace.core.errors import InputError, OptionError, SolverError
 from proplace.solvers import LinearProgram
 
 CASES = [(hidden, seed) for hidden in range(5) for seed in range(6)]

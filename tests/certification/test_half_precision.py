@@ -8,11 +8,11 @@ from fractions import Fraction as Q
 
 import numpy as np
 import pytest
+from proplace.certification.deployed import deployed_margin
 
 import exactly
 import proplace as pp
-from proplace.certification.deployed import deployed_margin
-from proplace.errors import InputError, ModelNotSupported
+from proplace.core.errors import InputError, ModelNotSupported
 
 torch = pytest.importorskip("torch")
 nn = torch.nn

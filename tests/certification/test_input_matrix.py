@@ -15,8 +15,8 @@ import oracles
 import proplace as pp
 from proplace.certification import checker
 from proplace.certification.precision_margin import float32_margin
-from proplace.convex_piece import ConvexPiece
-from proplace.errors import NetworkError
+from proplace.core.errors import NetworkError
+from proplace.region.convex_piece import ConvexPiece
 from proplace.search import bilevel, tree
 from search_problems import problem_of
 

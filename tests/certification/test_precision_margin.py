@@ -10,7 +10,7 @@ import pytest
 import exactly
 import proplace as pp
 from proplace.certification.precision_margin import float32_margin
-from proplace.errors import InputError, OptionError
+from proplace.core.errors import InputError, OptionError
 
 
 def random_net(rng, sizes, factors, *, scaled=False):

@@ -19,7 +19,7 @@ from proplace.certification.certificates import Evidence
 from proplace.certification.dual_bounds import DualBounds
 from proplace.certification.engine import Rows, traced_least_values
 from proplace.certification.rounding import Enclosure
-from proplace.errors import CertificateError
+from proplace.core.errors import CertificateError
 
 
 def cases(seed, hidden, count, **options):

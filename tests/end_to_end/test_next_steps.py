@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
 
 import proplace as pp
-from proplace.errors import ModelNotSupported, ProplaceError
+from proplace.core.errors import ModelNotSupported, ProplaceError
 
 torch = pytest.importorskip("torch")
 nn = torch.nn

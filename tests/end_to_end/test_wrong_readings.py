@@ -20,7 +20,7 @@ from commands import call
 from end_to_end.sources import SOURCES
 from end_to_end.tables import loans
 from end_to_end.walks import DELTA, K
-from proplace.errors import (
+from proplace.core.errors import (
     InputError,
     ModelDisagrees,
     ModelNotSupported,

@@ -12,10 +12,10 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 import proplace as pp
-from proplace.batch import explain_file
-from proplace.errors import NotFittedError, OptionError
+from proplace.apps.batch import explain_file
+from proplace.core.errors import NotFittedError, OptionError
+from proplace.explain.baselines import METHODS, Baseline, Candidate, RobustBaseline
 from proplace.explain.findings import STATUSES
-from proplace.methods import METHODS, Baseline, Candidate, RobustBaseline
 
 NET = pp.Network([(np.eye(2), np.zeros(2)), ([[1.0, 1.0]], [-1.0])])
 RNG = np.random.default_rng(0)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from proplace.errors import ProplaceError
+from proplace.core.errors import ProplaceError
 
 KEPT = Path(__file__).parent / "regressions"
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import proplace as pp
-from proplace.errors import ModelNotSupported, OptionError
+from proplace.core.errors import ModelNotSupported, OptionError
 
 torch = pytest.importorskip("torch")
 nn = torch.nn

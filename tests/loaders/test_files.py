@@ -12,8 +12,8 @@ from collections import OrderedDict
 import numpy as np
 import pytest
 
-from proplace.errors import ModelFileError, ModelNotSupported
-from proplace.network import Network
+from proplace.core.errors import ModelFileError, ModelNotSupported
+from proplace.core.network import Network
 
 RNG = np.random.default_rng(0)
 NETWORK = Network(

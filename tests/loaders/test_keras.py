@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from proplace.errors import MissingExtra, ModelFileError, ModelNotSupported
-from proplace.network import Network
+from proplace.core.errors import MissingExtra, ModelFileError, ModelNotSupported
+from proplace.core.network import Network
 
 pytest.importorskip("torch")
 keras = pytest.importorskip("keras")

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from fuzz.zips import Member, archive_of, bomb, members_of
-from proplace import limits
-from proplace.errors import ModelFileError, ModelNotSupported
+from proplace.core import limits
+from proplace.core.errors import ModelFileError, ModelNotSupported
+from proplace.core.network import Network
 from proplace.loaders._torch_pickle import NotPlainError, unpickled
-from proplace.network import Network
 
 MANY = "10,000,000"
 # Loads each file with 400 MiB to spare, and prints what became of it.
@@ -24,7 +24,7 @@ import json, resource, sys
 from pathlib import Path
 import numpy, onnx, h5py
 import onnx.inliner, onnx.numpy_helper
-from proplace.network import Network
+from proplace.core.network import Network
 pages = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (pages + 400 * 2**20,) * 2)
 for path in sys.argv[1:]:

@@ -12,8 +12,8 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
 
-from proplace.errors import MissingExtra, ModelFileError, ModelNotSupported
-from proplace.network import Network
+from proplace.core.errors import MissingExtra, ModelFileError, ModelNotSupported
+from proplace.core.network import Network
 
 onnx = pytest.importorskip("onnx")
 runtime = pytest.importorskip("onnxruntime")

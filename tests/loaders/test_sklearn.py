@@ -23,8 +23,8 @@ from sklearn.preprocessing import (
     StandardScaler,
 )
 
-from proplace.errors import ModelNotSupported
-from proplace.network import Network
+from proplace.core.errors import ModelNotSupported
+from proplace.core.network import Network
 
 
 def mlp(**options):

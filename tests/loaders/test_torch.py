@@ -5,8 +5,8 @@ import sys
 import numpy as np
 import pytest
 
-from proplace.errors import MissingExtra, ModelNotSupported
-from proplace.network import Network
+from proplace.core.errors import MissingExtra, ModelNotSupported
+from proplace.core.network import Network
 
 torch = pytest.importorskip("torch")
 nn = torch.nn

@@ -11,7 +11,7 @@ import pytest
 
 from loaders.test_keras import change_config, no_deserialisation
 from proplace import Continuous, Model, Network, Schema
-from proplace.errors import InputError, ModelFileError, ModelNotSupported, SchemaError
+from proplace.core.errors import InputError, ModelFileError, ModelNotSupported, SchemaError
 from proplace.schema import Binary, Categorical
 
 pytest.importorskip("torch")

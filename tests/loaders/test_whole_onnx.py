@@ -17,7 +17,7 @@ from sklearn.preprocessing import StandardScaler
 
 from loaders.test_whole_sklearn import CLASSIFIERS, NUMBERS, PREPROCESSING, fitted, people
 from proplace import Model
-from proplace.errors import ModelNotSupported
+from proplace.core.errors import ModelNotSupported
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 # What skl2onnx itself does not write: a missing category, 'passthrough' as a step, both at once.

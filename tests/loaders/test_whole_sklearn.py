@@ -29,7 +29,7 @@ from sklearn.preprocessing import (
 )
 
 from proplace import Continuous, IfThen, Model, Schema
-from proplace.errors import InputError, ModelNotSupported, SchemaError, TargetError
+from proplace.core.errors import InputError, ModelNotSupported, SchemaError, TargetError
 from proplace.schema import Binary, Categorical, Change, Ordinal
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

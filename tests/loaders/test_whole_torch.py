@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proplace import Model, Network, Schema
-from proplace.errors import InputError, ModelNotSupported, SchemaError
+from proplace.core.errors import InputError, ModelNotSupported, SchemaError
 from proplace.loaders._chain import Chain
 from proplace.schema import Binary, Categorical, Continuous
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from proplace.errors import SchemaError
+from proplace.core.errors import SchemaError
 from proplace.schema import (
     Binary,
     Categorical,

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from proplace.errors import SchemaError
+from proplace.core.errors import SchemaError
 from proplace.schema import (
     Binary,
     Categorical,

@@ -10,12 +10,12 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from proplace import limits
-from proplace.errors import SchemaError
+from proplace.core import limits
+from proplace.core.errors import SchemaError
+from proplace.core.text import UNSEEN
 from proplace.schema import Binary, Categorical, IfThen, Is, Linear, Ordinal, Schema, Value
 from proplace.schema._parsers import TooMuch, parse_yaml
 from proplace.schema.files import plain
-from proplace.text import UNSEEN
 
 calm = settings(
     deadline=None,

@@ -16,9 +16,9 @@ from scipy.optimize import linprog
 
 import proplace as pp
 from proplace import solvers
-from proplace.convex_piece import ConvexPiece
-from proplace.distances import L1, L2, Convex, LInf
-from proplace.errors import OptionError, SolverError
+from proplace.core.distances import L1, L2, Convex, LInf
+from proplace.core.errors import OptionError, SolverError
+from proplace.region.convex_piece import ConvexPiece
 from proplace.schema import Continuous, Ordinal, Schema
 from proplace.search import bilevel
 from proplace.search.problem import SearchProblem

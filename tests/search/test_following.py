@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import proplace as pp
-from proplace.distances import L1
+from proplace.core.distances import L1
+from proplace.core.shifts import Shifts
 from proplace.search.oracle import Oracle
 from proplace.search.problem import SearchProblem
-from proplace.shifts import Shifts
 
 
 def found(seed, *, signed=False, outputs=1):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import proplace as pp
-from proplace.errors import SolverError
+from proplace.core.errors import SolverError
 from proplace.search import bilevel, tree
 from proplace.search.pieces import search
 from proplace.search.subproblem import Subproblem

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from proplace.errors import SolverError
+from proplace.core.errors import SolverError
 from proplace.search import bilevel, tree
 from proplace.search.oracle import Oracle
 from search_problems import SAME, random_problem

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from proplace.errors import MissingExtra, OptionError, SolverError
+from proplace.core.errors import MissingExtra, OptionError, SolverError
 from proplace.solvers import Model, Raw, mixed_integer, solve
 
 PACKAGES = {"highs": "highspy", "gurobi": "gurobipy", "scip": "pyscipopt"}

@@ -1,8 +1,9 @@
 """Delta-robustness: whether every network within delta keeps the verdict, with proofs.
 
 What other packages may use is listed here; modules inside are not for them, except
-:mod:`proplace.certification.checker`, which stands alone. May import: network, shifts, errors, files,
-progress and the linear programs.
+:mod:`proplace.certification.checker`, which stands alone.
+
+It may import ``core`` and ``solvers``.
 """
 
 from proplace.certification.api import Report, WorstCase, certify, output_range, worst_case

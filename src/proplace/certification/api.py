@@ -19,9 +19,9 @@ from proplace.certification.engine import Rows, least_values, traced_least_value
 from proplace.certification.lp_bnb import minimise
 from proplace.certification.precision_margin import DOUBLE, rounding_error, thresholds
 from proplace.certification.shift_recovery import shifted_network
-from proplace.errors import InputError, OptionError, SolverError
-from proplace.progress import progress_bar
-from proplace.shifts import Shifts
+from proplace.core.errors import InputError, OptionError, SolverError
+from proplace.core.progress import progress_bar
+from proplace.core.shifts import Shifts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from proplace.certification.certificates import Proofs
     from proplace.certification.engine import LeastValues
     from proplace.certification.precision_margin import Margin
-    from proplace.network import Array, Network
-    from proplace.shifts import Delta
+    from proplace.core.network import Array, Network
+    from proplace.core.shifts import Delta
 
 Mask = npt.NDArray[np.bool_]
 

@@ -20,8 +20,8 @@ from proplace.certification.lp_bnb import refine_attack
 
 if TYPE_CHECKING:
     from proplace.certification.bounds import ActivationBounds
-    from proplace.network import Array, Network
-    from proplace.shifts import Shifts
+    from proplace.core.network import Array, Network
+    from proplace.core.shifts import Shifts
 
 _STEPS = 3  # gradient steps that improve an attack
 

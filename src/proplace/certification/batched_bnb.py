@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         Splits,
         WorstCaseProblem,
     )
-    from proplace.network import Array
+    from proplace.core.network import Array
 
 ROOT_STEPS = 2  # ascent steps on the slopes of a root node
 NODE_STEPS = 3  # ascent steps on the slopes and multipliers of a node deep in its tree

@@ -56,8 +56,8 @@ from proplace.certification.roundoff import Roundoff
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from proplace.network import Array, Network
-    from proplace.shifts import Shifts
+    from proplace.core.network import Array, Network
+    from proplace.core.shifts import Shifts
 
 Splits = npt.NDArray[np.int8]
 Index = npt.NDArray[np.intp]

@@ -26,8 +26,8 @@ from proplace.certification.shift_recovery import shifted_network
 if TYPE_CHECKING:
     from proplace.certification.bounds import Index, Mask
     from proplace.certification.engine import ProofTrace
-    from proplace.network import Array, Network
-    from proplace.shifts import Shifts
+    from proplace.core.network import Array, Network
+    from proplace.core.shifts import Shifts
 
 _DIGITS = (4, 8, None)  # of multipliers: as few as prove the threshold; None is all of them
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from proplace.certification.bounds import Index, Splits, WorstCaseProblem
-    from proplace.network import Array
+    from proplace.core.network import Array
 
 _SHOWS = 1e-6  # a rounding error, relative to the value or to the last layer's parameters
 _EMPTY = 1e-9  # by this much a ray of largest entry 1 must bound 0 from below

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from proplace.certification.batched_bnb import FirstBounds, Nodes, TreeBounds
     from proplace.certification.bounds import Abstraction, ActivationBounds, Index, Mask
-    from proplace.network import Array
+    from proplace.core.network import Array
 
 
 @dataclass(frozen=True, eq=False)

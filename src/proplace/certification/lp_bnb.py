@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from proplace.certification.bounds import Splits, WorstCaseProblem
-    from proplace.network import Array
+    from proplace.core.network import Array
 
 
 @dataclass(frozen=True, eq=False)

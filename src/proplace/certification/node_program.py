@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from proplace.certification.bounds import Index, Mask, Splits, WorstCaseProblem
-    from proplace.network import Array
+    from proplace.core.network import Array
 
 _ORDINARY = 2.0**10  # numbers of a program beyond it, or below its inverse, get units
 _VIOLATED = 1e-10  # by this much, in its unit, an activation must exceed max(0, U) to be split

@@ -39,11 +39,11 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, cast, get_args
 
 import numpy as np
 
-from proplace.errors import OptionError
+from proplace.core.errors import OptionError
 
 if TYPE_CHECKING:
-    from proplace.network import Array, Network
-    from proplace.shifts import Shifts
+    from proplace.core.network import Array, Network
+    from proplace.core.shifts import Shifts
 
 Rounded = Literal["float32", "float16", "bfloat16"]
 Margin: TypeAlias = "float | Rounded"

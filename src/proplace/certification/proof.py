@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from proplace import markup
 from proplace.certification import checker
-from proplace.errors import CertificateError
-from proplace.files import whole_file
-from proplace.text import clipped
-from proplace.text import short as brief
+from proplace.core import markup
+from proplace.core.errors import CertificateError
+from proplace.core.files import whole_file
+from proplace.core.text import clipped
+from proplace.core.text import short as brief
 
 if TYPE_CHECKING:
     import os
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from proplace.certification.batched_bnb import Nodes
     from proplace.certification.checker import Verdict
-    from proplace.network import Array, Network
-    from proplace.shifts import Shifts
+    from proplace.core.network import Array, Network
+    from proplace.core.shifts import Shifts
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from proplace.certification.batched_bnb import Nodes
-    from proplace.network import Array, Network
-    from proplace.shifts import Shifts
+    from proplace.core.network import Array, Network
+    from proplace.core.shifts import Shifts
 
 _U = 2.0**-53
 _TINY = 2.0**-1060  # far above all underflows of one sum, far below everything else

@@ -36,8 +36,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from proplace.network import Array, Network
-    from proplace.shifts import Shifts
+    from proplace.core.network import Array, Network
+    from proplace.core.shifts import Shifts
 
 _U = 2.0**-53
 _TINY = 2.0**-960  # times the unit roundoff it is still far above all underflows of one sum

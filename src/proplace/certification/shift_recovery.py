@@ -15,8 +15,8 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from proplace.network import Array, Network
-    from proplace.shifts import Shifts
+    from proplace.core.network import Array, Network
+    from proplace.core.shifts import Shifts
 
 
 def shifted_layers(

@@ -18,31 +18,31 @@ from typing import TYPE_CHECKING, Any, Self
 import joblib
 import numpy as np
 
-from proplace import markup
-from proplace.errors import MissingExtra, OptionError
+from proplace.core import markup
+from proplace.core.errors import MissingExtra, OptionError
+from proplace.core.options import processes, whole
+from proplace.core.progress import progress_bar
 from proplace.explain.findings import Finding, failed
 from proplace.explain.packaging import package
+from proplace.explain.parallel import Workers
 from proplace.explain.parameters import NotFittedError, Parameters, changed
+from proplace.explain.provenance import Provenance, Training
 from proplace.explain.proving import Clock, Prover
-from proplace.explanations import Setting
-from proplace.options import processes, whole
-from proplace.parallel import Workers
-from proplace.progress import progress_bar
-from proplace.provenance import Provenance, Training
-from proplace.tables import model_of, read_people, training_rows
+from proplace.explain.results import Setting
+from proplace.tables.rows import model_of, read_people, training_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from proplace.distances import Distance
-    from proplace.explanations import Explanations
-    from proplace.model import Model
-    from proplace.network import Array, Network
+    from proplace.core.distances import Distance
+    from proplace.core.network import Array, Network
+    from proplace.core.shifts import Shifts
+    from proplace.explain.results import Explanations
+    from proplace.loaders.model import Model
     from proplace.schema import Schema
-    from proplace.schema._model import Label
     from proplace.schema.problems import BadRow
-    from proplace.shifts import Shifts
-    from proplace.tables import People, Table
+    from proplace.schema.validation import Label
+    from proplace.tables.rows import People, Table
 
 Person = tuple["Array", "BadRow | None"]
 """An encoded row, and what is wrong with it if it is bad."""

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from proplace.errors import SolverError
+from proplace.core.errors import SolverError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from proplace.certification import Certificate
-    from proplace.network import Array
+    from proplace.core.network import Array
 
 Status = Literal[
     "optimal",

@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 
 from proplace.explain.findings import Finding
-from proplace.explanations import Explanation, Explanations
+from proplace.explain.results import Explanation, Explanations
 
 if TYPE_CHECKING:
-    from proplace.explanations import Setting
-    from proplace.model import Model
-    from proplace.provenance import Provenance
+    from proplace.explain.provenance import Provenance
+    from proplace.explain.results import Setting
+    from proplace.loaders.model import Model
 
 _FIELDS = [item.name for item in fields(Finding)]
 

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError as SklearnNotFittedError
 
-from proplace import errors
+from proplace.core import errors
 
 
 class Parameters(BaseEstimator):  # type: ignore[misc]

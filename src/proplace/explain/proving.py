@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from proplace.certification import certify
-from proplace.region import time_left
+from proplace.region.neighbours import time_left
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from proplace.certification import Certificate, Evidence, Margin, Report
-    from proplace.model import Model
-    from proplace.network import Array
-    from proplace.region import Mask
+    from proplace.core.network import Array
+    from proplace.core.shifts import Shifts
+    from proplace.loaders.model import Model
+    from proplace.region.neighbours import Mask
     from proplace.schema.person import Person
-    from proplace.shifts import Shifts
 
 _RESERVE = 0.1  # share of a time limit that is kept for the proof of what the search has found,
 _MOST_RESERVE = 1.0  # seconds of that, at most
@@ -88,7 +88,7 @@ class Prover:
     ) -> Proved | None:
         """The first of some points that, as it will be read, is legal for the person and robust.
 
-        ``people`` are the ways in which the person may go (:func:`proplace.region.ways`),
+        ``people`` are the ways in which the person may go (:func:`proplace.region.neighbours.ways`),
         ``evidence`` what a search has proved of one point already.
         """
         for number, row in enumerate(candidates):

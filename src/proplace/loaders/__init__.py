@@ -2,6 +2,8 @@
 
 Nothing is ever unpickled, and a model that is not a plain ReLU network is refused with the name of
 the layer that makes it something else.
+
+It may import ``core``, ``schema``, ``solvers`` and ``certification``.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, cast
 
-from proplace.errors import ModelFileError, ModelNotSupported, NetworkError, OptionError
+from proplace.core.errors import ModelFileError, ModelNotSupported, NetworkError, OptionError
 from proplace.loaders._files import check_file
 from proplace.loaders._whole import Whole, whole_network
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from proplace.network import Network
+    from proplace.core.network import Network
 
 __all__ = ["check_activation", "is_bare", "load", "load_whole", "whole_of"]
 

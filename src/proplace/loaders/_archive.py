@@ -10,8 +10,8 @@ from __future__ import annotations
 import zipfile
 from typing import TYPE_CHECKING, Self
 
-from proplace import limits
-from proplace.errors import ModelFileError
+from proplace.core import limits
+from proplace.core.errors import ModelFileError
 from proplace.loaders._files import check_bytes, check_file
 
 if TYPE_CHECKING:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from proplace.errors import ModelNotSupported
-from proplace.network import Network
+from proplace.core.errors import ModelNotSupported
+from proplace.core.network import Network
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from proplace.network import Array, Precision
+    from proplace.core.network import Array, Precision
 
 Activation = Literal["sigmoid", "softmax", "log_softmax"]
 

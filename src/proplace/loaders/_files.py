@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from proplace import limits
-from proplace.errors import ModelFileError
+from proplace.core import limits
+from proplace.core.errors import ModelFileError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from proplace.errors import ModelNotSupported
-from proplace.input_map import InputMap
+from proplace.core.errors import ModelNotSupported
+from proplace.core.input_map import InputMap
 from proplace.schema import Binary, Categorical, Continuous, Ordinal, Schema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from proplace.network import Array
-    from proplace.schema._model import Label
+    from proplace.core.network import Array
     from proplace.schema.rules import AnyFeature
+    from proplace.schema.validation import Label
 
 
 @dataclass(frozen=True)

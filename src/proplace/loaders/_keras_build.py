@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from proplace.errors import ModelFileError, ModelNotSupported
+from proplace.core.errors import ModelFileError, ModelNotSupported
 from proplace.loaders._keras_file import LOOKUPS
 from proplace.loaders._keras_inputs import Lookup, Port
 from proplace.loaders._keras_settings import (

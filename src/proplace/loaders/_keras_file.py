@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from proplace import limits
-from proplace.errors import ModelFileError, ModelNotSupported
+from proplace.core import limits
+from proplace.core.errors import ModelFileError, ModelNotSupported
+from proplace.core.optional import require
 from proplace.loaders._archive import Archive
 from proplace.loaders._files import check_count, check_layers, count_of
-from proplace.optional import require
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from proplace import limits
-from proplace.errors import ModelFileError, ModelNotSupported
+from proplace.core import limits
+from proplace.core.errors import ModelFileError, ModelNotSupported
 from proplace.loaders._chain import Chain, per_column
 from proplace.loaders._files import check_count
 from proplace.loaders._flow import Flow, Mixture, Single
@@ -35,10 +35,10 @@ from proplace.loaders._keras_settings import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from proplace.core.network import Array
     from proplace.loaders._chain import Activation
     from proplace.loaders._flow import Flowing
     from proplace.loaders._keras_file import FileLayer, FileModel
-    from proplace.network import Array
 
 # Operations of keras.ops, by what they are called as activations.
 _FUNCTIONS = {

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from proplace import limits
-from proplace.errors import ModelFileError, ModelNotSupported
+from proplace.core import limits
+from proplace.core.errors import ModelFileError, ModelNotSupported
 from proplace.loaders._files import count_of
 from proplace.loaders._keras_settings import FLOATS, Settings, unwrapped
 

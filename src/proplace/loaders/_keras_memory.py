@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from proplace.errors import ModelNotSupported
+from proplace.core.errors import ModelNotSupported
 from proplace.loaders._keras_file import Reader, foreign, holds_code
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from proplace.core.network import Array
     from proplace.loaders._keras_file import Entry, FileModel, Values
-    from proplace.network import Array
 
 
 def described(keras: Any, model: Any) -> FileModel:

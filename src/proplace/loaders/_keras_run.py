@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from proplace.errors import InputError, ModelNotSupported
+from proplace.core.errors import InputError, ModelNotSupported
 from proplace.loaders._keras_build import Built, Feed, built
 from proplace.loaders._keras_inputs import WHOLE
 from proplace.loaders._keras_memory import as_numpy
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pandas as pd
 
+    from proplace.core.network import Array, Network, Precision
     from proplace.loaders._keras_front import Reading
     from proplace.loaders._keras_inputs import Port
     from proplace.loaders._verify import Form
-    from proplace.network import Array, Network, Precision
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from proplace.errors import ModelNotSupported
+from proplace.core.errors import ModelNotSupported
 from proplace.loaders._files import count_of
 
 if TYPE_CHECKING:

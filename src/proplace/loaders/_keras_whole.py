@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from proplace.errors import ModelNotSupported, SchemaError
+from proplace.core.errors import ModelNotSupported, SchemaError
+from proplace.core.network import Network
 from proplace.loaders._keras_inputs import WHOLE
 from proplace.loaders._verify import probe_table
 from proplace.loaders._whole import Whole
 from proplace.loaders.keras import file_runner, model_runner
-from proplace.network import Network
 from proplace.schema import Continuous
 
 if TYPE_CHECKING:
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from proplace.input_map import InputMap
+    from proplace.core.input_map import InputMap
+    from proplace.core.network import Array
     from proplace.loaders._keras_front import Reading
     from proplace.loaders._keras_run import Runner
-    from proplace.network import Array
     from proplace.schema import Schema
 
 

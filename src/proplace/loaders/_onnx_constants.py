@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from proplace import limits
-from proplace.errors import ModelFileError, ModelNotSupported
+from proplace.core import limits
+from proplace.core.errors import ModelFileError, ModelNotSupported
 from proplace.loaders._files import check_bytes, check_count, count_of
 from proplace.loaders._onnx_ops import Call, UnknownError, apply
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from proplace.network import Array
+    from proplace.core.network import Array
 
 Values = npt.NDArray[Any]
 

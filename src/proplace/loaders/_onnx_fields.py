@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from proplace import limits
-from proplace.errors import ModelFileError
+from proplace.core import limits
+from proplace.core.errors import ModelFileError
 
 _FIXED = {1: 8, 5: 4}  # bytes of a value, by its wire type
 _VARINT, _MESSAGE = 0, 2

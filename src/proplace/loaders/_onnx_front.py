@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from proplace.errors import ModelFileError, ModelNotSupported
-from proplace.limits import LABELS
+from proplace.core.errors import ModelFileError, ModelNotSupported
+from proplace.core.limits import LABELS
 from proplace.loaders._flow import Flow, Mixture, Single
 from proplace.loaders._onnx_constants import attributes_of, batch_norm_of, half
 

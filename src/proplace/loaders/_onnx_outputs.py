@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from proplace.errors import ModelNotSupported
+from proplace.core.errors import ModelNotSupported
 from proplace.loaders._onnx_ops import Named
 from proplace.loaders._verify import allowance, probe_rows
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from proplace.network import Array, Network
+    from proplace.core.network import Array, Network
 
     Form = Callable[[Array], Array]
 

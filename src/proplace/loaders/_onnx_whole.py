@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from proplace.errors import ModelNotSupported
+from proplace.core.errors import ModelNotSupported
+from proplace.core.network import Network
 from proplace.loaders._onnx_constants import Constants
 from proplace.loaders._onnx_front import Front
 from proplace.loaders._onnx_outputs import needed, run_in_batches
 from proplace.loaders._verify import allowance, probe_table
 from proplace.loaders._whole import Whole, whole_network
 from proplace.loaders.onnx import Reader, open_graph, unreadable
-from proplace.network import Network
-from proplace.schema._cells import is_missing
+from proplace.schema.cells import is_missing
 
 if TYPE_CHECKING:
     from collections.abc import Callable

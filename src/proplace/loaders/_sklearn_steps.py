@@ -24,7 +24,7 @@ from sklearn.preprocessing import (
 )
 from sklearn.utils.validation import check_is_fitted
 
-from proplace.errors import ModelNotSupported
+from proplace.core.errors import ModelNotSupported
 from proplace.loaders._flow import Mixture, Single
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from proplace.errors import ModelNotSupported
-from proplace.limits import LABELS
+from proplace.core.errors import ModelNotSupported
+from proplace.core.limits import LABELS
 from proplace.loaders._chain import Activation, Chain
 from proplace.loaders._flow import Flow, Flowing, Mixture, Single
 from proplace.loaders._torch_layers import (
@@ -42,7 +42,7 @@ from proplace.loaders._torch_values import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from proplace.network import Array
+    from proplace.core.network import Array
 
 _IN_FRONT = (
     "read there are scaling by fixed numbers, selections, concatenations, sums and differences of "

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from proplace.errors import ModelNotSupported
+from proplace.core.errors import ModelNotSupported
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from proplace.core.network import Array, Precision
     from proplace.loaders._chain import Activation
-    from proplace.network import Array, Precision
 
 READ = (
     "only Linear and ReLU layers, BatchNorm1d, Dropout, Identity, Flatten, an Embedding of a column "

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from proplace.errors import ModelNotSupported
+from proplace.core.errors import ModelNotSupported
 from proplace.loaders._flow import Mixture
 from proplace.loaders._torch_layers import numpy_of
 from proplace.loaders._torch_places import joined, rearranged
@@ -28,11 +28,11 @@ from proplace.loaders._torch_values import (
 )
 
 if TYPE_CHECKING:
+    from proplace.core.network import Array
     from proplace.loaders._chain import Activation
     from proplace.loaders._flow import Flowing
     from proplace.loaders._torch_graph import Graph
     from proplace.loaders._torch_values import Call
-    from proplace.network import Array
 
 Handler = Callable[["Graph", "Call"], Any]
 

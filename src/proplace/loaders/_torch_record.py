@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from proplace.errors import ModelNotSupported
+from proplace.core.errors import ModelNotSupported
 from proplace.loaders._torch_layers import numpy_of, skipped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from proplace.network import Array
+    from proplace.core.network import Array
 
 _WIDEST = 5_000  # columns tried until a module runs
 

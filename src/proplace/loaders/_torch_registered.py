@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from proplace.errors import ModelNotSupported
+from proplace.core.errors import ModelNotSupported
 from proplace.loaders._chain import Chain
 from proplace.loaders._torch_layers import activation_of, check_leaf, numpy_of, where_of
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from proplace.errors import ModelNotSupported
+from proplace.core.errors import ModelNotSupported
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

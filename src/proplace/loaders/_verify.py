@@ -15,7 +15,7 @@ import pandas as pd
 from proplace.schema import Continuous
 
 if TYPE_CHECKING:
-    from proplace.network import Array, Network, Precision
+    from proplace.core.network import Array, Network, Precision
     from proplace.schema import Schema
 
 Form = Literal["logits", "sigmoid", "softmax", "log_softmax"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from proplace.network import Network
+from proplace.core.network import Network
 from proplace.schema import Continuous, Schema
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from proplace.schema._model import Label
+    from proplace.schema.validation import Label
 
 
 @dataclass(frozen=True, eq=False)

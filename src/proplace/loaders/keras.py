@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from proplace.errors import MissingExtra, ModelFileError, ModelNotSupported, ProplaceError
+from proplace.core.errors import MissingExtra, ModelFileError, ModelNotSupported, ProplaceError
+from proplace.core.network import Network
+from proplace.core.optional import require
 from proplace.loaders._keras_build import built
 from proplace.loaders._keras_file import read_model
 from proplace.loaders._keras_front import Reading
@@ -16,8 +18,6 @@ from proplace.loaders._keras_inputs import WHOLE
 from proplace.loaders._keras_memory import described
 from proplace.loaders._keras_run import Runner
 from proplace.loaders._verify import probe_rows
-from proplace.network import Network
-from proplace.optional import require
 
 if TYPE_CHECKING:
     from pathlib import Path

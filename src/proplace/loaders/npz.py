@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import numpy as np
 import numpy.typing as npt
 
-from proplace.errors import ModelFileError
-from proplace.input_map import InputMap
+from proplace.core.errors import ModelFileError
+from proplace.core.input_map import InputMap
+from proplace.core.network import NPZ_FORMAT, Network
 from proplace.loaders._archive import Archive
 from proplace.loaders._files import check_count, count_of
-from proplace.network import NPZ_FORMAT, Network
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from proplace.network import Precision
+    from proplace.core.network import Precision
 
 Values = npt.NDArray[Any]
 

@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from proplace import limits
-from proplace.errors import ModelFileError, ModelNotSupported, ProplaceError
+from proplace.core import limits
+from proplace.core.errors import ModelFileError, ModelNotSupported, ProplaceError
+from proplace.core.optional import require
 from proplace.loaders._chain import Activation, Chain, per_column
 from proplace.loaders._files import read_bytes
 from proplace.loaders._onnx_constants import Constants, Values, attributes_of, batch_norm_of, half
 from proplace.loaders._onnx_fields import check_fields
 from proplace.loaders._onnx_ops import KNOWN
 from proplace.loaders._onnx_outputs import chosen_logits, compare, predicted, understood
-from proplace.optional import require
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from proplace.core.network import Array, Network
     from proplace.loaders._onnx_outputs import Output
-    from proplace.network import Array, Network
 
 _FINAL: dict[str, Activation] = {
     "Sigmoid": "sigmoid",

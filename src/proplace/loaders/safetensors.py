@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from proplace import limits
-from proplace.errors import ModelFileError
+from proplace.core import limits
+from proplace.core.errors import ModelFileError
 from proplace.loaders._files import check_bytes, check_count, check_layers, count_of, read_bytes
 from proplace.loaders.weights import network_of
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from proplace.network import Network
+    from proplace.core.network import Network
 
     Tensors = dict[str, npt.NDArray[Any]]
 

@@ -10,17 +10,17 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import Pipeline
 
-from proplace.errors import ModelNotSupported
+from proplace.core.errors import ModelNotSupported
+from proplace.core.network import Network
 from proplace.loaders._flow import Flow
 from proplace.loaders._sklearn_steps import apply, check_fitted, inside, named
 from proplace.loaders._verify import form_of, probe_rows, probe_table
 from proplace.loaders._whole import Whole
-from proplace.network import Network
 
 if TYPE_CHECKING:
-    from proplace.input_map import InputMap
+    from proplace.core.input_map import InputMap
+    from proplace.core.network import Array, Precision
     from proplace.loaders._flow import Flowing
-    from proplace.network import Array, Precision
 
 
 def from_sklearn(model: object) -> Network:

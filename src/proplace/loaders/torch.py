@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from proplace.errors import InputError, ModelNotSupported
+from proplace.core.errors import InputError, ModelNotSupported
+from proplace.core.network import Network
+from proplace.core.optional import require
 from proplace.loaders._chain import multi_label
 from proplace.loaders._flow import Flow
 from proplace.loaders._torch_graph import Graph, inside, needed_nodes
@@ -21,15 +23,13 @@ from proplace.loaders._torch_registered import is_plain, registered
 from proplace.loaders._torch_values import Spread
 from proplace.loaders._verify import form_of, probe_rows, probe_table
 from proplace.loaders._whole import Whole
-from proplace.network import Network
-from proplace.optional import require
 
 if TYPE_CHECKING:
-    from proplace.input_map import InputMap
+    from proplace.core.input_map import InputMap
+    from proplace.core.network import Array, Precision
     from proplace.loaders._chain import Activation
     from proplace.loaders._flow import Flowing
     from proplace.loaders._verify import Form
-    from proplace.network import Array, Precision
 
 
 def from_torch(module: object) -> Network:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from proplace import limits
-from proplace.errors import ModelFileError, ModelNotSupported
+from proplace.core import limits
+from proplace.core.errors import ModelFileError, ModelNotSupported
 from proplace.loaders._archive import Archive
 from proplace.loaders._chain import Chain
 from proplace.loaders._files import check_count, check_layers, count_of
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from proplace.network import Network, Precision
+    from proplace.core.network import Network, Precision
 
 _HOW_TO_SAVE = (
     "save the weights with torch.save(model.state_dict(), 'model.pt'), or export the model to ONNX"

@@ -1,4 +1,7 @@
-"""What the columns of a table mean: kinds of features, encoding and decoding, rules of change."""
+"""What the columns of a table mean: kinds of features, encoding and decoding, rules of change.
+
+It may import ``core``.
+"""
 
 from proplace.schema.features import Binary, Categorical, Continuous, Feature, Ordinal
 from proplace.schema.grid import Column

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from proplace import limits
-from proplace.text import UNSEEN, has_unseen, short
+from proplace.core import limits
+from proplace.core.text import UNSEEN, has_unseen, short
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -14,10 +14,20 @@ import numpy as np
 import pandas as pd
 from pydantic import Field, model_validator
 
-from proplace.schema._cells import codes, filled, is_missing, is_number, numbers, unknown_label
-from proplace.schema._model import Label, Labels, Number, Shown, listing, model, num, register, said
+from proplace.core.text import short
+from proplace.schema.cells import codes, filled, is_missing, is_number, numbers, unknown_label
 from proplace.schema.grid import SNAP, Array, Bools, Column, Grid, Integers, Lattice, Table
-from proplace.text import short
+from proplace.schema.validation import (
+    Label,
+    Labels,
+    Number,
+    Shown,
+    listing,
+    model,
+    num,
+    register,
+    said,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,7 +98,7 @@ class Continuous(_Feature):
     Continuous('income', 0, 200000, step=100, unit='dollars')
     >>> Continuous("age", 90, 17)
     Traceback (most recent call last):
-    proplace.errors.SchemaError: Continuous 'age': lower 90 must be below upper 17
+    proplace.core.errors.SchemaError: Continuous 'age': lower 90 must be below upper 17
     """
 
     lower: Number | None = None

@@ -18,10 +18,10 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from proplace import limits
-from proplace.errors import SchemaError
-from proplace.files import whole_file
-from proplace.schema._model import did_you_mean, differs, fields_of, whole
+from proplace.core import limits
+from proplace.core.errors import SchemaError
+from proplace.core.files import whole_file
+from proplace.core.text import VALUE, clipped, short, visible
 from proplace.schema._parsers import (
     NotParsed,
     TooMuch,
@@ -30,7 +30,7 @@ from proplace.schema._parsers import (
     parse_yaml,
     yaml_text,
 )
-from proplace.text import VALUE, clipped, short, visible
+from proplace.schema.validation import did_you_mean, differs, fields_of, whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pandas as pd
 
-from proplace.errors import SchemaError
-from proplace.schema._cells import is_number, numbers
-from proplace.schema._model import did_you_mean, listing, problem_list, whole
+from proplace.core.errors import SchemaError
+from proplace.core.text import short
+from proplace.schema.cells import is_number, numbers
 from proplace.schema.features import Binary, Categorical, Continuous, Ordinal
-from proplace.text import short
+from proplace.schema.validation import did_you_mean, listing, problem_list, whole
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from proplace.errors import SchemaError
+from proplace.core.errors import SchemaError
 from proplace.schema.amounts import gap
 from proplace.schema.features import Categorical
 from proplace.schema.rules import Change, Is, Linear, as_labels
@@ -22,11 +22,11 @@ from proplace.schema.rules import Change, Is, Linear, as_labels
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from proplace.schema._model import Label
     from proplace.schema.features import Binary, Numeric
     from proplace.schema.grid import Array, Bools, Column, Integers
     from proplace.schema.rules import IfThen, Value
     from proplace.schema.schema import Schema
+    from proplace.schema.validation import Label
 
 TOLERANCE = 1e-9
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from proplace.errors import SchemaError
-from proplace.text import short
+from proplace.core.errors import SchemaError
+from proplace.core.text import short
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping

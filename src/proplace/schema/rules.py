@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from proplace.schema._model import (
+from proplace.core.text import short
+from proplace.schema.features import Binary, Categorical, Name
+from proplace.schema.validation import (
     Label,
     Number,
     OneOrMore,
@@ -23,8 +25,6 @@ from proplace.schema._model import (
     num,
     register,
 )
-from proplace.schema.features import Binary, Categorical, Name
-from proplace.text import short
 
 if TYPE_CHECKING:
     from typing import Self

@@ -13,16 +13,16 @@ import numpy.typing as npt
 import pandas as pd
 from pydantic import AfterValidator, Field, model_validator
 
-from proplace.errors import SchemaError
+from proplace.core.errors import SchemaError
+from proplace.core.text import short
 from proplace.schema import files
-from proplace.schema._cells import filled, numbers
-from proplace.schema._model import did_you_mean, listing, model, problem_list
+from proplace.schema.cells import filled, numbers
 from proplace.schema.features import Categorical, Continuous, Feature
 from proplace.schema.infer import infer_features
 from proplace.schema.person import Compiled, Person
 from proplace.schema.problems import BadRow, refuse
 from proplace.schema.rules import Rule
-from proplace.text import short
+from proplace.schema.validation import did_you_mean, listing, model, problem_list
 
 if TYPE_CHECKING:
     import os
@@ -70,7 +70,7 @@ class Schema:
     0   36  cook
     >>> schema.encode(frame.assign(job="cooc"))
     Traceback (most recent call last):
-    proplace.errors.SchemaError: row 0, column 'job': 'cooc' is not a category (did you mean
+    proplace.core.errors.SchemaError: row 0, column 'job': 'cooc' is not a category (did you mean
     'cook'?); allowed: 'clerk', 'cook' (1 more row has problems; see Schema.problems)
     """
 

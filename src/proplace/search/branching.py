@@ -9,7 +9,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from proplace.network import Array
+    from proplace.core.network import Array
     from proplace.search.problem import SearchProblem
     from proplace.search.program import LpPoint
     from proplace.search.relaxation import Decision, Relaxation

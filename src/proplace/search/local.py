@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from proplace.errors import SolverError
+from proplace.core.errors import SolverError
 from proplace.search.program import Program, check_time
 
 if TYPE_CHECKING:
-    from proplace.network import Array
+    from proplace.core.network import Array
     from proplace.search.program import LpPoint
     from proplace.search.scenario import ShiftedObjective
     from proplace.search.state import Incumbent, SearchState

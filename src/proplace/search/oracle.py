@@ -12,7 +12,7 @@ from proplace.search.scenario import ShiftedObjective
 
 if TYPE_CHECKING:
     from proplace.certification import Attack, Evidence
-    from proplace.network import Array
+    from proplace.core.network import Array
     from proplace.search.problem import SearchProblem
 
 _AT_END = 1e-7  # distance from an end of a range, or a kink, that is rounding

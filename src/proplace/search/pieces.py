@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from proplace.distances import L1, L2, LInf
-from proplace.errors import SolverError
+from proplace.core.distances import L1, L2, LInf
+from proplace.core.errors import SolverError
 from proplace.search import bilevel, tree
 from proplace.search.oracle import Oracle
 from proplace.search.problem import Outcome
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from proplace.certification import Evidence
-    from proplace.convex_piece import ConvexPiece
+    from proplace.region.convex_piece import ConvexPiece
     from proplace.search.problem import SearchProblem
     from proplace.solvers import Solver
 

@@ -26,8 +26,8 @@ from proplace.schema.person import TOLERANCE
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from proplace.convex_piece import ConvexPiece
-    from proplace.network import Array
+    from proplace.core.network import Array
+    from proplace.region.convex_piece import ConvexPiece
     from proplace.search.problem import SearchProblem
 
 

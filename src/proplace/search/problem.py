@@ -15,10 +15,10 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from proplace.distances import Distance
-    from proplace.network import Array, Network
+    from proplace.core.distances import Distance
+    from proplace.core.network import Array, Network
+    from proplace.core.shifts import Shifts
     from proplace.schema import Column
-    from proplace.shifts import Shifts
 
 
 SAME = 1e-9

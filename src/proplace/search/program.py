@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from proplace.distances import L1, LInf
-from proplace.errors import SolverError
+from proplace.core.distances import L1, LInf
+from proplace.core.errors import SolverError
 from proplace.solvers import INF, QUICKEST, LinearProgram
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from proplace.network import Array
+    from proplace.core.network import Array
     from proplace.search.polytope import Polytope
 
 

@@ -24,7 +24,7 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from proplace.network import Array
+    from proplace.core.network import Array
     from proplace.search.polytope import Polytope
     from proplace.search.scenario import ShiftedObjective
 

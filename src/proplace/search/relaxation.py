@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from proplace.network import Array
+    from proplace.core.network import Array
     from proplace.search.polytope import Polytope
     from proplace.search.program import Effort
     from proplace.search.ranges import Limits, Ranges

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from proplace.network import Array, Network
+    from proplace.core.network import Array, Network
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,8 +14,8 @@ from proplace.search.tuning import DEFAULT
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from proplace.convex_piece import ConvexPiece
-    from proplace.network import Array
+    from proplace.core.network import Array
+    from proplace.region.convex_piece import ConvexPiece
     from proplace.search.oracle import Oracle
     from proplace.search.problem import SearchProblem
     from proplace.search.scenario import ShiftedObjective

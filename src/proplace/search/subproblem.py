@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from proplace.distances import L1, LInf
-from proplace.errors import SolverError
+from proplace.core.distances import L1, LInf
+from proplace.core.errors import SolverError
 from proplace.search.branching import Gains, choose
 from proplace.search.program import check_time
 from proplace.search.relaxation import Relaxation
@@ -19,7 +19,7 @@ from proplace.search.tightening import tighten
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from proplace.network import Array
+    from proplace.core.network import Array
     from proplace.search.local import LocalSearch
     from proplace.search.program import LpPoint
     from proplace.search.ranges import Limits

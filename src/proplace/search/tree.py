@@ -36,7 +36,7 @@ from proplace.search.subproblem import Child, Subproblem
 from proplace.search.tuning import DEFAULT
 
 if TYPE_CHECKING:
-    from proplace.convex_piece import ConvexPiece
+    from proplace.region.convex_piece import ConvexPiece
     from proplace.search.problem import SearchProblem
     from proplace.search.scenario import ShiftedObjective
     from proplace.search.tuning import Tuning

@@ -5,7 +5,7 @@ and rows change: the branch and bound trees of the certification and of the sear
 them a second. :func:`solve` hands a whole mixed-integer :class:`Model` to HiGHS, Gurobi or SCIP. Both
 map what a solver says to a few plain statuses, and both try again where a solver gives no answer.
 
-May import: ``errors``, ``options``, ``optional``, numpy, scipy and the solvers themselves.
+It may import ``core``.
 """
 
 from __future__ import annotations

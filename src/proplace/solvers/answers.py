@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from proplace.network import Array
+    from proplace.core.network import Array
 
 Status = Literal["optimal", "infeasible", "unbounded", "limit"]
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from proplace.solvers.answers import FAILED, OPEN, TOLERANCE, Raw
 
 if TYPE_CHECKING:
-    from proplace.network import Array
+    from proplace.core.network import Array
     from proplace.solvers.model import Arrays
 
 _OPTIONS: dict[str, float | int | bool] = {

@@ -24,7 +24,7 @@ from proplace.solvers.highs import quiet, rowwise_model
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from proplace.network import Array
+    from proplace.core.network import Array
 
 INF = highspy.kHighsInf
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from proplace.errors import SolverError
-from proplace.options import one_of
+from proplace.core.errors import SolverError
+from proplace.core.options import one_of
 from proplace.solvers import gurobi, highs, scip
 from proplace.solvers.answers import FAILED, OPEN, Raw, Solution
 

@@ -21,7 +21,7 @@ from scipy import sparse
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from proplace.network import Array
+    from proplace.core.network import Array
 
 Integers = npt.NDArray[np.intp]
 

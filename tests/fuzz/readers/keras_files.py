@@ -12,8 +12,8 @@ from fuzz.mutate import change_tree, damaged, json_text, slots_of, some
 from fuzz.reader import Reader
 from fuzz.seeds import seeds_of
 from fuzz.zips import Member, archive_of, bombs, change_archive, members_of
+from proplace.core.network import Network
 from proplace.loaders._verify import form_of
-from proplace.network import Network
 
 _MAGIC = 12345.678  # what a file holds that no model may read
 _KINDS = (

@@ -12,8 +12,8 @@ from fuzz.mutate import damaged, some
 from fuzz.reader import Reader, Refused
 from fuzz.zips import bombs, change_archive, members_of
 from proplace.certification import checker, proof
-from proplace.errors import ProplaceError
-from proplace.network import Network
+from proplace.core.errors import ProplaceError
+from proplace.core.network import Network
 
 _TYPES = (
     "<f8",

@@ -10,8 +10,8 @@ import numpy as np
 from fuzz.mutate import NUMBERS, damaged, nudged, some
 from fuzz.reader import Reader
 from fuzz.seeds import seeds_of
+from proplace.core.network import Network
 from proplace.loaders._verify import form_of
-from proplace.network import Network
 
 _OPS = (
     *(

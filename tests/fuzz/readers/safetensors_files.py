@@ -9,7 +9,7 @@ import numpy as np
 
 from fuzz.mutate import change_tree, damaged, json_text, some
 from fuzz.reader import Reader
-from proplace.network import Network
+from proplace.core.network import Network
 
 _TYPES = {
     "F64": np.dtype("<f8"),

@@ -12,8 +12,8 @@ import pandas as pd
 import proplace as pp
 from fuzz.mutate import NUMERALS, WORDS, damaged, some
 from fuzz.reader import Reader
-from proplace.errors import ProplaceError
-from proplace.table_files import MISSING, open_table
+from proplace.core.errors import ProplaceError
+from proplace.tables.files import MISSING, open_table
 
 _SCHEMA = pp.Schema(
     [

@@ -13,7 +13,7 @@ from fuzz.mutate import NUMBERS, WORDS, damaged, some
 from fuzz.reader import Reader
 from fuzz.seeds import seeds_of
 from fuzz.zips import Member, archive_of, bombs, change_archive, members_of
-from proplace.network import Network
+from proplace.core.network import Network
 
 _GLOBALS = (
     *(

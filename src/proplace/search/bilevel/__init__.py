@@ -24,15 +24,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from proplace.errors import SolverError
+from proplace.core.errors import SolverError
 from proplace.search.bilevel.grids import is_empty
 from proplace.search.bilevel.inner import worst_model
 from proplace.search.bilevel.outer import Outer, distance_to
 from proplace.search.bilevel.run import Run
 
 if TYPE_CHECKING:
-    from proplace.convex_piece import ConvexPiece
-    from proplace.network import Array, Network
+    from proplace.core.network import Array, Network
+    from proplace.region.convex_piece import ConvexPiece
     from proplace.search.problem import Outcome, SearchProblem
     from proplace.solvers import Solver
 

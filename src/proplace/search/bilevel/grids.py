@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from proplace.errors import OptionError
+from proplace.core.errors import OptionError
 from proplace.schema.grid import SNAP
 
 if TYPE_CHECKING:
-    from proplace.convex_piece import ConvexPiece
-    from proplace.network import Array
+    from proplace.core.network import Array
+    from proplace.region.convex_piece import ConvexPiece
     from proplace.schema import Column
     from proplace.search.problem import SearchProblem
     from proplace.solvers import Integers

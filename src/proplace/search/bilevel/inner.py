@@ -31,12 +31,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from proplace.certification import shifted_network
-from proplace.errors import SolverError
+from proplace.core.errors import SolverError
 from proplace.search.bilevel.relu import interval, relu
 from proplace.solvers import Model
 
 if TYPE_CHECKING:
-    from proplace.network import Array, Network
+    from proplace.core.network import Array, Network
     from proplace.search.bilevel.run import Run
     from proplace.search.problem import SearchProblem
 

@@ -33,15 +33,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from proplace.distances import L1, LInf
-from proplace.errors import SolverError
+from proplace.core.distances import L1, LInf
+from proplace.core.errors import SolverError
 from proplace.search.bilevel.grids import encoded, legal_numbers, uniform_step
 from proplace.search.bilevel.relu import interval, relu
 from proplace.solvers import Model
 
 if TYPE_CHECKING:
-    from proplace.convex_piece import ConvexPiece
-    from proplace.network import Array, Network
+    from proplace.core.network import Array, Network
+    from proplace.region.convex_piece import ConvexPiece
     from proplace.schema import Column
     from proplace.search.bilevel.run import Run
     from proplace.search.problem import SearchProblem

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from proplace.network import Array
+    from proplace.core.network import Array
     from proplace.solvers import Integers, Model
 
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from proplace import solvers
-from proplace.errors import SolverError
+from proplace.core.errors import SolverError
 from proplace.search.problem import Outcome
 
 if TYPE_CHECKING:
-    from proplace.network import Array
+    from proplace.core.network import Array
     from proplace.solvers import Model, Solution, Solver
 
 

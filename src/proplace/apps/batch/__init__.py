@@ -1,0 +1,239 @@
+"""Explaining a file of any size: results appear in shards, and a run goes on where one ended.
+
+The folder of a batch holds::
+
+    manifest.json                what was asked for (another question is refused), and what it is about
+    network.npz                  the network, as certificates name it
+    shards/rows-0...0-0...512-5e1f...ab.csv    answers of the rows from 0 up to 511, and so on
+    results.csv                  all of them, once the last row is done (no shards then)
+
+Every file appears whole or not at all, and a shard is named by the rows that it holds and by a digest.
+So whatever ends a run, even ``kill -9``, loses only the rows since the last shard, and no row is there
+twice; and whatever happens to a shard, it is noticed and its rows are done again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import joblib
+import numpy as np
+
+from proplace import __version__
+from proplace.apps.batch.folder import Folder
+from proplace.apps.batch.layout import Layout, Rows
+from proplace.apps.batch.manifest import About, Manifest
+from proplace.apps.batch.reading import read_results
+from proplace.core.errors import OptionError, OutputError, TableError
+from proplace.core.progress import progress_bar
+from proplace.explain.result_tables import proof_name
+from proplace.schema import files
+from proplace.tables.files import open_table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from proplace.apps.batch.shards import Range
+    from proplace.explain.base import Explainer
+    from proplace.explain.results import Explanations
+    from proplace.schema.validation import Label
+    from proplace.tables.files import TableFile
+    from proplace.tables.writing import Format
+
+__all__ = ["Summary", "explain_file", "read_results"]
+
+_MERGES = 3  # a disk that damages shards again and again is not to be waited for
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What became of a batch.
+
+    Attributes
+    ----------
+    results
+        The file with all answers.
+    rows
+        Number of people.
+    resumed
+        How many of them an earlier run had done.
+    statuses
+        Number of people by the status of their (first) answer. Those with ``worker_died`` are tried
+        again when the same is asked once more.
+    set_aside
+        Shards that were not as they had been written, under their new names; their rows were done
+        again.
+    """
+
+    results: Path
+    rows: int
+    resumed: int
+    statuses: dict[str, int]
+    set_aside: tuple[Path, ...] = ()
+
+
+def explain_file(
+    explainer: Explainer,
+    table: str | os.PathLike[str] | TableFile,
+    out: str | os.PathLike[str],
+    *,
+    target: Label = 1,
+    count: int = 1,
+    ids: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    kind: Format = "csv",
+    every: float = 5.0,
+    certificates: bool = False,
+    progress: bool = False,
+) -> Summary:
+    """Explain each row of a table file, or go on with it where an earlier run ended.
+
+    Parameters
+    ----------
+    explainer
+        A fitted explainer.
+    table
+        A CSV or Parquet file, or what :func:`proplace.tables.files.open_table` returns.
+    out
+        Folder of the batch; made if it is not there.
+    target, count
+        As in :meth:`proplace.Proplace.explain`.
+    ids
+        Columns that are no features and are kept beside the answers.
+    drop
+        Columns that are left out.
+    kind
+        Format of the results.
+    every
+        Seconds between shards: about what a killed run loses.
+    certificates
+        Also write the proof of each answer to ``certificates/`` in the folder.
+    progress
+        Show a progress bar with the time left on standard error.
+
+    Raises
+    ------
+    OutputError
+        The folder cannot be written, holds the batch of another question, or is in use.
+    TableError
+        The table cannot be read, or was changed meanwhile.
+    KeyboardInterrupt
+        After what was done has been written.
+    """
+    if kind not in ("csv", "parquet"):
+        raise OptionError(f"results are written as 'csv' or 'parquet', not {kind!r}")
+    if not every > 0.0:
+        raise OptionError(f"every must be a positive number of seconds, not {every!r}")
+    source = open_table(table) if isinstance(table, (str, os.PathLike)) else table
+    if not source.rows:
+        raise TableError(f"{source.path}: there are column names but no rows")
+    setting = explainer.setting
+    schema = setting.schema
+    source.check_columns(list(schema.by_name), others=[*ids, *drop])
+    for name in ids:
+        if name not in source.columns:
+            raise TableError(f"{source.path}: there is no column {name!r} to keep as an id")
+    layout = Layout.of(setting, ids, kind, source)
+    number = explainer.model_.target(target)
+    question = {
+        **_about(explainer),
+        "input": source.digest,
+        **source.reading,
+        "target": number,
+        "count": count,
+        "id columns": list(ids),
+        "format": kind,
+        "certificates": certificates,
+    }
+    manifest = Manifest.of(question, About.of(explainer.provenance(number), setting))
+
+    def explain(missing: Sequence[Range], folder: Folder) -> None:
+        rows = Rows(source, schema, missing)
+        with progress_bar("explain", _number(missing), show=progress) as advance:
+            parts = explainer.stream(rows, target, count=count, every=every, advance=advance)
+            for part in parts:
+                _write(part, rows, layout, folder)
+                if not part.complete:
+                    raise KeyboardInterrupt
+
+    with Folder(Path(out), kind, manifest, explainer.net_, certificates=certificates) as folder:
+        missing = [] if folder.finished else folder.survey(source.rows)
+        resumed = source.rows - _number(missing)
+        for _ in range(_MERGES):
+            if folder.finished:
+                break
+            if missing:
+                explain(missing, folder)
+            source.check_unchanged()
+            if folder.merge(layout, source.rows):
+                break
+            missing = folder.survey(source.rows)
+        else:
+            raise OutputError(
+                f"{folder.path}: shards are damaged as soon as they are written; is the disk in "
+                "order? what is done is kept, and the same command goes on from there"
+            )
+        statuses = layout.statuses(folder.results)
+        return Summary(folder.results, source.rows, resumed, statuses, folder.set_aside)
+
+
+def _number(ranges: Sequence[Range]) -> int:
+    """Rows in some ranges."""
+    return sum(stop - start for start, stop in ranges)
+
+
+def _write(part: Explanations, rows: Rows, layout: Layout, folder: Folder) -> None:
+    """Write answers to the folder; rows whose worker died apart, for they are tried again."""
+    for lost, run in itertools.groupby(part, lambda e: e.status == "worker_died"):
+        answers = [rows.told(e, layout.columns.ids) for e in run]
+        first, last = (int(cast("int", answers[n].index)) for n in (0, -1))
+        content = layout.content(answers)
+        proofs = {
+            proof_name(int(cast("int", e.index)), e.rank): e.certificate.to_json().encode() + b"\n"
+            for e in answers
+            if e.certificate is not None
+        }
+        folder.write("lost" if lost else "rows", first, last + 1, content, proofs)
+
+
+def _about(explainer: Explainer) -> dict[str, Any]:
+    """What decides the answers of an explainer, beside the rows: digests and options."""
+    schema = explainer.schema_
+    options = explainer.get_params(deep=False)
+    for name in ("source", "schema", "delta", "weights", "n_jobs"):  # digested, or of no account
+        options.pop(name, None)
+    options = {name: list(v) if isinstance(v, tuple) else v for name, v in options.items()}
+    options["distance"] = _name(options.get("distance", "l1"))
+    return {
+        "version": __version__,
+        "method": type(explainer).__qualname__,
+        "network": joblib.hash(explainer.net_),
+        "training rows": joblib.hash(explainer.rows_),
+        "schema": joblib.hash([files.plain(part) for part in (*schema.features, *schema.rules)]),
+        "delta": [list(explainer.shifts_.weight), list(explainer.shifts_.bias)],
+        "weights of the distance": _distance_digest(explainer),
+        **options,
+    }
+
+
+def _name(distance: object) -> str:
+    return distance if isinstance(distance, str) else type(distance).__qualname__
+
+
+def _distance_digest(explainer: Explainer) -> str:
+    """Digest of the distance as fitted: with "mad", training rows that occur twice count twice.
+
+    A distance of the user's own is known by what it says about training rows: its code may be
+    anything, and the name of a function says little about it.
+    """
+    distance = explainer.distance_
+    if isinstance(getattr(explainer, "distance", "l1"), str):
+        return str(joblib.hash(vars(distance)))
+    rows = explainer.rows_[:50]
+    values = [distance.between(x, rows) for x in rows]
+    slopes = [distance.subgradient(rows[0], row) for row in rows]
+    return str(joblib.hash((np.array(values), np.array(slopes))))

@@ -1,0 +1,237 @@
+"""The folder of a batch: its manifest, its shards, and the file that they become.
+
+Files that the batch did not write are never touched. It writes ``manifest.json``, ``network.npz``,
+``results.csv`` or ``results.parquet``, and what is in the folders ``shards`` and ``certificates``,
+which it makes itself.
+The manifest holds the digest of the results before they get their name, so that they are known again.
+``network.npz`` is the network that the answers are about, by the digest that certificates name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from proplace.apps.batch.manifest import NAME, Manifest, NotAManifest
+from proplace.apps.batch.shards import MERGED, UNFINISHED, Damaged, Shards
+from proplace.core.errors import OutputError
+from proplace.core.files import move, whole_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from proplace.apps.batch.layout import Layout
+    from proplace.apps.batch.shards import Kind, Range
+    from proplace.core.network import Network
+    from proplace.tables.writing import Format
+
+NETWORK = "network.npz"
+# Nothing that a reader would recognise: digests and long lists.
+_UNREADABLE = frozenset(
+    ("network", "training rows", "schema", "input", "delta", "weights of the distance")
+)
+
+
+class Folder:
+    """The folder of a batch, held by one process at a time.
+
+    Parameters
+    ----------
+    path
+        The folder; made if it is not there.
+    kind
+        Format of the results.
+    manifest
+        What is asked, and what the answers are about. A folder is about one question.
+    net
+        The network that the answers are about.
+    certificates
+        Whether the proofs of the answers are kept, too.
+    """
+
+    def __init__(
+        self, path: Path, kind: Format, manifest: Manifest, net: Network, *, certificates: bool
+    ) -> None:
+        self.path = path
+        self.results = path / f"results.{kind}"
+        self._manifest, self._net = manifest, net
+        self._place = path / NAME
+        self._proofs = path / "certificates" if certificates else None
+        self._shards = Shards(path / "shards", self._proofs, manifest.digest, kind)
+        self.finished = False  # whether it is there
+        self._lock: int | None = None
+
+    def __enter__(self) -> Folder:
+        with self._writing():
+            self.path.mkdir(parents=True, exist_ok=True)
+        self._lock = _locked(self.path)
+        try:
+            with self._writing():
+                self._claim()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._lock is not None:
+            os.close(self._lock)  # this also unlocks
+
+    @property
+    def set_aside(self) -> tuple[Path, ...]:
+        """Shards that were damaged, under their new names."""
+        return tuple(self._shards.set_aside)
+
+    def survey(self, rows: int) -> list[Range]:
+        """Check every shard; return the rows that have no answer yet."""
+        with self._writing():
+            self._shards.survey()
+        return self._shards.missing(rows)
+
+    def write(
+        self, kind: Kind, start: int, stop: int, content: bytes, proofs: Mapping[str, bytes]
+    ) -> None:
+        """Write the answers of some rows as a shard, and the proofs that belong to them."""
+        with self._writing():
+            self._shards.write(kind, start, stop, content, proofs)
+
+    def merge(self, layout: Layout, rows: int) -> bool:
+        """Make one file of all shards, and remove them if every row has an answer.
+
+        Returns False if a shard was found damaged: it is set aside, nothing else has changed.
+        """
+        merged = self._shards.folder / MERGED
+        with self._writing():
+            try:
+                with whole_file(merged, temporary=self._shards.folder / UNFINISHED) as file:
+                    layout.writer.join(self._shards.contents(rows), file)
+            except Damaged:
+                return False
+            self._checked_results()  # nobody has put another file there meanwhile
+            self._manifest = self._manifest.with_results(
+                _sha256(merged), complete=not self._shards.missing(rows)
+            )
+            self._write_manifest()
+            move(merged, self.results)
+            self.finished = self._manifest.complete
+            if self.finished:
+                self._shards.remove()
+        return True
+
+    # -- whose folder it is --------------------------------------------------------------------
+
+    def _claim(self) -> None:
+        """Write down what is asked, or make sure that the folder is about the same."""
+        if self._place.exists():
+            self._read_manifest()
+            digest = self._checked_results()
+            self.finished = self._manifest.complete and digest == self._manifest.results[-1]
+            if self.finished:
+                self._shards.remove()  # a run may have been killed before they were gone
+                return
+        else:
+            self._check_free()
+        for folder in filter(None, (self._shards.folder, self._proofs)):
+            folder.mkdir(exist_ok=True)
+        if not self._place.exists():
+            self._write_manifest()
+        self._keep_network()
+
+    def _keep_network(self) -> None:
+        """Write the network, or make sure that it is the one which is there."""
+        content, network = io.BytesIO(), self.path / NETWORK
+        self._net.write(content)
+        if not network.exists():
+            with whole_file(network, temporary=self._shards.folder / UNFINISHED) as file:
+                file.write(content.getvalue())
+        elif network.read_bytes() != content.getvalue():
+            raise OutputError(
+                f"{network}: is not as this batch wrote it; move it away and give the same command "
+                "again, which then makes it anew"
+            )
+
+    def _check_free(self) -> None:
+        """Raise if the folder holds anything under the names that a batch uses."""
+        ours = (self.results, self.path / NETWORK, self._shards.folder, self._proofs)
+        for path in filter(None, ours):
+            if path.is_dir() and {rest.name for rest in path.iterdir()} <= {UNFINISHED}:
+                continue  # of a run that was killed before it wrote the manifest
+            if path.exists():
+                raise OutputError(
+                    f"{path}: is there, but no manifest.json of a batch is beside it; "
+                    "give another folder"
+                )
+
+    def _read_manifest(self) -> None:
+        try:
+            found = Manifest.read(self._place)
+        except NotAManifest as error:
+            raise OutputError(str(error)) from None
+        self._compare(found.question)
+        self._manifest = found  # also what it is about: the batch was begun then, not now
+
+    def _compare(self, before: dict[str, Any]) -> None:
+        now = self._manifest.question
+        other = [name for name in {**now, **before} if before.get(name) != now.get(name)]
+        if other:
+            name = other[0]
+            values = f" (then {before.get(name)}, now {now.get(name)})"
+            values = "" if name in _UNREADABLE else values
+            more = f" and {', '.join(other[1:])}" if other[1:] else ""
+            raise OutputError(
+                f"{self.path}: holds a batch with another {name}{values}{more}; "
+                "give another folder, or remove this one to begin again"
+            )
+
+    def _write_manifest(self) -> None:
+        with whole_file(self._place, temporary=self._shards.folder / UNFINISHED) as file:
+            file.write(self._manifest.content())
+
+    def _checked_results(self) -> str | None:
+        """Digest of what is in the place of the results; raise if this batch has not written it."""
+        if not self.results.exists():
+            return None
+        digest = _sha256(self.results)
+        if digest not in self._manifest.results:
+            raise OutputError(
+                f"{self.results}: is not as this batch wrote it; move it away and give the same "
+                "command again, which then makes it anew"
+            )
+        return digest
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OutputError:
+            raise
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise OutputError(
+                f"{self.path}: cannot be written ({why}); what is done is kept, "
+                "and the same command goes on from there"
+            ) from error
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _locked(folder: Path) -> int | None:
+    """Hold a folder until the process ends or the number that is returned is closed."""
+    try:
+        import fcntl  # noqa: PLC0415  (not on every system: there, nobody looks)
+    except ImportError:
+        return None
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        raise OutputError(f"{folder}: another run is writing there; wait for it to end") from None
+    return handle

@@ -1,0 +1,178 @@
+"""The manifest of a folder of results: what was asked, what the answers are about, what was written.
+
+It ends with a seal, a SHA-256 over the rest: a manifest that was changed is refused, since the words
+about every answer rest on it (delta, the class, the units).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from proplace.core import limits
+from proplace.core.errors import ProplaceError
+from proplace.explain.provenance import Provenance
+from proplace.schema import Schema, files
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from proplace.explain.results import Setting
+    from proplace.schema.validation import Label
+
+FORMAT = "proplace-batch-3"
+NAME = "manifest.json"
+_EARLIER = ("proplace-batch-1", "proplace-batch-2")
+_FIELDS = {"format", "question", "about", "results", "complete", "seal"}
+
+
+class NotAManifest(Exception):
+    """A file is no manifest of this version, or is damaged; the text says what to do."""
+
+
+@dataclass(frozen=True)
+class About:
+    """What the answers of a folder are about, so that they can be read without the model's file.
+
+    Attributes
+    ----------
+    provenance
+        What they were made from, and when the batch was begun.
+    schema
+        The features.
+    classes
+        Labels of the classes.
+    """
+
+    provenance: Provenance
+    schema: Schema
+    classes: tuple[Label, ...]
+
+    @classmethod
+    def of(cls, provenance: Provenance, setting: Setting) -> About:
+        """Write down what answers of a setting are about."""
+        return cls(provenance, setting.schema, setting.classes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as they can be written as JSON."""
+        return {
+            "provenance": self.provenance.to_dict(),
+            "features": [files.plain(feature) for feature in self.schema.features],
+            "rules": [files.plain(rule) for rule in self.schema.rules],
+            "classes": list(self.classes),
+        }
+
+    @classmethod
+    def from_dict(cls, fields: dict[str, Any]) -> About:
+        """Read what :meth:`to_dict` has made."""
+        schema = Schema(fields["features"], rules=fields["rules"])
+        return cls(Provenance.from_dict(fields["provenance"]), schema, tuple(fields["classes"]))
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What is known about a folder of results.
+
+    Attributes
+    ----------
+    question
+        What is asked: digests and options. A folder is about one question.
+    about
+        What the answers are about, as JSON.
+    results
+        Digests of all that has been in the place of the results.
+    complete
+        Whether the last of them has an answer for every row.
+    """
+
+    question: dict[str, Any]
+    about: dict[str, Any]
+    results: tuple[str, ...] = ()
+    complete: bool = False
+
+    @classmethod
+    def of(cls, question: dict[str, Any], about: About) -> Manifest:
+        """Begin a batch."""
+        return cls(*(json.loads(json.dumps(part)) for part in (question, about.to_dict())))
+
+    @property
+    def digest(self) -> str:
+        """Digest of the question."""
+        return _sha256(self.question)
+
+    def with_results(self, digest: str, *, complete: bool) -> Manifest:
+        """Return the manifest with one more digest of results."""
+        return replace(self, results=(*self.results, digest), complete=complete)
+
+    def content(self) -> bytes:
+        """Return the manifest as the bytes of its file."""
+        facts = {
+            "format": FORMAT,
+            "question": self.question,
+            "about": self.about,
+            "results": list(self.results),
+            "complete": self.complete,
+        }
+        return json.dumps({**facts, "seal": _sha256(facts)}, indent=2).encode() + b"\n"
+
+    @classmethod
+    def read(cls, path: Path) -> Manifest:
+        """Read a manifest, or say why it cannot be used.
+
+        Raises
+        ------
+        NotAManifest
+            The file is something else, of another version, or not as it was written.
+        """
+        found = _parsed(path)
+        if found.get("format") in _EARLIER:
+            raise NotAManifest(
+                f"{path}: this folder was written by an earlier version of proplace (format "
+                f"{found['format']}), whose results hold less; explain the same input into another "
+                "folder"
+            )
+        good = (
+            set(found) == _FIELDS
+            and found["format"] == FORMAT
+            and isinstance(found["question"], dict)
+            and isinstance(found["about"], dict)
+            and isinstance(found["results"], list)
+            and isinstance(found["complete"], bool)
+            and (bool(found["results"]) or not found["complete"])
+        )
+        if not good:
+            raise NotAManifest(
+                f"{path}: not the manifest of a batch of this version; give another folder"
+            )
+        if found.pop("seal") != _sha256(found):
+            raise NotAManifest(
+                f"{path}: is not as it was written; put it back as it was, or explain the same "
+                "input into another folder"
+            )
+        return cls(
+            found["question"], found["about"], tuple(found["results"]), complete=found["complete"]
+        )
+
+    def facts(self) -> About:
+        """Return what the answers are about."""
+        try:
+            return About.from_dict(self.about)
+        except (ProplaceError, KeyError, TypeError, ValueError) as error:
+            raise NotAManifest(
+                f"what the manifest says about the answers cannot be read ({error})"
+            ) from None
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            found = json.loads(file.read(limits.MANIFEST_BYTES + 1))
+    except (OSError, ValueError, RecursionError):
+        found = None
+    return found if isinstance(found, dict) else {}
+
+
+def _sha256(facts: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,350 @@
+"""A folder of results read back as explanations: the inverse of what a batch has written.
+
+Nothing is believed before its digest fits: the manifest has a seal and knows the digests of the
+results and of the network; a line of the results has the digest of its certificate.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast, get_args
+
+import numpy as np
+import pandas as pd
+
+from proplace.apps.batch.folder import NETWORK
+from proplace.apps.batch.manifest import NAME, About, Manifest, NotAManifest
+from proplace.certification import Certificate
+from proplace.certification import digest as network_digest
+from proplace.certification.checker import MOST_BYTES
+from proplace.core.errors import ProplaceError, ResultsError
+from proplace.core.network import Network
+from proplace.core.shifts import Shifts
+from proplace.explain.findings import Status
+from proplace.explain.result_tables import AnswerColumns, proof_name
+from proplace.explain.results import Explanation, Explanations, Setting
+from proplace.schema import Continuous
+from proplace.tables.files import literal, open_table, unliteral
+from proplace.tables.writing import feature_type
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterable, Iterator
+
+    from proplace.schema import Schema
+    from proplace.schema.rules import AnyFeature
+    from proplace.tables.files import TableFile
+
+_ANSWERED = ("optimal", "feasible", "valid", "already_valid")  # these lines hold an answer
+_AGAIN = "explain the same input into another folder"
+
+
+def read_results(folder: str | os.PathLike[str]) -> Explanations:
+    """Read the folder of a batch back: its answers, with all that they are about.
+
+    The model's own file is not needed. Every explanation has the person and the answer in original
+    units, its status, reason, distance, bound and margin, the certificate where certificates were
+    kept, and the cells of the id columns (``ids``); its index is the number of the row. Only what the
+    search looked at is not in the folder: ``neighbours`` is None.
+
+    Parameters
+    ----------
+    folder
+        What ``proplace explain --out`` or :func:`proplace.apps.batch.explain_file` has written.
+
+    Raises
+    ------
+    ResultsError
+        The folder holds no results, unfinished ones, those of another version, or any file in it
+        is not as it was written.
+    """
+    opened = ResultsFolder.open(Path(folder))
+    return opened.explanations(opened.lines())
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """One line of the results, and the digest of the certificate that belongs to it."""
+
+    explanation: Explanation
+    digest: str | None
+
+    @property
+    def proof_name(self) -> str:
+        """Name of the file with the certificate."""
+        return proof_name(int(cast("int", self.explanation.index)), self.explanation.rank)
+
+    @property
+    def name(self) -> str:
+        """What to call the line in a message: its row, and who it is."""
+        who = self.explanation.who
+        rank = f", answer {self.explanation.rank}" if self.explanation.rank else ""
+        return f"row {self.explanation.index}{f' ({who})' if who else ''}{rank}"
+
+
+@dataclass(frozen=True, eq=False)
+class ResultsFolder:
+    """A folder of results whose digests fit.
+
+    Attributes
+    ----------
+    path
+        The folder.
+    about, setting
+        What the answers are about.
+    target
+        Number of the wanted class.
+    certificates
+        Whether certificates were kept.
+    table
+        The results.
+    columns
+        Their columns.
+    """
+
+    path: Path
+    about: About
+    setting: Setting
+    target: int
+    certificates: bool
+    table: TableFile
+    columns: AnswerColumns
+
+    @classmethod
+    def open(cls, path: Path) -> ResultsFolder:
+        """Open a folder and compare what is in it with what was written."""
+        if not (path / NAME).is_file():
+            raise ResultsError(
+                f"{path}: there is no {NAME}; give the folder that proplace explain --out has written"
+            )
+        try:
+            manifest = Manifest.read(path / NAME)
+            about = manifest.facts()
+        except NotAManifest as error:
+            raise ResultsError(str(error)) from None
+        question = manifest.question
+        weight, bias = question["delta"]
+        setting = Setting(
+            _network(path / NETWORK, about.provenance.network_digest),
+            Shifts(tuple(weight), tuple(bias)),
+            about.schema,
+            None,
+            about.classes,
+        )
+        table = _results(path / f"results.{question['format']}", manifest)
+        columns = AnswerColumns.of(list(about.schema.by_name), question["id columns"])
+        return cls(
+            path, about, setting, question["target"], question["certificates"], table, columns
+        )
+
+    def lines(self) -> Iterator[Line]:
+        """The lines of the results, one after the other."""
+        for cells, _ in self.table.cells():
+            try:
+                found = self._lines(_Cells(cells, csv=self.table.path.suffix == ".csv"))
+            except (ProplaceError, KeyError, TypeError, ValueError) as error:
+                raise ResultsError(
+                    f"{self.table.path}: cannot be read ({error}); {_AGAIN}"
+                ) from None
+            yield from found
+
+    def people(self) -> int:
+        """How many people the results are about."""
+        rank = self.columns.facts["rank"]
+        return sum(int((cells[rank].astype(str) == "0").sum()) for cells, _ in self.table.cells())
+
+    def first(self, answers: int) -> Explanations:
+        """The first people, whole ones, with not more than some answers in all."""
+        chosen: list[Line] = []
+        for _, group in itertools.groupby(self.lines(), lambda line: line.explanation.index):
+            person = list(group)
+            if chosen and len(chosen) + len(person) > answers:
+                break
+            chosen += person
+        return self.explanations(chosen[:answers])
+
+    def explanations(self, lines: Iterable[Line]) -> Explanations:
+        """Some lines as explanations, with their certificates where these were kept."""
+        items = [
+            line.explanation
+            if line.digest is None or not self.certificates
+            else replace(line.explanation, certificate=self.certificate(line))
+            for line in lines
+        ]
+        made = self.about.provenance
+        return Explanations(items, index_names=(self.columns.row,), provenance=made)
+
+    def certificate(self, line: Line) -> Certificate:
+        """Return the certificate of a line, as it was written."""
+        content = self.proof(line)
+        if content is None:
+            raise ResultsError(
+                f"{self.path / 'certificates' / line.proof_name}: the certificate of {line.name} is "
+                f"missing, or not as it was written; put it back as it was, or {_AGAIN}"
+            )
+        return Certificate(content.decode())
+
+    def proof(self, line: Line) -> bytes | None:
+        """Content of the certificate of a line; None where it is not the one that was written."""
+        path = self.path / "certificates" / line.proof_name
+        try:
+            with path.open("rb") as file:
+                content = file.read(MOST_BYTES + 1).removesuffix(b"\n")
+        except OSError:
+            return None
+        return content if hashlib.sha256(content).hexdigest() == line.digest else None
+
+    def _lines(self, cells: _Cells) -> list[Line]:
+        """The lines of a piece of the results."""
+        facts, schema = self.columns.facts, self.setting.schema
+        statuses = cells.text(facts["status"])
+        if strange := set(statuses) - set(get_args(Status)):
+            raise ValueError(f"{strange.pop()!r} is no status")
+        answered = np.isin(statuses, _ANSWERED)
+        after = _people(cells, {name: name for name in schema.by_name}, schema, answered)
+        known = cells.filled(list(self.columns.originals.values()))
+        known |= np.array([status != "bad_input" for status in statuses])
+        before = _people(cells, self.columns.originals, schema, known)
+        distance, bound, margin = (
+            cells.numbers(facts[name]) for name in ("distance", "bound", "margin")
+        )
+        ranks, reasons = cells.whole(facts["rank"]), cells.text(facts["reason"])
+        ids = {name: cells.text(name) for name in self.columns.ids}
+        digests = cells.text(facts["certificate"])
+        lines = []
+        for n, row in enumerate(cells.whole(self.columns.row)):
+            (original, x), (answer, point) = before(n, row), after(n, row)
+            line = Line(
+                Explanation(
+                    row,
+                    cast("Status", statuses[n]),
+                    reasons[n] or "",
+                    self.target,
+                    original=original,
+                    counterfactual=answer,
+                    rank=ranks[n],
+                    x=x,
+                    point=point,
+                    setting=self.setting,
+                    ids={name: values[n] for name, values in ids.items()},
+                    distance=distance[n],
+                    bound=bound[n],
+                    margin=margin[n],
+                ),
+                digests[n] or None,
+            )
+            lines.append(line)
+        return lines
+
+
+class _Cells:
+    """Cells of some lines, read as they were written."""
+
+    def __init__(self, frame: pd.DataFrame, *, csv: bool) -> None:
+        self._frame, self._csv = frame, csv
+
+    def __len__(self) -> int:
+        return len(self._frame)
+
+    def column(self, name: str) -> list[Any]:
+        """Cells of a column; None where there is none, text in CSV."""
+        cells = self._frame[literal(name) if self._csv else name].tolist()
+        return cells if self._csv else [None if _is_nothing(cell) else cell for cell in cells]
+
+    def text(self, name: str) -> list[Any]:
+        """Cells of a column of text."""
+        return [unliteral(cell) for cell in self.column(name)] if self._csv else self.column(name)
+
+    def whole(self, name: str) -> list[int]:
+        """Cells of a column of whole numbers."""
+        return [int(cell) for cell in self.column(name)]
+
+    def numbers(self, name: str) -> list[float]:
+        """Cells of a column of numbers, NaN where there is none."""
+        return [np.nan if cell in (None, "") else float(cell) for cell in self.column(name)]
+
+    def filled(self, names: list[str]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Which lines have a cell in any of some columns."""
+        return np.array(
+            [any(cell not in (None, "") for cell in line) for line in self._across(names)],
+            dtype=np.bool_,
+        ).reshape(len(self))
+
+    def values(self, name: str, feature: AnyFeature) -> list[Any]:
+        """Cells of a column of values of a feature; None where there is none."""
+        cells = self.column(name)
+        if isinstance(feature, Continuous):
+            kind = feature_type(feature)
+            return [None if cell in (None, "") else kind(cell) for cell in cells]
+        text = self._csv or feature_type(feature) is str
+        spelt = {
+            (str(literal(label)) if self._csv else str(label)) if text else label: label
+            for label in feature.labels
+        }
+        return [spelt.get(cell) for cell in cells]
+
+    def _across(self, names: list[str]) -> Iterator[tuple[Any, ...]]:
+        return zip(*(self.column(name) for name in names), strict=True)
+
+
+def _people(
+    cells: _Cells,
+    names: dict[str, str],
+    schema: Schema,
+    there: np.ndarray[Any, np.dtype[np.bool_]],
+) -> Callable[[int, int], tuple[pd.Series[Any] | None, Any]]:
+    """Read people, or answers: how to get that of a line, in original units and encoded."""
+    columns = {name: cells.values(names[name], schema.by_name[name]) for name in schema.by_name}
+    lines = np.flatnonzero(there)
+    frame = pd.DataFrame(
+        {name: [values[n] for n in lines] for name, values in columns.items()}, dtype=object
+    )
+    encoded = schema.encode(frame) if len(lines) else np.empty((0, schema.width))
+    place = {int(n): i for i, n in enumerate(lines)}
+
+    def at(n: int, row: int) -> tuple[pd.Series[Any] | None, Any]:
+        if n not in place:
+            return None, None
+        values = {name: column[n] for name, column in columns.items()}
+        return pd.Series(values, dtype=object, name=row), encoded[place[n]]
+
+    return at
+
+
+def _results(path: Path, manifest: Manifest) -> TableFile:
+    """Open the results, if they are those that were written."""
+    if not manifest.results or not path.is_file():
+        raise ResultsError(
+            f"{path}: there are no results yet; give the same proplace explain command again, which "
+            "goes on with the rows that are missing"
+            if not manifest.results
+            else f"{path}: the results are gone; put them back, or give the same proplace explain "
+            "command again"
+        )
+    try:
+        table = open_table(path)
+    except ProplaceError as error:
+        raise ResultsError(f"{path}: cannot be read ({error}); {_AGAIN}") from None
+    if table.digest not in manifest.results:
+        raise ResultsError(f"{path}: is not as it was written; put it back as it was, or {_AGAIN}")
+    return table
+
+
+def _network(path: Path, digest: str) -> Network:
+    """Read the network, if it is the one that was written."""
+    try:
+        net = Network.load(path)
+    except ProplaceError:
+        net = None
+    if net is None or network_digest(net) != digest:
+        raise ResultsError(
+            f"{path}: is missing, or not as it was written; put it back as it was, or {_AGAIN}"
+        )
+    return net
+
+
+def _is_nothing(cell: Any) -> bool:
+    return cell is None or cell is pd.NA or (isinstance(cell, float) and np.isnan(cell))

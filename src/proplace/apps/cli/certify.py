@@ -1,0 +1,155 @@
+"""`proplace certify`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path  # noqa: TC003  (typer reads it at run time)
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from proplace.apps.cli import common, referee
+from proplace.apps.cli.console import say
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pandas as pd
+
+    from proplace.loaders.model import Model as WholeModel
+    from proplace.schema.validation import Label
+    from proplace.tables.files import TableFile
+    from proplace.tables.writing import TableWriter
+
+
+def certify(
+    model: common.Model,
+    table: Annotated[
+        Path, typer.Option("--input", help="CSV (.gz too) or Parquet file with the rows.")
+    ],
+    delta: common.Delta,
+    schema: common.SchemaFile = None,
+    label: referee.Label = None,
+    predictions: referee.Predictions = None,
+    target: common.Target = "1",
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write the verdict on each row to this .csv or .parquet file."),
+    ] = None,
+    ids: common.Ids = None,
+    drop: common.Drop = None,
+    delimiter: common.Delimiter = ",",
+    encoding: common.Encoding = "utf-8",
+    assume: common.Assume = None,
+    as_json: common.Json = False,
+) -> None:
+    """Say which rows get the class from every network within delta.
+
+    Prints how many rows are robust; with --out also each row: its class now, whether it is robust,
+    and bounds on its least margin over all networks within delta.
+
+    [bold]Example[/bold]
+
+    proplace certify --model m.onnx --input people.csv --delta 0.02 --out verdicts.csv
+    """
+    from proplace.core.errors import OutputError  # noqa: PLC0415
+    from proplace.core.files import whole_file  # noqa: PLC0415
+    from proplace.tables.files import is_parquet, open_table  # noqa: PLC0415
+
+    if out is not None and not (is_parquet(out) or out.suffix.lower() == ".csv"):
+        raise OutputError(f"{out}: verdicts are written to a .csv, .parquet or .pq file")
+    whole = common.read_model(model, assume)
+    common.positive_delta(delta)
+    source = open_table(table, delimiter=delimiter, encoding=encoding)
+    others = [*(ids or []), *(drop or []), *referee.named(label, predictions)]
+    whole = common.with_names(whole, schema, source, others)
+    features, wanted = whole.schema, common.target_of(whole, target)
+    source.check_columns(list(features.by_name), others=others)
+    names = _names(ids or [])
+    agreement = referee.referee(
+        whole, source, lambda: common.good_rows(source, features), label, predictions
+    )
+    counts = {"rows": 0, "robust": 0, "not_robust": 0, "undecided": 0, "bad_input": 0}
+
+    def verdicts() -> Iterator[pd.DataFrame]:
+        for part in _verdicts(whole, source, delta, wanted, ids or []):
+            counts["rows"] += len(part)
+            for verdict, number in part[names["verdict"]].value_counts().items():
+                counts[str(verdict)] += int(number)
+            yield part
+
+    if out is None:
+        for _ in verdicts():
+            pass
+    else:
+        with common.refused_if_there(out), whole_file(out) as file:
+            _writer(out, source, ids or [], whole.classes).write(verdicts(), file)
+    if as_json:
+        facts = {"delta": delta, "target": wanted, **counts, **agreement}
+        typer.echo(json.dumps(facts if out is None else {**facts, "out": str(out)}))
+    else:
+        rest = "".join(
+            f", {counts[name]} {name}" for name in ("undecided", "bad_input") if counts[name]
+        )
+        called = whole.called(whole.target(wanted))
+        say(
+            f"{counts['robust']} of {counts['rows']} rows get {called} from every network "
+            f"within {delta:g}{rest}"
+        )
+
+
+def _verdicts(
+    model: WholeModel, source: TableFile, delta: float, target: Label, ids: list[str]
+) -> Iterator[pd.DataFrame]:
+    """One line per row, chunk by chunk."""
+    import numpy as np  # noqa: PLC0415
+    import pandas as pd  # noqa: PLC0415
+
+    from proplace.explain.robustness import certify as certify_table  # noqa: PLC0415
+
+    schema, classes, ours = model.schema, np.array(model.classes, dtype=object), _names(ids)
+    for frame, broken in source.frames(schema):
+        encoded, problems = schema.encode_people(frame)
+        reasons = {frame.index[i]: bad.reason for i, bad in problems.items()}
+        reasons |= {row: bad.reason for row, bad in broken.items()}
+        good = ~frame.index.isin(list(reasons))
+        report = certify_table(model, frame[good], delta, target)
+        names = np.where(
+            report.robust, "robust", np.where(report.undecided, "undecided", "not_robust")
+        )
+        columns: dict[str, Any] = {ours["row"]: frame.index}
+        columns |= {name: frame[name] for name in ids}
+        for name, values in (
+            ("class", classes[model.network.predict(encoded[good])]),
+            ("verdict", names),
+            ("lower", report.lower),
+            ("upper", report.upper),
+        ):
+            cells = np.full(len(frame), "bad_input" if name == "verdict" else None, dtype=object)
+            cells[good] = values
+            columns[ours[name]] = cells
+        columns[ours["reason"]] = [reasons.get(row, "") for row in frame.index]
+        yield pd.DataFrame(columns)
+
+
+def _names(ids: list[str]) -> dict[str, str]:
+    """What the columns of the verdicts are called beside those of the user."""
+    from proplace.tables.writing import free_names  # noqa: PLC0415
+
+    return free_names(("row", "class", "verdict", "lower", "upper", "reason"), ids)
+
+
+def _writer(
+    out: Path, source: TableFile, ids: list[str], classes: tuple[Label, ...]
+) -> TableWriter:
+    from proplace.tables.files import is_parquet  # noqa: PLC0415
+    from proplace.tables.writing import TableWriter, labels_type  # noqa: PLC0415
+
+    ours = _names(ids)
+    kept: dict[str, Any] = source.arrow_types(ids) if is_parquet(out) else dict.fromkeys(ids, str)
+    types = {"class": labels_type(classes), "verdict": str, "lower": float, "upper": float}
+    types |= {"reason": str}
+    return TableWriter(
+        "parquet" if is_parquet(out) else "csv",
+        {ours["row"]: int, **kept, **{ours[name]: kind for name, kind in types.items()}},
+    )

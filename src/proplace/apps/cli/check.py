@@ -1,0 +1,251 @@
+"""`proplace check`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path  # noqa: TC003  (typer reads it at run time)
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from proplace.apps.cli import common
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from proplace.certification.checker import Demand, Parameters, Verdict
+    from proplace.core.network import Network
+    from proplace.loaders.model import Model
+    from proplace.schema import Schema
+
+
+def check(
+    proofs: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Certificate files, folders of them, folders of results (explain --out), or answers "
+            "as explain --json prints them; - reads standard input."
+        ),
+    ],
+    model: Annotated[Path, typer.Option(help="The network: .npz, .onnx, .keras, .pt, ...")],
+    target: Annotated[
+        int | None, typer.Option(help="Reject what is not proved for this class.")
+    ] = None,
+    delta: Annotated[
+        float | None, typer.Option(help="Reject what is proved for a smaller delta.")
+    ] = None,
+    row: Annotated[
+        str | None,
+        typer.Option(
+            "--input", help="Reject what is proved for another input, such as 0.5,-1,2 (encoded)."
+        ),
+    ] = None,
+    margin: Annotated[
+        float | None, typer.Option(help="Reject what is proved for a smaller margin.")
+    ] = None,
+    assume: common.Assume = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object instead of lines.")
+    ] = False,
+) -> None:
+    """Check certificates in exact arithmetic; exit status 0 if all are accepted, else 1.
+
+    Prints what each one proves: the class, delta, the margin and the input. With --target, --delta,
+    --input or --margin, a certificate that proves less, or that a row is not robust, is rejected. Of
+    a folder of results, every answer must have its certificate, which must prove exactly this answer,
+    its class and its delta; then only what fails is printed, and a summary.
+
+    [bold]Examples[/bold]
+
+    proplace check proof.json --model m.onnx --target 1 --delta 0.02
+
+    proplace check results --model m.onnx
+    """
+    from proplace.certification import checker, parameters  # noqa: PLC0415  (quick help)
+
+    demand = checker.Demand(target, delta, _numbers(row), margin)
+    whole = common.read_model(model, assume)
+    readings = [parameters(network) for network in _readings(whole, model, assume)]
+    shown: list[dict[str, Any]] = []
+    accepted = True
+    for path in proofs:
+        results, good, number = _is_results(path), 0, 0
+        for entry in _entries(path, whole, readings, demand):
+            number, good = number + 1, good + entry["accepted"]
+            if as_json:
+                shown.append(entry)
+            elif not (results and entry["accepted"]):
+                word = "accepted" if entry["accepted"] else "rejected"
+                typer.echo(f"{_printable(_name(entry))}: {word}: {_printable(entry['reason'])}")
+        if results and not as_json:
+            words = f"{good} of {number} certificates prove their answers"
+            typer.echo(f"{_printable(str(path))}: {words}")
+        accepted = accepted and good == number
+    if as_json:
+        typer.echo(json.dumps({"accepted": accepted, "certificates": shown}))
+    if not accepted:
+        raise typer.Exit(1)
+
+
+def _name(entry: dict[str, Any]) -> str:
+    """What to call a certificate: its file, and the answer that it belongs to."""
+    answer = f" ({entry['answer']})" if "answer" in entry else ""
+    return f"{entry['file']}{answer}"
+
+
+def _is_results(path: Path) -> bool:
+    """Whether a path is a folder of results."""
+    return path.is_dir() and (path / "manifest.json").is_file()
+
+
+def _entries(
+    path: Path, model: Model, readings: Sequence[Parameters], demand: Demand
+) -> Iterator[dict[str, Any]]:
+    """What is found at a path, one entry per certificate."""
+    from proplace.core.errors import CertificateError  # noqa: PLC0415
+
+    if _is_results(path):
+        yield from _of_results(path, model, readings, demand)
+        return
+    files = sorted(path.glob("*.json")) if path.is_dir() else [path]
+    if not files:
+        raise CertificateError(f"{path}: no .json files to check")
+    for file in files:
+        yield from _of_file(file, readings, demand)
+
+
+def _of_results(
+    path: Path, model: Model, readings: Sequence[Parameters], demand: Demand
+) -> Iterator[dict[str, Any]]:
+    """Check the answers of a folder of results."""
+    from proplace.apps.batch.checking import check_folder  # noqa: PLC0415
+    from proplace.apps.batch.reading import ResultsFolder  # noqa: PLC0415
+    from proplace.core.errors import CertificateError, OptionError  # noqa: PLC0415
+
+    if demand.input is not None:
+        raise OptionError("--input is about one certificate; leave it out for a folder of results")
+    folder = ResultsFolder.open(path)
+    if not folder.certificates:
+        raise CertificateError(
+            f"{path}: no certificates were kept; give the same proplace explain command with "
+            "--certificates and another folder"
+        )
+    known = [*readings, *_through(model, folder.setting.schema)]
+    for line in check_folder(folder, known, demand):
+        proved = None if line.statement is None else line.statement._asdict()
+        yield {
+            "file": str(path / "certificates" / line.file),
+            "answer": line.name,
+            "accepted": line.accepted,
+            "reason": line.reason,
+            "proved": proved,
+        }
+
+
+def _of_file(
+    file: Path, readings: Sequence[Parameters], demand: Demand
+) -> Iterator[dict[str, Any]]:
+    """Check a certificate, or the answers that `explain --json` has printed."""
+    from proplace.apps.batch.checking import first_verdict  # noqa: PLC0415
+    from proplace.certification import checker  # noqa: PLC0415
+
+    try:
+        content = _content(file)
+    except OSError as error:
+        yield _entry(str(file), checker.Verdict(False, f"not readable: {error.strerror}"))
+        return
+    answers = _answers(content)
+    if answers is None:
+        yield _entry(str(file), first_verdict(content, readings, demand))
+        return
+    for n, answer in enumerate(answers):
+        verdict = checker.Verdict(False, "this answer has no certificate")
+        if answer["certificate"] is not None:
+            proof = json.dumps(answer["certificate"]).encode()
+            verdict = first_verdict(proof, readings, _stricter(demand, answer))
+        yield _entry(f"{file}, answer {n}", verdict)
+
+
+def _content(file: Path) -> bytes:
+    from proplace.certification.checker import MOST_BYTES  # noqa: PLC0415
+
+    if str(file) == "-":
+        return sys.stdin.buffer.read(MOST_BYTES + 1)
+    with file.open("rb") as proof:
+        return proof.read(MOST_BYTES + 1)
+
+
+def _answers(content: bytes) -> list[dict[str, Any]] | None:
+    """The answers that `explain --json` has printed; None where the content is something else."""
+    if not content.lstrip().startswith(b"["):
+        return None
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+    good = isinstance(found, list) and all(
+        isinstance(answer, dict) and {"certificate", "delta"} <= set(answer) for answer in found
+    )
+    return found if good and found else None
+
+
+def _stricter(demand: Demand, answer: dict[str, Any]) -> Demand:
+    """Demand what an answer itself says, too: its delta must be proved."""
+    stated = answer["delta"]
+    if isinstance(stated, bool) or not isinstance(stated, (int, float)):
+        return demand
+    return demand._replace(delta=stated if demand.delta is None else max(stated, demand.delta))
+
+
+def _entry(name: str, verdict: Verdict) -> dict[str, Any]:
+    proved = None if verdict.statement is None else verdict.statement._asdict()
+    return {
+        "file": name,
+        "accepted": verdict.accepted,
+        "reason": verdict.reason,
+        "proved": proved,
+    }
+
+
+def _readings(model: Model, path: Path, assume: common.Assumption | None) -> list[Network]:
+    """Return the networks of a model file: whole (scaling left to the table), and as it stands."""
+    from proplace.core.errors import ProplaceError  # noqa: PLC0415
+    from proplace.core.network import Network  # noqa: PLC0415
+
+    whole = model.network
+    try:
+        plain = Network.load(path, activation=common.activation(assume))
+    except ProplaceError:  # a table of several inputs, categories: only whole
+        return [whole]
+    return [whole] if plain == whole else [whole, plain]
+
+
+def _through(model: Model, schema: Schema) -> list[Parameters]:
+    """The network as it is seen through a schema, which may turn some of its numbers into yes or no."""
+    from proplace.certification import parameters  # noqa: PLC0415
+    from proplace.core.errors import ProplaceError  # noqa: PLC0415
+
+    try:
+        return [parameters(model.with_schema(schema).network)]
+    except ProplaceError:  # another model: its digest says so
+        return []
+
+
+def _numbers(row: str | None) -> list[float] | None:
+    """Read the numbers of a row, with commas between them."""
+    from proplace.certification import checker  # noqa: PLC0415
+    from proplace.core.errors import OptionError  # noqa: PLC0415
+
+    try:
+        return None if row is None else checker.row(row)
+    except ValueError:
+        raise OptionError(
+            f"--input takes the numbers of one row with commas between them, such as 0.5,-1,2, "
+            f"not {row!r}"
+        ) from None
+
+
+def _printable(name: str) -> str:
+    """Escape what a file name could use to write lines of its own."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in name)

@@ -1,0 +1,216 @@
+"""What several commands share: options, reading what they name, and talking to people."""
+
+from __future__ import annotations
+
+import math
+import sys
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from proplace.apps.cli.console import tell
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pandas as pd
+
+    from proplace.loaders.model import Model as WholeModel
+    from proplace.schema import Schema
+    from proplace.schema.validation import Label
+    from proplace.tables.files import TableFile
+
+Model = Annotated[
+    Path,
+    typer.Option(
+        help="The trained model: .onnx, .keras, .pt, .pth, .safetensors or .npz; never a pickle."
+    ),
+]
+
+
+class Assumption(StrEnum):
+    """What can be stated about a model that does not say it itself."""
+
+    relu_chain = "relu-chain"
+
+
+Assume = Annotated[
+    Assumption | None,
+    typer.Option(
+        help="What weights alone (.pt, .pth, .safetensors) do not say: that they are Linear layers "
+        "with a ReLU between each two."
+    ),
+]
+Delta = Annotated[float, typer.Option(help="Largest change of any parameter, such as 0.02.")]
+Train = Annotated[Path, typer.Option(help="CSV (.gz too) or Parquet file with the training rows.")]
+People = Annotated[
+    Path, typer.Option("--input", help="CSV (.gz too) or Parquet file with the people.")
+]
+Target = Annotated[str, typer.Option(help="The wanted class, by its label.")]
+SchemaFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--schema",
+        help="Features and rules (see: proplace schema). Without it, tables hold the network's own "
+        "columns.",
+    ),
+]
+Drop = Annotated[
+    list[str] | None, typer.Option(help="Column to leave out, such as the label; may be repeated.")
+]
+Ids = Annotated[
+    list[str] | None,
+    typer.Option("--id", help="Column to keep beside the answers; may be repeated."),
+]
+Delimiter = Annotated[str, typer.Option(help="What ends a cell in CSV files.")]
+Encoding = Annotated[str, typer.Option(help="Encoding of CSV files.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+
+
+class Distance(StrEnum):
+    """Names of distances."""
+
+    l1 = "l1"
+    l2 = "l2"
+    linf = "linf"
+    mad = "mad"
+
+
+class FileFormat(StrEnum):
+    """How tables are written."""
+
+    csv = "csv"
+    parquet = "parquet"
+
+
+def activation(assume: Assumption | None) -> str | None:
+    """Return the activation that was stated."""
+    return None if assume is None else "relu"
+
+
+def read_model(path: Path, assume: Assumption | None) -> WholeModel:
+    """Read a whole model."""
+    from proplace.loaders.model import Model as WholeModel  # noqa: PLC0415  (quick help)
+
+    return WholeModel.of(path, activation=activation(assume))
+
+
+def read_models(paths: Sequence[Path], assume: Assumption | None) -> list[WholeModel]:
+    """Read several models; what was stated holds for those that do not say it themselves."""
+    from proplace.loaders import is_bare  # noqa: PLC0415
+
+    needed = [is_bare(path) for path in paths]
+    if not any(needed):
+        needed = [True] * len(paths)  # which says that nothing is to be stated
+    return [
+        read_model(path, assume if stated else None)
+        for path, stated in zip(paths, needed, strict=True)
+    ]
+
+
+def note(text: str) -> None:
+    """Say something worth knowing, beside the results."""
+    tell(f"note: {text}")
+
+
+def warn(text: str) -> None:
+    """Say that something is probably wrong."""
+    tell(f"warning: {text}")
+
+
+def watched() -> bool:
+    """Whether a person looks at standard error: else there is no progress bar and no summary."""
+    return sys.stderr.isatty()
+
+
+def positive_delta(delta: float) -> float:
+    """Return delta, or say that it must be a positive number."""
+    from proplace.core.errors import DeltaError  # noqa: PLC0415
+
+    if not (math.isfinite(delta) and delta > 0.0):
+        raise DeltaError(f"--delta must be a positive number such as 0.02, not {delta}")
+    return delta
+
+
+def processes(jobs: int | None) -> int | None:
+    """Return a number of processes, or say what it must be."""
+    from proplace.core.options import processes as checked  # noqa: PLC0415
+
+    return checked("--jobs", jobs)
+
+
+def with_names(
+    model: WholeModel, schema: Path | None, table: TableFile, others: Sequence[str]
+) -> WholeModel:
+    """Return a model whose columns have their names, from the schema or from a table."""
+    from proplace.core.errors import SchemaError, TableError  # noqa: PLC0415
+    from proplace.schema import Schema  # noqa: PLC0415
+
+    if schema is not None:
+        given = Schema.read(schema)
+        try:
+            return model.with_schema(given)
+        except SchemaError as error:
+            raise SchemaError(f"{schema}: {error}") from None
+    names = [name for name in table.columns if name not in others]
+    if model.named or set(model.schema.by_name) <= set(names):
+        return model
+    if len(names) != len(model.schema.features):
+        raise TableError(
+            f"{table.path}: {len(names)} columns where the network takes "
+            f"{len(model.schema.features)}; name columns that are no inputs with --id or --drop, or "
+            "give a --schema"
+        )
+    return model.renamed(names)
+
+
+def target_of(model: WholeModel, text: str) -> Label:
+    """Return the label of a class that is written on the command line."""
+    for label in model.classes:
+        if str(label) == text:
+            return label
+    return model.classes[model.target(text)]  # says which classes there are
+
+
+def training_rows(table: TableFile, schema: Schema, others: Sequence[str]) -> pd.DataFrame:
+    """Read the training table; rows that cannot be used are left out, and this is said."""
+    from proplace.core.errors import TableError  # noqa: PLC0415
+
+    table.check_columns(list(schema.by_name), others=others)
+    if not table.rows:
+        raise TableError(f"{table.path}: there are column names but no rows")
+    frame, broken = table.read(schema)
+    problems = {**schema.problems(frame), **broken}
+    if len(problems) == len(frame):
+        first = next(iter(problems.values()))
+        raise TableError(f"{table.path}: no row can be used; the first: {first}")
+    if problems:
+        first = next(iter(problems.values()))
+        note(f"{table.path}: {len(problems)} of {len(frame)} rows are left out; the first: {first}")
+    return frame.drop(index=list(problems))
+
+
+def good_rows(table: TableFile, schema: Schema) -> Iterator[pd.DataFrame]:
+    """The rows of a table that can be read, chunk by chunk."""
+    for frame, broken in table.frames(schema):
+        bad = [*broken, *(frame.index[i] for i in schema.problems(frame))]
+        yield frame.drop(index=list(dict.fromkeys(bad)))
+
+
+@contextmanager
+def refused_if_there(path: Path) -> Iterator[None]:
+    """Write a new file: nothing takes the place of another, and trouble is one sentence."""
+    from proplace.core.errors import OutputError  # noqa: PLC0415
+
+    if path.exists():
+        raise OutputError(f"{path}: is there already; give another name or remove it")
+    try:
+        yield
+    except OutputError:
+        raise
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise OutputError(f"{path}: cannot be written ({why})") from error

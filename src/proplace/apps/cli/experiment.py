@@ -1,0 +1,76 @@
+"""`proplace experiment`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from proplace.apps.cli import common
+from proplace.apps.cli.console import say, tell
+
+
+def experiment(
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="adult, compas, gmc, heloc or heloc-repaired; repeat. Default: the first 4."
+        ),
+    ] = None,
+    method: Annotated[
+        list[str] | None, typer.Option(help="Method as in the table; repeat. Default: all.")
+    ] = None,
+    seed: Annotated[
+        list[int] | None, typer.Option(min=0, help="Training seed; repeat. Default: 0, 1, 2.")
+    ] = None,
+    inputs: Annotated[int, typer.Option(min=1, help="People to explain per seed.")] = 50,
+    retrained: Annotated[
+        int, typer.Option(min=1, help="Networks retrained in each of the two ways.")
+    ] = 10,
+    actionable: Annotated[
+        bool, typer.Option(help="Respect what people could change (the paper does not).")
+    ] = False,
+    jobs: Annotated[int, typer.Option(help="Cells that run at the same time.")] = 1,
+    folder: Annotated[
+        Path | None, typer.Option(help="Data sets; default: PROPLACE_DATA, else a download.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for tables, pictures and the page.")] = Path(
+        "experiment"
+    ),
+    cache: Annotated[
+        Path | None, typer.Option(help="Folder for networks and cells; default: OUT/cache.")
+    ] = None,
+) -> None:
+    """Reproduce the comparison of the paper; an interrupted run goes on where it was."""
+    from proplace.apps.experiment import experiment, page, protocol  # noqa: PLC0415  (quick help)
+    from proplace.core.errors import OptionError  # noqa: PLC0415
+
+    processes = common.processes(jobs) or 1
+    page.check_plots()
+    names = [name.lower() for name in data or protocol.SETTINGS]
+    for name in names:
+        if name not in (*protocol.SETTINGS, "heloc-repaired"):
+            known = ", ".join([*protocol.SETTINGS, "heloc-repaired"])
+            raise OptionError(f"data set must be one of {known}, not {name!r}")
+    methods = method or list(experiment.NAMES)
+    seeds = [0, 1, 2] if seed is None else seed
+    tasks = [
+        protocol.Task(name, number, inputs, retrained, actionable)
+        for name in dict.fromkeys(names)
+        for number in dict.fromkeys(seeds)
+    ]
+    results, curves = experiment.run(
+        tasks,
+        list(dict.fromkeys(methods)),
+        out / "cache" if cache is None else cache,
+        data_folder=None if folder is None else str(folder),
+        n_jobs=processes,
+        report=tell,
+    )
+    for path in page.write(results, curves, out):
+        say(f"wrote {path}")
+    for line in ["", *(out / "results.md").read_text(encoding="utf-8").split("\n")]:
+        say(line)
+    if (results["error"] != "").any():
+        raise typer.Exit(1)

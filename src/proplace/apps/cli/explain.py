@@ -1,0 +1,223 @@
+"""`proplace explain`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from proplace.apps.cli import common, one_person, referee, report, whole_input
+from proplace.apps.cli.whole_input import Backend
+
+if TYPE_CHECKING:
+    from proplace.explain.proplace import Proplace
+    from proplace.loaders.model import Model as WholeModel
+    from proplace.schema.validation import Label
+    from proplace.tables.files import TableFile
+
+
+class Region(StrEnum):
+    """Names of regions."""
+
+    hull = "hull"
+    box = "box"
+
+
+Words = Annotated[
+    list[str] | None, typer.Argument(help="One person as name=value pairs.", show_default=False)
+]
+Input = Annotated[
+    Path | None, typer.Option("--input", help="CSV (.gz too) or Parquet file with the people.")
+]
+Row = Annotated[
+    int | None, typer.Option(help="Explain this row of the input alone; the first is 0.")
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder for the results of a whole input, where a killed run goes on, and for "
+        "--certificates."
+    ),
+]
+Count = Annotated[int, typer.Option(help="Answers for each person, each changing else.")]
+K = Annotated[int, typer.Option("--k", help="Robust neighbours that span the region.")]
+Regions = Annotated[
+    Region, typer.Option(help="hull: plausible answers; box: anywhere within the ranges.")
+]
+TimeLimit = Annotated[
+    float | None, typer.Option(help="Seconds for one person; the best answer so far is given.")
+]
+Jobs = Annotated[int | None, typer.Option(help="Processes; -1: as many as there are processors.")]
+Where = Annotated[Backend, typer.Option(help="Where: this machine or a cluster.")]
+Address = Annotated[
+    str | None,
+    typer.Option(help="Of the Dask scheduler or the Ray cluster; else one is made here."),
+]
+Certificates = Annotated[
+    bool, typer.Option("--certificates", help="Also write a proof for each answer (see: check).")
+]
+Kind = Annotated[
+    common.FileFormat | None,
+    typer.Option("--format", help="Of the results; else that of the input."),
+]
+Every = Annotated[
+    float, typer.Option(help="Seconds between shards: what a killed run loses at most.")
+]
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of the explainer, whoever it is about.
+
+    Attributes
+    ----------
+    delta, k, distance, region, time_limit
+        As :class:`proplace.Proplace` takes them.
+    target
+        The wanted class, by its label as text.
+    label, predictions
+        Columns of the training table with known classes.
+    schema
+        File with the features.
+    """
+
+    delta: float
+    k: int
+    distance: common.Distance
+    region: Region
+    time_limit: float | None
+    target: str
+    label: str | None
+    predictions: str | None
+    schema: Path | None
+
+    def fitted(
+        self, model: WholeModel, rows: TableFile, others: list[str], processes: int | None
+    ) -> tuple[Proplace, Label, dict[str, Any]]:
+        """Return the fitted explainer, the wanted class, and how the model agrees with columns."""
+        from proplace.explain.proplace import Proplace  # noqa: PLC0415
+
+        whole = common.with_names(model, self.schema, rows, others)
+        target = common.target_of(whole, self.target)
+        explainer = Proplace(
+            whole,
+            self.delta,
+            k=self.k,
+            distance=self.distance.value,
+            region=self.region.value,
+            n_jobs=processes,
+            time_limit=self.time_limit,
+        )
+        known = common.training_rows(rows, whole.schema, others)
+        agreement = referee.referee(whole, rows, lambda: [known], self.label, self.predictions)
+        return explainer.fit(known), target, agreement
+
+
+def explain(
+    model: common.Model,
+    train: common.Train,
+    delta: common.Delta,
+    person: Words = None,
+    table: Input = None,
+    row: Row = None,
+    out: Out = None,
+    schema: common.SchemaFile = None,
+    label: referee.Label = None,
+    predictions: referee.Predictions = None,
+    target: common.Target = "1",
+    count: Count = 1,
+    k: K = 20,
+    distance: Annotated[
+        common.Distance, typer.Option(help="What near means.")
+    ] = common.Distance.l1,
+    region: Regions = Region.hull,
+    time_limit: TimeLimit = None,
+    jobs: Jobs = None,
+    backend: Where = Backend.loky,
+    address: Address = None,
+    ids: common.Ids = None,
+    drop: common.Drop = None,
+    certificates: Certificates = False,
+    kind: Kind = None,
+    every: Every = 5.0,
+    page: report.Page = None,
+    delimiter: common.Delimiter = ",",
+    encoding: common.Encoding = "utf-8",
+    assume: common.Assume = None,
+    as_json: common.Json = False,
+) -> None:
+    """Find the nearest plausible input that every network within delta accepts.
+
+    A whole --input goes to the folder --out: answers in results.csv, one line each, people without
+    one with the reason. A run that was killed goes on when the same command is given again. One
+    person (--row, or name=value pairs) is shown; only --certificates are written to --out then.
+
+    [bold]Examples[/bold]
+
+    proplace explain --model m.onnx --train train.csv --delta 0.02 --input people.csv --out results
+
+    proplace explain --model m.onnx --train train.csv --delta 0.02 --input people.csv --row 7 --json
+
+    proplace explain --model m.onnx --train train.csv --schema schema.yaml --delta 0.02 age=40 job=cook
+    """
+    from proplace.tables.files import open_table  # noqa: PLC0415
+
+    words = one_person.pairs(person or [])
+    single = _is_single(words, table, row)
+    _check_output(out, page, single=single, certificates=certificates)
+    jobs = common.processes(jobs)
+    whole = common.read_model(model, assume)
+    common.positive_delta(delta)
+    drop = [*(drop or []), *referee.named(label, predictions)]
+    others = [*(ids or []), *drop]
+    question = Question(delta, k, distance, region, time_limit, target, label, predictions, schema)
+    rows = open_table(train, delimiter=delimiter, encoding=encoding)
+    source = None if table is None else open_table(table, delimiter=delimiter, encoding=encoding)
+    processes = jobs if backend is Backend.loky else None
+    explainer, wanted, agreement = question.fitted(whole, rows, others, processes)
+    if single:
+        someone = one_person.Person(source, row, words, ids or [], others)
+        answers = someone.explain(explainer, explainer.setting.schema, wanted, count)
+        if out is not None:
+            one_person.save_certificates(answers, out / "certificates")
+        if page is not None:
+            report.write_person_page(answers, page, out)
+        if as_json:
+            one_person.show_json(answers, row, agreement)
+        else:
+            one_person.show(answers)
+        return
+    assert source is not None and out is not None  # noqa: S101, PT018  (checked above)
+    batch = whole_input.Batch(
+        out, ids or [], drop, certificates, kind, every, backend, address, jobs
+    )
+    summary = batch.run(explainer, source, wanted, count)
+    whole_input.summarise(summary, agreement, as_json=as_json)
+    if page is not None:
+        report.write_folder_page(out, page)
+
+
+def _is_single(words: dict[str, str], table: Path | None, row: int | None) -> bool:
+    """Whether one person is asked about, or a whole input."""
+    from proplace.core.errors import OptionError  # noqa: PLC0415
+
+    if bool(words) == (table is not None):
+        raise OptionError("give the people as --input FILE, or one person as name=value pairs")
+    if row is not None and table is None:
+        raise OptionError("--row needs --input FILE")
+    return bool(words) or row is not None
+
+
+def _check_output(out: Path | None, page: Path | None, *, single: bool, certificates: bool) -> None:
+    """Say what is wrong with what is to be written, before any work."""
+    from proplace.core.errors import OptionError  # noqa: PLC0415
+
+    if out is None and (certificates or not single):
+        raise OptionError(f"{'--certificates' if single else '--input'} needs --out FOLDER")
+    if out is not None and single and not certificates:
+        raise OptionError("one person is shown, not written to --out, unless with --certificates")
+    if page is not None:
+        report.check_page(page)

@@ -1,0 +1,219 @@
+"""`proplace explain` of one person: who it is, what is shown, and the same as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from proplace.apps.cli import common
+from proplace.apps.cli.console import say, say_table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    import pandas as pd
+
+    from proplace.explain.proplace import Proplace
+    from proplace.explain.provenance import Provenance
+    from proplace.explain.results import Explanation, Explanations
+    from proplace.schema import Schema
+    from proplace.schema.validation import Label
+    from proplace.tables.files import TableFile
+
+
+@dataclass(frozen=True)
+class Person:
+    """One person, by a row of the input or by words of the command line.
+
+    Attributes
+    ----------
+    source, row
+        The input and the number of the row; None where the person is given in words.
+    pairs
+        The words: values by name.
+    ids, others
+        Columns that say who it is, and all columns that are no features.
+    """
+
+    source: TableFile | None
+    row: int | None
+    pairs: Mapping[str, str]
+    ids: list[str]
+    others: list[str]
+
+    def explain(
+        self, explainer: Proplace, schema: Schema, target: Label, count: int
+    ) -> Explanations:
+        """Explain this person; each answer knows who it is for."""
+        from proplace.explain.results import Explanations  # noqa: PLC0415
+
+        frame = self._frame(schema)
+        names = [name for name in self.ids if name in frame.columns]
+        ids = {name: frame[name].iloc[0] for name in names}
+        found = explainer.explain(frame[list(schema.by_name)], target, count=count)
+        answers = [replace(answer, ids=ids) for answer in found]
+        return Explanations(answers, complete=found.complete, provenance=found.provenance)
+
+    def _frame(self, schema: Schema) -> pd.DataFrame:
+        """The person as a table of one row."""
+        from proplace.core.errors import InputError, TableError  # noqa: PLC0415
+
+        if self.source is not None:
+            self.source.check_columns(list(schema.by_name), others=self.others)
+            for name in self.ids:
+                if name not in self.source.columns:
+                    raise TableError(
+                        f"{self.source.path}: there is no column {name!r} to keep as an id"
+                    )
+            frame, broken = self.source.row(schema, self.row or 0)
+            problems = [*broken.values(), *schema.encode_people(frame)[1].values()]
+        else:
+            frame = self._of_words(schema)
+            problems = list(schema.encode_people(frame)[1].values())
+        if problems:
+            raise InputError(problems[0].reason)
+        return frame
+
+    def _of_words(self, schema: Schema) -> pd.DataFrame:
+        import pandas as pd  # noqa: PLC0415
+
+        from proplace.core.errors import SchemaError  # noqa: PLC0415
+        from proplace.schema.validation import did_you_mean  # noqa: PLC0415
+        from proplace.tables.files import typed_text  # noqa: PLC0415
+
+        for name in self.pairs:
+            if name not in schema.by_name and name not in self.ids:
+                hint = did_you_mean(name, schema.by_name)
+                raise SchemaError(f"{name!r} is not a feature{hint}")
+        missing = [name for name in schema.by_name if name not in self.pairs]
+        if missing:
+            raise SchemaError(f"no value for {', '.join(map(repr, missing))}")
+        cells = {name: pd.Series([value], dtype=object) for name, value in self.pairs.items()}
+        return pd.DataFrame(
+            {
+                name: typed_text(cell, schema.by_name[name]) if name in schema.by_name else cell
+                for name, cell in cells.items()
+            }
+        )
+
+
+def pairs(words: list[str]) -> dict[str, str]:
+    """Read name=value pairs."""
+    from proplace.core.errors import OptionError  # noqa: PLC0415
+
+    found: dict[str, str] = {}
+    for word in words:
+        name, sign, value = word.partition("=")
+        if not sign or name in found:
+            what = "occurs twice" if sign else "is not of the form name=value"
+            raise OptionError(f"{word!r} {what}")
+        found[name] = value
+    return found
+
+
+def save_certificates(result: Explanations, folder: Path) -> None:
+    """Write the proofs for one person, none in the place of another file."""
+    from proplace.core.errors import OutputError  # noqa: PLC0415
+    from proplace.explain.result_tables import proof_name  # noqa: PLC0415
+
+    if (folder.parent / "manifest.json").exists():
+        raise OutputError(f"{folder.parent}: holds a batch; give another folder for one person")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"{folder}: cannot be made ({error.strerror})") from error
+    proofs = {folder / proof_name(int(str(e.index)), e.rank): e.certificate for e in result}
+    for path, proof in proofs.items():
+        if proof is not None:
+            with common.refused_if_there(path):
+                proof.save(path)
+
+
+def show(result: Explanations) -> None:
+    """Print the answers for people."""
+    for answer in result:
+        if not answer.found:
+            say(f"{answer.status}: {answer.reason}")
+            continue
+        words = answer.words()
+        say_table(["feature", "now", "then"], [[c.title, c.before, c.after] for c in words.changes])
+        say(words.sentence)
+        say(
+            f"{answer.status}; distance {answer.distance:.6g}; every network within delta reaches "
+            f"class {answer.label} by at least {answer.margin:.3g}"
+        )
+        if answer.reason:
+            say(answer.reason)
+
+
+def show_json(result: Explanations, row: int | None, agreement: dict[str, Any]) -> None:
+    """Print the answers for machines: all that is known about each, its certificate included."""
+    made = result.provenance
+    assert made is not None  # noqa: S101  (an explainer made it)
+    facts = [{"row": row, **answer_facts(answer, made), **agreement} for answer in result]
+    typer.echo(json.dumps(facts, indent=2))
+
+
+def answer_facts(answer: Explanation, made: Provenance) -> dict[str, Any]:
+    """Everything about an answer that JSON can hold."""
+    before, after = _values(answer, answer.original), _values(answer, answer.counterfactual)
+    numbers = {name: getattr(answer, name) for name in ("distance", "bound", "margin")}
+    proof = answer.certificate
+    return {
+        "id": {name: _plain(value) for name, value in answer.ids.items()},
+        "status": answer.status,
+        "reason": answer.reason,
+        "target": answer.label,
+        "delta": made.to_dict()["delta"],
+        "model": {
+            "name": made.model,
+            "file_digest": made.file_digest,
+            "network_digest": made.network_digest,
+        },
+        "rank": answer.rank,
+        **{name: None if math.isnan(value) else value for name, value in numbers.items()},
+        "original": before,
+        "counterfactual": after,
+        "changes": _changes(answer, before or {}, after or {}),
+        "sentence": answer.words().sentence,
+        "certificate": None if proof is None else proof.facts,
+    }
+
+
+def _values(answer: Explanation, series: pd.Series[Any] | None) -> dict[str, Any] | None:
+    from proplace.tables.files import plain  # noqa: PLC0415
+
+    if series is None or answer.setting is None:
+        return None
+    features = answer.setting.schema.by_name
+    return {name: plain(series[name], feature) for name, feature in features.items()}
+
+
+def _changes(
+    answer: Explanation, before: dict[str, Any], after: dict[str, Any]
+) -> dict[str, dict[str, Any]]:
+    features = {} if answer.setting is None else answer.setting.schema.by_name
+    return {
+        name: {
+            "from": before[name],
+            "to": after[name],
+            "unit": getattr(features[name], "unit", None),
+        }
+        for name in before
+        if name in after and before[name] != after[name]
+    }
+
+
+def _plain(value: Any) -> Any:
+    """A cell as JSON has it; what JSON has no word for, as text."""
+    value = value.item() if hasattr(value, "item") else value
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if isinstance(value, float):
+        return None if math.isnan(value) else value
+    return str(value)

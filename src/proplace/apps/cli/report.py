@@ -1,0 +1,86 @@
+"""`proplace report`, and `--report` of `proplace explain`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from proplace.apps.cli import common
+from proplace.apps.cli.console import tell
+
+if TYPE_CHECKING:
+    from proplace.explain.results import Explanations
+
+Page = Annotated[
+    Path | None,
+    typer.Option("--report", help="Also write an HTML page to read, of the first 50 answers."),
+]
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(help="Folder of results (see: explain --out).")],
+    out: Annotated[
+        Path | None, typer.Option(help="The page to write; report.html in the folder if left out.")
+    ] = None,
+) -> None:
+    """Write a page to read about a folder of results: one HTML file that opens offline.
+
+    It shows the first 50 answers, and says how many there are. The folder is compared with what was
+    written to it first. Nothing is overwritten.
+
+    [bold]Example[/bold]
+
+    proplace report results --out page.html
+    """
+    page = folder / "report.html" if out is None else out
+    check_page(page)
+    write_folder_page(folder, page)
+
+
+def check_page(page: Path) -> None:
+    """Say what is wrong with a page that is to be written, before any work."""
+    from proplace.core.errors import OutputError  # noqa: PLC0415
+    from proplace.core.optional import require  # noqa: PLC0415
+
+    if page.suffix.lower() not in (".html", ".htm"):
+        raise OutputError(f"{page}: a report is an HTML file; give a name that ends in .html")
+    with common.refused_if_there(page):
+        for package in ("jinja2", "matplotlib"):
+            require(package, "report", "the report")
+
+
+def write_folder_page(folder: Path, page: Path) -> None:
+    """Write the page of a folder of results."""
+    from proplace.apps.batch.reading import ResultsFolder  # noqa: PLC0415
+    from proplace.apps.report.page import MOST  # noqa: PLC0415
+
+    opened = ResultsFolder.open(folder)
+    result, people = opened.first(MOST), opened.people()
+    shown = len({e.index for e in result})
+    note = ""
+    if shown < people:
+        note = (
+            f"This page shows the first {shown:,} of {people:,} people; the answers for all are in "
+            f"{opened.table.path.name}."
+        )
+    write_page(result, page, note, folder if opened.certificates else None)
+
+
+def write_page(result: Explanations, page: Path, note: str, kept: Path | None) -> None:
+    """Write a page about some answers, in the place of no other file."""
+    with common.refused_if_there(page):
+        result.report(page, note=note, kept=kept)
+    if common.watched():
+        tell(f"{page}: open it in a browser")
+
+
+def write_person_page(result: Explanations, page: Path, kept: Path | None) -> None:
+    """Write the page of one person."""
+    from proplace.apps.report.page import MOST  # noqa: PLC0415
+
+    note = ""
+    if len(result) > MOST:
+        note = f"This page shows the first {MOST} of {len(result)} answers; --json prints all."
+    write_page(result[:MOST], page, note, kept)

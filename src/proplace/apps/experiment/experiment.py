@@ -1,0 +1,183 @@
+"""Run methods on problems, each cell once: an interrupted run goes on where it was.
+
+A cell is one data set, training seed and method. What it gives (counterfactuals, metrics, seconds) is
+one file in the cache, which appears whole or not at all. A cell runs in one process with one thread;
+``seconds`` is processor time per counterfactual, with everything a method prepares, so that other
+programs on the machine do not count.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import joblib
+import numpy as np
+import pandas as pd
+from threadpoolctl import threadpool_limits
+
+from proplace.apps.experiment.protocol import Problem, Task, dataset, problem
+from proplace.core.errors import OptionError
+from proplace.core.files import whole_file
+from proplace.explain.baselines import METHODS, RobustBaseline, published
+from proplace.explain.metrics import evaluate, outlier_model
+from proplace.explain.proplace import Proplace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from sklearn.neighbors import LocalOutlierFactor
+
+    from proplace.core.network import Array
+
+OURS = "PROPLACE"
+NAMES = (OURS, *METHODS)
+METRICS = ("found", "valid", "vr", "vdelta", "l1", "lof")
+
+
+def run(
+    tasks: Sequence[Task],
+    methods: Sequence[str],
+    cache: Path,
+    *,
+    data_folder: str | None = None,
+    n_jobs: int = 1,
+    report: Callable[[str], None] = lambda _: None,
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Run every method on every task; return one row per cell, and the curves of validity.
+
+    Parameters
+    ----------
+    tasks, methods
+        What to run; method names as in :data:`NAMES`.
+    cache
+        Folder for networks and results.
+    data_folder
+        Folder of the data sets, see :func:`proplace.apps.experiment.data.load`.
+    n_jobs
+        Cells that run at the same time.
+    report
+        Called with a line of text as each task is prepared and each cell is done.
+    """
+    for name in methods:
+        if name not in NAMES:
+            raise OptionError(f"{name!r} is not a method; methods: {', '.join(NAMES)}")
+    cache.mkdir(parents=True, exist_ok=True)
+    parallel = joblib.Parallel(n_jobs=n_jobs, return_as="generator")
+    curves = []
+    prepare = (joblib.delayed(_curve)(task, cache, data_folder) for task in tasks)
+    for number, (task, curve) in enumerate(zip(tasks, parallel(prepare), strict=True), start=1):
+        report(f"networks {number}/{len(tasks)}: {task.data} seed {task.seed}")
+        curves.append(curve)
+    cells = [(task, name) for task in tasks for name in methods]
+    records = []
+    jobs = (joblib.delayed(_record)(task, name, cache, data_folder) for task, name in cells)
+    for number, record in enumerate(parallel(jobs), start=1):
+        report(f"cell {number}/{len(cells)}: {_line(record)}")
+        records.append(record)
+    columns = [*_FACTS, *METRICS, "seconds", "error"]
+    return pd.DataFrame(records, columns=columns), pd.concat(curves, ignore_index=True)
+
+
+def options(name: str, made: Problem) -> dict[str, Any]:
+    """Options of a method on a problem: those of the published runs.
+
+    Where delta was calibrated, a method that was run at another delta than it was judged at (MILP-R)
+    keeps the ratio of the two.
+    """
+    if name == OURS:
+        return {"delta": made.delta, "k": made.settings.k}
+    chosen = {"seed": made.task.seed, **published(name, made.task.name)}
+    if issubclass(METHODS[name], RobustBaseline):
+        ratio = made.delta / made.settings.delta
+        chosen["delta"] = chosen.get("delta", made.settings.delta) * ratio
+    return chosen
+
+
+def measure(
+    name: str, made: Problem, reference: LocalOutlierFactor
+) -> tuple[pd.DataFrame, Array, float]:
+    """Run a method on a problem: metrics per input, counterfactuals, seconds per counterfactual."""
+    method: Any = Proplace if name == OURS else METHODS[name]
+    with threadpool_limits(1):
+        start = time.process_time()
+        explainer = method(made.net, schema=made.schema, **options(name, made)).fit(made.rows)
+        answers = explainer.explain(made.X)
+        seconds = (time.process_time() - start) / len(made.X)
+        table = evaluate(
+            answers,
+            made.X,
+            made.net,
+            retrained=made.retrained,
+            delta=made.delta,
+            reference=reference,
+        )
+    none = np.full(made.X.shape[1], np.nan)
+    points = np.array([none if e.point is None else e.point for e in answers])
+    return table, points, seconds
+
+
+_FACTS = ("data", "seed", "method", "delta", "calibrated", "accuracy", "inputs", "fresh")
+
+
+def _curve(task: Task, cache: Path, data_folder: str | None) -> pd.DataFrame:
+    with threadpool_limits(1):
+        made = problem(task, cache, data_folder)
+    return made.curve.assign(data=task.data, seed=task.seed, used=made.delta)
+
+
+@lru_cache(maxsize=1)
+def _problem(task: Task, cache: Path, data_folder: str | None) -> Problem:
+    return problem(task, cache, data_folder)
+
+
+@lru_cache(maxsize=2)
+def _outliers(data: str, data_folder: str | None) -> LocalOutlierFactor:
+    return outlier_model(dataset(data, data_folder).desired)
+
+
+def _record(task: Task, name: str, cache: Path, data_folder: str | None) -> dict[str, Any]:
+    """The row of a cell, from its file or by running it; a failing cell does not lose the others."""
+    made = _problem(task, cache, data_folder)
+    facts = (task.data, task.seed, name, made.delta, made.calibrated, made.accuracy)
+    record = dict(zip(_FACTS, (*facts, len(made.X), made.fresh), strict=True))
+    try:
+        digest = hashlib.sha256(repr(sorted(options(name, made).items())).encode()).hexdigest()
+        path = task.folder(cache) / f"{name}-{digest[:10]}.npz"
+        if not path.exists():
+            table, points, seconds = measure(name, made, _outliers(task.data, data_folder))
+            arrays = {metric: table[metric].to_numpy(dtype=float) for metric in METRICS}
+            with whole_file(path) as file:
+                np.savez(
+                    file,
+                    allow_pickle=False,
+                    points=points,
+                    X=made.X,
+                    seconds=np.array(seconds),
+                    **arrays,
+                )
+        with np.load(path, allow_pickle=False) as stored:
+            means = {metric: _mean(stored[metric]) for metric in METRICS}
+            return record | means | {"seconds": float(stored["seconds"]), "error": ""}
+    except Exception as error:
+        return record | {"error": f"{type(error).__name__}: {error}"}
+
+
+def _mean(values: Array) -> float:
+    """Mean of what is there; missing if nothing is."""
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if len(known) else float("nan")
+
+
+def _line(record: dict[str, Any]) -> str:
+    """A cell in one line, for somebody who waits."""
+    what = f"{record['data']} seed {record['seed']} {record['method']}"
+    if record["error"]:
+        return f"{what} FAILED: {record['error']}"
+    return (
+        f"{what}: vr {record['vr']:.1%}, vdelta {record['vdelta']:.1%}, l1 {record['l1']:.3f}, "
+        f"lof {record['lof']:.2f}, {record['seconds']:.2g} s"
+    )

@@ -1,0 +1,364 @@
+"""What a page says of all its answers together: only what was proved, and what was counted.
+
+Proved is a sentence about Delta. Counted is what retrained networks do with the answers, and it is said
+with how far they moved: outside of Delta a count is no promise about the next network.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from proplace.apps.report.pictures import cases
+from proplace.apps.report.plots import held, percent
+from proplace.core.errors import NetworkError
+from proplace.explain.words import outcome_of, proved, within
+from proplace.schema.amounts import number
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from proplace.core.network import Array, Network
+    from proplace.explain.provenance import Provenance
+    from proplace.explain.results import Explanation, Explanations, Setting
+    from proplace.explain.words import Terms, Wording
+
+_SHOWN = 12  # digits of a digest in the line on top; all of them are at the end of the page
+
+
+@dataclass(frozen=True)
+class Fact:
+    """Something with a name."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True)
+class Moves:
+    """How far retrained networks are from the one in use.
+
+    Attributes
+    ----------
+    count
+        How many there are.
+    inside
+        How many lie in Delta, so that what is proved holds for them.
+    apart
+        How many have another architecture or input scaling: nothing is proved of such.
+    largest
+        The largest change of any weight or bias among the others; None if there are no others.
+    """
+
+    count: int
+    inside: int
+    apart: int
+    largest: float | None
+
+    @classmethod
+    def of(cls, setting: Setting, retrained: Sequence[Network]) -> Moves:
+        """Compare networks with the one in use."""
+        largest: list[float] = []
+        inside = 0
+        for other in retrained:
+            try:
+                largest.append(setting.net.distance(other))
+            except NetworkError:
+                continue
+            inside += _lies_in(setting, other)
+        return cls(
+            len(retrained), inside, len(retrained) - len(largest), max(largest, default=None)
+        )
+
+    @property
+    def words(self) -> str:
+        """How far they moved, and whether a proof covers them."""
+        models = "1 retrained model" if self.count == 1 else f"{self.count} retrained models"
+        text = models
+        if self.largest is not None:
+            moved = number(float(f"{self.largest:.3g}"))
+            text += f", whose weights and biases moved by up to {moved}"
+        if self.apart:
+            text += f"; {_of(self.apart, self.count)} of another architecture or input scaling"
+        if self.inside == self.count:
+            return f"{text}; {'it lies' if self.count == 1 else 'all lie'} within delta"
+        if self.inside:
+            return f"{text}; {self.inside} of {self.count} lie within delta"
+        return f"{text}; {'it does not lie' if self.count == 1 else 'none lies'} within delta"
+
+
+def _of(part: int, count: int) -> str:
+    return f"{part} of {count}" if part < count else ("it is" if count == 1 else "all")
+
+
+def _lies_in(setting: Setting, other: Network) -> bool:
+    """Whether a network of the same architecture lies in Delta."""
+    layers = zip(setting.net.layers, other.layers, strict=True)
+    radii = zip(setting.shifts.weight, setting.shifts.bias, strict=True)
+    return all(
+        float(np.abs(new.W - old.W).max()) <= weight
+        and float(np.abs(new.bias - old.bias).max()) <= bias
+        for (old, new), (weight, bias) in zip(layers, radii, strict=True)
+    )
+
+
+# -- the head of the page --------------------------------------------------------------------------
+
+
+def lead(result: Explanations, wording: Wording) -> str:
+    """What the page is about, and for how many answers it is proved that they last."""
+    outcome = outcome_of(result[0], wording)
+    people = len({e.index for e in result})
+    what = f"{people} {wording.person}{'' if people == 1 else 's'}"
+    start = f"What would have to be different for {wording.subject} to be {outcome}: {what}. "
+    return start + _proved(result, outcome)
+
+
+def _proved(result: Explanations, outcome: str) -> str:
+    answers = [e for e in result if e.found or e.status == "already_valid"]
+    sure = [e for e in answers if proved(e)]
+    if not answers:
+        return "There is no answer for any of them."
+    if not sure:
+        return (
+            "The answers are shown for the model in use only: it is not proved that they last when it "
+            "is changed."
+        )
+    setting = sure[0].setting
+    assert setting is not None  # noqa: S101  (nothing is proved without one)
+    every = f"every network {within(setting)} decides “{outcome}”."
+    if len(answers) == 1:
+        return f"For the answer it is proved: {every}"
+    if len(sure) == len(answers):
+        return f"For each of the {len(answers)} answers it is proved: {every}"
+    return (
+        f"For {len(sure)} of {len(answers)} answers it is proved: {every} Of the others this is known "
+        "for the model in use alone."
+    )
+
+
+def figures(
+    result: Explanations, plain: Sequence[Array | None], terms: Terms, retrained: Sequence[Network]
+) -> list[Fact]:
+    """Figures on top of the page."""
+    people = {e.index for e in result}
+    answers = [e for e in result if e.found or e.status == "already_valid"]
+    served = {e.index for e in answers}
+    facts = [Fact(f"{terms.person}s on this page with an answer", _count(served, people))]
+    setting = setting_of(result)
+    if setting is not None and setting.radius != 0.0 and answers:
+        sure = [e for e in answers if proved(e)]
+        facts.append(Fact("answers proved for every network within delta", _count(sure, answers)))
+        if setting.radius is not None:
+            facts.append(
+                Fact("delta: how much each weight and bias may change", number(setting.radius))
+            )
+    models = f"{len(retrained)} retrained model{'' if len(retrained) == 1 else 's'}"
+    points = np.array([e.point for e in result if e.found])
+    others = np.array([row for row in plain if row is not None])
+    for rows, name in ((points, terms.answers), (others, terms.others)):
+        if retrained and len(rows):
+            share = held(rows, retrained, result[0].target).mean()
+            words = f"{terms.outcome}, of {len(rows)} {name} on {models} (counted)"
+            facts.append(Fact(words, percent(share)))
+    return facts
+
+
+def _count(some: Sequence[object] | set[object], of: Sequence[object] | set[object]) -> str:
+    return f"{len(some)} of {len(of)}"
+
+
+def line(result: Explanations) -> list[Fact]:
+    """The facts on one line: what the answers were made from, and when."""
+    made, setting = result.provenance, setting_of(result)
+    if made is None:
+        return [] if setting is None else [Fact("delta", _delta(setting))]
+    facts = [
+        Fact("date", made.date.replace("T", " ").replace("Z", " UTC")),
+        Fact("model", f"{made.model} ({_short(made.file_digest or made.network_digest)})"),
+        Fact("training data", f"{made.training_rows:,} rows ({_short(made.training_digest)})"),
+    ]
+    if setting is not None:
+        facts.append(Fact("delta", _delta(setting)))
+    if made.k is not None and made.region == "hull":
+        facts.append(Fact("k", str(made.k)))
+    return [*facts, Fact("distance", made.distance)]
+
+
+def record(made: Provenance | None) -> list[Fact]:
+    """All that is known of where the answers come from, with whole digests."""
+    if made is None:
+        return []
+    facts = [
+        Fact("Made", f"{made.date} by {made.method} of proplace {made.version}"),
+        Fact("Model", made.model),
+        Fact("Model file, SHA-256", made.file_digest or ""),
+        Fact("Network, SHA-256 (the name that certificates use)", made.network_digest),
+        Fact("Training rows", f"{made.training_rows:,}"),
+        Fact("Training rows as the network takes them, SHA-256", made.training_digest),
+        Fact("Wanted class", str(made.target)),
+        Fact("Delta", _radii(made)),
+        Fact("Distance", made.distance),
+        Fact("Robust neighbours (k)", "" if made.k is None else str(made.k)),
+        Fact("Region", made.region or ""),
+    ]
+    return [fact for fact in facts if fact.value]
+
+
+def _short(digest: str) -> str:
+    return f"SHA-256 {digest[:_SHOWN]}…"
+
+
+def _delta(setting: Setting) -> str:
+    return "per layer" if setting.radius is None else number(setting.radius)
+
+
+def _radii(made: Provenance) -> str:
+    if isinstance(made.delta, float):
+        return number(made.delta)
+    return "; ".join(
+        f"layer {n}: weights {number(weight)}, biases {number(bias)}"
+        for n, (weight, bias) in enumerate(made.delta, start=1)
+    )
+
+
+# -- what is promised ------------------------------------------------------------------------------
+
+
+def promises(
+    result: Explanations, terms: Terms, plain: Sequence[Array | None], retrained: Sequence[Network]
+) -> list[Fact]:
+    """What is promised, what was counted, and what is not promised."""
+    sure = [e for e in result if proved(e)]
+    facts = [Fact("Promised", _promised(sure, terms))]
+    setting = setting_of(result)
+    answers = [e for e in result if e.found]
+    if retrained and setting is not None and answers:
+        facts.append(
+            Fact("Counted, not promised", _counted(answers, terms, plain, retrained, setting))
+        )
+    beyond = "changed in any way"
+    if sure:
+        beyond = "changed by more than that, as one that is trained anew usually is"
+    return [
+        *facts,
+        Fact(
+            "Not promised",
+            f"Anything about a model that has {beyond}, has another architecture, or whose inputs are "
+            "scaled or encoded in another way. Nor anything about the world itself: that a "
+            f"{terms.person} can make these changes, or that making them does more than change the "
+            "model’s answer.",
+        ),
+    ]
+
+
+def _promised(sure: Sequence[Explanation], terms: Terms) -> str:
+    if not sure:
+        return f"The model in use says {terms.outcome} to each answer; nothing beyond that model."
+    setting = sure[0].setting
+    assert setting is not None  # noqa: S101  (nothing is proved without one)
+    proof = "This is a theorem, no estimate"
+    if all(e.certificate is not None for e in sure):
+        proof += ", and each has a certificate that anyone can check"
+    return (
+        f"To an answer that is called proved, every network of the same architecture {within(setting)} "
+        f"says {terms.outcome}. {proof}. It speaks of exactly the values in the tables, with all their "
+        "digits."
+    )
+
+
+def _counted(
+    answers: Sequence[Explanation],
+    terms: Terms,
+    plain: Sequence[Array | None],
+    retrained: Sequence[Network],
+    setting: Setting,
+) -> str:
+    target = answers[0].target
+    points = np.array([e.point for e in answers])
+    others = np.array([row for row in plain if row is not None])
+    text = (
+        f"On {Moves.of(setting, retrained).words}. The {len(points)} {terms.answers} on this page are "
+        f"{terms.outcome} in {cases(points, retrained, target)}"
+    )
+    if len(others):
+        text += f", the {len(others)} {terms.others} in {cases(others, retrained, target)}"
+    return f"{text}. A case is one answer on one model; the share may differ on other ones."
+
+
+def setting_of(result: Explanations) -> Setting | None:
+    """The network, Delta and features that answers are about."""
+    return next((e.setting for e in result if e.setting is not None), None)
+
+
+# -- words for readers -----------------------------------------------------------------------------
+
+_DISTANCES = {
+    "l1": "the average change of the columns that the network takes; 0 is no change",
+    "l2": "the root of the summed squares of all changes; 0 is no change",
+    "linf": "the largest change of any column that the network takes; 0 is no change",
+    "mad": "the average change of the columns, each in units of its usual spread; 0 is no change",
+}
+
+
+_GLOSSARY = {
+    "model, network": (
+        "A program with many numbers inside (weights and biases) that were set by training on past "
+        "cases. Retraining changes these numbers."
+    ),
+    "delta": (
+        "How much each of these numbers may change, up or down, before the promise ends. It has no "
+        "unit; how far a retraining moves them can be measured."
+    ),
+    "robust, proved": "Every network within delta says {outcome}, not only the one in use.",
+    "margin": (
+        "How clearly a network says {outcome}: above 0 it does, below 0 it does not. The worst margin "
+        "is the smallest one over all networks within delta."
+    ),
+    "certificate": (
+        "A small file with the proof of one answer. A short program checks it step by step in exact "
+        "arithmetic, without trusting whoever made it."
+    ),
+    "distance": "How far an answer is from the {person}: {measure}.",
+    "nearest": (
+        "No answer of the region with a little more margin has a smaller distance. This rests on a "
+        "solver’s arithmetic; that the answer is robust does not."
+    ),
+    "robust neighbour": (
+        "A person of the training data to whom every network within delta says {outcome}, chosen for "
+        "being near the {person}."
+    ),
+    "plausible region": (
+        "All mixtures of the robust neighbours: an answer is made of what real people have, within "
+        "what the rules let this {person} change."
+    ),
+    "plain nearest answer": (
+        "The nearest point to which the model in use says {outcome}, whatever other networks say. It "
+        "is shown for comparison."
+    ),
+    "digest (SHA-256)": "A fingerprint of a file: whoever has the same file gets the same digits.",
+}
+
+
+def glossary(result: Explanations, terms: Terms, *, compares: bool) -> list[Fact]:
+    """Explain the words of the page to readers who do not know them; of no other words."""
+    made = result.provenance
+    certificates = any(e.certificate is not None for e in result)
+    neighbours = any(e.neighbours is not None and len(e.neighbours) for e in result)
+    used = {
+        "certificate": certificates,
+        "nearest": any(e.status == "optimal" for e in result),
+        "robust neighbour": neighbours,
+        "plausible region": neighbours,
+        "plain nearest answer": compares and terms.other == "plain nearest answer",
+        "digest (SHA-256)": certificates or made is not None,
+    }
+    measure = _DISTANCES.get("" if made is None else made.distance, "how much it changes in all")
+    said = {"outcome": terms.outcome, "person": terms.person, "measure": measure}
+    return [
+        Fact(name, text.format_map(said))
+        for name, text in _GLOSSARY.items()
+        if used.get(name, True)
+    ]

@@ -1,0 +1,297 @@
+"""The report: one HTML file that opens offline, for the people who read and sign."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from proplace.apps.report import claims
+from proplace.apps.report.pictures import Picture, margins_view, region_view, validity_view
+from proplace.apps.report.plots import has_margins, held, margin_curves
+from proplace.core.errors import OptionError
+from proplace.core.files import whole_file
+from proplace.core.optional import require
+from proplace.core.text import visible
+from proplace.explain.geometry import compared, no_region
+from proplace.explain.result_tables import proof_name
+from proplace.explain.words import ChangeInWords, Terms, Wording, in_words
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
+
+    from proplace.certification import Certificate
+    from proplace.core.network import Array, Network
+    from proplace.explain.results import Explanation, Explanations
+
+MOST = 50
+"""Answers of one report: more make a page that nobody reads and few browsers like."""
+
+_STATUS = {
+    "optimal": "nearest answer, proved",
+    "feasible": "proved, perhaps not nearest",
+    "valid": "valid today, not proved",
+    "already_valid": "no change needed",
+    "no_robust_neighbour": "no answer",
+    "infeasible_rules": "no answer within the rules",
+    "not_found": "no answer",
+    "bad_input": "not readable",
+    "solver_error": "the solver failed",
+    "worker_died": "no answer yet",
+    "source_disagrees": "withheld",
+}
+
+
+@dataclass(frozen=True)
+class Proof:
+    """The certificate of one answer: what it says, how to get it (if need be) and to check it."""
+
+    says: str
+    save: str
+    digest: str
+    command: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer as the page shows it."""
+
+    anchor: str
+    name: str
+    heading: str
+    status: str
+    good: bool
+    sentence: str
+    summary: str
+    note: str
+    changes: tuple[ChangeInWords, ...]
+    person: tuple[tuple[str, str], ...]
+    pictures: tuple[Picture, ...]
+    missing: str
+    held: str
+    retrained: str
+    proof: Proof | None
+
+
+def write_report(
+    path: str | os.PathLike[str],
+    result: Explanations,
+    wording: Wording,
+    *,
+    title: str,
+    retrained: Sequence[Network],
+    against: Explanations | None,
+    proofs: str | os.PathLike[str] | None,
+    kept: str | os.PathLike[str] | None = None,
+    note: str = "",
+) -> Path:
+    """Write the page; see :meth:`proplace.Explanations.report`."""
+    if not len(result):
+        raise OptionError("there is nothing to report: no row was explained")
+    if len(result) > MOST:
+        raise OptionError(
+            f"a report shows at most {MOST} answers, not {len(result)}; report a part: "
+            f"result[:{MOST}].report(...)"
+        )
+    jinja2 = require("jinja2", "report", "the report")
+    plain = compared(result, against)
+    terms = Terms.of(result, wording, against)
+    target = Path(path)
+    saved = _kept(target, result, Path(kept)) if kept else _proofs(target, result, proofs)
+    answers = [
+        _answer(e, plain[n], wording, terms, retrained, Place(n, saved.get(n)))
+        for n, e in enumerate(result)
+    ]
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("proplace.apps.report"),
+        autoescape=True,  # names and categories come from the user's table
+        finalize=_literal,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+    )
+    text = environment.get_template("report.html.j2").render(
+        title=title,
+        note=note,
+        lead=claims.lead(result, wording),
+        line=claims.line(result),
+        figures=claims.figures(result, plain, terms, retrained),
+        promises=claims.promises(result, terms, plain, retrained),
+        overview=_overview(result, plain, terms, retrained),
+        answers=answers,
+        retrained=len(retrained),
+        wording=wording,
+        glossary=claims.glossary(result, terms, compares=any(row is not None for row in plain)),
+        record=claims.record(result.provenance),
+        generator=_generator(),
+    )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(target) as file:
+        file.write(text.encode())
+    return target
+
+
+def _literal(value: object) -> object:
+    """Spell out what would not be seen on the page; called for everything that it shows."""
+    return visible(value) if type(value) is str else value
+
+
+# -- parts of the page ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Place:
+    """The number of an answer on the page, and its proof."""
+
+    number: int
+    proof: Proof | None
+
+
+def _answer(
+    e: Explanation,
+    plain: Array | None,
+    wording: Wording,
+    terms: Terms,
+    retrained: Sequence[Network],
+    place: Place,
+) -> Answer:
+    words = in_words(e, wording)
+    label = _label(e.index) + (f" ({e.who})" if e.who else "")
+    name = f"{wording.person[:1].upper()}{wording.person[1:]} {label}"
+    pictures: list[Picture] = []
+    kept = said = missing = ""
+    if e.found and e.point is not None and e.setting is not None:
+        missing = no_region(e)
+        if not missing:
+            pictures.append(region_view(e, plain, terms))
+        if has_margins(e):
+            pictures.append(margins_view(*margin_curves([e], [plain]), e, terms))
+        if retrained:
+            kept = _of_models(e.point, retrained, e.target)
+            said = f"Counted on retrained models, this answer holds on {kept}"
+            said += "." if plain is None else (
+                f"; the {terms.other} on {_of_models(plain, retrained, e.target)}."
+            )  # fmt: skip
+    return Answer(
+        anchor=f"answer-{place.number + 1}",
+        name=label + (f" ({e.rank + 1})" if e.rank else ""),
+        heading=name if not e.rank else f"{name}, another way",
+        status=_STATUS[e.status],
+        good=e.status in ("optimal", "feasible", "already_valid"),
+        sentence=words.sentence,
+        summary=words.summary or _STATUS[e.status],
+        note=_sentence(e.reason) if e.found else "",
+        changes=words.changes,
+        person=words.person,
+        pictures=tuple(pictures),
+        missing=f"There is no map of the region: {missing}." if missing else "",
+        held=kept,
+        retrained=said,
+        proof=place.proof,
+    )
+
+
+def _label(index: Hashable) -> str:
+    """Name a row; a row of several levels by all of them."""
+    return ", ".join(map(str, index)) if isinstance(index, tuple) else str(index)
+
+
+@dataclass(frozen=True)
+class _Overview:
+    pictures: tuple[Picture, ...]
+
+
+def _overview(
+    result: Explanations,
+    plain: Sequence[Array | None],
+    terms: Terms,
+    retrained: Sequence[Network],
+) -> _Overview | None:
+    """All answers in one picture; None where there is one answer only."""
+    answers = [e for e in result if e.found]
+    if len(result) < 2:
+        return None
+    if not answers:
+        return _Overview(())
+    first = answers[0]
+    others = np.array([row for row in plain if row is not None])
+    pictures = []
+    if has_margins(first):
+        curves = margin_curves(answers, plain)
+        pictures.append(margins_view(*curves, first, terms, several=len(answers) > 1))
+    if retrained:
+        points = np.array([e.point for e in answers])
+        pictures.append(validity_view(points, others, retrained, first.target, terms))
+    return _Overview(tuple(pictures))
+
+
+def _generator() -> str:
+    from proplace import __version__  # noqa: PLC0415  (the package imports this module)
+
+    return f"proplace {__version__}"
+
+
+def _of_models(row: Array, retrained: Sequence[Network], target: int) -> str:
+    kept = round(float(held(row[None], retrained, target)[0]) * len(retrained))
+    return f"{kept} of {len(retrained)}"
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}." if text else ""
+
+
+# -- proofs --------------------------------------------------------------------------------------
+
+
+def _proofs(
+    page: Path, result: Explanations, folder: str | os.PathLike[str] | None
+) -> dict[int, Proof]:
+    """What to say about each certificate; with a folder, write them there with the network."""
+    setting, found = claims.setting_of(result), {}
+    if folder is not None and setting is not None:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        setting.net.save(Path(folder) / "model.npz")
+    for n, e in enumerate(result):
+        if e.certificate is None:
+            continue
+        proof, model = "proof.json", "model.npz"
+        if folder is not None:
+            e.certificate.save(Path(folder) / f"answer-{n + 1}.json")
+            proof = _beside(page, Path(folder) / f"answer-{n + 1}.json")
+            model = _beside(page, Path(folder) / "model.npz")
+        found[n] = Proof(
+            _says(e.certificate),
+            "" if folder is not None else f'result[{n}].certificate.save("proof.json")',
+            e.certificate.digest,
+            f"proplace check {shlex.quote(proof)} --model {shlex.quote(model)}",
+        )
+    return found
+
+
+def _kept(page: Path, result: Explanations, folder: Path) -> dict[int, Proof]:
+    """What to say about each certificate of a folder of results."""
+    made, found = result.provenance, {}
+    file = None if made is None or made.file_digest is None else made.model
+    model = file or _beside(page, folder / "network.npz")
+    for n, e in enumerate(result):
+        if e.certificate is not None:
+            place = folder / "certificates" / proof_name(int(str(e.index)), e.rank)
+            command = (
+                f"proplace check {shlex.quote(_beside(page, place))} --model {shlex.quote(model)}"
+            )
+            found[n] = Proof(_says(e.certificate), "", e.certificate.digest, command)
+    return found
+
+
+def _says(certificate: Certificate) -> str:
+    if certificate.verdict == "robust":
+        return "Every network within delta gives this answer the outcome."
+    return "Some network within delta gives another outcome; the proof holds it."
+
+
+def _beside(page: Path, file: Path) -> str:
+    """The path of a file as seen from the folder of the page."""
+    return os.path.relpath(file, page.parent).replace(os.sep, "/")

@@ -1,0 +1,488 @@
+r"""The ReLU network as a value.
+
+A network is a list of layers :math:`(W_i, b_i)` with a ReLU between them and a linear last layer,
+
+.. math::
+    h_0 = s \odot x + t, \qquad
+    h_i = \max(0,\; W_i h_{i-1} + b_i), \qquad
+    \text{logits}(x) = W_{n} h_{n-1} + b_n ,
+
+where :math:`s, t` is an optional fixed input transform (a scaler in front of the trained layers); a
+fixed matrix may follow it (see :mod:`proplace.core.input_map`). The transform is not a trained
+parameter: shifts of the parameters never touch it.
+
+One logit means two classes: class 1 iff the logit is :math:`\ge 0`. Several logits: the largest
+wins.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Literal, cast, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from proplace.core.errors import InputError, ModelFileError, NetworkError, TargetError
+from proplace.core.files import whole_file
+from proplace.core.input_map import InputMap
+from proplace.core.wiring import upstairs
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Sequence
+
+Array = npt.NDArray[np.float64]
+Precision = Literal["float16", "bfloat16", "float32", "float64"]
+
+NPZ_FORMAT = "proplace-network-1"  #: what :meth:`Network.save` writes
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """One affine map ``W h + b``. ``b`` is None for a layer trained without bias."""
+
+    W: Array
+    b: Array | None
+
+    @property
+    def bias(self) -> Array:
+        """The bias as an array: zeros where the layer has none."""
+        return np.zeros(self.W.shape[0]) if self.b is None else self.b
+
+
+class Network:
+    """A trained ReLU network, immutable.
+
+    Parameters
+    ----------
+    layers
+        Pairs ``(W, b)`` from input to output; ``W`` has shape (out, in), ``b`` shape (out,) or None
+        for a layer without bias. One pair is a linear model (logistic regression).
+    scale, shift
+        Fixed input transform ``scale * x + shift`` applied in front of the first layer.
+    matrix, offset
+        Fixed linear map ``matrix u + offset`` behind it, such as PCA; ``matrix`` has shape
+        (inputs of the first layer, columns of x).
+    precision
+        The arithmetic in which the model is deployed. Computations here are always float64.
+
+    Examples
+    --------
+    >>> net = Network([([[1.0, -1.0], [0.5, 2.0]], [0.0, -1.0]), ([[1.0, -2.0]], [0.25])])
+    >>> net
+    Network(2-2-1)
+    >>> net.logits([[1.0, 0.0], [0.0, 1.0]])
+    array([[ 1.25],
+           [-1.75]])
+    >>> net.predict([[1.0, 0.0], [0.0, 1.0]])
+    array([1, 0])
+    >>> net.margin([[1.0, 0.0]], target=0)
+    array([-1.25])
+    """
+
+    __slots__ = ("_input_map", "_layers", "_precision")
+
+    def __init__(
+        self,
+        layers: Iterable[tuple[npt.ArrayLike, npt.ArrayLike | None]],
+        *,
+        scale: npt.ArrayLike | None = None,
+        shift: npt.ArrayLike | None = None,
+        matrix: npt.ArrayLike | None = None,
+        offset: npt.ArrayLike | None = None,
+        precision: Precision = "float64",
+    ) -> None:
+        self._layers = tuple(_layer(i, *pair) for i, pair in enumerate(_pairs(layers), start=1))
+        if not self._layers:
+            raise NetworkError("a network needs at least one layer (W, b); none was given")
+        for i, (first, second) in enumerate(
+            zip(self._layers, self._layers[1:], strict=False), start=1
+        ):
+            if first.W.shape[0] != second.W.shape[1]:
+                raise NetworkError(
+                    f"layer {i} has {first.W.shape[0]} outputs but layer {i + 1} takes "
+                    f"{second.W.shape[1]} inputs; W must have shape (out, in)"
+                )
+        self._input_map = self._checked_map(scale, shift, matrix, offset)
+        if precision not in get_args(Precision):
+            known = ", ".join(map(repr, get_args(Precision)))
+            raise NetworkError(f"precision must be one of {known}, not {precision!r}")
+        self._precision: Precision = precision
+
+    # -- what it is made of ------------------------------------------------------------------
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """The layers from input to output."""
+        return self._layers
+
+    @property
+    def input_map(self) -> InputMap:
+        """The fixed map in front of the first layer."""
+        return self._input_map
+
+    @property
+    def scale(self) -> Array | None:
+        """Factor of the fixed input transform, one number per input, or None."""
+        return self._input_map.scale
+
+    @property
+    def shift(self) -> Array | None:
+        """Shift of the fixed input transform, one number per input, or None."""
+        return self._input_map.shift
+
+    @property
+    def precision(self) -> Precision:
+        """The arithmetic in which the model is deployed."""
+        return self._precision
+
+    @property
+    def inputs(self) -> int:
+        """Number of input columns."""
+        matrix = self._input_map.matrix
+        return int(self._layers[0].W.shape[1] if matrix is None else matrix.shape[1])
+
+    @property
+    def outputs(self) -> int:
+        """Number of logits."""
+        return int(self._layers[-1].W.shape[0])
+
+    @property
+    def classes(self) -> int:
+        """Number of classes: 2 for one logit, else the number of logits."""
+        return max(2, self.outputs)
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Number of neurons of each hidden layer."""
+        return tuple(int(layer.W.shape[0]) for layer in self._layers[:-1])
+
+    def __repr__(self) -> str:
+        sizes = "-".join(str(n) for n in (self.inputs, *self.widths, self.outputs))
+        scaled = ", scaled input" if self._input_map else ""
+        return f"Network({sizes}{scaled})"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Network):
+            return NotImplemented
+        mine, theirs = self._arrays(), other._arrays()
+        return mine.keys() == theirs.keys() and all(
+            np.array_equal(mine[key], theirs[key]) for key in mine
+        )
+
+    def __hash__(self) -> int:
+        # -0.0 equals 0.0, so both must hash alike: adding 0.0 leaves only 0.0.
+        return hash(tuple((key, (value + 0.0).tobytes()) for key, value in self._arrays().items()))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        pairs = [(layer.W, layer.b) for layer in self._layers]
+        return _rebuild, (pairs, self._input_map.parts, self._precision)
+
+    # -- what it says ------------------------------------------------------------------------
+
+    def rows(self, X: npt.ArrayLike) -> Array:
+        """Return ``X`` as an (n, inputs) float array, or say what is wrong with it.
+
+        A single row of shape (inputs,) counts as a table of one row.
+        """
+        try:
+            array = np.asarray(_real(X), dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"rows must be numbers: {error}") from None
+        if array.ndim == 1 and array.shape[0] == self.inputs:
+            array = array[None, :]
+        if array.ndim != 2 or array.shape[1] != self.inputs:
+            raise InputError(
+                f"rows must have shape (n, {self.inputs}) for this network, not {array.shape}"
+            )
+        finite = np.isfinite(array)
+        if not finite.all():
+            row, column = np.argwhere(~finite)[0]
+            raise InputError(
+                f"row {row}, column {column} is {array[row, column]}; every value must be finite"
+            )
+        return array
+
+    def transform(self, X: npt.ArrayLike) -> Array:
+        """Apply the fixed input transform: what the first trained layer sees."""
+        return self._input_map(self.rows(X))
+
+    def logits(self, X: npt.ArrayLike) -> Array:
+        """Return the outputs before sigmoid or softmax, shape (n, outputs)."""
+        h = self.transform(X)
+        for layer in self._layers[:-1]:
+            h = np.maximum(h @ layer.W.T + layer.bias, 0.0)
+        last = self._layers[-1]
+        return h @ last.W.T + last.bias
+
+    def predict(self, X: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        """Class of each row."""
+        logits = self.logits(X)
+        if self.outputs == 1:
+            return (logits[:, 0] >= 0.0).astype(np.int64)
+        return np.asarray(logits.argmax(axis=1), dtype=np.int64)
+
+    def predict_proba(self, X: npt.ArrayLike) -> Array:
+        """Probability of each class, (n, classes): sigmoid of one logit, softmax of several."""
+        logits = self.logits(X)
+        if self.outputs == 1:
+            logits = np.hstack([np.zeros_like(logits), logits])
+        shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
+        return cast("Array", shifted / shifted.sum(axis=1, keepdims=True))
+
+    def margin(self, X: npt.ArrayLike, target: int = 1) -> Array:
+        """How far each row is inside class ``target``; the class is reached iff this is >= 0.
+
+        One logit: the logit itself for target 1, its negative for target 0. Several logits:
+        the target's logit minus the largest other logit.
+        """
+        target = self.check_target(target)
+        logits = self.logits(X)
+        if self.outputs == 1:
+            return logits[:, 0] if target == 1 else -logits[:, 0]
+        return cast("Array", logits[:, target] - np.delete(logits, target, axis=1).max(axis=1))
+
+    def gradient(self, X: npt.ArrayLike, target: int = 1) -> Array:
+        """Gradient of ``margin(X, target)`` with respect to ``X``, shape (n, inputs).
+
+        At a kink (a pre-activation of exactly 0, or tied rival classes) one of the one-sided
+        gradients is returned.
+        """
+        target = self.check_target(target)
+        h = self.transform(X)
+        active = []
+        for layer in self._layers[:-1]:
+            z = h @ layer.W.T + layer.bias
+            active.append(z > 0.0)
+            h = np.maximum(z, 0.0)
+        last = self._layers[-1]
+        if self.outputs == 1:
+            sign = 1.0 if target == 1 else -1.0
+            g = np.repeat(sign * last.W, len(h), axis=0)
+        else:
+            logits = h @ last.W.T + last.bias
+            logits[:, target] = -np.inf
+            g = last.W[target] - last.W[logits.argmax(axis=1)]
+        for layer, mask in zip(reversed(self._layers[:-1]), reversed(active), strict=True):
+            g = (g * mask) @ layer.W
+        return self._input_map.pull_back(g)
+
+    def objectives(self, target: int) -> Array:
+        """Rows ``c`` over the logits with ``margin = min over c of c . logits``."""
+        target = self.check_target(target)
+        if self.outputs == 1:
+            return np.array([[1.0 if target == 1 else -1.0]])
+        C = -np.eye(self.outputs)
+        C[:, target] += 1.0
+        return np.delete(C, target, axis=0)
+
+    def check_target(self, target: int) -> int:
+        """Return ``target`` as an int, or say which classes exist."""
+        if isinstance(target, (bool, np.bool_)) or not isinstance(target, (int, np.integer)):
+            raise TargetError(f"target must be a class number, not {target!r}")
+        if not 0 <= target < self.classes:
+            raise TargetError(f"target {target} does not exist; classes are 0..{self.classes - 1}")
+        return int(target)
+
+    # -- how far it is from another ----------------------------------------------------------
+
+    def distance(self, other: Network, p: float = np.inf) -> float:
+        """Distance of the trained parameters, ``||theta - theta'||_p`` for p in {0, 1, 2, inf}.
+
+        p = 0 counts the parameters that differ. Both networks must have the same architecture
+        (shapes, biases and input transform).
+        """
+        if p not in (0, 1, 2, np.inf):
+            raise NetworkError(f"p must be 0, 1, 2 or inf, not {p!r}")
+        mine, theirs = self._arrays(), other._arrays()
+        shapes = {key: value.shape for key, value in mine.items()}
+        if shapes != {key: value.shape for key, value in theirs.items()}:
+            raise NetworkError(f"{self!r} and {other!r} differ in architecture, not only in values")
+        for key in self._input_map.parts:
+            if not np.array_equal(mine[key], theirs[key]):
+                raise NetworkError(
+                    f"the networks have different input transforms ({key}), so their parameters "
+                    "do not act on the same inputs"
+                )
+        difference = np.concatenate(
+            [
+                np.abs(mine[key] - theirs[key]).ravel()
+                for key in mine
+                if key not in self._input_map.parts
+            ]
+        )
+        if p == 0:
+            return float(np.count_nonzero(difference))
+        return float(np.linalg.norm(difference, ord=p))
+
+    def with_layers(self, layers: Iterable[tuple[npt.ArrayLike, npt.ArrayLike | None]]) -> Network:
+        """Return a network of other layers behind the same input map."""
+        return Network(layers, **self._input_map.parts, precision=self._precision)
+
+    # -- files and other frameworks ----------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write an ``.npz`` file (no pickle inside). The file appears whole or not at all."""
+        path = Path(path)
+        if path.suffix != ".npz":
+            raise ModelFileError(f"{path.name}: the name must end in .npz")
+        with whole_file(path) as file:
+            self.write(file)
+
+    def write(self, file: IO[bytes]) -> None:
+        """Write the content of an ``.npz`` file, as :meth:`save` does, to an open one."""
+        np.savez(
+            file,
+            allow_pickle=False,
+            format=np.array(NPZ_FORMAT),
+            precision=np.array(self._precision),
+            **self._arrays(),
+        )
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, activation: str | None = None) -> Network:
+        """Read a network by the suffix of its file.
+
+        Parameters
+        ----------
+        path
+            ``.npz`` (written by :meth:`save`), ``.onnx``, ``.keras``, or torch weights (``.pt``,
+            ``.pth``, ``.safetensors``). Nothing is ever unpickled.
+        activation
+            Weights alone do not say what lies between the layers. ``"relu"`` states that they are a
+            chain of Linear layers with a ReLU between each two; without it they are refused. Other
+            files say it themselves, and take no statement.
+        """
+        network: Network = upstairs("load")(Path(path), activation)
+        return network
+
+    @classmethod
+    def from_sklearn(cls, model: object) -> Network:
+        """Read a fitted ``MLPClassifier``, ``LogisticRegression`` or a pipeline ending in one."""
+        network: Network = upstairs("from_sklearn")(model)
+        return network
+
+    @classmethod
+    def from_torch(cls, module: object) -> Network:
+        """Read a torch module of Linear and ReLU layers whose rows are plain numbers."""
+        network: Network = upstairs("from_torch")(module)
+        return network
+
+    @classmethod
+    def from_keras(cls, model: object) -> Network:
+        """Read a Keras 3 model of Dense layers."""
+        network: Network = upstairs("from_keras")(model)
+        return network
+
+    @classmethod
+    def from_onnx(cls, path: str | os.PathLike[str]) -> Network:
+        """Read an ONNX graph of Gemm, MatMul, Add and Relu nodes."""
+        network: Network = upstairs("from_onnx")(Path(path))
+        return network
+
+    # -- inside ------------------------------------------------------------------------------
+
+    def _checked_map(
+        self,
+        scale: npt.ArrayLike | None,
+        shift: npt.ArrayLike | None,
+        matrix: npt.ArrayLike | None,
+        offset: npt.ArrayLike | None,
+    ) -> InputMap:
+        taken = int(self._layers[0].W.shape[1])  # by the first layer
+        M = None if matrix is None else _frozen("input matrix", matrix)
+        if M is not None and (M.ndim != 2 or len(M) != taken or 0 in M.shape):
+            raise NetworkError(
+                f"input matrix must have a row for each of the {taken} inputs of layer 1, "
+                f"not shape {M.shape}"
+            )
+        if M is None and offset is not None:
+            raise NetworkError(
+                "an input offset goes with an input matrix; without one, give a shift"
+            )
+        columns = taken if M is None else int(M.shape[1])
+        return InputMap(
+            None if scale is None else _per_input("scale", scale, columns),
+            None if shift is None else _per_input("shift", shift, columns),
+            M,
+            None if offset is None else _per_input("offset", offset, taken),
+        )
+
+    def _arrays(self) -> dict[str, Array]:
+        arrays: dict[str, Array] = {}
+        for i, layer in enumerate(self._layers):
+            arrays[f"W{i}"] = layer.W
+            if layer.b is not None:
+                arrays[f"b{i}"] = layer.b
+        return arrays | self._input_map.parts
+
+
+def _rebuild(
+    pairs: Sequence[tuple[Array, Array | None]], parts: dict[str, Array], precision: Precision
+) -> Network:
+    return Network(pairs, **parts, precision=precision)
+
+
+def _per_input(name: str, values: npt.ArrayLike, count: int) -> Array:
+    """One number for each input; a single one stands for all."""
+    array = _frozen(f"input {name}", np.full(count, values) if np.ndim(values) == 0 else values)
+    if array.shape != (count,):
+        raise NetworkError(
+            f"input {name} must hold one number for each of {count} inputs, not shape {array.shape}"
+        )
+    return array
+
+
+def _pairs(layers: object) -> list[tuple[npt.ArrayLike, npt.ArrayLike | None]]:
+    try:
+        return [(W, b) for W, b in layers]  # type: ignore[attr-defined]
+    except (TypeError, ValueError):
+        raise NetworkError(
+            "layers must be pairs (W, b), with None for b where a layer has no bias"
+        ) from None
+
+
+def _numbers(name: str, values: npt.ArrayLike) -> Array:
+    try:
+        given = np.asarray(values)
+    except (TypeError, ValueError) as error:
+        raise NetworkError(f"{name} must be an array of numbers: {error}") from None
+    if given.dtype.kind not in "fiub":  # complex numbers, text, dates, objects
+        raise NetworkError(f"{name} must be an array of numbers (real ones), not of {given.dtype}")
+    array = np.array(given, dtype=np.float64, order="C")
+    exact = array == given if given.dtype.kind == "f" else (given <= 2**53) & (given >= -(2**53))
+    if not (exact | np.isnan(array)).all():
+        raise NetworkError(f"{name} holds numbers that are not float64 numbers")
+    return array
+
+
+def _real(values: npt.ArrayLike) -> npt.NDArray[Any]:
+    """Return an array, unless it is complex: numpy would drop the imaginary part with a warning."""
+    array = np.asarray(values)
+    if array.dtype.kind == "c":
+        raise TypeError("complex numbers are not real ones")
+    return array
+
+
+def _frozen(name: str, values: npt.ArrayLike) -> Array:
+    array = _numbers(name, values)
+    if not np.isfinite(array).all():
+        raise NetworkError(f"{name} holds NaN or infinite values")
+    array.setflags(write=False)
+    return array
+
+
+def _layer(i: int, W: npt.ArrayLike, b: npt.ArrayLike | None) -> Layer:
+    weights = _frozen(f"W of layer {i}", W)
+    if weights.ndim != 2 or 0 in weights.shape:
+        raise NetworkError(f"W of layer {i} must have shape (out, in), not {weights.shape}")
+    if b is None:
+        return Layer(weights, None)
+    bias = _frozen(f"b of layer {i}", b)
+    if bias.shape != (weights.shape[0],):
+        raise NetworkError(
+            f"b of layer {i} must have shape ({weights.shape[0]},) to match W, not {bias.shape}"
+        )
+    return Layer(weights, bias)

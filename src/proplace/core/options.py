@@ -1,0 +1,57 @@
+"""Checks of options: each returns the value, or says what it must be."""
+
+from __future__ import annotations
+
+import math
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from proplace.core.errors import OptionError
+from proplace.core.text import short
+
+
+def whole(name: str, value: int, *, least: int = 1) -> int:
+    """Return a whole number of at least ``least``, or say what it must be."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise OptionError(f"{name} must be a whole number >= {least}, not {short(value)}")
+    return int(value)
+
+
+def processes(name: str, value: int | None) -> int | None:
+    """Return a number of processes as joblib takes it, or say what it must be."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value == 0:
+        raise OptionError(
+            f"{name} must be a whole number >= 1, or -1 for all processors, not {short(value)}"
+        )
+    return int(value)
+
+
+def positive(name: str, value: float) -> float:
+    """Return a positive finite number, or say what it must be."""
+    if not (_finite(value) and value > 0.0):
+        raise OptionError(f"{name} must be a positive number, not {short(value)}")
+    return float(value)
+
+
+def not_negative(name: str, value: float) -> float:
+    """Return a finite number >= 0, or say what it must be."""
+    if not (_finite(value) and value >= 0.0):
+        raise OptionError(f"{name} must be a number >= 0, not {short(value)}")
+    return float(value)
+
+
+def _finite(value: Any) -> bool:
+    return not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
+
+
+def one_of(name: str, value: str, allowed: tuple[str, ...]) -> Any:
+    """Return one of some names, or say which there are."""
+    if value not in allowed:
+        raise OptionError(
+            f"{name} must be one of {', '.join(map(repr, allowed))}, not {short(value)}"
+        )
+    return value

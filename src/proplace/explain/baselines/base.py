@@ -1,0 +1,215 @@
+"""What the baselines share: legal points, ranges, seeds, and what becomes of a candidate.
+
+A baseline is one class with one function of its own, :meth:`Baseline.propose`: from encoded rows
+that do not have the target class to a candidate each. It may look at ``self.net_``, at the training rows
+``self.rows_``, and call :meth:`Baseline.legal` to stay among points that can be written in the table.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from proplace.core.distances import L1
+from proplace.core.errors import OptionError
+from proplace.core.options import whole
+from proplace.core.shifts import Shifts
+from proplace.explain.base import Explainer
+from proplace.explain.findings import Finding
+from proplace.explain.proving import Prover
+from proplace.region.neighbours import unrestricted
+from proplace.schema.features import Continuous
+
+if TYPE_CHECKING:
+    from proplace.core.network import Array
+    from proplace.core.shifts import Delta
+    from proplace.explain.findings import Status
+    from proplace.schema import Schema
+
+MARGIN = 1e-6
+"""Margin that methods aim at, so that a point counts as valid in spite of rounding."""
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """What a method found for one row: a point, or the status and reason why there is none."""
+
+    point: Array | None
+    reason: str = ""
+    status: Status = "not_found"
+
+
+class Baseline(Explainer):
+    """A method that finds counterfactuals from the network and the training rows alone.
+
+    Parameters
+    ----------
+    source
+        The trained model, or a bare network: see :class:`proplace.Proplace`.
+    schema
+        Features, units and rules. Without one, tables hold the network's own columns, and answers
+        stay within the range of the training rows.
+    seed
+        Seed of everything random. A row's answer depends on the seed and the row, not on which other
+        rows are explained with it.
+    n_jobs
+        Processes (joblib); the answers are the same for any number.
+    """
+
+    _block = 64
+
+    def __init__(
+        self,
+        source: object,
+        *,
+        schema: Schema | None = None,
+        seed: int = 0,
+        n_jobs: int | None = 1,
+    ) -> None:
+        self.source = source
+        self.schema = schema
+        self.seed = seed
+        self.n_jobs = n_jobs
+
+    # -- what a baseline adds ----------------------------------------------------------------
+
+    @abstractmethod
+    def propose(self, X: Array, target: int) -> list[Candidate]:
+        """Return one candidate for each encoded row; none of them has the target class yet."""
+
+    # -- what the lifecycle asks for ---------------------------------------------------------
+
+    def check_parameters(self) -> None:
+        """Say of the first parameter that is not what it may be what it must be."""
+        whole("seed", self.seed, least=0)
+
+    def learn(self, rows: Array) -> None:
+        """Fit the distance and the ranges of the columns."""
+        self.shifts_ = Shifts.of(self.net_, 0.0)  # a method without a delta knows the network alone
+        self.prover_ = None
+        units = self.model_.units(rows) if self.model_.preprocesses else np.ones(self.net_.inputs)
+        self.distance_ = L1(1.0 / (self.net_.inputs * units))
+        self._span = rows.min(axis=0), rows.max(axis=0)
+        self._free = unrestricted(self.schema_)
+
+    def find(self, X: Array, target: int, count: int) -> list[list[Finding]]:
+        """One finding for each row: the candidate as it will be read, and what it is then."""
+        if count != 1:
+            raise OptionError(f"{type(self).__name__} gives one answer for each person: count=1")
+        start = time.monotonic()
+        candidates = self.propose(X, target)
+        seconds = (time.monotonic() - start) / len(X)
+        return [
+            [replace(self._finding(x, candidate, target), x=x, seconds=seconds)]
+            for x, candidate in zip(X, candidates, strict=True)
+        ]
+
+    def _finding(self, x: Array, candidate: Candidate, target: int) -> Finding:
+        """Make the point exactly what will be read, and judge that."""
+        if candidate.point is None:
+            reason = candidate.reason or "the method ended without a point of the target class"
+            return Finding(candidate.status, reason)
+        point = self.schema_.canonical(candidate.point, own=x)[0]
+        person = self.schema_.person(x)
+        if not person.allowed(point)[0]:
+            broken = "; ".join(list(person.blame(point))[:3])
+            return Finding("infeasible_rules", f"the point that was found breaks a rule ({broken})")
+        if self.net_.predict(point)[0] != target:
+            reason = candidate.reason or "the point that was found does not have the target class"
+            return Finding("not_found", reason)
+        status: Status = "valid"
+        margin, certificate = float(self.net_.margin(point, target)[0]), None
+        if self.prover_ is not None:
+            report = self.prover_.certify(point[None], target)
+            assert report.certificates is not None  # noqa: S101  (asked for)
+            margin = float(report.lower[0])
+            if report.robust[0]:
+                status, certificate = "feasible", report.certificates[0]
+        said = (
+            "not certified robust" if status == "valid" else "certified robust, not proved nearest"
+        )
+        return Finding(
+            status,
+            f"{candidate.reason}; {said}" if candidate.reason else said,
+            point=point,
+            distance=float(self.distance_.between(x, point)),
+            bound=0.0,
+            margin=margin,
+            certificate=certificate,
+        )
+
+    # -- for the methods ---------------------------------------------------------------------
+
+    def bounds(self, X: Array) -> tuple[Array, Array]:
+        """Range of each column for each person; that of the training rows where there is none."""
+        if self._free:
+            lower = np.broadcast_to(self.schema_.lower, X.shape)
+            upper = np.broadcast_to(self.schema_.upper, X.shape)
+        else:
+            people = [self.schema_.person(x) for x in X]
+            lower = np.array([person.lower for person in people])
+            upper = np.array([person.upper for person in people])
+        low, high = self._span
+        return (
+            np.where(np.isfinite(lower), lower, np.minimum(low, X)),
+            np.where(np.isfinite(upper), upper, np.maximum(high, X)),
+        )
+
+    def legal(self, points: Array, bounds: tuple[Array, Array]) -> Array:
+        """Return the nearest points within bounds with legal categories and grid values."""
+        lower, upper = (np.broadcast_to(bound, points.shape) for bound in bounds)
+        points = np.clip(points, lower, upper)
+        for feature, span in zip(self.schema_.features, self.schema_.spans, strict=True):
+            if not isinstance(feature, Continuous) or feature.step is not None:
+                points[:, span] = feature.canonical(points[:, span])
+        return np.where(lower == upper, lower, points)  # also where it is no legal value
+
+    def reachable(self, x: Array) -> Array:
+        """Training rows that a person may become, made to fit the person's rules where they can."""
+        if self._free:
+            return self.rows_
+        person = self.schema_.person(x)
+        rows = person.adapt(self.rows_, traits=True)
+        return rows[person.allowed(rows)]
+
+    def generator(self, x: Array) -> np.random.Generator:
+        """Random numbers of one row: they depend on the seed and the row alone."""
+        digest = hashlib.sha256((x + 0.0).tobytes()).digest()  # -0.0 is 0.0
+        return np.random.default_rng([self.seed, *np.frombuffer(digest, dtype=np.uint32).tolist()])
+
+
+class RobustBaseline(Baseline):
+    """A baseline that tests its points for Delta-robustness.
+
+    Parameters
+    ----------
+    source
+        The trained model, or a bare network: see :class:`proplace.Proplace`.
+    delta
+        Largest change of any parameter, or one (weight, bias) pair per layer.
+    schema, seed, n_jobs
+        As for every :class:`Baseline`.
+    """
+
+    def __init__(
+        self,
+        source: object,
+        delta: Delta,
+        *,
+        schema: Schema | None = None,
+        seed: int = 0,
+        n_jobs: int | None = 1,
+    ) -> None:
+        super().__init__(source, schema=schema, seed=seed, n_jobs=n_jobs)
+        self.delta = delta
+
+    def learn(self, rows: Array) -> None:
+        """Fit what every baseline fits, and Delta."""
+        super().learn(rows)
+        self.shifts_ = Shifts.of(self.net_, self.delta)
+        self.prover_ = Prover(self.model_, self.shifts_, None)

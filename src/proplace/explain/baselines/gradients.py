@@ -1,0 +1,100 @@
+r"""Input gradients of a ReLU network in NumPy, for a batch of rows.
+
+With masks :math:`M_i` of the active neurons at :math:`x`, the logits are locally
+:math:`W_L M_{L-1} W_{L-1} \cdots M_1 W_1 x + \text{const}`; a gradient is one pass back through it.
+
+Each row is multiplied on its own (a stack of vectors, not one matrix): the last bit of a matrix
+product depends on how many rows there are, and a method's answer must not depend on who else is
+explained in the same call.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from proplace.core.network import Array, Network
+
+Masks = list[npt.NDArray[np.bool_]]
+
+
+def forward(net: Network, X: Array) -> tuple[Array, Masks]:
+    """Logits of each row, and which neurons are active, layer by layer."""
+    h = net.input_map(X)
+    masks: Masks = []
+    for layer in net.layers[:-1]:
+        z = _times(h, layer.W.T) + layer.bias
+        masks.append(z > 0.0)
+        h = np.maximum(z, 0.0)
+    last = net.layers[-1]
+    return _times(h, last.W.T) + last.bias, masks
+
+
+def pull_back(net: Network, masks: Masks, weights: Array) -> Array:
+    """Gradient with respect to the inputs of ``sum_k weights[:, k] * logits[:, k]``."""
+    g = _times(weights, net.layers[-1].W)
+    for layer, mask in zip(reversed(net.layers[:-1]), reversed(masks), strict=True):
+        g = _times(g * mask, layer.W)
+    return net.input_map.pull_back(g)
+
+
+def margin(net: Network, X: Array, target: int) -> Array:
+    """Margin of each row for the target class."""
+    return _margin(forward(net, X)[0], target)[0]
+
+
+def margin_gradient(net: Network, X: Array, target: int) -> tuple[Array, Array]:
+    """Margin of each row for the target class, and its gradient."""
+    logits, masks = forward(net, X)
+    value, weights = _margin(logits, target)
+    return value, pull_back(net, masks, weights)
+
+
+def gap(net: Network, X: Array, target: int) -> Array:
+    """Gap of the probabilities of each row: see :func:`gap_gradient`."""
+    return _gap(forward(net, X)[0], target)[0]
+
+
+def gap_gradient(net: Network, X: Array, target: int) -> tuple[Array, Array]:
+    r"""Gap of the probabilities :math:`p_t - \max_{o \ne t} p_o` of each row, and its gradient.
+
+    For one logit the gap is :math:`\tanh(m / 2)` with the margin :math:`m`. For several it is
+    :math:`a^\top p` with :math:`p` the softmax of the logits and :math:`a` the sign of both classes,
+    so its gradient in the logits is :math:`p \odot (a - a^\top p)`.
+    """
+    logits, masks = forward(net, X)
+    value, weights = _gap(logits, target)
+    return value, pull_back(net, masks, weights)
+
+
+def _margin(logits: Array, target: int) -> tuple[Array, Array]:
+    """Margin, and its gradient in the logits: the target's against the largest other one."""
+    if logits.shape[1] == 1:
+        sign = 1.0 if target == 1 else -1.0
+        return sign * logits[:, 0], np.full_like(logits, sign)
+    others = logits.copy()
+    others[:, target] = -np.inf
+    weights = np.zeros_like(logits)
+    weights[np.arange(len(logits)), others.argmax(axis=1)] = -1.0
+    weights[:, target] = 1.0
+    return (weights * logits).sum(axis=1), weights
+
+
+def _gap(logits: Array, target: int) -> tuple[Array, Array]:
+    """Gap of the probabilities, and its gradient in the logits."""
+    value, weights = _margin(logits, target)
+    if logits.shape[1] == 1:
+        value = np.tanh(value / 2.0)
+        return value, weights * ((1.0 - value**2) / 2.0)[:, None]
+    p = np.exp(logits - logits.max(axis=1, keepdims=True))
+    p /= p.sum(axis=1, keepdims=True)
+    value = (weights * p).sum(axis=1)
+    return value, p * (weights - value[:, None])
+
+
+def _times(rows: Array, matrix: Array) -> Array:
+    result: Array = (rows[:, None, :] @ matrix)[:, 0, :]
+    return result

@@ -1,0 +1,305 @@
+r"""What the pictures show, as arrays: a plane through the answer, and curves.
+
+The plane holds the answer's categories, and the person is shown as soon as it has them, too; who has
+others is not shown. Where the answer changes at most two numbers the plane is spanned by two features,
+so that both axes have original units. Otherwise, with :math:`x` the person in the answer's categories,
+its first direction is :math:`u = (x' - x) / |x' - x|` and its second, :math:`v`, the direction
+orthogonal to u in which the robust neighbours vary most. Points are shown at their orthogonal
+projections; the borders are those of the network and of the robust set *on* the plane, so a point
+far from the plane may seem to lie on the wrong side of one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.spatial import ConvexHull, QhullError
+
+from proplace.certification import certify
+from proplace.core.errors import OptionError
+from proplace.core.shifts import Shifts
+from proplace.explain.proplace import Proplace
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from proplace.core.network import Array
+    from proplace.explain.results import Explanation, Explanations, Setting
+
+_PAD = 0.14  # of the width of what is shown, on each side
+_SECONDS = (
+    20.0  # for the robust set of one picture; what is undecided by then is shown as not robust
+)
+
+
+_NO_NUMBER = "it would need two numbers, and all features are categories"
+_READ_BACK = "a folder of results does not hold the people around an answer"
+_CATEGORIES_ALONE = "the answer changes categories alone, which have no place on a map"
+
+
+@dataclass(frozen=True, eq=False)
+class Plane:
+    """A plane ``origin + a * basis[0] + b * basis[1]`` with an orthonormal basis.
+
+    ``columns`` are the numbers of the two encoded columns that span it, or None.
+    """
+
+    origin: Array
+    basis: Array
+    columns: tuple[int, int] | None
+
+    def coordinates(self, rows: Array) -> Array:
+        """Where the orthogonal projections of rows lie, shape (n, 2)."""
+        return (np.atleast_2d(rows) - self.origin) @ self.basis.T
+
+    def rows(self, coordinates: Array) -> Array:
+        """The rows at some coordinates."""
+        return self.origin + np.atleast_2d(coordinates) @ self.basis
+
+    def holds(self, rows: Array) -> bool:
+        """Whether all rows lie on the plane, up to rounding."""
+        return bool(np.abs(self.rows(self.coordinates(rows)) - rows).max() <= 1e-9)
+
+
+@dataclass(frozen=True, eq=False)
+class RegionPicture:
+    """The plausible region of one person on a plane.
+
+    Attributes
+    ----------
+    plane
+        Where the picture is taken.
+    a, b
+        Coordinates of the grid, along the plane's two directions.
+    margin
+        The network's margin on the grid, shape (len(b), len(a)).
+    worst
+        The margin of a bad network in Delta; it is >= 0 only where that of every one is.
+    person, answer, neighbours
+        Coordinates of the points: of the person in the answer's categories, and of the neighbours
+        that have them and span the hull.
+    moved
+        Whether the person has other categories today.
+    projected
+        Whether some neighbour lies off the plane and is shown at its projection.
+    other
+        Coordinates of one more point; None where there is none on the plane.
+    hull
+        Corners of the projected hull, in order (two where it is flat).
+    """
+
+    plane: Plane
+    a: Array
+    b: Array
+    margin: Array
+    worst: Array
+    person: Array
+    answer: Array
+    neighbours: Array
+    moved: bool
+    projected: bool
+    other: Array | None
+    hull: Array
+
+
+def region_picture(e: Explanation, *, also: Array | None = None, size: int = 81) -> RegionPicture:
+    """Evaluate the network and the robust test on a plane around an answer.
+
+    Parameters
+    ----------
+    e
+        An explanation with an answer.
+    also
+        One more row to show, if it lies on the plane.
+    size
+        Points of the grid in each direction.
+    """
+    setting = needed(e)
+    assert e.x is not None and e.point is not None  # noqa: S101, PT018  (checked above)
+    why_not = no_region(e)
+    if why_not:
+        raise OptionError(f"there is no picture of the region: {why_not}")
+    neighbours = e.neighbours if e.neighbours is not None else e.point[None][:0]
+    plane = plane_of(setting, e.x, e.point, neighbours)
+    profile = setting.schema.profile_columns
+    neighbours = neighbours[(neighbours[:, profile] == e.point[profile]).all(axis=1)]
+    moved = bool((e.x[profile] != e.point[profile]).any())
+    vertices = neighbours if moved else np.vstack([e.x, neighbours])
+    person, answer = plane.coordinates(e.x)[0], plane.coordinates(e.point)[0]
+    dots = plane.coordinates(neighbours) if len(neighbours) else np.empty((0, 2))
+    hull = outline(plane.coordinates(vertices)) if len(vertices) else answer[None]
+    seen, other = np.vstack([person, answer, hull, dots]), None
+    if also is not None and plane.holds(also):
+        other = plane.coordinates(also)[0]
+        seen = np.vstack([seen, other])
+    a, b = (np.linspace(*ends, size) for ends in _frame(setting, plane, seen))
+    rows = plane.rows(np.stack(np.meshgrid(a, b), axis=-1).reshape(-1, 2))
+    report = certify(setting.net, rows, setting.shifts, e.target, time_limit=_SECONDS)
+    worst = np.where(report.undecided, np.minimum(report.upper, -1e-12), report.upper)
+    shape = (len(b), len(a))
+    return RegionPicture(
+        plane,
+        a,
+        b,
+        setting.net.margin(rows, e.target).reshape(shape),
+        worst.reshape(shape),
+        person,
+        answer,
+        dots,
+        moved,
+        bool(len(dots)) and not plane.holds(neighbours),
+        other,
+        hull,
+    )
+
+
+def no_region(e: Explanation) -> str:
+    """Why the region of an answer cannot be drawn on a plane; empty where it can."""
+    setting = needed(e)
+    assert e.x is not None and e.point is not None  # noqa: S101, PT018  (checked above)
+    if setting.distance is None:
+        return _READ_BACK
+    numbers = np.setdiff1d(np.arange(len(e.x)), setting.schema.profile_columns)
+    if len(numbers) < 2:
+        return "it would need two numbers, and there is only one" if len(numbers) else _NO_NUMBER
+    return "" if (e.x[numbers] != e.point[numbers]).any() else _CATEGORIES_ALONE
+
+
+def plane_of(setting: Setting, x: Array, point: Array, neighbours: Array) -> Plane:
+    """Choose the plane: two features where they suffice, else the change and the spread."""
+    profile = setting.schema.profile_columns
+    start, neighbours = x.copy(), neighbours.copy()
+    start[profile] = neighbours[:, profile] = point[profile]
+    spread = np.ptp(np.vstack([start, point, neighbours]), axis=0)
+    changed = np.flatnonzero(start != point).tolist()
+    if len(changed) <= 2:
+        by_spread = np.argsort(-spread, kind="stable").tolist()
+        more = [j for j in by_spread if j not in changed and spread[j] > 0.0]
+        columns = (changed + more)[:2]
+        if len(columns) == 2:
+            return Plane(start, np.eye(len(x))[columns], (columns[0], columns[1]))
+    u = (point - start) / np.linalg.norm(point - start)
+    numbers = np.setdiff1d(np.arange(len(x)), profile)
+    return Plane(start, np.vstack([u, _across(u, neighbours - start, numbers)]), None)
+
+
+def outline(points: Array) -> Array:
+    """Corners of the convex hull of points in the plane, in order; its two ends where it is flat."""
+    try:
+        return points[ConvexHull(points).vertices]
+    except QhullError:
+        centred = points - points.mean(axis=0)
+        along = centred @ np.linalg.svd(centred, full_matrices=False)[2][0]
+        return points[[int(along.argmin()), int(along.argmax())]]
+
+
+def worst_margins(e: Explanation, rows: Array, factors: Array) -> Array:
+    """Least margin of rows over Delta scaled by each factor, shape (len(factors), len(rows)).
+
+    The values are proved lower bounds, exact unless a network is so large that time runs out.
+    """
+    setting = needed(e)
+    return np.array(
+        [
+            certify(
+                setting.net,
+                rows,
+                scaled(setting.shifts, float(factor)),
+                e.target,
+                exact_margin=True,
+                time_limit=_SECONDS,
+            ).lower
+            for factor in factors
+        ]
+    )
+
+
+def scaled(shifts: Shifts, factor: float) -> Shifts:
+    """Delta with every radius times a factor."""
+    return Shifts(
+        tuple(factor * radius for radius in shifts.weight),
+        tuple(factor * radius for radius in shifts.bias),
+    )
+
+
+def plain_nearest(e: Explanation) -> Array | None:
+    """The nearest point of the same region that the network accepts today, robust or not.
+
+    None where the region is not known: of results that were read from a folder.
+    """
+    setting = needed(e)
+    if setting.distance is None:
+        return None
+    x = np.array([e.x])
+    rows = x if e.neighbours is None or not len(e.neighbours) else e.neighbours
+    explainer = Proplace(
+        setting.net,
+        0.0,
+        k=len(rows),
+        schema=setting.schema,
+        distance=setting.distance,
+        region="box" if rows is x else "hull",
+        time_limit=_SECONDS,
+    )
+    return explainer.fit(rows).explain(x, e.target)[0].point
+
+
+def compared(result: Explanations, against: Explanations | None) -> list[Array | None]:
+    """For each explanation, the point to compare its answer with; None where it has no answer.
+
+    That is the answer of another method, or the plain nearest one.
+    """
+    if against is not None and len(against) != len(result):
+        raise OptionError(
+            f"against must hold one answer for each of {len(result)}, not {len(against)}"
+        )
+    return [
+        (plain_nearest(e) if against is None else against[n].point) if e.found else None
+        for n, e in enumerate(result)
+    ]
+
+
+def needed(e: Explanation) -> Setting:
+    """Return the setting of an explanation with an answer, or say what cannot be drawn."""
+    if e.setting is None:
+        raise OptionError(
+            "this explanation does not know its network; draw those that an explainer returned"
+        )
+    if e.x is None or e.point is None:
+        raise OptionError(f"there is no answer to draw for {e.index!r}: {e.reason or e.status}")
+    return e.setting
+
+
+def _across(u: Array, steps: Array, columns: npt.NDArray[np.int64]) -> Array:
+    """A unit vector orthogonal to ``u``: along the largest spread of the steps if they have one.
+
+    Else it lies in some columns, of which there are two or more.
+    """
+    rest = steps - np.outer(steps @ u, u)
+    rest = rest - rest.mean(axis=0) if len(rest) else rest
+    if len(rest) and np.abs(rest).max() > 1e-9:
+        v = np.linalg.svd(rest, full_matrices=False)[2][0]
+    else:
+        v = np.eye(len(u))[columns[np.abs(u[columns]).argmin()]]
+    v = v - (v @ u) * u
+    v = v / np.linalg.norm(v)
+    return np.asarray(v if v[np.abs(v).argmax()] > 0.0 else -v)
+
+
+def _frame(setting: Setting, plane: Plane, seen: Array) -> list[tuple[float, float]]:
+    """Ends of the two axes: everything in sight, with some air, within the features' ranges."""
+    low, high = seen.min(axis=0), seen.max(axis=0)
+    wide = np.maximum(high - low, 0.25 * max(float((high - low).max()), 1e-6))
+    middle = (low + high) / 2.0
+    low, high = (
+        np.minimum(low, middle - wide / 2) - _PAD * wide,
+        np.maximum(high, middle + wide / 2) + _PAD * wide,
+    )
+    if plane.columns is not None:
+        columns = list(plane.columns)
+        origin, room = plane.origin[columns], 0.03 * (high - low)
+        low = np.maximum(low, setting.schema.lower[columns] - origin - room)
+        high = np.minimum(high, setting.schema.upper[columns] - origin + room)
+    return [(float(low[i]), float(high[i])) for i in (0, 1)]

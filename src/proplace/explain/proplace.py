@@ -1,0 +1,424 @@
+"""PROPLACE: the nearest plausible input that every network within delta accepts."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, get_args
+
+import numpy as np
+
+from proplace.certification import rounded_as, uncovered
+from proplace.core import distances
+from proplace.core.errors import InputError, OptionError
+from proplace.core.options import not_negative, one_of, whole
+from proplace.core.shifts import Shifts
+from proplace.explain.base import Explainer
+from proplace.explain.diverse import diverse
+from proplace.explain.findings import Finding, Optimality
+from proplace.explain.proving import Clock, Prover
+from proplace.region.neighbours import (
+    Neighbours,
+    RobustRows,
+    box_pieces,
+    hull_pieces,
+    keep,
+    unrestricted,
+    ways,
+)
+from proplace.search.pieces import SearchResult, search
+from proplace.search.problem import SearchProblem
+from proplace.search.tuning import DEFAULT
+from proplace.solvers import LP_TOLERANCE, TITLES, Solver, check
+from proplace.tables.rows import distinct
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import numpy.typing as npt
+
+    from proplace.certification import Margin
+    from proplace.core.distances import Distance
+    from proplace.core.network import Array
+    from proplace.core.shifts import Delta
+    from proplace.explain.findings import Status
+    from proplace.explain.proving import Proved
+    from proplace.region.convex_piece import ConvexPiece
+    from proplace.region.neighbours import RegionKind
+    from proplace.schema import Schema
+    from proplace.schema.person import Person
+    from proplace.schema.validation import Label
+    from proplace.search.pieces import SearchName
+
+DEFAULT_MARGIN = 1e-6
+DEFAULT_SLACK = 1e-4
+_TIDY = 1e-6  # encoded change that a reader would not see: taken back where what is left is robust
+_REPAIRS = (1e-6, 1e-4, 1e-2, 0.1, 0.5)  # steps towards a neighbour when a proof fails by a hair
+_HAIR = "its answer failed the last test by a hair"
+_NO_TIME = "the time limit came before a point was proved robust; allow more time"
+_ASK_AGAIN = "this is no fault of the row: raise the slack, or try another search"
+
+
+class Proplace(Explainer):
+    """Provably robust and plausible counterfactual explanations.
+
+    Parameters
+    ----------
+    source
+        The trained model: a fitted scikit-learn pipeline, a torch module, a Keras model, the path of
+        a model file, a :class:`proplace.Model`, or a bare :class:`proplace.Network`.
+    delta
+        Largest change of any parameter, or one (weight, bias) pair per layer.
+    k
+        Number of robust neighbours that span the plausible region.
+    schema
+        Features, units and rules. Without one, tables hold the model's own columns, all free. A
+        model that encodes its table itself keeps its encoding: the schema adds ranges, steps,
+        directions, labels and rules.
+    distance
+        ``"l1"`` (mean absolute difference of encoded columns; a number that the model scales itself
+        counts in units of its range in the training rows), ``"l2"``, ``"linf"``, ``"mad"``, or
+        an object with ``between`` and ``subgradient``.
+    weights
+        One weight per encoded column for a named distance.
+    region
+        ``"hull"``: the convex hulls of the robust neighbours and the person. ``"box"``: anywhere
+        within the features' ranges and rules, plausible or not.
+    margin
+        Every network in Delta must reach the target class by at least this much. ``"float32"``,
+        ``"float16"`` or ``"bfloat16"``: as much as covers the rounding of a model deployed so. The
+        default is the model's own (``net.precision``), and 1e-6 for float64.
+    slack
+        Extra margin asked for inside the search, so that answers pass the test at ``margin``.
+    search
+        ``"tree"`` (default) or ``"bilevel"``, the paper's Algorithm 1; same answers.
+    solver
+        Of the programs of ``search="bilevel"``: ``"highs"``, ``"gurobi"`` or ``"scip"`` (the last two
+        with the extra of that name); same answers. The tree runs on HiGHS.
+    n_jobs
+        Processes (joblib; None: one, or what ``joblib.parallel_config`` says). The answers are the
+        same for any number, here or on a cluster.
+    time_limit
+        Seconds per person. At the limit the best point so far is returned, certified, with a bound
+        on how much nearer any answer could be.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from proplace import Network, Proplace
+    >>> net = Network([(np.eye(2), np.zeros(2)), ([[1.0, 1.0]], [-1.0])])
+    >>> train = np.array([[0.2, 0.1], [0.9, 0.8], [0.7, 1.0], [1.0, 0.6]])
+    >>> explainer = Proplace(net, delta=0.05, k=3).fit(train)
+    >>> result = explainer.explain([[0.2, 0.3]])
+    >>> result[0].status, round(result[0].distance, 3)
+    ('optimal', 0.42)
+    >>> bool(net.predict(result.points)[0])
+    True
+    """
+
+    def __init__(
+        self,
+        source: object,
+        delta: Delta,
+        *,
+        k: int = 20,
+        schema: Schema | None = None,
+        distance: distances.Name | Distance = "l1",
+        weights: npt.ArrayLike | None = None,
+        region: RegionKind = "hull",
+        margin: Margin | None = None,
+        slack: float = DEFAULT_SLACK,
+        search: SearchName = "tree",
+        solver: Solver = "highs",
+        n_jobs: int | None = None,
+        time_limit: float | None = None,
+    ) -> None:
+        self.source = source
+        self.delta = delta
+        self.k = k
+        self.schema = schema
+        self.distance = distance
+        self.weights = weights
+        self.region = region
+        self.margin = margin
+        self.slack = slack
+        self.search = search
+        self.solver = solver
+        self.n_jobs = n_jobs
+        self.time_limit = time_limit
+
+    # -- what the lifecycle asks for ---------------------------------------------------------
+
+    def check_parameters(self) -> None:
+        """Say of the first parameter that is not what it may be what it must be."""
+        whole("k", self.k)
+        one_of("region", self.region, ("hull", "box"))
+        one_of("search", self.search, ("tree", "bilevel"))
+        _check_solver(self.search, self.solver)
+        if isinstance(self.margin, str):
+            rounded_as(self.margin)
+        elif self.margin is not None:
+            not_negative("margin", self.margin)
+        if not_negative("slack", self.slack) == 0.0:
+            raise OptionError("slack must be positive: answers are tested in floating point")
+        if self.time_limit is not None and not self.time_limit > 0.0:
+            raise OptionError(
+                f"time_limit must be a positive number of seconds, not {self.time_limit!r}"
+            )
+
+    def learn(self, rows: Array) -> None:
+        """Fit the distance and the margin; which rows are robust is found for each target."""
+        model = self.model_
+        self.shifts_ = Shifts.of(self.net_, self.delta)
+        margin = self.margin
+        if margin is None:
+            margin = DEFAULT_MARGIN if self.net_.precision == "float64" else self.net_.precision
+        self.prover_ = Prover(model, self.shifts_, margin)
+        self.rows_ = distinct(rows)
+        units = model.units(rows) if model.preprocesses else None
+        self.distance_ = distances.resolve(
+            self.distance, self.net_.inputs, rows, self.weights, units
+        )
+        # One margin for all of a search: of the rows and hence, being convex, of their hulls.
+        margins = model.margins(self.shifts_, self.rows_, margin)
+        self.margin_ = float(np.max(margins))
+        if not np.isfinite(self.margin_):
+            row = int(np.argmax(~np.isfinite(margins)))
+            raise InputError(
+                f"distinct training row {row} leaves the range of {margin} on its way through "
+                f"the network; {uncovered(self.net_, margin)}"
+            )
+        self._robust: dict[int, RobustRows] = {}
+
+    def prepare(self, target: int) -> None:
+        """Find the robust rows."""
+        self._robust_rows(target)
+
+    def robust_rows(self, target: Label = 1) -> Array:
+        """Distinct training rows that are robust for a target, as the network sees them."""
+        self.check_fitted()
+        return self._robust_rows(self.model_.target(target)).robust
+
+    def find(self, X: Array, target: int, count: int) -> list[list[Finding]]:
+        """Answers for each person, nearest first, each with another set of changed features."""
+        return [list(self._answers(x, target, count)) for x in X]
+
+    # -- one person --------------------------------------------------------------------------
+
+    def _answers(self, x: Array, target: int, count: int) -> Iterator[Finding]:
+        clock = Clock.of(self.time_limit)
+
+        def find(kept: frozenset[int]) -> Finding:
+            if kept and clock.over:
+                return Finding("not_found", _NO_TIME, x=x)
+            return self._answer(x, target, kept, clock)
+
+        return diverse(find, self.schema_, count)
+
+    def _answer(self, x: Array, target: int, kept: frozenset[int], clock: Clock) -> Finding:
+        """The nearest answer for one person that keeps some features as they are."""
+        start = time.monotonic()
+        people = ways(self.schema_, x)
+        near, pieces = self._region(people, target, clock)
+        if near.status != "found":
+            return Finding(near.status, near.reason, x=x)
+        problem = SearchProblem(
+            self.net_,
+            self.shifts_,
+            target,
+            x,
+            self.distance_,
+            self.margin_,
+            self.slack,
+            {i: c for i, c in enumerate(self.schema_.columns) if c.kind == "grid"},
+        )
+        if near.late:  # without all neighbours nothing can be said of the region
+            outcome = SearchResult(None, np.inf, 0.0, "unknown")
+        else:
+            if kept:
+                columns = [i for i, c in enumerate(self.schema_.columns) if c.feature in kept]
+                pieces = keep(pieces, x, columns)
+            outcome = search(
+                problem, pieces, method=self.search, solver=self.solver, deadline=clock.search
+            )
+        asked = _Asked(problem, people, near.rows[:0] if kept else near.rows, outcome)
+        finding = self._finding(asked, clock, "" if near.late else self._few(near.rows))
+        return replace(
+            finding,
+            x=x,
+            neighbours=near.rows,
+            nodes=outcome.nodes,
+            programs=outcome.programs,
+            rounds=outcome.rounds,
+            seconds=time.monotonic() - start,
+        )
+
+    def _region(
+        self, people: Sequence[Person], target: int, clock: Clock
+    ) -> tuple[Neighbours, Iterable[ConvexPiece]]:
+        """Robust neighbours, of which a box has none, and pieces: over all ways a person may go."""
+        schema, robust = self.schema_, self._robust_rows(target)
+        if self.region == "box":
+            low, high = self.rows_.min(axis=0), self.rows_.max(axis=0)
+            boxes = (box_pieces(schema, person, low, high) for person in people)
+            return Neighbours(robust.rows[:0], "found"), itertools.chain.from_iterable(boxes)
+        found, pieces = [], []
+        for person in people:
+            free = unrestricted(schema) and person is people[0]
+            near = (
+                robust.nearest(person.x, self.k)
+                if free
+                else robust.admissible(person, self.k, clock.search)
+            )
+            found.append(near)
+            if near.status == "found":
+                pieces += hull_pieces(schema, person, near.rows)
+        good = [near for near in found if near.status == "found"]
+        if len(good) <= 1:
+            return (good or found)[0], pieces
+        rows = np.vstack([near.rows for near in good])
+        order = np.argsort(self.distance_.between(people[0].x, rows), kind="stable")
+        late = any(near.late for near in good)
+        return Neighbours(rows[order], "found", late=late), pieces
+
+    def _few(self, neighbours: Array) -> str:
+        """Say so where there are fewer neighbours than were asked for."""
+        if not 0 < len(neighbours) < self.k:
+            return ""
+        return f"only {len(neighbours)} of k = {self.k} robust neighbours exist"
+
+    def _finding(self, asked: _Asked, clock: Clock, few: str) -> Finding:
+        """Prove the best point that can be proved, and say what it is.
+
+        That of the search; should its proof fail by a hair, one near it; else the nearest robust
+        neighbour that can be proved in time. Points between robust rows and the search's stay in
+        the hull.
+        """
+        problem, outcome = asked.problem, asked.outcome
+        assert self.prover_ is not None  # noqa: S101  (this method has a delta)
+        own, near = asked.candidates()
+        proved = self.prover_.first(
+            (problem.snap(row) for row in (*own, *near)),
+            asked.people,
+            problem.target,
+            evidence=outcome.evidence,
+            until=clock.proof,
+        )
+        if proved is not None:
+            is_answer = proved.candidate < len(own)
+            trouble = outcome.trouble or ("" if is_answer else _HAIR)
+            return self._proved(asked, proved, trouble, few, is_answer=is_answer)
+        proved = self.prover_.nearest(
+            problem.snap(asked.fallback), asked.people, problem.target, clock.proof
+        )
+        if proved is None:
+            return Finding(*asked.why_none(clock, ruled=not unrestricted(self.schema_)))
+        return self._proved(asked, proved, asked.trouble(clock), few, is_answer=False)
+
+    def _proved(
+        self, asked: _Asked, proved: Proved, trouble: str, few: str, *, is_answer: bool
+    ) -> Finding:
+        """The finding of a point that is proved robust."""
+        problem, outcome = asked.problem, asked.outcome
+        optimal = is_answer and outcome.status == "optimal"
+        bound = 0.0 if outcome.status == "infeasible" else max(outcome.lower, 0.0)
+        why = ""
+        if not optimal:
+            why = f"the solver failed ({trouble})" if trouble else "stopped at the time limit"
+            why = f"{why}; nothing nearer than {bound:.6g} has the margin in the region"
+        distance = float(self.distance_.between(problem.x, proved.point))
+        bound = min(bound, distance)
+        names = f"{self.search}, {TITLES[self.solver]}"
+        return Finding(
+            "optimal" if optimal else "feasible",
+            "; ".join(part for part in (why, few) if part),
+            point=proved.point,
+            distance=distance,
+            bound=bound,
+            margin=proved.margin,
+            certificate=proved.certificate,
+            optimality=Optimality(bound, problem.search_margin, DEFAULT.gap, LP_TOLERANCE, names),
+        )
+
+    def _robust_rows(self, target: int) -> RobustRows:
+        if target not in self._robust:
+            margin = self.margin_ + self.slack
+            self._robust[target] = RobustRows(
+                self.net_,
+                self.shifts_,
+                target,
+                margin,
+                self.rows_,
+                self.distance_,
+                self.model_.called(target),
+            )
+        return self._robust[target]
+
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """A search with what it found, and the rows that are answers of last resort."""
+
+    problem: SearchProblem
+    people: Sequence[Person]
+    fallback: Array
+    outcome: SearchResult
+
+    def candidates(self) -> tuple[list[Array], list[Array]]:
+        """Points to certify, best first: the search's own, then some that are near it.
+
+        The search's point comes without changes that nobody would see, then as it is; the others lie
+        on the way from it to the nearest robust neighbours.
+        """
+        point = self.outcome.point
+        if point is None:
+            return [], []
+        tidy = np.where(np.abs(point - self.problem.x) <= _TIDY, self.problem.x, point)
+        own = [tidy, point] if (tidy != point).any() else [point]
+        goals = self._alongside(point)[:3]
+        return own, [point + step * (goal - point) for step in _REPAIRS for goal in goals]
+
+    def _alongside(self, point: Array) -> Array:
+        """Neighbours that keep the same values outside of a range as a point: legal in between."""
+        if len(self.people) == 1:
+            return self.fallback
+        person = self.people[0]
+        moves = (person.lower > person.x) | (
+            person.upper < person.x
+        )  # columns that may move inside
+        same = ((self.fallback == person.x) == (point == person.x))[:, moves].all(axis=1)
+        rows: Array = self.fallback[same]
+        return rows
+
+    def trouble(self, clock: Clock) -> str:
+        """What is wrong where only a neighbour was proved."""
+        outcome = self.outcome
+        if outcome.trouble:
+            return outcome.trouble
+        if outcome.status == "infeasible":
+            return "it found no point in a region that holds one"
+        if outcome.point is not None and time.monotonic() < clock.proof:
+            return "its answer failed the last test"
+        return ""
+
+    def why_none(self, clock: Clock, *, ruled: bool) -> tuple[Status, str]:
+        """Status and reason where no point is proved."""
+        outcome = self.outcome
+        if outcome.trouble:
+            return "solver_error", f"the solver failed ({outcome.trouble}); {_ASK_AGAIN}"
+        if outcome.status == "infeasible" and not len(self.fallback):
+            none = "no point within the features' ranges and rules is robust at this delta"
+            return "infeasible_rules" if ruled else "no_robust_neighbour", none
+        if clock.over:
+            return "not_found", _NO_TIME
+        return "solver_error", f"the solver failed (its answer failed the last test); {_ASK_AGAIN}"
+
+
+def _check_solver(search: SearchName, solver: Solver) -> None:
+    one_of("solver", solver, get_args(Solver))
+    if search == "tree" and solver != "highs":
+        raise OptionError(
+            f"search='tree' runs on HiGHS; solver={solver!r} belongs to search='bilevel'"
+        )
+    check(solver)

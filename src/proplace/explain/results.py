@@ -1,0 +1,385 @@
+"""What an explainer returns: one explanation per answer, in original units."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+import pandas as pd
+
+from proplace.core import markup
+from proplace.core.text import visible
+from proplace.core.wiring import upstairs
+from proplace.explain.findings import STATUSES
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Hashable, Iterator, Mapping
+    from pathlib import Path
+
+    from matplotlib.figure import Figure
+
+    from proplace.certification import Certificate
+    from proplace.core.distances import Distance
+    from proplace.core.network import Array, Network
+    from proplace.core.shifts import Shifts
+    from proplace.explain.findings import Optimality, Status
+    from proplace.explain.provenance import Provenance
+    from proplace.explain.words import Wording, Words
+    from proplace.schema import Schema
+    from proplace.schema.validation import Label
+
+_ROWS = 20  # answers that a notebook shows
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """What an explanation is about: the network, its shifts, the features and the distance.
+
+    ``classes`` are the labels of the network's classes; empty where they are not known. The distance
+    is None where it is not known: of results that were read from a folder.
+    """
+
+    net: Network
+    shifts: Shifts
+    schema: Schema
+    distance: Distance | None
+    classes: tuple[Label, ...] = ()
+
+    @property
+    def radius(self) -> float | None:
+        """The largest change of any parameter, if it is the same for all of them."""
+        return self.shifts.radius(self.net)
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """One counterfactual for one person, or the reason why there is none.
+
+    Attributes
+    ----------
+    index
+        Label of the person's row in the table that was explained.
+    status
+        ``optimal``: the nearest robust point of the region. ``feasible``: certified robust, but not
+        proved nearest (the time limit came first, or the method does not ask for the nearest).
+        ``valid``: the network gives the point the target class; not certified robust.
+        ``already_valid``: the network gives the target class already. ``no_robust_neighbour``,
+        ``infeasible_rules``, ``not_found`` (the method, or its time, ended without a point),
+        ``bad_input``, ``solver_error`` (the solver failed, which is no fault of the row),
+        ``worker_died`` (the process died each time that it was at this row, which may be no fault of
+        the row: worth another try), ``source_disagrees`` (the model itself refuses the answer, so it
+        is withheld): no answer, see ``reason``.
+    reason
+        In words, for every status but ``optimal``.
+    original, counterfactual
+        The person and the answer in original units (None without an answer).
+    distance
+        From the person to the answer, over encoded columns; NaN without an answer.
+    bound
+        Proved lower bound on the distance of any point of the region with a worst margin of
+        ``margin + slack`` (the margin that the search asks for).
+    margin
+        Lower bound on the margin of the answer under every network in Delta, to the accuracy of
+        float64. That it is at least the margin asked for is proved exactly, by ``certificate``.
+        Of a method that takes no delta: the margin under the network itself.
+    certificate
+        Proof that the answer is robust, for anyone to check: see :class:`proplace.Certificate`.
+    optimality
+        What the claim that nothing nearer exists rests on.
+    target, rank
+        The wanted class, and the number of this answer among several for one person (0 first).
+    x, point, neighbours
+        The person, the answer and the robust neighbours as the network sees them.
+    nodes, programs, rounds, seconds
+        What the search took.
+    setting
+        The network, Delta, schema and distance that this is about.
+    ids
+        Cells of the person's row that are no features, by the name of their column: who it is.
+    """
+
+    index: Hashable
+    status: Status
+    reason: str
+    target: int
+    original: pd.Series[Any] | None = None
+    counterfactual: pd.Series[Any] | None = None
+    distance: float = np.nan
+    bound: float = np.nan
+    margin: float = np.nan
+    rank: int = 0
+    x: Array | None = None
+    point: Array | None = None
+    neighbours: Array | None = None
+    certificate: Certificate | None = None
+    optimality: Optimality | None = None
+    nodes: int = 0
+    programs: int = 0
+    rounds: int = 0
+    seconds: float = field(default=0.0, compare=False)
+    setting: Setting | None = field(default=None, repr=False)
+    ids: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def label(self) -> Label:
+        """Label of the wanted class; its number where the labels are not known."""
+        from proplace.tables.writing import own
+
+        classes = () if self.setting is None else self.setting.classes
+        return own(classes[self.target]) if classes else self.target
+
+    @property
+    def who(self) -> str:
+        """Who the person is, by the cells of the id columns; empty where there are none."""
+        return ", ".join(f"{name} {value}" for name, value in self.ids.items())
+
+    @property
+    def found(self) -> bool:
+        """Whether there is an answer: certified robust, or merely ``valid``."""
+        return STATUSES[self.status].found
+
+    @property
+    def changes(self) -> pd.DataFrame:
+        """What changes: one row per changed feature, with columns ``from`` and ``to``."""
+        changed = self.changed
+        rows = [[before, after] for before, after in changed.values()]
+        return pd.DataFrame(rows, index=list(changed), columns=["from", "to"], dtype=object)
+
+    @property
+    def changed(self) -> dict[Hashable, tuple[Any, Any]]:
+        """What changes, without a table around it: both values of each changed feature."""
+        if self.original is None or self.counterfactual is None:
+            return {}
+        both = zip(self.original.items(), self.counterfactual, strict=True)
+        return {name: (before, after) for (name, before), after in both if before != after}
+
+    def words(self, wording: Wording | None = None) -> Words:
+        """Say it in a sentence and a small table, in original units.
+
+        Examples
+        --------
+        >>> from proplace import Binary, Continuous, Network, Proplace, Schema, Wording
+        >>> schema = Schema([Continuous("debt", 0, 100, step=1, unit="% of income"),
+        ...                  Binary("home", label="owns a home")])
+        >>> people = pd.DataFrame({"debt": [60, 20, 10, 30], "home": [0, 0, 1, 1]})
+        >>> net = Network([([[-1.0, 0.2]], [0.4])])
+        >>> result = Proplace(net, 0.02, schema=schema, k=3).fit(people).explain(people[:1])
+        >>> print(result[0].words(Wording("the loan", ["refused", "approved"])))
+        The loan would have been approved if debt were 37% of income instead of 60%; this is proved
+        for every network whose weights and biases each differ by at most 0.02 from the model in use.
+        """
+        from proplace.explain.words import Wording, in_words
+
+        return in_words(self, wording or Wording())
+
+    def plot(self, wording: Wording | None = None) -> Figure:
+        """Draw the region, the worst margin against delta, and the changes (extra ``plot``).
+
+        Save the figure with ``figure.savefig("answer.png")``.
+        """
+        from proplace.explain.words import Wording
+
+        figure: Figure = upstairs("explanation_figure")(self, wording or Wording())
+        return figure
+
+    def _repr_html_(self) -> str:
+        words = self.words()
+        parts = [markup.paragraph(words.sentence)]
+        if words.changes:
+            rows = [(c.title, c.before, c.after, c.difference) for c in words.changes]
+            parts.append(markup.table(["", "from", "to", "change"], rows))
+        distance = "" if np.isnan(self.distance) else f", distance {self.distance:.4g}"
+        return markup.card(f"{self.index}: {self.status}{distance}", *parts)
+
+    def __repr__(self) -> str:
+        if not self.found:
+            return f"Explanation({self.index!r}, {self.status})"
+        changed = ", ".join(
+            visible(f"{name}: {row['from']} -> {row['to']}")
+            for name, row in self.changes.iterrows()
+        )
+        return (
+            f"Explanation({self.index!r}, {self.status}, distance {self.distance:.4g}; {changed})"
+        )
+
+
+class Explanations(Sequence[Explanation]):
+    """The explanations of a table, in the order of its rows; several answers of a row in a run.
+
+    ``complete`` is False when the run was interrupted: rows after that are missing. ``provenance``
+    says what the answers were made from, and when; ``index_names`` are the names of the levels of the
+    table's index.
+    """
+
+    def __init__(
+        self,
+        items: Sequence[Explanation],
+        *,
+        complete: bool = True,
+        index_names: Sequence[Hashable | None] = (None,),
+        provenance: Provenance | None = None,
+    ) -> None:
+        self._items = tuple(items)
+        self.complete = complete
+        self.provenance = provenance
+        self._index_names = tuple(index_names)
+
+    @overload
+    def __getitem__(self, i: int) -> Explanation: ...
+    @overload
+    def __getitem__(self, i: slice) -> Explanations: ...
+    def __getitem__(self, i: int | slice) -> Explanation | Explanations:
+        if isinstance(i, slice):
+            return Explanations(
+                self._items[i],
+                complete=self.complete,
+                index_names=self._index_names,
+                provenance=self.provenance,
+            )
+        return self._items[i]
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[Explanation]:
+        return iter(self._items)
+
+    @property
+    def points(self) -> Array:
+        """The answers as the network sees them, NaN rows where there is none."""
+        width = next((len(e.point) for e in self if e.point is not None), 0)
+        empty = np.full(width, np.nan)
+        return np.array([empty if e.point is None else e.point for e in self])
+
+    def to_frame(self) -> pd.DataFrame:
+        """One line per answer, with the index of the explained table; the columns of a results file.
+
+        First the answer: each feature under its own name, in original units. Then ``status``,
+        ``distance``, ``bound``, ``margin``, ``rank``, ``reason``, ``target`` (the class by its label),
+        ``delta``, ``changes`` and ``sentence`` (in words), ``certificate`` (its digest), and the
+        person's own values as ``original_...``. Where a feature has such a name, ours gets the
+        prefix ``ce_``.
+        """
+        from proplace.explain.result_tables import AnswerColumns
+
+        columns = AnswerColumns.of(self._features(), list(self[0].ids) if len(self) else ())
+        records = [columns.record(e) for e in self]
+        labels: list[Any] = [e.index for e in self]
+        levels = self._index_names
+        index: pd.Index[Any] = (
+            pd.MultiIndex.from_tuples(labels, names=levels)
+            if len(levels) > 1
+            else pd.Index(labels, name=levels[0], tupleize_cols=False)
+        )
+        return pd.DataFrame(records, index=index, columns=columns.all)
+
+    def _features(self) -> list[str]:
+        """Names of the features, as far as anything is known about them."""
+        for e in self:
+            if e.setting is not None:
+                return list(e.setting.schema.by_name)
+            if e.original is not None:
+                return [str(name) for name in e.original.index]
+        return []
+
+    def plot(
+        self,
+        wording: Wording | None = None,
+        *,
+        retrained: Sequence[Network] = (),
+        against: Explanations | None = None,
+    ) -> Figure:
+        """Draw how the answers fare as delta grows, and on retrained networks (extra ``plot``).
+
+        Parameters
+        ----------
+        wording
+            What to call things.
+        retrained
+            Networks on which to count how many answers still hold.
+        against
+            Answers of another method to compare with; without it, the nearest points of the same
+            regions that the network accepts today.
+        """
+        from proplace.explain.words import Wording
+
+        figure: Figure = upstairs("result_figure")(self, against, retrained, wording or Wording())
+        return figure
+
+    def report(
+        self,
+        path: str | os.PathLike[str],
+        wording: Wording | None = None,
+        *,
+        title: str = "What would change the outcome",
+        retrained: Sequence[Network] = (),
+        against: Explanations | None = None,
+        proofs: str | os.PathLike[str] | None = None,
+        kept: str | os.PathLike[str] | None = None,
+        note: str = "",
+    ) -> Path:
+        """Write a page to read: one HTML file that opens offline (extra ``report``).
+
+        Parameters
+        ----------
+        path
+            The file to write.
+        wording, retrained, against
+            As for :meth:`plot`.
+        title
+            Heading of the page.
+        proofs
+            Folder to write the certificates and the network into, so that others can check them.
+        kept
+            Folder of results that holds the certificates already (``explain --certificates``).
+        note
+            What else to say on top of the page, such as what it does not show.
+
+        Returns
+        -------
+            The path of the page.
+        """
+        from proplace.explain.words import Wording
+
+        page: Path = upstairs("write_report")(
+            path,
+            self,
+            wording or Wording(),
+            title=title,
+            retrained=retrained,
+            against=against,
+            proofs=proofs,
+            kept=kept,
+            note=note,
+        )
+        return page
+
+    def _repr_html_(self) -> str:
+        rows = []
+        for e in self._items[:_ROWS]:
+            changes = e.words().changes
+            what = "; ".join(f"{c.title} {c.before} → {c.after}" for c in changes)
+            distance = "" if np.isnan(e.distance) else f"{e.distance:.4g}"
+            rows.append((e.index, e.status, what or e.reason, distance))
+        parts = [markup.table(["", "status", "what changes", "distance"], rows)]
+        if len(self) > _ROWS:
+            parts.append(markup.paragraph(f"and {len(self) - _ROWS} more: to_frame() has all"))
+        if self.provenance is not None:
+            made = self.provenance
+            parts.append(
+                markup.paragraph(
+                    f"{made.method} on {made.model} ({made.network_digest[:12]}…), "
+                    f"{made.training_rows:,} training rows, {made.date}"
+                )
+            )
+        return markup.card(repr(self), *parts)
+
+    def __repr__(self) -> str:
+        counts: dict[str, int] = {}
+        for e in self:
+            counts[e.status] = counts.get(e.status, 0) + 1
+        parts = ", ".join(f"{count} {status}" for status, count in counts.items())
+        return f"Explanations({parts or 'none'}{'' if self.complete else '; interrupted'})"

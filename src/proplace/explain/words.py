@@ -1,0 +1,277 @@
+"""An explanation as a sentence and a small table, in original units."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from proplace.core.errors import OptionError
+from proplace.core.text import visible
+from proplace.explain.values import difference, pair, shown, yes_or_no
+from proplace.schema.amounts import number
+from proplace.schema.features import Binary
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from proplace.explain.results import Explanation, Explanations, Setting
+    from proplace.schema.rules import AnyFeature
+    from proplace.schema.validation import Label
+
+_ANSWER = "{subject} would have been {outcome} if {changes}{promise}."
+_ANOTHER = "{subject} would also have been {outcome} if {changes}{promise}."
+_ALREADY = "{subject} would be {outcome} without any change{promise}."
+_NO_ANSWER = "No change can be promised after which {subject} would be {outcome}: {reason}."
+_RULES = (
+    "Within what may change for this person, no change can be promised after which {subject} "
+    "would be {outcome}: {reason}."
+)
+_BAD = "This row could not be explained: {reason}."
+
+_CHANGE = "{title} were {to} instead of {before}"
+_NEXT_CHANGE = "{title} {to} instead of {before}"  # the verb is that of the first
+
+_EVERY = "; this is proved for every network {within}"
+_TODAY = "; this is shown for the model in use only, a retrained one may answer otherwise"
+_UNPROVED = "; it is not shown that this lasts when the model is retrained"
+
+_NOT_NEAREST = " A nearer answer may exist, but none more than {share} nearer."
+_UNKNOWN = " A nearer answer may exist."
+
+
+@dataclass(frozen=True)
+class Wording:
+    """What to call things.
+
+    Parameters
+    ----------
+    subject
+        What is decided on, inside a sentence: ``"the loan"``.
+    outcomes
+        What it is for each class, by class: ``["refused", "approved"]``, or a mapping.
+    person
+        What to call a row: ``"applicant"``.
+    """
+
+    subject: str = "the outcome"
+    outcomes: Sequence[str] | Mapping[int, str] = ()
+    person: str = "person"
+
+    def outcome(self, target: int, classes: Sequence[Label] = ()) -> str:
+        """Say what the subject is in a class; without a word for it, by the label of the class."""
+        if isinstance(self.outcomes, str):
+            raise OptionError(
+                f"outcomes must hold one word per class, such as ['refused', 'approved'], "
+                f"not the text {self.outcomes!r}"
+            )
+        try:
+            return self.outcomes[target]
+        except (IndexError, KeyError):
+            label = classes[target] if target < len(classes) else target
+            return label if isinstance(label, str) and label.strip() else f"class {label}"
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a page or a picture calls things.
+
+    Attributes
+    ----------
+    person, outcome
+        What to call a row, and what the subject is in the wanted class.
+    answer, answers
+        The answers themselves: "robust" only if each of them is proved.
+    other, others
+        The answers that they are compared with.
+    """
+
+    person: str
+    outcome: str
+    answer: str
+    answers: str
+    other: str
+    others: str
+
+    @classmethod
+    def of(
+        cls, result: Sequence[Explanation], wording: Wording, against: Explanations | None = None
+    ) -> Terms:
+        """Choose words that are true of some answers."""
+        found = [e for e in result if e.found]
+        robust = "robust " if found and all(map(proved, found)) else ""
+        made = None if against is None else against.provenance
+        if against is None or (made is not None and (made.method, made.delta) == ("Proplace", 0.0)):
+            other = "plain nearest answer", "plain nearest answers"
+        elif made is None:
+            other = "other answer", "other answers"
+        else:
+            other = f"answer of {made.method}", f"answers of {made.method}"
+        return cls(
+            wording.person,
+            outcome_of(result[0], wording),
+            f"{robust}answer",
+            f"{robust}answers",
+            *other,
+        )
+
+
+@dataclass(frozen=True)
+class ChangeInWords:
+    """One changed feature: its title, its two values with units, and the difference of numbers."""
+
+    title: str
+    before: str
+    after: str
+    difference: str
+
+
+@dataclass(frozen=True)
+class Words:
+    """What :meth:`Explanation.words` returns; ``str`` of it is the sentence.
+
+    Attributes
+    ----------
+    sentence
+        The answer, how far it holds, and how near it is to the best; or why there is none.
+    changes
+        What changes, one entry per feature.
+    person
+        All features of the person: title and value.
+    """
+
+    sentence: str
+    changes: tuple[ChangeInWords, ...]
+    person: tuple[tuple[str, str], ...]
+
+    def __str__(self) -> str:
+        return self.sentence
+
+    @property
+    def summary(self) -> str:
+        """The changes on one line, each with both of its values."""
+        return "; ".join(f"{c.title} {c.before} → {c.after}" for c in self.changes)
+
+    def table(self) -> pd.DataFrame:
+        """The changes as a table with columns ``from``, ``to`` and ``change``."""
+        return pd.DataFrame(
+            [[c.before, c.after, c.difference] for c in self.changes],
+            columns=["from", "to", "change"],
+            index=pd.Index([c.title for c in self.changes], name="feature"),
+        )
+
+
+def in_words(e: Explanation, wording: Wording) -> Words:
+    """Write an explanation in words."""
+    features = {} if e.setting is None else e.setting.schema.by_name
+    changed = [
+        (features.get(str(name)), str(name), before, after)
+        for name, (before, after) in e.changed.items()
+    ]
+    changes = tuple(
+        ChangeInWords(
+            visible(_title(feature, name)),
+            visible(shown(feature, before)),
+            visible(shown(feature, after)),
+            visible(difference(feature, before, after)),
+        )
+        for feature, name, before, after in changed
+    )
+    person: tuple[tuple[str, str], ...] = ()
+    if e.original is not None:
+        person = tuple(
+            (visible(_title(feature, str(name))), visible(shown(feature, value)))
+            for name, value in e.original.items()
+            for feature in (features.get(str(name)),)
+        )
+    return Words(visible(_sentence(e, wording, changed)), changes, person)
+
+
+def _sentence(
+    e: Explanation,
+    wording: Wording,
+    changed: Sequence[tuple[AnyFeature | None, str, Any, Any]],
+) -> str:
+    template = {
+        "already_valid": _ALREADY,
+        "no_robust_neighbour": _NO_ANSWER,
+        "not_found": _NO_ANSWER,
+        "infeasible_rules": _RULES,
+        "bad_input": _BAD,
+        "solver_error": _BAD,
+        "worker_died": _BAD,
+        "source_disagrees": _BAD,
+    }.get(e.status, _ANOTHER if e.rank else _ANSWER)
+    text = template.format(
+        subject=wording.subject,
+        outcome=outcome_of(e, wording),
+        changes=_listed(
+            _clause(_NEXT_CHANGE if n else _CHANGE, *change) for n, change in enumerate(changed)
+        ),
+        promise=_promise(e),
+        reason=e.reason.rstrip("."),
+    )
+    return text[:1].upper() + text[1:] + _how_near(e)
+
+
+def _clause(template: str, feature: AnyFeature | None, name: str, before: Any, after: Any) -> str:
+    title = _title(feature, name)
+    if isinstance(feature, Binary) and yes_or_no(feature):
+        title = f"“{title}”"  # such titles are often no nouns: "has a cosigner"
+    new, old = pair(feature, before, after)
+    return template.format(title=title, to=new, before=old)
+
+
+def _title(feature: AnyFeature | None, name: str) -> str:
+    return name if feature is None else feature.title
+
+
+def _listed(parts: Iterable[str]) -> str:
+    *most, last = list(parts) or [""]
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def outcome_of(e: Explanation, wording: Wording) -> str:
+    """What the subject is in the wanted class."""
+    return wording.outcome(e.target, () if e.setting is None else e.setting.classes)
+
+
+def within(setting: Setting) -> str:
+    """The networks of Delta, in words that follow "every network"."""
+    radius = setting.radius
+    if radius is None:
+        return (
+            "whose weights and biases each differ from the model in use by at most what is set for "
+            "their layer"
+        )
+    return f"whose weights and biases each differ by at most {number(radius)} from the model in use"
+
+
+def proved(e: Explanation) -> bool:
+    """Whether an answer, or the person as is, is proved for every network of a Delta that has more."""
+    return e.setting is not None and e.setting.radius != 0.0 and _certain(e)
+
+
+def _certain(e: Explanation) -> bool:
+    """Whether every network of Delta, were it only the one in use, gives the wanted class."""
+    if e.certificate is not None and e.certificate.verdict != "robust":
+        return False
+    return e.status in ("optimal", "feasible", "already_valid") and e.margin >= 0.0
+
+
+def _promise(e: Explanation) -> str:
+    """How far the answer holds: only what is proved."""
+    if e.setting is None or not _certain(e):
+        return _UNPROVED
+    return _EVERY.format(within=within(e.setting)) if proved(e) else _TODAY
+
+
+def _how_near(e: Explanation) -> str:
+    if e.status not in ("feasible", "valid"):
+        return ""
+    if not 0.0 < e.bound <= e.distance:
+        return _UNKNOWN
+    share = max(1, math.ceil(100.0 * (1.0 - e.bound / e.distance) - 1e-6))
+    return _NOT_NEAREST.format(share=f"{share}%")

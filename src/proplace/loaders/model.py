@@ -1,0 +1,466 @@
+"""A whole model: the network, and how a table becomes what the network sees."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from proplace.certification import thresholds
+from proplace.core.errors import InputError, ModelDisagrees, SchemaError, TargetError
+from proplace.core.network import Network
+from proplace.core.shifts import Shifts
+from proplace.core.text import short
+from proplace.loaders.agreement import clearly_apart
+from proplace.loaders.origin import Origin
+from proplace.schema import Binary, Continuous, Ordinal, Schema
+from proplace.schema.problems import refuse
+from proplace.schema.validation import did_you_mean, listing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from proplace.certification import Margin
+    from proplace.core.network import Array
+    from proplace.loaders._whole import Whole
+    from proplace.schema.rules import AnyFeature
+    from proplace.schema.validation import Label
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A trained model from the table to the class.
+
+    Make one with :meth:`of`. Wherever a network is taken, the model itself (a fitted pipeline, a
+    module, a file) may be given instead, and is read in the same way.
+
+    Attributes
+    ----------
+    network
+        The trained layers, taking rows as ``schema`` encodes them.
+    schema
+        The columns of the table that the model looks at, in original units, encoded as the model
+        itself does it. Rules, ranges, steps and directions can be added with :meth:`with_schema`.
+    classes
+        Label of each class of the network.
+    preprocesses
+        Whether the source does anything to the table in front of its layers. If not, the table may
+        be encoded by any schema of the right width.
+    named
+        Whether the columns have names of their own; else they are known by their order.
+    origin
+        The name and digest of the file that the model was read from, or what it was in memory.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from sklearn.compose import make_column_transformer
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import OneHotEncoder, StandardScaler
+    >>> table = pd.DataFrame({"age": [20, 30, 40, 60], "job": ["cook", "clerk", "cook", "clerk"]})
+    >>> steps = make_column_transformer((StandardScaler(), ["age"]), (OneHotEncoder(), ["job"]))
+    >>> pipe = make_pipeline(steps, LogisticRegression()).fit(table, ["no", "no", "yes", "yes"])
+    >>> model = Model.of(pipe)
+    >>> model
+    Model(Network(3-1), 2 features, classes 'no', 'yes')
+    >>> model.predict(table)
+    array(['no', 'no', 'yes', 'yes'], dtype=object)
+    """
+
+    network: Network
+    schema: Schema
+    classes: tuple[Label, ...]
+    preprocesses: bool = False
+    named: bool = True
+    _columns: tuple[str, ...] = ()
+    _original: Callable[[pd.DataFrame], Any] | None = None
+    origin: Origin = dataclasses.field(default_factory=lambda: Origin("Network"))
+
+    @classmethod
+    def of(cls, source: object, *, activation: str | None = None) -> Model:
+        """Read a model from whatever holds it.
+
+        Parameters
+        ----------
+        source
+            A fitted scikit-learn classifier or pipeline, a torch module, a Keras model, a
+            :class:`Network`, or the path of a model file.
+        activation
+            What lies between the layers of a file of weights alone, as for :meth:`Network.load`.
+        """
+        from proplace.loaders import check_activation, load_whole, whole_of  # noqa: PLC0415
+
+        if isinstance(source, (str, os.PathLike)):
+            path = Path(source)
+            return cls._whole(load_whole(path, activation), Origin.file(path))
+        check_activation(activation, f"a {type(source).__name__}", bare=False)
+        if isinstance(source, Model):
+            return source
+        if isinstance(source, Network):
+            return cls._bare(source)
+        return cls._whole(whole_of(source), Origin(type(source).__name__))
+
+    @classmethod
+    def _bare(cls, net: Network) -> Model:
+        schema = Schema.encoded(net.inputs)
+        return cls(
+            net,
+            schema,
+            tuple(range(net.classes)),
+            named=False,
+            _columns=tuple(schema.by_name),
+        )
+
+    @classmethod
+    def _whole(cls, whole: Whole, origin: Origin) -> Model:
+        net = whole.network
+        classes = tuple(range(net.classes)) if whole.classes is None else whole.classes
+        plain = all(
+            isinstance(f, Continuous) and (f.offset, f.scale, f.missing) == (0.0, 1.0, None)
+            for f in whole.schema.features
+        )
+        return cls(
+            net,
+            whole.schema,
+            classes,
+            not plain or bool(net.input_map),
+            whole.named,
+            whole.columns,
+            whole.predict,
+            origin,
+        )
+
+    def __repr__(self) -> str:
+        classes = ", ".join(map(repr, self.classes))
+        return f"Model({self.network!r}, {len(self.schema.features)} features, classes {classes})"
+
+    # -- what it says --------------------------------------------------------------------------
+
+    def table(self, X: pd.DataFrame | npt.ArrayLike) -> pd.DataFrame:
+        """Return rows as a table with the columns of the schema.
+
+        An array holds the columns that the source itself takes, in its order.
+        """
+        if isinstance(X, pd.DataFrame):
+            return X
+        rows = np.asarray(X, dtype=object)
+        if rows.ndim == 1 and len(rows) == len(self._columns):
+            rows = rows[None]
+        if rows.ndim != 2 or rows.shape[1] != len(self._columns):
+            raise InputError(
+                f"rows must have shape (n, {len(self._columns)}) for this model "
+                f"({listing(self._columns)}), not {rows.shape}"
+            )
+        return pd.DataFrame(rows, columns=list(self._columns)).infer_objects()
+
+    def encode(self, X: pd.DataFrame | npt.ArrayLike) -> Array:
+        """Encode a table as the model itself does: rows of the network.
+
+        Numbers may lie a little outside of the ranges of the schema: the model takes any.
+        """
+        return _encoded(self.schema, self.table(X))
+
+    def predict(self, X: pd.DataFrame | npt.ArrayLike) -> npt.NDArray[Any]:
+        """Class label of each row of a table in original units, by the network read here."""
+        return np.array(self.classes, dtype=object)[self.network.predict(self.encode(X))]
+
+    def original(self, X: pd.DataFrame | npt.ArrayLike) -> npt.NDArray[Any] | None:
+        """Class label of each row by the source itself; None where it is not at hand."""
+        if self._original is None:
+            return None
+        said = self._original(self.table(X))
+        # Plain values: those of NumPy would be shown as np.str_('approved').
+        return None if said is None else np.array(np.asarray(said).tolist(), dtype=object)
+
+    def target(self, label: Label) -> int:
+        """Return the number of a class, given by its label; classes 0, 1, ... are their own labels."""
+        if self.classes == tuple(range(self.network.classes)):
+            return self.network.check_target(label)  # type: ignore[arg-type]
+        for number, known in enumerate(self.classes):
+            same_kind = isinstance(label, str) == isinstance(known, str)
+            if same_kind and known == label and isinstance(label, bool) <= isinstance(known, bool):
+                return number
+        hint = did_you_mean(label, self.classes)
+        raise TargetError(
+            f"target {label!r} is not a class of the model{hint}; its classes are "
+            f"{listing(self.classes)}"
+        )
+
+    def called(self, number: int) -> str:
+        """Say which class is meant, by its label."""
+        return f"class {short(self.classes[number])}"
+
+    @property
+    def labels(self) -> tuple[Label, ...]:
+        """Labels of the classes; empty where they are numbers from 0 on, which say nothing."""
+        return () if self.classes == tuple(range(self.network.classes)) else self.classes
+
+    # -- what the searches need ----------------------------------------------------------------
+
+    def units(self, rows: Array) -> Array:
+        """How much of each encoded column counts as one in a distance.
+
+        A number that the model scales in its own way counts in units of its range in the training
+        rows, so that distances do not depend on the model's scaler; anything else as it is encoded.
+        """
+        units = np.ones(self.network.inputs)
+        if self.preprocesses:
+            numbers = [column.kind != "binary" for column in self.schema.columns]
+            spread = np.ptp(rows, axis=0)
+            units = np.where(numbers & (spread > 0.0), spread, units)
+        return units
+
+    def margins(self, shifts: Shifts, rows: Array, margin: Margin | None) -> float | Array:
+        """Return the margin to ask for at encoded rows, worked out for the table's own numbers.
+
+        A model that is deployed in float32 also scales its inputs in float32, so its rounding is that
+        of the network with the scaling in front, at the cells of the table.
+        """
+        if not self.preprocesses:
+            return thresholds(self.network, shifts, rows, margin)
+        offset, scale = self.scaling
+        own = self.network.input_map
+        s = 1.0 if own.scale is None else own.scale
+        t = 0.0 if own.shift is None else own.shift
+        parts = dict(own.parts) | {"scale": s / scale, "shift": t - s * offset / scale}
+        layers = [(layer.W, layer.b) for layer in self.network.layers]
+        raw = Network(layers, **parts, precision=self.network.precision)
+        return thresholds(raw, shifts, offset + scale * rows, margin)
+
+    @property
+    def scaling(self) -> tuple[Array, Array]:
+        """Offset and scale of each encoded column."""
+        pairs = [
+            (f.offset, f.scale) if isinstance(f, (Continuous, Ordinal)) else (0.0, 1.0)
+            for f, span in zip(self.schema.features, self.schema.spans, strict=True)
+            for _ in range(span.start, span.stop)
+        ]
+        offset, scale = np.array(pairs).T
+        return offset, scale
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Workers search with what was read; the source itself stays where it is.
+        return {**self.__dict__, "_original": None}
+
+    # -- the source as referee -----------------------------------------------------------------
+
+    def check_agreement(self, X: pd.DataFrame, *, what: str = "training") -> None:
+        """Raise unless the source itself gives each row the class that is read here.
+
+        Rows on a boundary between classes, where rounding alone decides, are left out.
+        """
+        said = self.original(X)
+        if said is None or not len(X):
+            return
+        rows = self.encode(X)
+        apart = clearly_apart(self, rows, said)
+        if len(apart):
+            row = int(apart[0])
+            ours = self.classes[int(self.network.predict(rows[row])[0])]
+            raise ModelDisagrees(
+                f"{what} row {row}: the model itself says {said[row]!r}, what was read of it says "
+                f"{ours!r} ({len(apart)} of {len(X)} rows differ); the model was changed after "
+                "it was read, or does more than its parts say. Read it again with Model.of, or save "
+                "it in another format and compare"
+            )
+
+    def rounding(self, rows: Array) -> Array:
+        """Bound on what rounding can do to the logits of the source."""
+        shifts = Shifts.of(self.network, 0.0)
+        net = self.network
+        rounded: Margin = "float32" if net.precision == "float64" else net.precision
+        result: Array = np.maximum(np.asarray(self.margins(shifts, rows, rounded)), 1e-9)
+        return result
+
+    # -- what the user adds --------------------------------------------------------------------
+
+    def with_schema(self, schema: Schema, *, scaled_twice: bool = False) -> Model:
+        """Return the same model with the user's ranges, steps, directions, labels and rules.
+
+        A model that preprocesses its table knows how each column is encoded; that is kept, and
+        columns are matched by name. Any other model takes the schema as it is, but a network that
+        scales its own inputs takes no schema that scales them too, unless ``scaled_twice`` says that
+        it was trained on such inputs.
+        """
+        if not self.preprocesses:
+            return self._encoded_by(schema, scaled_twice=scaled_twice)
+        if not self.named:
+            return self.renamed([feature.name for feature in schema.features]).with_schema(schema)
+        mine, theirs = self.schema.by_name, schema.by_name
+        problems = [
+            f"the model takes a column {name!r}, which the schema does not describe"
+            f"{did_you_mean(name, theirs)}"
+            for name in mine
+            if name not in theirs
+        ] + [
+            f"the schema describes {name!r}, which the model does not look at"
+            f"{did_you_mean(name, mine)}"
+            for name in theirs
+            if name not in mine
+        ]
+        if problems:
+            raise SchemaError("; ".join(problems))
+        features = [_merged(feature, theirs[name]) for name, feature in mine.items()]
+        merged = Schema(features, rules=schema.rules)
+        return dataclasses.replace(self, schema=merged, network=self._seen_through(merged))
+
+    def _seen_through(self, schema: Schema) -> Network:
+        """Return the network on the rows of a schema that calls some of its numbers yes or no.
+
+        Such a column is 0 or 1 where the model's own held the scaled number.
+        """
+        net = self.network
+        scale = np.ones(net.inputs) if net.scale is None else net.scale.copy()
+        shift = np.zeros(net.inputs) if net.shift is None else net.shift.copy()
+        turned = False
+        for own, given in zip(self.schema.features, schema.features, strict=True):
+            if isinstance(own, Continuous) and isinstance(given, Binary):
+                j = self.schema.span(own.name).start
+                low, high = (float(v) for v in given.labels)
+                shift[j] += scale[j] * (low - own.offset) / own.scale
+                scale[j] *= (high - low) / own.scale
+                turned = True
+        if not turned:
+            return net
+        parts = dict(net.input_map.parts) | {"scale": scale, "shift": shift}
+        layers = [(layer.W, layer.b) for layer in net.layers]
+        return Network(layers, **parts, precision=net.precision)
+
+    def _encoded_by(self, schema: Schema, *, scaled_twice: bool) -> Model:
+        """Return a model whose rows are those that a schema encodes."""
+        schema.check_settled()
+        if schema.width != self.network.inputs:
+            raise SchemaError(
+                f"the schema encodes to {schema.width} columns but the network takes "
+                f"{self.network.inputs}"
+            )
+        own = self.network.input_map
+        scaled = [
+            f.name
+            for f in schema.features
+            if isinstance(f, (Continuous, Ordinal)) and (f.offset, f.scale) != (0.0, 1.0)
+        ]
+        if own and scaled and not scaled_twice:
+            raise SchemaError(
+                f"the network scales its own inputs, and the schema scales {scaled[0]!r} too; give "
+                "the model itself in place of the network (it knows its own encoding), or "
+                "scaling='none' for columns that the network takes as they are. If it was trained on "
+                "inputs that were scaled before: Model.of(net).with_schema(schema, scaled_twice=True)"
+            )
+        columns, ask = list(self._columns), self._original
+        return dataclasses.replace(
+            self,
+            schema=schema,
+            named=True,
+            _columns=tuple(schema.by_name),
+            _original=None
+            if ask is None
+            else lambda table: ask(pd.DataFrame(_encoded(schema, table), columns=columns)),
+        )
+
+    def renamed(self, names: Sequence[str]) -> Model:
+        """Return a model without names of its own under the names of its columns, in order."""
+        if len(names) != len(self._columns):
+            raise SchemaError(
+                f"{len(names)} columns are named, the model takes {len(self._columns)}, which have no "
+                "names of their own; name each, in the model's order, and nothing else"
+            )
+        new = dict(zip(self._columns, names, strict=True))
+        features = [dataclasses.replace(f, name=new[f.name]) for f in self.schema.features]
+        back = {name: old for old, name in new.items()}
+        ask = self._original
+        return dataclasses.replace(
+            self,
+            schema=Schema(features),
+            _columns=tuple(names),
+            _original=None if ask is None else lambda table: ask(table.rename(columns=back)),
+            named=True,
+        )
+
+
+def _encoded(schema: Schema, table: pd.DataFrame) -> Array:
+    """Encode people, or raise at the first that cannot be."""
+    rows, problems = schema.encode_people(table)
+    refuse(problems)
+    return rows
+
+
+def _merged(own: AnyFeature, given: AnyFeature) -> AnyFeature:
+    """Return the model's encoding with everything else as the user gave it."""
+    if isinstance(own, Continuous) and isinstance(given, (Binary, Ordinal)):
+        return _stepped(own, given)
+    if isinstance(own, Continuous) != isinstance(given, Continuous):
+        raise SchemaError(
+            f"feature {own.name!r}: the model takes {_kind(own)}, the schema describes {_kind(given)}"
+        )
+    if isinstance(own, Continuous) and isinstance(given, Continuous):
+        _check_scaling(own, given)
+        return dataclasses.replace(given, scaling=own.scaling, missing=own.missing)
+    assert not isinstance(own, Continuous)  # noqa: S101  (both are labels)
+    assert not isinstance(given, Continuous)  # noqa: S101
+    if set(own.labels) != set(given.labels):
+        raise SchemaError(
+            f"feature {own.name!r}: the model knows {listing(own.labels)}, the schema "
+            f"{listing(given.labels)}; they must be the same"
+        )
+    if isinstance(given, Ordinal) and not isinstance(own, Ordinal):
+        raise SchemaError(
+            f"feature {own.name!r}: the model takes categories without an order; describe it as "
+            "Categorical"
+        )
+    named: dict[str, Any] = {"immutable": given.immutable, "label": given.label}
+    if isinstance(own, Ordinal) and isinstance(given, Ordinal):
+        if tuple(own.labels) != tuple(given.labels):
+            raise SchemaError(
+                f"feature {own.name!r}: the model has the levels in the order {listing(own.labels)}"
+            )
+        for name in ("direction", "max_increase", "max_decrease", "unit"):
+            named[name] = getattr(given, name)
+    if isinstance(given, Binary) and given.direction is not None:
+        if not isinstance(own, Binary):
+            raise SchemaError(
+                f"feature {own.name!r}: the model has a column for each of its two values, so "
+                f"direction={given.direction!r} cannot be kept; write an IfThen rule instead"
+            )
+        same = tuple(own.values) == tuple(given.values)
+        other = "decreasing" if given.direction == "increasing" else "increasing"
+        named["direction"] = given.direction if same else other
+    return dataclasses.replace(own, **named)
+
+
+def _stepped(own: Continuous, given: Binary | Ordinal) -> AnyFeature:
+    """Return a number of the model that has a few values only, as the user says."""
+    numbers = given.labels if isinstance(given, Binary) else given.numbers
+    if any(isinstance(v, str) for v in numbers):
+        raise SchemaError(
+            f"feature {own.name!r}: the model takes {_kind(own)}, the schema describes {_kind(given)}"
+        )
+    if own.missing is not None and own.missing not in given.labels:
+        raise SchemaError(
+            f"feature {own.name!r}: the model counts a missing cell as {own.missing!r}, which is none "
+            f"of {listing(given.labels)}; describe it as Continuous"
+        )
+    if isinstance(given, Ordinal):
+        scaling = (own.offset, own.scale)
+        return dataclasses.replace(given, scaling=scaling, missing=own.missing)
+    return dataclasses.replace(given, missing=own.missing)
+
+
+def _kind(feature: AnyFeature) -> str:
+    return "a number" if isinstance(feature, Continuous) else f"labels ({listing(feature.labels)})"
+
+
+def _check_scaling(own: Continuous, given: Continuous) -> None:
+    if given.scaling is None or (given.offset, given.scale) == (own.offset, own.scale):
+        return
+    raise SchemaError(
+        f"feature {own.name!r}: the model scales its own inputs, and the schema scales them too "
+        f"(scaling={given.scaling!r}); leave scaling out"
+    )

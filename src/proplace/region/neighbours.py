@@ -1,0 +1,308 @@
+r"""The plausible region of a person: robust neighbours, grouped into convex pieces.
+
+:math:`S(k, \Delta)` are the k nearest distinct rows of the training data that the person may become
+and that are robust at the margin of the search. Rows are first made to fit the person's rules where
+they can (an immutable feature takes the person's value), and what was changed is tested again; so an
+answer exists whenever the data hold one admissible robust row. Rows that share the person's immutable
+categories without a change are preferred.
+
+Binary and one-hot columns are 0 or 1 at every vertex, so a convex combination is legal there only if
+all of its vertices agree. The region is therefore one hull per categorical profile; the person joins
+the hull of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import numpy.typing as npt
+from scipy.spatial import KDTree
+
+from proplace.certification import certify
+from proplace.core.distances import L1, L2, LInf
+from proplace.core.errors import OptionError
+from proplace.region.convex_piece import ConvexPiece
+from proplace.schema.person import TOLERANCE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from proplace.core.distances import Distance
+    from proplace.core.network import Array, Network
+    from proplace.core.shifts import Shifts
+    from proplace.schema import Schema
+    from proplace.schema.person import Person
+
+Mask = npt.NDArray[np.bool_]
+RegionKind = Literal["hull", "box"]
+
+_BLOCK = 256
+_MOST_PROFILES = 20_000
+_LEAST_TIME = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbours:
+    """Robust rows for one person, nearest first; ``reason`` says why there are none.
+
+    ``late``: the deadline came before all rows were looked at, so that nearer ones may be missing.
+    """
+
+    rows: Array
+    status: Literal["found", "no_robust_neighbour", "infeasible_rules"]
+    reason: str = ""
+    late: bool = False
+
+
+@dataclass(eq=False)
+class RobustRows:
+    """The training rows and which of them are robust for one target."""
+
+    net: Network
+    shifts: Shifts
+    target: int
+    margin: float
+    rows: Array
+    distance: Distance
+    called: str = ""  # the target in words; else by its number
+    robust: Array = field(init=False)
+    _tree: tuple[KDTree, Array] | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        self.robust = self.rows[self.test(self.rows)]
+        scale = _coordinates(self.distance)
+        if scale is not None and len(self.robust):
+            weights, p = scale
+            self._tree = (KDTree(self.robust * weights), np.append(weights, p))
+
+    def test(self, rows: Array, deadline: float = math.inf) -> Mask:
+        """Which rows are robust at the margin of the search, as far as is known by the deadline."""
+        report = certify(
+            self.net,
+            rows,
+            self.shifts,
+            self.target,
+            margin=self.margin,
+            time_limit=time_left(deadline),
+        )
+        return report.robust
+
+    def nearest(self, x: Array, k: int) -> Neighbours:
+        """The k nearest robust rows, when no rule restricts the person."""
+        if not len(self.robust):
+            return Neighbours(self.robust, "no_robust_neighbour", self._no_robust_rows())
+        k = min(k, len(self.robust))
+        if self._tree is not None:
+            tree, scale = self._tree
+            # A few more than k, so that rows at equal distance are ordered by their position.
+            count = min(len(self.robust), k + 8)
+            _, found = tree.query(x * scale[:-1], k=count, p=float(scale[-1]))
+            found = np.sort(np.atleast_1d(found))
+        else:
+            found = np.arange(len(self.robust))
+        rows = self.robust[found]
+        order = np.argsort(self.distance.between(x, rows), kind="stable")[:k]
+        return Neighbours(rows[order], "found")
+
+    def admissible(self, person: Person, k: int, deadline: float = math.inf) -> Neighbours:
+        """The k nearest rows that the person may become and that are robust then.
+
+        Rows with the person's immutable categories come first; where they are fewer than k, other
+        rows are taken with these categories set to the person's.
+        """
+        found: dict[bytes, Array] = {}
+        adapted = person.adapt(self.rows)
+        allowed = person.allowed(adapted)
+        late = self._collect(person, adapted[allowed], k, found, deadline)
+        if len(found) < k and not late:
+            others = person.adapt(self.rows[~allowed], traits=True)
+            late = self._collect(person, others[person.allowed(others)], k, found, deadline)
+        if found or late:
+            rows = np.array(list(found.values())).reshape(-1, self.rows.shape[1])
+            return Neighbours(rows, "found", late=late)
+        return self._why_none(person)
+
+    def _collect(
+        self, person: Person, rows: Array, k: int, found: dict[bytes, Array], deadline: float
+    ) -> bool:
+        """Add robust rows, nearest first, until there are k; True if the deadline comes first."""
+        order = np.argsort(self.distance.between(person.x, rows), kind="stable")
+        for start in range(0, len(order), _BLOCK):
+            block = rows[order[start : start + _BLOCK]]
+            robust = self.test(block, deadline)
+            late = time.monotonic() >= deadline
+            for row in block[robust]:
+                found.setdefault(row.tobytes(), row)
+                if len(found) == k:
+                    return late
+            if late:
+                return True
+        return False
+
+    def _why_none(self, person: Person) -> Neighbours:
+        none = self.rows[:0]
+        if not len(self.robust):
+            return Neighbours(none, "no_robust_neighbour", self._no_robust_rows())
+        blame = person.blame(person.adapt(self.robust, traits=True))
+        if blame:
+            rules = "; ".join(f"{label} ({count})" for label, count in list(blame.items())[:3])
+            reason = (
+                f"of {len(self.robust)} robust rows none fits this person's rules; "
+                f"rows excluded by rule: {rules}"
+            )
+        else:
+            rules = "; ".join(list(person.blame(self.robust))[:3])
+            reason = (
+                f"within this person's rules no row of the data is robust at this delta ({rules}); "
+                "lower delta or loosen a rule"
+            )
+        return Neighbours(none, "infeasible_rules", reason)
+
+    def _no_robust_rows(self) -> str:
+        """Say that nothing in the data is robust, and what to change."""
+        reached = int((self.net.predict(self.rows) == self.target).sum())
+        called = self.called or f"class {self.target}"
+        return (
+            f"none of {len(self.rows)} training rows is robust for {called} at this "
+            f"delta ({reached} have the class at all); lower delta or add data"
+        )
+
+
+def time_left(deadline: float) -> float | None:
+    """Seconds to a deadline as a time limit: always some, so that what is easy is done in any case."""
+    return None if math.isinf(deadline) else max(deadline - time.monotonic(), _LEAST_TIME)
+
+
+def unrestricted(schema: Schema) -> bool:
+    """Whether no rule or bound depends on the person."""
+    return not schema.rules and not any(
+        feature.immutable
+        or getattr(feature, "direction", None)
+        or getattr(feature, "max_increase", None) is not None
+        or getattr(feature, "max_decrease", None) is not None
+        for feature in schema.features
+    )
+
+
+def hull_pieces(schema: Schema, person: Person, neighbours: Array) -> list[ConvexPiece]:
+    """One hull per categorical profile of the neighbours; the person joins its own."""
+    profile = schema.profile_columns
+    groups: dict[bytes, dict[bytes, Array]] = {}
+    for row in neighbours:
+        plain = row + 0.0  # -0.0 is 0.0
+        groups.setdefault(plain[profile].tobytes(), {}).setdefault(plain.tobytes(), row)
+    own = (person.x[profile] + 0.0).tobytes()
+    pieces = []
+    for key, found in groups.items():
+        rows = {(person.x + 0.0).tobytes(): person.x} | found if key == own else found
+        vertices = np.array(list(rows.values()))
+        pieces.append(_piece(schema, person, vertices[0], vertices))
+    return pieces
+
+
+def box_pieces(
+    schema: Schema, person: Person, data_low: Array, data_high: Array
+) -> Iterator[ConvexPiece]:
+    """One box per categorical profile that the rules allow: the ranges of the features."""
+    for row in _profiles(schema, person):
+        if person.profile_allowed(row):
+            piece = _piece(schema, person, row, None)
+            lower = np.where(np.isfinite(piece.lower), piece.lower, np.minimum(data_low, person.x))
+            upper = np.where(np.isfinite(piece.upper), piece.upper, np.maximum(data_high, person.x))
+            yield ConvexPiece(None, lower, upper, piece.A, piece.row_lower, piece.row_upper)
+
+
+def keep(pieces: Iterable[ConvexPiece], x: Array, columns: list[int]) -> Iterator[ConvexPiece]:
+    """The part of each piece in which some columns have the person's values."""
+    unit = np.eye(len(x))[columns]
+    for piece in pieces:
+        fixed = piece.lower[columns] == piece.upper[columns]
+        if (piece.lower[columns] != x[columns])[fixed].any():
+            continue  # another category
+        yield ConvexPiece(
+            piece.vertices,
+            piece.lower,
+            piece.upper,
+            np.vstack([piece.A, unit]),
+            np.concatenate([piece.row_lower, x[columns]]),
+            np.concatenate([piece.row_upper, x[columns]]),
+        )
+
+
+def _piece(schema: Schema, person: Person, row: Array, vertices: Array | None) -> ConvexPiece:
+    lower, upper = person.lower.copy(), person.upper.copy()
+    profile = schema.profile_columns
+    lower[profile] = upper[profile] = row[profile]
+    rules = person.linear(row)
+    if vertices is None:
+        return ConvexPiece(vertices, lower, upper, rules.A, rules.lower, rules.upper)
+    # A person outside of a range is a vertex outside of the bounds, which then have to be asked for.
+    beyond = (vertices < lower - TOLERANCE) | (vertices > upper + TOLERANCE)
+    columns = np.flatnonzero(beyond.any(axis=0))
+    return ConvexPiece(
+        vertices,
+        lower,
+        upper,
+        np.vstack([rules.A, np.eye(len(lower))[columns]]),
+        np.concatenate([rules.lower, lower[columns]]),
+        np.concatenate([rules.upper, upper[columns]]),
+    )
+
+
+def ways(schema: Schema, x: Array) -> tuple[Person, ...]:
+    """The person, once for each choice of values outside of their ranges that stay as they are.
+
+    Others move into their range. The region is the union over all ways.
+    """
+    person = schema.person(x)
+    free = person.outside
+    sets = [kept for size in range(len(free) + 1) for kept in itertools.combinations(free, size)]
+    return (person, *(schema.person(x, kept=kept) for kept in sets if kept))
+
+
+def _profiles(schema: Schema, person: Person) -> Iterator[Array]:
+    """All combinations of categories, as rows that are the person's elsewhere."""
+    grouped = {int(j) for group in schema.groups for j in group}
+    options: list[list[tuple[npt.NDArray[np.int64], Array]]] = []
+    for group in schema.groups:
+        feature = schema.features[schema.columns[int(group[0])].feature]
+        units = [np.eye(len(group))[i] for i in range(len(group))]
+        if getattr(feature, "encoding", "onehot") == "dropfirst":
+            units.insert(0, np.zeros(len(group)))
+        options.append([(group.astype(np.int64), unit) for unit in units])
+    for j in schema.profile_columns:
+        if int(j) not in grouped:
+            column = np.array([int(j)], dtype=np.int64)
+            options.append([(column, np.zeros(1)), (column, np.ones(1))])
+    low, high = person.lower, person.upper
+    options = [
+        [(j, unit) for j, unit in choices if ((unit >= low[j]) & (unit <= high[j])).all()]
+        for choices in options
+    ]
+    total = math.prod(len(choices) for choices in options)
+    if total > _MOST_PROFILES:
+        raise OptionError(
+            f"region='box' would try {total} combinations of categories (at most {_MOST_PROFILES}); "
+            "make features immutable, or use region='hull'"
+        )
+    for choice in itertools.product(*options):
+        row = person.x.copy()
+        for columns, values in choice:
+            row[columns] = values
+        yield row
+
+
+def _coordinates(distance: Distance) -> tuple[Array, float] | None:
+    """Factors and p under which a distance is a Minkowski distance, or None."""
+    if isinstance(distance, L1):
+        return distance.weights, 1.0
+    if isinstance(distance, L2):
+        return np.sqrt(distance.weights), 2.0
+    if isinstance(distance, LInf):
+        return distance.weights, np.inf
+    return None

@@ -1,5 +1,0 @@
-"""Answers for people: plain words, pictures, and a page to read."""
-
-from proplace.report.words import ChangeInWords, Wording, Words
-
-__all__ = ["ChangeInWords", "Wording", "Words"]

@@ -1,0 +1,569 @@
+"""Tables in files: CSV and Parquet, read in chunks, so that a file may be larger than memory.
+
+CSV cells are text. They become numbers and labels through a schema, cell by cell, so that one bad
+cell makes one bad row and not a bad column.
+
+A file is pinned when it is opened: whoever changes it later is noticed before a changed byte is used.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import itertools
+import re
+import shlex
+from abc import ABC, abstractmethod
+from collections import Counter
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from proplace.core import limits
+from proplace.core.errors import TableError
+from proplace.core.optional import require
+from proplace.core.text import VALUE, clipped, short, visible
+from proplace.schema import Continuous, Schema
+from proplace.schema.problems import BadRow
+from proplace.schema.validation import did_you_mean, listing
+from proplace.tables.pinned import BLOCK, Pinned
+from proplace.tables.unpacked import MAGIC, Unpacked
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator, Sequence
+
+    from proplace.schema.rules import AnyFeature
+    from proplace.schema.validation import Label
+
+CHUNK = 2_000  # rows at a time, fewer where they are wide or long
+MISSING = frozenset(("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "<NA>"))
+_NUMBER = re.compile(r"[ \t]*[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?[ \t]*")
+_CODE = re.compile(r"[ \t]*[-+]?0[0-9]")  # such as 017: a name, not a number
+_DELIMITERS = (";", "\t", "|", ",")
+# Text that a spreadsheet would run, and the plain numbers among it.
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
+
+
+def open_table(
+    path: str | os.PathLike[str], *, delimiter: str = ",", encoding: str = "utf-8"
+) -> TableFile:
+    """Open a table by its suffix: ``.parquet`` or ``.pq``, else CSV with a line of column names.
+
+    A CSV file may be packed with gzip (``.csv.gz``), which is seen from its first bytes.
+
+    The whole file is looked at once, so that what is wrong with it is said before any work.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise TableError(f"{path}: no such file")
+    if not path.is_file():
+        raise TableError(f"{path}: this is not a file; give the path of one table")
+    if path.suffix.lower() == ".gz" and is_parquet(path.with_suffix("")):
+        raise TableError(f"{path}: a Parquet file is packed already; unpack this one (gunzip)")
+    try:
+        if is_parquet(path):
+            return ParquetTable(path)
+        return CsvTable(path, delimiter=delimiter, encoding=encoding)
+    except OSError as error:
+        raise TableError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def is_parquet(path: Path) -> bool:
+    """Whether the name of a file says that it holds Parquet."""
+    return path.suffix.lower() in (".parquet", ".pq")
+
+
+class TableFile(ABC):
+    """A table in a file.
+
+    Attributes
+    ----------
+    path
+        The file.
+    columns
+        Names of its columns.
+    rows
+        Number of its rows.
+    """
+
+    path: Path
+    columns: tuple[str, ...]
+    rows: int
+    _pinned: Pinned
+
+    @abstractmethod
+    def cells(self, start: int = 0) -> Iterator[tuple[pd.DataFrame, dict[int, BadRow]]]:
+        """Chunks of the table from a row on, as they are in the file.
+
+        The index is the number of the row. The dictionary says which rows are broken, and how; their
+        cells are missing.
+        """
+
+    @abstractmethod
+    def typed(self, series: pd.Series[Any], feature: AnyFeature) -> pd.Series[Any]:
+        """Cells of one column as values of a feature; what is none stays as it is."""
+
+    @abstractmethod
+    def arrow_types(self, names: Sequence[str]) -> dict[str, Any]:
+        """Types of some columns for a Parquet file."""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the file as it was opened, and as all rows are read from it."""
+        return self._pinned.digest
+
+    def check_unchanged(self) -> None:
+        """Read the file once more; raise unless it is as it was when it was opened."""
+        self._pinned.check()
+
+    @property
+    def reading(self) -> dict[str, str]:
+        """How the bytes of the file are read, beyond what the file itself says."""
+        return {}
+
+    def frames(
+        self, schema: Schema, start: int = 0
+    ) -> Iterator[tuple[pd.DataFrame, dict[int, BadRow]]]:
+        """Chunks from a row on, with the columns of the schema as its values and others as they are."""
+        for frame, broken in self.cells(start):
+            values = {
+                name: self.typed(frame[name], schema.by_name[name])
+                if name in schema.by_name
+                else frame[name]
+                for name in frame.columns
+            }
+            yield pd.DataFrame(values, index=frame.index), broken
+
+    def read(self, schema: Schema) -> tuple[pd.DataFrame, dict[int, BadRow]]:
+        """Return the whole table and the broken rows."""
+        parts = list(self.frames(schema))
+        broken = {row: bad for _, more in parts for row, bad in more.items()}
+        return pd.concat([frame for frame, _ in parts]), broken
+
+    def row(self, schema: Schema, number: int) -> tuple[pd.DataFrame, dict[int, BadRow]]:
+        """Return one row, as :meth:`frames` does."""
+        if not 0 <= number < self.rows:
+            raise TableError(
+                f"{self.path}: there is no row {number}; rows are numbered from 0 to {self.rows - 1}"
+            )
+        frame, broken = next(self.frames(schema, number))
+        return frame.iloc[:1], {row: bad for row, bad in broken.items() if row == number}
+
+    def check_columns(self, needed: Sequence[str], *, others: Sequence[str]) -> None:
+        """Raise unless the columns are those needed and, at most, the ``others``."""
+        present, known = set(self.columns), {*needed, *others}
+        missing = [name for name in needed if name not in present]
+        extra = [name for name in self.columns if name not in known]
+        if missing:
+            words = [f"{short(name)}{did_you_mean(name, extra)}" for name in missing[:5]]
+            more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
+            raise TableError(
+                f"{self.path}: {'columns are' if len(missing) > 1 else 'a column is'} missing: "
+                f"{', '.join(words)}{more}; the file has {listing(self.columns)}{self._hint()}"
+            )
+        if extra:
+            raise TableError(
+                f"{self.path}: {listing(extra)} {'are no features' if extra[1:] else 'is no feature'}; "
+                f"name what to keep beside the answers with --id {_word(extra[0])} "
+                f"and what to leave out with --drop {_word(extra[0])}"
+            )
+
+    def _check_width(self) -> None:
+        """Raise if there are more columns than any table has."""
+        if len(self.columns) > limits.TABLE_COLUMNS:
+            raise TableError(
+                f"{self.path}: {len(self.columns):,} columns where a table has at most "
+                f"{limits.TABLE_COLUMNS:,}; are rows and columns exchanged?"
+            )
+
+    def _check_names(self) -> None:
+        """Raise if a name does not say which column is meant."""
+        twice = next((name for name, count in Counter(self.columns).items() if count > 1), None)
+        if twice is not None:
+            raise TableError(f"{self.path}: two columns are called {short(twice)}")
+
+    @property
+    def _chunk(self) -> int:
+        """Rows at a time."""
+        return max(1, min(CHUNK, limits.CHUNK_CELLS // max(1, len(self.columns))))
+
+    def _hint(self) -> str:
+        return ""
+
+
+class CsvTable(TableFile):
+    """A CSV file whose first line names the columns; gzip may have packed it."""
+
+    def __init__(self, path: Path, *, delimiter: str, encoding: str) -> None:
+        if len(delimiter) != 1 or delimiter in '\r\n"\0':
+            raise TableError(
+                f"the delimiter must be one character and no quote or end of line, not "
+                f"{short(delimiter)}"
+            )
+        self.path, self._delimiter = path, delimiter
+        self._pinned = Pinned(path)
+        self._packed = self._is_packed()
+        # Spreadsheets put a mark at the start of UTF-8 files.
+        self._encoding = "utf-8-sig" if encoding.lower() in ("utf-8", "utf8") else encoding
+        records = self._records()
+        names = next(records, None)
+        if names is None:
+            raise TableError(f"{path}: the file is empty; its first line must name the columns")
+        self.columns = tuple(names)
+        self._check_width()
+        self._check_names()
+        self.rows = sum(1 for _ in records)
+
+    def cells(self, start: int = 0) -> Iterator[tuple[pd.DataFrame, dict[int, BadRow]]]:
+        """Chunks of text cells, ``None`` where a cell is missing."""
+        width, first = len(self.columns), start
+        records = itertools.islice(self._records(), 1 + start, None)
+        while block := self._block(records):
+            broken = {
+                first + n: BadRow(
+                    first + n,
+                    None,
+                    f"{len(line)} cells where the first line of the file names {width}",
+                )
+                for n, line in enumerate(block)
+                if len(line) != width
+            }
+            for row in broken:
+                block[row - first] = [""] * width
+            index = pd.RangeIndex(first, first + len(block))
+            yield pd.DataFrame(block, columns=list(self.columns), index=index, dtype=object), broken
+            first += len(block)
+
+    def _block(self, records: Iterator[list[str]]) -> list[list[str]]:
+        """The next rows, as many as may be in memory at once."""
+        block: list[list[str]] = []
+        characters = 0
+        for record in itertools.islice(records, self._chunk):
+            block.append(record)
+            characters += len(record) + sum(map(len, record))
+            if characters > limits.CHUNK_CHARACTERS:
+                break
+        return block
+
+    def typed(self, series: pd.Series[Any], feature: AnyFeature) -> pd.Series[Any]:
+        """Text as the numbers or labels of a feature."""
+        return typed_text(series, feature)
+
+    @property
+    def reading(self) -> dict[str, str]:
+        """Delimiter and encoding, the latter by its one proper name."""
+        return {"delimiter": self._delimiter, "encoding": codecs.lookup(self._encoding).name}
+
+    def arrow_types(self, names: Sequence[str]) -> dict[str, Any]:
+        """Text."""
+        return dict.fromkeys(names, require("pyarrow", "parquet", "Parquet files").string())
+
+    def _records(self) -> Iterator[list[str]]:
+        """Cells of each line that is not blank."""
+        csv.field_size_limit(limits.TABLE_CELL)
+        with self._open() as file:
+            lines = _Lines(file)
+            reader = csv.reader(lines, delimiter=self._delimiter, strict=True)
+            try:
+                for record in reader:
+                    lines.characters = 0
+                    if record:
+                        yield record
+            except csv.Error as error:
+                line = f"{self.path}, line {reader.line_num}"
+                raise TableError(f"{line}: {self._trouble(str(error))}") from None
+            except _BadLine as error:
+                raise TableError(f"{self.path}, line {reader.line_num + 1}: {error}") from None
+            except UnicodeError:
+                raise TableError(
+                    f"{self.path}{self._undecodable()}: the text is not "
+                    f"{self._encoding.removesuffix('-sig')}; save the file as UTF-8 or name its "
+                    "encoding, such as --encoding latin-1"
+                ) from None
+
+    def _open(self) -> IO[str]:
+        try:
+            return io.TextIOWrapper(self._content(), encoding=self._encoding, newline="")
+        except (LookupError, ValueError):
+            raise TableError(f"there is no encoding {short(self._encoding)}; try utf-8") from None
+
+    def _content(self) -> io.BufferedReader:
+        """The bytes of the text: of the file, or of what it unpacks to."""
+        file = self._pinned.open()
+        if not self._packed:
+            return file
+        return io.BufferedReader(Unpacked(self.path, file, self._pinned.size), BLOCK)
+
+    def _is_packed(self) -> bool:
+        """Whether gzip has packed the file, whatever it is called."""
+        with self._pinned.open() as file:
+            packed = file.read(len(MAGIC)) == MAGIC
+        if self.path.suffix.lower() == ".gz" and not packed:
+            raise TableError(
+                f"{self.path}: the name says that gzip has packed the file, which it has not; pack it, "
+                "or call it .csv"
+            )
+        return packed
+
+    def _trouble(self, text: str) -> str:
+        if "field larger" in text:
+            return f"a cell has more than {limits.TABLE_CELL:,} characters; is a quote left open?"
+        return f"this is not CSV ({text})"
+
+    def _undecodable(self) -> str:
+        """Where the first line is that cannot be decoded, for encodings that keep line ends."""
+        with self._content() as file:
+            for number in itertools.count(1):
+                line = file.readline(limits.TABLE_ROW)
+                if len(line) in (0, limits.TABLE_ROW):
+                    return ""
+                try:
+                    line.decode(self._encoding)
+                except UnicodeError:
+                    return f", line {number}"
+        return ""
+
+    def _hint(self) -> str:
+        if len(self.columns) > 1:
+            return ""
+        found = next(
+            (d for d in _DELIMITERS if d in self.columns[0] and d != self._delimiter), None
+        )
+        shown = "$'\\t'" if found == "\t" else f"{found!r}"
+        return "" if found is None else f"; do cells end at {shown}? then give --delimiter {shown}"
+
+
+class _BadLine(Exception):
+    """A line that no table has."""
+
+
+class _Lines:
+    """Lines of a text file for the CSV reader, never more of them than one row may have."""
+
+    def __init__(self, file: IO[str]) -> None:
+        self._file = file
+        self.characters = 0  # of the row that is being read, which may go on over several lines
+
+    def __iter__(self) -> _Lines:
+        return self
+
+    def __next__(self) -> str:
+        line = self._file.readline(limits.TABLE_ROW + 1)
+        if not line:
+            raise StopIteration
+        self.characters += len(line)
+        if self.characters > limits.TABLE_ROW:
+            raise _BadLine(
+                f"a row has more than {limits.TABLE_ROW:,} characters; does the file have line ends, "
+                "or is a quote left open?"
+            )
+        if "\0" in line:
+            raise _BadLine(
+                "there is a NUL character, which no text has; is the file damaged, or its encoding "
+                "another, such as --encoding utf-16?"
+            )
+        return line
+
+
+class ParquetTable(TableFile):
+    """A Parquet file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        require("pyarrow", "parquet", "reading Parquet files")
+        self._parquet = require("pyarrow.parquet", "parquet", "reading Parquet files")
+        self._pinned = Pinned(path)
+        with self._open() as file:
+            self.columns = tuple(file.schema_arrow.names)
+            self._types = dict(zip(self.columns, file.schema_arrow.types, strict=True))
+            claimed = int(file.metadata.num_rows)
+        self._check_width()
+        self._check_names()
+        # Counted: what the end of a file says about the rest of it may be false.
+        self.rows = sum(len(batch) for batch in self._batches())
+        if self.rows != claimed:
+            raise self._damaged(f"it says that it has {claimed:,} rows and has {self.rows:,}")
+
+    def cells(self, start: int = 0) -> Iterator[tuple[pd.DataFrame, dict[int, BadRow]]]:
+        """Chunks of the values in the file."""
+        first = 0
+        for batch in self._batches():
+            # What pandas once wrote about its own types and index is no part of the table.
+            with self._readable():
+                frame = batch.replace_schema_metadata(None).to_pandas()
+            frame.index = pd.RangeIndex(first, first + len(frame))
+            first += len(frame)
+            if first > start:
+                yield frame[frame.index >= start], {}
+
+    def _batches(self) -> Iterator[Any]:
+        """Pieces of the file, in the types of pyarrow."""
+        with self._open() as file:
+            for batch in file.iter_batches(batch_size=self._chunk):
+                batch.validate(full=True)  # text that is no text, places outside of the column
+                yield batch
+
+    @contextmanager
+    def _open(self) -> Iterator[Any]:
+        with (
+            self._readable(),
+            self._pinned.open() as raw,
+            self._parquet.ParquetFile(raw) as file,
+        ):
+            yield file
+
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        """Turn whatever pyarrow makes of a damaged file into a word about it."""
+        try:
+            yield
+        except TableError:
+            raise
+        except Exception as error:
+            raise self._damaged(str(error) or type(error).__name__) from None
+
+    def _damaged(self, why: str) -> TableError:
+        words = clipped(" ".join(why.split()), 2 * VALUE)
+        return TableError(
+            f"{self.path}: this is not a Parquet file, or a damaged one ({words}); write it again"
+        )
+
+    def typed(self, series: pd.Series[Any], feature: AnyFeature) -> pd.Series[Any]:
+        """Values have types already."""
+        return series
+
+    def arrow_types(self, names: Sequence[str]) -> dict[str, Any]:
+        """Types as in the file."""
+        return {name: self._types[name] for name in names}
+
+
+def _word(name: str) -> str:
+    """A name inside a command that a message proposes."""
+    return shlex.quote(visible(clipped(name, VALUE)))
+
+
+# -- text and values -------------------------------------------------------------------------------
+
+
+def typed_text(series: pd.Series[Any], feature: AnyFeature) -> pd.Series[Any]:
+    """Text as the numbers or labels of a feature; what is none stays text."""
+    if isinstance(feature, Continuous):
+        return numbers_of(series)
+    return labels_of(series, feature.labels)
+
+
+def numbers_of(series: pd.Series[Any]) -> pd.Series[Any]:
+    """Text as floats, NaN where it is missing; text that is no number stays text."""
+    values = [_number(text) for text in series]
+    kind = object if any(isinstance(value, str) for value in values) else np.float64
+    return pd.Series(values, index=series.index, dtype=kind)
+
+
+def _number(text: str) -> float | str:
+    """Decimal digits only: Python also reads 1_000, inf and the digits of other scripts."""
+    if text in MISSING:
+        return np.nan
+    return float(text) if _NUMBER.fullmatch(text) else text
+
+
+def labels_of(series: pd.Series[Any], known: Sequence[Label]) -> pd.Series[Any]:
+    """Text as labels: by their spelling, else by their value as a number or as true or false."""
+    value = {text: _label(text, known) for text in series.unique()}
+    return pd.Series([value[text] for text in series], index=series.index, dtype=object)
+
+
+def _label(text: str, known: Sequence[Label]) -> Label | None:
+    for label in known:
+        if str(label) == text or (isinstance(label, bool) and str(label) == text.capitalize()):
+            return label
+    for label in known:
+        if literal(str(label)) == text:  # as write_csv writes it
+            return label
+    number = _number(text)
+    for label in known:
+        if not isinstance(label, str) and label == number:
+            return label
+    return None if text in MISSING else text
+
+
+def guessed(frame: pd.DataFrame) -> pd.DataFrame:
+    """Text columns as numbers or as true and false where every cell is one; for a first schema.
+
+    Codes with leading zeros such as 017 are names: as numbers they would lose their zeros.
+    """
+    columns = {}
+    for name in frame.columns:
+        text = frame[name]
+        values = numbers_of(text)
+        words = {cell.capitalize() for cell in text if cell not in MISSING}
+        if values.dtype != object and not any(_CODE.match(cell) for cell in text):
+            columns[name] = values
+        elif words <= {"True", "False"}:
+            columns[name] = text.str.capitalize().map({"True": True, "False": False})
+        else:
+            columns[name] = text.where(~text.isin(list(MISSING)), None)
+    return pd.DataFrame(columns, index=frame.index)
+
+
+def plain(value: Any, feature: AnyFeature) -> Any:
+    """One value of a feature as a Python object: whole numbers and labels as the schema has them."""
+    if isinstance(feature, Continuous):
+        return int(value) if feature.whole else float(value)
+    return next(label for label in feature.labels if label == value)
+
+
+# -- writing ---------------------------------------------------------------------------------------
+
+
+def write_csv(frame: pd.DataFrame, file: IO[bytes], *, header: bool = True) -> None:
+    """Write a table as CSV in UTF-8; nothing is written for a missing cell.
+
+    Text that a spreadsheet would run as a formula gets an apostrophe in front (see :func:`literal`).
+    """
+    shown = pd.DataFrame(
+        {literal(str(name)): _shown(column) for name, column in frame.items()}, index=frame.index
+    )
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+    shown.to_csv(text, index=False, header=header, lineterminator="\n")
+    text.flush()
+    text.detach()  # the file is closed by who opened it
+
+
+def _shown(column: pd.Series[Any]) -> pd.Series[Any]:
+    if pd.api.types.is_numeric_dtype(column):
+        return column
+    return pd.Series([literal(cell) for cell in column], index=column.index, dtype=object)
+
+
+def literal(cell: Any) -> Any:
+    """Put an apostrophe in front of text that a spreadsheet would run; all else stays as it is.
+
+    Such text begins with ``=``, ``+``, ``-``, ``@``, a tab or a carriage return, and is not a plain
+    number. Text that looks as if it had the apostrophe already gets one more, so that taking one
+    off, where one stands in front of such text, always gives what was there before.
+
+    Examples
+    --------
+    >>> [literal(cell) for cell in ("=1+1", "-5", "- none -", "it's", -5.0)]
+    ["'=1+1", '-5', "'- none -", "it's", -5.0]
+    """
+    if isinstance(cell, str) and _FORMULA.match(cell) and not _NUMBER.fullmatch(cell):
+        return f"'{cell}"
+    return cell
+
+
+def unliteral(cell: str) -> str:
+    """Return what was there before :func:`literal`.
+
+    Examples
+    --------
+    >>> [unliteral(literal(cell)) for cell in ("=1+1", "-5", "'=x", "it's", "'-5")]
+    ['=1+1', '-5', "'=x", "it's", "'-5"]
+    """
+    rest = cell[1:]
+    return rest if cell.startswith("'") and literal(rest) == cell else cell

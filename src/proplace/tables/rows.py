@@ -1,0 +1,111 @@
+"""Between a user's table and encoded rows: what every method does before and after its search."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from proplace.core.errors import InputError, SchemaError
+from proplace.loaders.model import Model
+from proplace.schema.problems import BadRow
+from proplace.tables.frames import as_frame
+
+if TYPE_CHECKING:
+    from proplace.core.network import Array
+    from proplace.schema import Schema
+
+Table = pd.DataFrame | npt.ArrayLike
+"""Any table that :func:`proplace.tables.frames.as_frame` reads, or plain rows of numbers."""
+People = tuple["Array", dict[int, BadRow], pd.DataFrame | None]
+"""Encoded rows, what is wrong with bad ones, and the table itself if it was one."""
+
+
+def model_of(source: object, schema: Schema | None) -> Model:
+    """Return the model of a source, with the user's schema if there is one."""
+    model = Model.of(source)
+    return model if schema is None else model.with_schema(schema)
+
+
+def training_rows(model: Model, X: Table, *, declared: bool) -> tuple[Model, Array]:
+    """Return the model under the names of the table, and the training rows as the network takes them.
+
+    Columns without names of their own get those of the table. ``declared`` says whether the user gave
+    a schema: then an array holds encoded rows, unless the model encodes its table itself.
+    """
+    frame = as_frame(X)
+    if frame is not None:
+        model = _named(model, frame)
+        frame = _text_names(frame)
+        rows = model.schema.encode(frame)
+        model.check_agreement(frame)
+    elif declared and not model.preprocesses:
+        rows = model.network.rows(X)
+        legal = model.schema.legal(rows)
+        if not legal.all():
+            bad = int(np.flatnonzero(~legal)[0])
+            raise SchemaError(
+                f"row {bad} of the array is not a legal encoded row of the schema; "
+                "pass a DataFrame in original units, or schema.encode(frame)"
+            )
+    elif model.preprocesses:
+        table = model.table(X)
+        rows = model.schema.encode(table)
+        model.check_agreement(table)
+    else:
+        rows = model.network.rows(X)
+    if not len(rows):
+        raise InputError("fit needs at least one training row")
+    return model, rows
+
+
+def _named(model: Model, frame: pd.DataFrame) -> Model:
+    """Return a model without names under those of a table, unless it has its own."""
+    names = [str(name) for name in frame.columns]
+    if model.named or set(model.schema.by_name) <= set(names):
+        return model
+    return model.renamed(names)
+
+
+def _text_names(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a table whose columns are called by text: the numbers 0, 1, ... of a plain one, too."""
+    if all(isinstance(name, str) for name in frame.columns):
+        return frame
+    return frame.set_axis([str(name) for name in frame.columns], axis=1)
+
+
+def distinct(rows: Array) -> Array:
+    """Return each row once, in the order of first appearance."""
+    return rows[np.sort(np.unique(rows, axis=0, return_index=True)[1])]
+
+
+def read_people(model: Model, X: Table) -> People:
+    """Encoded rows, what is wrong with bad ones, and the table itself if it was one."""
+    schema, net = model.schema, model.network
+    frame = as_frame(X)
+    if frame is None and model.preprocesses:
+        frame = model.table(X)
+    if frame is not None:
+        frame = _text_names(frame)
+        rows, problems = schema.encode_people(frame)
+        return rows, problems, frame
+    try:
+        rows = np.asarray(X, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"rows must be numbers: {error}") from None
+    if rows.ndim == 1 and len(rows) == net.inputs:
+        rows = rows[None]
+    if rows.ndim != 2 or rows.shape[1] != net.inputs:
+        raise InputError(
+            f"rows must have shape (n, {net.inputs}) for this network, not {rows.shape}"
+        )
+    problems = {}
+    for i in np.flatnonzero(~np.isfinite(rows).all(axis=1)):
+        column = int(np.flatnonzero(~np.isfinite(rows[i]))[0])
+        name = schema.columns[column].name
+        problems[int(i)] = BadRow(int(i), name, f"{rows[i, column]} is not finite")
+    for i in np.flatnonzero(~schema.legal_people(rows)):
+        problems.setdefault(int(i), BadRow(int(i), None, "this is no legal row of the schema"))
+    return rows, problems, None

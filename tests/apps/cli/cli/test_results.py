@@ -1,0 +1,301 @@
+"""Folders of results on the command line: report, check, and answers as JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+
+import proplace as pp
+from commands import run_quickly
+from proplace.apps.batch.manifest import _sha256
+from proplace.certification import checker
+from proplace.certification.proof import parameters
+
+
+@pytest.fixture(scope="module")
+def done(loans, tmp_path_factory):
+    """A folder of results with certificates, ids and two answers for some people."""
+    folder = tmp_path_factory.mktemp("done")
+    people = loans.people.assign(customer=[f"C-{i}" for i in range(len(loans.people))])
+    people.to_csv(folder / "people.csv", index=False)
+    words = loans.options(input=folder / "people.csv", out=folder / "results", id="customer")
+    made = run_quickly(
+        "explain", *words, "--count", 2, "--certificates", "--report", folder / "page.html"
+    )
+    assert made.returncode == 0, made.stderr
+    return folder
+
+
+@pytest.fixture
+def results(done, tmp_path):
+    return shutil.copytree(done / "results", tmp_path / "results")
+
+
+def check(loans, folder, *more):
+    return run_quickly("check", folder, "--model", loans.folder / "model.onnx", *more)
+
+
+# -- check -----------------------------------------------------------------------------------------
+
+
+def test_a_folder_of_results_is_checked(loans, results):
+    found = check(loans, results)
+    number = len(list((results / "certificates").iterdir()))
+    assert (found.returncode, found.stderr) == (0, "")
+    assert found.stdout == f"{results}: {number} of {number} certificates prove their answers\n"
+    facts = json.loads(check(loans, results, "--json", "--delta", 0.01, "--target", 1).stdout)
+    assert facts["accepted"]
+    assert len(facts["certificates"]) == number
+    table = pd.read_csv(results / "results.csv")
+    encoded = loans.schema.encode(table[["age", "income", "job", "member"]])
+    assert [entry["proved"]["input"] for entry in facts["certificates"]] == encoded.tolist()
+    assert facts["certificates"][0]["answer"] == "row 0 (customer C-0)"
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--delta", 0.011], "delta 0.011 is demanded"),
+        (["--target", 0], "class 0 is demanded"),
+        (["--margin", 50], "a margin of 50.0 is demanded"),
+    ],
+)
+def test_what_is_demanded_is_demanded_of_every_answer(loans, results, words, reason):
+    found = check(loans, results, *words)
+    number = len(list((results / "certificates").iterdir()))
+    assert found.returncode == 1
+    assert found.stdout.count(reason) == number
+    assert found.stdout.splitlines()[-1] == (
+        f"{results}: 0 of {number} certificates prove their answers"
+    )
+
+
+def test_a_certificate_that_is_missing_or_another_names_its_answer(loans, results):
+    proofs = sorted((results / "certificates").iterdir())
+    first, second, third = proofs[0], proofs[3], proofs[5]
+    first.unlink()
+    shutil.copy(proofs[1], second)
+    (results / "certificates" / "row-000000000999-0.json").write_bytes(third.read_bytes())
+    found = check(loans, results)
+    assert found.returncode == 1
+    lines = found.stdout.splitlines()
+    assert len(lines) == 4
+    table = pd.read_csv(results / "results.csv")
+    name = table["customer"][3]
+    assert lines[0] == f"{first} (row 0 (customer C-0)): rejected: the certificate is missing"
+    assert lines[1].startswith(f"{second} (row {table['row'][3]} (customer {name})")
+    assert lines[1].endswith("rejected: the certificate is not the one that was written")
+    assert "no line of the results has this certificate" in lines[2]
+    assert lines[3].endswith(
+        f"{len(proofs) - 2} of {len(proofs) + 1} certificates prove their answers"
+    )
+
+
+def reseal(folder, change):
+    """Change the results as one who knows how digests are made; the proofs are what they are."""
+    path = folder / "results.csv"
+    table = pd.read_csv(path, dtype=str, keep_default_na=False)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    change(table, manifest)
+    table.to_csv(path, index=False, lineterminator="\n")
+    del manifest["seal"]
+    import hashlib
+
+    manifest["results"] = [hashlib.sha256(path.read_bytes()).hexdigest()]
+    sealed = {**manifest, "seal": _sha256(manifest)}
+    (folder / "manifest.json").write_text(json.dumps(sealed, indent=2) + "\n")
+
+
+def another_person(table, manifest):
+    table.loc[0, "age"] = str(int(table.loc[0, "age"]) + 1)
+
+
+def another_delta(table, manifest):
+    manifest["question"]["delta"] = [[0.02, 0.02], [0.02, 0.02]]
+
+
+def another_class(table, manifest):
+    manifest["question"]["target"] = 0
+
+
+def swapped(table, manifest):
+    table.loc[[0, 1], "certificate"] = table.loc[[1, 0], "certificate"].to_numpy()
+
+
+@pytest.mark.parametrize(
+    ("change", "reason", "all_of_them"),
+    [
+        (another_person, "the line has another counterfactual", False),
+        (another_delta, "the line is about another delta", True),
+        (another_class, "the line is about class 0", True),
+        (swapped, "the certificate is not the one that was written", False),
+    ],
+)
+def test_a_promise_that_its_certificate_does_not_prove(loans, results, change, reason, all_of_them):
+    """Whatever the digests say: a true certificate of something else proves nothing here."""
+    reseal(results, change)
+    found = check(loans, results)
+    assert found.returncode == 1, found.stdout + found.stderr
+    number = len(list((results / "certificates").iterdir()))
+    expected = number if all_of_them else 2 if change is swapped else 1
+    assert found.stdout.count(reason) == expected
+
+
+def test_another_model_proves_nothing(loans, results, tmp_path):
+    first, last = loans.net.layers
+    pp.Network([(first.W, first.b), (last.W, last.b + 1e-3)]).save(tmp_path / "net.npz")
+    found = run_quickly("check", results, "--model", tmp_path / "net.npz")
+    assert found.returncode == 1
+    assert "speaks of another network" in found.stdout
+
+
+def test_folders_that_cannot_be_checked(loans, results, tmp_path):
+    words = loans.options(out=tmp_path / "bare", input=loans.folder / "people.csv")
+    assert run_quickly("explain", *words).returncode == 0
+    found = check(loans, tmp_path / "bare")
+    assert (found.returncode, found.stderr.count("\n")) == (1, 1)
+    assert "no certificates were kept; give the same proplace explain command" in found.stderr
+    found = check(loans, results, "--input", "1,2")
+    assert (found.returncode, found.stderr.count("\n")) == (1, 1)
+    assert "leave it out for a folder of results" in found.stderr
+    (results / "results.csv").write_text("a\n1\n")
+    found = check(loans, results)
+    assert (found.returncode, found.stderr.count("\n")) == (1, 1)
+    assert "results.csv: is not as it was written" in found.stderr
+
+
+# -- one person as JSON ----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def answer(loans, done):
+    words = loans.options(input=done / "people.csv", id="customer")
+    made = run_quickly("explain", *words, "--row", 3, "--json")
+    assert made.returncode == 0, made.stderr
+    return made.stdout
+
+
+def test_json_says_everything_about_an_answer(loans, answer):
+    (facts,) = json.loads(answer)
+    explainer = pp.Proplace(loans.net, 0.01, k=5, schema=loans.schema).fit(loans.train)
+    (e,) = explainer.explain(loans.people.iloc[[3]])
+    assert (facts["row"], facts["id"]) == (3, {"customer": "C-3"})
+    assert (facts["delta"], facts["target"], facts["rank"]) == (0.01, 1, 0)
+    assert facts["sentence"] == e.words().sentence
+    assert facts["model"]["network_digest"] == checker.digest(parameters(loans.net))
+    assert facts["model"]["name"] == "model.onnx"
+    assert facts["certificate"] == e.certificate.facts
+    assert set(facts["changes"]) == set(e.changes.index)
+    for name, change in facts["changes"].items():
+        assert change["from"] == e.original[name]
+        assert change["to"] == e.counterfactual[name]
+        assert change["unit"] == getattr(loans.schema.by_name[name], "unit", None)
+
+
+def test_ids_of_a_person_in_words(loans):
+    words = [f"{name}={value}" for name, value in loans.people.iloc[3].items()]
+    options = loans.options(input=None, id="customer")
+    made = run_quickly("explain", *options, *words, "customer=C-3", "--json")
+    assert made.returncode == 0, made.stderr
+    assert json.loads(made.stdout)[0]["id"] == {"customer": "C-3"}
+    lost = run_quickly("explain", *loans.options(), "--id", "customer", "--row", 3)
+    assert (lost.returncode, lost.stderr.count("\n")) == (1, 1)
+    assert "there is no column 'customer' to keep as an id" in lost.stderr
+
+
+def test_an_answer_goes_through_a_pipe_to_check(loans, answer):
+    command = [sys.executable, "-m", "proplace", "check", "-", "--model"]
+    command.append(str(loans.folder / "model.onnx"))
+
+    def piped(text):
+        return subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+
+    found = piped(answer)
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert found.stdout.startswith("-, answer 0: accepted: robust: every network within delta 0.01")
+    (facts,) = json.loads(answer)
+    more = piped(json.dumps([{**facts, "delta": 0.02}]))
+    assert more.returncode == 1
+    assert "delta 0.02 is demanded" in more.stdout
+    none = piped(json.dumps([{**facts, "certificate": None}]))
+    assert none.returncode == 1
+    assert "this answer has no certificate" in none.stdout
+
+
+# -- the report ------------------------------------------------------------------------------------
+
+
+def test_a_whole_input_gets_a_page(loans, done):
+    text = (done / "page.html").read_text()
+    found = pp.read_results(done / "results")
+    shown = re.sub(r"\s+", " ", text)
+    for e in found:
+        assert e.certificate.digest in text
+    assert "C-0" in text
+    assert "This page shows" not in shown
+    commands = re.findall(r"proplace check (\S+) --model (\S+?)</code>", text)
+    assert len(commands) == len(found)
+    file, model = commands[-1]  # as seen from the folder of the page
+    checked = run_quickly("check", done / file, "--model", loans.folder / model)
+    assert checked.returncode == 0, checked.stdout
+
+
+def test_a_page_of_many_people_says_what_it_does_not_show(done, loans, tmp_path, monkeypatch):
+    from proplace.apps.cli.report import write_folder_page
+    from proplace.apps.report import page
+
+    monkeypatch.setattr(page, "MOST", 5)
+    write_folder_page(done / "results", tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text()
+    table = pd.read_csv(done / "results" / "results.csv")
+    people = table["row"].nunique()
+    shown = table["row"][:6].unique()
+    whole = [row for row in shown if (table["row"][:5] == row).sum() == (table["row"] == row).sum()]
+    assert f"This page shows the first {len(whole)} of {people} people" in text
+    assert "results.csv" in text
+    for row in range(people):
+        assert (f"customer C-{row})" in text) == (row in whole)
+
+
+def test_a_page_is_written_in_the_place_of_no_other_file(loans, results):
+    made = run_quickly("report", results)
+    assert made.returncode == 0, made.stderr
+    page = results / "report.html"
+    before = page.read_bytes()
+    again = run_quickly("report", results)
+    assert (again.returncode, again.stderr.count("\n")) == (1, 1)
+    assert "report.html: is there already; give another name or remove it" in again.stderr
+    early = run_quickly("explain", *loans.options(out=results.parent / "new"), "--report", page)
+    assert (early.returncode, early.stderr.count("\n")) == (1, 1)
+    assert "is there already" in early.stderr
+    assert not (results.parent / "new").exists()  # said before any work
+    assert page.read_bytes() == before
+    other = run_quickly("report", results, "--out", results / "page.pdf")
+    assert "give a name that ends in .html" in other.stderr
+    assert check(loans, results).returncode == 0  # the page is no part of the results
+
+
+def test_one_person_gets_a_page_with_pictures(loans, tmp_path):
+    made = run_quickly("explain", *loans.options(), "--row", 3, "--report", tmp_path / "one.html")
+    assert made.returncode == 0, made.stderr
+    explainer = pp.Proplace(loans.net, 0.01, k=5, schema=loans.schema).fit(loans.train)
+    (e,) = explainer.explain(loans.people.iloc[[3]])
+    text = (tmp_path / "one.html").read_text()
+    for change in e.words().changes:
+        assert change.after in text
+    assert e.certificate.digest in text
+    assert "<picture>" in text
+
+
+def test_a_damaged_folder_gets_no_page(loans, results):
+    (results / "results.csv").write_text("row\n")
+    made = run_quickly("report", results)
+    assert (made.returncode, made.stderr.count("\n")) == (1, 1)
+    assert "is not as it was written" in made.stderr
+    assert not (results / "report.html").exists()

@@ -1,0 +1,92 @@
+"""`proplace experiment` through the command line, on COMPAS at a small size."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from proplace.apps.cli import app
+from proplace.core.errors import ProplaceError
+from real_data import folder
+
+SMALL = ["--data", "COMPAS", "--seed", "0", "--inputs", "3", "--retrained", "1"]
+METHODS = ["--method", "WCE", "--method", "PROPLACE", "--method", "RNCE"]
+
+
+def command(*words):
+    return [sys.executable, "-m", "proplace", "experiment", *map(str, words)]
+
+
+def environment():
+    return {**os.environ, "MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1"}
+
+
+def run(*words):
+    return subprocess.run(
+        command(*words),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+        env=environment(),
+    )
+
+
+def test_a_killed_run_resumes_to_the_same_table(tmp_path):
+    pytest.importorskip("matplotlib")
+    options = [*SMALL, *METHODS, "--folder", folder()]
+    whole = CliRunner().invoke(
+        app, ["experiment", *map(str, options), "--out", str(tmp_path / "whole")]
+    )
+    assert whole.exit_code == 0, whole.output
+    assert "cell 3/3: compas seed 0 RNCE: vr" in whole.output
+    assert "| PROPLACE |" in whole.output
+    out = tmp_path / "parts"
+    killed = subprocess.Popen(
+        command(*options, "--out", out),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=environment(),
+    )
+    deadline = time.monotonic() + 240
+    while not list(out.glob("cache/*/WCE-*.npz")):
+        assert killed.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    assert not (out / "results.csv").exists()
+    (kept,) = out.glob("cache/*/WCE-*.npz")
+    made = kept.stat().st_mtime_ns
+    rest = run(*options, "--out", out, "--jobs", "2")
+    assert rest.returncode == 0, rest.stderr
+    assert kept.stat().st_mtime_ns == made  # not run again
+    for name in ("results.csv", "curves.csv"):
+        a, b = (pd.read_csv(tmp_path / part / name) for part in ("whole", "parts"))
+        same = [column for column in a if column != "seconds"]
+        pd.testing.assert_frame_equal(a[same], b[same], check_exact=True)
+    results = pd.read_csv(out / "results.csv")
+    assert results["method"].tolist() == ["WCE", "PROPLACE", "RNCE"]
+    assert results.loc[1, ["found", "valid", "vdelta"]].tolist() == [1.0, 1.0, 1.0]
+    assert results["accuracy"].iloc[0] == pytest.approx(0.85, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--data", "iris"], "data set must be one of adult, compas, gmc, heloc, heloc-repaired"),
+        ([*SMALL, "--method", "DICE"], "'DICE' is not a method"),
+        ([*SMALL, "--folder", "nowhere"], "nowhere holds none of compas.csv.gz"),
+    ],
+)
+def test_wrong_calls_say_what_is_wrong(words, message, tmp_path):
+    done = CliRunner().invoke(app, ["experiment", *words, "--out", str(tmp_path)])
+    assert isinstance(done.exception, ProplaceError)
+    assert message in str(done.exception)

@@ -1,0 +1,120 @@
+"""Every method through the whole experiment at a small size; interruption and failure."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import proplace as pp
+from proplace.apps.experiment import experiment, page, table
+from proplace.apps.experiment.experiment import NAMES, run
+from proplace.apps.experiment.protocol import Task, problem
+from proplace.core.errors import OptionError
+
+TASKS = [Task("compas", seed, inputs=4, retrained=1) for seed in (0, 1)]
+pytestmark = pytest.mark.usefixtures("toy_for_compas")
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
+
+
+def stored(cache, task, name):
+    (path,) = task.folder(cache).glob(f"{name}-*.npz")
+    with np.load(path) as arrays:
+        return dict(arrays)
+
+
+def test_smoke_run_of_all_methods(cache, tmp_path):
+    lines = []
+    tasks = [Task("compas", seed=0, inputs=2, retrained=1)]
+    results, curves = run(tasks, NAMES, cache, report=lines.append)
+    assert (results["error"] == "").all(), results["error"].tolist()
+    assert results["method"].tolist() == list(NAMES)
+    assert len(lines) == 1 + len(NAMES)
+    ours = results[results["method"] == "PROPLACE"]
+    assert (ours[["found", "valid", "vdelta"]] == 1.0).all(axis=None)
+    assert (results["seconds"] > 0.0).all()
+    assert set(curves["seed"]) == {0}
+    for row in results.to_dict("records"):
+        (task,) = tasks
+        made, arrays = problem(task, cache), stored(cache, task, row["method"])
+        points = arrays["points"]
+        there = np.isfinite(points).all(axis=1)
+        assert row["found"] == there.mean()
+        if there.any():
+            given = points[there]
+            assert row["l1"] == pytest.approx(np.abs(given - made.X[there]).mean())
+            valid = np.array([net.predict(given) == 1 for net in made.retrained]).mean(axis=0)
+            assert row["vr"] == pytest.approx(valid.sum() / len(points))
+            worst = [pp.worst_case(made.net, x, made.delta).margin >= 0.0 for x in given]
+            assert row["vdelta"] == pytest.approx(sum(worst) / len(points))
+    # Nothing is run again, and what comes from files is the same.
+    again, _ = run(tasks, NAMES, cache)
+    pd.testing.assert_frame_equal(again, results)
+    paths = page.write(results, curves, tmp_path / "out")
+    assert all(path.stat().st_size > 0 for path in paths)
+    text = (tmp_path / "out" / "index.html").read_text()
+    assert "http" not in text
+    for name in NAMES:
+        assert f"<td>{name}</td>" in text
+
+
+def test_an_interrupted_run_goes_on_where_it_was(tmp_path, monkeypatch):
+    names = ["PROPLACE", "WCE", "RNCE"]
+    whole, whole_curves = run(TASKS, names, tmp_path / "whole")
+
+    def interrupt(line):
+        if line.startswith("cell 2/"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(TASKS, names, tmp_path / "parts", report=interrupt)
+    measured, measure = [], experiment.measure
+
+    def counting(name, made, reference):
+        measured.append((made.task.seed, name))
+        return measure(name, made, reference)
+
+    monkeypatch.setattr(experiment, "measure", counting)
+    rest, rest_curves = run(TASKS, names, tmp_path / "parts")
+    assert (0, "PROPLACE") not in measured
+    assert (1, "RNCE") in measured
+    pd.testing.assert_frame_equal(
+        rest.drop(columns="seconds"), whole.drop(columns="seconds"), check_exact=True
+    )
+    pd.testing.assert_frame_equal(rest_curves, whole_curves)
+
+
+def test_a_failing_method_does_not_lose_the_others(tmp_path, monkeypatch):
+    class Broken:
+        def __init__(self, net, *, schema, seed, **_):
+            raise RuntimeError("out of luck")
+
+    monkeypatch.setitem(experiment.METHODS, "WCE", Broken)
+    results, _ = run(TASKS[:1], ["WCE", "RNCE"], tmp_path)
+    assert results["error"].tolist() == ["RuntimeError: out of luck", ""]
+    assert results["vr"].notna().tolist() == [False, True]
+    assert not list(TASKS[0].folder(tmp_path).glob("WCE-*"))
+    text = table.markdown(results)
+    assert "FAILED: compas, seed 0, WCE: RuntimeError: out of luck" in text
+    assert "| RNCE |" in text
+
+
+def test_unknown_methods_are_named(tmp_path):
+    with pytest.raises(OptionError, match="'DICE' is not a method; methods: PROPLACE, WCE"):
+        run(TASKS, ["DICE"], tmp_path)
+
+
+def test_options_follow_a_calibrated_delta(cache):
+    made = problem(TASKS[0], cache)
+    assert experiment.options("MILP-R", made)["delta"] == pytest.approx(0.03)
+    assert experiment.options("PROTO-R", made)["delta"] == pytest.approx(0.02)
+    twice = dataclasses.replace(made, delta=0.04)
+    assert experiment.options("MILP-R", twice)["delta"] == pytest.approx(0.06)
+    assert experiment.options("PROPLACE", twice) == {"delta": 0.04, "k": 8}
+    assert "delta" not in experiment.options("RobX", twice)

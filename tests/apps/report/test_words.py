@@ -1,0 +1,273 @@
+"""Sentences: every kind of feature, every status, and no promise that is not proved."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import proplace as pp
+from proplace.core.distances import L1
+from proplace.core.errors import OptionError
+from proplace.explain.results import Setting
+
+LOAN = pp.Wording("the loan", ["refused", "approved"], "applicant")
+
+SCHEMA = pp.Schema(
+    [
+        pp.Continuous("debt", 0, 100, step=1, unit="% of income", label="obligations"),
+        pp.Continuous("down", 0, 1e6, step=500, unit="dollars", label="the down payment"),
+        pp.Ordinal("grade", ["C", "B", "A"], label="credit grade"),
+        pp.Categorical("job", ["cook", "clerk"]),
+        pp.Binary("cosigner", label="has a cosigner"),
+    ]
+)
+NET = pp.Network([(np.zeros((1, SCHEMA.width)), [1.0])])
+
+
+def setting(delta=0.02, net=NET):
+    return Setting(net, pp.Shifts.of(net, delta), SCHEMA, L1(np.ones(SCHEMA.width)))
+
+
+def explanation(status="optimal", delta=0.02, **changes):
+    original = pd.Series(
+        {"debt": 38, "down": 0, "grade": "C", "job": "cook", "cosigner": 0}, dtype=object
+    )
+    other = original.copy()
+    for name, value in changes.items():
+        other[name] = value
+    return pp.Explanation(7, status, "", 1, original, other, 0.2, 0.2, 0.01, setting=setting(delta))
+
+
+def test_two_changes_in_original_units():
+    words = explanation(debt=31, down=12_000).words(LOAN)
+    assert (
+        str(words)
+        == words.sentence
+        == (
+            "The loan would have been approved if obligations were 31% of income instead of 38% and the "
+            "down payment 12,000 dollars instead of 0; this is proved for every network whose "
+            "weights and biases each differ by at most 0.02 from the model in use."
+        )
+    )
+
+
+def test_every_kind_of_feature():
+    words = explanation(debt=1, down=500, grade="A", job="clerk", cosigner=1).words(LOAN)
+    assert (
+        "if obligations were 1% of income instead of 38%, the down payment 500 dollars instead of 0, "
+        "credit grade “A” instead of “C”, job “clerk” instead of “cook” and “has a cosigner” yes "
+        "instead of no;"
+    ) in words.sentence
+    assert words.table().to_dict("index") == {
+        "obligations": {
+            "from": "38% of income",
+            "to": "1% of income",
+            "change": "37 percentage points lower",
+        },
+        "the down payment": {
+            "from": "0 dollars",
+            "to": "500 dollars",
+            "change": "500 dollars higher",
+        },
+        "credit grade": {"from": "C", "to": "A", "change": ""},
+        "job": {"from": "cook", "to": "clerk", "change": ""},
+        "has a cosigner": {"from": "no", "to": "yes", "change": ""},
+    }
+    assert words.person == (
+        ("obligations", "38% of income"),
+        ("the down payment", "0 dollars"),
+        ("credit grade", "C"),
+        ("job", "cook"),
+        ("has a cosigner", "no"),
+    )
+
+
+def test_a_first_yes_or_no_has_a_verb():
+    assert "if “has a cosigner” were yes instead of no;" in str(explanation(cosigner=1).words())
+
+
+@pytest.mark.parametrize(
+    ("wording", "start"),
+    [
+        (None, "The outcome would have been class 1 if"),
+        (pp.Wording("the loan"), "The loan would have been class 1 if"),
+        (pp.Wording("loans", {1: "granted"}), "Loans would have been granted if"),
+        (pp.Wording("the loan", ["refused"]), "The loan would have been class 1 if"),
+        (pp.Wording("ärger", ["", "no"]), "Ärger would have been no if"),
+    ],
+)
+def test_names_can_be_set(wording, start):
+    assert explanation(debt=3).words(wording).sentence.startswith(start)
+
+
+def test_braces_in_names_are_only_text():
+    wording = pp.Wording("{subject}", ["", "{0}"])
+    e = replace(explanation(debt=3), status="no_robust_neighbour", reason="{reason}")
+    assert e.words(wording).sentence.endswith("after which {subject} would be {0}: {reason}.")
+
+
+def test_one_text_for_all_classes_is_refused():
+    with pytest.raises(OptionError, match="one word per class"):
+        explanation(debt=3).words(pp.Wording(outcomes="approved"))
+
+
+def test_other_answers_say_also():
+    assert "would also have been approved" in str(replace(explanation(debt=3), rank=1).words(LOAN))
+
+
+def test_no_promise_without_a_proof():
+    for e in (
+        replace(explanation(debt=3), setting=None),
+        replace(explanation(debt=3), margin=np.nan),
+        replace(explanation(debt=3), margin=-0.1),
+        replace(explanation(debt=3), status="valid"),
+    ):
+        assert "every network" not in str(e.words(LOAN))
+        assert "it is not shown that this lasts" in str(e.words(LOAN))
+    today = str(explanation(delta=0.0, debt=3).words(LOAN))
+    assert "every network" not in today
+    assert "the model in use only" in today
+
+
+def test_without_a_setting_names_are_those_of_the_columns():
+    words = replace(explanation(debt=31, job="clerk"), setting=None).words(LOAN)
+    assert "if debt were 31 instead of 38 and job “clerk” instead of “cook”;" in words.sentence
+
+
+def test_radii_per_layer():
+    layers = pp.Network([(np.zeros((2, SCHEMA.width)), None), (np.ones((1, 2)), [1.0])])
+    uneven = replace(explanation(debt=3), setting=setting([(0.1, 0.0), (0.2, 0.2)], layers))
+    assert "by at most what is set for their layer." in str(uneven.words(LOAN))
+    even = replace(explanation(debt=3), setting=setting(0.1, layers))  # no bias in the first layer
+    assert "by at most 0.1 from the model in use." in str(even.words(LOAN))
+    frozen = replace(explanation(debt=3), setting=setting([(0.1, 0.0), (0.1, 0.0)], layers))
+    assert "by at most what is set for their layer." in str(
+        frozen.words(LOAN)
+    )  # not every parameter
+
+
+def test_a_search_that_ended_early_says_how_near():
+    early = replace(explanation(debt=3), status="feasible", distance=0.2, bound=0.15)
+    assert str(early.words()).endswith("but none more than 25% nearer.")
+    nearly = replace(early, bound=0.1999)
+    assert str(nearly.words()).endswith("but none more than 1% nearer.")
+    unknown = replace(early, bound=0.0)
+    assert str(unknown.words()).endswith(
+        "by at most 0.02 from the model in use. A nearer answer may exist."
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "sentence"),
+    [
+        (
+            "no_robust_neighbour",
+            "No change can be promised after which the loan would be approved: w.",
+        ),
+        (
+            "infeasible_rules",
+            "Within what may change for this person, no change can be promised after which the loan "
+            "would be approved: w.",
+        ),
+        (
+            "not_found",
+            "No change can be promised after which the loan would be approved: w.",
+        ),
+        ("bad_input", "This row could not be explained: w."),
+        ("solver_error", "This row could not be explained: w."),
+    ],
+)
+def test_no_answer_says_why(status, sentence):
+    e = pp.Explanation(0, status, "w", 1, setting=setting())
+    assert e.words(LOAN).sentence == sentence
+    assert e.words(LOAN).changes == ()
+    assert len(e.words(LOAN).table()) == 0
+
+
+def test_people_who_need_no_change():
+    e = replace(explanation(), status="already_valid")
+    assert e.words(LOAN).sentence == (
+        "The loan would be approved without any change; this is proved for every network whose "
+        "weights and biases each differ by at most 0.02 from the model in use."
+    )
+    assert "not shown that this lasts" in replace(e, margin=-1.0).words(LOAN).sentence
+
+
+def test_words_of_real_answers():
+    """Each status that an explainer gives, in one table; what is said is what was computed."""
+    schema = pp.Schema(
+        [
+            pp.Continuous("debt", 0, 100, step=1, unit="%", direction="decreasing"),
+            pp.Binary("home", immutable=True),
+        ]
+    )
+    net = pp.Network([([[-1.0, 0.2]], [0.4])])
+    train = pd.DataFrame({"debt": [60, 20, 10, 30], "home": [0, 0, 1, 1]})
+    people = pd.DataFrame({"debt": [60.0, 10.0, np.nan], "home": [0, 1, 1]}, index=["a", "b", "c"])
+    result = pp.Proplace(net, 0.02, schema=schema, k=3).fit(train).explain(people)
+    assert [e.status for e in result] == ["optimal", "already_valid", "bad_input"]
+    sentences = [e.words(LOAN).sentence for e in result]
+    to = int(result[0].counterfactual["debt"])
+    assert sentences[0].startswith(
+        f"The loan would have been approved if debt were {to}% instead of 60%;"
+    )
+    assert "without any change; this is proved for every network" in sentences[1]
+    assert "missing" in sentences[2]
+    strict = pp.Proplace(net, 5.0, schema=schema, k=3).fit(train).explain(people[:1])
+    assert (
+        strict[0].words(LOAN).sentence.startswith("No change can be promised after which the loan")
+    )
+
+
+def test_other_methods_promise_only_what_they_certify():
+    rng = np.random.default_rng(0)
+    X = rng.random((60, 2))
+    net = pp.Network([([[1.0, 1.0]], [-1.0])])
+    refused = X[net.predict(X) == 0][:2]
+    plain = pp.Wachter(net).fit(X).explain(refused)
+    robust = pp.Rnce(net, 0.02).fit(X).explain(refused)
+    assert {e.status for e in plain} == {"valid"}
+    assert {e.status for e in robust} == {"feasible"}
+    for e in plain:
+        assert "it is not shown that this lasts" in e.words().sentence
+    for e in robust:
+        sentence = e.words().sentence
+        assert "by at most 0.02 from the model in use. A nearer answer may exist." in sentence
+
+
+def test_an_answer_that_a_certificate_speaks_against_is_not_promised():
+    net = pp.Network([([[1.0, 1.0]], [-1.0])])
+    proofs = pp.certify(net, [[0.9, 0.9], [0.5, 0.51]], 0.05, certificates=True).certificates
+    e = replace(explanation(debt=3), certificate=proofs[0])
+    assert "this is proved for every network" in str(e.words(LOAN))
+    assert "it is not shown" in str(replace(e, certificate=proofs[1]).words(LOAN))
+
+
+@pytest.mark.parametrize(
+    ("classes", "said"),
+    [
+        (("refused", "approved"), "The outcome would have been approved if"),
+        ((3, 7), "The outcome would have been class 7 if"),
+        ((False, True), "The outcome would have been class True if"),
+        (("no", " "), "The outcome would have been class   if"),
+        ((), "The outcome would have been class 1 if"),
+    ],
+)
+def test_without_a_word_for_it_a_class_is_known_by_its_label(classes, said):
+    e = explanation(debt=3)
+    e = replace(e, setting=replace(e.setting, classes=classes))
+    assert str(e.words()).startswith(said)
+    assert str(e.words(LOAN)).startswith("The loan would have been approved if")
+
+
+def test_labels_of_a_model_reach_the_sentence():
+    frame = pd.DataFrame({"a": [0.0, 1.0, 2.0, 3.0], "b": [1.0, 0.0, 1.0, 0.0]})
+    pipe = make_pipeline(StandardScaler(), LogisticRegression(C=100.0))
+    pipe.fit(frame, ["refused", "refused", "approved", "approved"])  # sorted: approved is class 0
+    result = pp.Proplace(pipe, 0.01).fit(frame).explain(frame[:1], target="approved")
+    assert result[0].target == 0
+    assert str(result[0].words()).startswith("The outcome would have been approved if a were")

