@@ -16,7 +16,7 @@ import proplace as pp
 from proplace.explain.baselines import METHODS, RobustBaseline, published
 
 FOLDER = Path(
-    os.environ.get("PROPLACE_DATA", Path(__file__).resolve().parents[3] / "shared" / "data")
+    os.environ.get("PROPLACE_DATA", Path(__file__).resolve().parents[4] / "shared" / "data")
 )
 FEWER = {"PROTO-R": {"iterations": 300, "c_steps": 6}, "RBR": {"iterations": 200}}
 
