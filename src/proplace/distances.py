@@ -115,6 +115,11 @@ class Convex:
         return np.asarray(self.slope(x, point), dtype=np.float64)
 
 
+def name_of(distance: object) -> str:
+    """Name a distance; one of the user's own by its class."""
+    return distance if isinstance(distance, str) else type(distance).__qualname__
+
+
 def resolve(
     distance: Name | Distance,
     columns: int,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
-from proplace import distances
+from proplace import distances, markup
 from proplace.certification import certify
 from proplace.errors import InputError, MissingExtra, OptionError
 from proplace.explanations import (
@@ -535,7 +535,7 @@ class Proplace:
         return Explanation(
             None,
             "already_valid",
-            f"the network gives class {target} already, {how}",
+            f"the network gives class {self.model.classes[target]} already, {how}",
             target,
             distance=0.0,
             bound=0.0,
@@ -547,6 +547,24 @@ class Proplace:
         )
 
     # -- inside ------------------------------------------------------------------------------
+
+    def _repr_html_(self) -> str:
+        radius = self.shifts.radius(self.net)
+        rows = [
+            ("model", self.model),
+            ("delta", "per layer" if radius is None else radius),
+            ("k", self.k),
+            ("region", self.region),
+            ("distance", distances.name_of(self.distance)),
+            ("margin", self.margin),
+            ("search", f"{self.search}, {TITLES[self.solver]}"),
+            (
+                "time limit",
+                "none" if self.time_limit is None else f"{self.time_limit:g} s a person",
+            ),
+            ("training rows", "not fitted" if self._rows is None else f"{self._training.rows:,}"),
+        ]
+        return markup.card(type(self).__name__, markup.table([], rows))
 
     def _read(self, X: Table) -> People:
         return read_people(self.model, X)

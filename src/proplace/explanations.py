@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 import pandas as pd
 
+from proplace import markup
 from proplace.errors import SolverError
 from proplace.text import visible
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from proplace.schema import Schema
     from proplace.schema._model import Label
     from proplace.shifts import Shifts
+
+_ROWS = 20  # answers that a notebook shows
 
 Status = Literal[
     "optimal",
@@ -233,6 +236,15 @@ class Explanation:
 
         return explanation_figure(self, wording or Wording())
 
+    def _repr_html_(self) -> str:
+        words = self.words()
+        parts = [markup.paragraph(words.sentence)]
+        if words.changes:
+            rows = [(c.title, c.before, c.after, c.difference) for c in words.changes]
+            parts.append(markup.table(["", "from", "to", "change"], rows))
+        distance = "" if np.isnan(self.distance) else f", distance {self.distance:.4g}"
+        return markup.card(f"{self.index}: {self.status}{distance}", *parts)
+
     def __repr__(self) -> str:
         if not self.found:
             return f"Explanation({self.index!r}, {self.status})"
@@ -388,6 +400,26 @@ class Explanations(Sequence[Explanation]):
             kept=kept,
             note=note,
         )
+
+    def _repr_html_(self) -> str:
+        rows = []
+        for e in self._items[:_ROWS]:
+            changes = e.words().changes
+            what = "; ".join(f"{c.title} {c.before} → {c.after}" for c in changes)
+            distance = "" if np.isnan(e.distance) else f"{e.distance:.4g}"
+            rows.append((e.index, e.status, what or e.reason, distance))
+        parts = [markup.table(["", "status", "what changes", "distance"], rows)]
+        if len(self) > _ROWS:
+            parts.append(markup.paragraph(f"and {len(self) - _ROWS} more: to_frame() has all"))
+        if self.provenance is not None:
+            made = self.provenance
+            parts.append(
+                markup.paragraph(
+                    f"{made.method} on {made.model} ({made.network_digest[:12]}…), "
+                    f"{made.training_rows:,} training rows, {made.date}"
+                )
+            )
+        return markup.card(repr(self), *parts)
 
     def __repr__(self) -> str:
         counts: dict[str, int] = {}

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from proplace.certification.proof import digest as network_digest
+from proplace.distances import name_of
 from proplace.errors import InputError, OptionError
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ class Provenance:
             training.rows,
             tuple(zip(shifts.weight, shifts.bias, strict=True)) if radius is None else radius,
             label.item() if isinstance(label, np.generic) else label,
-            distance if isinstance(distance, str) else type(distance).__qualname__,
+            name_of(distance),
             k,
             region,
         )

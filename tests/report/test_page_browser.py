@@ -38,6 +38,9 @@ addEventListener("load", () => {{
     images: page.images.length, text: page.body.innerText,
     small: [...page.querySelectorAll("p, td, th, figcaption")]
       .filter(e => parseFloat(getComputedStyle(e).fontSize) < 12).length,
+    wrapped: [...page.querySelectorAll("th.id:not(.long) a")]
+      .filter(e => e.getClientRects().length > 1).length,
+    names: page.querySelectorAll("th.id:not(.long) a").length,
   }});
 }});
 </script>"""
@@ -104,6 +107,19 @@ def test_the_report_opens_cleanly(page, lender, width, tmp_path):
         assert e.words(LOAN).sentence in text
         assert e.certificate.digest in text
     assert "proplace check 'the proofs/answer-1.json' --model 'the proofs/model.npz'" in text
+
+
+@pytest.mark.parametrize("width", [PHONE, DESKTOP])
+def test_ids_stay_on_one_line(lender, width, tmp_path):
+    people = lender.frame.loc[[e.index for e in lender.result[:3]]].copy()
+    people.index = [f"customer-000{n}-2025" for n in range(2)] + ["long " * 30]
+    path = tmp_path / "ids.html"
+    lender.explainer.explain(people).report(path, LOAN, retrained=lender.retrained)
+    view, console = seen(path, width, tmp_path)
+    assert console == []
+    assert view["names"] == 2
+    assert view["wrapped"] == 0
+    assert view["scroll"] <= width, view["out"]
 
 
 def test_the_report_alone_says_nothing_on_the_console(page, tmp_path):

@@ -15,9 +15,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from proplace import markup
 from proplace.certification import checker
 from proplace.errors import CertificateError
 from proplace.files import whole_file
+from proplace.text import clipped
+from proplace.text import short as brief
 
 if TYPE_CHECKING:
     import os
@@ -100,6 +103,16 @@ class Certificate:
         The verdict's ``statement`` is what was proved: target, delta, input and margin.
         """
         return checker.check(self.text, parameters(net))
+
+    def _repr_html_(self) -> str:
+        facts = self.facts
+        rows = [(name, brief(facts.get(name))) for name in ("target", "delta", "margin", "input")]
+        rows += [
+            ("network (SHA-256)", clipped(str(facts.get("network")), 80)),
+            ("SHA-256", self.digest),
+        ]
+        said = "a claim with its proof: certificate.check(net) tells whether it holds"
+        return markup.card(repr(self), markup.paragraph(said), markup.table([], rows))
 
     def __repr__(self) -> str:
         return f"Certificate({self.verdict}, {len(self.text)} bytes)"

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 import joblib
 import numpy as np
 
+from proplace import markup
 from proplace.certification import certify
 from proplace.distances import L1
 from proplace.errors import OptionError
@@ -223,6 +224,16 @@ class Method(ABC):
 
     # -- inside ------------------------------------------------------------------------------
 
+    def _repr_html_(self) -> str:
+        radius = self.shifts.radius(self.net)
+        rows = [
+            ("model", self.model),
+            ("delta", "per layer" if radius is None else radius),
+            ("seed", self.seed),
+            ("training rows", "not fitted" if self._rows is None else f"{self._training.rows:,}"),
+        ]
+        return markup.card(type(self).__name__, markup.table([], rows))
+
     def _check_fitted(self) -> None:
         if self._rows is None:
             raise OptionError("call fit(X_train) before asking for explanations")
@@ -260,7 +271,7 @@ class Method(ABC):
     def _already(self, x: Array, target: int) -> Explanation:
         robust, margin = self.judge(x, target)
         how = ", under every network within delta" if robust else ""
-        reason = f"the network gives class {target} already{how}"
+        reason = f"the network gives class {self.model.classes[target]} already{how}"
         facts: dict[str, Any] = {"distance": 0.0, "bound": 0.0, "margin": margin}
         return Explanation(None, "already_valid", reason, target, x=x, point=x, **facts)
 
