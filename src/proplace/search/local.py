@@ -28,6 +28,7 @@ class LocalSearch:
     def __init__(self, state: SearchState) -> None:
         self.state, self.tuning = state, state.tuning
         self.problem, self.oracle, self.piece = state.problem, state.oracle, state.piece
+        self._fractions = np.linspace(0.0, 1.0, self.tuning.line_points + 1)[1:]
         self.goals: Array = np.zeros((0, len(self.problem.x)))
         self.walked = 0  # lines that were walked down
         self.safety = 0.0  # how much worse than it looks a tested point has been
@@ -66,9 +67,8 @@ class LocalSearch:
     def _nearest(self) -> Array | None:
         """The nearest point of the region: the person, where it lies there."""
         x, piece = self.problem.x, self.piece
-        here = np.array_equal(self.state.polytope.base, x) and bool(
-            self.state.polytope.keeps_rules(x)
-        )
+        polytope = self.state.polytope
+        here = np.array_equal(polytope.base, x) and bool(polytope.keeps_rules(x))
         if here and bool(((x >= piece.lower) & (x <= piece.upper)).all()):
             return x
         found = self.nearest()
@@ -187,9 +187,8 @@ class LocalSearch:
         Nearest lines first.
         """
         low, high = np.zeros(len(goals)), np.ones(len(goals))
-        fractions = np.linspace(0.0, 1.0, self.tuning.line_points + 1)[1:]
         for _ in range(self.tuning.line_refinements):
-            t = low[:, None] + (high - low)[:, None] * fractions
+            t = low[:, None] + (high - low)[:, None] * self._fractions
             points = self._lines(start, goals, t)
             legal = self.problem.snap(points.reshape(-1, points.shape[-1]))
             good = (self.values(legal) >= self._wanted()) & self.state.polytope.keeps_rules(legal)

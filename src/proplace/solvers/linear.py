@@ -115,6 +115,7 @@ class LinearProgram:
         self.costs: list[float] = []
         self._columns: dict[int, Bounds] = {}  # overridden for a while
         self._rows: dict[int, Bounds] = {}
+        self._info: Any = None  # of the last run, once it was asked for
 
     # -- building ----------------------------------------------------------------------------
 
@@ -131,8 +132,8 @@ class LinearProgram:
         entries = (starts, j, matrix[i, j])
         self.solver.passModel(rowwise_model(cost, 0.0, columns, entries, rows))
         self.costs = cost.tolist()
-        self.column_bounds = list(zip(*(side.tolist() for side in columns), strict=True))
-        self.row_bounds = list(zip(*(side.tolist() for side in rows), strict=True))
+        self.column_bounds = list(zip(columns[0].tolist(), columns[1].tolist(), strict=True))
+        self.row_bounds = list(zip(rows[0].tolist(), rows[1].tolist(), strict=True))
 
     def add_columns(self, low: Array, high: Array, cost: Array) -> int:
         """Add columns; returns the number of the first."""
@@ -261,6 +262,7 @@ class LinearProgram:
                 return "late"
             limit = self.solver.getRunTime() + left  # the solver's clock runs on
             self.solver.setOptionValue("time_limit", limit)
+        self._info = None
         self.solver.run()
         status = self.solver.getModelStatus()
         if status == highspy.HighsModelStatus.kOptimal:
@@ -276,12 +278,18 @@ class LinearProgram:
     @property
     def objective(self) -> float:
         """Objective of the last run."""
-        return float(self.solver.getInfo().objective_function_value)
+        return float(self._information.objective_function_value)
 
     @property
     def iterations(self) -> int:
         """Simplex iterations of the last run."""
-        return int(self.solver.getInfo().simplex_iteration_count)
+        return int(self._information.simplex_iteration_count)
+
+    @property
+    def _information(self) -> Any:
+        if self._info is None:  # HiGHS copies all of it, which takes longer than it looks
+            self._info = self.solver.getInfo()
+        return self._info
 
     @property
     def values(self) -> Array:
