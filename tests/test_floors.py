@@ -22,6 +22,7 @@ FLOORS = [
     "apps",
 ]
 SOLVERS = {"highspy", "gurobipy", "pyscipopt"}
+BY_NAME = ("import_module", "require")  # functions that import what their first argument names
 
 
 @cache
@@ -59,7 +60,9 @@ def imports(module, *, types=True):
             assert node.level == 0, f"{module}: relative import"
             names = {f"{node.module}.{alias.name}" for alias in node.names}
             found |= {name if name in modules() else node.module for name in names}
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "require")):
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(
+            ("import_module", "require")
+        ):
             found |= {arg.value for arg in node.args[:1] if isinstance(arg, ast.Constant)}
         elif isinstance(node, ast.Constant) and node.value in modules():
             found.add(node.value)
