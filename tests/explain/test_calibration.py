@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import proplace as pp
 from proplace.core.errors import InputError, MissingExtra, ModelDisagrees, OptionError
-from proplace.explain.calibration import NoRobustRows, _short
+from proplace.explain.calibration import CalibrationWarning, _short
 from proplace.loaders.coordinates import in_coordinates_of
 from refits import SHAPES, fitted, people, retrained
 
@@ -48,7 +48,7 @@ def test_the_smallest_delta_whose_answers_stay_valid():
 def test_without_a_list_the_delta_is_found_within_the_last_step():
     exact = least_delta(0.5, 0.6)
     with warnings.catch_warnings():
-        warnings.simplefilter("error", NoRobustRows)
+        warnings.simplefilter("error", CalibrationWarning)
         found = pp.calibrate_delta(threshold(0.5), [threshold(0.6)], ROWS, REFUSED)
     assert exact * 0.99 <= found.delta <= exact * 1.07
     below = found.curve.loc[found.curve["delta"] < found.delta, "validity"]
@@ -126,7 +126,7 @@ def test_a_delta_as_large_as_every_change_proves_validity():
 
 
 def test_unreachable_validity_gives_the_best_and_warns():
-    with pytest.warns(NoRobustRows, match="no delta gives a validity of 100.0%"):
+    with pytest.warns(CalibrationWarning, match="no delta gives a validity of 100.0%"):
         found = pp.calibrate_delta(
             threshold(0.5),
             [threshold(0.6), threshold(2.0)],
@@ -140,7 +140,7 @@ def test_unreachable_validity_gives_the_best_and_warns():
 
 
 def test_a_delta_without_robust_rows_warns():
-    with pytest.warns(NoRobustRows, match=r"no training row is robust at delta 0\.3"):
+    with pytest.warns(CalibrationWarning, match=r"no training row is robust at delta 0\.3"):
         found = pp.calibrate_delta(
             threshold(0.5), [threshold(0.55)], ROWS, REFUSED, deltas=[0.1, 0.3]
         )
@@ -153,7 +153,7 @@ def test_a_delta_without_robust_rows_warns():
 
 def test_changes_beyond_every_robust_row_warn():
     far = pp.Network([([[3.0]], [-1.5])])
-    with pytest.warns(NoRobustRows, match="moved by 2"):
+    with pytest.warns(CalibrationWarning, match="moved by 2"):
         pp.calibrate_delta(threshold(0.5), [far], ROWS, REFUSED, deltas=[0.1])
 
 
@@ -294,7 +294,7 @@ CROWD = [[0.55]] * 1 + [[x] for x in np.linspace(0.51, 0.54, 30)] + [[1.0], [0.1
 
 def test_a_delta_that_leaves_next_to_no_robust_row_is_not_chosen_silently():
     """Only one of 32 accepted rows survives what the stricter network asks for."""
-    with pytest.warns(NoRobustRows) as caught:
+    with pytest.warns(CalibrationWarning) as caught:
         found = pp.calibrate_delta(
             threshold(0.5), [threshold(0.6)], CROWD, REFUSED, deltas=[0.001, 0.07]
         )
@@ -314,7 +314,7 @@ def test_a_delta_that_leaves_next_to_no_robust_row_is_not_chosen_silently():
 @pytest.mark.parametrize("least", [0.0, 0.03])
 def test_it_is_taken_where_that_is_asked_for(least):
     with warnings.catch_warnings():
-        warnings.simplefilter("error", NoRobustRows)
+        warnings.simplefilter("error", CalibrationWarning)
         found = pp.calibrate_delta(
             threshold(0.5),
             [threshold(0.6)],
@@ -329,7 +329,7 @@ def test_it_is_taken_where_that_is_asked_for(least):
 
 
 def test_the_default_grid_does_not_choose_it_either():
-    with pytest.warns(NoRobustRows, match=r"leaves 1 of 32 accepted training rows robust"):
+    with pytest.warns(CalibrationWarning, match=r"leaves 1 of 32 accepted training rows robust"):
         found = pp.calibrate_delta(threshold(0.5), [threshold(0.6)], CROWD, REFUSED)
     assert found.scarce
     at = found.curve.loc[found.curve["delta"] == found.delta].iloc[0]
@@ -337,7 +337,7 @@ def test_the_default_grid_does_not_choose_it_either():
 
 
 def test_where_every_delta_leaves_too_few_the_best_is_named_and_scarce():
-    with pytest.warns(NoRobustRows, match=r"delta 0\.07, .*leaves 1 of 32"):
+    with pytest.warns(CalibrationWarning, match=r"delta 0\.07, .*leaves 1 of 32"):
         found = pp.calibrate_delta(threshold(0.5), [threshold(0.6)], CROWD, REFUSED, deltas=[0.07])
     assert found.delta == 0.07
     assert found.scarce

@@ -27,7 +27,7 @@ from proplace.certification import certify
 from proplace.core.network import Network
 from proplace.core.optional import require
 from proplace.core.text import visible
-from proplace.explain.calibration import NoRobustRows, calibrate_delta
+from proplace.explain.calibration import CalibrationWarning, calibrate_delta
 from proplace.explain.proplace import Proplace
 from proplace.explain.words import Wording
 from proplace.schema import Binary, Continuous, Linear, Schema
@@ -236,7 +236,7 @@ def _calibrate(
     schema: Schema,
 ) -> Calibration:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NoRobustRows)  # the last line of the table says it
+        warnings.simplefilter("ignore", CalibrationWarning)  # the last line of the table says it
         return calibrate_delta(net, others, frame, people, schema=schema)
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from proplace.certification import checker
 from proplace.core import markup
 from proplace.core.errors import CertificateError
-from proplace.core.files import whole_file
+from proplace.core.files import atomic_write
 from proplace.core.text import clipped
 from proplace.core.text import short as brief
 
@@ -79,7 +79,7 @@ class Certificate:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the certificate; the file appears whole or not at all."""
-        with whole_file(Path(path)) as file:
+        with atomic_write(Path(path)) as file:
             file.write(self.text.encode() + b"\n")
 
     @classmethod

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def whole_file(path: Path, *, temporary: Path | None = None) -> Iterator[IO[bytes]]:
+def atomic_write(path: Path, *, temporary: Path | None = None) -> Iterator[IO[bytes]]:
     """Open a file for writing that takes its place only when everything is written.
 
     Content and name are on the disk at the end: what comes next may rely on the file. Until then the

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from proplace.core.errors import InputError, ModelFileError, NetworkError, TargetError
-from proplace.core.files import whole_file
+from proplace.core.files import atomic_write
 from proplace.core.input_map import InputMap
 from proplace.core.wiring import upstairs
 
@@ -328,7 +328,7 @@ class Network:
         path = Path(path)
         if path.suffix != ".npz":
             raise ModelFileError(f"{path.name}: the name must end in .npz")
-        with whole_file(path) as file:
+        with atomic_write(path) as file:
             self.write(file)
 
     def write(self, file: IO[bytes]) -> None:

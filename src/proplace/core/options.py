@@ -12,7 +12,7 @@ from proplace.core.errors import OptionError
 from proplace.core.text import short
 
 
-def whole(name: str, value: int, *, least: int = 1) -> int:
+def integer(name: str, value: int, *, least: int = 1) -> int:
     """Return a whole number of at least ``least``, or say what it must be."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
         raise OptionError(f"{name} must be a whole number >= {least}, not {short(value)}")

@@ -20,7 +20,7 @@ import numpy as np
 
 from proplace.core import markup
 from proplace.core.errors import MissingExtra, OptionError
-from proplace.core.options import processes, whole
+from proplace.core.options import integer, processes
 from proplace.core.progress import progress_bar
 from proplace.explain.findings import Finding, failed
 from proplace.explain.packaging import package
@@ -143,7 +143,7 @@ class Explainer(Parameters, ABC):
         is its share of the rows that were searched together, without what is done once for all.
         """
         self.check_fitted()
-        number, count = self.model_.target(target), whole("count", count)
+        number, count = self.model_.target(target), integer("count", count)
         people = read_people(self.model_, X)
         with progress_bar("explain", len(people[0]), show=progress) as advance:
             (result,) = self._parts([people], number, count, math.inf, advance)
@@ -165,7 +165,7 @@ class Explainer(Parameters, ABC):
         once for all tables. Ctrl-C ends with a last part whose ``complete`` is False.
         """
         self.check_fitted()
-        number, count = self.model_.target(target), whole("count", count)
+        number, count = self.model_.target(target), integer("count", count)
         people = (read_people(self.model_, table) for table in tables)
         return self._parts(people, number, count, every, advance)
 

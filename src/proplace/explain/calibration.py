@@ -74,7 +74,7 @@ _SEARCH_ROWS = 2000  # rows by which the largest delta of interest is found
 _LEAST_ROBUST = 0.1  # share of the accepted rows that must stay robust
 
 
-class NoRobustRows(UserWarning):
+class CalibrationWarning(UserWarning):
     """A delta leaves too few robust rows to be of use, or is not large enough."""
 
 
@@ -230,7 +230,7 @@ def calibrate_delta(
 
     Warns
     -----
-    NoRobustRows
+    CalibrationWarning
         When a delta that was given leaves no robust row, when the change of the retrainings does,
         when no delta gives the wanted validity, and when the one that does leaves too few robust
         rows.
@@ -472,7 +472,7 @@ def _short(delta: float) -> float:
 
 def _warn(found: Calibration, question: _Question) -> None:
     def say(text: str) -> None:
-        warnings.warn(text, NoRobustRows, stacklevel=4)
+        warnings.warn(text, CalibrationWarning, stacklevel=4)
 
     curve = found.curve
     empty = curve.loc[curve["robust_rows"] == 0, "delta"]

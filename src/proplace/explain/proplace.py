@@ -12,7 +12,7 @@ import numpy as np
 from proplace.certification import rounded_as, uncovered
 from proplace.core import distances
 from proplace.core.errors import InputError, OptionError
-from proplace.core.options import not_negative, one_of, whole
+from proplace.core.options import integer, not_negative, one_of
 from proplace.core.shifts import Shifts
 from proplace.explain.base import Explainer
 from proplace.explain.diverse import diverse
@@ -152,7 +152,7 @@ class Proplace(Explainer):
 
     def check_parameters(self) -> None:
         """Say of the first parameter that is not what it may be what it must be."""
-        whole("k", self.k)
+        integer("k", self.k)
         one_of("region", self.region, ("hull", "box"))
         one_of("search", self.search, ("tree", "bilevel"))
         _check_solver(self.search, self.solver)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from proplace.core import limits
 from proplace.core.errors import SchemaError
-from proplace.core.files import whole_file
+from proplace.core.files import atomic_write
 from proplace.core.text import VALUE, clipped, short, visible
 from proplace.schema._parsers import (
     NotParsed,
@@ -91,7 +91,7 @@ def _text(path: Path) -> str:
 def save(path: Path, features: Sequence[Any], rules: Sequence[Any]) -> None:
     """Write a schema file; it appears whole or not at all."""
     text = text_of(features, rules, _suffix(path))
-    with whole_file(path) as file:
+    with atomic_write(path) as file:
         file.write(text.encode("utf-8"))
 
 

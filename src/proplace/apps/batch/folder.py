@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from proplace.apps.batch.manifest import NAME, Manifest, NotAManifest
 from proplace.apps.batch.shards import MERGED, UNFINISHED, Damaged, Shards
 from proplace.core.errors import OutputError
-from proplace.core.files import move, whole_file
+from proplace.core.files import atomic_write, move
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -107,7 +107,7 @@ class Folder:
         merged = self._shards.folder / MERGED
         with self._writing():
             try:
-                with whole_file(merged, temporary=self._shards.folder / UNFINISHED) as file:
+                with atomic_write(merged, temporary=self._shards.folder / UNFINISHED) as file:
                     layout.writer.join(self._shards.contents(rows), file)
             except Damaged:
                 return False
@@ -146,7 +146,7 @@ class Folder:
         content, network = io.BytesIO(), self.path / NETWORK
         self._net.write(content)
         if not network.exists():
-            with whole_file(network, temporary=self._shards.folder / UNFINISHED) as file:
+            with atomic_write(network, temporary=self._shards.folder / UNFINISHED) as file:
                 file.write(content.getvalue())
         elif network.read_bytes() != content.getvalue():
             raise OutputError(
@@ -188,7 +188,7 @@ class Folder:
             )
 
     def _write_manifest(self) -> None:
-        with whole_file(self._place, temporary=self._shards.folder / UNFINISHED) as file:
+        with atomic_write(self._place, temporary=self._shards.folder / UNFINISHED) as file:
             file.write(self._manifest.content())
 
     def _checked_results(self) -> str | None:

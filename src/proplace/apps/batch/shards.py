@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, cast
 
 from proplace.core.errors import OutputError
-from proplace.core.files import move, whole_file
+from proplace.core.files import atomic_write, move
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -201,7 +201,7 @@ class Shards:
             self.set_aside.append(free)
 
     def _write(self, path: Path, content: bytes) -> None:
-        with whole_file(path, temporary=self.folder / UNFINISHED) as file:
+        with atomic_write(path, temporary=self.folder / UNFINISHED) as file:
             file.write(content)
 
 

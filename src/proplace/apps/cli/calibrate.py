@@ -67,7 +67,7 @@ def calibrate(
 
     proplace calibrate --model m.onnx later-1.onnx later-2.onnx --train train.csv --input people.csv
     """
-    from proplace.core.files import whole_file  # noqa: PLC0415
+    from proplace.core.files import atomic_write  # noqa: PLC0415
     from proplace.explain.calibration import calibrate_delta  # noqa: PLC0415  (quick help)
     from proplace.tables.files import open_table  # noqa: PLC0415
 
@@ -106,7 +106,7 @@ def calibrate(
     else:
         _show(found, quantile)
     if curve is not None:
-        with common.refused_if_there(curve), whole_file(curve) as file:
+        with common.refused_if_there(curve), atomic_write(curve) as file:
             file.write(found.curve.to_csv(index=False).encode())
     if picture is not None:
         with common.refused_if_there(picture):

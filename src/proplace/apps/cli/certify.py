@@ -53,7 +53,7 @@ def certify(
     proplace certify --model m.onnx --input people.csv --delta 0.02 --out verdicts.csv
     """
     from proplace.core.errors import OutputError  # noqa: PLC0415
-    from proplace.core.files import whole_file  # noqa: PLC0415
+    from proplace.core.files import atomic_write  # noqa: PLC0415
     from proplace.tables.files import is_parquet, open_table  # noqa: PLC0415
 
     if out is not None and not (is_parquet(out) or out.suffix.lower() == ".csv"):
@@ -82,7 +82,7 @@ def certify(
         for _ in verdicts():
             pass
     else:
-        with common.refused_if_there(out), whole_file(out) as file:
+        with common.refused_if_there(out), atomic_write(out) as file:
             _writer(out, source, ids or [], whole.classes).write(verdicts(), file)
     if as_json:
         facts = {"delta": delta, "target": wanted, **counts, **agreement}

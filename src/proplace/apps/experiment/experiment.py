@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 
 from proplace.apps.experiment.protocol import Problem, Task, dataset, problem
 from proplace.core.errors import OptionError
-from proplace.core.files import whole_file
+from proplace.core.files import atomic_write
 from proplace.explain.baselines import METHODS, RobustBaseline, published
 from proplace.explain.metrics import evaluate, outlier_model
 from proplace.explain.proplace import Proplace
@@ -150,7 +150,7 @@ def _record(task: Task, name: str, cache: Path, data_folder: str | None) -> dict
         if not path.exists():
             table, points, seconds = measure(name, made, _outliers(task.data, data_folder))
             arrays = {metric: table[metric].to_numpy(dtype=float) for metric in METRICS}
-            with whole_file(path) as file:
+            with atomic_write(path) as file:
                 np.savez(
                     file,
                     allow_pickle=False,

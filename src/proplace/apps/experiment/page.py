@@ -8,7 +8,7 @@ import io
 from typing import TYPE_CHECKING, Any
 
 from proplace.apps.experiment import plots, table
-from proplace.core.files import whole_file
+from proplace.core.files import atomic_write
 from proplace.core.optional import require
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def write(results: pd.DataFrame, curves: pd.DataFrame, out: Path) -> list[Path]:
         **pictures,
     }
     for name, content in files.items():
-        with whole_file(out / name) as file:
+        with atomic_write(out / name) as file:
             file.write(content)
     return [out / name for name in files]
 

@@ -24,9 +24,9 @@ import pandas as pd
 from proplace.apps.experiment.data import SOURCES, Dataset, load
 from proplace.apps.experiment.training import accuracy, train
 from proplace.core.errors import InputError
-from proplace.core.files import whole_file
+from proplace.core.files import atomic_write
 from proplace.core.network import Network
-from proplace.explain.calibration import NoRobustRows, calibrate_delta
+from proplace.explain.calibration import CalibrationWarning, calibrate_delta
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -327,7 +327,7 @@ def _curve(
         ).curve
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NoRobustRows)  # the results say so
+        warnings.simplefilter("ignore", CalibrationWarning)  # the results say so
         try:
             return measured([factor * settings.delta for factor in FACTORS])
         except InputError:  # no row is robust at any of them
@@ -336,7 +336,7 @@ def _curve(
 
 def _cached_curve(path: Path, make: Callable[[], pd.DataFrame]) -> pd.DataFrame:
     if not path.exists():
-        with whole_file(path) as file:
+        with atomic_write(path) as file:
             file.write(make().to_csv(index=False).encode())
     return pd.read_csv(path)
 

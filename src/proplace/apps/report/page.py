@@ -14,7 +14,7 @@ from proplace.apps.report import claims
 from proplace.apps.report.pictures import Picture, margins_view, region_view, validity_view
 from proplace.apps.report.plots import has_margins, held, margin_curves
 from proplace.core.errors import OptionError
-from proplace.core.files import whole_file
+from proplace.core.files import atomic_write
 from proplace.core.optional import require
 from proplace.core.text import visible
 from proplace.explain.geometry import compared, no_region
@@ -129,7 +129,7 @@ def write_report(
         generator=_generator(),
     )
     target.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(target) as file:
+    with atomic_write(target) as file:
         file.write(text.encode())
     return target
 

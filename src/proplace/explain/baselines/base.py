@@ -17,7 +17,7 @@ import numpy as np
 
 from proplace.core.distances import L1
 from proplace.core.errors import OptionError
-from proplace.core.options import whole
+from proplace.core.options import integer
 from proplace.core.shifts import Shifts
 from proplace.explain.base import Explainer
 from proplace.explain.findings import Finding
@@ -86,7 +86,7 @@ class Baseline(Explainer):
 
     def check_parameters(self) -> None:
         """Say of the first parameter that is not what it may be what it must be."""
-        whole("seed", self.seed, least=0)
+        integer("seed", self.seed, least=0)
 
     def learn(self, rows: Array) -> None:
         """Fit the distance and the ranges of the columns."""

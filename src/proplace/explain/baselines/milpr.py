@@ -20,7 +20,7 @@ import numpy as np
 
 from proplace.certification import certify
 from proplace.core.errors import SolverError
-from proplace.core.options import positive, whole
+from proplace.core.options import integer, positive
 from proplace.core.shifts import Shifts
 from proplace.explain.baselines.base import Candidate, RobustBaseline
 from proplace.region.neighbours import box_pieces
@@ -91,7 +91,7 @@ class MilpR(RobustBaseline):
         super().check_parameters()
         positive("start", self.start)
         positive("step", self.step)
-        whole("raises", self.raises, least=0)
+        integer("raises", self.raises, least=0)
 
     def propose(self, X: Array, target: int) -> list[Candidate]:
         """Take the rows one by one: each is a program of its own."""

@@ -22,7 +22,7 @@ from scipy.spatial import KDTree
 
 from proplace.certification import certify
 from proplace.core.errors import OptionError
-from proplace.core.options import not_negative, positive, whole
+from proplace.core.options import integer, not_negative, positive
 from proplace.explain.baselines.base import Candidate, RobustBaseline
 from proplace.explain.baselines.gradients import gap, gap_gradient
 from proplace.tables.rows import distinct
@@ -110,11 +110,11 @@ class ProtoR(RobustBaseline):
             )
         not_negative("theta", self.theta)
         not_negative("beta", self.beta)
-        whole("k", self.k)
+        integer("k", self.k)
         positive("rate", self.rate)
-        whole("iterations", self.iterations)
+        integer("iterations", self.iterations)
         positive("c_start", self.c_start)
-        whole("c_steps", self.c_steps)
+        integer("c_steps", self.c_steps)
 
     def prepare(self, target: int) -> None:
         """Build the k-d tree of the rows of the target class."""

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from proplace.core.options import not_negative, positive, whole
+from proplace.core.options import integer, not_negative, positive
 from proplace.explain.baselines.base import MARGIN, Baseline, Candidate
 from proplace.explain.baselines.gradients import margin
 from proplace.tables.rows import distinct
@@ -161,10 +161,10 @@ class Rbr(Baseline):
         positive("sigma", self.sigma)
         not_negative("epsilon_op", self.epsilon_op)
         not_negative("epsilon_pe", self.epsilon_pe)
-        whole("samples", self.samples)
+        integer("samples", self.samples)
         positive("radius", self.radius)
-        whole("candidates", self.candidates)
-        whole("iterations", self.iterations)
+        integer("candidates", self.candidates)
+        integer("iterations", self.iterations)
 
     def prepare(self, target: int) -> None:
         """Find the accepted rows, and tabulate both densities over the distances that can occur."""

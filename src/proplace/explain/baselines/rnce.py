@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from proplace.certification import certify
-from proplace.core.options import whole
+from proplace.core.options import integer
 from proplace.explain.baselines.base import MARGIN, Candidate, RobustBaseline
 from proplace.region.neighbours import RobustRows
 from proplace.tables.rows import distinct
@@ -62,7 +62,7 @@ class Rnce(RobustBaseline):
     def check_parameters(self) -> None:
         """Say of the first parameter that is not what it may be what it must be."""
         super().check_parameters()
-        whole("steps", self.steps)
+        integer("steps", self.steps)
 
     def prepare(self, target: int) -> None:
         """Find the robust rows."""

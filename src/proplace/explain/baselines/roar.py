@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from proplace.core.options import not_negative, positive, whole
+from proplace.core.options import integer, not_negative, positive
 from proplace.explain.baselines.adam import Adam
 from proplace.explain.baselines.base import Baseline, Candidate
 
@@ -89,9 +89,9 @@ class Roar(Baseline):
         positive("rate", self.rate)
         not_negative("penalty", self.penalty)
         not_negative("delta_max", self.delta_max)
-        whole("samples", self.samples)
+        integer("samples", self.samples)
         positive("tolerance", self.tolerance)
-        whole("iterations", self.iterations)
+        integer("iterations", self.iterations)
 
     def surrogate(self, X: Array, target: int) -> tuple[Array, Array]:
         r"""Coefficients (n, columns) and intercepts (n,) of the surrogate of each row.

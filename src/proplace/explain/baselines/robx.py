@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from proplace.core.errors import OptionError
-from proplace.core.options import positive, whole
+from proplace.core.options import integer, positive
 from proplace.explain.baselines.base import Baseline, Candidate
 from proplace.tables.rows import distinct
 
@@ -80,8 +80,8 @@ class RobX(Baseline):
         if not 0.0 <= self.tau < 1.0:
             raise OptionError(f"tau must be a number in [0, 1), not {self.tau!r}")
         positive("sigma", self.sigma)
-        whole("samples", self.samples, least=2)
-        whole("steps", self.steps)
+        integer("samples", self.samples, least=2)
+        integer("steps", self.steps)
 
     def stability(self, X: Array, target: int = 1) -> Array:
         """Counterfactual stability of each row."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from proplace.core.options import not_negative, positive, whole
+from proplace.core.options import integer, not_negative, positive
 from proplace.explain.baselines.adam import Adam
 from proplace.explain.baselines.base import MARGIN, Baseline, Candidate
 from proplace.explain.baselines.gradients import margin_gradient
@@ -75,8 +75,8 @@ class Wachter(Baseline):
         super().check_parameters()
         positive("rate", self.rate)
         not_negative("penalty", self.penalty)
-        whole("iterations", self.iterations)
-        whole("rounds", self.rounds)
+        integer("iterations", self.iterations)
+        integer("rounds", self.rounds)
 
     def propose(self, X: Array, target: int) -> list[Candidate]:
         """Descend from all rows at once; each stops at its first point of the target class."""
