@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 import proplace as pp
 from proplace.calibration import NoRobustRows, _short
-from proplace.errors import InputError, MissingExtra, OptionError
+from proplace.coordinates import in_coordinates_of
+from proplace.errors import InputError, MissingExtra, ModelDisagrees, OptionError
+from refits import SHAPES, fitted, people, retrained
 
 
 def threshold(t):
@@ -175,6 +177,7 @@ def test_a_schema_and_a_table_in_original_units():
         ({"retrained": []}, "at least one retrained"),
         ({"quantile": 1.5}, "quantile must be between 0 and 1"),
         ({"wanted": -0.1}, "wanted must be between 0 and 1"),
+        ({"least_robust": 2}, "least_robust must be between 0 and 1"),
         ({"n_jobs": 0}, "n_jobs must be a whole number >= 1, or -1"),
         ({"deltas": []}, "deltas must be"),
         ({"deltas": [float("nan")]}, "deltas must be"),
@@ -184,7 +187,7 @@ def test_a_schema_and_a_table_in_original_units():
 )
 def test_wrong_calls_say_what_is_wrong(change, words):
     call = {
-        "net": threshold(0.5),
+        "source": threshold(0.5),
         "retrained": [threshold(0.6)],
         "X_train": ROWS,
         "X_valid": REFUSED,
@@ -205,7 +208,8 @@ def test_the_plot_shows_the_curve(tmp_path):
     np.testing.assert_array_equal(
         drawn["valid after retraining"].get_ydata(), found.curve["validity"]
     )
-    np.testing.assert_array_equal(drawn["training rows robust"].get_ydata(), found.curve["robust"])
+    robust = drawn["accepted rows robust"].get_ydata()
+    np.testing.assert_array_equal(robust, found.curve["robust_of_accepted"])
     pyplot.close(figure)
     with_zero = pp.calibrate_delta(
         threshold(0.5), [threshold(0.6)], ROWS, REFUSED, deltas=[0.0, 0.07]
@@ -220,3 +224,121 @@ def test_the_plot_without_matplotlib_names_the_extra(monkeypatch, tmp_path):
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.pyplot", None)
     with pytest.raises(MissingExtra, match=r"proplace\[plot\]"):
         found.plot(tmp_path / "curve.png")
+
+
+# -- whole models, and how many rows stay robust -------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def lender():
+    """A pipeline in use, two that were fitted again with their scalers, and tables."""
+    table, decided = people(160, 0)
+    pipe = fitted(SHAPES["standard"](), table, decided)
+    later = []
+    for seed in (1, 2):
+        sample, new = people(8, seed)
+        rows, labels = pd.concat([table, sample], ignore_index=True), [*decided, *new]
+        later.append(retrained(pipe, SHAPES["standard"](), rows, labels, epochs=1))
+    refused = table[pipe.predict(table) == "no"].head(6)
+    return pipe, later, table, refused
+
+
+def test_pipelines_whose_scalers_were_fitted_again(lender):
+    """Each answer is judged by the retrained pipelines themselves."""
+    pipe, later, table, refused = lender
+    deltas = [0.0005, 0.002]
+    found = pp.calibrate_delta(pipe, later, table, refused, target="yes", deltas=deltas, k=5)
+    base = pp.Model.of(pipe)
+    moved = [base.network.distance(in_coordinates_of(base, pp.Model.of(p))) for p in later]
+    assert found.changes.tolist() == moved
+    accepted = table[pipe.predict(table) == "yes"]
+    assert found.accepted == len(accepted)
+    for delta, (_, row) in zip(deltas, found.curve.iterrows(), strict=True):
+        answers = pp.Proplace(pipe, delta, k=5).fit(table).explain(refused, "yes")
+        changed = pd.DataFrame([e.counterfactual for e in answers])
+        valid = np.mean([p.predict(changed) == "yes" for p in later])
+        assert row["validity"] == valid
+        robust = int(pp.certify(pipe, accepted, delta, "yes", margin=1.01e-4).robust.sum())
+        assert row["robust_rows"] == robust
+        assert row["robust_of_accepted"] == robust / len(accepted)
+    assert found.delta in deltas
+
+
+def test_the_distance_is_the_one_asked_for(lender):
+    pipe, later, table, refused = lender
+    words = {"target": "yes", "deltas": [0.001], "k": 5}
+    for distance in ("l1", "linf"):
+        found = pp.calibrate_delta(pipe, later, table, refused, distance=distance, **words)
+        explainer = pp.Proplace(pipe, 0.001, k=5, distance=distance).fit(table)
+        expected = np.mean([e.distance for e in explainer.explain(refused, "yes")])
+        assert found.curve["distance"].iloc[0] == pytest.approx(expected)
+
+
+def test_what_cannot_be_compared_is_refused_with_its_number(lender):
+    pipe, later, table, refused = lender
+    wider, decided = people(160, 0)
+    other = fitted(SHAPES["robust, ordinal"](), wider, decided)
+    with pytest.raises(InputError, match=r"retrained\[1\]: the levels of column 'grade'"):
+        pp.calibrate_delta(other, [other, pipe], table, refused, target="yes", deltas=[0.001])
+    strange = pp.Model.of(later[0])
+    later[0][-1].intercepts_[-1] += 50.0
+    try:
+        with pytest.raises(ModelDisagrees, match=r"retrained\[0\]: .*the model itself says"):
+            pp.calibrate_delta(pipe, [strange], table, refused, target="yes", deltas=[0.001])
+    finally:
+        later[0][-1].intercepts_[-1] -= 50.0
+
+
+CROWD = [[0.55]] * 1 + [[x] for x in np.linspace(0.51, 0.54, 30)] + [[1.0], [0.1]]
+
+
+def test_a_delta_that_leaves_next_to_no_robust_row_is_not_chosen_silently():
+    """Only one of 32 accepted rows survives what the stricter network asks for."""
+    with pytest.warns(NoRobustRows) as caught:
+        found = pp.calibrate_delta(
+            threshold(0.5), [threshold(0.6)], CROWD, REFUSED, deltas=[0.001, 0.07]
+        )
+    assert found.curve["robust_rows"].tolist() == [32, 1]
+    assert found.curve["validity"].tolist() == [0.0, 1.0]
+    assert found.delta == 0.001
+    assert found.scarce
+    assert not found.reached
+    words = "\n".join(str(w.message) for w in caught)
+    assert "delta 0.07, with a validity of 100.0%, leaves 1 of 32 accepted training rows" in words
+    assert "(3.1%), and at least 10% are asked for" in words
+    assert "Delta 0.001 is given instead" in words
+    assert "--least-robust 0" in words
+    assert "32 of 32 accepted rows robust" in repr(found)
+
+
+@pytest.mark.parametrize("least", [0.0, 0.03])
+def test_it_is_taken_where_that_is_asked_for(least):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", NoRobustRows)
+        found = pp.calibrate_delta(
+            threshold(0.5),
+            [threshold(0.6)],
+            CROWD,
+            REFUSED,
+            deltas=[0.001, 0.07],
+            least_robust=least,
+        )
+    assert found.delta == 0.07
+    assert found.reached
+    assert not found.scarce
+
+
+def test_the_default_grid_does_not_choose_it_either():
+    with pytest.warns(NoRobustRows, match=r"leaves 1 of 32 accepted training rows robust"):
+        found = pp.calibrate_delta(threshold(0.5), [threshold(0.6)], CROWD, REFUSED)
+    assert found.scarce
+    at = found.curve.loc[found.curve["delta"] == found.delta].iloc[0]
+    assert at["robust_of_accepted"] >= found.least_robust == 0.1
+
+
+def test_where_every_delta_leaves_too_few_the_best_is_named_and_scarce():
+    with pytest.warns(NoRobustRows, match=r"delta 0\.07, .*leaves 1 of 32"):
+        found = pp.calibrate_delta(threshold(0.5), [threshold(0.6)], CROWD, REFUSED, deltas=[0.07])
+    assert found.delta == 0.07
+    assert found.scarce
+    assert not found.reached

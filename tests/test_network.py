@@ -418,7 +418,10 @@ NOT_NETWORKS = {
     "word_scale": ({"layers": [([[1.0]], None)], "scale": "two"}, "input scale must be"),
     "inf_shift": ({"layers": [([[1.0]], None)], "shift": [np.inf]}, "input shift holds NaN"),
     "table_shift": ({"layers": [([[1.0]], None)], "shift": [[1.0]]}, "each of 1 inputs"),
-    "precision": ({"layers": [([[1.0]], None)], "precision": "half"}, "'float32' or 'float64'"),
+    "precision": (
+        {"layers": [([[1.0]], None)], "precision": "half"},
+        "one of 'float16', 'bfloat16', 'float32', 'float64'",
+    ),
 }
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from proplace import distances
 from proplace.certification import certify
+from proplace.certification.deployed import rounded_as, uncovered
 from proplace.errors import InputError, MissingExtra, OptionError
 from proplace.explanations import (
     Explanation,
@@ -129,9 +130,9 @@ class Proplace:
         ``"hull"``: the convex hulls of the robust neighbours and the person. ``"box"``: anywhere
         within the features' ranges and rules, plausible or not.
     margin
-        Every network in Delta must reach the target class by at least this much. ``"float32"``: as
-        much as covers the rounding of a model deployed in float32; this is the default for models
-        that are (``net.precision``), else 1e-6.
+        Every network in Delta must reach the target class by at least this much. ``"float32"``,
+        ``"float16"`` or ``"bfloat16"``: as much as covers the rounding of a model deployed so. The
+        default is the model's own (``net.precision``), and 1e-6 for float64.
     slack
         Extra margin asked for inside the search, so that answers pass the test at ``margin``.
     search
@@ -188,15 +189,13 @@ class Proplace:
         self.search = one_of("search", search, ("tree", "bilevel"))
         self.solver = _solver(self.search, solver)
         if margin is None:
-            margin = "float32" if net.precision == "float32" else 1e-6
-        if isinstance(margin, str) and margin != "float32":
-            raise OptionError(f"margin must be a number >= 0 or 'float32', not {margin!r}")
-        for name, value in (("margin", margin), ("slack", slack)):
-            if value != "float32" and not (math.isfinite(value) and value >= 0.0):
+            margin = 1e-6 if net.precision == "float64" else net.precision
+        self.margin: Margin = rounded_as(margin) if isinstance(margin, str) else float(margin)
+        for name, value in (("margin", self.margin), ("slack", slack)):
+            if not isinstance(value, str) and not (math.isfinite(value) and value >= 0.0):
                 raise OptionError(f"{name} must be a number >= 0, not {value!r}")
         if slack == 0.0:
             raise OptionError("slack must be positive: answers are tested in floating point")
-        self.margin: Margin = margin if margin == "float32" else float(margin)
         self.slack = float(slack)
         self.n_jobs = processes("n_jobs", n_jobs)
         if time_limit is not None and not time_limit > 0.0:
@@ -224,8 +223,8 @@ class Proplace:
         if not np.isfinite(self._margin):
             row = int(np.argmax(~np.isfinite(margins)))
             raise InputError(
-                f"distinct training row {row} leaves the range of float32 on its way through the "
-                "network; drop or rescale such rows, or give a margin as a number"
+                f"distinct training row {row} leaves the range of {self.margin} on its way through "
+                f"the network; {uncovered(self.net, self.margin)}"
             )
         self._robust = {}
         return self

@@ -77,7 +77,7 @@ class Model:
     _original: Callable[[pd.DataFrame], Any] | None = None
 
     @classmethod
-    def of(cls, source: object) -> Model:
+    def of(cls, source: object, *, activation: str | None = None) -> Model:
         """Read a model from whatever holds it.
 
         Parameters
@@ -85,17 +85,18 @@ class Model:
         source
             A fitted scikit-learn classifier or pipeline, a torch module, a Keras model, a
             :class:`Network`, or the path of a model file.
+        activation
+            What lies between the layers of a file of weights alone, as for :meth:`Network.load`.
         """
+        from proplace.loaders import check_activation, load_whole, whole_of  # noqa: PLC0415
+
+        if isinstance(source, (str, os.PathLike)):
+            return cls._whole(load_whole(Path(source), activation))
+        check_activation(activation, f"a {type(source).__name__}", bare=False)
         if isinstance(source, Model):
             return source
         if isinstance(source, Network):
             return cls._bare(source)
-        if isinstance(source, (str, os.PathLike)):
-            from proplace.loaders import load_whole  # noqa: PLC0415  (frameworks on demand)
-
-            return cls._whole(load_whole(Path(source)))
-        from proplace.loaders import whole_of  # noqa: PLC0415
-
         return cls._whole(whole_of(source))
 
     @classmethod
@@ -258,7 +259,9 @@ class Model:
     def _rounding(self, rows: Array) -> Array:
         """Bound on what rounding can do to the logits of the source."""
         shifts = Shifts.of(self.network, 0.0)
-        result: Array = np.maximum(np.asarray(self.margins(shifts, rows, "float32")), 1e-9)
+        net = self.network
+        rounded: Margin = "float32" if net.precision == "float64" else net.precision
+        result: Array = np.maximum(np.asarray(self.margins(shifts, rows, rounded)), 1e-9)
         return result
 
     # -- what the user adds --------------------------------------------------------------------

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 Array = npt.NDArray[np.float64]
-Precision = Literal["float32", "float64"]
+Precision = Literal["float16", "bfloat16", "float32", "float64"]
 
 NPZ_FORMAT = "proplace-network-1"  #: what :meth:`Network.save` writes
 
@@ -105,8 +105,9 @@ class Network:
                     f"{second.W.shape[1]} inputs; W must have shape (out, in)"
                 )
         self._input_map = self._checked_map(scale, shift, matrix, offset)
-        if precision not in ("float32", "float64"):
-            raise NetworkError(f"precision must be 'float32' or 'float64', not {precision!r}")
+        if precision not in get_args(Precision):
+            known = ", ".join(map(repr, get_args(Precision)))
+            raise NetworkError(f"precision must be one of {known}, not {precision!r}")
         self._precision: Precision = precision
 
     # -- what it is made of ------------------------------------------------------------------
@@ -336,15 +337,22 @@ class Network:
             )
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Network:
+    def load(cls, path: str | os.PathLike[str], *, activation: str | None = None) -> Network:
         """Read a network by the suffix of its file.
 
-        ``.npz`` (written by :meth:`save`), ``.onnx``, ``.keras``, or torch weights (``.pt``,
-        ``.pth``, ``.safetensors``). Nothing is ever unpickled.
+        Parameters
+        ----------
+        path
+            ``.npz`` (written by :meth:`save`), ``.onnx``, ``.keras``, or torch weights (``.pt``,
+            ``.pth``, ``.safetensors``). Nothing is ever unpickled.
+        activation
+            Weights alone do not say what lies between the layers. ``"relu"`` states that they are a
+            chain of Linear layers with a ReLU between each two; without it they are refused. Other
+            files say it themselves, and take no statement.
         """
         from proplace import loaders
 
-        return loaders.load(Path(path))
+        return loaders.load(Path(path), activation)
 
     @classmethod
     def from_sklearn(cls, model: object) -> Network:

@@ -54,9 +54,9 @@ def certify(
     schema
         What the columns of a table mean, where the source does not say it itself.
     margin
-        The least margin a robust row must keep. ``"float32"``: what covers the rounding of a model
-        that is deployed in float32, a number for each row. None: ``"float32"`` for such a model,
-        else 0.
+        The least margin a robust row must keep. ``"float32"``, ``"float16"`` or ``"bfloat16"``: what
+        covers the rounding of a model that is deployed so, a number for each row. None: the name of
+        the model's own precision, and 0 for float64.
     certificates
         Also write down each verdict's proof, so that anyone can check it in exact arithmetic.
     exact_margin

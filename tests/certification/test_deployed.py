@@ -205,7 +205,7 @@ def test_it_is_the_default_where_the_model_is_float32():
     worst = pp.certify(double, X[:1], 0.01, exact_margin=True).lower[0]
     for margin, robust in ((worst - 1e-6, True), (worst + 1e-6, False)):
         assert pp.certify(net, X[:1], 0.01, margin=float(margin)).robust[0] == robust
-    for margin in ("float16", np.nan, np.inf):
+    for margin in ("float8", np.nan, np.inf):
         with pytest.raises(OptionError):
             pp.certify(net, X, 0.01, margin=margin)
 
@@ -225,7 +225,7 @@ def test_the_explainer_asks_for_it():
         assert answer.certificate.check(net).accepted
         assert answer.margin >= asked
     with pytest.raises(OptionError):
-        pp.Proplace(net, 0.005, margin="float16")
+        pp.Proplace(net, 0.005, margin="float8")
 
 
 @pytest.mark.parametrize(

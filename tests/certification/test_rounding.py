@@ -213,7 +213,7 @@ def test_what_the_first_layer_sees_is_enclosed(unit):
         scale = np.round(rng.normal(size=3), 2)
         shift = -np.round(x[0] * scale, 4) * rng.choice([1.0, 0.0, -3.0])
         net = pp.Network([(np.ones((1, 3)), [0.0])], scale=scale, shift=shift)
-        centre, radius, size, error, _ = deployed._seen(net, x, x, unit)
+        centre, radius, size, error, _ = deployed._seen(net, x, x, deployed.Format(unit, 0.0, 1.0))
         for k, value in enumerate(exactly.seen(net, x[0])):
             assert abs(Q(centre[0, k]) - value) <= Q(radius[0, k])
             assert abs(value) <= Q(size[0, k])

@@ -128,13 +128,13 @@ def _column(folder, path):
 
 def _commands(folder, bad):
     """Commands that end with an error about something nasty."""
-    files = ["--train", bad, "--people", bad]
+    files = ["--train", bad, "--input", bad]
     schema = ["--schema", folder.path / "schema.yaml"]
     return {
         "explain": folder.words("explain", train=bad, row=0),
         "explain words": [*folder.words("explain", input=None), f"{WORST}=1"],
         "certify": folder.words("certify", input=bad),
-        "calibrate": ["calibrate", *[folder.path / "net.npz"] * 2, *files, *schema],
+        "calibrate": ["calibrate", "--model", *[folder.path / "net.npz"] * 2, *files, *schema],
         "schema": ["schema", bad, "--drop", WORST + "!"],
         "check": ["check", bad, "--model", bad.parent / f"{WORST}.npz"],
         "benchmark": ["benchmark", "--data", WORST],
@@ -208,8 +208,8 @@ def test_numbers_of_processes(folder, command, jobs):
     words = {
         "explain": [*folder.words("explain"), "--out", folder.path / "never"],
         "calibrate": [
-            *("calibrate", folder.path / "net.npz", folder.path / "net.npz"),
-            *("--train", folder.path / "train.csv", "--people", folder.path / "people.csv"),
+            *("calibrate", "--model", folder.path / "net.npz", folder.path / "net.npz"),
+            *("--train", folder.path / "train.csv", "--input", folder.path / "people.csv"),
         ],
         "benchmark": ["benchmark", "--data", "nothing", "--out", folder.path / "never"],
     }[command]

@@ -52,6 +52,11 @@ def expected(dtype=np.float32):
     return Network(pairs)
 
 
+def load(path):
+    """Read weights that are stated to be a chain of Linear and ReLU."""
+    return Network.load(path, activation="relu")
+
+
 # -- any file ----------------------------------------------------------------------------------
 
 
@@ -169,9 +174,9 @@ def save(torch, tmp_path):
 @pytest.mark.parametrize("name", ["model.pt", "model.pth"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
 def test_state_dict(save, name, dtype):
-    network = Network.load(save(weights(dtype=dtype), name))
+    network = load(save(weights(dtype=dtype), name))
     assert network == expected(dtype)
-    assert network.precision == ("float64" if dtype is np.float64 else "float32")
+    assert network.precision == np.dtype(dtype).name
 
 
 def test_state_dict_of_a_trained_module(torch, tmp_path, binary):
@@ -185,7 +190,7 @@ def test_state_dict_of_a_trained_module(torch, tmp_path, binary):
         nn.functional.binary_cross_entropy(module(X)[:, 0], y).backward()
         optimizer.step()
     torch.save(module.state_dict(), tmp_path / "model.pt")
-    network = Network.load(tmp_path / "model.pt")
+    network = load(tmp_path / "model.pt")
     assert network == Network.from_torch(module)
     with torch.no_grad():
         p = module.double().eval()(torch.as_tensor(binary.fresh_Z))[:, 0].numpy()
@@ -193,19 +198,21 @@ def test_state_dict_of_a_trained_module(torch, tmp_path, binary):
 
 
 def test_order_is_that_of_the_state_dict(save):
-    assert Network.load(save(weights(("z", "a", "m.x")))) == expected()
+    assert load(save(weights(("z", "a", "m.x")))) == expected()
 
 
 def test_bare_linear_layer(torch, tmp_path):
     layer = torch.nn.Linear(3, 2)
     torch.save(layer.state_dict(), tmp_path / "model.pt")
-    assert Network.load(tmp_path / "model.pt") == Network.from_torch(layer)
+    assert load(tmp_path / "model.pt") == Network.from_torch(layer)
 
 
 def test_bfloat16(torch, tmp_path):
     layer = torch.nn.Linear(3, 2).bfloat16()
     torch.save(layer.state_dict(), tmp_path / "model.pt")
-    assert Network.load(tmp_path / "model.pt") == Network.from_torch(layer.float())
+    network = load(tmp_path / "model.pt")
+    assert network.precision == "bfloat16"
+    assert network == Network.from_torch(layer.float())
 
 
 @pytest.mark.parametrize(
@@ -224,7 +231,7 @@ def test_bfloat16(torch, tmp_path):
 )
 def test_other_tensors_are_refused_by_name(save, extra, message):
     with pytest.raises(ModelNotSupported, match=message):
-        Network.load(save(weights() | extra))
+        load(save(weights() | extra))
 
 
 def test_batch_norm_is_named(torch, tmp_path):
@@ -232,36 +239,36 @@ def test_batch_norm_is_named(torch, tmp_path):
     module = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 1))
     torch.save(module.state_dict(), tmp_path / "model.pt")
     with pytest.raises(ModelNotSupported, match=r"'1\."):
-        Network.load(tmp_path / "model.pt")
+        load(tmp_path / "model.pt")
 
 
 def test_sparse_tensors_are_refused(torch, tmp_path):
     torch.save({"weight": torch.eye(3).to_sparse()}, tmp_path / "model.pt")
     with pytest.raises(ModelNotSupported, match="'weight' is sparse"):
-        Network.load(tmp_path / "model.pt")
+        load(tmp_path / "model.pt")
 
 
 def test_checkpoints_are_refused_by_name(torch, save):
     with pytest.raises(ModelFileError, match=r"entry 'epoch' is a int.*checkpoint"):
-        Network.load(save({"epoch": 3} | weights()))
+        load(save({"epoch": 3} | weights()))
     with pytest.raises(ModelFileError, match=r"entry 'state_dict' is a dict.*checkpoint"):
-        Network.load(save({"state_dict": {"0.weight": torch.zeros(1, 3)}}))
+        load(save({"state_dict": {"0.weight": torch.zeros(1, 3)}}))
 
 
 def test_no_weights(torch, tmp_path):
     torch.save({}, tmp_path / "model.pt")
     with pytest.raises(ModelFileError, match="holds no weights"):
-        Network.load(tmp_path / "model.pt")
+        load(tmp_path / "model.pt")
     torch.save(torch.zeros(3), tmp_path / "model.pt")
     with pytest.raises(ModelFileError, match="holds a Tensor, not a state dict"):
-        Network.load(tmp_path / "model.pt")
+        load(tmp_path / "model.pt")
 
 
 def test_whole_modules_are_refused(torch, tmp_path):
     path = tmp_path / "model.pt"
     torch.save(torch.nn.Sequential(torch.nn.Linear(3, 1)), path)
     with pytest.raises(ModelFileError, match=r"torch\.save\(model\.state_dict\(\).*ONNX"):
-        Network.load(path)
+        load(path)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -269,7 +276,7 @@ def test_torchscript_is_refused(torch, tmp_path):
     path = tmp_path / "model.pt"
     torch.jit.save(torch.jit.trace(torch.nn.Linear(3, 1), torch.zeros(2, 3)), path)
     with pytest.raises(ModelFileError, match="TorchScript program"):
-        Network.load(path)
+        load(path)
 
 
 @pytest.mark.parametrize("zipped", [True, False])
@@ -279,7 +286,7 @@ def test_a_pickle_saved_by_torch_is_never_executed(torch, tmp_path, zipped):
     content = {"0.weight": torch.zeros(1, 3), "sly": Bomb(mark)}
     torch.save(content, path, _use_new_zipfile_serialization=zipped)
     with pytest.raises(ModelFileError, match=r"never read.*torch\.save\(model\.state_dict\(\)"):
-        Network.load(path)
+        load(path)
     assert not mark.exists()
 
 
@@ -288,18 +295,18 @@ def test_damaged_torch_files(save):
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(ModelFileError, match=r"model\.pt: not a torch file \(truncated"):
-        Network.load(path)
+        load(path)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("readme.txt", "hello")
     with pytest.raises(ModelFileError, match=r"model\.pt: not a readable torch file"):
-        Network.load(path)
+        load(path)
 
 
 def test_torch_never_sees_the_file(save, monkeypatch):
     """Its weights_only mode has had holes, so no version of it is trusted, or needed."""
     path = save(weights())
     monkeypatch.setitem(sys.modules, "torch", None)
-    assert Network.load(path) == expected()
+    assert load(path) == expected()
 
 
 def test_a_pickle_with_an_archive_behind_it_is_refused(torch, save, tmp_path):
@@ -311,7 +318,7 @@ def test_a_pickle_with_an_archive_behind_it_is_refused(torch, save, tmp_path):
     bad.write_bytes(bad.read_bytes() + good.read_bytes())
     assert zipfile.is_zipfile(bad)
     with pytest.raises(ModelFileError, match="does not begin and end as a zip archive"):
-        Network.load(bad)
+        load(bad)
     assert not mark.exists()
 
 
@@ -320,7 +327,7 @@ def test_precision_is_that_of_all_tensors(save):
     for key in weights():
         mixed = weights(dtype=np.float64)
         mixed[key] = mixed[key].astype(np.float32)
-        assert Network.load(save(mixed)).precision == "float32"
+        assert load(save(mixed)).precision == "float32"
 
 
 @pytest.mark.parametrize("parameter", [False, True])
@@ -335,7 +342,7 @@ def test_views_parameters_and_metadata(torch, tmp_path, parameter):
     if parameter:
         views = {key: torch.nn.Parameter(value) for key, value in views.items()}
     torch.save(OrderedDict(views), tmp_path / "model.pt")
-    network = Network.load(tmp_path / "model.pt")
+    network = load(tmp_path / "model.pt")
     np.testing.assert_array_equal(network.layers[0].W, views["0.weight"].detach().numpy())
     np.testing.assert_array_equal(network.layers[0].b, views["0.bias"].detach().numpy())
     np.testing.assert_array_equal(network.layers[1].W, views["2.weight"].detach().numpy())
@@ -351,12 +358,12 @@ def test_big_endian_files(tmp_path, save):
             elif "/data/" in name:
                 content = np.frombuffer(content, "<f4").astype(">f4").tobytes()
             new.writestr(name, content)
-    assert Network.load(tmp_path / "big.pt") == expected()
+    assert load(tmp_path / "big.pt") == expected()
 
 
 def test_complex_weights_are_refused(save):
     with pytest.raises(ModelNotSupported, match=r"'0\.weight' has numbers of type complex64"):
-        Network.load(save(weights() | {"0.weight": np.ones((4, 3), dtype=np.complex64)}))
+        load(save(weights() | {"0.weight": np.ones((4, 3), dtype=np.complex64)}))
 
 
 # -- safetensors -------------------------------------------------------------------------------
@@ -384,14 +391,14 @@ def safetensors(tensors, change=lambda header: None, tail=b""):
 def load_bytes(tmp_path, content):
     path = tmp_path / "model.safetensors"
     path.write_bytes(content)
-    return Network.load(path)
+    return load(path)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
 def test_safetensors(tmp_path, dtype):
     network = load_bytes(tmp_path, safetensors(weights(dtype=dtype)))
     assert network == expected(dtype)
-    assert network.precision == ("float64" if dtype is np.float64 else "float32")
+    assert network.precision == np.dtype(dtype).name
 
 
 def test_safetensors_bfloat16(tmp_path):
@@ -399,6 +406,7 @@ def test_safetensors_bfloat16(tmp_path):
     stored = (values.view(np.uint32) >> 16).astype(np.uint16)
     network = load_bytes(tmp_path, safetensors({"weight": stored}))
     np.testing.assert_array_equal(network.layers[0].W, values)
+    assert network.precision == "bfloat16"
 
 
 @pytest.mark.parametrize(

@@ -129,9 +129,21 @@ def test_float64(binary):
     assert network.precision == ("float64" if error < 1e-12 else "float32")
 
 
-def test_half_precision_compute(binary):
-    model = sequential(L.Dense(8, "relu", dtype="mixed_bfloat16"), L.Dense(1, dtype="float32"))
-    assert Network.from_keras(model).precision == "float32"
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16", "float16", "bfloat16"])
+def test_half_precision_is_refused_by_name(policy, tmp_path):
+    """It was labelled float32. A model of the same weights in float32 is read."""
+    model = sequential(L.Dense(8, "relu", dtype=policy), L.Dense(1, dtype="float32"))
+    model.save(tmp_path / "model.keras")
+    for read, source in ((Network.from_keras, model), (Network.load, tmp_path / "model.keras")):
+        with pytest.raises(ModelNotSupported, match=r"half precision \(b?float16.*set_weights"):
+            read(source)
+    full = sequential(L.Dense(8, "relu"), L.Dense(1))
+    full.set_weights(model.get_weights())
+    network = Network.from_keras(full)
+    assert network.precision == "float32"
+    for layer, own in zip(network.layers, (0, 2), strict=True):
+        kernel = keras.ops.cast(model.weights[own].value, "float32")
+        np.testing.assert_array_equal(layer.W, keras.ops.convert_to_numpy(kernel).T)
 
 
 def test_flatten_of_tables_in_front():
@@ -415,17 +427,18 @@ def test_models_inside_models_may_call_their_layers_alike(tmp_path):
 
 def test_operations_and_casts_in_a_file(tmp_path):
     x = keras.Input((5,))
-    h = keras.ops.relu(L.Dense(4, dtype="mixed_bfloat16")(keras.ops.cast(x, "float32")))
+    h = keras.ops.relu(L.Dense(4, dtype="float32")(keras.ops.cast(x, "float32")))
     model = keras.Model(x, keras.ops.softmax(L.Dense(3, dtype="float32")(h), axis=-1))
     assert saved(model, tmp_path) == Network.from_keras(model)
 
 
-def test_half_precision_and_float64_files(tmp_path):
-    for dtype in ("bfloat16", "float16", "float64"):
-        model = sequential(L.Dense(4, "relu", dtype=dtype), L.Dense(1, dtype=dtype), dtype=dtype)
-        network = saved(model, tmp_path)
-        assert network == Network.from_keras(model)
-        assert network.precision == Network.from_keras(model).precision
+def test_float64_files(tmp_path):
+    model = sequential(
+        L.Dense(4, "relu", dtype="float64"), L.Dense(1, dtype="float64"), dtype="float64"
+    )
+    network = saved(model, tmp_path)
+    assert network == Network.from_keras(model)
+    assert network.precision == Network.from_keras(model).precision
 
 
 @pytest.mark.parametrize(

@@ -252,13 +252,15 @@ def torch_file(path, pickle, data=bytes(48), extra=None):
 def test_a_tensor_made_by_hand_is_read(tmp_path):
     values = np.arange(12, dtype="<f4")
     path = torch_file(tmp_path / "m.pt", state_dict(12, 1, (2, 3), (1, 4)), values.tobytes())
-    np.testing.assert_array_equal(Network.load(path).layers[0].W, [[1, 5, 9], [2, 6, 10]])
+    np.testing.assert_array_equal(
+        Network.load(path, activation="relu").layers[0].W, [[1, 5, 9], [2, 6, 10]]
+    )
 
 
 def test_a_step_that_is_never_taken(tmp_path):
     values = np.arange(12, dtype="<f4")
     path = torch_file(tmp_path / "m.pt", state_dict(12, 1, (1, 3), (2**63, 2)), values.tobytes())
-    np.testing.assert_array_equal(Network.load(path).layers[0].W, [[1, 3, 5]])
+    np.testing.assert_array_equal(Network.load(path, activation="relu").layers[0].W, [[1, 3, 5]])
 
 
 def test_tensors_that_ask_for_much(tmp_path):
@@ -296,7 +298,7 @@ def test_tensors_count_together(tmp_path, monkeypatch):
     shared = torch.zeros(1).expand(6, 6)
     torch.save({f"{i}.weight": shared for i in range(2)}, tmp_path / "two.pt")
     torch.save({f"{i}.weight": shared for i in range(3)}, tmp_path / "three.pt")
-    assert Network.load(tmp_path / "two.pt").inputs == 6
+    assert Network.load(tmp_path / "two.pt", activation="relu").inputs == 6
     with pytest.raises(ModelFileError, match="108 numbers"):
         Network.load(tmp_path / "three.pt")
 
@@ -393,7 +395,7 @@ def test_safetensors_names_with_very_long_numbers(tmp_path):
     data = json.dumps(header).encode()
     path = tmp_path / "m.safetensors"
     path.write_bytes(struct.pack("<Q", len(data)) + data + np.float64([2.0, 3.0]).tobytes())
-    assert [layer.W.item() for layer in Network.load(path).layers] == [3.0, 2.0]
+    assert [layer.W.item() for layer in Network.load(path, activation="relu").layers] == [3.0, 2.0]
 
 
 # -- ONNX --------------------------------------------------------------------------------------

@@ -143,19 +143,6 @@ def test_other_dtypes(dtype):
     np.testing.assert_allclose(network.logits(X), run(module, X), atol=1e-12)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_is_refused_by_name(dtype):
-    """No margin covers it. The next step keeps every weight."""
-    module = nn.Sequential(*layers(2)).to(dtype)
-    weights = module[0].weight.double().detach().numpy()
-    name = str(dtype).removeprefix("torch.")
-    with pytest.raises(ModelNotSupported, match=rf"are {name};.* Read module.float\(\)"):
-        Network.from_torch(module)
-    network = Network.from_torch(module.float())
-    np.testing.assert_array_equal(network.layers[0].W, weights)
-    assert network.precision == "float32"
-
-
 @pytest.mark.parametrize(
     ("outputs", "last"),
     [

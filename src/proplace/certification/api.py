@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from proplace.certification.bounds import Abstraction
-from proplace.certification.deployed import resolve, rounding_error
+from proplace.certification.deployed import DOUBLE, resolve, rounding_error
 from proplace.certification.exact import minimise
 from proplace.certification.least import TOLERANCE, least, least_with_error
 from proplace.certification.producer import Certificates, Notes, Proofs
@@ -124,9 +124,10 @@ def certify(
     target
         The wanted class.
     margin
-        The least margin a robust row must keep. ``"float32"``: what covers the rounding of a model
-        that is deployed in float32, a number for each row (see :mod:`proplace.certification.deployed`).
-        None: ``"float32"`` for such a model, else 0. Or an array of one number for each row.
+        The least margin a robust row must keep. ``"float32"``, ``"float16"`` or ``"bfloat16"``: what
+        covers the rounding of a model that is deployed so, a number for each row (see
+        :mod:`proplace.certification.deployed`). None: the name of the network's own precision, and 0
+        for float64. Or an array of one number for each row.
     certificates
         Also write down each verdict's proof, so that :mod:`proplace.certification.checker` accepts it in
         exact arithmetic; a row without such a proof is undecided.
@@ -221,7 +222,7 @@ class _Question:
         clear = np.zeros(len(X), dtype=bool)  # far enough for all roundings on the way to a shift
         rows = np.flatnonzero(missed)
         if len(rows):
-            error = 64.0 * rounding_error(self.net, self.shifts, X[rows], 2.0**-53)
+            error = 64.0 * rounding_error(self.net, self.shifts, X[rows], DOUBLE)
             clear[rows] = high[rows] + error < wanted[rows]
         proofs = Proofs(
             self.net,

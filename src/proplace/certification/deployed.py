@@ -1,8 +1,9 @@
-r"""The margin that covers the rounding of a model deployed in float32.
+r"""The margin that covers the rounding of a model deployed in float32, float16 or bfloat16.
 
-Let :math:`u = 2^{-24}`. A float32 forward pass rounds the input, the fixed transform, and each affine
-map of n inputs. In any order of summation, with or without fused operations, the computed
-:math:`\hat z` of a layer with weights :math:`W'` differs from the exact :math:`z` by at most
+Let u be the unit roundoff: :math:`2^{-24}, 2^{-11}, 2^{-8}`. A forward pass rounds the input, the
+fixed transform, and each affine map of n inputs. In any order of summation, with or without fused
+operations, the computed :math:`\hat z` of a layer with weights :math:`W'` differs from the exact
+:math:`z` by at most
 
 .. math::
     e_z \le |W'|\, e_h + \gamma_{n+2} \bigl(|W'| (h + e_h) + |b'|\bigr) + \eta,
@@ -17,17 +18,24 @@ flushed to zero); the ReLU itself is exact and does not enlarge an error. Over a
     h_i \le \max\bigl(0, \max(0, W_i + \delta_i^w)\, h_{i-1} + b_i + \delta_i^b\bigr) .
 
 Two logits that are compared err by the sum of their errors. If the exact margin of a network in Delta
-exceeds this bound, its float32 logits say the same class. All steps are convex and increasing
+exceeds this bound, its computed logits say the same class. All steps are convex and increasing
 in the bounds before, so over a convex hull the bound is largest at a vertex.
 
-Covered: IEEE float32 arithmetic in any order. Not covered: reduced-precision matrix products (TF32,
-bfloat16), and a sigmoid or softmax that rounds two different logits to one probability.
+The bound for a half precision also covers sums that are kept in a finer one and rounded at the end of
+a layer (as most hardware does it), and :math:`8u` is added to it, so that a sigmoid or softmax in half
+precision does not round the two classes to one probability. Sums of :math:`n \ge 1/(2u)` terms (1,024
+in float16, 128 in bfloat16) have no bound.
+
+Covered: IEEE arithmetic of that format in any order. Not covered: matrix products in less than the
+format of the model (TF32), and a float32 sigmoid or softmax that rounds two different logits to one
+probability.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast, get_args
 
 import numpy as np
 
@@ -37,15 +45,52 @@ if TYPE_CHECKING:
     from proplace.network import Array, Network
     from proplace.shifts import Shifts
 
-Margin: TypeAlias = "float | Literal['float32']"
+Rounded = Literal["float32", "float16", "bfloat16"]
+Margin: TypeAlias = "float | Rounded"
+ROUNDED: tuple[str, ...] = get_args(Rounded)  #: what a margin can be called by
 
-_U = 2.0**-24
-_FLUSH = 2.0**-125  # a subnormal float32 that counts as zero, twice
-_FINITE = 2.0**127  # beyond this the float32 pass may overflow: no margin covers it
+
+@dataclass(frozen=True)
+class Format:
+    """Numbers of a floating-point format.
+
+    Attributes
+    ----------
+    unit
+        Unit roundoff.
+    flush
+        At least two of the smallest normal numbers: what is lost where subnormal numbers count as
+        zero, rounding of what it is added to included.
+    finite
+        Beyond this a pass may overflow, and no margin covers it.
+    tie
+        Margin of the logits below which their probabilities may be rounded to one number.
+    """
+
+    unit: float
+    flush: float
+    finite: float
+    tie: float = 0.0
+
+
+_FORMATS: dict[str, Format] = {
+    "float32": Format(2.0**-24, 2.0**-125, 2.0**127),
+    "float16": Format(2.0**-11, 2.0**-12, 2.0**15, 2.0**-8),
+    "bfloat16": Format(2.0**-8, 2.0**-124, 2.0**127, 2.0**-5),
+}
+# Of the passes of this package itself, over numbers that are no larger than those of float32.
+DOUBLE = Format(2.0**-53, 2.0**-125, 2.0**127)
 
 
 def float32_margin(net: Network, shifts: Shifts, low: Array, high: Array | None = None) -> Array:
-    """Bound of the float32 rounding error of the margin, over Delta, for each row.
+    """Bound of the float32 rounding error of the margin: :func:`deployed_margin` of such a model."""
+    return deployed_margin(net, shifts, low, "float32", high)
+
+
+def deployed_margin(
+    net: Network, shifts: Shifts, low: Array, rounded: Rounded, high: Array | None = None
+) -> Array:
+    """Bound of the rounding error of the margin in this arithmetic, over Delta, for each row.
 
     With ``high``: for all inputs in the box from ``low`` to ``high``.
 
@@ -54,23 +99,26 @@ def float32_margin(net: Network, shifts: Shifts, low: Array, high: Array | None 
     >>> import numpy as np
     >>> from proplace import Network, Shifts
     >>> net = Network([([[1.0, -1.0]], [0.5])], precision="float32")
-    >>> bool(float32_margin(net, Shifts.of(net, 0.1), np.array([[2.0, 1.0]]))[0] < 2e-6)
+    >>> row, shifts = np.array([[2.0, 1.0]]), Shifts.of(net, 0.1)
+    >>> bool(deployed_margin(net, shifts, row, "float32")[0] < 2e-6)
+    True
+    >>> bool(0.01 < deployed_margin(net, shifts, row, "float16")[0] < 0.02)
     True
     """
-    return rounding_error(net, shifts, low, _U, high)
+    return rounding_error(net, shifts, low, _FORMATS[rounded], high)
 
 
 def rounding_error(
-    net: Network, shifts: Shifts, low: Array, unit: float, high: Array | None = None
+    net: Network, shifts: Shifts, low: Array, numbers: Format, high: Array | None = None
 ) -> Array:
-    """Bound of the error of the margin in an arithmetic with this unit roundoff: see above."""
+    """Bound of the error of the margin in an arithmetic of such numbers: see above."""
     high = low if high is None else high
     with np.errstate(all="ignore"):
-        centre, radius, u, error, biggest = _seen(net, low, high, unit)
+        centre, radius, u, error, biggest = _seen(net, low, high, numbers)
         first = net.layers[0]
         n = first.W.shape[1]
         weights, bias = np.abs(first.W) + shifts.weight[0], np.abs(first.bias) + shifts.bias[0]
-        error = _after(error, u, weights, bias, unit)
+        error = _after(error, u, weights, bias, numbers)
         # Sums of n terms in float64: the second part is far above their rounding.
         size = u @ weights.T + bias
         h = centre @ first.W.T + radius @ np.abs(first.W).T + first.bias
@@ -80,7 +128,7 @@ def rounding_error(
         biggest = np.maximum(biggest, max(np.max(weights), np.max(bias)))
         for layer, dw, db in zip(net.layers[1:], shifts.weight[1:], shifts.bias[1:], strict=True):
             weights, bias = np.abs(layer.W) + dw, np.abs(layer.bias) + db
-            error = _after(error, h, weights, bias, unit)
+            error = _after(error, h, weights, bias, numbers)
             size = h @ weights.T + bias
             biggest = np.maximum(biggest, np.max(size + error, axis=1))
             biggest = np.maximum(biggest, max(np.max(weights), np.max(bias)))
@@ -89,8 +137,8 @@ def rounding_error(
                 h @ np.maximum(layer.W + dw, 0.0).T + layer.bias + db + terms * size, 0.0
             )
         total = np.sort(error, axis=1)[:, -2:].sum(axis=1)  # of the two worst logits, or the one
-        covered = np.isfinite(total) & (biggest < _FINITE)
-    return np.where(covered, total * (1.0 + 2.0**-20) + 2.0**-140, np.inf)
+        covered = np.isfinite(total) & (biggest < numbers.finite)
+    return np.where(covered, total * (1.0 + 2.0**-20) + numbers.tie + 2.0**-140, np.inf)
 
 
 def resolve(net: Network, shifts: Shifts, X: Array, margin: Margin | Array | None) -> float | Array:
@@ -98,18 +146,47 @@ def resolve(net: Network, shifts: Shifts, X: Array, margin: Margin | Array | Non
     if isinstance(margin, np.ndarray):
         return margin
     if margin is None:
-        margin = "float32" if net.precision == "float32" else 0.0
-    if margin == "float32":
-        return float32_margin(net, shifts, X)
+        margin = 0.0 if net.precision == "float64" else net.precision
+    if isinstance(margin, str):
+        return deployed_margin(net, shifts, X, rounded_as(margin))
     if not isinstance(margin, (int, float, np.number)) or not math.isfinite(margin):
-        raise OptionError(f"margin must be a finite number or 'float32', not {margin!r}")
+        raise OptionError(f"margin must be a finite number or one of {_named()}, not {margin!r}")
     return float(margin)
 
 
+def rounded_as(margin: str) -> Rounded:
+    """Return the arithmetic that a margin is named after, or say which there are."""
+    for name in get_args(Rounded):
+        if margin == name:
+            return cast("Rounded", name)
+    raise OptionError(f"margin must be a finite number or one of {_named()}, not {margin!r}")
+
+
+def uncovered(net: Network, margin: Margin) -> str:
+    """Say what to do where no margin covers the rounding of some row."""
+    rows = "drop or rescale such rows, or give a margin as a number"
+    if margin in ("float32", "float64") or not isinstance(margin, str):
+        return rows
+    full = (
+        f"{margin} has few digits and a short range; use and read the model in float32 "
+        "(module.float() keeps every weight as it is)"
+    )
+    widest, most = max(layer.W.shape[1] for layer in net.layers), 0.5 / _FORMATS[margin].unit
+    if widest + 2 >= most:
+        return (
+            f"a layer of {widest} inputs has no bound in {margin} (at most {most - 3:.0f}); {full}"
+        )
+    return f"{full}, or {rows}"
+
+
+def _named() -> str:
+    return ", ".join(map(repr, ROUNDED))
+
+
 def _seen(
-    net: Network, low: Array, high: Array, unit: float
+    net: Network, low: Array, high: Array, numbers: Format
 ) -> tuple[Array, Array, Array, Array, Array]:
-    """Centre, radius and largest size of what the first layer sees, and its float32 error.
+    """Centre, radius and largest size of what the first layer sees, and its error.
 
     Last, the largest number of each row on the way there.
     """
@@ -124,7 +201,8 @@ def _seen(
     steps = 1 if net.scale is None and net.shift is None else 8
     u = np.abs(centre) + radius if steps > 1 else size
     # Constants and inputs may be flushed to zero as well: an input times the scale, and so on.
-    error = _gamma(steps, unit) * size + _FLUSH * (2.0 + np.abs(scale) + x)
+    flush = numbers.flush
+    error = _gamma(steps, numbers.unit) * size + flush * (2.0 + np.abs(scale) + x)
     # The mean is -shift / scale and the deviation 1 / scale; its inverse must not be subnormal.
     inverse = np.divide(1.0, np.abs(scale), out=np.zeros(net.inputs), where=scale != 0.0)
     largest = np.maximum(x + np.abs(shift) * inverse, np.maximum(size, 2.0 * np.abs(scale)))
@@ -137,20 +215,19 @@ def _seen(
     c = np.zeros(len(M)) if front.offset is None else front.offset
     error = 2.0 * error @ np.abs(M).T
     size = size @ np.abs(M).T + np.abs(c)
-    error = (
-        error + _gamma(n + 6, unit) * (size + error) + _FLUSH * (n + 4.0 + np.abs(M).sum(axis=1))
-    )
+    error = error + _gamma(n + 6, numbers.unit) * (size + error)
+    error = error + flush * (n + 4.0 + np.abs(M).sum(axis=1))
     centre = centre @ M.T + c
     radius = radius @ np.abs(M).T + 2.0**-50 * size * (n + 4)
     biggest = np.maximum(biggest, np.max(size + error, axis=1))
     return centre, radius, np.abs(centre) + radius, error, np.maximum(biggest, np.abs(M).max())
 
 
-def _after(error: Array, h: Array, weights: Array, bias: Array, unit: float) -> Array:
+def _after(error: Array, h: Array, weights: Array, bias: Array, numbers: Format) -> Array:
     """Error of the affine map, from the error of its input of size ``h``."""
     n = weights.shape[1]
-    flushed = _FLUSH * (n + 4 + weights.sum(axis=1) + h.sum(axis=1, keepdims=True))
-    rounding = _gamma(n + 2, unit) * ((h + error) @ weights.T + bias)
+    flushed = numbers.flush * (n + 4 + weights.sum(axis=1) + h.sum(axis=1, keepdims=True))
+    rounding = _gamma(n + 2, numbers.unit) * ((h + error) @ weights.T + bias)
     total: Array = error @ weights.T + rounding + flushed
     return total
 

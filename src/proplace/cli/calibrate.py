@@ -2,84 +2,161 @@
 
 from __future__ import annotations
 
+import json
+import math
 import warnings
 from pathlib import Path  # noqa: TC003  (typer reads it at run time)
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from proplace.cli import common
 from proplace.cli.console import say, tell
 
+if TYPE_CHECKING:
+    from proplace.calibration import Calibration
+
 
 def calibrate(
-    model: Annotated[Path, typer.Argument(help="The network in use (.npz, .onnx, .pt, .keras).")],
-    retrained: Annotated[list[Path], typer.Argument(help="Retrained networks.")],
-    train: Annotated[Path, typer.Option(help="CSV or Parquet file of training rows.")],
-    people: Annotated[Path, typer.Option(help="CSV or Parquet file of people to try answers on.")],
+    model: common.Model,
+    retrained: Annotated[
+        list[Path], typer.Argument(help="Retrained models, in any format that --model takes.")
+    ],
+    train: common.Train,
+    table: common.People,
     schema: common.SchemaFile = None,
-    k: Annotated[int, typer.Option(min=1, help="Robust neighbours that span a region.")] = 20,
+    target: common.Target = "1",
+    k: Annotated[int, typer.Option("--k", help="Robust neighbours that span the region.")] = 20,
+    distance: Annotated[
+        common.Distance, typer.Option(help="What near means.")
+    ] = common.Distance.l1,
     wanted: Annotated[
         float, typer.Option(min=0, max=1, help="Share of answers that must stay valid.")
     ] = 1.0,
+    least_robust: Annotated[
+        float,
+        typer.Option(
+            min=0, max=1, help="Share of the accepted training rows that must stay robust."
+        ),
+    ] = 0.1,
     quantile: Annotated[
         float, typer.Option(min=0, max=1, help="Quantile of the parameter changes to report.")
     ] = 1.0,
-    target: Annotated[int, typer.Option(min=0, help="The wanted class.")] = 1,
     delta: Annotated[
         list[float] | None, typer.Option(help="A delta to try; repeat for more. Default: a grid.")
     ] = None,
     jobs: Annotated[int, typer.Option(help="Processes; -1: as many as there are processors.")] = 1,
+    ids: common.Ids = None,
     drop: common.Drop = None,
     delimiter: common.Delimiter = ",",
     encoding: common.Encoding = "utf-8",
+    assume: common.Assume = None,
     curve: Annotated[Path | None, typer.Option(help="Write the curve to this CSV file.")] = None,
     picture: Annotated[
         Path | None, typer.Option(help="Draw the curve into this PNG or SVG file.")
     ] = None,
+    as_json: common.Json = False,
 ) -> None:
     """Find the smallest delta whose answers survive retraining.
 
-    Columns that are no features are left out; rows that cannot be read are too, and this is said.
+    For each delta: how often its answers stay valid on the retrained models, and how many of the
+    accepted training rows stay robust. Scalers and encoders may have been fitted again. Where the
+    delta that is found leaves too few robust rows, exit status 1 says so.
+
+    [bold]Example[/bold]
+
+    proplace calibrate --model m.onnx later-1.onnx later-2.onnx --train train.csv --input people.csv
     """
     from proplace.calibration import calibrate_delta  # noqa: PLC0415  (quick help)
     from proplace.files import whole_file  # noqa: PLC0415
-    from proplace.network import Network  # noqa: PLC0415
     from proplace.table_files import open_table  # noqa: PLC0415
 
     processes = common.processes(jobs) or 1
-    net = Network.load(model)
+    for path in (curve, picture):
+        if path is not None:
+            with common.refused_if_there(path):  # now, not after the work
+                pass
+    models = common.read_models([model, *retrained], assume)
+    others = [*(ids or []), *(drop or [])]
     rows, asked = (
-        open_table(path, delimiter=delimiter, encoding=encoding) for path in (train, people)
+        open_table(path, delimiter=delimiter, encoding=encoding) for path in (train, table)
     )
-    features = common.read_schema(schema, net, rows, drop or [])
+    whole, *later = (common.with_names(one, schema, rows, others) for one in models)
+    features = whole.schema
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         found = calibrate_delta(
-            net,
-            [Network.load(path) for path in retrained],
-            common.training_rows(rows, features, rows.columns),
-            common.training_rows(asked, features, asked.columns),
-            schema=features,
+            whole,
+            later,
+            common.training_rows(rows, features, others),
+            common.training_rows(asked, features, others),
             k=k,
+            distance=distance.value,
             quantile=quantile,
             wanted=wanted,
+            least_robust=least_robust,
             deltas=delta or None,
-            target=target,
+            target=common.target_of(whole, target),
             n_jobs=processes,
         )
     for warning in caught:
         tell(f"warning: {warning.message}")
-    for line in found.curve.to_string(index=False, float_format=lambda v: f"{v:.4g}").split("\n"):
-        say(line)
+    if as_json:
+        typer.echo(json.dumps(_facts(found, retrained)))
+    else:
+        _show(found, quantile)
+    if curve is not None:
+        with common.refused_if_there(curve), whole_file(curve) as file:
+            file.write(found.curve.to_csv(index=False).encode())
+    if picture is not None:
+        with common.refused_if_there(picture):
+            found.plot(picture)
+    if found.scarce:
+        raise typer.Exit(1)
+
+
+def _show(found: Calibration, quantile: float) -> None:
+    """Print the curve and what follows from it."""
+    titles = ["delta", "validity", "robust rows", "answered", "distance"]
+    lines = [
+        [
+            f"{row['delta']:.4g}",
+            "-" if math.isnan(row["validity"]) else f"{row['validity']:.1%}",
+            f"{row['robust_rows']:.0f} of {found.accepted} ({row['robust_of_accepted']:.1%})",
+            f"{row['answered']:.0%}",
+            "-" if math.isnan(row["distance"]) else f"{row['distance']:.4g}",
+        ]
+        for _, row in found.curve.iterrows()
+    ]
+    widths = [max(map(len, cells)) for cells in zip(titles, *lines, strict=True)]
+    for line in (titles, *lines):
+        say("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))
     say(
         f"parameters of the retrained networks moved by {found.changes.mean():.4g} on average, at most "
         f"{found.changes.max():.4g}; quantile {quantile:g}: {found.change:.4g}"
     )
-    word = "" if found.reached else " (best; the wanted validity was not reached)"
-    say(f"delta {found.delta:g}{word}")
-    if curve is not None:
-        with whole_file(curve) as file:
-            file.write(found.curve.to_csv(index=False).encode())
-    if picture is not None:
-        found.plot(picture)
+    lack = "enough robust rows" if found.scarce else "the wanted validity"
+    say(f"delta {found.delta:g}{'' if found.reached else f' (best; without {lack})'}")
+
+
+def _facts(found: Calibration, retrained: list[Path]) -> dict[str, Any]:
+    """Everything that was measured, as JSON can hold it."""
+    curve = [
+        {str(name): None if math.isnan(value) else value for name, value in row.items()}
+        for row in found.curve.to_dict("records")
+    ]
+    changes = found.changes.tolist()
+    return {
+        "delta": found.delta,
+        "reached": found.reached,
+        "scarce": found.scarce,
+        "wanted": found.wanted,
+        "least_robust": found.least_robust,
+        "accepted": found.accepted,
+        "change": found.change,
+        "changes": [
+            {"model": str(path), "change": change}
+            for path, change in zip(retrained, changes, strict=True)
+        ],
+        "curve": curve,
+    }

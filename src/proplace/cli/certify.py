@@ -34,6 +34,7 @@ def certify(
     drop: common.Drop = None,
     delimiter: common.Delimiter = ",",
     encoding: common.Encoding = "utf-8",
+    assume: common.Assume = None,
     as_json: common.Json = False,
 ) -> None:
     """Say which rows get the class from every network within delta.
@@ -47,12 +48,11 @@ def certify(
     """
     from proplace.errors import OutputError  # noqa: PLC0415
     from proplace.files import whole_file  # noqa: PLC0415
-    from proplace.model import Model  # noqa: PLC0415
     from proplace.table_files import is_parquet, open_table  # noqa: PLC0415
 
     if out is not None and not (is_parquet(out) or out.suffix.lower() == ".csv"):
         raise OutputError(f"{out}: verdicts are written to a .csv, .parquet or .pq file")
-    whole = Model.of(model)
+    whole = common.read_model(model, assume)
     common.positive_delta(delta)
     source = open_table(table, delimiter=delimiter, encoding=encoding)
     others = [*(ids or []), *(drop or [])]

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from proplace.cli import common
+
 if TYPE_CHECKING:
     from proplace.certification.checker import Demand, Parameters, Verdict
     from proplace.network import Network
@@ -33,6 +35,7 @@ def check(
     margin: Annotated[
         float | None, typer.Option(help="Reject what is proved for a smaller margin.")
     ] = None,
+    assume: common.Assume = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object instead of lines.")
     ] = False,
@@ -58,7 +61,7 @@ def check(
     if not files:
         raise CertificateError("no .json files to check")
     demand = checker.Demand(target, delta, _numbers(row), margin)
-    readings = [parameters(network) for network in _readings(model)]
+    readings = [parameters(network) for network in _readings(model, assume)]
     found = []
     for file in files:
         try:
@@ -85,15 +88,14 @@ def check(
         raise typer.Exit(1)
 
 
-def _readings(model: Path) -> list[Network]:
+def _readings(model: Path, assume: common.Assumption | None) -> list[Network]:
     """Return the networks of a model file: whole (scaling left to the table), and as it stands."""
     from proplace.errors import ProplaceError  # noqa: PLC0415
-    from proplace.model import Model  # noqa: PLC0415
     from proplace.network import Network  # noqa: PLC0415
 
-    whole = Model.of(model).network
+    whole = common.read_model(model, assume).network
     try:
-        plain = Network.load(model)
+        plain = Network.load(model, activation=common.activation(assume))
     except ProplaceError:  # a table of several inputs, categories: only whole
         return [whole]
     return [whole] if plain == whole else [whole, plain]

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from proplace.model import Model as WholeModel
-    from proplace.network import Network
     from proplace.schema import Schema
     from proplace.schema._model import Label
     from proplace.table_files import TableFile
@@ -30,9 +29,25 @@ Model = Annotated[
         help="The trained model: .onnx, .keras, .pt, .pth, .safetensors or .npz; never a pickle."
     ),
 ]
+
+
+class Assumption(StrEnum):
+    """What can be stated about a model that does not say it itself."""
+
+    relu_chain = "relu-chain"
+
+
+Assume = Annotated[
+    Assumption | None,
+    typer.Option(
+        help="What weights alone (.pt, .pth, .safetensors) do not say: that they are Linear layers "
+        "with a ReLU between each two."
+    ),
+]
 Delta = Annotated[float, typer.Option(help="Largest change of any parameter, such as 0.02.")]
+Train = Annotated[Path, typer.Option(help="CSV or Parquet file with the training rows.")]
+People = Annotated[Path, typer.Option("--input", help="CSV or Parquet file with the people.")]
 Target = Annotated[str, typer.Option(help="The wanted class, by its label.")]
-TargetNumber = Annotated[int, typer.Option(help="The wanted class.")]
 SchemaFile = Annotated[
     Path | None,
     typer.Option(
@@ -53,11 +68,45 @@ Encoding = Annotated[str, typer.Option(help="Encoding of CSV files.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
 
+class Distance(StrEnum):
+    """Names of distances."""
+
+    l1 = "l1"
+    l2 = "l2"
+    linf = "linf"
+    mad = "mad"
+
+
 class FileFormat(StrEnum):
     """How tables are written."""
 
     csv = "csv"
     parquet = "parquet"
+
+
+def activation(assume: Assumption | None) -> str | None:
+    """Return the activation that was stated."""
+    return None if assume is None else "relu"
+
+
+def read_model(path: Path, assume: Assumption | None) -> WholeModel:
+    """Read a whole model."""
+    from proplace.model import Model as WholeModel  # noqa: PLC0415  (quick help)
+
+    return WholeModel.of(path, activation=activation(assume))
+
+
+def read_models(paths: Sequence[Path], assume: Assumption | None) -> list[WholeModel]:
+    """Read several models; what was stated holds for those that do not say it themselves."""
+    from proplace.loaders import is_bare  # noqa: PLC0415
+
+    needed = [is_bare(path) for path in paths]
+    if not any(needed):
+        needed = [True] * len(paths)  # which says that nothing is to be stated
+    return [
+        read_model(path, assume if stated else None)
+        for path, stated in zip(paths, needed, strict=True)
+    ]
 
 
 def note(text: str) -> None:
@@ -84,28 +133,6 @@ def processes(jobs: int | None) -> int | None:
     from proplace.options import processes as checked  # noqa: PLC0415
 
     return checked("--jobs", jobs)
-
-
-def read_schema(path: Path | None, net: Network, table: TableFile, others: Sequence[str]) -> Schema:
-    """Return the schema of a file, or that of the network's own columns as a table names them."""
-    from proplace.errors import SchemaError, TableError  # noqa: PLC0415
-    from proplace.schema import Schema  # noqa: PLC0415
-
-    if path is not None:
-        schema = Schema.read(path)
-        if schema.width != net.inputs:
-            raise SchemaError(
-                f"{path}: the schema encodes to {schema.width} columns but the network takes "
-                f"{net.inputs}"
-            )
-        return schema
-    names = [name for name in table.columns if name not in others]
-    if len(names) != net.inputs:
-        raise TableError(
-            f"{table.path}: {len(names)} columns where the network takes {net.inputs}; "
-            "name columns that are no inputs with --id or --drop, or give a --schema"
-        )
-    return Schema.encoded(net.inputs, names=names)
 
 
 def with_names(

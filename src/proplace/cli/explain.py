@@ -25,15 +25,6 @@ if TYPE_CHECKING:
     from proplace.table_files import TableFile
 
 
-class Distance(StrEnum):
-    """Names of distances."""
-
-    l1 = "l1"
-    l2 = "l2"
-    linf = "linf"
-    mad = "mad"
-
-
 class Region(StrEnum):
     """Names of regions."""
 
@@ -51,7 +42,7 @@ class Backend(StrEnum):
 
 def explain(
     model: common.Model,
-    train: Annotated[Path, typer.Option(help="CSV or Parquet file with the training rows.")],
+    train: common.Train,
     delta: common.Delta,
     person: Annotated[
         list[str] | None, typer.Argument(help="One person as name=value pairs.", show_default=False)
@@ -73,7 +64,9 @@ def explain(
     target: common.Target = "1",
     count: Annotated[int, typer.Option(help="Answers for each person, each changing else.")] = 1,
     k: Annotated[int, typer.Option("--k", help="Robust neighbours that span the region.")] = 20,
-    distance: Annotated[Distance, typer.Option(help="What near means.")] = Distance.l1,
+    distance: Annotated[
+        common.Distance, typer.Option(help="What near means.")
+    ] = common.Distance.l1,
     region: Annotated[
         Region, typer.Option(help="hull: plausible answers; box: anywhere within the ranges.")
     ] = Region.hull,
@@ -105,6 +98,7 @@ def explain(
     ] = 5.0,
     delimiter: common.Delimiter = ",",
     encoding: common.Encoding = "utf-8",
+    assume: common.Assume = None,
     as_json: common.Json = False,
 ) -> None:
     """Find the nearest plausible input that every network within delta accepts.
@@ -124,7 +118,6 @@ def explain(
     from proplace.batch import explain_file  # noqa: PLC0415
     from proplace.errors import OptionError  # noqa: PLC0415
     from proplace.explainer import Proplace  # noqa: PLC0415
-    from proplace.model import Model  # noqa: PLC0415
     from proplace.table_files import open_table  # noqa: PLC0415
 
     pairs = _pairs(person or [])
@@ -138,7 +131,7 @@ def explain(
     if out is not None and single and not certificates:
         raise OptionError("one person is shown, not written to --out, unless with --certificates")
     jobs = common.processes(jobs)
-    whole = Model.of(model)
+    whole = common.read_model(model, assume)
     common.positive_delta(delta)
     others = [*(ids or []), *(drop or [])]
     rows = open_table(train, delimiter=delimiter, encoding=encoding)

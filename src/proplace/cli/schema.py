@@ -28,6 +28,7 @@ def schema(
             help="Read the encoding of the columns from this model, and check the schema."
         ),
     ] = None,
+    assume: common.Assume = None,
     delimiter: common.Delimiter = ",",
     encoding: common.Encoding = "utf-8",
 ) -> None:
@@ -42,13 +43,14 @@ def schema(
     """
     import pandas as pd  # noqa: PLC0415
 
-    from proplace.errors import TableError  # noqa: PLC0415
-    from proplace.model import Model  # noqa: PLC0415
+    from proplace.errors import OptionError, TableError  # noqa: PLC0415
     from proplace.schema import Schema  # noqa: PLC0415
     from proplace.schema.files import text_of  # noqa: PLC0415
     from proplace.table_files import CsvTable, guessed, open_table  # noqa: PLC0415
 
-    whole = None if model is None else Model.of(model)
+    if model is None and assume is not None:
+        raise OptionError("--assume says something about a model; give it with --model FILE")
+    whole = None if model is None else common.read_model(model, assume)
     source = open_table(table, delimiter=delimiter, encoding=encoding)
     source.check_columns(drop or [], others=source.columns)
     if not source.rows:

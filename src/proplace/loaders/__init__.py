@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, cast
 
-from proplace.errors import ModelFileError, ModelNotSupported, NetworkError
+from proplace.errors import ModelFileError, ModelNotSupported, NetworkError, OptionError
 from proplace.loaders._files import check_file
 from proplace.loaders._whole import Whole, whole_network
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from proplace.network import Network
 
-__all__ = ["load", "load_whole", "whole_of"]
+__all__ = ["check_activation", "is_bare", "load", "load_whole", "whole_of"]
 
 # Where the reader of a suffix lives; imported only when such a file is read.
 _READERS = {
@@ -30,6 +30,9 @@ _READERS = {
     ".pth": ("proplace.loaders.weights", "read_torch_weights"),
     ".safetensors": ("proplace.loaders.safetensors", "read_safetensors"),
 }
+
+# Files of names and numbers: what lies between the layers is not in them.
+_BARE = (".pt", ".pth", ".safetensors")
 
 _PICKLE = (
     "reading a pickle runs whatever code is inside it, so pickles are never read; where the model "
@@ -48,7 +51,7 @@ _REFUSED = {
 }
 
 
-def load(path: Path) -> Network:
+def load(path: Path, activation: str | None = None) -> Network:
     """Read a network by the suffix of its file.
 
     Parameters
@@ -56,15 +59,18 @@ def load(path: Path) -> Network:
     path
         ``.npz`` (written by :meth:`Network.save`), ``.onnx``, ``.keras``, or torch weights
         (``.pt``, ``.pth``, ``.safetensors``).
+    activation
+        What lies between the layers, where the file does not say it: ``"relu"`` for weights.
 
     Raises
     ------
     ModelFileError
         The file is missing, damaged or of a kind that is not read.
     ModelNotSupported
-        The file is fine but the model in it is not a plain ReLU network.
+        The file is fine but the model in it is not a plain ReLU network, or does not say that it is.
     """
     check_file(path)
+    _check_stated(path, activation)
     suffix = path.suffix.lower()
     if suffix in _REFUSED:
         raise ModelFileError(f"{path.name}: {_REFUSED[suffix]}")
@@ -76,15 +82,49 @@ def load(path: Path) -> Network:
     module, function = _READERS[suffix]
     reader = cast("Callable[[Path], Network]", getattr(importlib.import_module(module), function))
     try:
-        return reader(path)
+        network = reader(path)
     except NetworkError as error:
         # The layers came from the file, so a wrong layer is a wrong file.
         raise ModelFileError(f"{path.name}: {error}") from None
+    if is_bare(path) and activation is None:
+        raise ModelNotSupported(
+            f"{path.name}: weights alone do not say what lies between the layers, and a model with "
+            "another activation or a skip connection would be read as another network without a word; "
+            "export the model to ONNX (torch.onnx.export(model, rows, 'model.onnx')) and give that "
+            "file. If it is a chain of Linear layers with a ReLU between each two and nothing else, "
+            'say so: Model.of(path, activation="relu"), or --assume relu-chain on the command line'
+        )
+    return network
 
 
-def load_whole(path: Path) -> Whole:
+def check_activation(activation: str | None, source: str, *, bare: bool) -> None:
+    """Raise unless a stated activation is one that is read, of a source that does not say it."""
+    if activation is None:
+        return
+    if activation != "relu":
+        raise OptionError(
+            f"activation must be 'relu', not {activation!r}: networks of ReLU layers alone are read"
+        )
+    if not bare:
+        raise OptionError(
+            f"{source} says itself what lies between its layers; leave activation='relu' "
+            "(--assume relu-chain) out"
+        )
+
+
+def is_bare(path: Path) -> bool:
+    """Whether a file holds weights alone, by its suffix."""
+    return path.suffix.lower() in _BARE
+
+
+def _check_stated(path: Path, activation: str | None) -> None:
+    check_activation(activation, path.name, bare=is_bare(path))
+
+
+def load_whole(path: Path, activation: str | None = None) -> Whole:
     """Read a model file from the table to the class."""
     check_file(path)
+    _check_stated(path, activation)
     suffix = path.suffix.lower()
     try:
         if suffix == ".onnx":
@@ -97,7 +137,7 @@ def load_whole(path: Path) -> Whole:
             return read_whole_keras(path)
     except NetworkError as error:  # as above
         raise ModelFileError(f"{path.name}: {error}") from None
-    return whole_network(load(path))
+    return whole_network(load(path, activation))
 
 
 def whole_of(source: object) -> Whole:

@@ -77,6 +77,15 @@ class Runner:
         layers = [layer for layer in self.model.layers if type(layer).__name__ != "InputLayer"]
         return {name for layer in layers if "float" in (name := str(layer.compute_dtype))}
 
+    def check_precision(self) -> None:
+        """Raise if a layer computes in less than float32: no margin covers what Keras does then."""
+        if any(dtype.endswith("float16") for dtype in self.dtypes):
+            raise ModelNotSupported(
+                f"model {self.reading.file.name!r} computes in half precision "
+                f"({', '.join(sorted(self.dtypes))}), which no margin covers; build it again with the "
+                "dtype policy 'float32' and give that model the same weights (set_weights)"
+            )
+
     def precision(self, network: Network, rows: Array, table: pd.DataFrame) -> Precision:
         """Say what the model computes in, having compared its outputs with the network's."""
         name, dtypes = self.reading.file.name, self.dtypes
@@ -91,8 +100,7 @@ class Runner:
         said: Form = self.reading.chain.activation or "logits"
         if dtypes == {"float64"} and form_of(network, rows, outputs, "float64", said) == said:
             return "float64"
-        half = any(dtype.endswith("float16") for dtype in dtypes)
-        if form_of(network, rows, outputs, "half" if half else "float32", said) != said:
+        if form_of(network, rows, outputs, "float32", said) != said:
             raise ModelNotSupported(
                 f"model {name!r} does not compute what the chain of its layers says (a layer that "
                 "was changed, or a softmax along another axis?); build it of plain layers"

@@ -52,12 +52,7 @@ def read_whole_keras(path: Path) -> Whole:
 
 def _whole(runner: Runner) -> Whole:
     reading = runner.reading
-    if any(dtype.endswith("float16") for dtype in runner.dtypes):
-        raise ModelNotSupported(
-            f"model {reading.file.name!r} computes in half precision "
-            f"({', '.join(sorted(runner.dtypes))}), which no margin covers; build it again with the "
-            "dtype policy 'float32' and give that model the same weights (set_weights)"
-        )
+    runner.check_precision()
     try:
         schema, input_map = reading.flow.finish(reading.columns)
     except SchemaError as error:

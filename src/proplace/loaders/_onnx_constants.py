@@ -196,3 +196,12 @@ def batch_norm_of(
     if not (variance > 0.0).all():
         raise ModelFileError(f"{where} has a variance that is not positive; export the model again")
     return mean, np.sqrt(variance), factor, shift
+
+
+def half(what: str) -> ModelNotSupported:
+    """Return the refusal of a graph that computes in half precision."""
+    return ModelNotSupported(
+        f"{what}: the graph computes in half precision, whose rounding no margin covers in ONNX; "
+        "export the model in float32, as torch.onnx.export(model.float(), ...) does (every weight "
+        "keeps its value), and use that file"
+    )

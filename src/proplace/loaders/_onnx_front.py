@@ -16,7 +16,7 @@ import numpy as np
 from proplace.errors import ModelFileError, ModelNotSupported
 from proplace.limits import LABELS
 from proplace.loaders._flow import Flow, Mixture, Single
-from proplace.loaders._onnx_constants import attributes_of, batch_norm_of
+from proplace.loaders._onnx_constants import attributes_of, batch_norm_of, half
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -138,14 +138,14 @@ def _same(front: Front, where: str, node: Any, _: dict[str, Any]) -> list[Column
 def _cast(front: Front, where: str, node: Any, attributes: dict[str, Any]) -> list[Columns]:
     """Another type for the same values, unless it cuts off decimals."""
     kinds = front.onnx.TensorProto
-    floats = (kinds.FLOAT, kinds.DOUBLE, kinds.FLOAT16, kinds.BFLOAT16)
-    users = front.consumers.get(node.output[0], [])
+    if attributes.get("to") in (kinds.FLOAT16, kinds.BFLOAT16):
+        raise half(f"{where} makes the numbers {kinds.DataType.Name(attributes['to']).lower()}")
     encoded = all(
         user.op_type in ("OneHotEncoder", "LabelEncoder")
         or (user.op_type == "Gather" and node.output[0] not in user.input[:1])  # an embedding
-        for user in users
+        for user in front.consumers.get(node.output[0], [])
     )
-    if attributes.get("to") not in floats and not encoded:
+    if attributes.get("to") not in (kinds.FLOAT, kinds.DOUBLE) and not encoded:
         raise ModelNotSupported(
             f"{where} cuts off decimals or makes text; only categories may be whole numbers or text"
         )

@@ -216,18 +216,30 @@ def _run(model: Any, names: list[str], rows: Array) -> list[Any] | None:
         )
         (entry,) = session.get_inputs()
         kind = {"tensor(float)": np.float32, "tensor(double)": np.float64}[entry.type]
-        batch = entry.shape[0] if entry.shape and isinstance(entry.shape[0], int) else len(rows)
-        if batch > _BATCH:
-            return None
-        # Some rows are run twice to fill the last batch.
-        filled = np.resize(rows, (len(rows) + -len(rows) % batch, rows.shape[1])).astype(kind)
-        runs = [
-            session.run(names, {entry.name: filled[i : i + batch]})
-            for i in range(0, len(filled), batch)
-        ]
+        return run_in_batches(session, names, {entry.name: rows.astype(kind)}, len(rows))
     except Exception:
         return None
-    return [_joined([run[i] for run in runs])[: len(rows)] for i in range(len(names))]
+
+
+def run_in_batches(
+    session: Any, names: list[str], feeds: dict[str, Any], count: int
+) -> list[Any] | None:
+    """Run a graph on some rows, as many at a time as it takes; None where it takes too many.
+
+    A graph that was exported from an example may be fixed to the number of rows in that.
+    """
+    sizes = [entry.shape[0] for entry in session.get_inputs() if entry.shape]
+    fixed = next((size for size in sizes if isinstance(size, int)), None)
+    if fixed is not None and fixed > _BATCH:
+        return None
+    batch = fixed or count
+    # Some rows are run twice to fill the last batch.
+    filled = np.resize(np.arange(count), count + -count % batch)
+    runs = [
+        session.run(names, {name: rows[filled[i : i + batch]] for name, rows in feeds.items()})
+        for i in range(0, len(filled), batch)
+    ]
+    return [_joined([run[i] for run in runs])[:count] for i in range(len(names))]
 
 
 def _joined(parts: list[Any]) -> Any:

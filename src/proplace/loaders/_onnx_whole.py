@@ -11,7 +11,7 @@ import numpy as np
 from proplace.errors import ModelNotSupported
 from proplace.loaders._onnx_constants import Constants
 from proplace.loaders._onnx_front import Front
-from proplace.loaders._onnx_outputs import needed
+from proplace.loaders._onnx_outputs import needed, run_in_batches
 from proplace.loaders._verify import allowance, probe_table
 from proplace.loaders._whole import Whole, whole_network
 from proplace.loaders.onnx import Reader, open_graph, unreadable
@@ -95,18 +95,24 @@ def _referee(
     except Exception:  # such as a file of a newer version than the runtime: there is no referee
         return None
 
+    names = [value.name for value in model.graph.output]
+
     def predict(frame: pd.DataFrame) -> Any:
-        results = session.run(None, _feeds(session, front, frame))
-        return _classes(results, len(frame), network, reader)
+        feeds = _feeds(session, front, frame)
+        results = run_in_batches(session, names, feeds, len(frame))
+        return None if results is None else _classes(results, len(frame), network, reader)
 
     probe = probe_table(schema)
     rows = schema.encode(probe)
+    said = predict(probe)
+    if said is None:  # a graph for far more rows at a time
+        return None
     logits, error = network.logits(rows), allowance(network, rows, "float32")[:, 0]
     top = np.sort(logits, axis=1)
     clear = (np.abs(top[:, 0]) if network.outputs == 1 else top[:, -1] - top[:, -2]) > 4.0 * error
     ours = network.predict(rows)
     known = np.array(reader.labels or range(network.classes), dtype=object)
-    if (np.asarray(predict(probe), dtype=object) != known[ours])[clear].any():
+    if (np.asarray(said, dtype=object) != known[ours])[clear].any():
         raise ModelNotSupported(
             f"{path.name}: run by onnxruntime, the graph differs from what was read of it; export "
             "the model again, with plain layers"
@@ -142,8 +148,6 @@ def _classes(results: list[Any], n: int, network: Network, reader: Reader) -> An
             if found.dtype.kind != "f":
                 return np.array(found.tolist(), dtype=object)
     for value, output in zip(results, reader.read, strict=True):
-        if isinstance(value, list):  # of dictionaries: a ZipMap
-            value = np.array([[row[key] for key in sorted(row)] for row in value])  # noqa: PLW2901
         array = np.asarray(value)
         if array.dtype.kind == "f":
             P = array.reshape(n, -1).astype(np.float64)

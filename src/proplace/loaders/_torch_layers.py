@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from proplace.loaders._chain import Activation
-    from proplace.network import Array
+    from proplace.network import Array, Precision
 
 READ = (
     "only Linear and ReLU layers, BatchNorm1d, Dropout, Identity, Flatten, an Embedding of a column "
@@ -23,6 +23,7 @@ _NORMALISED_ROWS = (
     f"{READ}. It divides each row by that row's own spread, which no fixed layer does; train the "
     "model with BatchNorm1d in its place"
 )
+FULL = "Read module.float() (every weight keeps its value), and use the model in float32, too"
 _OTHERS = f"{READ}. Train the model with those"
 
 
@@ -138,14 +139,20 @@ def batch_norm_of(leaf: Any) -> tuple[Array, Array, Array, Array]:
     return mean, deviation, factor, shift
 
 
-def check_precision(torch: Any, name: str, tensors: Iterable[Any]) -> None:
-    """Raise if weights are stored in less than float32: no margin covers such arithmetic."""
-    full = (torch.float32, torch.float64)
-    less = {t.dtype for t in tensors if t.dtype.is_floating_point and t.dtype not in full}
-    if less:
-        kinds = ", ".join(sorted(str(kind).removeprefix("torch.") for kind in less))
-        raise ModelNotSupported(
-            f"the weights of {name} are {kinds}; margins cover the rounding of float32 and float64 "
-            "models only. Read module.float() (every weight keeps its value), and use the model in "
-            "float32, too"
-        )
+def precision_of(torch: Any, name: str, tensors: Iterable[Any]) -> Precision:
+    """Say what a module computes in: what its weights and statistics are stored in.
+
+    One float32 tensor is enough for float32. Half precisions are not mixed with others, and what is
+    finer than none of these (float8) is not read.
+    """
+    kinds = {str(t.dtype).removeprefix("torch.") for t in tensors if t.dtype.is_floating_point}
+    if kinds <= {"float32", "float64"}:
+        return "float64" if kinds == {"float64"} else "float32"
+    if kinds == {"float16"}:
+        return "float16"
+    if kinds == {"bfloat16"}:
+        return "bfloat16"
+    raise ModelNotSupported(
+        f"the weights of {name} are {', '.join(sorted(kinds))}; margins cover the rounding of models "
+        f"in one half precision, in float32 or in float64. {FULL}"
+    )

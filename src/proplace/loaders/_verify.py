@@ -15,14 +15,13 @@ import pandas as pd
 from proplace.schema import Continuous
 
 if TYPE_CHECKING:
-    from proplace.network import Array, Network
+    from proplace.network import Array, Network, Precision
     from proplace.schema import Schema
 
 Form = Literal["logits", "sigmoid", "softmax", "log_softmax"]
-Arithmetic = Literal["float64", "float32", "half"]
 
 # Rounding error of one forward pass, relative to the sum of absolute values that it adds up.
-_ROUNDING = {"float64": 1e-9, "float32": 1e-5, "half": 2e-2}
+_ROUNDING = {"float64": 1e-9, "float32": 1e-5, "float16": 2e-2, "bfloat16": 2e-2}
 
 
 def probe_rows(network: Network, n: int = 64) -> Array:
@@ -61,7 +60,7 @@ def form_of(
     network: Network,
     X: Array,
     outputs: npt.ArrayLike,
-    arithmetic: Arithmetic = "float64",
+    arithmetic: Precision = "float64",
     first: Form = "logits",
 ) -> Form | None:
     """Say what ``outputs`` of the original model on ``X`` are: logits or which function of them.
@@ -95,7 +94,7 @@ def form_of(
     return None
 
 
-def allowance(network: Network, X: Array, arithmetic: Arithmetic) -> Array:
+def allowance(network: Network, X: Array, arithmetic: Precision) -> Array:
     """How far rounding may take each row's logits, shape (n, 1)."""
     return _ROUNDING[arithmetic] * _magnitude(network, X)
 

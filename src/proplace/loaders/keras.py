@@ -92,6 +92,7 @@ def file_runner(path: Path) -> Runner:
 def _plain(runner: Runner) -> Network:
     """Return the network of a model that takes rows of numbers."""
     reading = runner.reading
+    runner.check_precision()
     if len(reading.ports) != 1:
         raise ModelNotSupported(
             f"model {reading.file.name!r} has {len(reading.ports)} inputs and 1 outputs; a network "

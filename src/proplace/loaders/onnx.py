@@ -15,7 +15,13 @@ from proplace import limits
 from proplace.errors import ModelFileError, ModelNotSupported, ProplaceError
 from proplace.loaders._chain import Activation, Chain, per_column
 from proplace.loaders._files import read_bytes
-from proplace.loaders._onnx_constants import Constants, Values, attributes_of, batch_norm_of
+from proplace.loaders._onnx_constants import (
+    Constants,
+    Values,
+    attributes_of,
+    batch_norm_of,
+    half,
+)
 from proplace.loaders._onnx_fields import check_fields
 from proplace.loaders._onnx_ops import KNOWN
 from proplace.loaders._onnx_outputs import chosen_logits, compare, predicted, understood
@@ -33,7 +39,7 @@ _FINAL: dict[str, Activation] = {
     "Softmax": "softmax",
     "LogSoftmax": "log_softmax",
 }
-_FLOATS = ("FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16")
+_FLOATS = ("FLOAT", "DOUBLE")
 _ARITHMETIC = ("Add", "Sub", "Mul", "Div")
 # What may come behind the logits beside the probabilities.
 _LABELS = frozenset({"ArgMax", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "TopK"})
@@ -81,6 +87,11 @@ def open_graph(path: Path) -> tuple[Any, Any]:
         raise _damaged(path, error) from None
     if not model.graph.node:
         raise ModelFileError(f"{path.name}: not an ONNX file, or one without a graph")
+    for value in model.graph.input:
+        kind = onnx.TensorProto.DataType
+        if value.type.tensor_type.elem_type in (kind.FLOAT16, kind.BFLOAT16):
+            name = kind.Name(value.type.tensor_type.elem_type).lower()
+            raise half(f"{path.name}: input {value.name!r} takes {name} numbers")
     return onnx, model
 
 
@@ -358,6 +369,8 @@ class Reader:
     def _layer(self, where: str, W: Array, stored: Values) -> None:
         if W.ndim != 2:
             raise ModelNotSupported(f"{where} has weights of shape {W.shape}; it needs a matrix")
+        if stored.dtype == np.float16:
+            raise half(f"{where} has float16 weights")
         self.chain.linear(where, W, None)
         self.double.append(stored.dtype == np.float64)
 
@@ -474,8 +487,7 @@ class Reader:
             if training is None or bool(training.any()):
                 raise ModelNotSupported(f"{where} is in training mode; export with model.eval()")
         elif op == "Cast":
-            if self.onnx.TensorProto.DataType.Name(attributes["to"]) not in _FLOATS:
-                raise ModelNotSupported(f"{where} rounds the values; only casts to floats are read")
+            self._cast(where, int(attributes["to"]))
         elif op == "Transpose":
             if self.flat or list(attributes.get("perm", [1, 0])) != [1, 0]:
                 raise _unsupported(where)
@@ -490,6 +502,13 @@ class Reader:
             self._reshape(where, node)
         else:
             raise _unsupported(where)
+
+    def _cast(self, where: str, to: int) -> None:
+        name = self.onnx.TensorProto.DataType.Name(to)
+        if name in ("FLOAT16", "BFLOAT16"):
+            raise half(f"{where} makes the numbers {name.lower()}")
+        if name not in _FLOATS:
+            raise ModelNotSupported(f"{where} rounds the values; only casts to floats are read")
 
     def _squeeze(self, where: str, axes: Any) -> None:
         if not (self.chain.at_linear and self.chain.width == 1) or self.columns or self.flat:

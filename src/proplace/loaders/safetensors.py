@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 # BF16 is the upper half of a float32: read as integers, then widened.
 _TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+_PRECISIONS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 _UNNUMBERED = 64  # layers whose order is looked for in their shapes
 
 
@@ -38,11 +39,12 @@ def read_safetensors(path: Path) -> Network:
     of the layers, so it is taken from the numbers in their names (``0.weight``, ``2.weight``) or,
     for other names, from the shapes if only one order fits.
     """
-    tensors = _tensors(path, read_bytes(path))
-    return network_of(path, tensors, _ordered(path, tensors))
+    tensors, precisions = _tensors(path, read_bytes(path))
+    return network_of(path, tensors, _ordered(path, tensors), precisions)
 
 
-def _tensors(path: Path, data: bytes) -> Tensors:
+def _tensors(path: Path, data: bytes) -> tuple[Tensors, set[str]]:
+    """Return the numbers of each tensor, and the types they are stored in."""
     length = int.from_bytes(data[:8], "little")
     if len(data) < 8 or length > len(data) - 8:
         raise _damaged(path, "it is shorter than its header says")
@@ -71,7 +73,7 @@ def _tensors(path: Path, data: bytes) -> Tensors:
         expected = end
     if expected != len(body):
         raise _damaged(path, f"{len(body) - expected} bytes at its end belong to no tensor")
-    return tensors
+    return tensors, {_PRECISIONS[entry["dtype"]] for entry in header.values()}
 
 
 def _tensor(

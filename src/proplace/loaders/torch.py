@@ -15,7 +15,7 @@ from proplace.errors import InputError, ModelNotSupported
 from proplace.loaders._chain import multi_label
 from proplace.loaders._flow import Flow
 from proplace.loaders._torch_graph import Graph, inside, needed_nodes
-from proplace.loaders._torch_layers import check_leaf, check_precision, numpy_of, where_of
+from proplace.loaders._torch_layers import FULL, check_leaf, numpy_of, precision_of, where_of
 from proplace.loaders._torch_record import NotRecorded, Recording, same
 from proplace.loaders._torch_registered import is_plain, registered
 from proplace.loaders._torch_values import Spread
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from proplace.input_map import InputMap
     from proplace.loaders._chain import Activation
     from proplace.loaders._flow import Flowing
-    from proplace.loaders._verify import Arithmetic, Form
+    from proplace.loaders._verify import Form
     from proplace.network import Array, Precision
 
 
@@ -59,8 +59,9 @@ def from_torch(module: object) -> Network:
     -------
     Network
         The module and the network are run on random rows and must agree, so a ``forward`` that
-        does something else than was read is refused. The module itself is not changed. Modules in
-        float16 or bfloat16 are refused: no margin covers such arithmetic.
+        does something else than was read is refused. The module itself is not changed. The precision
+        is that of the weights; modules in float16 or bfloat16 are read if they are Linear and ReLU
+        alone.
     """
     reading = _read(module)
     network = reading.network(reading.flow.numbers(reading.columns, reading.source.titles))
@@ -167,10 +168,10 @@ class _Reading:
             )
         return form
 
-    def _outputs(self, rows: Array) -> tuple[Array, Arithmetic]:
+    def _outputs(self, rows: Array) -> tuple[Array, Precision]:
         """Run the module on rows, in float64 where that can be."""
         source, torch = self.source, self.source.torch
-        own: Arithmetic = "float64" if source.dtype == torch.float64 else "float32"
+        own = self.layers.precision
         if self.recording is None:
             try:
                 twin = copy.deepcopy(source.module).to(device="cpu", dtype=torch.float64)
@@ -203,9 +204,11 @@ def _read(module: object) -> _Reading:
     try:
         recording = Recording(torch, plain, dtype, device)
         _check_layers(torch, plain, recording)
-        return _recorded(torch, plain, recording)
+        reading = _recorded(torch, plain, recording)
     except NotRecorded as error:
-        return _registered(torch, plain, dtype, device, str(error))
+        reading = _registered(torch, plain, dtype, device, str(error))
+    _check_half(reading)
+    return reading
 
 
 def _unwrapped(torch: Any, module: Any) -> Any:
@@ -235,7 +238,7 @@ def _check_module(torch: Any, module: Any) -> None:
     if not isinstance(module, nn.Module):
         raise ModelNotSupported(
             f"from_torch takes a torch.nn.Module, not {type(module).__name__}; weights in a "
-            "state dict are read from a file with Network.load"
+            "state dict are read from a file with Network.load(path, activation='relu')"
         )
     for path, leaf in module.named_modules():
         if isinstance(leaf, (nn.Linear, nn.modules.batchnorm._NormBase)) and any(
@@ -249,7 +252,7 @@ def _check_module(torch: Any, module: Any) -> None:
                 f"{where_of(path, leaf)} has weights of type {leaf.weight.dtype}; a ReLU network has "
                 "real ones"
             )
-    check_precision(torch, type(module).__name__, [*module.parameters(), *module.buffers()])
+    _precision(torch, module)
     required = [
         p.name
         for p in inspect.signature(module.forward).parameters.values()
@@ -329,8 +332,40 @@ def _registered(torch: Any, module: Any, dtype: Any, device: Any, reason: str) -
 
 
 def _precision(torch: Any, module: Any) -> Precision:
-    doubles = [p.dtype == torch.float64 for p in module.parameters()]
-    return "float64" if doubles and all(doubles) else "float32"
+    return precision_of(torch, type(module).__name__, [*module.parameters(), *module.buffers()])
+
+
+def _check_half(reading: _Reading) -> None:
+    """Refuse a module in half precision that does more than Linear and ReLU.
+
+    Each step rounds there, and the margin knows those of the layers alone: batch norm, scalers and
+    the like must not have been folded into anything.
+    """
+    precision, module = reading.layers.precision, reading.source.module
+    if precision in ("float32", "float64"):
+        return
+    leaves = [leaf for leaf in module.modules() if isinstance(leaf, reading.source.torch.nn.Linear)]
+    own = [
+        (numpy_of(leaf.weight), None if leaf.bias is None else numpy_of(leaf.bias))
+        for leaf in leaves
+    ]
+    as_they_are = all(
+        any(np.array_equal(layer.W, W) and _same_bias(layer.b, b) for W, b in own)
+        for layer in reading.layers.layers
+    )
+    try:
+        plain = not reading.flow.numbers(reading.columns, reading.source.titles)
+    except ModelNotSupported:  # categories
+        plain = False
+    if not (plain and as_they_are):
+        raise ModelNotSupported(
+            f"{type(module).__name__} is {precision} and does more than Linear and ReLU (a scaler, "
+            f"batch norm, categories?); the margin of {precision} covers these layers alone. {FULL}"
+        )
+
+
+def _same_bias(a: Array | None, b: Array | None) -> bool:
+    return a is b if a is None or b is None else np.array_equal(a, b)
 
 
 def _outputs(torch: Any, module: Any, X: Array, dtype: Any, device: Any) -> Array:

@@ -1,8 +1,8 @@
 """Networks from bare torch weights: names and tensors without a model around them.
 
-A file of weights does not say what happens between the layers. It is read as a chain of Linear
-layers with a ReLU between them and no activation that changes the class behind the last one; models
-that are something else must be exported to ONNX instead.
+A file of weights does not say what happens between the layers. Where the user states it, it is read
+as a chain of Linear layers with a ReLU between them and no activation that changes the class behind
+the last one; models that are something else must be exported to ONNX instead.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from proplace.loaders._files import check_count, check_layers, count_of
 from proplace.loaders._torch_pickle import NotPlainError, OtherTensor, Tensor, unpickled
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
     import numpy.typing as npt
 
-    from proplace.network import Network
+    from proplace.network import Network, Precision
 
 _HOW_TO_SAVE = (
     "save the weights with torch.save(model.state_dict(), 'model.pt'), or export the model to ONNX"
@@ -64,7 +64,7 @@ def read_torch_weights(path: Path) -> Network:
         content = _content(path, archive.read(f"{prefix}/data.pkl", limits.CONFIG_BYTES))
         tensors = _Tensors(path, archive, prefix)
         arrays = {str(key): tensors.array(str(key), value) for key, value in content.items()}
-    return network_of(path, arrays, list(arrays))
+    return network_of(path, arrays, list(arrays), tensors.precisions)
 
 
 def _prefix(path: Path, archive: Archive) -> str:
@@ -112,6 +112,7 @@ class _Tensors:
         order = f"{prefix}/byteorder"
         self._swapped = order in archive.names and archive.read(order, 16) == b"big"
         self._total = 0
+        self.precisions: set[str] = set()  # of the tensors read so far
 
     def array(self, key: str, value: Any) -> npt.NDArray[Any]:
         where = f"{self._path.name}: tensor {key!r}"
@@ -133,9 +134,9 @@ class _Tensors:
         check_count(self._path.name, self._total)
         array = self._view(where, value)
         if value.storage.kind == "BFloat16Storage":  # the upper half of a float32
-            array = (array.astype(np.uint32) << 16).view(np.float32)
-        elif array.dtype == np.float16:
-            array = array.astype(np.float32)
+            self.precisions.add("bfloat16")
+            return (array.astype(np.uint32) << 16).view(np.float32)
+        self.precisions.add(array.dtype.name)
         return array
 
     def _view(self, where: str, tensor: Tensor) -> npt.NDArray[Any]:
@@ -166,9 +167,15 @@ class _Tensors:
 
 
 def network_of(
-    path: Path, tensors: Mapping[str, npt.NDArray[Any]], order: Sequence[str]
+    path: Path,
+    tensors: Mapping[str, npt.NDArray[Any]],
+    order: Sequence[str],
+    precisions: Collection[str],
 ) -> Network:
-    """Chain the Linear layers ``<name>.weight``, ``<name>.bias`` in the given order of keys."""
+    """Chain the Linear layers ``<name>.weight``, ``<name>.bias`` in the given order of keys.
+
+    ``precisions`` are the types that the tensors are stored in, and so what the model computes in.
+    """
     for key in order:
         _check_key(path, key, tensors)
     chain = Chain("Linear")
@@ -182,8 +189,23 @@ def network_of(
         chain.linear(where, _float64(tensors[key]), None if bias is None else _float64(bias))
     if not weights:
         raise ModelFileError(f"{path.name}: the file holds no weights; {_HOW_TO_SAVE}")
-    double = all(array.dtype == np.float64 for array in tensors.values())
-    return chain.network("float64" if double else "float32")
+    return chain.network(_precision(path, precisions))
+
+
+def _precision(path: Path, stored: Collection[str]) -> Precision:
+    """Say what a model of such weights computes in; one float32 tensor is enough for float32."""
+    kinds = set(stored)
+    if kinds <= {"float32", "float64"}:
+        return "float64" if kinds == {"float64"} else "float32"
+    if kinds == {"float16"}:
+        return "float16"
+    if kinds == {"bfloat16"}:
+        return "bfloat16"
+    raise ModelNotSupported(
+        f"{path.name}: the weights are stored as {', '.join(sorted(kinds))}, so that it is not known "
+        "what the model computes in; save them in one type, such as torch.save("
+        "model.float().state_dict(), 'model.pt') (every weight keeps its value), and use it so"
+    )
 
 
 def _check_key(path: Path, key: str, tensors: Mapping[str, npt.NDArray[Any]]) -> None:

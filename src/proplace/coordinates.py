@@ -1,0 +1,163 @@
+r"""A retrained model in the coordinates of the model in use.
+
+Both models look at the same table. Let :math:`x` be a row as the model in use encodes it and
+:math:`x'` the same row as the retrained one does, whose scalers and encoders were fitted again. Column
+by column :math:`x' = A x + a`: numbers are scaled in another way, categories stand in another order or
+lack another column. With :math:`u = s \odot x + t` for what the first layer in use sees and
+:math:`u' = M' (s' \odot x' + t') + c'` for the retrained one's,
+
+.. math::
+    W' u' + b' = \underbrace{W' M' S' A S^{-1}}_{W''} u + b'' ,
+
+so that the retrained model is a network behind the input map in use, and its parameters can be
+compared with those in use one by one. The identity holds for every row of the table; in floats it holds
+to rounding, and where nothing was fitted again nothing is computed at all.
+
+A matrix :math:`M` in front of the layers in use (PCA) has no inverse in general. Then there must be a
+:math:`W''` with :math:`W'' M S = W' M' S' A`, or the models cannot be compared.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from proplace.errors import InputError
+from proplace.network import Network
+from proplace.schema import Categorical, Continuous
+from proplace.schema._model import listing
+
+if TYPE_CHECKING:
+    from proplace.model import Model
+    from proplace.network import Array
+    from proplace.schema.rules import AnyFeature
+
+_EXACT = 1e-9  # relative; what solving for a matrix may lose
+
+_KEEP = "fit that step once, keep it when the model is retrained, and compare those models"
+
+
+def in_coordinates_of(base: Model, other: Model) -> Network:
+    """Return the network of ``other`` as one that takes the rows of ``base``.
+
+    Raises InputError, with the reason, where there is none.
+    """
+    if other.classes != base.classes:
+        raise InputError(
+            f"the retrained model has the classes {listing(other.classes)}, the model in use "
+            f"{listing(base.classes)}; retrain it for the same classes"
+        )
+    A, a = _recoded(base, other)
+    net, own = other.network, base.network.input_map
+    theirs = net.input_map
+    same_map = own.parts.keys() == theirs.parts.keys() and all(
+        np.array_equal(part, theirs.parts[name]) for name, part in own.parts.items()
+    )
+    if same_map and np.array_equal(A, np.eye(base.schema.width)) and not a.any():
+        return net
+    first = net.layers[0]
+    W, b = theirs.fold(first.W, first.bias)
+    W, b = W @ A, b + W @ a  # of the rows in use; next, of what the first layer in use sees
+    W = _behind_scale(base, W) if own.matrix is None else _behind_matrix(base, W)
+    b = b - W @ own(np.zeros((1, base.network.inputs)))[0]
+    bias: Array | None = b
+    if base.network.layers[0].b is None:
+        if np.abs(b).max() > _EXACT * (1.0 + np.abs(W).max()):
+            raise InputError(
+                "the first layer in use has no bias, so the offsets of a scaler that was fitted again "
+                f"cannot be expressed in it; train it with a bias, or {_KEEP}"
+            )
+        bias = None
+    layers = [(W, bias), *((layer.W, layer.b) for layer in net.layers[1:])]
+    return Network(layers, **own.parts, precision=net.precision)
+
+
+def _behind_scale(base: Model, W: Array) -> Array:
+    """Weights over ``x`` as weights over ``s * x + t``."""
+    scale = base.network.scale
+    if scale is None:
+        return W
+    lost = (scale == 0.0) & (W != 0.0).any(axis=0)
+    if lost.any():
+        name = base.schema.columns[int(np.argmax(lost))].name
+        raise InputError(
+            f"the model in use multiplies column {name!r} by 0 and the retrained model does not, so "
+            f"that it has no weight in the first layer in use; {_KEEP}"
+        )
+    result: Array = W / np.where(scale == 0.0, 1.0, scale)
+    return result
+
+
+def _behind_matrix(base: Model, W: Array) -> Array:
+    """Weights over ``x`` as weights over ``M (s * x + t) + c``, if there are such."""
+    own = base.network.input_map
+    assert own.matrix is not None  # noqa: S101  (as was asked before)
+    M = own.matrix if own.scale is None else own.matrix * own.scale
+    found = np.asarray(np.linalg.lstsq(M.T, W.T, rcond=None)[0].T, dtype=np.float64)
+    if np.abs(found @ M - W).max() > _EXACT * np.abs(W).max():
+        raise InputError(
+            "the model in use has a matrix in front of its first layer (PCA, an embedding, sums of "
+            "columns), and what the retrained model does to its columns is no function of what comes "
+            f"out of that matrix, so that their weights cannot be compared; {_KEEP}"
+        )
+    return found
+
+
+def _recoded(base: Model, other: Model) -> tuple[Array, Array]:
+    """Return ``A`` and ``a``: rows as the one model encodes them from rows of the other."""
+    mine, theirs = base.schema, other.schema
+    unknown = [name for name in theirs.by_name if name not in mine.by_name]
+    if unknown:
+        raise InputError(
+            f"the retrained model looks at {listing(unknown)}, which the model in use does not; "
+            "compare models of the same columns"
+        )
+    A, a = np.zeros((theirs.width, mine.width)), np.zeros(theirs.width)
+    for name, feature in theirs.by_name.items():
+        part, constant = _feature(mine.by_name[name], feature)
+        A[theirs.span(name), mine.span(name)] = part
+        a[theirs.span(name)] = constant
+    return A, a
+
+
+def _feature(own: AnyFeature, new: AnyFeature) -> tuple[Array, Array]:
+    """Return how the columns of one feature are made from those in use."""
+    if isinstance(own, Continuous):
+        if not isinstance(new, Continuous):
+            raise InputError(
+                f"column {own.name!r} is a number to the model in use and labels "
+                f"({listing(new.labels)}) to the retrained one; {_KEEP}"
+            )
+        if (own.offset, own.scale) == (new.offset, new.scale):
+            return np.ones((1, 1)), np.zeros(1)
+        factor, constant = own.scale / new.scale, (own.offset - new.offset) / new.scale
+        return np.array([[factor]]), np.array([constant])
+    labels = pd.Series(list(own.labels), dtype=object)
+    codes, _ = own.read(labels)
+    recoded, known = new.read(labels)
+    if not known.all():
+        missing = [label for label, ok in zip(own.labels, known, strict=True) if not ok]
+        raise InputError(
+            f"the retrained model does not know {listing(missing)} of column {own.name!r}, which the "
+            "model in use does; give its encoder the categories, such as OneHotEncoder(categories=...)"
+        )
+    return _solved(own, codes.reshape(len(labels), -1), recoded.reshape(len(labels), -1))
+
+
+def _solved(own: AnyFeature, codes: Array, recoded: Array) -> tuple[Array, Array]:
+    """Solve ``recoded = codes A^T + a`` over all labels."""
+    if codes.shape == recoded.shape and np.array_equal(codes, recoded):
+        return np.eye(codes.shape[1]), np.zeros(codes.shape[1])
+    if isinstance(own, Categorical) and codes.shape[0] == codes.shape[1]:
+        # One column for each label, and one of them is 1: weights go with their labels.
+        return (codes.T @ recoded).T, np.zeros(recoded.shape[1])
+    full = np.hstack([codes, np.ones((len(codes), 1))])
+    found = np.asarray(np.linalg.lstsq(full, recoded, rcond=None)[0], dtype=np.float64)
+    if np.abs(full @ found - recoded).max() > _EXACT * (1.0 + np.abs(recoded).max()):
+        raise InputError(
+            f"the levels of column {own.name!r} have other distances in the retrained model than in "
+            f"the one in use, which no weight of a single column expresses; {_KEEP}"
+        )
+    return found[:-1].T, found[-1]

@@ -1,0 +1,206 @@
+"""Retrained models behind the scalers in use: the pipelines themselves say what they compute."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import logit
+from sklearn.decomposition import PCA
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, OrdinalEncoder, StandardScaler
+
+import proplace as pp
+from proplace.coordinates import in_coordinates_of
+from proplace.errors import InputError
+from refits import GRADES, SHAPES, fitted, people, retrained
+
+TABLE, DECIDED = people(200, 0)
+LATER, DECIDED_LATER = people(150, 1)
+FRESH, _ = people(60, 2)
+
+
+@pytest.mark.parametrize("new", SHAPES)
+@pytest.mark.parametrize("old", SHAPES)
+def test_logits_are_those_of_the_retrained_pipeline(old, new):
+    """Whatever scalers and encoders stand in front of either."""
+    base = pp.Model.of(fitted(SHAPES[old](), TABLE, DECIDED))
+    pipe = fitted(SHAPES[new](), LATER, DECIDED_LATER)
+    if new == "robust, ordinal" != old:
+        # One number for three levels; their one-hot columns express that, and the reverse not.
+        assert in_coordinates_of(base, pp.Model.of(pipe)).inputs == base.network.inputs
+    if old == "robust, ordinal" != new:
+        with pytest.raises(InputError, match="levels of column 'grade' have other distances"):
+            in_coordinates_of(base, pp.Model.of(pipe))
+        return
+    net = in_coordinates_of(base, pp.Model.of(pipe))
+    found = net.logits(base.encode(FRESH))[:, 0]
+    np.testing.assert_allclose(found, logit(pipe.predict_proba(FRESH)[:, 1]), atol=1e-6)
+    assert net.input_map.parts.keys() == base.network.input_map.parts.keys()
+    if old == new:
+        assert np.isfinite(base.network.distance(net))
+
+
+def test_nothing_is_computed_where_nothing_was_fitted_again():
+    pipe = fitted(SHAPES["standard"](), TABLE, DECIDED)
+    base = pp.Model.of(pipe)
+    again = make_pipeline(pipe[0], fitted(SHAPES["standard"](), LATER, DECIDED_LATER)[-1])
+    other = pp.Model.of(again)
+    assert in_coordinates_of(base, other) is other.network
+
+
+def test_the_same_function_behind_another_scaler_did_not_move():
+    """Twice the scale and twice the weights: the parameters behind the scaler in use are the same."""
+    scaler = StandardScaler().fit(TABLE[["age", "income"]])
+    last = LogisticRegression().fit(scaler.transform(TABLE[["age", "income"]]), DECIDED)
+    other, moved = StandardScaler().fit(LATER[["age", "income"]]), LogisticRegression()
+    moved.classes_ = last.classes_
+    moved.coef_ = last.coef_ * other.scale_ / scaler.scale_
+    moved.intercept_ = last.intercept_ + last.coef_ @ ((other.mean_ - scaler.mean_) / scaler.scale_)
+    base, new = (pp.Model.of(make_pipeline(*p)) for p in ((scaler, last), (other, moved)))
+    assert np.abs(base.network.layers[0].W - new.network.layers[0].W).max() > 1e-3
+    assert base.network.distance(in_coordinates_of(base, new)) < 1e-12
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_within_delta_behind_one_scaler_every_certified_row_stays_accepted(shape):
+    """The theorem: the retrained pipeline itself gives each such row its class."""
+    pipe = fitted(SHAPES[shape](), TABLE, DECIDED)
+    base = pp.Model.of(pipe)
+    sample = pd.concat([TABLE, LATER.iloc[:5].assign(age=71)])  # beyond the range so far
+    again = retrained(pipe, SHAPES[shape](), sample, [*DECIDED, *DECIDED_LATER[:5]], epochs=1)
+    change = base.network.distance(in_coordinates_of(base, pp.Model.of(again)))
+    count = 0
+    for target in ("yes", "no"):
+        robust = pp.certify(base, TABLE, change, target).robust
+        assert (again.predict(TABLE[robust]) == target).all()
+        count += robust.sum()
+    assert count > 20
+    assert base.network.distance(pp.Model.of(again).network) != change
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_any_input_maps(data):
+    """Networks with scalers and matrices of their own, against their own logits."""
+    rng = np.random.default_rng(data.draw(st.integers(0, 10**6)))
+    n, h = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 5))
+
+    def network(mixed):
+        parts = {}
+        if data.draw(st.booleans()):
+            parts["scale"] = rng.uniform(0.2, 3.0, n) * rng.choice([-1.0, 1.0], n)
+        if data.draw(st.booleans()):
+            parts["shift"] = rng.normal(size=n)
+        width = n
+        if mixed:
+            width = data.draw(st.integers(1, 4))
+            parts["matrix"] = rng.normal(size=(width, n))
+        layers = [(rng.normal(size=(h, width)), rng.normal(size=h)), (np.ones((1, h)), [0.1])]
+        return pp.Network(layers, **parts)
+
+    base, other = network(mixed=False), network(mixed=data.draw(st.booleans()))
+    expressed = in_coordinates_of(pp.Model.of(base), pp.Model.of(other))
+    X = rng.normal(size=(20, n)) * 3.0
+    np.testing.assert_allclose(expressed.logits(X), other.logits(X), atol=1e-9, rtol=1e-9)
+
+
+def test_a_matrix_in_front_must_express_the_new_one():
+    numbers = TABLE[["age", "income"]].assign(debt=lambda t: t["age"] * 3.0 + t["income"] % 700)
+    later = LATER[["age", "income"]].assign(debt=lambda t: t["age"] * 3.0 + t["income"] % 700)
+
+    def model(rows, decided, count):
+        steps = StandardScaler(), PCA(count, random_state=0), LogisticRegression()
+        return make_pipeline(*steps).fit(rows, decided)
+
+    pipe = model(numbers, DECIDED, 2)
+    base = pp.Model.of(pipe)
+    with pytest.raises(
+        InputError, match=r"a matrix in front of its first layer .PCA.*keep it when"
+    ):
+        in_coordinates_of(base, pp.Model.of(model(later, DECIDED_LATER, 2)))
+    front = make_pipeline(pipe[0], pipe[1])  # the step that the message names
+    last = LogisticRegression().fit(front.transform(later), DECIDED_LATER)
+    other = pp.Model.of(make_pipeline(pipe[0], pipe[1], last))
+    assert in_coordinates_of(base, other) is other.network
+    whole = pp.Model.of(model(numbers, DECIDED, 3))  # nothing was left out: it can be turned back
+    again = model(later, DECIDED_LATER, 3)
+    net = in_coordinates_of(whole, pp.Model.of(again))
+    np.testing.assert_allclose(
+        net.logits(whole.encode(later))[:, 0], again.decision_function(later), atol=1e-6
+    )
+    plain = pp.Model.of(make_pipeline(StandardScaler(), LogisticRegression()).fit(numbers, DECIDED))
+    net = in_coordinates_of(plain, pp.Model.of(again))
+    np.testing.assert_allclose(
+        net.logits(plain.encode(later))[:, 0], again.decision_function(later), atol=1e-6
+    )
+
+
+def test_a_layer_without_a_bias_takes_no_offset():
+    base = pp.Model.of(pp.Network([([[1.0]], None), ([[1.0]], [0.0])]))
+    moved = pp.Model.of(pp.Network([([[1.0]], None), ([[1.0]], [0.0])], shift=[0.5]))
+    with pytest.raises(InputError, match="first layer in use has no bias"):
+        in_coordinates_of(base, moved)
+    scaled = pp.Model.of(pp.Network([([[1.0]], None), ([[1.0]], [0.0])], scale=[2.0]))
+    assert in_coordinates_of(base, scaled).layers[0].W.tolist() == [[2.0]]
+    assert in_coordinates_of(base, scaled).layers[0].b is None
+
+
+def test_a_column_that_is_not_seen():
+    base = pp.Model.of(pp.Network([([[1.0, 1.0]], [0.0])], scale=[0.0, -1.0]))
+    for weight, fine in ((1.0, False), (0.0, True)):
+        other = pp.Model.of(pp.Network([([[weight, 1.0]], [0.0])]))
+        if fine:
+            assert in_coordinates_of(base, other).layers[0].W.tolist() == [[0.0, -1.0]]
+        else:
+            with pytest.raises(InputError, match="multiplies column 'x0' by 0"):
+                in_coordinates_of(base, other)
+
+
+def test_categories_in_another_order_and_new_ones():
+    base_pipe = fitted(SHAPES["standard"](), TABLE, DECIDED)
+    more = pd.concat([LATER, LATER.iloc[:20].assign(job="pilot")], ignore_index=True)
+    decided = [*DECIDED_LATER, *DECIDED_LATER[:20]]
+    encoder = OneHotEncoder(categories=[["smith", "pilot", "cook", "clerk"], GRADES])
+    steps = [(MinMaxScaler(), ["income", "age"]), (encoder, ["job", "grade"])]
+    pipe = fitted(steps, more, decided)
+    base = pp.Model.of(base_pipe)
+    net = in_coordinates_of(base, pp.Model.of(pipe))
+    found = net.logits(base.encode(FRESH))[:, 0]
+    np.testing.assert_allclose(found, logit(pipe.predict_proba(FRESH)[:, 1]), atol=1e-6)
+    wider = pp.Model.of(pipe)
+    with pytest.raises(InputError, match=r"does not know 'pilot' of column 'job'.*categories="):
+        in_coordinates_of(wider, base)
+
+
+def columns(names, **types):
+    steps = [(StandardScaler(), names)]
+    steps += [(OneHotEncoder(), [name]) for name in types]
+    return pp.Model.of(fitted(steps, TABLE, DECIDED))
+
+
+def test_what_cannot_be_compared_says_why():
+    base = columns(["age"])
+    with pytest.raises(InputError, match="looks at 'income', which the model in use does not"):
+        in_coordinates_of(base, columns(["age", "income"]))
+    fewer = in_coordinates_of(columns(["age", "income"]), base)
+    assert not fewer.layers[0].W[:, 1].any()
+    other = pp.Model.of(fitted([(StandardScaler(), ["age"])], TABLE, DECIDED == "yes"))
+    with pytest.raises(InputError, match=r"has the classes .*retrain it for the same classes"):
+        in_coordinates_of(base, other)
+    coded = pp.Model.of(fitted([(OneHotEncoder(), ["age"])], TABLE, DECIDED))
+    with pytest.raises(InputError, match="'age' is a number to the model in use and labels"):
+        in_coordinates_of(base, coded)
+    levels = [
+        pp.Model.of(fitted([(OrdinalEncoder(categories=[order]), ["grade"])], TABLE, DECIDED))
+        for order in (GRADES, ["B", "C", "A"], GRADES[::-1])
+    ]
+    with pytest.raises(InputError, match="levels of column 'grade' have other distances"):
+        in_coordinates_of(*levels[:2])
+    turned = in_coordinates_of(levels[0], levels[2])
+    rows = levels[0].encode(FRESH)
+    expected = levels[2].network.logits(levels[2].encode(FRESH))
+    np.testing.assert_allclose(turned.logits(rows), expected, atol=1e-9)
