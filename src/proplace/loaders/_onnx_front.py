@@ -140,14 +140,12 @@ def _cast(front: Front, where: str, node: Any, attributes: dict[str, Any]) -> li
     kinds = front.onnx.TensorProto
     if attributes.get("to") in (kinds.FLOAT16, kinds.BFLOAT16):
         raise half(f"{where} makes the numbers {kinds.DataType.Name(attributes['to']).lower()}")
-    floats = (kinds.FLOAT, kinds.DOUBLE)
-    users = front.consumers.get(node.output[0], [])
     encoded = all(
         user.op_type in ("OneHotEncoder", "LabelEncoder")
         or (user.op_type == "Gather" and node.output[0] not in user.input[:1])  # an embedding
-        for user in users
+        for user in front.consumers.get(node.output[0], [])
     )
-    if attributes.get("to") not in floats and not encoded:
+    if attributes.get("to") not in (kinds.FLOAT, kinds.DOUBLE) and not encoded:
         raise ModelNotSupported(
             f"{where} cuts off decimals or makes text; only categories may be whole numbers or text"
         )
