@@ -79,7 +79,7 @@ WITH_DUALS = Strategy(
         {"primal_feasibility_tolerance": 1e-7, "dual_feasibility_tolerance": 1e-7},
     ),
 )
-"""For runs whose dual values or dual ray are wanted; presolve, which would hide the ray, stays off."""
+"""For runs whose dual values or dual ray are wanted: only simplex methods, without presolve."""
 
 _OPTIONS: dict[str, str | float] = {
     "threads": 1,
