@@ -44,6 +44,9 @@ CHUNK = 2_000  # rows at a time, fewer where they are wide or long
 MISSING = frozenset(("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "<NA>"))
 _NUMBER = re.compile(r"[ \t]*[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?[ \t]*")
 _CODE = re.compile(r"[ \t]*[-+]?0[0-9]")  # such as 017: a name, not a number
+# Ends a line while a table is written. Cells with a character of it get quotes, so also those with
+# a carriage return, which ends a line for many readers; the NUL is in no text (see _Lines).
+_LINE = "\r\n\0"
 _DELIMITERS = (";", "\t", "|", ",")
 # Text that a spreadsheet would run, and the plain numbers among it.
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
@@ -525,19 +528,20 @@ def write_csv(frame: pd.DataFrame, file: IO[bytes], *, header: bool = True) -> N
 
     Text that a spreadsheet would run as a formula gets an apostrophe in front (see :func:`literal`).
     """
-    shown = pd.DataFrame(
-        {literal(str(name)): _shown(column) for name, column in frame.items()}, index=frame.index
-    )
-    text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-    shown.to_csv(text, index=False, header=header, lineterminator="\n")
-    text.flush()
-    text.detach()  # the file is closed by who opened it
+    lines = io.StringIO(newline="")
+    writer = csv.writer(lines, lineterminator=_LINE)
+    if header:
+        writer.writerow([_shown(str(name)) for name in frame.columns])
+    columns = [[_shown(cell) for cell in frame[name].tolist()] for name in frame.columns]
+    writer.writerows(zip(*columns, strict=True))
+    file.write(lines.getvalue().replace(_LINE, "\n").encode("utf-8"))
 
 
-def _shown(column: pd.Series[Any]) -> pd.Series[Any]:
-    if pd.api.types.is_numeric_dtype(column):
-        return column
-    return pd.Series([literal(cell) for cell in column], index=column.index, dtype=object)
+def _shown(cell: Any) -> Any:
+    """A cell as it is written: nothing for a missing one; a NUL, which no text has, is spelt out."""
+    if pd.api.types.is_scalar(cell) and pd.isna(cell):
+        return ""
+    return literal(cell.replace("\0", r"\x00") if isinstance(cell, str) else cell)
 
 
 def literal(cell: Any) -> Any:

@@ -302,7 +302,11 @@ def _people(
     frame = pd.DataFrame(
         {name: [values[n] for n in lines] for name, values in columns.items()}, dtype=object
     )
-    encoded = schema.encode(frame) if len(lines) else np.empty((0, schema.width))
+    encoded, wrong = (
+        schema.encode_people(frame) if len(lines) else (np.empty((0, schema.width)), {})
+    )
+    if wrong:
+        raise ValueError(next(iter(wrong.values())).reason)
     place = {int(n): i for i, n in enumerate(lines)}
 
     def at(n: int, row: int) -> tuple[pd.Series[Any] | None, Any]:

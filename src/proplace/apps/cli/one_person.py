@@ -11,6 +11,7 @@ import typer
 
 from proplace.apps.cli import common
 from proplace.apps.cli.console import say, say_table
+from proplace.core.text import short
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -145,7 +146,7 @@ def show(result: Explanations) -> None:
         say(words.sentence)
         say(
             f"{answer.status}; distance {answer.distance:.6g}; every network within delta reaches "
-            f"class {answer.label} by at least {answer.margin:.3g}"
+            f"class {short(answer.label)} by at least {answer.margin:.3g}"
         )
         if answer.reason:
             say(answer.reason)
