@@ -79,7 +79,7 @@ def test_what_is_read_is_what_was_explained(written, world, kind):
             theirs.status,
             theirs.reason,
         )
-        assert (mine.rank, mine.target, mine.label) == (theirs.rank, theirs.target, theirs.label)
+        assert (mine.rank, mine.target, mine.wanted) == (theirs.rank, theirs.target, theirs.wanted)
         assert mine.ids == {"name": people["name"][theirs.index]}
         numbers = [(e.distance, e.bound, e.margin) for e in (mine, theirs)]
         np.testing.assert_array_equal(*numbers)

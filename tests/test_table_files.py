@@ -451,3 +451,15 @@ def test_labels_are_read_as_they_were_written(tmp_path):
     assert open_table(path).read(schema)[0]["job"].tolist() == labels
     path.write_text("job\n=a\n-b\n")  # and as a user writes them
     assert open_table(path).read(schema)[0]["job"].tolist() == ["=a", "-b"]
+
+
+def test_a_carriage_return_in_a_cell_ends_no_line(tmp_path):
+    """Nor does any other end of a line; and a NUL, which no reader takes, is spelt out."""
+    cells = ["a\rb", "a\r\nb", "a\nb", "a\r\n\0b", 'a"b', "\r", ""]
+    with (tmp_path / "t.csv").open("wb") as file:
+        tables.write_csv(pd.DataFrame({"id\r": cells, "n": range(len(cells))}), file)
+    table = tables.open_table(tmp_path / "t.csv")
+    ((found, broken),) = table.cells()
+    assert (table.columns, broken) == (("id\r", "n"), {})
+    read = [tables.unliteral(cell) for cell in found["id\r"]]
+    assert read == [cell.replace("\0", r"\x00") for cell in cells]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import time
 from dataclasses import dataclass
@@ -27,12 +28,14 @@ from proplace.parallel import Workers
 from proplace.progress import progress_bar
 from proplace.provenance import Provenance, Training
 from proplace.region import (
+    Neighbours,
     RobustRows,
     box_pieces,
     hull_pieces,
     keep,
     time_left,
     unrestricted,
+    ways,
 )
 from proplace.search.hunt import GAP
 from proplace.search.pieces import Answer, search
@@ -43,7 +46,7 @@ from proplace.shifts import Shifts
 from proplace.tables import distinct, in_words, model_of, read_people, refereed, training_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import numpy.typing as npt
     import pandas as pd
@@ -54,7 +57,7 @@ if TYPE_CHECKING:
     from proplace.distances import Distance
     from proplace.explanations import Status
     from proplace.network import Array
-    from proplace.region import RegionKind
+    from proplace.region import Mask, RegionKind
     from proplace.schema import Schema
     from proplace.schema._model import Label
     from proplace.schema.person import Person
@@ -355,22 +358,19 @@ class Proplace:
         """The nearest answer for one person that keeps some features as they are."""
         start = time.monotonic()
         schema = self._schema
-        person = schema.person(x)
+        people = ways(schema, x)
         neighbours, late = robust.rows[:0], False
         pieces: Iterable[Piece]
         if self.region == "hull":
-            found = (
-                robust.nearest(x, self.k)
-                if unrestricted(schema)
-                else robust.admissible(person, self.k, clock.search)
-            )
+            found, pieces = self._hulls(robust, people, clock)
             if found.status != "found":
                 return Explanation(None, found.status, found.reason, target, x=x)
             neighbours, late = found.rows, found.late
-            pieces = hull_pieces(schema, person, neighbours)
         else:
-            data = robust.rows
-            pieces = box_pieces(schema, person, data.min(axis=0), data.max(axis=0))
+            low, high = robust.rows.min(axis=0), robust.rows.max(axis=0)
+            pieces = itertools.chain.from_iterable(
+                box_pieces(schema, person, low, high) for person in people
+            )
         if kept:
             columns = [i for i, column in enumerate(schema.columns) if column.feature in kept]
             pieces = keep(pieces, x, columns)
@@ -391,7 +391,7 @@ class Proplace:
                 problem, pieces, method=self.search, solver=self.solver, deadline=clock.search
             )
         fallback = neighbours[:0] if kept else neighbours
-        proved = self._proved(problem, person, fallback, outcome, clock.proof)
+        proved = self._proved(problem, people, fallback, outcome, clock.proof)
         facts: dict[str, Any] = {
             "x": problem.x,
             "neighbours": neighbours,
@@ -406,6 +406,29 @@ class Proplace:
         few = "" if late else self._few(neighbours)
         return self._found(problem, outcome, proved, few, facts)
 
+    def _hulls(
+        self, robust: RobustRows, people: Sequence[Person], clock: _Clock
+    ) -> tuple[Neighbours, list[Piece]]:
+        """Robust neighbours and the pieces that they span, over all ways that a person may go."""
+        found, pieces = [], []
+        for person in people:
+            free = unrestricted(self._schema) and person is people[0]
+            near = (
+                robust.nearest(person.x, self.k)
+                if free
+                else robust.admissible(person, self.k, clock.search)
+            )
+            found.append(near)
+            if near.status == "found":
+                pieces += hull_pieces(self._schema, person, near.rows)
+        good = [near for near in found if near.status == "found"]
+        if len(good) <= 1:
+            return (good or found)[0], pieces
+        rows = np.vstack([near.rows for near in good])
+        order = np.argsort(self._distance.between(people[0].x, rows), kind="stable")
+        late = any(near.late for near in good)
+        return Neighbours(rows[order], "found", late=late), pieces
+
     def _few(self, neighbours: Array) -> str:
         """Say so where there are fewer neighbours than were asked for."""
         if not 0 < len(neighbours) < self.k:
@@ -413,7 +436,12 @@ class Proplace:
         return f"only {len(neighbours)} of k = {self.k} robust neighbours exist"
 
     def _proved(
-        self, problem: Problem, person: Person, fallback: Array, outcome: Answer, until: float
+        self,
+        problem: Problem,
+        people: Sequence[Person],
+        fallback: Array,
+        outcome: Answer,
+        until: float,
     ) -> _Proved | None:
         """The best point that is exactly what will be read, with its proof.
 
@@ -421,17 +449,19 @@ class Proplace:
         neighbour that can be proved in time. Points between robust rows and the search's stay in
         the hull.
         """
-        for row, trouble in _candidates(problem.x, outcome.point, fallback):
-            point = self._schema.canonical(problem.snap(row))[0]
-            if not person.allowed(point)[0]:
+        x = problem.x
+        near = _alongside(people, outcome.point, fallback)
+        for row, trouble in _candidates(x, outcome.point, near):
+            point = self._schema.canonical(problem.snap(row), own=x)[0]
+            if not _allowed(people, point[None])[0]:
                 continue
             proof, margin = self._certified(point, problem.target, outcome.evidence, until)
             if proof is not None:
                 return _Proved(point, proof, margin, outcome.trouble or trouble, trouble == "")
             if time.monotonic() >= until:
                 break
-        rows = self._schema.canonical(problem.snap(fallback))
-        rows = rows[person.allowed(rows)]
+        rows = self._schema.canonical(problem.snap(fallback), own=x)
+        rows = rows[_allowed(people, rows)]
         if not len(rows):
             return None
         report = self._certify(rows, problem.target, until)
@@ -535,7 +565,7 @@ class Proplace:
         return Explanation(
             None,
             "already_valid",
-            f"the network gives class {self.model.classes[target]} already, {how}",
+            f"the network gives {self.model.called(target)} already, {how}",
             target,
             distance=0.0,
             bound=0.0,
@@ -580,15 +610,21 @@ class Proplace:
         items = in_words(self.setting, done, people, first=first)
         if people is not None:
             items = refereed(self.model, items, people, first)
-        name = None if people is None else people.index.name
-        return Explanations(items, complete=complete, index_name=name, provenance=made)
+        names = (None,) if people is None else people.index.names
+        return Explanations(items, complete=complete, index_names=names, provenance=made)
 
     def _robust_rows(self, target: int) -> RobustRows:
         self._check_fitted()
         if target not in self._robust:
             assert self._rows is not None  # noqa: S101  (checked above)
             self._robust[target] = RobustRows(
-                self.net, self.shifts, target, self._margin + self.slack, self._rows, self._distance
+                self.net,
+                self.shifts,
+                target,
+                self._margin + self.slack,
+                self._rows,
+                self._distance,
+                self.model.called(target),
             )
         return self._robust[target]
 
@@ -621,6 +657,22 @@ def _lost_row(target: int, person: tuple[Array, BadRow | None]) -> list[Explanat
         return [Explanation(None, "bad_input", problem.reason, target)]
     reason = "no answer yet: the process died each time, as if killed or out of memory; try again"
     return [Explanation(None, "worker_died", reason, target, x=x)]
+
+
+def _allowed(people: Sequence[Person], rows: Array) -> Mask:
+    """Which rows a person may become, in one way or another."""
+    good: Mask = np.any([person.allowed(rows) for person in people], axis=0)
+    return good
+
+
+def _alongside(people: Sequence[Person], point: Array | None, rows: Array) -> Array:
+    """Rows that keep the same values outside of a range as a point: what is between them is legal."""
+    if point is None or len(people) == 1:
+        return rows
+    x = people[0].x
+    inside = (people[0].lower > x) | (people[0].upper < x)  # of the columns that may move there
+    same: Array = rows[((rows == x) == (point == x))[:, inside].all(axis=1)]
+    return same
 
 
 def _candidates(x: Array, point: Array | None, neighbours: Array) -> Iterator[tuple[Array, str]]:

@@ -175,14 +175,6 @@ class Explanation:
     ids: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def label(self) -> Label:
-        """Label of the wanted class; its number where the labels are not known."""
-        from proplace.table_writing import own
-
-        classes = () if self.setting is None else self.setting.classes
-        return own(classes[self.target]) if classes else self.target
-
-    @property
     def who(self) -> str:
         """Who the person is, by the cells of the id columns; empty where there are none."""
         return ", ".join(f"{name} {value}" for name, value in self.ids.items())
@@ -191,6 +183,14 @@ class Explanation:
     def found(self) -> bool:
         """Whether there is an answer: certified robust, or merely ``valid``."""
         return self.status in ("optimal", "feasible", "valid")
+
+    @property
+    def wanted(self) -> Label:
+        """The wanted class by its label: the number, where classes have no names."""
+        from proplace.table_writing import own
+
+        classes = () if self.setting is None else self.setting.classes
+        return own(classes[self.target]) if classes else self.target
 
     @property
     def changes(self) -> pd.DataFrame:
@@ -260,8 +260,9 @@ class Explanation:
 class Explanations(Sequence[Explanation]):
     """The explanations of a table, in the order of its rows; several answers of a row in a run.
 
-    ``complete`` is False when the run was interrupted: rows after that are missing. ``provenance``
-    says what the answers were made from, and when.
+    ``complete`` is False when the run was interrupted: rows after that are missing. ``index_names`` are
+    the names of the levels of the table's index. ``provenance`` says what the answers were made from,
+    and when.
     """
 
     def __init__(
@@ -269,13 +270,13 @@ class Explanations(Sequence[Explanation]):
         items: Sequence[Explanation],
         *,
         complete: bool = True,
-        index_name: Hashable | None = None,
+        index_names: Sequence[Hashable | None] = (None,),
         provenance: Provenance | None = None,
     ) -> None:
         self._items = tuple(items)
         self.complete = complete
         self.provenance = provenance
-        self._index_name = index_name
+        self._index_names = tuple(index_names)
 
     @overload
     def __getitem__(self, i: int) -> Explanation: ...
@@ -286,7 +287,7 @@ class Explanations(Sequence[Explanation]):
             return Explanations(
                 self._items[i],
                 complete=self.complete,
-                index_name=self._index_name,
+                index_names=self._index_names,
                 provenance=self.provenance,
             )
         return self._items[i]
@@ -317,7 +318,13 @@ class Explanations(Sequence[Explanation]):
 
         columns = AnswerColumns.of(self._features(), list(self[0].ids) if len(self) else ())
         records = [columns.record(e) for e in self]
-        index = pd.Index([e.index for e in self], name=self._index_name)
+        labels: list[Any] = [e.index for e in self]
+        levels = self._index_names
+        index: pd.Index[Any] = (
+            pd.MultiIndex.from_tuples(labels, names=levels)
+            if len(levels) > 1
+            else pd.Index(labels, name=levels[0], tupleize_cols=False)
+        )
         return pd.DataFrame(records, index=index, columns=columns.all)
 
     def _features(self) -> list[str]:

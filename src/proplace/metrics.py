@@ -23,6 +23,7 @@ from proplace.certification import certify
 from proplace.errors import InputError, TableError
 from proplace.explanations import Explanations
 from proplace.schema import Schema
+from proplace.schema.problems import refuse
 from proplace.table_files import open_table
 from proplace.text import short
 
@@ -223,7 +224,9 @@ def _encoded(
     rows: pd.DataFrame | npt.ArrayLike, net: Network, schema: Schema | None, what: str
 ) -> Array:
     if isinstance(rows, pd.DataFrame) and schema is not None:
-        return schema.encode(rows)
+        encoded, problems = schema.encode_people(rows)
+        refuse(problems)
+        return encoded
     try:
         return net.rows(rows.to_numpy() if isinstance(rows, pd.DataFrame) else rows)
     except InputError as error:

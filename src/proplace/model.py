@@ -19,7 +19,9 @@ from proplace.network import Network
 from proplace.provenance import Origin
 from proplace.schema import Binary, Continuous, Ordinal, Schema
 from proplace.schema._model import did_you_mean, listing
+from proplace.schema.problems import refuse
 from proplace.shifts import Shifts
+from proplace.text import short
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -158,8 +160,11 @@ class Model:
         return pd.DataFrame(rows, columns=list(self._columns)).infer_objects()
 
     def encode(self, X: pd.DataFrame | npt.ArrayLike) -> Array:
-        """Encode a table as the model itself does: rows of the network."""
-        return self.schema.encode(self.table(X))
+        """Encode a table as the model itself does: rows of the network.
+
+        Numbers may lie a little outside of the ranges of the schema: the model takes any.
+        """
+        return _encoded(self.schema, self.table(X))
 
     def predict(self, X: pd.DataFrame | npt.ArrayLike) -> npt.NDArray[Any]:
         """Class label of each row of a table in original units, by the network read here."""
@@ -184,6 +189,10 @@ class Model:
             f"target {label!r} is not a class of the model{hint}; its classes are "
             f"{listing(self.classes)}"
         )
+
+    def called(self, number: int) -> str:
+        """Say which class is meant, by its label."""
+        return f"class {short(self.classes[number])}"
 
     # -- what the searches need ----------------------------------------------------------------
 
@@ -343,7 +352,7 @@ class Model:
             _columns=tuple(schema.by_name),
             _original=None
             if ask is None
-            else lambda table: ask(pd.DataFrame(schema.encode(table), columns=columns)),
+            else lambda table: ask(pd.DataFrame(_encoded(schema, table), columns=columns)),
         )
 
     def renamed(self, names: Sequence[str]) -> Model:
@@ -364,6 +373,13 @@ class Model:
             _original=None if ask is None else lambda table: ask(table.rename(columns=back)),
             named=True,
         )
+
+
+def _encoded(schema: Schema, table: pd.DataFrame) -> Array:
+    """Encode people, or raise at the first that cannot be."""
+    rows, problems = schema.encode_people(table)
+    refuse(problems)
+    return rows
 
 
 def _merged(own: AnyFeature, given: AnyFeature) -> AnyFeature:

@@ -26,6 +26,7 @@ from scipy.spatial import KDTree
 from proplace.certification import certify
 from proplace.distances import L1, L2, LInf
 from proplace.errors import OptionError
+from proplace.schema.person import TOLERANCE
 from proplace.search.problem import Piece
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ class RobustRows:
     margin: float
     rows: Array
     distance: Distance
+    called: str = ""  # the target in words; else by its number
     robust: Array = field(init=False)
     _tree: tuple[KDTree, Array] | None = field(init=False, default=None)
 
@@ -164,8 +166,9 @@ class RobustRows:
     def _no_robust_rows(self) -> str:
         """Say that nothing in the data is robust, and what to change."""
         reached = int((self.net.predict(self.rows) == self.target).sum())
+        called = self.called or f"class {self.target}"
         return (
-            f"none of {len(self.rows)} training rows is robust for class {self.target} at this "
+            f"none of {len(self.rows)} training rows is robust for {called} at this "
             f"delta ({reached} have the class at all); lower delta or add data"
         )
 
@@ -236,7 +239,30 @@ def _piece(schema: Schema, person: Person, row: Array, vertices: Array | None) -
     profile = schema.profile_columns
     lower[profile] = upper[profile] = row[profile]
     rules = person.linear(row)
-    return Piece(vertices, lower, upper, rules.A, rules.lower, rules.upper)
+    if vertices is None:
+        return Piece(vertices, lower, upper, rules.A, rules.lower, rules.upper)
+    # A person outside of a range is a vertex outside of the bounds, which then have to be asked for.
+    beyond = (vertices < lower - TOLERANCE) | (vertices > upper + TOLERANCE)
+    columns = np.flatnonzero(beyond.any(axis=0))
+    return Piece(
+        vertices,
+        lower,
+        upper,
+        np.vstack([rules.A, np.eye(len(lower))[columns]]),
+        np.concatenate([rules.lower, lower[columns]]),
+        np.concatenate([rules.upper, upper[columns]]),
+    )
+
+
+def ways(schema: Schema, x: Array) -> tuple[Person, ...]:
+    """The person, once for each choice of values outside of their ranges that stay as they are.
+
+    Others move into their range. The region is the union over all ways.
+    """
+    person = schema.person(x)
+    free = person.outside
+    sets = [kept for size in range(len(free) + 1) for kept in itertools.combinations(free, size)]
+    return (person, *(schema.person(x, kept=kept) for kept in sets if kept))
 
 
 def _profiles(schema: Schema, person: Person) -> Iterator[Array]:

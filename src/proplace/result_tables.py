@@ -97,7 +97,7 @@ class AnswerColumns:
             "margin": e.margin,
             "rank": e.rank,
             "reason": e.reason,
-            "target": e.label,
+            "target": e.wanted,
             "delta": None if e.setting is None else delta_cell(e.setting),
             "changes": clipped(words.summary, limits.SPREADSHEET_CELL),
             "sentence": clipped(words.sentence, limits.SPREADSHEET_CELL),

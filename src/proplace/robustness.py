@@ -158,4 +158,4 @@ def _rows(model: Model, X: Table, *, declared: bool) -> Table:
             f"({listing(frame.columns)}) cannot be matched; give the model itself or a schema=, or "
             "the rows in the network's own order: table.to_numpy()"
         )
-    return model.schema.encode(frame)
+    return model.encode(frame)

@@ -26,11 +26,12 @@ import pandas as pd
 from proplace import limits
 from proplace.errors import TableError
 from proplace.optional import require
-from proplace.pinned import Pinned
+from proplace.pinned import BLOCK, Pinned
 from proplace.schema import Continuous, Schema
 from proplace.schema._model import did_you_mean, listing
 from proplace.schema.problems import BadRow
 from proplace.text import VALUE, clipped, short, visible
+from proplace.unpacked import MAGIC, Unpacked
 
 if TYPE_CHECKING:
     import os
@@ -43,6 +44,9 @@ CHUNK = 2_000  # rows at a time, fewer where they are wide or long
 MISSING = frozenset(("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "<NA>"))
 _NUMBER = re.compile(r"[ \t]*[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?[ \t]*")
 _CODE = re.compile(r"[ \t]*[-+]?0[0-9]")  # such as 017: a name, not a number
+# Ends a line while a table is written. Cells with a character of it get quotes, so also those with
+# a carriage return, which ends a line for many readers; the NUL is in no text (see _Lines).
+_LINE = "\r\n\0"
 _DELIMITERS = (";", "\t", "|", ",")
 # Text that a spreadsheet would run, and the plain numbers among it.
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
@@ -53,6 +57,8 @@ def open_table(
 ) -> TableFile:
     """Open a table by its suffix: ``.parquet`` or ``.pq``, else CSV with a line of column names.
 
+    A CSV file may be packed with gzip (``.csv.gz``), which is seen from its first bytes.
+
     The whole file is looked at once, so that what is wrong with it is said before any work.
     """
     path = Path(path)
@@ -60,6 +66,8 @@ def open_table(
         raise TableError(f"{path}: no such file")
     if not path.is_file():
         raise TableError(f"{path}: this is not a file; give the path of one table")
+    if path.suffix.lower() == ".gz" and is_parquet(path.with_suffix("")):
+        raise TableError(f"{path}: a Parquet file is packed already; unpack this one (gunzip)")
     try:
         if is_parquet(path):
             return ParquetTable(path)
@@ -192,7 +200,7 @@ class TableFile(ABC):
 
 
 class CsvTable(TableFile):
-    """A CSV file whose first line names the columns."""
+    """A CSV file whose first line names the columns; gzip may have packed it."""
 
     def __init__(self, path: Path, *, delimiter: str, encoding: str) -> None:
         if len(delimiter) != 1 or delimiter in '\r\n"\0':
@@ -202,6 +210,7 @@ class CsvTable(TableFile):
             )
         self.path, self._delimiter = path, delimiter
         self._pinned = Pinned(path)
+        self._packed = self._is_packed()
         # Spreadsheets put a mark at the start of UTF-8 files.
         self._encoding = "utf-8-sig" if encoding.lower() in ("utf-8", "utf8") else encoding
         records = self._records()
@@ -282,9 +291,27 @@ class CsvTable(TableFile):
 
     def _open(self) -> IO[str]:
         try:
-            return io.TextIOWrapper(self._pinned.open(), encoding=self._encoding, newline="")
+            return io.TextIOWrapper(self._content(), encoding=self._encoding, newline="")
         except (LookupError, ValueError):
             raise TableError(f"there is no encoding {short(self._encoding)}; try utf-8") from None
+
+    def _content(self) -> io.BufferedReader:
+        """The bytes of the text: of the file, or of what it unpacks to."""
+        file = self._pinned.open()
+        if not self._packed:
+            return file
+        return io.BufferedReader(Unpacked(self.path, file, self._pinned.size), BLOCK)
+
+    def _is_packed(self) -> bool:
+        """Whether gzip has packed the file, whatever it is called."""
+        with self._pinned.open() as file:
+            packed = file.read(len(MAGIC)) == MAGIC
+        if self.path.suffix.lower() == ".gz" and not packed:
+            raise TableError(
+                f"{self.path}: the name says that gzip has packed the file, which it has not; pack it, "
+                "or call it .csv"
+            )
+        return packed
 
     def _trouble(self, text: str) -> str:
         if "field larger" in text:
@@ -293,7 +320,7 @@ class CsvTable(TableFile):
 
     def _undecodable(self) -> str:
         """Where the first line is that cannot be decoded, for encodings that keep line ends."""
-        with self._pinned.open() as file:
+        with self._content() as file:
             for number in itertools.count(1):
                 line = file.readline(limits.TABLE_ROW)
                 if len(line) in (0, limits.TABLE_ROW):
@@ -501,19 +528,20 @@ def write_csv(frame: pd.DataFrame, file: IO[bytes], *, header: bool = True) -> N
 
     Text that a spreadsheet would run as a formula gets an apostrophe in front (see :func:`literal`).
     """
-    shown = pd.DataFrame(
-        {literal(str(name)): _shown(column) for name, column in frame.items()}, index=frame.index
-    )
-    text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-    shown.to_csv(text, index=False, header=header, lineterminator="\n")
-    text.flush()
-    text.detach()  # the file is closed by who opened it
+    lines = io.StringIO(newline="")
+    writer = csv.writer(lines, lineterminator=_LINE)
+    if header:
+        writer.writerow([_shown(str(name)) for name in frame.columns])
+    columns = [[_shown(cell) for cell in frame[name].tolist()] for name in frame.columns]
+    writer.writerows(zip(*columns, strict=True))
+    file.write(lines.getvalue().replace(_LINE, "\n").encode("utf-8"))
 
 
-def _shown(column: pd.Series[Any]) -> pd.Series[Any]:
-    if pd.api.types.is_numeric_dtype(column):
-        return column
-    return pd.Series([literal(cell) for cell in column], index=column.index, dtype=object)
+def _shown(cell: Any) -> Any:
+    """A cell as it is written: nothing for a missing one; a NUL, which no text has, is spelt out."""
+    if pd.api.types.is_scalar(cell) and pd.isna(cell):
+        return ""
+    return literal(cell.replace("\0", r"\x00") if isinstance(cell, str) else cell)
 
 
 def literal(cell: Any) -> Any:

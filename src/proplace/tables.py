@@ -91,7 +91,7 @@ def read_people(model: Model, X: Table) -> People:
         frame = model.table(X)
     if frame is not None:
         frame = _text_names(frame)
-        rows, problems = schema.encode_valid(frame)
+        rows, problems = schema.encode_people(frame)
         return rows, problems, frame
     try:
         rows = np.asarray(X, dtype=np.float64)
@@ -108,7 +108,7 @@ def read_people(model: Model, X: Table) -> People:
         column = int(np.flatnonzero(~np.isfinite(rows[i]))[0])
         name = schema.columns[column].name
         problems[int(i)] = BadRow(int(i), name, f"{rows[i, column]} is not finite")
-    for i in np.flatnonzero(~schema.legal(rows)):
+    for i in np.flatnonzero(~schema.legal_people(rows)):
         problems.setdefault(int(i), BadRow(int(i), None, "this is no legal row of the schema"))
     return rows, problems, None
 
@@ -124,7 +124,9 @@ def in_words(
     if points:
         where = [flat[n][0] for _, n, _ in points]
         like = None if people is None else people.iloc[where]
-        frame = setting.schema.decode(np.array([point for _, _, point in points]), like=like)
+        own = np.array([flat[n][1].x for _, n, _ in points])
+        rows = np.array([point for _, _, point in points])
+        frame = setting.schema.decode(rows, like=like, own=own)
         if like is None:
             frame.index = pd.Index(where)
         decoded = {(what, n): frame.iloc[row] for row, (what, n, _) in enumerate(points)}

@@ -174,7 +174,7 @@ class ResultsFolder:
             for line in lines
         ]
         made = self.about.provenance
-        return Explanations(items, index_name=self.columns.row, provenance=made)
+        return Explanations(items, index_names=(self.columns.row,), provenance=made)
 
     def certificate(self, line: Line) -> Certificate:
         """Return the certificate of a line, as it was written."""
@@ -301,7 +301,11 @@ def _people(
     frame = pd.DataFrame(
         {name: [values[n] for n in lines] for name, values in columns.items()}, dtype=object
     )
-    encoded = schema.encode(frame) if len(lines) else np.empty((0, schema.width))
+    encoded, wrong = (
+        schema.encode_people(frame) if len(lines) else (np.empty((0, schema.width)), {})
+    )
+    if wrong:
+        raise ValueError(next(iter(wrong.values())).reason)
     place = {int(n): i for i, n in enumerate(lines)}
 
     def at(n: int, row: int) -> tuple[pd.Series[Any] | None, Any]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from proplace.cli import common, referee
+from proplace.cli.console import say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 
 def certify(
     model: common.Model,
-    table: Annotated[Path, typer.Option("--input", help="CSV or Parquet file with the rows.")],
+    table: Annotated[
+        Path, typer.Option("--input", help="CSV (.gz too) or Parquet file with the rows.")
+    ],
     delta: common.Delta,
     schema: common.SchemaFile = None,
     label: referee.Label = None,
@@ -88,8 +91,9 @@ def certify(
         rest = "".join(
             f", {counts[name]} {name}" for name in ("undecided", "bad_input") if counts[name]
         )
-        typer.echo(
-            f"{counts['robust']} of {counts['rows']} rows get class {wanted} from every network "
+        called = whole.called(whole.target(wanted))
+        say(
+            f"{counts['robust']} of {counts['rows']} rows get {called} from every network "
             f"within {delta:g}{rest}"
         )
 
@@ -105,7 +109,7 @@ def _verdicts(
 
     schema, classes, ours = model.schema, np.array(model.classes, dtype=object), _names(ids)
     for frame, broken in source.frames(schema):
-        encoded, problems = schema.encode_valid(frame)
+        encoded, problems = schema.encode_people(frame)
         reasons = {frame.index[i]: bad.reason for i, bad in problems.items()}
         reasons |= {row: bad.reason for row, bad in broken.items()}
         good = ~frame.index.isin(list(reasons))

@@ -14,6 +14,7 @@ from proplace.cli.whole_input import Backend
 
 if TYPE_CHECKING:
     from proplace.explainer import Proplace
+    from proplace.explanations import Explanations
     from proplace.model import Model as WholeModel
     from proplace.schema._model import Label
     from proplace.table_files import TableFile
@@ -35,11 +36,13 @@ class Region(StrEnum):
     box = "box"
 
 
-Train = Annotated[Path, typer.Option(help="CSV or Parquet file with the training rows.")]
+Train = Annotated[Path, typer.Option(help="CSV (.gz too) or Parquet file with the training rows.")]
 Words = Annotated[
     list[str] | None, typer.Argument(help="One person as name=value pairs.", show_default=False)
 ]
-Input = Annotated[Path | None, typer.Option("--input", help="CSV or Parquet file with the people.")]
+Input = Annotated[
+    Path | None, typer.Option("--input", help="CSV (.gz too) or Parquet file with the people.")
+]
 Row = Annotated[
     int | None, typer.Option(help="Explain this row of the input alone; the first is 0.")
 ]
@@ -182,28 +185,27 @@ def explain(
     question = Question(delta, k, distance, region, time_limit, target, label, predictions, schema)
     rows = open_table(train, delimiter=delimiter, encoding=encoding)
     source = None if table is None else open_table(table, delimiter=delimiter, encoding=encoding)
-    processes = jobs if backend is Backend.loky else None
-    explainer, wanted, agreement = question.fitted(whole, rows, others, processes)
+    here = jobs if backend is Backend.loky else None
+    explainer, wanted, agreement = question.fitted(whole, rows, others, here)
     if single:
         someone = one_person.Person(source, row, words, ids or [], others)
-        answers = someone.explain(explainer, explainer.setting.schema, wanted, count)
-        if out is not None:
-            one_person.save_certificates(answers, out / "certificates")
+        answers = someone.explain(explainer, wanted, count)
+        _save(answers, out, page)
+        one_person.show(answers, row, agreement, as_json=as_json)
+    elif source is not None and out is not None:  # else something was said above
+        where = whole_input.Place(backend, address, jobs)
+        batch = whole_input.Batch(out, ids or [], drop, certificates, kind, every, where)
+        whole_input.summarise(batch.run(explainer, source, wanted, count), agreement, as_json)
         if page is not None:
-            report.write_person_page(answers, page, out)
-        if as_json:
-            one_person.show_json(answers, row, agreement)
-        else:
-            one_person.show(answers)
-        return
-    assert source is not None and out is not None  # noqa: S101, PT018  (checked above)
-    batch = whole_input.Batch(
-        out, ids or [], drop, certificates, kind, every, backend, address, jobs
-    )
-    summary = batch.run(explainer, source, wanted, count)
-    whole_input.summarise(summary, agreement, as_json=as_json)
+            report.write_folder_page(out, page)
+
+
+def _save(answers: Explanations, out: Path | None, page: Path | None) -> None:
+    """Write what is asked for about one person."""
+    if out is not None:
+        one_person.save_certificates(answers, out / "certificates")
     if page is not None:
-        report.write_folder_page(out, page)
+        report.write_person_page(answers, page, out)
 
 
 def _is_single(words: dict[str, str], table: Path | None, row: int | None) -> bool:

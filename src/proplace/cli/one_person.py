@@ -11,6 +11,7 @@ import typer
 
 from proplace.cli import common
 from proplace.cli.console import say, say_table
+from proplace.text import short
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,12 +47,11 @@ class Person:
     ids: list[str]
     others: list[str]
 
-    def explain(
-        self, explainer: Proplace, schema: Schema, target: Label, count: int
-    ) -> Explanations:
+    def explain(self, explainer: Proplace, target: Label, count: int) -> Explanations:
         """Explain this person; each answer knows who it is for."""
         from proplace.explanations import Explanations  # noqa: PLC0415
 
+        schema = explainer.setting.schema
         frame = self._frame(schema)
         names = [name for name in self.ids if name in frame.columns]
         ids = {name: frame[name].iloc[0] for name in names}
@@ -71,10 +71,10 @@ class Person:
                         f"{self.source.path}: there is no column {name!r} to keep as an id"
                     )
             frame, broken = self.source.row(schema, self.row or 0)
-            problems = [*broken.values(), *schema.problems(frame).values()]
+            problems = [*broken.values(), *schema.encode_people(frame)[1].values()]
         else:
             frame = self._of_words(schema)
-            problems = list(schema.problems(frame).values())
+            problems = list(schema.encode_people(frame)[1].values())
         if problems:
             raise InputError(problems[0].reason)
         return frame
@@ -134,8 +134,13 @@ def save_certificates(result: Explanations, folder: Path) -> None:
                 proof.save(path)
 
 
-def show(result: Explanations) -> None:
-    """Print the answers for people."""
+def show(
+    result: Explanations, row: int | None, agreement: dict[str, Any], *, as_json: bool
+) -> None:
+    """Print the answers, for people or for machines."""
+    if as_json:
+        _show_json(result, row, agreement)
+        return
     for answer in result:
         if not answer.found:
             say(f"{answer.status}: {answer.reason}")
@@ -145,13 +150,13 @@ def show(result: Explanations) -> None:
         say(words.sentence)
         say(
             f"{answer.status}; distance {answer.distance:.6g}; every network within delta reaches "
-            f"class {answer.label} by at least {answer.margin:.3g}"
+            f"class {short(answer.wanted)} by at least {answer.margin:.3g}"
         )
         if answer.reason:
             say(answer.reason)
 
 
-def show_json(result: Explanations, row: int | None, agreement: dict[str, Any]) -> None:
+def _show_json(result: Explanations, row: int | None, agreement: dict[str, Any]) -> None:
     """Print the answers for machines: all that is known about each, its certificate included."""
     made = result.provenance
     assert made is not None  # noqa: S101  (an explainer made it)
@@ -168,7 +173,7 @@ def answer_facts(answer: Explanation, made: Provenance) -> dict[str, Any]:
         "id": {name: _plain(value) for name, value in answer.ids.items()},
         "status": answer.status,
         "reason": answer.reason,
-        "target": answer.label,
+        "target": answer.wanted,
         "delta": made.to_dict()["delta"],
         "model": {
             "name": made.model,

@@ -19,7 +19,9 @@ Names = list[str] | None
 
 
 def schema(
-    table: Annotated[Path, typer.Argument(help="A CSV or Parquet file with the training rows.")],
+    table: Annotated[
+        Path, typer.Argument(help="A CSV (.gz too) or Parquet file with the training rows.")
+    ],
     out: Annotated[
         Path | None, typer.Option(help="File to write (.yaml or .json); else it is printed.")
     ] = None,

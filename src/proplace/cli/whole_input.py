@@ -33,6 +33,15 @@ class Backend(StrEnum):
 
 
 @dataclass(frozen=True)
+class Place:
+    """Where the rows are explained: on what, at which address, in how many processes."""
+
+    backend: Backend
+    address: str | None
+    jobs: int | None
+
+
+@dataclass(frozen=True)
 class Batch:
     """How a whole input is explained.
 
@@ -48,7 +57,7 @@ class Batch:
         Format of the results; None: that of the input.
     every
         Seconds between shards.
-    backend, address, jobs
+    where
         Where the rows are explained.
     """
 
@@ -58,9 +67,7 @@ class Batch:
     certificates: bool
     kind: common.FileFormat | None
     every: float
-    backend: Backend
-    address: str | None
-    jobs: int | None
+    where: Place
 
     def run(self, explainer: Proplace, source: TableFile, target: Label, count: int) -> Summary:
         """Explain all rows, or go on with them; a signal ends it as Ctrl-C does."""
@@ -68,7 +75,7 @@ class Batch:
 
         with _ended() as signals:
             try:
-                with _cluster(self.backend, self.address, self.jobs):
+                with _cluster(self.where):
                     return explain_file(
                         explainer,
                         source,
@@ -95,7 +102,7 @@ def _format(kind: common.FileFormat | None, source: TableFile) -> Any:
     return "parquet" if is_parquet(source.path) else "csv"
 
 
-def summarise(summary: Summary, agreement: dict[str, Any], *, as_json: bool) -> None:
+def summarise(summary: Summary, agreement: dict[str, Any], as_json: bool) -> None:
     """Say what became of a batch; people without an answer yet are an error."""
     from proplace.errors import WorkerError  # noqa: PLC0415
 
@@ -151,13 +158,14 @@ def _ended() -> Iterator[list[int]]:
 
 
 @contextmanager
-def _cluster(backend: Backend, address: str | None, jobs: int | None) -> Iterator[None]:
+def _cluster(where: Place) -> Iterator[None]:
     """Make joblib use the processes of this machine, a Dask cluster or a Ray cluster."""
     import joblib  # noqa: PLC0415
 
     from proplace.errors import OptionError, WorkerError  # noqa: PLC0415
     from proplace.optional import require  # noqa: PLC0415
 
+    backend, address, jobs = where.backend, where.address, where.jobs
     processes = None if jobs is None else int(joblib.effective_n_jobs(jobs))
     if backend is Backend.loky:
         if address is not None:

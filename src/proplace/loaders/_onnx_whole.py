@@ -16,6 +16,7 @@ from proplace.loaders._verify import allowance, probe_table
 from proplace.loaders._whole import Whole, whole_network
 from proplace.loaders.onnx import Reader, from_onnx, open_graph, unreadable
 from proplace.network import Network
+from proplace.schema._cells import is_missing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -118,7 +119,7 @@ def _feeds(session: Any, front: Front, frame: pd.DataFrame) -> dict[str, Any]:
         columns = [
             [front.flow.anything(name)] * len(frame)
             if name not in frame and name not in used
-            else frame[name].tolist()
+            else [np.nan if is_missing(cell) else cell for cell in frame[name].tolist()]
             for name in front.inputs[entry.name]
         ]
         kind = _KINDS[entry.type]

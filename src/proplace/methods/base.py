@@ -177,12 +177,12 @@ class Method(ABC):
                     advance(len(found))
             except KeyboardInterrupt:
                 complete = False
-        name = None if people is None else people.index.name
+        names = (None,) if people is None else people.index.names
         setting = Setting(self.net, self.shifts, self._schema, self.distance, self.model.classes)
         items = in_words(setting, done, people)
         if people is not None:
             items = refereed(self.model, items, people, 0)
-        return Explanations(items, complete=complete, index_name=name, provenance=made)
+        return Explanations(items, complete=complete, index_names=names, provenance=made)
 
     # -- for the methods ---------------------------------------------------------------------
 
@@ -203,11 +203,12 @@ class Method(ABC):
 
     def legal(self, points: Array, bounds: tuple[Array, Array]) -> Array:
         """Return the nearest points within bounds with legal categories and grid values."""
-        points = np.clip(points, *bounds)
+        lower, upper = (np.broadcast_to(bound, points.shape) for bound in bounds)
+        points = np.clip(points, lower, upper)
         for feature, span in zip(self._schema.features, self._schema.spans, strict=True):
             if not isinstance(feature, Continuous) or feature.step is not None:
                 points[:, span] = feature.canonical(points[:, span])
-        return points
+        return np.where(lower == upper, lower, points)  # also where it is no legal value
 
     def reachable(self, x: Array) -> Array:
         """Training rows that a person may become, made to fit the person's rules where they can."""
@@ -244,7 +245,7 @@ class Method(ABC):
         if candidate.point is None:
             reason = candidate.reason or "the method ended without a point of the target class"
             return Explanation(None, candidate.status, reason, target, **facts)
-        point = self._schema.canonical(candidate.point)[0]
+        point = self._schema.canonical(candidate.point, own=x)[0]
         person = self._schema.person(x)
         if not person.allowed(point)[0]:
             broken = "; ".join(list(person.blame(point))[:3])
@@ -271,7 +272,7 @@ class Method(ABC):
     def _already(self, x: Array, target: int) -> Explanation:
         robust, margin = self.judge(x, target)
         how = ", under every network within delta" if robust else ""
-        reason = f"the network gives class {self.model.classes[target]} already{how}"
+        reason = f"the network gives {self.model.called(target)} already{how}"
         facts: dict[str, Any] = {"distance": 0.0, "bound": 0.0, "margin": margin}
         return Explanation(None, "already_valid", reason, target, x=x, point=x, **facts)
 

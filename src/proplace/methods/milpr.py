@@ -108,7 +108,7 @@ class MilpR(RobustMethod):
         outcome = self._nearest(x, margin, target, towards)
         if outcome.status == "unknown":
             raise SolverError(outcome.trouble)
-        return None if outcome.point is None else self._schema.canonical(outcome.point)[0]
+        return None if outcome.point is None else self._schema.canonical(outcome.point, own=x)[0]
 
     def _nearest(self, x: Array, margin: float, target: int, towards: Array | None) -> Answer:
         low, high = self._span
@@ -156,7 +156,7 @@ class MilpR(RobustMethod):
             if outcome.point is None:
                 above = count
                 continue
-            point = self._schema.canonical(outcome.point)[0]
+            point = self._schema.canonical(outcome.point, own=x)[0]
             which = "nearest" if outcome.status == "optimal" else "near"
             found = Candidate(point, f"{which} point of margin {margin:.4g}{failed}")
             report = certify(self.net, point, self.shifts, target, exact_margin=True)

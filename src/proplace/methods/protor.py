@@ -125,7 +125,9 @@ class ProtoR(RobustMethod):
     def find(self, X: Array, target: int) -> list[Candidate]:
         """Run the base method for all rows at once, again with the next kappa for those not robust."""
         prototypes = [self.prototype(x, target) for x in X]
-        lost = Candidate(None, f"no row that this person may become has class {target}")
+        lost = Candidate(
+            None, f"no row that this person may become has {self.model.called(target)}"
+        )
         found = [lost if q is None else Candidate(None) for q in prototypes]
         worst = np.full(len(X), -np.inf)
         todo = [i for i, q in enumerate(prototypes) if q is not None]

@@ -196,7 +196,7 @@ class Rbr(Method):
         """Descend from the boundary points of all rows at once."""
         starts = [self.boundary(x, target) for x in X]
         good = [i for i, start in enumerate(starts) if start is not None]
-        lost = Candidate(None, f"no line to a row of class {target} reaches the class")
+        lost = Candidate(None, f"no line to a row of {self.model.called(target)} reaches the class")
         found = [lost] * len(X)
         if good:
             centres = np.array([start for start in starts if start is not None])

@@ -62,7 +62,13 @@ class Rnce(RobustMethod):
     def prepare(self, target: int) -> None:
         """Find the robust rows."""
         self._robust = RobustRows(
-            self.net, self.shifts, target, MARGIN, distinct(self.rows), self.distance
+            self.net,
+            self.shifts,
+            target,
+            MARGIN,
+            distinct(self.rows),
+            self.distance,
+            self.model.called(target),
         )
 
     def find(self, X: Array, target: int) -> list[Candidate]:

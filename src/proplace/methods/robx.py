@@ -105,10 +105,13 @@ class RobX(Method):
     ) -> Candidate:
         rows = self._neighbours(x, target)
         if not len(rows):
-            return Candidate(None, f"no row that this person may become has class {target}")
+            return Candidate(
+                None, f"no row that this person may become has {self.model.called(target)}"
+            )
         stable = next((row for row in rows if self._stable(row, target, known)), None)
         if stable is None:
-            reason = f"none of {len(rows)} rows of class {target} has a stability of {self.tau}"
+            called = self.model.called(target)
+            reason = f"none of {len(rows)} rows of {called} has a stability of {self.tau}"
             return Candidate(None, reason)
         share = np.linspace(0.0, 1.0, self.steps + 1)[:, None]
         line = self.legal((1.0 - share) * rows[0] + share * stable, bounds)

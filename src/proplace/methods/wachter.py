@@ -87,7 +87,8 @@ class Wachter(Method):
             gradient = 2.0 * (margin - 1.0)[:, None] * slope
             gradient += penalty * np.sign(points[todo] - X[todo])
             free[todo] = np.clip(free[todo] + adam.step(gradient, todo), low[todo], high[todo])
-        spent = f"no point of class {target} after {self.iterations * self.rounds} steps"
+        called, steps = self.model.called(target), self.iterations * self.rounds
+        spent = f"no point of {called} after {steps} steps"
         lost = set(todo.tolist())
         return [
             Candidate(None, spent) if i in lost else Candidate(points[i]) for i in range(len(X))

@@ -12,7 +12,7 @@ from proplace.errors import OptionError
 from proplace.report.values import difference, pair, shown, yes_or_no
 from proplace.schema.amounts import number
 from proplace.schema.features import Binary
-from proplace.text import visible
+from proplace.text import VALUE, clipped, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -51,7 +51,8 @@ class Wording:
     subject
         What is decided on, inside a sentence: ``"the loan"``.
     outcomes
-        What it is for each class, by class: ``["refused", "approved"]``, or a mapping.
+        What it is for each class, by class: ``["refused", "approved"]``, or a mapping. Left out: the
+        labels of the model's classes, where it has any.
     person
         What to call a row: ``"applicant"``.
     """
@@ -71,7 +72,8 @@ class Wording:
             return self.outcomes[target]
         except (IndexError, KeyError):
             label = classes[target] if target < len(classes) else target
-            return label if isinstance(label, str) and label.strip() else f"class {label}"
+            name = label if isinstance(label, str) and label.strip() else f"class {label}"
+            return clipped(name, VALUE)
 
 
 @dataclass(frozen=True)

@@ -89,6 +89,6 @@ def _hashable(value: object) -> bool:
 def unknown_label(value: object, labels: Sequence[Label], word: str) -> str:
     """Say why a cell is none of the labels."""
     if is_missing(value):
-        return f"the cell is missing ({value}); allowed: {listing(labels)}"
+        return f"the cell is missing; allowed: {listing(labels)}"
     shown = value.item() if isinstance(value, np.generic) else value
     return f"{short(shown)} is not {word}{did_you_mean(shown, labels)}; allowed: {listing(labels)}"

@@ -31,6 +31,9 @@ Scaling = Annotated[
 Limit = Annotated[Number, Field(ge=0)]
 Name = Annotated[str, Field(min_length=1)]
 
+OUTSIDE = 0.25
+"""How far outside of a range a person's own value may lie, as a share of the range."""
+
 _FINEST = 1e12  # numbers of this many steps are still told apart after scaling
 
 
@@ -57,7 +60,9 @@ class Continuous(_Feature):
     name
         Name of the column in the table.
     lower, upper
-        Range of legal values. Either may be left out if ``scaling`` does not need it.
+        Range of legal values. Either may be left out if ``scaling`` does not need it. A person's own
+        value may lie outside of a range with two ends, by up to a quarter of it: then it stays what
+        it is, or moves into the range.
     step
         Legal values are ``lower``, ``lower + step``, ... up to ``upper``.
     scaling
@@ -191,11 +196,62 @@ class Continuous(_Feature):
                 v = legal
         return self._scaled(v)[:, None], ok
 
+    def read_people(self, series: pd.Series[Any]) -> tuple[Array, Bools]:
+        """Encode a column of people: numbers that are a little outside of the range stay as they are."""
+        codes, ok = self.read(series)
+        v = numbers(filled(series, self.missing))
+        outside, v = self._beyond(v)
+        codes[outside, 0] = self._scaled(v[outside])
+        return codes, ok | outside
+
+    def legal_people(self, e: Array) -> Bools:
+        """Which codes a person may have: legal ones, and those a little outside of the range."""
+        outside, v = self._beyond(e * self.scale + self.offset)
+        if self._lattice is not None:
+            outside &= self._scaled(v) == e
+        return self._column.legal(e) | outside
+
+    def write_people(self, e: Array) -> Array:
+        """Decode codes outside of the range to what they stand for."""
+        v = e * self.scale + self.offset
+        if self._lattice is not None:
+            return self._lattice.continued(v)
+        tidy = _tidy(v, max(abs(self.offset), 1e-300))
+        return np.where(self._scaled(tidy) == e, tidy, v)
+
+    def _beyond(self, v: Array) -> tuple[Bools, Array]:
+        """Which values lie a little outside of the range, and these without the noise of a grid."""
+        low, high = self._bounds
+        reach = OUTSIDE * (high - low)
+        if not np.isfinite(reach):  # of a range with one end a share means nothing
+            return np.zeros(len(v), dtype=np.bool_), v
+        with np.errstate(invalid="ignore"):
+            below = (v < low - self._slack) & (v >= low - reach)
+            outside = below | ((v > high + self._slack) & (v <= high + reach))
+            if self._lattice is not None:
+                tidy = self._lattice.continued(np.where(outside, v, low))
+                outside &= np.abs(v - tidy) <= SNAP * self._lattice.step
+                # The last value of the grid may lie below the upper end: a step more is inside.
+                outside &= (tidy < low) | (tidy > high)
+                v = np.where(outside, tidy, v)
+        return outside, v
+
+    def why_people(self, value: object) -> str:
+        """Say why a cell of a person cannot be read."""
+        why, (low, high) = self.why(value), self._bounds
+        near = OUTSIDE * (high - low)
+        if not (is_number(value) and np.isfinite(near)):
+            return why
+        v = float(cast("float", value))
+        if low <= v <= high or not np.isfinite(v):
+            return why
+        return f"{why}; a person's own value may be {num(low - near)} to {num(high + near)}"
+
     def why(self, value: object) -> str:
         """Say why a cell cannot be read."""
         allowed = f"allowed: {self._allowed()}"
         if is_missing(value):
-            return f"the cell is missing ({value}); {allowed}"
+            return f"the cell is missing; {allowed}"
         if not is_number(value):
             return f"{short(value)} is not a number; {allowed}"
         v = float(cast("float", value))

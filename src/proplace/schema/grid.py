@@ -114,6 +114,14 @@ class Lattice:
         n = np.rint((v - self.lower) / self.step)
         return np.clip(n, 0, self.count - 1).astype(np.int64)
 
+    def continued(self, v: Array) -> Array:
+        """Nearest value of the same grid if it went on beyond its ends."""
+        n = np.rint((v - self.lower) / self.step)
+        if self.exact is None:
+            return self.lower + n * self.step
+        first, by, unit = self.exact
+        return (first + n * by) / float(unit)
+
     def near(self, e: Array) -> Integers:
         """Find the number of the legal value nearest to the encoded value ``e``."""
         n = self.number(e * self.scale + self.offset)

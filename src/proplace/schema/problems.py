@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from proplace.errors import SchemaError
 from proplace.text import short
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Mapping
 
 
 @dataclass(frozen=True)
@@ -52,3 +53,13 @@ class BadRow:
         known = label is None or label == self.row
         where = f"row {self.row}" if known else f"row {self.row} (index {short(label)})"
         return f"{where}{': ' if self.column is None else ', '}{self.reason}"
+
+
+def refuse(problems: Mapping[int, BadRow]) -> None:
+    """Raise a ``SchemaError`` about the first of some bad rows."""
+    if not problems:
+        return
+    rest = len(problems) - 1
+    more = f"{rest} more row{' has' if rest == 1 else 's have'} problems"
+    tail = f" ({more}; see Schema.problems)" if rest else ""
+    raise SchemaError(f"{problems[min(problems)]}{tail}")

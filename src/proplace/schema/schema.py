@@ -20,13 +20,13 @@ from proplace.schema._model import did_you_mean, listing, model, problem_list
 from proplace.schema.features import Categorical, Continuous, Feature
 from proplace.schema.infer import infer_features
 from proplace.schema.person import Compiled, Person
-from proplace.schema.problems import BadRow
+from proplace.schema.problems import BadRow, refuse
 from proplace.schema.rules import Rule
 from proplace.text import short
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
     from typing import Self
 
     from proplace.schema.grid import Array, Bools, Column, Integers
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     Frame = pd.DataFrame | npt.ArrayLike
 
 T = TypeVar("T", bound=np.generic)
+MOST_OUTSIDE = 4
+"""Numbers of one person that may lie outside of their ranges: each may stay or move inside."""
+
 _TOLD = 12  # missing columns that a message names
 FeatureList = Annotated[Annotated[Sequence[Feature], Field(min_length=1)], AfterValidator(tuple)]
 RuleList = Annotated[Sequence[Rule], AfterValidator(tuple)]
@@ -198,13 +201,8 @@ class Schema:
         by less than a millionth of a step are snapped. A schema made by :meth:`encoded` also takes
         arrays.
         """
-        X, bad, cells = self._read(frame)
-        rows = np.flatnonzero(bad >= 0)
-        if len(rows):
-            rest = len(rows) - 1
-            more = f"{rest} more row{' has' if rest == 1 else 's have'} problems"
-            tail = f" ({more}; see Schema.problems)" if rest else ""
-            raise SchemaError(f"{self._bad_row(int(rows[0]), bad, cells)}{tail}")
+        X, problems = self.encode_valid(frame)
+        refuse(problems)
         return X
 
     def encode_valid(self, frame: Frame) -> tuple[Array, dict[int, BadRow]]:
@@ -212,16 +210,55 @@ class Schema:
 
         The dictionary is that of :meth:`problems`. A missing column still raises.
         """
-        X, bad, cells = self._read(frame)
+        X, bad, cells = self._read(frame, _legal)
         X[bad >= 0] = np.nan
         rows = np.flatnonzero(bad >= 0)
         return X, {i: self._bad_row(i, bad, cells) for i in rows.tolist()}
+
+    def encode_people(self, frame: Frame) -> tuple[Array, dict[int, BadRow]]:
+        """Encode people as :meth:`encode_valid` does, with numbers of their own outside of a range.
+
+        A number may lie outside of its range by up to a quarter of it (on the grid, where it has a
+        step, as if that went on), in at most ``MOST_OUTSIDE`` features of a person: a model takes any
+        number, and such a person is none the less one to explain. What is returned as an answer keeps
+        such a value or lies inside the range.
+        """
+        X, bad, cells = self._read(frame, _own)
+        X[bad >= 0] = np.nan
+        found = {}
+        for i in np.flatnonzero(bad >= 0).tolist():
+            feature, series = self.features[bad[i]], cells[bad[i]]
+            value = series.iloc[i]
+            why = feature.why_people if isinstance(feature, Continuous) else feature.why
+            found[i] = BadRow(i, feature.name, why(value), series.index[i])
+        outside = self.outside(X) & (bad < 0)[:, None]
+        for i in np.flatnonzero(outside.sum(axis=1) > MOST_OUTSIDE).tolist():
+            names = [self.columns[j].name for j in np.flatnonzero(outside[i])]
+            text = f"{len(names)} numbers lie outside of their ranges ({listing(names)}); at most "
+            found[i] = BadRow(i, None, f"{text}{MOST_OUTSIDE} may", cells[0].index[i])
+            X[i] = np.nan
+        return X, found
+
+    def outside(self, X: Array) -> Bools:
+        """Which numbers of encoded people are no legal values, but the people's own."""
+        outside = np.zeros(X.shape, dtype=np.bool_)
+        for feature, span in zip(self.features, self.spans, strict=True):
+            if isinstance(feature, Continuous):
+                column = self.columns[span.start]
+                outside[:, span.start] = ~column.legal(X[:, span.start])
+        return outside
 
     def problems(self, frame: Frame) -> dict[int, BadRow]:
         """Position of each row that cannot be encoded, and the first thing wrong with it."""
         return self.encode_valid(frame)[1]
 
-    def decode(self, X: npt.ArrayLike, *, like: pd.DataFrame | None = None) -> pd.DataFrame:
+    def decode(
+        self,
+        X: npt.ArrayLike,
+        *,
+        like: pd.DataFrame | None = None,
+        own: npt.ArrayLike | None = None,
+    ) -> pd.DataFrame:
         """Write encoded rows in original units, each cell the nearest legal value.
 
         ``decode(encode(frame))`` gives back the cells of ``frame``: exactly on grids and for
@@ -235,30 +272,47 @@ class Schema:
         like
             A table with the same rows, such as the people before their change. Its index is kept,
             and so is every cell of it whose code did not change, to the last digit.
+        own
+            Encoded people, one for each row: their values outside of a range stay what they are
+            where a row still has them.
         """
         rows = self._rows(X)
         if like is not None and len(like) != len(rows):
             raise SchemaError(f"like must have {len(rows)} rows as X has, not {len(like)}")
         cells = None if like is None else self._by_name(like)
+        people = rows if own is None else self._rows(own)
+        kept = (rows == people) & self.outside(people) & (own is not None)
         decoded: dict[str, Any] = {}
         for number, (feature, span) in enumerate(zip(self.features, self.spans, strict=True)):
             values = feature.write(rows[:, span])
+            if isinstance(feature, Continuous) and (here := kept[:, span.start]).any():
+                exact = feature.write_people(rows[here, span.start])
+                values = np.array(values)
+                values[here] = exact
             if cells is not None and isinstance(feature, Continuous) and feature.step is None:
-                codes, ok = feature.read(cells[number])
+                codes, ok = feature.read_people(cells[number])
+                ok &= feature.legal_people(codes[:, 0])
                 same = ok & (codes[:, 0] == rows[:, span.start])
                 values = np.where(same, numbers(filled(cells[number], feature.missing)), values)
             decoded[feature.name] = values
         return pd.DataFrame(decoded, index=None if like is None else like.index)
 
-    def canonical(self, X: npt.ArrayLike) -> Array:
-        """Return the legal rows nearest to ``X``: what :meth:`encode` makes of :meth:`decode`."""
+    def canonical(self, X: npt.ArrayLike, *, own: npt.ArrayLike | None = None) -> Array:
+        """Return the legal rows nearest to ``X``: what :meth:`encode` makes of :meth:`decode`.
+
+        ``own`` is an encoded person, whose values outside of a range count as legal.
+        """
         rows = self._rows(X)
-        return np.hstack(
+        legal = np.hstack(
             [
                 feature.canonical(rows[:, span])
                 for feature, span in zip(self.features, self.spans, strict=True)
             ]
         )
+        if own is None:
+            return legal
+        person = self._rows(own)
+        return np.where((rows == person) & self.outside(person), person, legal)
 
     def legal(self, X: npt.ArrayLike) -> Bools:
         """Which encoded rows hold legal values only: in range, on the grid, one category each."""
@@ -266,15 +320,34 @@ class Schema:
         legal = np.ones(len(rows), dtype=np.bool_)
         for j, column in enumerate(self.columns):
             legal &= column.legal(rows[:, j])
+        return legal & self._one_category(rows)
+
+    def legal_people(self, X: npt.ArrayLike) -> Bools:
+        """Which encoded rows may be people: legal ones, and those that :meth:`encode_people` makes."""
+        rows = self._rows(X, finite=False)
+        legal = self._one_category(rows)
+        legal &= self.outside(rows).sum(axis=1) <= MOST_OUTSIDE
+        for j, column in enumerate(self.columns):
+            feature = self.features[column.feature]
+            own = feature.legal_people if isinstance(feature, Continuous) else column.legal
+            legal &= own(rows[:, j])
+        return legal
+
+    def _one_category(self, rows: Array) -> Bools:
+        """Which rows have one category of each categorical feature."""
+        legal = np.ones(len(rows), dtype=np.bool_)
         for feature, span in zip(self.features, self.spans, strict=True):
             if isinstance(feature, Categorical):
                 on = rows[:, span].sum(axis=1)
                 legal &= (on == 1.0) | (on == 0.0) if feature.first else on == 1.0
         return legal
 
-    def person(self, x: npt.ArrayLike) -> Person:
-        """One person, from an encoded row: what may change and which candidates are allowed."""
-        return Person(self, self._rows(x)[0])
+    def person(self, x: npt.ArrayLike, *, kept: Collection[int] = ()) -> Person:
+        """One person, from an encoded row: what may change and which candidates are allowed.
+
+        ``kept`` are numbers of features that keep the person's value, inside of their range or not.
+        """
+        return Person(self, self._rows(x)[0], kept)
 
     def check_settled(self) -> None:
         """Raise unless every feature says how it is encoded."""
@@ -377,7 +450,9 @@ class Schema:
             )
         return rows
 
-    def _read(self, frame: Frame) -> tuple[Array, Integers, list[pd.Series[Any]]]:
+    def _read(
+        self, frame: Frame, read: Callable[[AnyFeature, pd.Series[Any]], tuple[Array, Bools]]
+    ) -> tuple[Array, Integers, list[pd.Series[Any]]]:
         """Return encoded rows, each row's first bad feature (or -1), and the cells."""
         self.check_settled()
         cells = self._cells(frame)
@@ -385,7 +460,7 @@ class Schema:
         X = np.empty((rows, self.width))
         bad = np.full(rows, -1, dtype=np.int64)
         for number, (feature, span) in enumerate(zip(self.features, self.spans, strict=True)):
-            X[:, span], ok = feature.read(cells[number])
+            X[:, span], ok = read(feature, cells[number])
             bad[~ok & (bad < 0)] = number
         return X, bad, cells
 
@@ -420,6 +495,17 @@ class Schema:
     def _bad_row(self, row: int, bad: Integers, cells: list[pd.Series[Any]]) -> BadRow:
         feature, series = self.features[bad[row]], cells[bad[row]]
         return BadRow(row, feature.name, feature.why(series.iloc[row]), series.index[row])
+
+
+def _legal(feature: AnyFeature, cells: pd.Series[Any]) -> tuple[Array, Bools]:
+    """Read legal values only."""
+    return feature.read(cells)
+
+
+def _own(feature: AnyFeature, cells: pd.Series[Any]) -> tuple[Array, Bools]:
+    """Read values of people, who may have numbers of their own."""
+    read = feature.read_people if isinstance(feature, Continuous) else feature.read
+    return read(cells)
 
 
 def _twice(names: Sequence[str]) -> list[str]:

@@ -97,7 +97,8 @@ class Problem:
         """Round the grid columns to legal values, and what is almost the person's to the person's."""
         points = np.where(np.abs(points - self.x) <= SAME, self.x, points)
         for i, column in self.grids.items():
-            points[..., i] = column.nearest(points[..., i])
+            here = points[..., i]  # the person's own value is legal, also outside of the grid
+            points[..., i] = np.where(here == self.x[i], here, column.nearest(here))
         return points
 
 

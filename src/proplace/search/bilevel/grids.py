@@ -30,6 +30,8 @@ def is_empty(problem: Problem, piece: Piece) -> bool:
             "bounds for each column"
         )
     for i, column in problem.grids.items():
+        if piece.lower[i] == piece.upper[i]:
+            continue  # a legal value, or the person's own
         first, last = legal_numbers(column, piece.lower[i], piece.upper[i])
         if first > last:
             return True

@@ -95,6 +95,8 @@ class Outer:
 
     def _grid(self, i: int, column: Column) -> None:
         """Require a legal value of x'_i: e_0 + n s, or one of a list."""
+        if self.piece.lower[i] == self.piece.upper[i]:
+            return  # a legal value, or the person's own
         first, last = legal_numbers(column, self.piece.lower[i], self.piece.upper[i])
         step = uniform_step(column)
         here = self.x[[i]]

@@ -1,0 +1,346 @@
+"""People whose numbers lie a little outside of the declared ranges: explained, never moved beyond.
+
+Answers keep such a value or lie inside the range. The oracle enumerates what is legal, and knows the
+worst margin of a network with one hidden layer in closed form.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.spatial import Delaunay
+
+import proplace as pp
+from commands import run_quickly as run
+from proplace.errors import SchemaError
+from proplace.methods import METHODS, RobustMethod
+from proplace.schema.features import OUTSIDE
+from proplace.schema.schema import MOST_OUTSIDE
+
+DELTA = 0.02
+MARGIN = 1e-6 + 1e-4  # what the search asks for
+
+
+def network(seed, inputs):
+    rng = np.random.default_rng(seed)
+    return pp.Network(
+        [
+            (rng.normal(0, 1, (5, inputs)), rng.normal(0, 0.3, 5)),
+            (rng.normal(0, 1, (1, 5)), rng.normal(0, 0.3, 1)),
+        ]
+    )
+
+
+def worst(net, rows, delta=DELTA):
+    """Least logit over all networks within delta, of a network with one hidden layer."""
+    (W, b), (V, c) = ((np.array(layer.W), np.array(layer.b)) for layer in net.layers)
+    rows = np.atleast_2d(rows)
+    reach = delta * (np.abs(rows).sum(axis=1) + 1.0)
+    z = rows @ W.T + b
+    low, high = (np.maximum(z + side * reach[:, None], 0.0) for side in (-1.0, 1.0))
+    v = V[0] - delta
+    return np.where(v >= 0.0, v * low, v * high).sum(axis=1) + c[0] - delta
+
+
+def legal_numbers(feature, own):
+    """Every value that a feature with a step may take, for a person with a value of its own."""
+    grid = np.arange(feature.lower, feature.upper + feature.step / 2, feature.step)
+    values = np.unique([*grid.tolist(), own])
+    if feature.immutable:
+        values = np.array([own])
+    if feature.direction == "increasing":
+        values = values[values >= own]
+    if feature.max_decrease is not None:
+        values = values[values >= own - feature.max_decrease]
+    return values
+
+
+RULES = [
+    ({}, {}),
+    ({"direction": "increasing"}, {}),
+    ({"immutable": True}, {}),
+    ({"max_decrease": 1.0}, {}),
+    ({"max_decrease": 3.0}, {"direction": "increasing"}),
+]
+
+
+@pytest.mark.parametrize("search", ["tree", "bilevel"])
+@pytest.mark.parametrize("rules", RULES, ids=[str(r) for r in RULES])
+@pytest.mark.parametrize("distance", ["l1", "linf"])
+def test_the_nearest_legal_robust_point_of_a_box(rules, distance, search):
+    first, second = rules
+    schema = pp.Schema(
+        [
+            pp.Continuous("a", 0, 8, step=1, **first),
+            pp.Continuous("b", 0, 8, step=1, **second),
+            pp.Continuous("c", 0, 8, step=2),
+        ]
+    )
+    met = 0
+    for seed in range(4):
+        net = network(seed, 3)
+        rng = np.random.default_rng(100 + seed)
+        train = pd.DataFrame(rng.integers(0, 9, (40, 2)), columns=["a", "b"])
+        train["c"] = 2 * rng.integers(0, 5, 40)
+        people = pd.DataFrame({"a": [10, 9, -1, 4], "b": [3, 10, 5, -2], "c": [2, 10, 4, -2]})
+        explainer = pp.Proplace(
+            net, DELTA, schema=schema, region="box", distance=distance, search=search
+        ).fit(train)
+        for e, person in zip(
+            explainer.explain(people), people.itertuples(index=False), strict=True
+        ):
+            if e.status == "already_valid":
+                assert net.predict(e.x)[0] == 1
+                continue
+            options = [
+                legal_numbers(feature, own)
+                for feature, own in zip(schema.features, person, strict=True)
+            ]
+            points = np.array(list(itertools.product(*options)))
+            away = np.abs(points - np.array(person)) / 8.0
+            far = away.mean(axis=1) if distance == "l1" else away.max(axis=1)
+            robust = worst(net, points / 8.0) >= MARGIN
+            if not robust.any():
+                assert e.status in ("infeasible_rules", "no_robust_neighbour"), e
+                continue
+            met += 1
+            assert e.status == "optimal", e.reason
+            assert e.distance == pytest.approx(far[robust].min(), abs=1e-6)
+            answer = e.counterfactual.to_numpy(dtype=float)
+            assert (points == answer).all(axis=1).any()  # as it is read, it is a legal point
+            assert worst(net, answer[None] / 8.0)[0] >= 1e-6
+            assert e.certificate.check(net).accepted
+    assert met >= 3
+
+
+def hull_points(vertices, count=250):
+    """Points of a triangle mesh over the hull of some points in the plane, or of a segment."""
+    spread = np.ptp(vertices, axis=0)
+    if spread[0] == 0.0 or len(vertices) < 3:
+        t = np.linspace(0.0, 1.0, 4000)[:, None]
+        low, high = vertices[vertices[:, 1].argmin()], vertices[vertices[:, 1].argmax()]
+        return low + t * (high - low)
+    mesh = Delaunay(vertices)
+    axes = [
+        np.linspace(*pair, count) for pair in zip(vertices.min(0), vertices.max(0), strict=True)
+    ]
+    points = np.stack(np.meshgrid(*axes), axis=-1).reshape(-1, 2)
+    return points[mesh.find_simplex(points) >= 0]
+
+
+@pytest.mark.parametrize("search", ["tree", "bilevel"])
+def test_the_nearest_legal_robust_point_of_the_hulls(search):
+    schema = pp.Schema([pp.Continuous("a", 0, 1), pp.Continuous("b", 0, 1)])
+    k, met, stayed = 6, 0, 0
+    for seed, (a, b) in itertools.product(
+        [*range(10), 17], [(1.2, 0.3), (-0.1, 0.9), (1.05, 0.05)]
+    ):
+        net = network(seed, 2)
+        rng = np.random.default_rng(seed)
+        train = rng.random((50, 2)).round(3)
+        person = np.array([a, b])
+        explainer = pp.Proplace(net, DELTA, schema=schema, k=k, search=search)
+        explainer.fit(pd.DataFrame(train, columns=["a", "b"]))
+        (e,) = explainer.explain({"a": a, "b": b})
+        if e.status == "already_valid":
+            continue
+        found = []
+        for keeps in (False, True):
+            rows = train.copy()
+            if keeps:
+                rows[:, 0] = a
+            rows = np.unique(rows[worst(net, rows) >= MARGIN], axis=0)
+            near = rows[np.argsort(np.abs(rows - person).sum(axis=1), kind="stable")[:k]]
+            if not len(near):
+                continue
+            points = np.vstack([hull_points(np.vstack([person, near])), near])
+            inside = (np.abs(points[:, 0] - 0.5) <= 0.5) | (points[:, 0] == a)
+            points = points[inside & (worst(net, points) >= MARGIN)]
+            if len(points):
+                found.append(np.abs(points - person).mean(axis=1).min())
+        if not found:
+            assert e.status == "no_robust_neighbour", e
+            continue
+        met += 1
+        assert e.status == "optimal", e.reason
+        assert min(found) - 0.006 <= e.distance <= min(found) + 1e-6, (seed, e)
+        answer = e.counterfactual["a"]
+        assert answer == a or 0.0 <= answer <= 1.0
+        stayed += answer == a
+        assert worst(net, e.point)[0] >= 1e-6
+        assert e.certificate.check(net).accepted
+    assert met >= 3
+    assert 0 < stayed < met  # both ways are the nearest for somebody
+
+
+SCHEMA = pp.Schema(
+    [
+        pp.Continuous("age", 20, 60, step=1, immutable=True),
+        pp.Continuous("income", 0, 1000, step=10),
+        pp.Continuous("share", 0, 1),
+        pp.Binary("member"),
+    ]
+)
+
+
+def table(count, seed=0):
+    rng = np.random.default_rng(seed)
+    return pd.DataFrame(
+        {
+            "age": rng.integers(20, 61, count),
+            "income": 10 * rng.integers(0, 101, count),
+            "share": rng.random(count).round(2),
+            "member": rng.integers(0, 2, count),
+        }
+    )
+
+
+NET = pp.Network([([[-0.5, 2.0, 1.5, 0.3], [1.0, 0.0, -1.0, 0.0]], [0, 0]), ([[1, -0.5]], [-1.5])])
+
+
+@pytest.fixture(scope="module")
+def explainer():
+    return pp.Proplace(NET, 0.005, schema=SCHEMA).fit(table(200))
+
+
+BASE = {"age": 40, "income": 100, "share": 0.1, "member": 0}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"age": 61},
+        {"age": 70},
+        {"age": 10},
+        {"income": -10},
+        {"share": -0.003},
+        {"share": -0.25},
+        {"age": 65, "income": -250, "share": -0.1},
+    ],
+)
+def test_a_person_a_little_outside_is_explained(explainer, change):
+    frame = pd.DataFrame([BASE | change])
+    e = explainer.explain(frame)[0]
+    assert e.status == "optimal", e.reason
+    assert e.original.to_dict() == BASE | change  # as it was, to the last digit
+    new = e.counterfactual
+    assert new["age"] == frame["age"][0]
+    for name, low, high in (("income", 0, 1000), ("share", 0, 1)):
+        assert new[name] == frame[name][0] or low <= new[name] <= high
+    assert new["income"] % 10 == 0
+    again = SCHEMA.encode_people(pd.DataFrame([new.to_dict()]))
+    np.testing.assert_array_equal(again[0][0], e.point)  # what is read is what was proved
+    array = explainer.explain(SCHEMA.encode_people(frame)[0])[0]
+    np.testing.assert_array_equal(array.point, e.point)
+    assert array.original.to_dict() == pytest.approx(e.original.to_dict())
+    assert pp.certify(NET, pd.DataFrame([new.to_dict()]), 0.005, schema=SCHEMA).robust.all()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"age": 71}, "71 is above the upper bound 60"),
+        ({"age": 9}, "a person's own value may be 10 to 70"),
+        ({"share": -0.2501}, "a person's own value may be -0.25 to 1.25"),
+        ({"share": np.nan}, "the cell is missing"),
+        ({"share": np.inf}, "is not finite"),
+        ({"share": "much"}, "'much' is not a number"),
+        ({"income": -15}, "-15 is below the lower bound 0"),
+        ({"income": 105}, "105 is not on the grid"),
+    ],
+)
+def test_a_person_far_outside_is_no_person(explainer, change, words):
+    e, other = explainer.explain(pd.DataFrame([BASE | change, BASE]))
+    assert e.status == "bad_input"
+    assert words in e.reason
+    assert other.status == "optimal"
+
+
+def test_many_numbers_outside_are_refused():
+    names = [f"x{j}" for j in range(MOST_OUTSIDE + 1)]
+    schema = pp.Schema([pp.Continuous(name, 0, 1) for name in names])
+    net = pp.Network([(np.ones((1, len(names))), [-3.0])])
+    rng = np.random.default_rng(0)
+    explainer = pp.Proplace(net, 0.01, schema=schema).fit(
+        pd.DataFrame(rng.random((60, len(names))), columns=names)
+    )
+    person = dict.fromkeys(names, -0.1)
+    few, many = explainer.explain([person | {"x0": 0.1}, person])
+    assert few.status == "optimal", few.reason
+    assert many.status == "bad_input"
+    assert "5 numbers lie outside of their ranges ('x0'" in many.reason
+    codes = explainer.explain(np.full((1, len(names)), -0.1))
+    assert codes[0].status == "bad_input"
+
+
+def test_a_range_with_one_end_has_no_outside():
+    schema = pp.Schema([pp.Continuous("a", 0, None, scaling="none")])
+    explainer = pp.Proplace(pp.Network([([[1.0]], [-0.5])]), 0.01, schema=schema)
+    e, good = explainer.fit(pd.DataFrame({"a": [0.1, 0.9, 2.0]})).explain(
+        [{"a": -0.01}, {"a": 0.2}]
+    )
+    assert (e.status, good.status) == ("bad_input", "optimal")
+    assert "below the lower bound 0" in e.reason
+
+
+def test_training_rows_stay_inside(explainer):
+    with pytest.raises(SchemaError, match="61 is above the upper bound 60"):
+        pp.Proplace(NET, 0.005, schema=SCHEMA).fit(pd.DataFrame([BASE, BASE | {"age": 61}]))
+    assert not SCHEMA.legal(SCHEMA.encode_people(pd.DataFrame([BASE | {"age": 61}]))[0])[0]
+
+
+def test_several_answers_stay_legal(explainer):
+    answers = explainer.explain(pd.DataFrame([BASE | {"income": 500, "share": -0.1}]), count=4)
+    assert len(answers) >= 3
+    kept = [e.counterfactual["share"] == -0.1 for e in answers]
+    assert any(kept)
+    for e, keeps in zip(answers, kept, strict=True):
+        assert keeps or 0 <= e.counterfactual["share"] <= 1
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_other_methods_stay_legal(name):
+    delta = (0.005,) if issubclass(METHODS[name], RobustMethod) else ()
+    method = METHODS[name](NET, *delta, schema=SCHEMA).fit(table(200))
+    people = pd.DataFrame([BASE | {"age": 65}, BASE | {"income": -50}, BASE | {"share": -0.2}])
+    for e, age in zip(method.explain(people), people["age"], strict=True):
+        assert e.status != "bad_input", e.reason
+        if e.found:
+            new = e.counterfactual
+            assert new["age"] == age
+            assert 0 <= new["income"] <= 1000
+            assert 0 <= new["share"] <= 1
+
+
+def test_how_far_is_far():
+    assert OUTSIDE == 0.25
+
+
+def test_the_command_line_explains_the_same_people(explainer, tmp_path):
+    NET.save(tmp_path / "net.npz")
+    SCHEMA.write(tmp_path / "schema.yaml")
+    table(200).to_csv(tmp_path / "train.csv", index=False)
+    changes = [{}, {"age": 63}, {"share": -0.2}, {"age": 99}, {"income": 1250}]
+    people = pd.DataFrame([BASE | change for change in changes])
+    people.to_csv(tmp_path / "people.csv", index=False)
+    common = ("--model", tmp_path / "net.npz", "--schema", tmp_path / "schema.yaml")
+    done = run(
+        *("explain", *common, "--train", tmp_path / "train.csv", "--delta", 0.005),
+        *("--input", tmp_path / "people.csv", "--out", tmp_path / "out"),
+    )
+    assert done.returncode == 0, done.stderr
+    results = pd.read_csv(tmp_path / "out" / "results.csv")
+    ours = explainer.explain(people).to_frame()
+    assert results["status"].tolist() == ours["status"].tolist()
+    assert results["status"].tolist().count("optimal") >= 3
+    assert results["reason"].fillna("").tolist() == ours["reason"].tolist()
+    found = results[results["status"] == "optimal"]
+    pd.testing.assert_frame_equal(
+        found[list(BASE)], ours.loc[found.index, list(BASE)], check_dtype=False
+    )
+    found[list(BASE)].to_csv(tmp_path / "answers.csv", index=False)
+    done = run("certify", *common, "--input", tmp_path / "answers.csv", "--delta", 0.005)
+    assert done.stdout.startswith(f"{len(found)} of {len(found)} rows get class 1"), done.stderr
