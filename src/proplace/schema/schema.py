@@ -239,14 +239,9 @@ class Schema:
             X[i] = np.nan
         return X, found
 
-    def outside(self, X: Array) -> Bools:
-        """Which numbers of encoded people are no legal values, but the people's own."""
-        outside = np.zeros(X.shape, dtype=np.bool_)
-        for feature, span in zip(self.features, self.spans, strict=True):
-            if isinstance(feature, Continuous):
-                column = self.columns[span.start]
-                outside[:, span.start] = ~column.legal(X[:, span.start])
-        return outside
+    def outside(self, rows: Array) -> Bools:
+        """Which numbers of encoded people lie outside of their ranges."""
+        return self._numbers & ((rows < self.lower) | (rows > self.upper))
 
     def problems(self, frame: Frame) -> dict[int, BadRow]:
         """Position of each row that cannot be encoded, and the first thing wrong with it."""
@@ -407,6 +402,12 @@ class Schema:
     def upper(self) -> Array:
         """Largest legal value of each encoded column."""
         return _frozen(np.array([column.upper for column in self.columns]))
+
+    @cached_property
+    def _numbers(self) -> Bools:
+        """Which encoded columns hold numbers, whose ranges people may leave a little."""
+        features = [self.features[column.feature] for column in self.columns]
+        return _frozen(np.array([isinstance(f, Continuous) for f in features], dtype=np.bool_))
 
     @cached_property
     def profile_columns(self) -> Integers:
