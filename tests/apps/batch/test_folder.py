@@ -19,6 +19,7 @@ import pytest
 
 import proplace as pp
 from proplace.apps.batch import Summary, explain_file
+from proplace.apps.batch.manifest import FORMAT, _sha256
 from proplace.apps.cli.whole_input import summarise
 from proplace.apps.report import page
 from proplace.core.distances import L1, Convex
@@ -423,15 +424,25 @@ def test_killed_before_there_was_a_manifest(batch):
     assert not same_rows(files(batch.out), batch.expected)
 
 
+def manifest(**changes):
+    """A manifest with a good seal, of the right shape but for the changes."""
+    facts = {"format": FORMAT, "question": {}, "about": {}, "results": [], "complete": False}
+    facts |= changes
+    return json.dumps({**facts, "seal": _sha256(facts)})
+
+
 @pytest.mark.parametrize(
     "text",
     [
         "",
         "[]",
         '{"format": "proplace-batch-3"}',
-        '{"format": "proplace-batch-3", "question": 1, "results": [], "complete": false}',
-        '{"format": "proplace-batch-3", "question": {}, "complete": false}',
-        '{"format": "proplace-batch-3", "question": {}, "results": [], "complete": true}',
+        manifest(question=1),
+        manifest(about=[]),
+        manifest(results={}),
+        manifest(complete=True),
+        manifest(more=1),
+        json.dumps({k: v for k, v in json.loads(manifest()).items() if k != "results"}),
         "\x00\xff",
         "[" * 100_000,
     ],
