@@ -67,7 +67,6 @@ def calibrate(
 
     proplace calibrate --model m.onnx later-1.onnx later-2.onnx --train train.csv --input people.csv
     """
-    from proplace.core.files import atomic_write  # noqa: PLC0415
     from proplace.explain.calibration import calibrate_delta  # noqa: PLC0415  (quick help)
     from proplace.tables.files import open_table  # noqa: PLC0415
 
@@ -105,14 +104,21 @@ def calibrate(
         typer.echo(json.dumps(_facts(found, retrained)))
     else:
         _show(found, quantile)
+    _write(found, curve, picture)
+    if found.scarce:
+        raise typer.Exit(1)
+
+
+def _write(found: Calibration, curve: Path | None, picture: Path | None) -> None:
+    """Write the curve to the files that were asked for."""
+    from proplace.core.files import atomic_write  # noqa: PLC0415
+
     if curve is not None:
         with common.refused_if_there(curve), atomic_write(curve) as file:
             file.write(found.curve.to_csv(index=False).encode())
     if picture is not None:
         with common.refused_if_there(picture):
             found.plot(picture)
-    if found.scarce:
-        raise typer.Exit(1)
 
 
 def _show(found: Calibration, quantile: float) -> None:
