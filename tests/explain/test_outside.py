@@ -16,7 +16,7 @@ from scipy.spatial import Delaunay
 import proplace as pp
 from commands import run_quickly as run
 from proplace.core.errors import SchemaError
-from proplace.explain.baselines import METHODS, RobustMethod
+from proplace.explain.baselines import METHODS, RobustBaseline
 from proplace.schema.features import OUTSIDE
 from proplace.schema.schema import MOST_OUTSIDE
 
@@ -303,7 +303,7 @@ def test_several_answers_stay_legal(explainer):
 
 @pytest.mark.parametrize("name", sorted(METHODS))
 def test_other_methods_stay_legal(name):
-    delta = (0.005,) if issubclass(METHODS[name], RobustMethod) else ()
+    delta = (0.005,) if issubclass(METHODS[name], RobustBaseline) else ()
     method = METHODS[name](NET, *delta, schema=SCHEMA).fit(table(200))
     people = pd.DataFrame([BASE | {"age": 65}, BASE | {"income": -50}, BASE | {"share": -0.2}])
     for e, age in zip(method.explain(people), people["age"], strict=True):

@@ -5,10 +5,11 @@ Python is shared by thousands of rows:
 
 1. one backward pass and one attack for all rows (:func:`first_bounds`);
 2. a few ascent steps on the slopes for rows that are still open;
-3. breadth-first branch and bound on the open upper sides, all rows' nodes in one batch.
+3. branch and bound on the upper relaxations of unstable neurons, the nodes of all rows in batches,
+   the newest batch first.
 
-What is left (no split closes the gap, because it lies in the slopes, or the tree of a row grows too
-large) goes to :mod:`proplace.certification.lp_bnb`.
+What is left (the gap comes from the slopes of the lower relaxations, which splitting does not change, or
+the tree of a row grows too large) goes to :mod:`proplace.certification.lp_bnb`.
 """
 
 from __future__ import annotations
@@ -226,7 +227,7 @@ class _Batch:
 
 
 class _Trees:
-    """The trees of a batch of rows, grown breadth first, and all that changes while they grow."""
+    """The trees of a batch of rows, and all that changes while they grow."""
 
     def __init__(
         self, problem: WorstCaseProblem, threshold: Array, first: FirstBounds, *, traced: bool
@@ -243,7 +244,7 @@ class _Trees:
         self.given_up = np.zeros(count, dtype=bool)
         self.pending: list[Nodes] = []
         self.leaves: list[Nodes] = []
-        self.stuck: list[Nodes] = []  # leaves without a gap, whose multipliers are not good enough
+        self.stuck: list[Nodes] = []  # nothing left to split, bound still below the threshold
         self.open_leaves: dict[int, OpenLeaves] = {}
 
     def start(self, rows: Index, backward: BackwardPass) -> None:

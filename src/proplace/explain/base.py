@@ -2,7 +2,8 @@
 
 Here, once for all methods: parameters, training rows, reading people, rows that are bad, people who
 have the target class already, processes that survive a dead worker, streams, certificates, and the way
-back to the table's own units. A method adds how a point is found, :meth:`Explainer.find`.
+back to the table's own units. A method adds how a point is found: :meth:`Explainer.find` returns a
+:class:`~proplace.explain.findings.Finding` (encoded) for each answer, and packaging makes explanations.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 Person = tuple["Array", "BadRow | None"]
 """An encoded row, and what is wrong with it if it is bad."""
 
-_LIVE = ("n_jobs", "time_limit")  # parameters that may change after fit: it makes nothing of them
+_LIVE = ("n_jobs", "time_limit")  # may change after fit, which does not use them
 
 
 class Explainer(Parameters, ABC):
@@ -60,7 +61,7 @@ class Explainer(Parameters, ABC):
     rows_
         The training rows as the network takes them.
     shifts_
-        Delta; of a method that takes none, the network alone.
+        Delta; all radii are 0 for a method without one.
     distance_
         The distance as fitted.
     """
@@ -88,7 +89,7 @@ class Explainer(Parameters, ABC):
 
     @abstractmethod
     def check_parameters(self) -> None:
-        """Say of the first parameter that is not what it may be what it must be."""
+        """Raise ``OptionError`` for the first parameter that is not valid."""
 
     @abstractmethod
     def learn(self, rows: Array) -> None:
@@ -140,7 +141,7 @@ class Explainer(Parameters, ABC):
             Show a progress bar on standard error.
 
         Ctrl-C returns what is done so far (``complete`` is False then). ``seconds`` of an explanation
-        is its share of the rows that were searched together, without what is done once for all.
+        is the time of its block of rows divided by their number, without what is done once for all.
         """
         self.check_fitted()
         number, count = self.model_.target(target), integer("count", count)
@@ -277,7 +278,7 @@ class Explainer(Parameters, ABC):
         lean.source, lean._fitted = None, None
         return lean
 
-    def already(self, x: Array, target: int) -> Finding:
+    def already_valid(self, x: Array, target: int) -> Finding:
         """The finding for a person who has the target class, perhaps robustly."""
         start, clock = time.monotonic(), Clock.of(self.time_limit)
         reason = f"the network gives {self.model_.called(target)} already"
@@ -324,7 +325,7 @@ def _explain_block(
         elif explainer.net_.predict(x)[0] != target:
             refused.append(i)
         else:
-            found[i] = _guarded(lambda x: [[explainer.already(x[0], target)]], x[None])[0]
+            found[i] = _guarded(lambda x: [[explainer.already_valid(x[0], target)]], x[None])[0]
     X = np.array([block[i][0] for i in refused])
     search = functools.partial(explainer.find, target=target, count=count)
     found |= dict(zip(refused, _guarded(search, X), strict=True))

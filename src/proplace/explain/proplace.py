@@ -25,7 +25,7 @@ from proplace.region.neighbours import (
     hull_pieces,
     keep,
     unrestricted,
-    ways,
+    variants,
 )
 from proplace.search.pieces import SearchResult, search
 from proplace.search.problem import SearchProblem
@@ -53,8 +53,9 @@ if TYPE_CHECKING:
 
 DEFAULT_MARGIN = 1e-6
 DEFAULT_SLACK = 1e-4
-_TIDY = 1e-6  # encoded change that a reader would not see: taken back where what is left is robust
-_REPAIRS = (1e-6, 1e-4, 1e-2, 0.1, 0.5)  # steps towards a neighbour when a proof fails by a hair
+_TIDY = 1e-6  # encoded changes up to this are reverted where what is left is robust
+# Shares of the way to a neighbour, tried in turn when a proof fails after rounding.
+_REPAIRS = (1e-6, 1e-4, 1e-2, 0.1, 0.5)
 _HAIR = "its answer failed the last test by a hair"
 _NO_TIME = "the time limit came before a point was proved robust; allow more time"
 _ASK_AGAIN = "this is no fault of the row: raise the slack, or try another search"
@@ -151,7 +152,7 @@ class Proplace(Explainer):
     # -- what the lifecycle asks for ---------------------------------------------------------
 
     def check_parameters(self) -> None:
-        """Say of the first parameter that is not what it may be what it must be."""
+        """Raise ``OptionError`` for the first parameter that is not valid."""
         integer("k", self.k)
         one_of("region", self.region, ("hull", "box"))
         one_of("search", self.search, ("tree", "bilevel"))
@@ -180,7 +181,7 @@ class Proplace(Explainer):
         self.distance_ = distances.resolve(
             self.distance, self.net_.inputs, rows, self.weights, units
         )
-        # One margin for all of a search: of the rows and hence, being convex, of their hulls.
+        # The required margin is convex in x, so its maximum over the rows bounds it on their hulls.
         margins = model.margins(self.shifts_, self.rows_, margin)
         self.margin_ = float(np.max(margins))
         if not np.isfinite(self.margin_):
@@ -219,7 +220,7 @@ class Proplace(Explainer):
     def _answer(self, x: Array, target: int, kept: frozenset[int], clock: Clock) -> Finding:
         """The nearest answer for one person that keeps some features as they are."""
         start = time.monotonic()
-        people = ways(self.schema_, x)
+        people = variants(self.schema_, x)
         near, pieces = self._region(people, target, clock)
         if near.status != "found":
             return Finding(near.status, near.reason, x=x)
@@ -242,8 +243,8 @@ class Proplace(Explainer):
             outcome = search(
                 problem, pieces, method=self.search, solver=self.solver, deadline=clock.search
             )
-        asked = _Asked(problem, people, near.rows[:0] if kept else near.rows, outcome)
-        finding = self._finding(asked, clock, "" if near.late else self._few(near.rows))
+        attempt = _Attempt(problem, people, near.rows[:0] if kept else near.rows, outcome)
+        finding = self._finding(attempt, clock, "" if near.late else self._few(near.rows))
         return replace(
             finding,
             x=x,
@@ -257,7 +258,7 @@ class Proplace(Explainer):
     def _region(
         self, people: Sequence[Person], target: int, clock: Clock
     ) -> tuple[Neighbours, Iterable[ConvexPiece]]:
-        """Robust neighbours, of which a box has none, and pieces: over all ways a person may go."""
+        """Neighbours (none for a box) and convex pieces, over all variants of the person."""
         schema, robust = self.schema_, self._robust_rows(target)
         if self.region == "box":
             low, high = self.rows_.min(axis=0), self.rows_.max(axis=0)
@@ -288,19 +289,18 @@ class Proplace(Explainer):
             return ""
         return f"only {len(neighbours)} of k = {self.k} robust neighbours exist"
 
-    def _finding(self, asked: _Asked, clock: Clock, few: str) -> Finding:
+    def _finding(self, attempt: _Attempt, clock: Clock, few: str) -> Finding:
         """Prove the best point that can be proved, and say what it is.
 
-        That of the search; should its proof fail by a hair, one near it; else the nearest robust
-        neighbour that can be proved in time. Points between robust rows and the search's stay in
-        the hull.
+        Tried in order: the point of the search; points on the segments from it to robust
+        neighbours, which lie in the hull too; the nearest robust neighbour.
         """
-        problem, outcome = asked.problem, asked.outcome
+        problem, outcome = attempt.problem, attempt.outcome
         assert self.prover_ is not None  # noqa: S101  (this method has a delta)
-        own, near = asked.candidates()
+        own, near = attempt.candidates()
         proved = self.prover_.first(
             (problem.snap(row) for row in (*own, *near)),
-            asked.people,
+            attempt.people,
             problem.target,
             evidence=outcome.evidence,
             until=clock.proof,
@@ -308,19 +308,19 @@ class Proplace(Explainer):
         if proved is not None:
             is_answer = proved.candidate < len(own)
             trouble = outcome.trouble or ("" if is_answer else _HAIR)
-            return self._proved(asked, proved, trouble, few, is_answer=is_answer)
+            return self._proved(attempt, proved, trouble, few, is_answer=is_answer)
         proved = self.prover_.nearest(
-            problem.snap(asked.fallback), asked.people, problem.target, clock.proof
+            problem.snap(attempt.fallback), attempt.people, problem.target, clock.proof
         )
         if proved is None:
-            return Finding(*asked.why_none(clock, ruled=not unrestricted(self.schema_)))
-        return self._proved(asked, proved, asked.trouble(clock), few, is_answer=False)
+            return Finding(*attempt.why_none(clock, ruled=not unrestricted(self.schema_)))
+        return self._proved(attempt, proved, attempt.trouble(clock), few, is_answer=False)
 
     def _proved(
-        self, asked: _Asked, proved: Proved, trouble: str, few: str, *, is_answer: bool
+        self, attempt: _Attempt, proved: Proved, trouble: str, few: str, *, is_answer: bool
     ) -> Finding:
         """The finding of a point that is proved robust."""
-        problem, outcome = asked.problem, asked.outcome
+        problem, outcome = attempt.problem, attempt.outcome
         optimal = is_answer and outcome.status == "optimal"
         bound = 0.0 if outcome.status == "infeasible" else max(outcome.lower, 0.0)
         why = ""
@@ -357,7 +357,7 @@ class Proplace(Explainer):
 
 
 @dataclass(frozen=True, eq=False)
-class _Asked:
+class _Attempt:
     """A search with what it found, and the rows that are answers of last resort."""
 
     problem: SearchProblem
@@ -380,7 +380,7 @@ class _Asked:
         return own, [point + step * (goal - point) for step in _REPAIRS for goal in goals]
 
     def _alongside(self, point: Array) -> Array:
-        """Neighbours that keep the same values outside of a range as a point: legal in between."""
+        """Neighbours that leave the same out-of-range values as a point: all in between is legal."""
         if len(self.people) == 1:
             return self.fallback
         person = self.people[0]

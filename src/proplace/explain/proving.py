@@ -1,4 +1,4 @@
-"""From a point that a search has found to one that is exactly what will be read, with its proof."""
+"""From a point of a search to the point that is reported: encoded, decoded, and proved robust."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from proplace.region.neighbours import Mask
     from proplace.schema.person import Person
 
-_RESERVE = 0.1  # share of a time limit that is kept for the proof of what the search has found,
-_MOST_RESERVE = 1.0  # seconds of that, at most
-_GRACE = 0.2  # seconds beyond the limit in which to prove at least a neighbour
+_RESERVE = 0.1  # share of a time limit that is kept for the proof of the search's answer
+_MOST_RESERVE = 1.0  # that share is never more than so many seconds
+_GRACE = 0.2  # seconds beyond the limit: a neighbour that is proved is better than no answer
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Prover:
             rows,
             self.shifts,
             target,
-            margin=self._asked(rows) if self.model.preprocesses else self.margin,
+            margin=self._required_margin(rows) if self.model.preprocesses else self.margin,
             certificates=True,
             time_limit=time_left(until),
         )
@@ -88,7 +88,7 @@ class Prover:
     ) -> Proved | None:
         """The first of some points that, as it will be read, is legal for the person and robust.
 
-        ``people`` are the ways in which the person may go (:func:`proplace.region.neighbours.ways`),
+        ``people`` are the variants of the person (:func:`proplace.region.neighbours.variants`),
         ``evidence`` what a search has proved of one point already.
         """
         for number, row in enumerate(candidates):
@@ -97,7 +97,7 @@ class Prover:
                 continue
             if evidence is not None and np.array_equal(evidence.point, point):
                 made = evidence.certificate(
-                    self.model.network, self.shifts, target, self._asked(point[None])
+                    self.model.network, self.shifts, target, self._required_margin(point[None])
                 )
                 if made is not None:
                     return Proved(point, made, evidence.lower, number)
@@ -120,13 +120,13 @@ class Prover:
         good = np.flatnonzero(report.robust)
         return _proved(report, rows, int(good[0]), int(good[0])) if len(good) else None
 
-    def _asked(self, rows: Array) -> float:
+    def _required_margin(self, rows: Array) -> float:
         """The margin that each of some rows must keep."""
         return float(np.max(self.model.margins(self.shifts, rows, self.margin)))
 
 
 def _allowed(people: Sequence[Person], rows: Array) -> Mask:
-    """Which rows a person may become, in one way or another."""
+    """Which rows a person may become, in one variant or another."""
     good: Mask = np.any([person.allowed(rows) for person in people], axis=0)
     return good
 

@@ -3,7 +3,7 @@
 Nothing is ever unpickled, and a model that is not a plain ReLU network is refused with the name of
 the layer that makes it something else.
 
-It may import ``core``, ``schema``, ``solvers`` and ``certification``.
+It may import ``core``, ``schema`` and ``certification``.
 """
 
 from __future__ import annotations
@@ -161,5 +161,5 @@ def whole_of(source: object) -> Whole:
     raise ModelNotSupported(
         f"a {type(source).__name__} is not a model that is read; give a fitted scikit-learn "
         "classifier or pipeline, a torch module, a Keras model, a Network, or the path of a model "
-        f"file ({', '.join(['.npz', *_READERS])})"
+        f"file ({', '.join(_READERS)})"
     )

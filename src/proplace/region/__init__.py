@@ -1,4 +1,4 @@
 """Robust neighbours of a person and the convex pieces that they span.
 
-It may import every room but ``search``, ``explain`` and ``apps``.
+It may import ``core``, ``schema`` and ``certification``.
 """

@@ -241,7 +241,7 @@ def _piece(schema: Schema, person: Person, row: Array, vertices: Array | None) -
     rules = person.linear(row)
     if vertices is None:
         return ConvexPiece(vertices, lower, upper, rules.A, rules.lower, rules.upper)
-    # A person outside of a range is a vertex outside of the bounds, which then have to be asked for.
+    # A person outside of a range is a vertex outside of the bounds, which become constraints then.
     beyond = (vertices < lower - TOLERANCE) | (vertices > upper + TOLERANCE)
     columns = np.flatnonzero(beyond.any(axis=0))
     return ConvexPiece(
@@ -254,10 +254,10 @@ def _piece(schema: Schema, person: Person, row: Array, vertices: Array | None) -
     )
 
 
-def ways(schema: Schema, x: Array) -> tuple[Person, ...]:
-    """The person, once for each choice of values outside of their ranges that stay as they are.
+def variants(schema: Schema, x: Array) -> tuple[Person, ...]:
+    """The person as it is, and one variant for each set of out-of-range values that is left unchanged.
 
-    Others move into their range. The region is the union over all ways.
+    The other values must move into their ranges. The region is the union over all variants.
     """
     person = schema.person(x)
     free = person.outside

@@ -6,5 +6,5 @@ From the bottom: ``problem`` (what is asked) and ``scenario`` (one shifted netwo
 constant); ``local``, ``branching``, ``subproblem`` and ``tree`` (what is done when); ``pieces`` (all
 pieces of a region). ``bilevel`` shares ``problem`` with these and nothing else.
 
-It may import every room but ``explain`` and ``apps``.
+It may import ``core``, ``schema``, ``solvers``, ``certification`` and ``region``.
 """

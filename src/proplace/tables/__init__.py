@@ -1,4 +1,4 @@
 """Any table, in memory or in a file, to encoded rows, and results back to files.
 
-It may import ``core``, ``schema``, ``solvers``, ``certification`` and ``loaders``.
+It may import ``core``, ``schema`` and ``loaders``.
 """

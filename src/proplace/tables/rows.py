@@ -1,4 +1,4 @@
-"""Between a user's table and encoded rows: what every method does before and after its search."""
+"""From a user's table to encoded rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def model_of(source: object, schema: Schema | None) -> Model:
 
 
 def training_rows(model: Model, X: Table, *, declared: bool) -> tuple[Model, Array]:
-    """Return the model under the names of the table, and the training rows as the network takes them.
+    """Return the model with the table's column names, and the training rows as the network takes them.
 
     Columns without names of their own get those of the table. ``declared`` says whether the user gave
     a schema: then an array holds encoded rows, unless the model encodes its table itself.
@@ -62,7 +62,7 @@ def training_rows(model: Model, X: Table, *, declared: bool) -> tuple[Model, Arr
 
 
 def _named(model: Model, frame: pd.DataFrame) -> Model:
-    """Return a model without names under those of a table, unless it has its own."""
+    """Return a model with the names of the table's columns, if it has none of its own."""
     names = [str(name) for name in frame.columns]
     if model.named or set(model.schema.by_name) <= set(names):
         return model

@@ -85,7 +85,7 @@ class Baseline(Explainer):
     # -- what the lifecycle asks for ---------------------------------------------------------
 
     def check_parameters(self) -> None:
-        """Say of the first parameter that is not what it may be what it must be."""
+        """Raise ``OptionError`` for the first parameter that is not valid."""
         integer("seed", self.seed, least=0)
 
     def learn(self, rows: Array) -> None:

@@ -87,7 +87,7 @@ class MilpR(RobustBaseline):
         self.raises = raises
 
     def check_parameters(self) -> None:
-        """Say of the first parameter that is not what it may be what it must be."""
+        """Raise ``OptionError`` for the first parameter that is not valid."""
         super().check_parameters()
         positive("start", self.start)
         positive("step", self.step)

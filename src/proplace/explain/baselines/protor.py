@@ -102,7 +102,7 @@ class ProtoR(RobustBaseline):
         self.c_steps = c_steps
 
     def check_parameters(self) -> None:
-        """Say of the first parameter that is not what it may be what it must be."""
+        """Raise ``OptionError`` for the first parameter that is not valid."""
         super().check_parameters()
         if not self.kappas or not all(0.0 <= kappa <= 1.0 for kappa in self.kappas):
             raise OptionError(

@@ -155,7 +155,7 @@ class Rbr(Baseline):
         self.iterations = iterations
 
     def check_parameters(self) -> None:
-        """Say of the first parameter that is not what it may be what it must be."""
+        """Raise ``OptionError`` for the first parameter that is not valid."""
         super().check_parameters()
         not_negative("delta_plus", self.delta_plus)
         positive("sigma", self.sigma)

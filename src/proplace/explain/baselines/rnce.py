@@ -60,7 +60,7 @@ class Rnce(RobustBaseline):
         self.steps = steps
 
     def check_parameters(self) -> None:
-        """Say of the first parameter that is not what it may be what it must be."""
+        """Raise ``OptionError`` for the first parameter that is not valid."""
         super().check_parameters()
         integer("steps", self.steps)
 

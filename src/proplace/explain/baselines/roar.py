@@ -84,7 +84,7 @@ class Roar(Baseline):
         self.iterations = iterations
 
     def check_parameters(self) -> None:
-        """Say of the first parameter that is not what it may be what it must be."""
+        """Raise ``OptionError`` for the first parameter that is not valid."""
         super().check_parameters()
         positive("rate", self.rate)
         not_negative("penalty", self.penalty)

@@ -75,7 +75,7 @@ class RobX(Baseline):
         self.steps = steps
 
     def check_parameters(self) -> None:
-        """Say of the first parameter that is not what it may be what it must be."""
+        """Raise ``OptionError`` for the first parameter that is not valid."""
         super().check_parameters()
         if not 0.0 <= self.tau < 1.0:
             raise OptionError(f"tau must be a number in [0, 1), not {self.tau!r}")
