@@ -8,10 +8,10 @@ from fractions import Fraction as Q
 
 import numpy as np
 import pytest
-from proplace.certification.deployed import deployed_margin
 
 import exactly
 import proplace as pp
+from proplace.certification.precision_margin import deployed_margin
 from proplace.core.errors import InputError, ModelNotSupported
 
 torch = pytest.importorskip("torch")
@@ -183,7 +183,7 @@ def test_every_answer_is_accepted_by_the_module_itself(trained, name, target):
     """And by others within delta, in their own half precision, behind their sigmoid."""
     half, X = in_half(trained, name)
     explainer = pp.Proplace(half, 0.004, k=5).fit(X)
-    assert explainer.margin == explainer.net.precision == name
+    assert explainer.prover_.margin == explainer.net_.precision == name
     others = X[explainer.model.original(X) == 1 - target][:25]
     found = [e for e in explainer.explain(others, target) if e.found]
     assert len(found) > 10
@@ -219,7 +219,7 @@ def test_files_of_half_weights_are_named_and_get_the_same_margin(trained, name, 
         assert net.precision == name
         assert net == pp.Network.from_torch(half)
         expected = deployed_margin(net, pp.Shifts.of(net, 0.004), X[:9], name)
-        np.testing.assert_array_equal(pp.certify(net, X[:9], 0.004).margin, expected)
+        np.testing.assert_array_equal(pp.certify(net, X[:9], 0.004).threshold, expected)
         net.save(tmp_path / f"{path.suffix[1:]}.npz")
         assert pp.Network.load(tmp_path / f"{path.suffix[1:]}.npz").precision == name
 
@@ -239,8 +239,8 @@ def test_what_leaves_the_range_of_half_is_never_robust():
     X = np.array([[40_000.0, 1.0], [0.5, 0.5]])
     for target in (0, 1):
         report = pp.certify(module, X, 0.0, target)
-        assert np.isinf(report.margin[0])
-        assert np.isfinite(report.margin[1])
+        assert np.isinf(report.threshold[0])
+        assert np.isfinite(report.threshold[1])
         assert not report.robust[0]
     with pytest.raises(
         InputError, match=r"range of float16 .*module\.float\(\) keeps every weight"
@@ -256,8 +256,8 @@ def test_too_many_terms_have_no_bound():
         pp.Proplace(module, 0.0001).fit(X)
     full_works(module, X)
     widest = nn.Linear(125, 1).bfloat16()
-    assert np.isfinite(pp.certify(widest, X[:, :125], 0.0).margin).all()
-    assert np.isinf(pp.certify(nn.Linear(126, 1).bfloat16(), X[:, :126], 0.0).margin).all()
+    assert np.isfinite(pp.certify(widest, X[:, :125], 0.0).threshold).all()
+    assert np.isinf(pp.certify(nn.Linear(126, 1).bfloat16(), X[:, :126], 0.0).threshold).all()
 
 
 class Scaled(nn.Module):

@@ -171,4 +171,4 @@ def test_people_who_have_the_class_are_told_its_label():
     for explainer in (pp.Proplace(model, 0.01), pp.Wachter(model)):
         found = explainer.fit(frame).explain(frame[3:], target="approved")[0]
         assert found.status == "already_valid"
-        assert found.reason.startswith("the network gives class approved already")
+        assert found.reason.startswith("the network gives class 'approved' already")

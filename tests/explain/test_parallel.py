@@ -312,7 +312,7 @@ def test_a_bad_row_stays_one_if_its_worker_dies(monkeypatch, world):
     monkeypatch.setattr(Workers, "map", lambda self, items: map(self._lost, items))
     found = explainer.explain(people[4:7])
     assert [e.status for e in found] == ["worker_died", "bad_input", "worker_died"]
-    assert "column 1 is nan" in found[1].reason
+    assert found[1].reason == "column 'x1': nan is not finite"
     assert found[0].original.tolist() == people[4].tolist()
 
 

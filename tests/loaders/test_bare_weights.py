@@ -71,7 +71,7 @@ def test_weights_alone_are_refused_everywhere(name, module, tmp_path):
         pp.Network.load,
         pp.Model.of,
         lambda p: pp.Model.of(str(p)),
-        lambda p: pp.Proplace(p, 0.01),
+        lambda p: pp.Proplace(p, 0.01).fit(X),
         lambda p: pp.certify(p, X, 0.01),
         lambda p: pp.worst_case(p, X[0], 0.01),
     ):

@@ -208,6 +208,8 @@ class Explainer(Parameters, ABC):
         hidden = ("source", "schema")
         params = self.get_params(deep=False)
         rows = [("model", getattr(self, "model_", self.source))]
+        if isinstance(params.get("delta"), (list, tuple)):
+            params["delta"] = "per layer"
         rows += [(n, v) for n, v in params.items() if n not in hidden and v is not None]
         fitted = self.__sklearn_is_fitted__()
         rows.append(("training rows", f"{self._training.rows:,}" if fitted else "not fitted"))

@@ -361,7 +361,7 @@ class _Question:
         people = explainer.explain(self.people, self.label)
         bad = next((e for e in people if e.status == "bad_input"), None)
         if bad is not None:
-            raise InputError(f"a validation row cannot be read: {bad.reason}")
+            raise InputError(f"a validation row cannot be read: row {bad.index}, {bad.reason}")
         asked = [e for e in people if e.status not in ("already_valid", "worker_died")]
         if not asked:
             raise InputError(f"no validation row is refused: all have class {self.label} already")

@@ -238,5 +238,5 @@ def test_shells_can_complete_it():
     done = run("--show-completion", "bash", _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
     assert done.returncode == 0, done.stderr
     assert "_PROPLACE_COMPLETE" in done.stdout
-    found = run(_PROPLACE_COMPLETE="complete_bash", COMP_WORDS="proplace ex", COMP_CWORD="1")
+    found = run(_PROPLACE_COMPLETE="complete_bash", COMP_WORDS="proplace expl", COMP_CWORD="1")
     assert found.stdout.split() == ["explain"]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from bench.toy import SETTINGS, toy
 
+from apps.experiment.toy import SETTINGS, toy
 from proplace.apps.experiment import experiment, protocol
 
 

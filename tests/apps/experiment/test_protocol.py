@@ -7,9 +7,9 @@ import dataclasses
 import numpy as np
 import pandas as pd
 import pytest
-from bench.toy import SETTINGS, toy
 
 import proplace as pp
+from apps.experiment.toy import SETTINGS, toy
 from proplace.apps.experiment import protocol
 from proplace.apps.experiment.protocol import PUBLISHED, Settings, Task, assemble
 from proplace.core.errors import InputError

@@ -11,11 +11,11 @@ from scipy.optimize import linprog
 
 import proplace as pp
 from oracles import forward, margin_of, milp_margin
-from proplace.apps.report import geometry
 from proplace.apps.report.plots import FACTORS, held, margin_curves
 from proplace.certification import certify
 from proplace.core.errors import OptionError
 from proplace.core.text import visible
+from proplace.explain import geometry
 from proplace.explain.geometry import (
     no_region,
     outline,

@@ -84,9 +84,10 @@ def style(palette: Palette) -> Any:
 
 def new_figure(width: float, height: float) -> Figure:
     """A figure of some inches that belongs to no window."""
-    figures = require("matplotlib.figure", "plot", "drawing")
-    figure: Figure = figures.Figure(figsize=(width, height), layout="constrained")
-    return figure
+    require("matplotlib.figure", "plot", "drawing")
+    from proplace.apps.report.figure import Drawing  # noqa: PLC0415  (it needs the extra)
+
+    return Drawing(figsize=(width, height), layout="constrained")
 
 
 def drawn(text: str, length: int = 48) -> str:
