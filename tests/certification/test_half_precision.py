@@ -184,12 +184,12 @@ def test_every_answer_is_accepted_by_the_module_itself(trained, name, target):
     half, X = in_half(trained, name)
     explainer = pp.Proplace(half, 0.004, k=5).fit(X)
     assert explainer.prover_.margin == explainer.net_.precision == name
-    others = X[explainer.model.original(X) == 1 - target][:25]
+    others = X[explainer.model_.original(X) == 1 - target][:25]
     found = [e for e in explainer.explain(others, target) if e.found]
     assert len(found) > 10
     points = np.array([e.point for e in found])
-    net, rng = explainer.net, np.random.default_rng(1)
-    asked = deployed_margin(net, explainer.shifts, points, name)
+    net, rng = explainer.net_, np.random.default_rng(1)
+    asked = deployed_margin(net, explainer.shifts_, points, name)
     assert all(e.margin >= m for e, m in zip(found, asked, strict=True))
     assert all(e.certificate.check(net).accepted for e in found)
     for model in (net, *(within(net, 0.004, rng) for _ in range(20))):
