@@ -89,7 +89,7 @@ def test_missing_folder_and_garbage(tmp_path, suffix):
 @pytest.mark.parametrize(
     ("suffix", "message"),
     [
-        (".pkl", "pickles are never read.*from_sklearn"),
+        (".pkl", "pickles are never read.*to_onnx"),
         (".pickle", "pickles are never read"),
         (".joblib", "pickles are never read"),
         (".h5", r"model\.save\('model\.keras'\)"),

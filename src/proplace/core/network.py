@@ -67,6 +67,9 @@ class Network:
         (inputs of the first layer, columns of x).
     precision
         The arithmetic in which the model is deployed. Computations here are always float64.
+    folded
+        Whether a batch norm of the model was folded into the layers: then shifts are shifts of the
+        folded weights, and what is said about them says so.
 
     Examples
     --------
@@ -82,7 +85,7 @@ class Network:
     array([-1.25])
     """
 
-    __slots__ = ("_input_map", "_layers", "_precision")
+    __slots__ = ("_folded", "_input_map", "_layers", "_precision")
 
     def __init__(
         self,
@@ -93,6 +96,7 @@ class Network:
         matrix: npt.ArrayLike | None = None,
         offset: npt.ArrayLike | None = None,
         precision: Precision = "float64",
+        folded: bool = False,
     ) -> None:
         self._layers = tuple(_layer(i, *pair) for i, pair in enumerate(_pairs(layers), start=1))
         if not self._layers:
@@ -110,6 +114,7 @@ class Network:
             known = ", ".join(map(repr, get_args(Precision)))
             raise NetworkError(f"precision must be one of {known}, not {precision!r}")
         self._precision: Precision = precision
+        self._folded = folded
 
     # -- what it is made of ------------------------------------------------------------------
 
@@ -137,6 +142,11 @@ class Network:
     def precision(self) -> Precision:
         """The arithmetic in which the model is deployed."""
         return self._precision
+
+    @property
+    def folded(self) -> bool:
+        """Whether a batch norm of the model was folded into the layers."""
+        return self._folded
 
     @property
     def inputs(self) -> int:
@@ -178,7 +188,7 @@ class Network:
 
     def __reduce__(self) -> tuple[Any, ...]:
         pairs = [(layer.W, layer.b) for layer in self._layers]
-        return _rebuild, (pairs, self._input_map.parts, self._precision)
+        return _rebuild, (pairs, self._input_map.parts, self._precision, self._folded)
 
     # -- what it says ------------------------------------------------------------------------
 
@@ -319,7 +329,9 @@ class Network:
 
     def with_layers(self, layers: Iterable[tuple[npt.ArrayLike, npt.ArrayLike | None]]) -> Network:
         """Return a network of other layers behind the same input map."""
-        return Network(layers, **self._input_map.parts, precision=self._precision)
+        return Network(
+            layers, **self._input_map.parts, precision=self._precision, folded=self._folded
+        )
 
     # -- files and other frameworks ----------------------------------------------------------
 
@@ -420,9 +432,12 @@ class Network:
 
 
 def _rebuild(
-    pairs: Sequence[tuple[Array, Array | None]], parts: dict[str, Array], precision: Precision
+    pairs: Sequence[tuple[Array, Array | None]],
+    parts: dict[str, Array],
+    precision: Precision,
+    folded: bool,
 ) -> Network:
-    return Network(pairs, **parts, precision=precision)
+    return Network(pairs, **parts, precision=precision, folded=folded)
 
 
 def _per_input(name: str, values: npt.ArrayLike, count: int) -> Array:

@@ -11,6 +11,8 @@ far from the plane may seem to lie on the wrong side of one.
 
 from __future__ import annotations
 
+import itertools
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,13 +22,19 @@ from scipy.spatial import ConvexHull, QhullError
 from proplace.certification import certify
 from proplace.core.errors import OptionError
 from proplace.core.shifts import Shifts
-from proplace.explain.proplace import Proplace
+from proplace.explain.proplace import DEFAULT_MARGIN, DEFAULT_SLACK
+from proplace.region.neighbours import box_pieces, hull_pieces, variants
+from proplace.search.pieces import search
+from proplace.search.problem import SearchProblem
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import numpy.typing as npt
 
     from proplace.core.network import Array
     from proplace.explain.results import Explanation, Explanations, Setting
+    from proplace.region.convex_piece import ConvexPiece
 
 _PAD = 0.14  # of the width of what is shown, on each side
 _SECONDS = (
@@ -232,18 +240,30 @@ def plain_nearest(e: Explanation) -> Array | None:
     setting = needed(e)
     if setting.distance is None:
         return None
-    x = np.array([e.x])
-    rows = x if e.neighbours is None or not len(e.neighbours) else e.neighbours
-    explainer = Proplace(
+    assert e.x is not None  # noqa: S101  (there is an answer)
+    schema, near = setting.schema, e.neighbours
+    people = variants(schema, e.x)
+    pieces: Iterable[ConvexPiece]
+    if near is not None and len(near):
+        pieces = [piece for person in people for piece in hull_pieces(schema, person, near)]
+    else:
+        boxes = (box_pieces(schema, person, e.x, e.x) for person in people)
+        pieces = itertools.chain.from_iterable(boxes)
+    problem = SearchProblem(
         setting.net,
-        0.0,
-        k=len(rows),
-        schema=setting.schema,
-        distance=setting.distance,
-        region="box" if rows is x else "hull",
-        time_limit=_SECONDS,
+        Shifts.of(setting.net, 0.0),
+        e.target,
+        e.x,
+        setting.distance,
+        DEFAULT_MARGIN,
+        DEFAULT_SLACK,
+        {i: c for i, c in enumerate(schema.columns) if c.kind == "grid"},
     )
-    return explainer.fit(rows).explain(x, e.target)[0].point
+    found = search(problem, pieces, deadline=time.monotonic() + _SECONDS).point
+    if found is None:
+        return None
+    point: Array = schema.canonical(problem.snap(found), own=e.x)[0]
+    return point if setting.net.predict(point)[0] == e.target else None
 
 
 def compared(result: Explanations, against: Explanations | None) -> list[Array | None]:

@@ -42,6 +42,7 @@ def package(
             row, finding = flat[n]
             flat[n] = row, _withheld(finding, label, model.classes[target])
             del decoded["point", n]
+    filled = [] if people is None else _filled(setting, people.iloc[first : first + len(done)])
     items = [
         Explanation(
             index=row if people is None else people.index[row],
@@ -49,6 +50,7 @@ def package(
             original=decoded.get(("x", n)),
             counterfactual=decoded.get(("point", n)),
             setting=setting,
+            filled=() if people is None else filled[row - first],
             **{name: getattr(finding, name) for name in _FIELDS},
         )
         for n, (row, finding) in enumerate(flat)
@@ -61,6 +63,13 @@ Rows = list[tuple[int, Finding]]
 """Findings, each with the position of its person in the table."""
 Decoded = dict[tuple[str, int], "pd.Series[Any]"]
 """Original units of the person ("x") and the answer ("point") of the n-th finding."""
+
+
+def _filled(setting: Setting, people: pd.DataFrame) -> list[tuple[str, ...]]:
+    """Features of each person whose cell is missing and counts as a value of the model's."""
+    names = [n for n, f in setting.schema.by_name.items() if f.missing is not None and n in people]
+    gaps = people[names].isna().to_numpy(dtype=bool)
+    return [tuple(n for n, gap in zip(names, line, strict=True) if gap) for line in gaps]
 
 
 def _decoded(setting: Setting, flat: Rows, people: pd.DataFrame | None) -> Decoded:
@@ -84,8 +93,15 @@ def _decoded(setting: Setting, flat: Rows, people: pd.DataFrame | None) -> Decod
 def _disagreeing(
     model: Model, target: int, flat: Rows, decoded: Decoded, people: pd.DataFrame
 ) -> dict[int, object]:
-    """Answers, by number, that the source of the model does not accept, with what it says instead."""
-    found = [n for n, (_, finding) in enumerate(flat) if finding.found]
+    """Answers, by number, that the source of the model does not accept, with what it says instead.
+
+    A person who has the class already is an answer, too.
+    """
+    found = [
+        n
+        for n, (_, finding) in enumerate(flat)
+        if finding.found or finding.status == "already_valid"
+    ]
     if not found:
         return {}
     table = people.iloc[[flat[n][0] for n in found]].copy()

@@ -39,6 +39,7 @@ FACTS = (
     "changes",
     "sentence",
     "certificate",
+    "missing",
 )
 _TYPES = {"distance": float, "bound": float, "margin": float, "rank": int}  # else text
 
@@ -102,6 +103,7 @@ class AnswerColumns:
             "changes": clipped(words.summary, limits.SPREADSHEET_CELL),
             "sentence": clipped(words.sentence, limits.SPREADSHEET_CELL),
             "certificate": None if proof is None else proof.digest,
+            "missing": json.dumps(e.filled, ensure_ascii=False) if e.filled else "",
         }
         return {
             **e.ids,

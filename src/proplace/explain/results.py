@@ -99,6 +99,8 @@ class Explanation:
         The network, Delta, schema and distance that this is about.
     ids
         Cells of the person's row that are no features, by the name of their column: who it is.
+    filled
+        Features whose cell was missing: ``original`` holds what the model counts in its place.
     """
 
     index: Hashable
@@ -122,6 +124,7 @@ class Explanation:
     seconds: float = field(default=0.0, compare=False)
     setting: Setting | None = field(default=None, repr=False)
     ids: Mapping[str, Any] = field(default_factory=dict)
+    filled: tuple[str, ...] = ()
 
     @property
     def label(self) -> Label:

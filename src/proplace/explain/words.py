@@ -173,7 +173,7 @@ def in_words(e: Explanation, wording: Wording) -> Words:
     changes = tuple(
         ChangeInWords(
             visible(_title(feature, name)),
-            visible(shown(feature, before)),
+            visible(_own(e, feature, name, before)),
             visible(shown(feature, after)),
             visible(difference(feature, before, after)),
         )
@@ -182,11 +182,29 @@ def in_words(e: Explanation, wording: Wording) -> Words:
     person: tuple[tuple[str, str], ...] = ()
     if e.original is not None:
         person = tuple(
-            (visible(_title(feature, str(name))), visible(shown(feature, value)))
+            (visible(_title(feature, str(name))), visible(_own(e, feature, str(name), value)))
             for name, value in e.original.items()
             for feature in (features.get(str(name)),)
         )
-    return Words(visible(_sentence(e, wording, changed)), changes, person)
+    sentence = _sentence(e, wording, changed) + _missing(e, features)
+    return Words(visible(sentence), changes, person)
+
+
+def _own(e: Explanation, feature: AnyFeature | None, name: str, value: Any) -> str:
+    """A value of the person's; of a missing cell, what the model counts in its place."""
+    text = shown(feature, value)
+    return f"missing, counted as {text}" if name in e.filled else text
+
+
+def _missing(e: Explanation, features: Mapping[str, AnyFeature]) -> str:
+    """Say which cells were missing, and as what the model counts them."""
+    if not e.filled or e.original is None:
+        return ""
+    parts = [
+        f"{_title(features.get(name), name)} as {shown(features.get(name), e.original[name])}"
+        for name in e.filled
+    ]
+    return f" Missing, and counted as the model does: {', '.join(parts)}."
 
 
 def _sentence(
@@ -241,12 +259,14 @@ def outcome_of(e: Explanation, wording: Wording) -> str:
 def within(setting: Setting) -> str:
     """The networks of Delta, in words that follow "every network"."""
     radius = setting.radius
+    what = "weights and biases"
+    if setting.net.folded:
+        what = f"{what} (those with batch norm folded in)"
     if radius is None:
         return (
-            "whose weights and biases each differ from the model in use by at most what is set for "
-            "their layer"
+            f"whose {what} each differ from the model in use by at most what is set for their layer"
         )
-    return f"whose weights and biases each differ by at most {number(radius)} from the model in use"
+    return f"whose {what} each differ by at most {number(radius)} from the model in use"
 
 
 def proved(e: Explanation) -> bool:

@@ -38,7 +38,8 @@ _BARE = (".pt", ".pth", ".safetensors")
 
 _PICKLE = (
     "reading a pickle runs whatever code is inside it, so pickles are never read; where the model "
-    "was trained, call Network.from_sklearn(model).save('model.npz') and load that file"
+    "was trained, export it to ONNX (skl2onnx.to_onnx(model, table[:1])) and give that file, or give "
+    "the model itself in Python: Model.of(model)"
 )
 _HDF5 = (
     "old HDF5 models are not read; save the model again with model.save('model.keras') "

@@ -71,6 +71,7 @@ class Chain:
         self._state: Literal["input", "linear", "relu", "done"] = "input"
         self._end = ""  # where the last activation is
         self._waiting: Affine | None = None  # behind a ReLU, until the next linear layer takes it
+        self.folded = False  # whether something fixed was folded into trained weights
 
     @property
     def width(self) -> int | None:
@@ -137,6 +138,7 @@ class Chain:
                     f"{where} has {part.size} numbers for {self.width} outputs of {self._last}: "
                     "the layers do not form one chain"
                 )
+        self.folded = True
         step = Affine(where, *(np.broadcast_to(v, (self.width or 0,)) for v in (scale, shift)))
         if self._state == "relu":
             self._waiting = step if self._waiting is None else self._waiting.then(step)
@@ -231,6 +233,7 @@ class Chain:
             scale=self.transform.scale,
             shift=self.transform.shift,
             precision=precision,
+            folded=self.folded,
         )
 
     def _not_done(self, where: str) -> None:

@@ -64,7 +64,10 @@ def _whole(runner: Runner) -> Whole:
     raw, rows = _unscaled(network, schema, table)
     precision = runner.precision(raw, rows, table)
     network = Network(
-        [(layer.W, layer.b) for layer in network.layers], **input_map.parts, precision=precision
+        [(layer.W, layer.b) for layer in network.layers],
+        **input_map.parts,
+        precision=precision,
+        folded=reading.chain.folded,
     )
 
     def predict(frame: pd.DataFrame) -> Any:
@@ -81,7 +84,12 @@ def _whole(runner: Runner) -> Whole:
 
 def _network(reading: Reading, input_map: InputMap) -> Network:
     layers = reading.chain.network("float32").layers
-    return Network([(layer.W, layer.b) for layer in layers], **input_map.parts, precision="float32")
+    return Network(
+        [(layer.W, layer.b) for layer in layers],
+        **input_map.parts,
+        precision="float32",
+        folded=reading.chain.folded,
+    )
 
 
 def _probe(reading: Reading, schema: Schema) -> pd.DataFrame:

@@ -59,7 +59,9 @@ def whole_onnx(path: Path) -> Whole:
                 f"{path.name}: the graph rescales its columns once more in front of the first layer"
             )
         layers = [(layer.W, layer.b) for layer in trained.layers]
-        network = Network(layers, **input_map.parts, precision=trained.precision)
+        network = Network(
+            layers, **input_map.parts, precision=trained.precision, folded=trained.folded
+        )
         labels = tuple(reader.labels) or None
         predict = _referee(path, front, network, schema, reader)
     columns = tuple(name for names in front.inputs.values() for name in names)

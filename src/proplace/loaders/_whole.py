@@ -63,5 +63,5 @@ def whole_network(net: Network) -> Whole:
         if (rest != (1.0 if name == "scale" else 0.0)).any():
             parts[name] = rest
     layers = [(layer.W, layer.b) for layer in net.layers]
-    network = Network(layers, **parts, precision=net.precision)
+    network = Network(layers, **parts, precision=net.precision, folded=net.folded)
     return Whole(network, Schema(features), None, None, columns=tuple(names), named=False)

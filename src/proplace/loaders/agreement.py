@@ -335,7 +335,7 @@ def _unscaled(net: Network) -> Network:
     """Return a network without the scaling of its own inputs."""
     parts = {k: part for k, part in net.input_map.parts.items() if k in ("matrix", "offset")}
     layers = [(layer.W, layer.b) for layer in net.layers]
-    return Network(layers, **parts, precision=net.precision)
+    return Network(layers, **parts, precision=net.precision, folded=net.folded)
 
 
 def _predictor(model: Model, reading: Reading) -> Callable[[Array], Integers]:

@@ -71,7 +71,7 @@ def in_coordinates_of(base: Model, other: Model) -> Network:
             )
         bias = None
     layers = [(W, bias), *((layer.W, layer.b) for layer in net.layers[1:])]
-    return Network(layers, **own.parts, precision=net.precision)
+    return Network(layers, **own.parts, precision=net.precision, folded=net.folded)
 
 
 def _behind_scale(base: Model, W: Array) -> Array:

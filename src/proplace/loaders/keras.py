@@ -107,11 +107,12 @@ def _plain(runner: Runner) -> Network:
             "Model.of(model)"
         )
     layers = [(layer.W, layer.b) for layer in reading.chain.network("float32").layers]
-    network = Network(layers, **input_map.parts, precision="float32")
+    folded = reading.chain.folded
+    network = Network(layers, **input_map.parts, precision="float32", folded=folded)
     # A float64 model may still round its input to float32, so the rows are of that precision.
     rows = probe_rows(network).astype(np.float32).astype(np.float64)
     precision = runner.precision(network, rows, pd.DataFrame(rows, columns=reading.all_titles))
-    return Network(layers, **input_map.parts, precision=precision)
+    return Network(layers, **input_map.parts, precision=precision, folded=folded)
 
 
 def _require_keras(purpose: str) -> Any:

@@ -231,7 +231,7 @@ class Model:
         t = 0.0 if own.shift is None else own.shift
         parts = dict(own.parts) | {"scale": s / scale, "shift": t - s * offset / scale}
         layers = [(layer.W, layer.b) for layer in self.network.layers]
-        raw = Network(layers, **parts, precision=self.network.precision)
+        raw = Network(layers, **parts, precision=self.network.precision, folded=self.network.folded)
         return thresholds(raw, shifts, offset + scale * rows, margin)
 
     @property
@@ -331,7 +331,7 @@ class Model:
             return net
         parts = dict(net.input_map.parts) | {"scale": scale, "shift": shift}
         layers = [(layer.W, layer.b) for layer in net.layers]
-        return Network(layers, **parts, precision=net.precision)
+        return Network(layers, **parts, precision=net.precision, folded=net.folded)
 
     def _encoded_by(self, schema: Schema, *, scaled_twice: bool) -> Model:
         """Return a model whose rows are those that a schema encodes."""
@@ -402,6 +402,12 @@ def _merged(own: AnyFeature, given: AnyFeature) -> AnyFeature:
         )
     if isinstance(own, Continuous) and isinstance(given, Continuous):
         _check_scaling(own, given)
+        if not fits(given, own.missing):
+            raise SchemaError(
+                f"feature {own.name!r}: the model counts a missing cell as {own.missing!r}, which is "
+                f"not among the values in steps of {given.step!r} between {given.lower!r} and "
+                f"{given.upper!r}; leave step out for this feature, or widen its range"
+            )
         return dataclasses.replace(given, scaling=own.scaling, missing=own.missing)
     assert not isinstance(own, Continuous)  # noqa: S101  (both are labels)
     assert not isinstance(given, Continuous)  # noqa: S101
@@ -433,6 +439,11 @@ def _merged(own: AnyFeature, given: AnyFeature) -> AnyFeature:
         other = "decreasing" if given.direction == "increasing" else "increasing"
         named["direction"] = given.direction if same else other
     return dataclasses.replace(own, **named)
+
+
+def fits(feature: Continuous, missing: Label | None) -> bool:
+    """Whether what a missing cell counts as is a legal value of a number."""
+    return missing is None or bool(feature.read(pd.Series([missing]))[1][0])
 
 
 def _stepped(own: Continuous, given: Binary | Ordinal) -> AnyFeature:

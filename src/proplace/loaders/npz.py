@@ -50,7 +50,7 @@ def read_npz(path: Path) -> Network:
             f"{path.name}: holds arrays of no layer ({', '.join(map(ascii, sorted(unknown)))[:200]})"
         )
     precision = cast("Precision", str(arrays.get("precision", "float64")))
-    return Network(pairs, **parts, precision=precision)
+    return Network(pairs, **parts, precision=precision, folded=False)
 
 
 def _arrays(path: Path) -> dict[str, Values]:

@@ -124,7 +124,9 @@ class _Reading:
 
     def network(self, input_map: InputMap) -> Network:
         pairs = [(layer.W, layer.b) for layer in self.layers.layers]
-        return Network(pairs, **input_map.parts, precision=self.layers.precision)
+        return Network(
+            pairs, **input_map.parts, precision=self.layers.precision, folded=self.layers.folded
+        )
 
     def rows(self, frame: pd.DataFrame) -> Array:
         """Rows of a table as the module takes them; what it never looks at may be left out."""

@@ -44,16 +44,19 @@ class About:
         The features.
     classes
         Labels of the classes.
+    folded
+        Whether a batch norm of the model was folded into the network.
     """
 
     provenance: Provenance
     schema: Schema
     classes: tuple[Label, ...]
+    folded: bool
 
     @classmethod
     def of(cls, provenance: Provenance, setting: Setting) -> About:
         """Write down what answers of a setting are about."""
-        return cls(provenance, setting.schema, setting.classes)
+        return cls(provenance, setting.schema, setting.classes, setting.net.folded)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as they can be written as JSON."""
@@ -62,13 +65,17 @@ class About:
             "features": [files.plain(feature) for feature in self.schema.features],
             "rules": [files.plain(rule) for rule in self.schema.rules],
             "classes": list(self.classes),
+            "folded": self.folded,
         }
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> About:
         """Read what :meth:`to_dict` has made."""
         schema = Schema(fields["features"], rules=fields["rules"])
-        return cls(Provenance.from_dict(fields["provenance"]), schema, tuple(fields["classes"]))
+        if not isinstance(fields["folded"], bool):
+            raise ValueError("folded must be true or false")
+        made = Provenance.from_dict(fields["provenance"])
+        return cls(made, schema, tuple(fields["classes"]), fields["folded"])
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
@@ -128,7 +129,7 @@ class ResultsFolder:
         question = manifest.question
         weight, bias = question["delta"]
         setting = Setting(
-            _network(path / NETWORK, about.provenance.network_digest),
+            _network(path / NETWORK, about),
             Shifts(tuple(weight), tuple(bias)),
             about.schema,
             None,
@@ -213,7 +214,7 @@ class ResultsFolder:
         )
         ranks, reasons = cells.whole(facts["rank"]), cells.text(facts["reason"])
         ids = {name: cells.text(name) for name in self.columns.ids}
-        digests = cells.text(facts["certificate"])
+        digests, gaps = cells.text(facts["certificate"]), cells.text(facts["missing"])
         lines = []
         for n, row in enumerate(cells.whole(self.columns.row)):
             (original, x), (answer, point) = before(n, row), after(n, row)
@@ -233,6 +234,7 @@ class ResultsFolder:
                     distance=distance[n],
                     bound=bound[n],
                     margin=margin[n],
+                    filled=tuple(json.loads(gaps[n])) if gaps[n] else (),
                 ),
                 digests[n] or None,
             )
@@ -337,17 +339,18 @@ def _results(path: Path, manifest: Manifest) -> TableFile:
     return table
 
 
-def _network(path: Path, digest: str) -> Network:
+def _network(path: Path, about: About) -> Network:
     """Read the network, if it is the one that was written."""
     try:
         net = Network.load(path)
     except ProplaceError:
         net = None
-    if net is None or network_digest(net) != digest:
+    if net is None or network_digest(net) != about.provenance.network_digest:
         raise ResultsError(
             f"{path}: is missing, or not as it was written; put it back as it was, or {_AGAIN}"
         )
-    return net
+    pairs = [(layer.W, layer.b) for layer in net.layers]
+    return Network(pairs, **net.input_map.parts, precision=net.precision, folded=about.folded)
 
 
 def _is_nothing(cell: Any) -> bool:

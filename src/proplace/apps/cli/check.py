@@ -30,7 +30,7 @@ def check(
     ],
     model: Annotated[Path, typer.Option(help="The network: .npz, .onnx, .keras, .pt, ...")],
     target: Annotated[
-        int | None, typer.Option(help="Reject what is not proved for this class.")
+        str | None, typer.Option(help="Reject what is not proved for this class, by its label.")
     ] = None,
     delta: Annotated[
         float | None, typer.Option(help="Reject what is proved for a smaller delta.")
@@ -64,28 +64,40 @@ def check(
     """
     from proplace.certification import checker, parameters  # noqa: PLC0415  (quick help)
 
-    demand = checker.Demand(target, delta, _numbers(row), margin)
     whole = common.read_model(model, assume)
+    number = None if target is None else whole.target(common.target_of(whole, target))
+    demand = checker.Demand(number, delta, _numbers(row), margin)
     readings = [parameters(network) for network in _readings(whole, model, assume)]
     shown: list[dict[str, Any]] = []
     accepted = True
     for path in proofs:
-        results, good, number = _is_results(path), 0, 0
+        results, entries = _is_results(path), []
         for entry in _entries(path, whole, readings, demand):
-            number, good = number + 1, good + entry["accepted"]
+            entries.append(entry)
             if as_json:
                 shown.append(entry)
             elif not (results and entry["accepted"]):
                 word = "accepted" if entry["accepted"] else "rejected"
                 typer.echo(f"{_printable(_name(entry))}: {word}: {_printable(entry['reason'])}")
         if results and not as_json:
-            words = f"{good} of {number} certificates prove their answers"
-            typer.echo(f"{_printable(str(path))}: {words}")
-        accepted = accepted and good == number
+            typer.echo(f"{_printable(str(path))}: {_summary(entries)}")
+        accepted = accepted and all(entry["accepted"] for entry in entries)
     if as_json:
         typer.echo(json.dumps({"accepted": accepted, "certificates": shown}))
     if not accepted:
         raise typer.Exit(1)
+
+
+def _summary(entries: Sequence[dict[str, Any]]) -> str:
+    """How many certificates of a folder prove their answers, and how many of these that one is lost."""
+    good = [entry for entry in entries if entry["accepted"]]
+    words = f"{len(good)} of {len(entries)} certificates prove their answers"
+    lost = sum(entry["proved"]["verdict"] != "robust" for entry in good)
+    if not lost:
+        return words
+    return (
+        f"{words}; {lost} of them that a person who has the class today does not have it robustly"
+    )
 
 
 def _name(entry: dict[str, Any]) -> str:

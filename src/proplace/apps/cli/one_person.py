@@ -179,6 +179,7 @@ def answer_facts(answer: Explanation, made: Provenance) -> dict[str, Any]:
         "rank": answer.rank,
         **{name: None if math.isnan(value) else value for name, value in numbers.items()},
         "original": before,
+        "missing": list(answer.filled),
         "counterfactual": after,
         "changes": _changes(answer, before or {}, after or {}),
         "sentence": answer.words().sentence,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path  # noqa: TC003  (typer reads it at run time)
 from typing import TYPE_CHECKING, Annotated
 
@@ -83,6 +84,7 @@ def schema(
         decreasing=decreasing or (),
     )
     if whole is not None:
+        found = _with_missing(found, whole.schema)
         # What the model does to its table itself (scaling, categories) is kept, in its own words.
         found = _refereed(whole.with_schema(found), source, label, predictions)
     if out is None:
@@ -93,6 +95,20 @@ def schema(
         found.write(out)
     if common.watched():
         tell(f"{out}: {found!r}; read it, edit it, then: proplace explain --schema {out}")
+
+
+def _with_missing(found: Schema, own: Schema) -> Schema:
+    """A draft in whose numbers what the model fills into missing cells is legal: without a step."""
+    from proplace.loaders.model import fits  # noqa: PLC0415
+    from proplace.schema import Continuous, Schema  # noqa: PLC0415
+
+    features = [
+        replace(feature, step=None)
+        if isinstance(feature, Continuous) and not fits(feature, own.by_name[feature.name].missing)
+        else feature
+        for feature in found.features
+    ]
+    return Schema(features, rules=found.rules)
 
 
 def _refereed(

@@ -1,0 +1,142 @@
+"""What a reader is told follows from what was proved: gaps, folded weights, the model itself."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.decomposition import PCA
+from sklearn.impute import SimpleImputer
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from torch import nn
+
+import proplace as pp
+from proplace.apps.batch import explain_file
+from proplace.core.errors import SchemaError
+
+RNG = np.random.default_rng(0)
+TABLE = pd.DataFrame(RNG.normal(50.0, 10.0, (300, 3)).round(1), columns=["income", "debt", "age"])
+CLASS = np.where(TABLE["income"] - TABLE["debt"] > 0, "yes", "no")
+
+
+def fitted(*steps):
+    net = MLPClassifier((6,), solver="lbfgs", max_iter=300, random_state=0, alpha=0.1)
+    return make_pipeline(*steps, net).fit(TABLE, CLASS)
+
+
+@pytest.fixture(scope="module")
+def gaps():
+    pipe = fitted(SimpleImputer(strategy="mean"), StandardScaler())
+    refused = TABLE[pipe.predict(TABLE) == "no"].iloc[:4].copy()
+    refused.iloc[1, 0] = np.nan
+    refused.iloc[2, 2] = np.nan
+    refused = refused[pipe.predict(refused) == "no"]
+    return pipe, refused
+
+
+def test_a_missing_cell_is_not_told_as_a_fact(gaps):
+    pipe, refused = gaps
+    result = pp.Proplace(pipe, 0.003, k=5).fit(TABLE).explain(refused, "yes")
+    assert all(e.found for e in result)
+    for e, (_, row) in zip(result, refused.iterrows(), strict=True):
+        missing = [name for name in TABLE if pd.isna(row[name])]
+        assert list(e.filled) == missing
+        words = e.words()
+        assert ("Missing, and counted as the model does" in words.sentence) == bool(missing)
+        for name in missing:
+            assert f"{name} as {e.original[name]:.0f}"[:8] in words.sentence
+            assert dict(words.person)[name].startswith("missing, counted as")
+            assert e.original[name] == pytest.approx(TABLE[name].mean())
+    assert sum(len(e.filled) for e in result) >= 1
+
+
+def test_a_folder_of_results_knows_what_was_missing(gaps, tmp_path):
+    pipe, refused = gaps
+    refused.to_csv(tmp_path / "people.csv", index=False)
+    explainer = pp.Proplace(pipe, 0.003, k=5).fit(TABLE)
+    result = explainer.explain(refused, "yes")
+    explain_file(explainer, tmp_path / "people.csv", tmp_path / "out", target="yes")
+    read = pp.read_results(tmp_path / "out")
+    assert [e.filled for e in read] == [e.filled for e in result]
+    assert [e.words().sentence for e in read] == [e.words().sentence for e in result]
+
+
+def test_a_step_that_the_models_own_value_does_not_fit_is_refused(gaps):
+    pipe, _ = gaps
+    schema = pp.Schema([pp.Continuous(name, 0, 100, step=0.1) for name in TABLE])
+    with pytest.raises(SchemaError, match=r"counts a missing cell as .*leave step out"):
+        pp.Model.of(pipe).with_schema(schema)
+    pp.Model.of(pipe).with_schema(pp.Schema([pp.Continuous(name, 0, 100) for name in TABLE]))
+
+
+def module(*, norm):
+    torch.manual_seed(0)
+    middle = [nn.BatchNorm1d(5)] if norm else []
+    made = nn.Sequential(nn.Linear(3, 5), *middle, nn.ReLU(), nn.Linear(5, 1)).double()
+    X = torch.tensor(RNG.normal(size=(200, 3)))
+    if norm:
+        made.train()
+        made(X)
+    return made.eval(), X.numpy()
+
+
+@pytest.mark.parametrize("norm", [True, False])
+def test_what_is_proved_of_folded_weights_is_said_of_folded_weights(norm, tmp_path):
+    source, X = module(norm=norm)
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    explainer = pp.Proplace(source, 0.001, k=5).fit(frame)
+    assert explainer.net_.folded == norm
+    refused = frame[explainer.model_.predict(frame) == 0][:3]
+    said = "(those with batch norm folded in)"
+    result = explainer.explain(refused)
+    assert all((said in e.words().sentence) == norm for e in result)
+    page = result.report(tmp_path / "page.html").read_text()
+    assert (said in page) == norm
+    refused.to_csv(tmp_path / "people.csv", index=False)
+    explain_file(explainer, tmp_path / "people.csv", tmp_path / "out")
+    assert all((said in e.words().sentence) == norm for e in pp.read_results(tmp_path / "out"))
+
+
+def test_people_who_have_the_class_are_asked_of_the_model_too():
+    pipe = fitted(StandardScaler())
+    explainer = pp.Proplace(pipe, 0.003, k=5).fit(TABLE)
+    accepted = TABLE[pipe.predict(TABLE) == "yes"][:4]
+    assert {e.status for e in explainer.explain(accepted, "yes")} == {"already_valid"}
+    pipe[-1].intercepts_[-1] -= 100.0  # afterwards it refuses everybody
+    for e in explainer.explain(accepted, "yes"):
+        assert (e.status, e.certificate) == ("source_disagrees", None)
+        assert "'no' and not 'yes'" in e.reason
+
+
+def test_pictures_of_models_with_a_matrix_in_front(tmp_path):
+    pipe = fitted(StandardScaler(), PCA(2))
+    result = (
+        pp.Proplace(pipe, 0.003, k=5)
+        .fit(TABLE)
+        .explain(TABLE[pipe.predict(TABLE) == "no"][:2], "yes")
+    )
+    assert all(e.found for e in result)
+    result[0].plot()
+    result.plot()
+    assert "<img" in result.report(tmp_path / "page.html").read_text()
+
+
+def test_pictures_of_people_outside_of_a_range(tmp_path):
+    net = pp.Network([([[-1.0, 0.5]], [0.2])])
+    schema = pp.Schema(
+        [
+            pp.Continuous("debt", 0, 10, scaling="minmax"),
+            pp.Continuous("age", 20, 60, scaling="minmax", direction="increasing"),
+        ]
+    )
+    train = pd.DataFrame({"debt": [1.0, 2.0, 3.0, 9.0], "age": [30.0, 40.0, 50.0, 25.0]})
+    person = pd.DataFrame({"debt": [9.5], "age": [63.0]})
+    result = pp.Proplace(net, 0.01, schema=schema, k=3).fit(train).explain(person)
+    assert result[0].found
+    assert result[0].counterfactual["age"] == 63.0
+    result[0].plot()
+    result.plot()
+    result.report(tmp_path / "page.html")
