@@ -966,7 +966,7 @@ def test_explanations_as_a_sequence():
     assert list(table.columns) == [
         *world.frame.columns,
         *("status", "distance", "bound", "margin", "rank", "reason"),
-        *("target", "delta", "changes", "sentence", "certificate"),
+        *("target", "delta", "changes", "sentence", "certificate", "missing"),
         *(f"original_{name}" for name in world.frame.columns),
     ]
 

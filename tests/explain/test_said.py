@@ -140,3 +140,25 @@ def test_pictures_of_people_outside_of_a_range(tmp_path):
     result[0].plot()
     result.plot()
     result.report(tmp_path / "page.html")
+
+
+def test_a_draft_of_a_schema_keeps_what_the_model_fills_in_legal(gaps, tmp_path):
+    """The mean of a column is no multiple of its step: such a number gets none."""
+    from skl2onnx import to_onnx
+    from typer.testing import CliRunner
+
+    from proplace.apps.cli import app
+
+    pipe, _ = gaps
+    TABLE.to_csv(tmp_path / "train.csv", index=False)
+    model = to_onnx(pipe, TABLE[:1].astype("float32"), options={"zipmap": False})
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    words = ["schema", tmp_path / "train.csv", "--model", tmp_path / "m.onnx"]
+    done = CliRunner().invoke(app, [*map(str, words), "--out", str(tmp_path / "s.yaml")])
+    assert done.exit_code == 0, done.output
+    schema = pp.Schema.read(tmp_path / "s.yaml")
+    assert pp.Schema.infer(TABLE).by_name["income"].step is not None
+    assert all(feature.step is None for feature in schema.features)
+    row = TABLE[:1].astype(object)
+    row.iloc[0, 0] = None
+    assert not schema.problems(row)

@@ -103,7 +103,7 @@ class AnswerColumns:
             "changes": clipped(words.summary, limits.SPREADSHEET_CELL),
             "sentence": clipped(words.sentence, limits.SPREADSHEET_CELL),
             "certificate": None if proof is None else proof.digest,
-            "missing": json.dumps(e.filled, ensure_ascii=False) if e.filled else "",
+            "missing": json.dumps(e.filled, ensure_ascii=False) if e.filled else None,
         }
         return {
             **e.ids,

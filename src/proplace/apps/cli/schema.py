@@ -102,9 +102,10 @@ def _with_missing(found: Schema, own: Schema) -> Schema:
     from proplace.loaders.model import fits  # noqa: PLC0415
     from proplace.schema import Continuous, Schema  # noqa: PLC0415
 
+    fills = {name: feature.missing for name, feature in own.by_name.items()}
     features = [
         replace(feature, step=None)
-        if isinstance(feature, Continuous) and not fits(feature, own.by_name[feature.name].missing)
+        if isinstance(feature, Continuous) and not fits(feature, fills.get(feature.name))
         else feature
         for feature in found.features
     ]
