@@ -247,7 +247,7 @@ def promises(
         Fact(
             "Not promised",
             f"Anything about a model that has {beyond}, has another architecture, or whose inputs are "
-            "scaled or encoded in another way. Nor anything about the world itself: that a "
+            "scaled or encoded in another way. Nor anything about the world itself: that the "
             f"{terms.person} can make these changes, or that making them does more than change the "
             "model’s answer.",
         ),
