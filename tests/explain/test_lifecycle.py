@@ -166,3 +166,11 @@ def test_a_row_that_kills_a_baselines_worker_loses_itself_alone():
 def test_a_baseline_gives_one_answer():
     with pytest.raises(OptionError, match="one answer for each person"):
         made("RNCE").fit(TRAIN).explain(REFUSED, count=2)
+
+
+def test_a_notebook_shows_our_card_and_not_the_diagram_of_scikit_learn():
+    """Notebooks ask for the bundle first, which scikit-learn's base class has, too."""
+    explainer = made("PROPLACE").fit(TRAIN)
+    shown = explainer._repr_mimebundle_()
+    assert shown["text/html"] == explainer._repr_html_()
+    assert f"{len(TRAIN):,}" in shown["text/html"]

@@ -54,6 +54,12 @@ STATUSES: Mapping[Status, Meaning] = {
 """Every status with its meaning; ``already_valid`` may carry a certificate of the person's own row."""
 
 
+CERTIFIABLE = frozenset({s for s, m in STATUSES.items() if m.certified} | {"already_valid"})
+"""Statuses of a row with a point that may be proved: an answer, or the person as is."""
+ANSWERED = frozenset({s for s, m in STATUSES.items() if m.found} | {"already_valid"})
+"""Statuses of a row with a point: an answer, or the person as is."""
+
+
 @dataclass(frozen=True)
 class Optimality:
     """What the claim "nothing nearer has the margin in the region" rests on.

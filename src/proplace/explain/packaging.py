@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from proplace.explain.findings import Finding
+from proplace.explain.findings import ANSWERED, Finding
 from proplace.explain.results import Explanation, Explanations
 
 if TYPE_CHECKING:
@@ -97,11 +97,7 @@ def _disagreeing(
 
     A person who has the class already is an answer, too.
     """
-    found = [
-        n
-        for n, (_, finding) in enumerate(flat)
-        if finding.found or finding.status == "already_valid"
-    ]
+    found = [n for n, (_, finding) in enumerate(flat) if finding.status in ANSWERED]
     if not found:
         return {}
     table = people.iloc[[flat[n][0] for n in found]].copy()

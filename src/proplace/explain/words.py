@@ -10,6 +10,7 @@ import pandas as pd
 
 from proplace.core.errors import OptionError
 from proplace.core.text import visible
+from proplace.explain.findings import CERTIFIABLE
 from proplace.explain.values import difference, pair, shown, yes_or_no
 from proplace.schema.amounts import number
 from proplace.schema.features import Binary
@@ -278,7 +279,7 @@ def _certain(e: Explanation) -> bool:
     """Whether every network of Delta, were it only the one in use, gives the wanted class."""
     if e.certificate is not None and e.certificate.verdict != "robust":
         return False
-    return e.status in ("optimal", "feasible", "already_valid") and e.margin >= 0.0
+    return e.status in CERTIFIABLE and e.margin >= 0.0
 
 
 def _promise(e: Explanation) -> str:

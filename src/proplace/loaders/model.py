@@ -197,11 +197,6 @@ class Model:
         """Say which class is meant, by its label."""
         return f"class {short(self.classes[number])}"
 
-    @property
-    def labels(self) -> tuple[Label, ...]:
-        """Labels of the classes; empty where they are numbers from 0 on, which say nothing."""
-        return () if self.classes == tuple(range(self.network.classes)) else self.classes
-
     # -- what the searches need ----------------------------------------------------------------
 
     def units(self, rows: Array) -> Array:

@@ -24,7 +24,7 @@ from proplace.certification.checker import MOST_BYTES
 from proplace.core.errors import ProplaceError, ResultsError
 from proplace.core.network import Network
 from proplace.core.shifts import Shifts
-from proplace.explain.findings import Status
+from proplace.explain.findings import ANSWERED, Status
 from proplace.explain.result_tables import AnswerColumns, proof_name
 from proplace.explain.results import Explanation, Explanations, Setting
 from proplace.schema import Continuous
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from proplace.schema.rules import AnyFeature
     from proplace.tables.files import TableFile
 
-_ANSWERED = ("optimal", "feasible", "valid", "already_valid")  # these lines hold an answer
 _AGAIN = "explain the same input into another folder"
 
 
@@ -204,7 +203,7 @@ class ResultsFolder:
         statuses = cells.text(facts["status"])
         if strange := set(statuses) - set(get_args(Status)):
             raise ValueError(f"{strange.pop()!r} is no status")
-        answered = np.isin(statuses, _ANSWERED)
+        answered = np.isin(statuses, list(ANSWERED))
         after = _people(cells, {name: name for name in schema.by_name}, schema, answered)
         known = cells.filled(list(self.columns.originals.values()))
         known |= np.array([status != "bad_input" for status in statuses])

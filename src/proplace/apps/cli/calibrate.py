@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import warnings
-from pathlib import Path  # noqa: TC003  (typer reads it at run time)
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,6 +15,20 @@ from proplace.apps.cli.console import say, tell
 
 if TYPE_CHECKING:
     from proplace.explain.calibration import Calibration
+
+
+Wanted = Annotated[float, typer.Option(min=0, max=1, help="Share of answers that must stay valid.")]
+LeastRobust = Annotated[
+    float,
+    typer.Option(min=0, max=1, help="Share of the accepted training rows that must stay robust."),
+]
+Quantile = Annotated[
+    float, typer.Option(min=0, max=1, help="Quantile of the parameter changes to report.")
+]
+Deltas = Annotated[
+    list[float] | None, typer.Option(help="A delta to try; repeat for more. Default: a grid.")
+]
+Picture = Annotated[Path | None, typer.Option(help="Draw the curve into this PNG or SVG file.")]
 
 
 def calibrate(
@@ -30,21 +44,10 @@ def calibrate(
     distance: Annotated[
         common.Distance, typer.Option(help="What near means.")
     ] = common.Distance.l1,
-    wanted: Annotated[
-        float, typer.Option(min=0, max=1, help="Share of answers that must stay valid.")
-    ] = 1.0,
-    least_robust: Annotated[
-        float,
-        typer.Option(
-            min=0, max=1, help="Share of the accepted training rows that must stay robust."
-        ),
-    ] = 0.1,
-    quantile: Annotated[
-        float, typer.Option(min=0, max=1, help="Quantile of the parameter changes to report.")
-    ] = 1.0,
-    delta: Annotated[
-        list[float] | None, typer.Option(help="A delta to try; repeat for more. Default: a grid.")
-    ] = None,
+    wanted: Wanted = 1.0,
+    least_robust: LeastRobust = 0.1,
+    quantile: Quantile = 1.0,
+    delta: Deltas = None,
     jobs: Annotated[int, typer.Option(help="Processes; -1: as many as there are processors.")] = 1,
     ids: common.Ids = None,
     drop: common.Drop = None,
@@ -52,9 +55,7 @@ def calibrate(
     encoding: common.Encoding = "utf-8",
     assume: common.Assume = None,
     curve: Annotated[Path | None, typer.Option(help="Write the curve to this CSV file.")] = None,
-    picture: Annotated[
-        Path | None, typer.Option(help="Draw the curve into this PNG or SVG file.")
-    ] = None,
+    picture: Picture = None,
     as_json: common.Json = False,
 ) -> None:
     """Find the smallest delta whose answers survive retraining.

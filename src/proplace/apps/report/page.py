@@ -17,6 +17,7 @@ from proplace.core.errors import OptionError
 from proplace.core.files import atomic_write
 from proplace.core.optional import require
 from proplace.core.text import visible
+from proplace.explain.findings import CERTIFIABLE
 from proplace.explain.geometry import compared, no_region
 from proplace.explain.result_tables import proof_name
 from proplace.explain.words import ChangeInWords, Terms, Wording, in_words
@@ -180,7 +181,7 @@ def _answer(
         name=label + (f" ({e.rank + 1})" if e.rank else ""),
         heading=name if not e.rank else f"{name}, another way",
         status=_STATUS[e.status],
-        good=e.status in ("optimal", "feasible", "already_valid"),
+        good=e.status in CERTIFIABLE,
         sentence=words.sentence,
         summary=words.summary or _STATUS[e.status],
         note=_sentence(e.reason) if e.found else "",
