@@ -99,6 +99,8 @@ connect(
         "from_torch": "proplace.loaders.torch",
         "from_keras": "proplace.loaders.keras",
         "from_onnx": "proplace.loaders.onnx",
+        "read_shifts": "proplace.loaders.shifts",
+        "networks_alike": "proplace.loaders.coordinates",
         "explanation_figure": "proplace.apps.report.plots",
         "result_figure": "proplace.apps.report.plots",
         "write_report": "proplace.apps.report.page",

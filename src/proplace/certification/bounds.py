@@ -56,6 +56,7 @@ from proplace.certification.roundoff import Roundoff
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from proplace.core.layer_box import LayerBox
     from proplace.core.network import Array, Network
     from proplace.core.shifts import Shifts
 
@@ -75,10 +76,10 @@ class InnerLayer:
     They are kept one above the other, so that one product gives both.
     """
 
-    def __init__(self, W: Array, b: Array, weight: float, bias: float) -> None:
-        self.width = len(W)
-        self.W = np.concatenate([W - weight, W + weight])
-        self.b = np.concatenate([b - bias, b + bias])
+    def __init__(self, box: LayerBox) -> None:
+        self.width = len(box.low.W)
+        self.W = np.concatenate([box.low.W, box.high.W])
+        self.b = np.concatenate([box.low.bias, box.high.bias])
         self.size = np.abs(self.W)
         self.W_low, self.W_high = self.W[: self.width], self.W[self.width :]
         self.b_low, self.b_high = self.b[: self.width], self.b[self.width :]
@@ -230,16 +231,10 @@ class Abstraction:
     def __init__(self, net: Network, shifts: Shifts) -> None:
         self.net = net
         self.shifts = shifts
-        self.inner = tuple(
-            InnerLayer(layer.W, layer.bias, dw, db)
-            for layer, dw, db in zip(
-                net.layers[1:-1], shifts.weight[1:-1], shifts.bias[1:-1], strict=True
-            )
-        )
-        last = net.layers[-1]
-        largest = max(np.abs(last.W).max(), np.abs(last.bias).max())
+        self.inner = tuple(InnerLayer(box) for box in shifts.layers[1:-1])
+        weights, biases = shifts.layers[-1].size
         # What 1 is to logits of ordinary size: tolerances must not hide the sign of tiny ones.
-        self.unit = min(1.0, float(largest + shifts.weight[-1] + shifts.bias[-1]))
+        self.unit = min(1.0, float(max(weights.max(), biases.max())))
 
     @cached_property
     def roundoff(self) -> Roundoff:
@@ -248,23 +243,18 @@ class Abstraction:
 
     def objective(self, c: Array) -> Objective:
         """Return the objective ``c`` over the logits as one over the last hidden layer."""
-        last, size = self.net.layers[-1], np.abs(c).sum()
-        a = c @ last.W - size * self.shifts.weight[-1]
-        return Objective(a, float(c @ last.bias - size * self.shifts.bias[-1]))
+        return Objective(*self.shifts.layers[-1].least(c))
 
     def linear_minimum(self, U: Array, c: Array) -> Array:
         """Return the exact least value of ``c . logits`` for a network without hidden layers."""
-        layer, size = self.net.layers[0], np.abs(c).sum()
-        radius = self.shifts.weight[0] * np.abs(U).sum(axis=1) + self.shifts.bias[0]
-        value: Array = U @ (c @ layer.W) + c @ layer.bias - size * radius
+        low, high = self.shifts.layers[0].preactivations(U)
+        value: Array = low @ np.maximum(c, 0.0) + high @ np.minimum(c, 0.0)
         return value
 
     def interval_bounds(self, U: Array) -> ActivationBounds:
         """Bounds of all activations for rows ``U`` (as seen by the first layer), by intervals."""
-        layer = self.net.layers[0]
-        z = U @ layer.W.T + layer.bias
-        r = (self.shifts.weight[0] * np.abs(U).sum(axis=1) + self.shifts.bias[0])[:, None]
-        first_low, first_high = low, high = np.maximum(z - r, 0.0), np.maximum(z + r, 0.0)
+        low, high = (np.maximum(z, 0.0) for z in self.shifts.layers[0].preactivations(U))
+        first_low, first_high = low, high
         preactivations = []
         for inner in self.inner:
             ranges = inner.range(low, high)

@@ -115,27 +115,24 @@ def rounding_error(
     high = low if high is None else high
     with np.errstate(all="ignore"):
         centre, radius, u, error, biggest = _seen(net, low, high, numbers)
-        first = net.layers[0]
-        n = first.W.shape[1]
-        weights, bias = np.abs(first.W) + shifts.weight[0], np.abs(first.bias) + shifts.bias[0]
+        n = net.layers[0].W.shape[1]
+        weights, bias = shifts.layers[0].size
         error = _after(error, u, weights, bias, numbers)
         # Sums of n terms in float64: the second part is far above their rounding.
         size = u @ weights.T + bias
-        h = centre @ first.W.T + radius @ np.abs(first.W).T + first.bias
-        h = h + (shifts.weight[0] * u.sum(axis=1) + shifts.bias[0])[:, None]
+        h = shifts.layers[0].preactivations(centre)[1] + radius @ weights.T
         h = np.maximum(h + 4.0 * (n + 4) * 2.0**-53 * size, 0.0)
         biggest = np.maximum(biggest, np.max(size + error, axis=1))
         biggest = np.maximum(biggest, max(np.max(weights), np.max(bias)))
-        for layer, dw, db in zip(net.layers[1:], shifts.weight[1:], shifts.bias[1:], strict=True):
-            weights, bias = np.abs(layer.W) + dw, np.abs(layer.bias) + db
+        for box in shifts.layers[1:]:
+            weights, bias = box.size
             error = _after(error, h, weights, bias, numbers)
             size = h @ weights.T + bias
             biggest = np.maximum(biggest, np.max(size + error, axis=1))
             biggest = np.maximum(biggest, max(np.max(weights), np.max(bias)))
-            terms = 4.0 * (layer.W.shape[1] + 4) * 2.0**-53
-            h = np.maximum(
-                h @ np.maximum(layer.W + dw, 0.0).T + layer.bias + db + terms * size, 0.0
-            )
+            terms = 4.0 * (weights.shape[1] + 4) * 2.0**-53
+            most = h @ np.maximum(box.high.W, 0.0).T + box.high.bias
+            h = np.maximum(most + terms * size, 0.0)
         total = np.sort(error, axis=1)[:, -2:].sum(axis=1)  # of the two worst logits, or the one
         covered = np.isfinite(total) & (biggest < numbers.finite)
     return np.where(covered, total * (1.0 + 2.0**-20) + numbers.tie + 2.0**-140, np.inf)

@@ -141,7 +141,7 @@ def claim(
         "network": net_digest,
         "input": x.tolist(),
         "target": target,
-        "delta": [list(pair) for pair in zip(shifts.weight, shifts.bias, strict=True)],
+        "delta": [list(pair) for pair in shifts.radii or ()],
         "margin": margin,
         "verdict": verdict,
     }

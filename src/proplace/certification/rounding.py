@@ -45,6 +45,13 @@ class Enclosure:
         self.net, self.shifts, self.lower, self.upper = net, shifts, lower, upper
         self.ranges: list[tuple[Array, Array]] = []
         self.lines: list[Array] = []
+        self._stacked = [  # low ends above high ends, so that one product takes both
+            (
+                np.concatenate([box.low.W, box.high.W]),
+                np.concatenate([box.low.bias, box.high.bias])[:, None],
+            )
+            for box in shifts.layers[1:-1]
+        ]
         # The checker may cut parameters to units that are 2^-96 of the smallest layer's largest
         # weight, and grow delta by as much: see there.
         sizes = [float(np.abs(layer.W).max()) for layer in net.layers]
@@ -80,7 +87,7 @@ class Enclosure:
         return enclosure
 
     def _first(self, X: Array) -> None:
-        """Enclose ``z`` and the radius of the first layer; the box of its activations."""
+        """Enclose the ends of the first pre-activations, and the box of the activations."""
         u, rad = X, np.zeros_like(X)
         if self.net.scale is not None:
             u = u * self.net.scale
@@ -94,26 +101,25 @@ class Enclosure:
         if front.offset is not None:  # it comes with a matrix
             u = u + front.offset
             rad = (rad + 2.0 * _U * np.abs(u)) * (1.0 + 8.0 * _U)
-        layer, n = self.net.layers[0], u.shape[1]
-        z, z_rad = _dot(u, rad, layer.W.T)
-        z = z + layer.bias
-        size = (np.abs(u) + rad).sum(axis=1)
-        cut = self.unit * (1.0 + size[:, None])
-        self.z, self.z_rad = z, z_rad + 2.0 * _U * np.abs(z) + cut
-        radius = self.shifts.weight[0] * size + self.shifts.bias[0]
-        self.radius = radius[:, None] * (1.0 + (n + 8) * 2.0 * _U) + _TINY
-        away = (self.z_rad + self.radius) * (1.0 + 4.0 * _U)
-        self.low = np.maximum(_down(z - away), 0.0)
-        self.high = np.maximum(_up(z + away), 0.0)
+        box, signed = self.shifts.layers[0], np.hstack([np.maximum(u, 0.0), np.minimum(u, 0.0)])
+        cut = self.unit * (1.0 + (np.abs(u) + rad).sum(axis=1, keepdims=True))
+        self.ends = []  # the least and the greatest pre-activation, each with its radius
+        for end, other in ((box.low, box.high), (box.high, box.low)):
+            z, z_rad = _dot(signed, np.hstack([rad, rad]), np.hstack([end.W, other.W]).T)
+            z = z + end.bias
+            size = np.abs(z) + np.abs(end.bias)  # radii round a bias once more
+            self.ends.append((z, (z_rad + 2.0 * _U * size + cut) * (1.0 + 8.0 * _U)))
+        (low, low_rad), (high, high_rad) = self.ends
+        self.low = np.maximum(_down(low - low_rad), 0.0)
+        self.high = np.maximum(_up(high + high_rad), 0.0)
 
     def _inner(self, *, tighten: bool) -> None:
         low, high = self.low, self.high
-        for i, layer in enumerate(self.net.layers[1:-1]):
-            dw, db = self.shifts.weight[i + 1], self.shifts.bias[i + 1]
-            C, b, size = layer.W + dw, layer.bias + db, np.abs(layer.bias) + db
-            lo, hi = _interval(C, b, low, high, size, self.unit)
+        for i, box in enumerate(self.shifts.layers[1:-1]):
+            C, b = box.high.W, box.high.bias
+            lo, hi = _interval(C, b, low, high, self.unit)
             if i + 1 < len(self.upper):  # the box that the next inner layer sees
-                L_low, _ = _interval(layer.W - dw, layer.bias - db, low, high, size, self.unit)
+                L_low, _ = _interval(box.low.W, box.low.bias, low, high, self.unit)
                 low, high = np.maximum(L_low, 0.0), np.maximum(hi, 0.0)
             if tighten and i:
                 A, R = C[None], 2.0 * _U * np.abs(C)[None] + self.unit
@@ -132,21 +138,20 @@ class Enclosure:
             if not self.net.widths:
                 return self._linear(c), []
             assert nodes is not None  # noqa: S101  (a network with hidden layers has nodes)
-            last, size = self.net.layers[-1], float(np.abs(c).sum())
-            a = c @ last.W - size * self.shifts.weight[-1]
-            const = c @ last.bias - size * self.shifts.bias[-1]
-            R = 8.0 * _U * (np.abs(c) @ np.abs(last.W) + size * self.shifts.weight[-1]) + self.unit
-            e = 8.0 * _U * (np.abs(c) @ np.abs(last.bias) + size * self.shifts.bias[-1]) + self.unit
+            last, size = self.shifts.layers[-1], np.abs(c)
+            a, const = last.least(c)
+            R, e = (8.0 * _U * (size @ part) + self.unit for part in last.size)
             value, used = self._pass(
                 a[None, None], R[None, None], np.array([[const]]), np.array([[e]]), nodes
             )
             return value[:, 0], [layer[:, 0] for layer in used]
 
     def _linear(self, c: Array) -> Array:
-        size = np.abs(c)
-        value = self.z @ c - size.sum() * self.radius[:, 0]
-        parts = np.abs(self.z) @ size + size.sum() * self.radius[:, 0]
-        return _proved(value, self.z_rad @ size + _gamma(len(c) + 8) * parts)
+        (low, low_rad), (high, high_rad) = self.ends
+        up, down = np.maximum(c, 0.0), np.minimum(c, 0.0)
+        parts = np.abs(low) @ up - np.abs(high) @ down
+        error = low_rad @ up - high_rad @ down + _gamma(2 * len(c) + 8) * parts
+        return _proved(low @ up + high @ down, error * (1.0 + 16.0 * _U * len(c)))
 
     def _pass(
         self, A: Array, R: Array, total: Array, error: Array, nodes: Nodes | None
@@ -158,8 +163,8 @@ class Enclosure:
         row = slice(None) if nodes is None else nodes.row
         used: list[Mask] = []
         for i in reversed(range(len(self.ranges))):
-            layer = self.net.layers[i + 1]
-            dw, db, n = self.shifts.weight[i + 1], self.shifts.bias[i + 1], layer.W.shape[0]
+            box = self.shifts.layers[i + 1]
+            n = len(box.low.W)
             lo, hi = (part[row][:, None] for part in self.ranges[i])
             slope, line = self.upper[i][row][:, None], self.lines[i][row][:, None]
             alpha = self.lower[i][row][:, None]
@@ -173,31 +178,27 @@ class Enclosure:
                 line = np.where(sign != 0, 0.0, line)
             on_L, on_U = np.maximum(A, 0.0) * alpha, np.minimum(A, 0.0) * slope
             used.append(A + R > 0.0)
-            rad = np.where(used[-1], R * alpha, 0.0) + np.where(A - R < 0.0, R * slope, 0.0)
-            size = np.abs(on_L) + np.abs(on_U) + np.abs(push)
+            parts = np.concatenate([on_L, on_U - push], axis=-1)
+            size = np.concatenate(
+                np.broadcast_arrays(np.abs(on_L), np.abs(on_U) + np.abs(push)), axis=-1
+            )
+            rad = np.concatenate(
+                [np.where(used[-1], R * alpha, 0.0), np.where(A - R < 0.0, R * slope, 0.0)], axis=-1
+            )
             rad = (rad + 4.0 * _U * size) * (1.0 + 8.0 * _U) + _TINY
-            both = on_L + on_U - push
-            apart = (on_U - push - on_L).sum(axis=-1, keepdims=True)
-            apart_rad = rad.sum(axis=-1, keepdims=True) * _grow(n)
-            moved = size.sum(axis=-1, keepdims=True)
-            apart_rad = apart_rad + _gamma(n + 4) * moved + _TINY
-            cut = self.unit * moved
+            cut = self.unit * size.sum(axis=-1, keepdims=True)
             terms = [np.minimum(_down(A - R), 0.0) * line]
             if nodes is not None:
                 terms.append(np.where(push > 0.0, push * lo, push * hi))
             for term in terms:
                 total = total + term.sum(axis=-1)
                 error = error + _gamma(n + 8) * (np.abs(term).sum(axis=-1) + np.abs(total))
-            bias, bias_rad = _dot(both, rad, layer.bias[:, None])
-            extra = apart * db
-            total = total + bias[..., 0] + extra[..., 0]
-            error = error + bias_rad[..., 0] + (apart_rad * db + 4.0 * _U * np.abs(extra))[..., 0]
-            error = error + _gamma(n + 8) * (np.abs(bias[..., 0]) + np.abs(total)) + cut[..., 0]
-            A, R = _dot(both, rad, layer.W)
-            shared = apart * dw
-            A = A + shared
-            R = R + apart_rad * dw + 4.0 * _U * (np.abs(A) + np.abs(shared)) + cut
-            R = R * (1.0 + 16.0 * _U)
+            bias, bias_rad = _dot(parts, rad, self._stacked[i][1])
+            total = total + bias[..., 0]
+            error = error + bias_rad[..., 0] + cut[..., 0]
+            error = error + _gamma(n + 8) * (np.abs(bias[..., 0]) + np.abs(total))
+            A, R = _dot(parts, rad, self._stacked[i][0])
+            R = (R + cut) * (1.0 + 16.0 * _U)
         low, high = self.low[row][:, None], self.high[row][:, None]
         least = _down(A - R)
         term = np.maximum(least, 0.0) * low + np.minimum(least, 0.0) * high
@@ -208,7 +209,7 @@ class Enclosure:
 
 
 def _dot(mid: Array, rad: Array, W: Array) -> tuple[Array, Array]:
-    """Enclose ``x @ W`` for x within ``rad`` of ``mid``; W is exact."""
+    """Enclose ``x @ W`` for x within ``rad`` of ``mid``; entries of W may have been rounded once."""
     n = W.shape[0]
     shape = (*mid.shape[:-1], W.shape[1])
     value = mid.reshape(-1, n) @ W
@@ -216,13 +217,11 @@ def _dot(mid: Array, rad: Array, W: Array) -> tuple[Array, Array]:
     return value.reshape(shape), (away * _grow(n) + _TINY).reshape(shape)
 
 
-def _interval(
-    C: Array, b: Array, low: Array, high: Array, size: Array, unit: float
-) -> tuple[Array, Array]:
+def _interval(C: Array, b: Array, low: Array, high: Array, unit: float) -> tuple[Array, Array]:
     """Outward range of ``C h + b`` over a box with 0 <= low <= high; C and b are rounded once."""
     up, down = np.maximum(C, 0.0).T, np.minimum(C, 0.0).T
     n = C.shape[1]
-    slack = _gamma(2 * n + 10) * (high @ np.abs(C).T + size) * _grow(n) + _TINY
+    slack = _gamma(2 * n + 10) * (high @ np.abs(C).T + np.abs(b)) * _grow(n) + _TINY
     slack = slack + unit * (1.0 + high.sum(axis=1, keepdims=True))
     return (
         _down(low @ up + high @ down + b - slack),

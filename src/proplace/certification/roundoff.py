@@ -55,8 +55,7 @@ class Roundoff:
         self._offset = 2.0 * np.abs(shift) + _TINY
         with np.errstate(all="ignore"):
             self._layers = [
-                (np.abs(layer.W) + dw, np.abs(layer.bias) + db + _TINY)
-                for layer, dw, db in zip(net.layers, shifts.weight, shifts.bias, strict=True)
+                (weights, biases + _TINY) for weights, biases in (box.size for box in shifts.layers)
             ]
             self._slope, self._const = np.eye(net.outputs), np.zeros(net.outputs)
             for W, b in reversed(self._layers):

@@ -1,80 +1,386 @@
-r"""Delta: the box of parameter changes against which a verdict must hold.
+r"""Delta: the box of networks that must all keep a verdict.
 
-With one radius :math:`\delta_i^w` for the weights and one :math:`\delta_i^b` for the biases of each
-layer,
+Every trained parameter has an interval of its own,
 
 .. math::
-    \Delta = \{ (W_i', b_i')_i : |W_i' - W_i| \le \delta_i^w,\; |b_i' - b_i| \le \delta_i^b \} ,
+    \Delta = \{ (W_i', b_i')_i : \underline W_i \le W_i' \le \overline W_i,\;
+        \underline b_i \le b_i' \le \overline b_i \} ,
 
-the L-infinity ball of the paper when all radii are equal. A radius of 0 freezes a layer.
-A layer without bias has no bias to shift.
+symmetric or not, around any centre; an interval of length 0 freezes a parameter. The L-infinity ball of
+the paper, :math:`|\theta' - \theta| \le \delta` around a network, and a radius for each layer's weights
+and biases are short forms of it: :meth:`Shifts.of`. A layer without bias has no bias to shift. The
+fixed input map in front of the first layer is part of the set: parameters mean something only behind it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
-from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from proplace.core.errors import DeltaError
+from proplace.core.files import atomic_write
+from proplace.core.layer_box import LayerBox
+from proplace.core.network import Layer, Network
+from proplace.core.wiring import upstairs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    import os
+    from collections.abc import Iterable, Sequence
 
-    from proplace.core.network import Network
+    import numpy.typing as npt
 
-Delta: TypeAlias = "float | Sequence[tuple[float, float]] | Shifts"
+    from proplace.core.input_map import InputMap
+    from proplace.core.network import Array
+
+Radius: TypeAlias = "float | npt.ArrayLike"
+Delta: TypeAlias = "float | Sequence[tuple[Radius, Radius]] | Shifts"
+
+NPZ_FORMAT = "proplace-shifts-1"  #: what :meth:`Shifts.save` writes
 
 
-@dataclass(frozen=True)
 class Shifts:
-    """Radii of the parameter box, one number per layer for weights and for biases."""
+    """A box of networks: an interval for each parameter, behind one input map. Immutable.
 
-    weight: tuple[float, ...]
-    bias: tuple[float, ...]
+    Parameters
+    ----------
+    low, high
+        Two networks of the same shape and input map: the lower and the upper end of every interval.
+    about
+        Where the box comes from, in a few words; it is shown, and plays no part in anything else.
 
-    def __post_init__(self) -> None:
-        if len(self.weight) != len(self.bias):
-            raise DeltaError(
-                f"{len(self.weight)} weight radii but {len(self.bias)} bias radii; "
-                "give one of each per layer (0 for a layer without bias)"
-            )
+    Examples
+    --------
+    >>> from proplace import Network, Shifts
+    >>> low = Network([([[1.0, -1.0]], [0.0])])
+    >>> high = Network([([[1.5, -1.0]], [0.25])])
+    >>> shifts = Shifts(low, high)
+    >>> shifts
+    Shifts(2-1, 2 of 3 parameters move)
+    >>> shifts.contains(low), shifts.contains(Network([([[1.0, -0.9]], [0.0])]))
+    (True, False)
+    """
+
+    def __init__(self, low: Network, high: Network, *, about: str = "") -> None:
+        _check_alike(low, high)
+        boxes = [LayerBox(a, b) for a, b in zip(low.layers, high.layers, strict=True)]
+        for i, box in enumerate(boxes, start=1):
+            crossed = (box.low.W > box.high.W).sum() + (box.low.bias > box.high.bias).sum()
+            if crossed:
+                raise DeltaError(
+                    f"low lies above high for {crossed} parameters of layer {i}; the first network "
+                    "must hold the lower ends, the second the upper ends"
+                )
+        self._boxes, self._input_map, self._about = tuple(boxes), low.input_map, about
+
+    @classmethod
+    def _of_boxes(cls, boxes: Iterable[LayerBox], input_map: InputMap, about: str = "") -> Shifts:
+        made = cls.__new__(cls)
+        made._boxes, made._input_map, made._about = tuple(boxes), input_map, about
+        return made
+
+    # -- how to get one ----------------------------------------------------------------------
 
     @classmethod
     def of(cls, net: Network, delta: Delta) -> Shifts:
-        """Read ``delta`` (one number, or one (weight, bias) pair per layer) for this network."""
+        """Read ``delta`` for this network.
+
+        Parameters
+        ----------
+        net
+            The network in use.
+        delta
+            One number: the largest change of any parameter. One (weight, bias) pair per layer: each a
+            number, or an array with a radius for every parameter. Or a box of such networks, which
+            need not contain this one.
+        """
         if isinstance(delta, Shifts):
-            delta = list(zip(delta.weight, delta.bias, strict=True))
+            return delta._for(net)
         if isinstance(delta, (int, float, np.number)) and not isinstance(delta, bool):
-            pairs = [(float(delta), float(delta))] * len(net.layers)
+            pairs: list[tuple[Radius, Radius]] = [(float(delta), float(delta))] * len(net.layers)
         else:
             pairs = _pairs(net, delta)
-        for i, pair in enumerate(pairs, start=1):
-            if not all(math.isfinite(radius) and radius >= 0.0 for radius in pair):
-                raise DeltaError(
-                    f"delta must be finite and not negative; layer {i} has {pair}. "
-                    "Give a number such as 0.02, or one (weight, bias) pair per layer"
-                )
+        boxes = [
+            _box(i, layer, *pair)
+            for i, (layer, pair) in enumerate(zip(net.layers, pairs, strict=True), start=1)
+        ]
+        if any(box.radii is None for box in boxes):  # one form for all layers
+            boxes = [box.outward() for box in boxes]
+        return cls._of_boxes(boxes, net.input_map)
+
+    @classmethod
+    def hull(cls, networks: Iterable[object]) -> Shifts:
+        """The smallest box that contains some networks.
+
+        Models, modules and files are networks, too; where their scalers were fitted again, they are
+        taken behind the input map of the first.
+
+        Examples
+        --------
+        >>> from proplace import Network, Shifts
+        >>> nets = [Network([([[w, 0.5]], [b])]) for w, b in ((1.0, 0.0), (1.25, 0.5), (1.1, -0.5))]
+        >>> shifts = Shifts.hull(nets)
+        >>> shifts.low.layers[0].W, shifts.high.layers[0].W
+        (array([[1. , 0.5]]), array([[1.25, 0.5 ]]))
+        >>> all(shifts.contains(net) for net in nets)
+        True
+        """
+        nets = same_architecture(networks)
+        low, high = ([], [])  # type: tuple[list[Layer], list[Layer]]
+        for layers in zip(*(net.layers for net in nets), strict=True):
+            W, b = np.array([layer.W for layer in layers]), [layer.b for layer in layers]
+            bias = None if b[0] is None else np.array(b)
+            low.append(Layer(W.min(axis=0), None if bias is None else bias.min(axis=0)))
+            high.append(Layer(W.max(axis=0), None if bias is None else bias.max(axis=0)))
         return cls(
-            weight=tuple(weight for weight, _ in pairs),
-            bias=tuple(
-                0.0 if layer.b is None else bias
-                for (_, bias), layer in zip(pairs, net.layers, strict=True)
-            ),
+            nets[0].with_layers((layer.W, layer.b) for layer in low),
+            nets[0].with_layers((layer.W, layer.b) for layer in high),
+            about=f"hull of {len(nets)} network{'s' * (len(nets) > 1)}",
         )
 
-    def radius(self, net: Network) -> float | None:
-        """The one radius of all parameters of a network, or None if they differ."""
-        biases = zip(self.bias, net.layers, strict=True)
-        radii = {*self.weight, *(radius for radius, layer in biases if layer.b is not None)}
-        return radii.pop() if len(radii) == 1 else None
+    # -- what it is made of ------------------------------------------------------------------
+
+    @property
+    def layers(self) -> tuple[LayerBox, ...]:
+        """The intervals, layer by layer from input to output."""
+        return self._boxes
+
+    @property
+    def input_map(self) -> InputMap:
+        """The fixed map in front of the first layer."""
+        return self._input_map
+
+    @property
+    def about(self) -> str:
+        """Where the box comes from, in a few words."""
+        return self._about
+
+    @property
+    def radii(self) -> tuple[tuple[float, float], ...] | None:
+        """(weight, bias) radii of the layers, where the box is given by them; else None."""
+        found = [box.radii for box in self._boxes]
+        return None if None in found else tuple(pair for pair in found if pair is not None)
+
+    @property
+    def radius(self) -> float | None:
+        """The one radius of all parameters, where there is one; else None."""
+        if self.radii is None:
+            return None
+        found = {box.radii[0] for box in self._boxes if box.radii is not None}
+        found |= {box.radii[1] for box in self._boxes if box.radii and box.low.b is not None}
+        return found.pop() if len(found) == 1 else None
+
+    @cached_property
+    def low(self) -> Network:
+        """Lower ends of all intervals, as a network; rounded outwards where the box has radii."""
+        return self._network(box.outward().low for box in self._boxes)
+
+    @cached_property
+    def high(self) -> Network:
+        """Upper ends of all intervals, as a network; rounded outwards where the box has radii."""
+        return self._network(box.outward().high for box in self._boxes)
+
+    @property
+    def frozen(self) -> bool:
+        """Whether no parameter moves."""
+        return all(np.max(part, initial=0.0) == 0.0 for box in self._boxes for part in box.radius)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of all ends and of the input map: the name of the box in certificates.
+
+        Per array an ASCII line with its name and shape, then its doubles, as for networks.
+        """
+        sha = hashlib.sha256()
+        for name, array in self._arrays().items():
+            sha.update(f"{name} {' '.join(map(str, array.shape))}\n".encode())
+            sha.update(np.ascontiguousarray(array + 0.0, dtype="<f8").tobytes())  # -0.0 is 0.0
+        return sha.hexdigest()
+
+    def __repr__(self) -> str:
+        if self.radius is not None:
+            inside = f"within {self.radius:g}"
+        elif self.radii is not None:
+            inside = "radii per layer"
+        else:
+            moves = sum(int(np.count_nonzero(part)) for box in self._boxes for part in box.radius)
+            total = sum(
+                box.low.W.size + len(box.low.W) * (box.low.b is not None) for box in self._boxes
+            )
+            inside = f"{moves} of {total} parameters move"
+        sizes = [self._boxes[0].low.W.shape[1], *(len(box.low.W) for box in self._boxes)]
+        about = f", {self._about}" if self._about else ""
+        return f"Shifts({'-'.join(map(str, sizes))}, {inside}{about})"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Shifts):
+            return NotImplemented
+        return self.radii == other.radii and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash((self.radii, self.digest))
+
+    # -- sets --------------------------------------------------------------------------------
+
+    def contains(self, net: Network) -> bool:
+        """Whether every parameter of a network lies in its interval, exactly.
+
+        A network of another shape, or behind another input map, does not.
+        """
+        return self._fits(net) and all(
+            box.contains(layer) for box, layer in zip(self._boxes, net.layers, strict=True)
+        )
+
+    def nearest(self, net: Network) -> Network:
+        """The network of the box that is nearest to a given one, parameter by parameter."""
+        self._check_fits(net)
+        pairs = zip(self._boxes, net.layers, strict=True)
+        clipped = [box.clip(layer.W, layer.b) for box, layer in pairs]
+        return net.with_layers((layer.W, layer.b) for layer in clipped)
+
+    def scaled(self, t: float) -> Shifts:
+        """The box with every interval ``t`` times as long, around its middle: a nested family in t.
+
+        Ends that are not floats are rounded outwards.
+        """
+        if not (math.isfinite(t) and t >= 0.0):
+            raise DeltaError(f"t must be finite and not negative, not {t!r}")
+        if t == 1.0:
+            return self
+        about = f"{self._about}, {t:g} times as wide".removeprefix(", ")
+        boxes = [_scaled(box, float(t)) for box in self._boxes]
+        return Shifts._of_boxes(boxes, self._input_map, about)
+
+    def intersect(self, other: Shifts) -> Shifts:
+        """The box of the networks that lie in both; a DeltaError if there are none."""
+        _check_alike(self.low, other.low)
+        layers = [*zip(self._boxes, other._boxes, strict=True)]
+        boxes = []
+        for i, (mine, theirs) in enumerate(layers, start=1):
+            a, b = mine.outward(), theirs.outward()
+            low = Layer(np.maximum(a.low.W, b.low.W), _both(np.maximum, a.low.b, b.low.b))
+            high = Layer(np.minimum(a.high.W, b.high.W), _both(np.minimum, a.high.b, b.high.b))
+            apart = (low.W > high.W).sum() + (low.bias > high.bias).sum()
+            if apart:
+                raise DeltaError(
+                    f"no network lies in both boxes: the intervals of {apart} parameters of layer {i} "
+                    "do not meet"
+                )
+            boxes.append(LayerBox(low, high))
+        about = " and ".join(part for part in (self._about, other._about) if part)
+        return Shifts._of_boxes(boxes, self._input_map, about)
+
+    # -- files -------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write an ``.npz`` file of all ends (no pickle inside); it appears whole or not at all.
+
+        What is written are floats: a box that is given by radii is written with its ends rounded
+        outwards, so that it grows by less than the last digit.
+        """
+        path = Path(path)
+        if path.suffix != ".npz":
+            raise DeltaError(f"{path.name}: the name must end in .npz")
+        with atomic_write(path) as file:
+            np.savez(
+                file,
+                allow_pickle=False,
+                format=np.array(NPZ_FORMAT),
+                about=np.array(self._about),
+                **self._arrays(),
+            )
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Shifts:
+        """Read a file that :meth:`save` wrote; nothing is ever unpickled."""
+        shifts: Shifts = upstairs("read_shifts")(Path(path))
+        return shifts
+
+    # -- inside ------------------------------------------------------------------------------
+
+    def _arrays(self) -> dict[str, Array]:
+        arrays: dict[str, Array] = {}
+        for i, box in enumerate(box.outward() for box in self._boxes):
+            for end, layer in (("low", box.low), ("high", box.high)):
+                arrays[f"{end}_W{i}"] = layer.W
+                if layer.b is not None:
+                    arrays[f"{end}_b{i}"] = layer.b
+        return arrays | self._input_map.parts
+
+    def _network(self, layers: Iterable[Layer]) -> Network:
+        return Network(
+            [(layer.W, layer.b) for layer in layers],
+            **self._input_map.parts,
+            precision="float64",
+            folded=False,
+        )
+
+    def _for(self, net: Network) -> Shifts:
+        """Return the box as one for a network in use: radii mean something only around it."""
+        self._check_fits(net)
+        if self.radii is None:
+            return self
+        centres = zip(self._boxes, net.layers, strict=True)
+        if all(box.centre is not None and _same(box.centre, layer) for box, layer in centres):
+            return self
+        return Shifts._of_boxes(
+            (box.outward() for box in self._boxes), self._input_map, self._about
+        )
+
+    def _fits(self, net: Network) -> bool:
+        try:
+            self._check_fits(net)
+        except DeltaError:
+            return False
+        return True
+
+    def _check_fits(self, net: Network) -> None:
+        _check_alike(self._network(box.low for box in self._boxes), net)
 
 
-def _pairs(net: Network, delta: object) -> list[tuple[float, float]]:
+def same_architecture(networks: Iterable[object]) -> list[Network]:
+    """Networks of models, in the coordinates of the first; a DeltaError says what differs."""
+    given = list(networks)
+    if not given:
+        raise DeltaError("no network was given; give at least one")
+    nets: list[Network] = (
+        [net for net in given if isinstance(net, Network)]
+        if all(isinstance(net, Network) for net in given)
+        else upstairs("networks_alike")(given)
+    )
+    for net in nets[1:]:
+        _check_alike(nets[0], net)
+    return nets
+
+
+def _check_alike(a: Network, b: Network) -> None:
+    """Refuse networks whose parameters cannot be compared one by one."""
+    shapes = [[(layer.W.shape, layer.b is None) for layer in net.layers] for net in (a, b)]
+    if shapes[0] != shapes[1]:
+        raise DeltaError(
+            f"{a!r} and {b!r} differ in architecture (widths, or a bias that one of them lacks), so "
+            "that they share no box of parameters; give each network a box of its own (also=)"
+        )
+    mine, theirs = a.input_map.parts, b.input_map.parts
+    for name in sorted(mine.keys() | theirs.keys()):
+        if name not in mine or name not in theirs or not np.array_equal(mine[name], theirs[name]):
+            raise DeltaError(
+                f"the networks have different input transforms ({name}), so their parameters do not "
+                "act on the same inputs; give the models themselves, which are compared behind one "
+                "scaler, or a box of its own to each network (also=)"
+            )
+
+
+def _pairs(net: Network, delta: object) -> list[tuple[Radius, Radius]]:
     try:
-        pairs = [(float(weight), float(bias)) for weight, bias in delta]  # type: ignore[attr-defined]
+        pairs = [(weight, bias) for weight, bias in delta]  # type: ignore[attr-defined]
+        for pair in pairs:
+            for radius in pair:
+                np.asarray(0.0 if radius is None else radius, dtype=np.float64)
     except (TypeError, ValueError):
         raise DeltaError(
             f"delta must be a number or one (weight, bias) pair per layer, not {delta!r}"
@@ -85,3 +391,53 @@ def _pairs(net: Network, delta: object) -> list[tuple[float, float]]:
             "layers (the output layer counts)"
         )
     return pairs
+
+
+def _box(i: int, layer: Layer, weight: Radius, bias: Radius) -> LayerBox:
+    """The box of a layer, from numbers or from arrays of radii."""
+    radii = [np.asarray(0.0 if r is None else r, dtype=np.float64) for r in (weight, bias)]
+    if not all(np.isfinite(r).all() and (r >= 0.0).all() for r in radii):
+        pair = tuple(float(r) if r.ndim == 0 else "an array" for r in radii)
+        raise DeltaError(
+            f"delta must be finite and not negative; layer {i} has {pair}. "
+            "Give a number such as 0.02, or one (weight, bias) pair per layer"
+        )
+    if radii[0].ndim == radii[1].ndim == 0:
+        return LayerBox.around(layer, float(radii[0]), float(radii[1]))
+    for name, r, shape in zip(
+        ("weights", "biases"), radii, (layer.W.shape, layer.W.shape[:1]), strict=True
+    ):
+        if r.ndim and r.shape != shape:
+            raise DeltaError(
+                f"the radii of the {name} of layer {i} have shape {r.shape}; give a number, or one "
+                f"radius for each of them: shape {shape}"
+            )
+    return LayerBox.reaching(layer, *radii)
+
+
+def _scaled(box: LayerBox, t: float) -> LayerBox:
+    if box.centre is not None and box.radii is not None:
+        return LayerBox.around(box.centre, *(t * radius for radius in box.radii))
+    middle, ends = box.middle, []
+    for name in ("W", "bias"):
+        low, high, centre = (getattr(part, name) for part in (box.low, box.high, middle))
+        least = np.nextafter(centre - t * (centre - low), -np.inf)
+        most = np.nextafter(centre + t * (high - centre), np.inf)
+        if t < 1.0:  # nested, whatever the rounding
+            least, most = np.maximum(least, low), np.minimum(most, high)
+            least, most = np.minimum(least, centre), np.maximum(most, centre)
+        else:
+            least, most = np.minimum(least, low), np.maximum(most, high)
+        fixed = low == high
+        ends.append((np.where(fixed, low, least), np.where(fixed, high, most)))
+    (W_low, W_high), (b_low, b_high) = ends
+    none = box.low.b is None
+    return LayerBox(Layer(W_low, None if none else b_low), Layer(W_high, None if none else b_high))
+
+
+def _both(function: object, a: Array | None, b: Array | None) -> Array | None:
+    return None if a is None or b is None else function(a, b)  # type: ignore[operator]
+
+
+def _same(a: Layer, b: Layer) -> bool:
+    return np.array_equal(a.W, b.W) and np.array_equal(a.bias, b.bias)

@@ -214,21 +214,13 @@ def worst_margins(e: Explanation, rows: Array, factors: Array) -> Array:
             certify(
                 setting.net,
                 rows,
-                scaled(setting.shifts, float(factor)),
+                setting.shifts.scaled(float(factor)),
                 e.target,
                 exact_margin=True,
                 time_limit=_SECONDS,
             ).lower
             for factor in factors
         ]
-    )
-
-
-def scaled(shifts: Shifts, factor: float) -> Shifts:
-    """Delta with every radius times a factor."""
-    return Shifts(
-        tuple(factor * radius for radius in shifts.weight),
-        tuple(factor * radius for radius in shifts.bias),
     )
 
 

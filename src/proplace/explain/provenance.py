@@ -102,7 +102,7 @@ class Provenance:
     network_digest: str
     training_digest: str
     training_rows: int
-    delta: float | tuple[tuple[float, float], ...]
+    delta: float | tuple[tuple[float, float], ...] | str
     target: Label
     distance: str
     k: int | None = None
@@ -124,7 +124,6 @@ class Provenance:
         """Write down what is about to be asked, now."""
         from proplace import __version__  # noqa: PLC0415  (the package imports this module)
 
-        radius = shifts.radius(model.network)
         label = model.classes[target]
         return cls(
             now(),
@@ -135,7 +134,7 @@ class Provenance:
             network_digest(model.network),
             training.digest,
             training.rows,
-            tuple(zip(shifts.weight, shifts.bias, strict=True)) if radius is None else radius,
+            _delta_of(shifts),
             label.item() if isinstance(label, np.generic) else label,
             name_of(distance),
             k,
@@ -145,7 +144,7 @@ class Provenance:
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as they can be written as JSON."""
         fields = dataclasses.asdict(self)
-        if not isinstance(self.delta, float):
+        if isinstance(self.delta, tuple):
             fields["delta"] = [list(pair) for pair in self.delta]
         return fields
 
@@ -183,6 +182,13 @@ def now() -> str:
 # -- reading what was written ----------------------------------------------------------------------
 
 
+def _delta_of(shifts: Shifts) -> float | tuple[tuple[float, float], ...] | str:
+    """One radius, those of the layers, or the digest of a general box."""
+    if shifts.radius is not None:
+        return shifts.radius
+    return shifts.digest if shifts.radii is None else shifts.radii
+
+
 def _delta(value: object) -> object:
     if isinstance(value, list) and all(isinstance(pair, list) for pair in value):
         return tuple(tuple(pair) for pair in value)
@@ -196,7 +202,7 @@ def _is_radius(value: object) -> bool:
 def _is_delta(value: object) -> bool:
     if isinstance(value, tuple):
         return bool(value) and all(len(p) == 2 and all(map(_is_radius, p)) for p in value)
-    return _is_radius(value)
+    return _is_radius(value) or _is_digest(value)
 
 
 def _is_digest(value: object) -> bool:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from proplace.core.shifts import Shifts
     from proplace.explain.results import Explanation, Setting
     from proplace.schema.rules import AnyFeature
 
@@ -134,15 +133,10 @@ def proof_name(row: int, rank: int) -> str:
 
 def delta_cell(setting: Setting) -> float | str:
     """Return delta: one number, or the (weight, bias) pairs of the layers as JSON."""
-    radius = setting.radius
-    if radius is not None:
-        return float(radius)
-    return json.dumps(pairs(setting.shifts))
-
-
-def pairs(shifts: Shifts) -> list[list[float]]:
-    """Return the (weight, bias) pairs of the layers, as JSON and certificates have them."""
-    return [list(pair) for pair in zip(shifts.weight, shifts.bias, strict=True)]
+    shifts = setting.shifts
+    if shifts.radius is not None:
+        return shifts.radius
+    return f"shifts {shifts.digest}" if shifts.radii is None else json.dumps(shifts.radii)
 
 
 def _values(

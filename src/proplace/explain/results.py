@@ -51,7 +51,7 @@ class Setting:
     @property
     def radius(self) -> float | None:
         """The largest change of any parameter, if it is the same for all of them."""
-        return self.shifts.radius(self.net)
+        return self.shifts.radius
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,17 +26,25 @@ import pandas as pd
 
 from proplace.core.errors import InputError
 from proplace.core.network import Network
+from proplace.loaders.model import Model
 from proplace.schema import Categorical, Continuous
 from proplace.schema.validation import listing
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from proplace.core.network import Array
-    from proplace.loaders.model import Model
     from proplace.schema.rules import AnyFeature
 
 _EXACT = 1e-9  # relative; what solving for a matrix may lose
 
 _KEEP = "fit that step once, keep it when the model is retrained, and compare those models"
+
+
+def networks_alike(sources: Sequence[object]) -> list[Network]:
+    """Networks of some models, modules or files, all behind the input map of the first."""
+    models = [source if isinstance(source, Model) else Model.of(source) for source in sources]
+    return [models[0].network, *(in_coordinates_of(models[0], other) for other in models[1:])]
 
 
 def in_coordinates_of(base: Model, other: Model) -> Network:

@@ -35,7 +35,7 @@ _HEADERS = {
 
 def read_npz(path: Path) -> Network:
     """Read a network written by :meth:`Network.save`, without pickle."""
-    arrays = _arrays(path)
+    arrays = arrays_of(path)
     if str(arrays.get("format")) != NPZ_FORMAT:
         raise ModelFileError(
             f"{path.name}: not a network file of this package (format {NPZ_FORMAT!r})"
@@ -53,7 +53,8 @@ def read_npz(path: Path) -> Network:
     return Network(pairs, **parts, precision=precision, folded=False)
 
 
-def _arrays(path: Path) -> dict[str, Values]:
+def arrays_of(path: Path, texts: tuple[str, ...] = _TEXTS) -> dict[str, Values]:
+    """The arrays of a file by name; those called ``texts`` must hold text, the others numbers."""
     arrays: dict[str, Values] = {}
     total = 0
     with Archive(path, "not a readable .npz network file ({why})") as archive:
@@ -61,14 +62,14 @@ def _arrays(path: Path) -> dict[str, Values]:
             key = name.removesuffix(".npy")
             if key in arrays:  # with the suffix and without it
                 raise archive.damaged(f"{key!r} is in the archive twice")
-            array = _array(path, key, archive.read(name))
+            array = _array(path, key, archive.read(name), text=key in texts)
             total += array.size
             check_count(path.name, total)
             arrays[key] = array
     return arrays
 
 
-def _array(path: Path, key: str, data: bytes) -> Values:
+def _array(path: Path, key: str, data: bytes, *, text: bool) -> Values:
     where = f"{path.name}: array {ascii(key)[:100]}"
     stream = io.BytesIO(data)
     try:
@@ -81,9 +82,9 @@ def _array(path: Path, key: str, data: bytes) -> Values:
     if not all(type(size) is int for size in shape):  # numpy lets True pass for 1
         raise ModelFileError(f"{where} has a shape that no array has; save the network again")
     count = count_of(where, shape)
-    kinds = "U" if key in _TEXTS else "fiu"
+    kinds = "U" if text else "fiu"
     if dtype.kind not in kinds or (dtype.kind == "U" and shape):
-        what = "one piece of text" if key in _TEXTS else "real numbers"
+        what = "one piece of text" if text else "real numbers"
         raise ModelFileError(f"{where} has type {dtype}; it must hold {what}")
     start = stream.tell()
     if len(data) - start != count * dtype.itemsize:

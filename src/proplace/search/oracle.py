@@ -77,33 +77,27 @@ class Oracle:
         more and two shifts differ less.
         """
         moves: list[Array] = []
-        h, last = u, self.net.layers[-1]
-        a = c @ last.W - self.shifts.weight[-1] * np.abs(c).sum()
-        slopes = self._slopes(hidden, a)
-        for layer, dw, db, wanted, slope in zip(
-            self.net.layers, self.shifts.weight, self.shifts.bias, hidden, slopes, strict=False
-        ):
-            z, radius = layer.W @ h + layer.bias, dw * np.abs(h).sum() + db
-            move = np.clip((wanted - z) / radius, -1.0, 1.0) if radius > 0.0 else np.zeros(len(z))
-            free = z + radius <= 0.0
-            moves.append(np.where(wanted > 0.0, move, np.where(free, -slope, -1.0)))
+        h, boxes = u, self.shifts.layers
+        a, _ = boxes[-1].least(c)
+        for box, wanted, slope in zip(boxes, hidden, self._slopes(hidden, a), strict=False):
+            free = box.preactivations(h[None])[1][0] <= 0.0
+            elsewhere = np.where(free, -slope, -1.0)
+            moves.append(np.where(wanted > 0.0, box.share(wanted, h), elsewhere))
             h = wanted
         moves[-1:] = [np.where(a >= 0.0, -1.0, 1.0)] if moves else []
         moves.append(-np.sign(c))
         pairs = []
         signs = np.where(u < 0.0, -1.0, 1.0)
-        for layer, dw, db, t in zip(
-            self.net.layers, self.shifts.weight, self.shifts.bias, moves, strict=True
-        ):
-            pairs.append((layer.W + t[:, None] * (dw * signs), layer.bias + t * db))
-            signs = np.ones(len(layer.W))
+        for box, t in zip(boxes, moves, strict=True):
+            pairs.append(box.at(t, signs))
+            signs = np.ones(len(t))
         return pairs
 
     def _slopes(self, hidden: list[Array], a: Array) -> list[Array]:
         """Sign of what more of each activation does to the objective at given activations."""
         slopes = [np.where(a >= 0.0, 1.0, -1.0)]
-        for layer, h in zip(reversed(self.net.layers[1:-1]), reversed(hidden), strict=False):
-            a = (a * (h > 0.0)) @ layer.W
+        for box, h in zip(reversed(self.shifts.layers[1:-1]), reversed(hidden), strict=False):
+            a = (a * (h > 0.0)) @ box.middle.W
             slopes.insert(0, np.where(a >= 0.0, 1.0, -1.0))
         return slopes
 
@@ -137,11 +131,10 @@ class Oracle:
         M = W2[np.ix_(kinks, inside)]
         if not np.linalg.cond(M) < 1e6:
             return None
-        layer = self.net.layers[0]
-        turn = self.shifts.weight[0] * np.where(u < 0.0, -1.0, 1.0)
+        box, ones, signs = self.shifts.layers[0], np.ones(len(W1)), np.where(u < 0.0, -1.0, 1.0)
         W1, b1 = W1.copy(), b1.copy()
-        W1[inside], b1[inside] = layer.W[inside] - turn, layer.bias[inside] - self.shifts.bias[0]
-        top = layer.W[inside] + turn, layer.bias[inside] + self.shifts.bias[0]
+        W1[inside], b1[inside] = (part[inside] for part in box.at(-ones, signs))
+        top = [part[inside] for part in box.at(ones, signs)]
         n, m = len(W1), len(inside)
         wanted = -np.linalg.solve(M, W2[kinks])
         offset = -np.linalg.solve(M, b2[kinks])

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from proplace.apps.batch.shards import Range
+    from proplace.core.shifts import Shifts
     from proplace.explain.base import Explainer
     from proplace.explain.results import Explanations
     from proplace.schema.validation import Label
@@ -214,10 +215,16 @@ def _about(explainer: Explainer) -> dict[str, Any]:
         "network": joblib.hash(explainer.net_),
         "training rows": joblib.hash(explainer.rows_),
         "schema": joblib.hash([files.plain(part) for part in (*schema.features, *schema.rules)]),
-        "delta": [list(explainer.shifts_.weight), list(explainer.shifts_.bias)],
+        "delta": _delta(explainer.shifts_),
         "weights of the distance": _distance_digest(explainer),
         **options,
     }
+
+
+def _delta(shifts: Shifts) -> list[list[float]] | str:
+    """Radii of all weights and of all biases; of a general box its digest."""
+    radii = shifts.radii
+    return shifts.digest if radii is None else [list(part) for part in zip(*radii, strict=True)]
 
 
 def _name(distance: object) -> str:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from proplace.certification import checker
-from proplace.explain.result_tables import pairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -104,7 +103,7 @@ def _amiss(folder: ResultsFolder, line: Line, proved: Statement) -> str:
         return "the line promises what the certificate disproves"
     if proved.target != e.target:
         return f"the line is about class {e.target}"
-    if proved.delta != pairs(folder.setting.shifts):
+    if proved.delta != [list(pair) for pair in folder.setting.shifts.radii or ()]:
         return "the line is about another delta"
     if e.point is None or proved.input != e.point.tolist():
         return "the line has another counterfactual"

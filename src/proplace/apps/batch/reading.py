@@ -127,9 +127,10 @@ class ResultsFolder:
             raise ResultsError(str(error)) from None
         question = manifest.question
         weight, bias = question["delta"]
+        net = _network(path / NETWORK, about)
         setting = Setting(
-            _network(path / NETWORK, about),
-            Shifts(tuple(weight), tuple(bias)),
+            net,
+            Shifts.of(net, list(zip(weight, bias, strict=True))),
             about.schema,
             None,
             about.classes,

@@ -67,7 +67,7 @@ class Moves:
                 largest.append(setting.net.distance(other))
             except NetworkError:
                 continue
-            inside += _lies_in(setting, other)
+            inside += setting.shifts.contains(other)
         return cls(
             len(retrained), inside, len(retrained) - len(largest), max(largest, default=None)
         )
@@ -91,17 +91,6 @@ class Moves:
 
 def _of(part: int, count: int) -> str:
     return f"{part} of {count}" if part < count else ("it is" if count == 1 else "all")
-
-
-def _lies_in(setting: Setting, other: Network) -> bool:
-    """Whether a network of the same architecture lies in Delta."""
-    layers = zip(setting.net.layers, other.layers, strict=True)
-    radii = zip(setting.shifts.weight, setting.shifts.bias, strict=True)
-    return all(
-        float(np.abs(new.W - old.W).max()) <= weight
-        and float(np.abs(new.bias - old.bias).max()) <= bias
-        for (old, new), (weight, bias) in zip(layers, radii, strict=True)
-    )
 
 
 # -- the head of the page --------------------------------------------------------------------------
@@ -218,6 +207,8 @@ def _delta(setting: Setting) -> str:
 def _radii(made: Provenance) -> str:
     if isinstance(made.delta, float):
         return number(made.delta)
+    if isinstance(made.delta, str):
+        return f"the box of shifts with {_short(made.delta)}"
     return "; ".join(
         f"layer {n}: weights {number(weight)}, biases {number(bias)}"
         for n, (weight, bias) in enumerate(made.delta, start=1)

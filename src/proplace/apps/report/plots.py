@@ -104,7 +104,7 @@ def result_figure(
 def has_margins(e: Explanation) -> bool:
     """Whether there is a delta to draw the worst margin against."""
     shifts = needed(e).shifts
-    return any(radius > 0.0 for radius in (*shifts.weight, *shifts.bias))
+    return not shifts.frozen
 
 
 def margin_curves(

@@ -86,24 +86,18 @@ def _worst_activations(
     problem: SearchProblem, u: Array, c: Array, run: Run
 ) -> tuple[float, list[Array]] | None:
     """Least c . V_{h+1} over Delta and the activations V_1..V_h that have it."""
-    layers, shifts = problem.net.layers, problem.shifts
-    model = Model()
-    z = layers[0].W @ u + layers[0].bias
-    r = shifts.weight[0] * np.abs(u).sum() + shifts.bias[0]
-    low, high = np.maximum(z - r, 0.0), np.maximum(z + r, 0.0)
+    boxes, model = problem.shifts.layers, Model()
+    low, high = (np.maximum(z[0], 0.0) for z in boxes[0].preactivations(u[None]))
     V = [model.columns(low, high)]
-    for layer, dw, db in zip(layers[1:-1], shifts.weight[1:-1], shifts.bias[1:-1], strict=True):
-        lower_map = layer.W - dw, layer.bias - db
-        upper_map = layer.W + dw, layer.bias + db
+    for box in boxes[1:-1]:
+        lower_map, upper_map = (box.low.W, box.low.bias), (box.high.W, box.high.bias)
         least, _ = interval(*lower_map, low, high)
         upper_least, upper_most = interval(*upper_map, low, high)
         V.append(relu(model, V[-1], lower_map, upper_map, upper_least, upper_most))
         low, high = np.maximum(least, 0.0), np.maximum(upper_most, 0.0)
-    last, size = layers[-1], np.abs(c).sum()
     objective = model.columns(-math.inf, math.inf, cost=1.0)
-    a = c @ last.W - size * shifts.weight[-1]
+    a, model.offset = boxes[-1].least(c)
     model.rows([(objective, [[1.0]]), (V[-1], -a[None])], 0.0, 0.0)
-    model.offset = float(c @ last.bias - size * shifts.bias[-1])
     solution = run.solve(model)
     if solution.status == "limit":
         return None
@@ -114,6 +108,5 @@ def _worst_activations(
 
 def _least_output(problem: SearchProblem, u: Array, c: Array) -> float:
     """Least c . V_1 over Delta of a network without hidden layers."""
-    last, size = problem.net.layers[-1], float(np.abs(c).sum())
-    radius = problem.shifts.weight[-1] * float(np.abs(u).sum()) + problem.shifts.bias[-1]
-    return float(c @ (last.W @ u + last.bias)) - size * radius
+    low, high = problem.shifts.layers[0].preactivations(u[None])
+    return float(low[0] @ np.maximum(c, 0.0) + high[0] @ np.minimum(c, 0.0))

@@ -1,0 +1,214 @@
+r"""The intervals in which the parameters of one layer lie.
+
+Every weight and every bias has its own interval, so for activations :math:`h \ge 0` the pre-activations
+of a neuron fill exactly
+
+.. math::
+    [\underline W h + \underline b,\ \overline W h + \overline b] ,
+
+and for inputs :math:`u` of any sign, with :math:`u^+ = \max(u, 0)` and :math:`u^- = \min(u, 0)`,
+
+.. math::
+    [\underline W u^+ + \overline W u^- + \underline b,\
+     \overline W u^+ + \underline W u^- + \overline b] .
+
+A box may be given by one radius for all weights and one for all biases around a centre. Such a box *is*
+centre and radii, in real numbers; ``low`` and ``high`` are then its ends, each rounded once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from proplace.core.network import Layer
+
+if TYPE_CHECKING:
+    from proplace.core.network import Array
+
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class LayerBox:
+    """Intervals of the weights and biases of one layer.
+
+    Attributes
+    ----------
+    low, high
+        Ends of the intervals; without biases for a layer that has none.
+    centre, radii
+        Where the box is given by radii: what it lies around, and the radius of the weights and of the
+        biases (0 for a layer without).
+    """
+
+    low: Layer
+    high: Layer
+    centre: Layer | None = None
+    radii: tuple[float, float] | None = None
+
+    @classmethod
+    def around(cls, centre: Layer, weight: float, bias: float) -> LayerBox:
+        """The box of all parameters within a radius of a layer's own."""
+        b = centre.b
+        bias = 0.0 if b is None else bias
+        low = Layer(centre.W - weight, None if b is None else b - bias)
+        high = Layer(centre.W + weight, None if b is None else b + bias)
+        return cls(low, high, centre, (weight, bias))
+
+    @classmethod
+    def reaching(cls, centre: Layer, weight: Array | float, bias: Array | float) -> LayerBox:
+        """The box, by its ends, of what lies within radii of each parameter; rounded outwards."""
+        W, b = centre.W, centre.b
+        return cls(
+            Layer(_down(W, -weight), None if b is None else _down(b, -bias)),
+            Layer(_up(W, weight), None if b is None else _up(b, bias)),
+        )
+
+    def outward(self) -> LayerBox:
+        """The same box by its ends alone, which are floats: rounded outwards where it has radii."""
+        if self.centre is None or self.radii is None:
+            return self
+        return LayerBox.reaching(self.centre, *self.radii)
+
+    # -- in floats ---------------------------------------------------------------------------
+
+    @cached_property
+    def middle(self) -> Layer:
+        """The parameters in the middle, up to rounding."""
+        if self.centre is not None:
+            return self.centre
+        W = self.low.W + (self.high.W - self.low.W) / 2.0
+        if self.low.b is None:
+            return Layer(W, None)
+        return Layer(W, self.low.bias + (self.high.bias - self.low.bias) / 2.0)
+
+    @cached_property
+    def radius(self) -> tuple[Array | float, Array | float]:
+        """How far weights and biases can be from the middle, up to rounding; one number if all alike."""
+        if self.radii is not None:
+            return self.radii
+        return (self.high.W - self.low.W) / 2.0, (self.high.bias - self.low.bias) / 2.0
+
+    @cached_property
+    def size(self) -> tuple[Array, Array]:
+        """Largest absolute value of each weight and of each bias."""
+        return (
+            np.maximum(np.abs(self.low.W), np.abs(self.high.W)),
+            np.maximum(np.abs(self.low.bias), np.abs(self.high.bias)),
+        )
+
+    def preactivations(self, U: Array) -> tuple[Array, Array]:
+        """Least and greatest pre-activation of each neuron, for rows of inputs of any sign."""
+        if self.centre is not None and self.radii is not None:
+            weight, bias = self.radii
+            z = U @ self.centre.W.T + self.centre.bias
+            r = (weight * np.abs(U).sum(axis=1) + bias)[:, None]
+            return z - r, z + r
+        up, down = np.maximum(U, 0.0), np.minimum(U, 0.0)
+        low, high = self.low, self.high
+        return (
+            up @ low.W.T + down @ high.W.T + low.bias,
+            up @ high.W.T + down @ low.W.T + high.bias,
+        )
+
+    def least(self, c: Array) -> tuple[Array, float]:
+        """The function ``a . h + const`` that is the least ``c . (W h + b)`` for each h >= 0."""
+        if self.centre is not None and self.radii is not None:
+            size, (weight, bias) = np.abs(c).sum(), self.radii
+            return (
+                c @ self.centre.W - size * weight,
+                float(c @ self.centre.bias - size * bias),
+            )
+        up, down = np.maximum(c, 0.0), np.minimum(c, 0.0)
+        return (
+            up @ self.low.W + down @ self.high.W,
+            float(up @ self.low.bias + down @ self.high.bias),
+        )
+
+    def at(self, t: Array, signs: Array) -> tuple[Array, Array]:
+        """Parameters that give each neuron a share of its range, for inputs of these signs.
+
+        The share ``t`` runs from -1, the least pre-activation, to 1, the greatest. A weight on an input
+        of sign 0 stays in the middle.
+        """
+        weight, bias = self.radius
+        W = self.middle.W + t[:, None] * (weight * signs)
+        return W, self.middle.bias + t * bias
+
+    def share(self, wanted: Array, h: Array) -> Array:
+        """The share ``t`` of :meth:`at` that gives each neuron a wanted pre-activation, or nearly."""
+        weight, bias = self.radius
+        z = self.middle.W @ h + self.middle.bias
+        reach = np.abs(h).sum() * weight if np.ndim(weight) == 0 else weight @ np.abs(h)
+        reach = np.broadcast_to(reach + bias, z.shape)
+        move = np.minimum(np.maximum(wanted - z, -reach), reach)
+        return np.divide(move, reach, out=np.zeros_like(z), where=reach > 0.0)
+
+    # -- exactly -----------------------------------------------------------------------------
+
+    def clip(self, W: Array, b: Array | None) -> Layer:
+        """The nearest parameters of the box: each lies in its interval exactly."""
+        if (b is None) != (self.low.b is None):
+            raise ValueError("a bias where the layer has none, or none where it has one")
+        low, high = self.low, self.high
+        W = np.minimum(np.maximum(W, low.W), high.W)
+        b = None if b is None else np.minimum(np.maximum(b, low.bias), high.bias)
+        if self.centre is None or self.radii is None:
+            return Layer(W, b)
+        weight, bias = self.radii
+        W = _within(self.centre.W, W, weight)
+        return Layer(W, None if b is None else _within(self.centre.bias, b, bias))
+
+    def contains(self, layer: Layer) -> bool:
+        """Whether every parameter of a layer of this shape lies in its interval, exactly."""
+        if self.centre is None or self.radii is None:
+            return bool(
+                ((self.low.W <= layer.W) & (layer.W <= self.high.W)).all()
+                and ((self.low.bias <= layer.bias) & (layer.bias <= self.high.bias)).all()
+            )
+        weight, bias = self.radii
+        far = _beyond(self.centre.W, layer.W, weight).any()
+        return not (far or _beyond(self.centre.bias, layer.bias, bias).any())
+
+
+def _sum(a: Array, r: Array | float) -> tuple[Array, Array]:
+    """``a + r`` as a rounded sum and its error: together they are the sum exactly (Knuth)."""
+    s = a + r
+    part = s - a
+    return s, (a - (s - part)) + (r - part)
+
+
+def _down(a: Array, r: Array | float) -> Array:
+    s, error = _sum(a, r)
+    return np.where(error < 0.0, np.nextafter(s, -np.inf), s)
+
+
+def _up(a: Array, r: Array | float) -> Array:
+    s, error = _sum(a, r)
+    return np.where(error > 0.0, np.nextafter(s, np.inf), s)
+
+
+def _beyond(values: Array, moved: Array, radius: float) -> Mask:
+    """Which of ``moved`` are farther than ``radius`` from ``values``, as real numbers.
+
+    The exact difference of two floats is ``d + e``, with d the rounded difference and e its error, so
+    the comparison is exact.
+    """
+    d = moved - values
+    part = moved - d
+    e = (moved - (d + part)) + (part - values)
+    beyond: Mask = (np.abs(d) > radius) | ((np.abs(d) == radius) & (e * np.sign(d) > 0.0))
+    return beyond
+
+
+def _within(values: Array, moved: Array, radius: float) -> Array:
+    """Return ``moved``, taken back by single floats where rounding left the radius."""
+    while (outside := _beyond(values, moved, radius)).any():
+        moved = np.where(outside, np.nextafter(moved, values), moved)
+    return moved
