@@ -72,12 +72,25 @@ def scale_of(value):
 def spread(net, delta, T):
     """Networks at relative positions ``T`` in [-1, 1] of the box, one row of ``T`` per network."""
     theta, start = [], 0
-    for (W, b), (dw, db) in zip(pairs_of(net), radii_of(net, delta), strict=True):
+    for (W, dW), (b, db) in middles_of(net, delta):
         tW = T[:, start : start + W.size].reshape(-1, *W.shape)
         tb = T[:, start + W.size : start + W.size + b.size]
         start += W.size + b.size
-        theta.append((W + dw * tW, b + db * tb))
+        theta.append((W + dW * tW, b + db * tb))
     return theta
+
+
+def middles_of(net, delta):
+    """Middle and radius of the weights and of the biases of each layer, all as arrays."""
+    if isinstance(delta, pp.Shifts):
+        ends = zip(delta.low.layers, delta.high.layers, strict=True)
+        for low, high in ends:
+            yield tuple(
+                ((p + q) / 2.0, (q - p) / 2.0) for p, q in ((low.W, high.W), (low.bias, high.bias))
+            )
+        return
+    for (W, b), (dw, db) in zip(pairs_of(net), radii_of(net, delta), strict=True):
+        yield (W, np.full_like(W, dw)), (b, np.full_like(b, db))
 
 
 def size_of(net):
@@ -96,9 +109,9 @@ def margins_of(theta, u, target):
 def corner_margins(net, x, delta, target):
     """Margins at every corner of the box; parameters with radius 0 have one position."""
     sides = []
-    for (W, b), (dw, db) in zip(pairs_of(net), radii_of(net, delta), strict=True):
-        sides += [(-1.0, 1.0) if dw else (0.0,)] * W.size
-        sides += [(-1.0, 1.0) if db else (0.0,)] * b.size
+    for layer in middles_of(net, delta):
+        for _, radius in layer:
+            sides += [(-1.0, 1.0) if r else (0.0,) for r in radius.ravel()]
     T = np.array(list(itertools.product(*sides)))
     return margins_of(spread(net, delta, T), seen(net, x), target)
 
@@ -132,9 +145,9 @@ def attack(net, x, delta, target, T, steps=40):
         parts = []
         for i in reversed(range(len(theta))):
             W, _ = theta[i]
-            dw, db = radii_of(net, delta)[i]
+            dW, db = (radius for _, radius in list(middles_of(net, delta))[i])
             parts.append(g * db)
-            parts.append((g[:, :, None] * inputs[i][:, None, :]).reshape(len(T), -1) * dw)
+            parts.append(((g[:, :, None] * inputs[i][:, None, :]) * dW).reshape(len(T), -1))
             if i:
                 g = (g[:, None, :] @ W)[:, 0] * (inputs[i] > 0.0)
         gradient = np.concatenate(parts[::-1], axis=1)
@@ -156,9 +169,9 @@ class Milp:
         self.low, self.high, self.binary = [], [], []
         self.rows, self.row_low, self.row_high = [], [], []
         u = seen(net, x)
-        layers = list(zip(pairs_of(net), radii_of(net, delta), strict=True))
+        layers = list(middles_of(net, delta))
         h = None
-        for i, ((W, b), (dw, db)) in enumerate(layers):
+        for i, ((W, dw), (b, db)) in enumerate(layers):
             if h is None:
                 products = np.stack([(W - dw) * u, (W + dw) * u])
                 z_low = products.min(axis=0).sum(axis=1) + b - db
@@ -172,10 +185,10 @@ class Milp:
                 z_high = ends.max(axis=0).sum(axis=1) + b + db
                 z = [self.variable(lo, hi) for lo, hi in zip(z_low, z_high, strict=True)]
                 for k, column in enumerate(z):
-                    below = dict(zip(h, -(W[k] - dw), strict=True))
-                    above = dict(zip(h, -(W[k] + dw), strict=True))
-                    self.row({column: 1.0, **below}, b[k] - db, np.inf)
-                    self.row({column: 1.0, **above}, -np.inf, b[k] + db)
+                    below = dict(zip(h, -(W[k] - dw[k]), strict=True))
+                    above = dict(zip(h, -(W[k] + dw[k]), strict=True))
+                    self.row({column: 1.0, **below}, b[k] - db[k], np.inf)
+                    self.row({column: 1.0, **above}, -np.inf, b[k] + db[k])
             if i < len(layers) - 1:
                 h = [self.relu(column) for column in z]
         self.logits = z
@@ -303,6 +316,26 @@ def random_case(rng, hidden, *, outputs=None, rows=2, width=5, inputs=None):
     X = rng.normal(size=(rows, inputs)) * 1.5
     X[rng.random(X.shape) < 0.1] = 0.0
     return Case(net, X, delta, int(rng.integers(net.classes)))
+
+
+def random_box(rng, net):
+    """Intervals of all kinds around, beside and far from the parameters of a network."""
+    ends = []
+    for layer in net.layers:
+        pair = []
+        for values in (layer.W, layer.b):
+            if values is None:
+                pair.append((None, None))
+                continue
+            centre = values + rng.normal(size=values.shape) * rng.choice([0.0, 0.05, 0.5])
+            centre = np.where(rng.random(values.shape) < 0.1, -centre, centre)
+            reach = rng.exponential(size=(2, *values.shape)) * rng.choice([0.01, 0.1, 0.3])
+            reach[:, rng.random(values.shape) < 0.25] = 0.0  # frozen
+            reach[0][rng.random(values.shape) < 0.2] = 0.0  # one-sided
+            pair.append((centre - reach[0], centre + reach[1]))
+        ends.append(pair)
+    low, high = ([(W[i], b[i]) for W, b in ends] for i in (0, 1))
+    return pp.Shifts(net.with_layers(low), net.with_layers(high))
 
 
 def accepted_rows(seed, sizes, rows):

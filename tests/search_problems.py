@@ -197,7 +197,7 @@ def check_answer(problem, piece, outcome, *, attacks=True):
     report = pp.certify(problem.net, point, problem.shifts, problem.target, margin=problem.margin)
     assert report.robust[0]
     if attacks:
-        delta = list(zip(problem.shifts.weight, problem.shifts.bias, strict=True))
+        delta = problem.shifts.radii
         rng = np.random.default_rng(0)
         least = sampled_margins(problem.net, point, delta, problem.target, rng, 200).min()
         T = rng.uniform(-1.0, 1.0, (10, size_of(problem.net)))

@@ -1,6 +1,10 @@
-"""The box of parameter changes."""
+"""The box of networks."""
 
 from __future__ import annotations
+
+import itertools
+import pickle
+from fractions import Fraction as Q
 
 import numpy as np
 import pytest
@@ -8,24 +12,45 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import proplace as pp
-from proplace.core.errors import DeltaError, ProplaceError
+from oracles import random_box, random_case
+from proplace.core.errors import DeltaError, ModelFileError, ProplaceError
 
 NET = pp.Network([([[1.0, 2.0]], [0.5]), ([[1.0]], None), ([[1.0], [2.0]], [0.0, 1.0])])
 RADII = st.floats(0, 1e6)
 
 
+def moved(net, rng, size):
+    """A network with other parameters."""
+    return net.with_layers(
+        [
+            (
+                layer.W + rng.normal(size=layer.W.shape) * size,
+                None if layer.b is None else layer.b + rng.normal(size=layer.b.shape) * size,
+            )
+            for layer in net.layers
+        ]
+    )
+
+
+def parameters(net):
+    return np.concatenate([np.append(layer.W.ravel(), layer.bias) for layer in net.layers])
+
+
+# -- short forms -------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("delta", [0.25, np.float32(0.25), np.float64(0.25)])
 def test_one_number_holds_for_all_layers(delta):
     shifts = pp.Shifts.of(NET, delta)
-    assert shifts.weight == (0.25, 0.25, 0.25)
-    assert shifts.bias == (0.25, 0.0, 0.25)  # no bias, nothing to shift
+    assert shifts.radii == ((0.25, 0.25), (0.25, 0.0), (0.25, 0.25))  # no bias, nothing to shift
+    assert shifts.radius == 0.25
 
 
 @pytest.mark.parametrize("delta", [0, 1, np.int64(1)])
 def test_whole_numbers(delta):
     shifts = pp.Shifts.of(NET, delta)
-    assert shifts.weight == (float(delta),) * 3
-    assert all(isinstance(radius, float) for radius in shifts.weight + shifts.bias)
+    assert shifts.radius == float(delta)
+    assert all(isinstance(radius, float) for pair in shifts.radii for radius in pair)
 
 
 @settings(max_examples=50, deadline=None, derandomize=True)
@@ -33,8 +58,7 @@ def test_whole_numbers(delta):
 def test_one_pair_per_layer(pairs):
     for delta in (pairs, tuple(pairs), np.array(pairs)):
         shifts = pp.Shifts.of(NET, delta)
-        assert shifts.weight == tuple(w for w, _ in pairs)
-        assert shifts.bias == (pairs[0][1], 0.0, pairs[2][1])
+        assert shifts.radii == (pairs[0], (pairs[1][0], 0.0), pairs[2])
     assert pp.Shifts.of(NET, shifts) == shifts
     assert hash(pp.Shifts.of(NET, pairs)) == hash(shifts)
 
@@ -56,11 +80,12 @@ def test_one_pair_per_layer(pairs):
         ([("a", "b")] * 3, "a number or one"),
         (None, "a number or one"),
         (True, "a number or one"),
-        (pp.Shifts((0.1,), (0.1,)), "1 .* pairs but the network has 3"),
-        (pp.Shifts((0.1, np.nan, 0.1), (0.1, 0.1, 0.1)), "layer 2 has"),
-        (pp.Shifts((0.1, -1.0, 0.1), (0.1, 0.1, 0.1)), "layer 2 has"),
+        ([([0.1], 0.1), (0.1, 0.1), (0.1, 0.1)], r"weights of layer 1 have shape \(1,\)"),
+        ([([[0.1, -0.2]], 0.1), (0.1, 0.1), (0.1, 0.1)], "layer 1 has"),
+        (pp.Shifts.of(pp.Network([([[1.0]], [0.0])]), 0.1), "differ in architecture"),
+        (pp.Shifts.of(NET.with_layers([([[1.0, 2.0]], None), *[(layer.W, layer.b) for layer in NET.layers[1:]]]), 0.1), "differ in architecture"),
     ],
-)
+)  # fmt: skip
 def test_what_is_not_a_delta(delta, message):
     calls = [
         lambda: pp.Shifts.of(NET, delta),
@@ -75,24 +100,271 @@ def test_what_is_not_a_delta(delta, message):
         assert isinstance(caught.value, ProplaceError)
 
 
-def test_shifts_of_another_network_do_not_move_a_bias_that_is_absent():
-    shifts = pp.Shifts.of(NET, pp.Shifts((0.1, 0.1, 0.1), (0.1, 0.1, 0.1)))
-    assert shifts.bias == (0.1, 0.0, 0.1)
+def test_one_radius_is_that_of_every_parameter():
+    assert pp.Shifts.of(NET, 0.25).radius == 0.25  # the layer without bias has none to shift
+    assert pp.Shifts.of(NET, 0.0).radius == 0.0
+    for frozen in ([(0.1, 0.0)] * 3, [(0.1, 0.1), (0.1, 0.0), (0.1, 0.0)], [(0.1, 0.2)] * 3):
+        assert pp.Shifts.of(NET, frozen).radius is None
+    assert pp.Shifts.of(NET, [(0.1, 0.1), (0.1, 0.7), (0.1, 0.1)]).radius == 0.1
 
 
-def test_as_many_weight_radii_as_bias_radii():
-    with pytest.raises(DeltaError, match="2 weight radii but 1 bias radii"):
-        pp.Shifts((0.1, 0.1), (0.1,))
+def test_radii_around_another_network_are_a_general_box():
+    other = moved(NET, np.random.default_rng(0), 0.3)
+    shifts = pp.Shifts.of(other, 0.1)
+    assert shifts.radius == 0.1
+    here = pp.Shifts.of(NET, shifts)
+    assert here.radii is None
+    assert here.contains(other)
+    assert not here.contains(NET)
+
+
+def test_a_radius_for_each_parameter():
+    radii = [([[0.1, 0.0]], [0.2]), (0.0, None), ([[0.5], [0.0]], 0.25)]
+    shifts = pp.Shifts.of(NET, radii)
+    assert shifts.radii is None
+    np.testing.assert_allclose(shifts.high.layers[0].W, [[1.1, 2.0]], atol=1e-12)
+    np.testing.assert_allclose(shifts.low.layers[2].bias, [-0.25, 0.75], atol=1e-12)
+    assert shifts.low.layers[1].b is None
+    assert shifts.low.layers[0].W[0, 1] == shifts.high.layers[0].W[0, 1] == 2.0
 
 
 def test_shifts_are_immutable():
+    shifts = pp.Shifts.of(NET, 0.1)
     with pytest.raises(AttributeError):
-        pp.Shifts.of(NET, 0.1).weight = (0.0,)
+        shifts.layers = ()
+    with pytest.raises(ValueError, match="read-only"):
+        shifts.low.layers[0].W[0, 0] = 3.0
 
 
-def test_one_radius_is_that_of_every_parameter():
-    assert pp.Shifts.of(NET, 0.25).radius(NET) == 0.25  # the layer without bias has none to shift
-    assert pp.Shifts.of(NET, 0.0).radius(NET) == 0.0
-    for frozen in ([(0.1, 0.0)] * 3, [(0.1, 0.1), (0.1, 0.0), (0.1, 0.0)], [(0.1, 0.2)] * 3):
-        assert pp.Shifts.of(NET, frozen).radius(NET) is None
-    assert pp.Shifts.of(NET, [(0.1, 0.1), (0.1, 0.7), (0.1, 0.1)]).radius(NET) == 0.1
+def test_the_ends_of_radii_are_rounded_outwards():
+    rng = np.random.default_rng(1)
+    for _ in range(200):
+        w, d = (
+            rng.normal() * 10.0 ** rng.integers(-8, 8),
+            rng.exponential() * 10.0 ** rng.integers(-8, 2),
+        )
+        shifts = pp.Shifts.of(pp.Network([([[w]], [w])]), d)
+        for low, high in ((shifts.low.layers[0].W, shifts.high.layers[0].W), (shifts.low.layers[0].b, shifts.high.layers[0].b)):  # fmt: skip
+            p, q = (float(end.ravel()[0]) for end in (low, high))
+            assert Q(p) <= Q(w) - Q(d) < Q(np.nextafter(p, np.inf))
+            assert Q(np.nextafter(q, -np.inf)) < Q(w) + Q(d) <= Q(q)
+
+
+# -- sets --------------------------------------------------------------------------------------------
+
+
+def test_low_above_high_is_refused():
+    low, high = pp.Network([([[1.0]], [0.0])]), pp.Network([([[0.5]], [0.0])])
+    with pytest.raises(DeltaError, match="1 parameters of layer 1"):
+        pp.Shifts(low, high)
+
+
+def test_membership_is_exact():
+    """0.1 + 0.2 is not 0.3 in floats; what counts is the real number."""
+    rng = np.random.default_rng(2)
+    for _ in range(300):
+        w, d = (
+            rng.normal() * 10.0 ** rng.integers(-3, 4),
+            rng.exponential() * 10.0 ** rng.integers(-6, 1),
+        )
+        shifts = pp.Shifts.of(pp.Network([([[w]], None)]), d)
+        for start in (w + d, w - d):
+            for v in (start, np.nextafter(start, np.inf), np.nextafter(start, -np.inf)):
+                inside = abs(Q(float(v)) - Q(w)) <= Q(d)
+                assert shifts.contains(pp.Network([([[v]], None)])) == inside
+
+
+def test_a_box_contains_its_ends_and_nothing_beyond():
+    rng = np.random.default_rng(3)
+    for hidden in (0, 1, 3):
+        net = random_case(rng, hidden).net
+        box = random_box(rng, net)
+        assert box.contains(box.low)
+        assert box.contains(box.high)
+        for i, layer in enumerate(box.high.layers):
+            for place in np.ndindex(layer.W.shape):
+                W = layer.W.copy()
+                W[place] = np.nextafter(W[place], np.inf)
+                pairs = [(x.W, x.b) for x in box.high.layers]
+                pairs[i] = (W, layer.b)
+                assert not box.contains(box.high.with_layers(pairs))
+
+
+def test_a_network_of_another_shape_or_input_map_is_not_in_a_box():
+    net = pp.Network([([[1.0, 2.0]], [0.5])])
+    box = pp.Shifts.of(net, 1e6)
+    assert box.contains(net)
+    for other in (
+        pp.Network([([[1.0, 2.0]], None)]),
+        pp.Network([([[1.0]], [0.5])]),
+        pp.Network([([[1.0, 2.0]], [0.5])], scale=[1.0, 2.0]),
+        pp.Network([([[1.0, 2.0]], [0.5]), ([[1.0]], [0.0])]),
+    ):
+        assert not box.contains(other)
+
+
+def test_the_nearest_network_of_a_box_lies_in_it():
+    rng = np.random.default_rng(4)
+    for hidden in (0, 2):
+        net = random_case(rng, hidden).net
+        for box in (random_box(rng, net), pp.Shifts.of(moved(net, rng, 0.5), 0.1)):
+            near = box.nearest(net)
+            assert box.contains(near)
+            theta, found = parameters(net), parameters(near)
+            low, high = parameters(box.low), parameters(box.high)
+            np.testing.assert_allclose(found, np.clip(theta, low, high), rtol=1e-12, atol=1e-12)
+            if box.contains(net):
+                assert near == net
+
+
+def test_a_hull_is_the_smallest_box():
+    rng = np.random.default_rng(5)
+    net = random_case(rng, 2).net
+    nets = [moved(net, rng, 0.2) for _ in range(5)]
+    hull = pp.Shifts.hull(nets)
+    assert all(hull.contains(one) for one in nets)
+    theta = np.array([parameters(one) for one in nets])
+    np.testing.assert_array_equal(parameters(hull.low), theta.min(axis=0))
+    np.testing.assert_array_equal(parameters(hull.high), theta.max(axis=0))
+    assert pp.Shifts.hull([net]).frozen
+    assert "hull of 5 networks" in repr(hull)
+
+
+def test_networks_without_a_common_box_are_refused():
+    a = pp.Network([([[1.0, 2.0]], [0.5])])
+    with pytest.raises(DeltaError, match="different input transforms"):
+        pp.Shifts.hull([a, pp.Network([([[1.0, 2.0]], [0.5])], scale=[1.0, 2.0])])
+    with pytest.raises(DeltaError, match="differ in architecture"):
+        pp.Shifts.hull([a, NET])
+    with pytest.raises(DeltaError, match="no network was given"):
+        pp.Shifts.hull([])
+
+
+def test_scaled_boxes_are_nested():
+    rng = np.random.default_rng(6)
+    net = random_case(rng, 2).net
+    for box in (random_box(rng, net), pp.Shifts.of(net, 0.1), pp.Shifts.of(net, [(0.1, 0.2)] * 3)):
+        family = [box.scaled(t) for t in (0.0, 0.3, 1.0 / 3.0, 0.999999999999, 1.0, 1.0000001, 2.5)]
+        for small, large in itertools.pairwise(family):
+            assert large.contains(small.low)
+            assert large.contains(small.high)
+        assert box.scaled(1.0) == box
+        width = parameters(box.high) - parameters(box.low)
+        twice = box.scaled(2.0)
+        np.testing.assert_allclose(
+            parameters(twice.high) - parameters(twice.low), 2.0 * width, atol=1e-9
+        )
+    assert pp.Shifts.of(net, 0.1).scaled(2.0).radius == 0.2
+    with pytest.raises(DeltaError, match="finite and not negative"):
+        pp.Shifts.of(net, 0.1).scaled(-1.0)
+
+
+def test_a_frozen_parameter_stays_frozen_when_scaled():
+    low = pp.Network([([[1.0 / 3.0, 1.0]], [0.0])])
+    high = pp.Network([([[1.0 / 3.0, 2.0]], [0.0])])
+    wide = pp.Shifts(low, high).scaled(7.0)
+    assert wide.low.layers[0].W[0, 0] == wide.high.layers[0].W[0, 0] == 1.0 / 3.0
+    assert wide.high.layers[0].b[0] == 0.0
+
+
+def test_the_intersection_holds_what_lies_in_both():
+    rng = np.random.default_rng(7)
+    net = random_case(rng, 1).net
+    a, b = pp.Shifts.of(net, 0.2), pp.Shifts.of(moved(net, rng, 0.05), 0.3)
+    both = a.intersect(b)
+    for _ in range(100):
+        one = moved(net, rng, 0.08)
+        inside = a.contains(one) and b.contains(one)
+        assert both.contains(one) == inside
+    with pytest.raises(DeltaError, match="do not meet"):
+        a.intersect(pp.Shifts.of(moved(net, rng, 5.0), 0.1))
+
+
+# -- files and names ---------------------------------------------------------------------------------
+
+
+def test_files_keep_every_bit(tmp_path):
+    rng = np.random.default_rng(8)
+    for i, hidden in enumerate((0, 1, 3)):
+        net = random_case(rng, hidden).net
+        box = random_box(rng, net)
+        box.save(tmp_path / f"{i}.npz")
+        read = pp.Shifts.load(tmp_path / f"{i}.npz")
+        assert read == box
+        assert read.digest == box.digest
+        assert read.low == box.low
+        assert read.high == box.high
+        assert pickle.loads(pickle.dumps(box)) == box
+        short = pp.Shifts.of(net, 0.1)
+        short.save(tmp_path / "short.npz")
+        read = pp.Shifts.load(tmp_path / "short.npz")
+        assert read.radii is None
+        assert read.digest == short.digest
+        assert read.contains(net)
+
+
+def test_what_is_said_about_a_box_is_kept_and_does_not_name_it(tmp_path):
+    hull = pp.Shifts.hull([NET])
+    plain = pp.Shifts(hull.low, hull.high)
+    assert plain.digest == hull.digest
+    hull.save(tmp_path / "a.npz")
+    assert pp.Shifts.load(tmp_path / "a.npz").about == "hull of 1 network"
+
+
+def test_the_digest_names_every_end_and_the_input_map():
+    rng = np.random.default_rng(9)
+    net = pp.Network([([[1.0, -2.0]], [0.5]), ([[1.0]], None)], scale=[1.0, 2.0])
+    box = random_box(rng, net)
+    seen = {box.digest}
+    for end, i, name in [("low", 0, "W"), ("low", 0, "b"), ("low", 1, "W"), ("high", 1, "W")]:
+        ends = {"low": box.low, "high": box.high}
+        pairs = [[layer.W, layer.b] for layer in ends[end].layers]
+        step = -1.0 if end == "low" else 1.0
+        pairs[i][name == "b"] = pairs[i][name == "b"] + step
+        ends[end] = ends[end].with_layers(pairs)
+        seen.add(pp.Shifts(ends["low"], ends["high"]).digest)
+    low, high = (
+        pp.Network([(x.W, x.b) for x in end.layers], scale=[1.0, 2.5])
+        for end in (box.low, box.high)
+    )
+    seen.add(pp.Shifts(low, high).digest)
+    assert len(seen) == 6
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda a: a.pop("format"), "not a shifts file"),
+        (lambda a: a.update(format=np.array("proplace-network-1")), "not a shifts file"),
+        (lambda a: a.pop("low_W0"), "holds no low ends"),
+        (lambda a: a.update(more=np.zeros(2)), "arrays of no layer"),
+        (lambda a: a.update(high_W0=a["high_W0"] * np.nan), "NaN"),
+        (lambda a: a.update(high_W0=a["low_W0"] - 1.0), "low lies above high"),
+        (lambda a: a.pop("high_b0"), "differ in architecture"),
+    ],
+)
+def test_a_damaged_file_is_refused(tmp_path, change, message):
+    box = pp.Shifts.of(NET, 0.25)
+    box.save(tmp_path / "a.npz")
+    with np.load(tmp_path / "a.npz") as file:
+        arrays = dict(file)
+    change(arrays)
+    np.savez(tmp_path / "b.npz", **arrays)
+    with pytest.raises(ProplaceError, match=message):
+        pp.Shifts.load(tmp_path / "b.npz")
+
+
+def test_a_network_file_is_no_box(tmp_path):
+    NET.save(tmp_path / "net.npz")
+    with pytest.raises(ModelFileError, match="not a shifts file"):
+        pp.Shifts.load(tmp_path / "net.npz")
+    with pytest.raises(DeltaError, match=r"must end in \.npz"):
+        pp.Shifts.of(NET, 0.1).save(tmp_path / "a.json")
+
+
+def test_what_is_shown():
+    assert repr(pp.Shifts.of(NET, 0.25)) == "Shifts(2-1-1-2, within 0.25)"
+    assert repr(pp.Shifts.of(NET, [(0.1, 0.2)] * 3)) == "Shifts(2-1-1-2, radii per layer)"
+    assert "3 of 8 parameters move" in repr(
+        pp.Shifts.of(NET, [([[0.1, 0.0]], 0.1), (0.0, 0.0), ([[0.0], [0.2]], 0.0)])
+    )

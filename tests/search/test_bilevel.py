@@ -220,7 +220,7 @@ def test_input_transform(widths):
 @pytest.mark.parametrize("widths", DEPTHS, ids=str)
 def test_layers_without_bias(widths):
     problem, piece = instance(91, (2, *widths, 1), "l1", bias=False)
-    assert set(problem.shifts.bias) == {0.0}
+    assert {bias for _, bias in problem.shifts.radii} == {0.0}
     check(problem, piece, bilevel.solve(problem, piece), combinations(piece.vertices, 16))
 
 

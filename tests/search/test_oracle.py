@@ -118,7 +118,7 @@ def test_with_two_hidden_layers_nothing_behind_the_first_is_left_to_hurt(seed):
             least = least_behind(oracle.net, radii, c, *pairs[0], far)
             np.testing.assert_allclose(shifted.value(far), least, atol=1e-9)
             u = oracle.net.transform(point)[0]
-            plain = shifted_layers(oracle.net, oracle.shifts, u, hidden, c)
+            plain = shifted_layers(oracle.shifts, u, hidden, c)
             plain = ShiftedObjective.of(oracle.net, [pairs[0], *plain[1:]], c)
             assert (shifted.value(far) <= plain.value(far) + 1e-9).all()
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def read_shifts(path: Path) -> Shifts:
     """Read a box written by :meth:`Shifts.save`, without pickle."""
-    arrays = arrays_of(path, texts=("format", "about"))
+    arrays = arrays_of(path, texts=("format", "about", "precision"))
     if str(arrays.pop("format", None)) != NPZ_FORMAT:
         raise ModelFileError(
             f"{path.name}: not a shifts file of this package (format {NPZ_FORMAT!r}); a network alone "

@@ -22,7 +22,6 @@ from proplace.explain.geometry import (
     plain_nearest,
     plane_of,
     region_picture,
-    scaled,
     worst_margins,
 )
 from small_lender import DELTA, LOAN, SCHEMA
@@ -155,9 +154,8 @@ def test_the_plain_answer_is_accepted_today_and_not_farther(lender):
 
 
 def test_delta_is_scaled_layer_by_layer(lender):
-    shifts = pp.Shifts((0.1, 0.2, 0.0), (0.1, 0.0, 0.3))
-    assert scaled(shifts, 2.0) == pp.Shifts((0.2, 0.4, 0.0), (0.2, 0.0, 0.6))
     e = answers(lender)[0]
+    shifts = pp.Shifts.of(e.setting.net, [(0.1, 0.1), (0.2, 0.0), (0.0, 0.3)])
     uneven = replace(e, setting=replace(e.setting, shifts=shifts))
     worst = worst_margins(uneven, e.point[None], np.array([0.0, 0.1]))[:, 0]
     assert worst[0] == pytest.approx(float(lender.net.margin(e.point)[0]))
