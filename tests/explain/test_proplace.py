@@ -755,7 +755,9 @@ def test_complete(seed):
         frame = world.refused(5)
         for answer, x in zip(explainer.explain(frame), world.schema.encode(frame), strict=True):
             person = world.schema.person(x)
-            fits = np.vstack([person.adapt(world.X), person.adapt(world.X, traits=True)])
+            fits = np.vstack(
+                [person.adapt(world.X), person.adapt(world.X, overwrite_categories=True)]
+            )
             fits = fits[person.allowed(fits)]
             report = pp.certify(world.net, fits, delta, margin=asked) if len(fits) else None
             expected = report is not None and bool(report.robust.any())

@@ -149,7 +149,7 @@ def test_admissible_rows(seed):
         np.testing.assert_allclose(np.abs(found.rows - x).mean(axis=1), expected, atol=1e-12)
 
 
-def test_blame():
+def test_broken_rules():
     schema = Schema(
         [pp.Continuous("a", 0, 1), pp.Continuous("b", 0, 1)],
         rules=[pp.Linear({"a": 1.0}, upper=0.2, name="a stays small")],

@@ -221,4 +221,4 @@ def test_schemas_pickle_before_and_after_use():
     assert (again.lower == person.lower).all()
     rows = np.array([[0.1, 1, 0, 1, 0.5], X[0]])
     assert again.allowed(rows).tolist() == person.allowed(rows).tolist()
-    assert again.blame(rows) == person.blame(rows)
+    assert again.broken_rules(rows) == person.broken_rules(rows)

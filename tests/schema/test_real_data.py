@@ -168,7 +168,7 @@ def test_people_of_real_tables(name):
         allowed = person.allowed(Y)
         assert schema.legal(Y).all()
         assert Y[i].tobytes() == X[i].tobytes()
-        assert bool(person.blame(Y)) == (not allowed.all())
+        assert bool(person.broken_rules(Y)) == (not allowed.all())
         before, after = schema.decode(X[i]).iloc[0], schema.decode(Y[allowed])
         for feature in schema.features:
             if feature.immutable:
@@ -180,4 +180,4 @@ def test_rules_that_hold_in_every_row_of_heloc():
     X = schema.encode(load("heloc"))
     person = schema.person(X[0])
     free = Schema(schema.features, rules=schema.rules)
-    assert not set(person.blame(X)) & {rule.words(free.by_name) for rule in schema.rules}
+    assert not set(person.broken_rules(X)) & {rule.words(free.by_name) for rule in schema.rules}

@@ -172,7 +172,7 @@ def rule_holds(rule, old, new):
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_allowed_and_blame_agree_with_the_table(seed):
+def test_allowed_and_broken_rules_agree_with_the_table(seed):
     rng = np.random.default_rng(seed)
     schema = random_schema(rng)
     old = random_frame(rng, 1).iloc[0]
@@ -186,19 +186,19 @@ def test_allowed_and_blame_agree_with_the_table(seed):
         for row in rows
     ]
     assert person.allowed(X).tolist() == expected
-    blame = person.blame(X)
-    assert bool(blame) == (not all(expected))
-    counts = list(blame.values())
+    counted = person.broken_rules(X)
+    assert bool(counted) == (not all(expected))
+    counts = list(counted.values())
     assert counts == sorted(counts, reverse=True)
     for feature in schema.features:
         if feature.immutable:
             broken = sum(old[feature.name] != row[feature.name] for row in rows)
-            assert blame.get(f"{feature.name} is immutable", 0) == broken
+            assert counted.get(f"{feature.name} is immutable", 0) == broken
     words = [rule.words(schema.by_name) for rule in schema.rules]
     for rule, label in zip(schema.rules, words, strict=True):
         if words.count(label) == 1:
             broken = sum(not rule_holds(rule, old, row) for row in rows)
-            assert blame.get(label, 0) == broken
+            assert counted.get(label, 0) == broken
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -308,7 +308,7 @@ def test_labels_are_sentences():
     person = schema.person(schema.encode(frame)[-1])
     outside = schema.encode(frame)
     outside[-1, 0] = 1.5
-    assert person.blame(outside) == {
+    assert person.broken_rules(outside) == {
         "age may only increase": 2,
         "age may rise by at most 5 years": 2,
         "income may only decrease": 1,
@@ -320,7 +320,7 @@ def test_labels_are_sentences():
         "men": 1,
     }
     assert person.allowed(outside).tolist() == [False] * 8
-    assert person.blame(schema.encode(frame)[-1:]) == {}
+    assert person.broken_rules(schema.encode(frame)[-1:]) == {}
 
 
 @pytest.mark.parametrize(
@@ -336,8 +336,8 @@ def test_labels_are_sentences():
 def test_limits_are_written_like_the_values_of_answers(unit, limit, said):
     feature = Continuous("a", 0, 1e5, step=1, unit=unit, max_increase=limit, max_decrease=limit)
     person = Schema([feature]).person([0.5])
-    assert list(person.blame([[1.0]])) == [f"a may rise by at most {said}"]
-    assert list(person.blame([[0.0]])) == [f"a may fall by at most {said}"]
+    assert list(person.broken_rules([[1.0]])) == [f"a may rise by at most {said}"]
+    assert list(person.broken_rules([[0.0]])) == [f"a may fall by at most {said}"]
 
 
 @pytest.mark.parametrize(

@@ -484,10 +484,10 @@ def test_a_wrong_inner_answer_is_noticed(monkeypatch):
         bilevel.solve(problem, piece)
 
 
-def test_too_many_tangents(monkeypatch):
+def test_too_many_cuts_of_the_distance(monkeypatch):
     problem, piece = instance(360, (2, 4, 1), "convex")
     monkeypatch.setattr(bilevel.outer, "_MAX_CUTS", 1)
-    with pytest.raises(SolverError, match="not met by 1 tangents"):
+    with pytest.raises(SolverError, match="not met by 1 cuts"):
         bilevel.solve(problem, piece)
 
 

@@ -39,9 +39,9 @@ def holds(relaxation, state, decisions=()):
     if least is None or least.objective > state.distance * (1.0 + 1e-7) + 1e-7:
         return False
     low, high = np.array(relaxation.lp.column_bounds[: len(relaxation.region)]).reshape(-1, 2).T
-    relaxation.lp.force_columns(relaxation.region, state.variables, state.variables)
+    relaxation.lp.set_solver_column_bounds(relaxation.region, state.variables, state.variables)
     there = relaxation.nearest()
-    relaxation.lp.force_columns(relaxation.region, low.copy(), high.copy())
+    relaxation.lp.set_solver_column_bounds(relaxation.region, low.copy(), high.copy())
     return there is not None and there.objective <= state.distance + 1e-7
 
 

@@ -115,7 +115,7 @@ def test_nothing_is_concluded_from_no_answer(method, problems, least, status):
 def test_a_node_without_an_answer_is_split(monkeypatch):
     """Where single programs fail for good the search goes on around them, to the same optimum."""
     split = proved = 0
-    plain_choice = Subproblem._choose_blindly
+    plain_choice = Subproblem._choose_without_solution
 
     def counted(self, decisions):
         nonlocal split
@@ -123,7 +123,7 @@ def test_a_node_without_an_answer_is_split(monkeypatch):
         split += chosen is not None
         return chosen
 
-    monkeypatch.setattr(Subproblem, "_choose_blindly", counted)
+    monkeypatch.setattr(Subproblem, "_choose_without_solution", counted)
     for seed in range(12):
         problem, piece, truth = known((4100, seed), "l1", depth=2, width=8)
         for first in (3, 8, 15):
@@ -141,7 +141,7 @@ def test_blind_splits_end(monkeypatch):
     problem, piece = random_problem(20080, "l1", depth=2, width=14)
     ill_solver(monkeypatch, "kUnknown", lambda n: True)
     found = tree.solve(problem, piece, deadline=Clock(monkeypatch).now + 5000.0)
-    assert found.nodes <= 4 * DEFAULT.most_blind_splits
+    assert found.nodes <= 4 * DEFAULT.most_splits_without_solution
     assert "no answer" in found.trouble
     assert found.status in ("feasible", "unknown")
 

@@ -58,11 +58,11 @@ def test_a_cut_gives_another_polytope(seed):
     near = whole.within(reach, [whole.corners.mean(axis=0)])
     assert (near.least(C) >= before - 1e-12).all()
     np.testing.assert_array_equal(whole.least(C), before)
-    assert whole.tangents == ()
+    assert whole.halfspaces == ()
     far = near.within(10.0 * reach + 10.0, [whole.corners.mean(axis=0)])
     np.testing.assert_allclose(far.least(C), before)
     with pytest.raises(FrozenInstanceError):
-        near.tangents = ()
+        near.halfspaces = ()
 
 
 def test_tuning_is_documented_and_frozen():

@@ -126,11 +126,11 @@ def test_an_incumbent_at_no_distance():
 
 @pytest.mark.parametrize("seed", [2000, 2002, 2004, 2007])
 @pytest.mark.parametrize("kind", ["l2", "convex"])
-def test_no_claim_beyond_the_tangents(seed, kind):
+def test_no_claim_beyond_the_cuts_of_the_distance(seed, kind):
     """Where the program underrates the distance, a robust point need not be the nearest."""
     problem, piece = random_problem(seed, kind)
     truth = bilevel.solve(problem, piece)
-    found = within_looks(problem, piece, tuning=Tuning(most_tangents=5))
+    found = within_looks(problem, piece, tuning=Tuning(most_distance_cuts=5))
     assert found.lower <= truth.distance + SAME
     if found.status == "optimal":
         assert found.distance == pytest.approx(truth.distance, abs=SAME)

@@ -212,7 +212,7 @@ class HalfDone:
     """In the place of a subproblem: children of some bounds, of which the nearest takes too long."""
 
     def __init__(self, state, local, child, scenarios):
-        self.bound, self.hard = child.bound, False
+        self.bound, self.many_open = child.bound, False
         self.relaxation = Relaxation(state.polytope, 0.0)
 
     def explore(self):

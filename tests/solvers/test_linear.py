@@ -47,7 +47,7 @@ def test_other_ways_are_tried_and_taken_back(status, strategy, failures, monkeyp
 def test_each_way_gives_the_answer(strategy, number, monkeypatch):
     for side, verdict in ((1.0, "optimal"), (4.0, "infeasible")):
         program = small_program(strategy)
-        program.bound_row(0, side, INF)
+        program.set_row_bounds(0, side, INF)
         with monkeypatch.context() as patch:
             ill_solver(patch, "kUnknown", lambda n: n <= number)
             assert program.solve() == verdict
@@ -96,7 +96,7 @@ def test_a_program_that_was_changed_is_the_program_built_anew(seed):
     for row in A:
         grown.add_rows(np.array([-INF]), np.array([INF]), row[None], np.arange(6, dtype=np.int32))
     for i, value in enumerate(side):
-        grown.bound_row(i, float(value), INF)
+        grown.set_row_bounds(i, float(value), INF)
     truth = loaded(A, cost, side)
     assert truth.solve() == "optimal"
     assert grown.solve() == "optimal"
@@ -104,16 +104,16 @@ def test_a_program_that_was_changed_is_the_program_built_anew(seed):
     np.testing.assert_allclose(truth.values @ cost, truth.objective, atol=1e-9)
 
     fixed = loaded(A, cost, side, high=np.array([0.0, *np.ones(5)]))
-    grown.override({0: (0.0, 0.0)}, {})
+    grown.set_temporary_bounds({0: (0.0, 0.0)}, {})
     assert grown.solve() == fixed.solve()
     if fixed.run() == "optimal":
         assert grown.objective == pytest.approx(fixed.objective, abs=1e-7)
-    grown.override({}, {3: (-INF, INF)})
+    grown.set_temporary_bounds({}, {3: (-INF, INF)})
     free = loaded(A[:3], cost, side[:3])
     assert (grown.solve(), free.solve()) == ("optimal", "optimal")
     assert grown.objective == pytest.approx(free.objective, abs=1e-7)
 
-    grown.override({}, {})
+    grown.set_temporary_bounds({}, {})
     grown.drop_costs()
     assert grown.solve() == "optimal"
     assert grown.objective == 0.0

@@ -38,10 +38,12 @@ if TYPE_CHECKING:
 
 ROOT_STEPS = 2  # ascent steps on the slopes of a root node
 NODE_STEPS = 3  # ascent steps on the slopes and multipliers of a node deep in its tree
-SHALLOW = 5  # splits of one layer (of a batch's first node) below which nodes get a single pass
+# A batch whose first node has fewer splits than this in every layer gets one pass and no ascent.
+SHALLOW = 5
 NODES_PER_ROW = 65536  # a row whose tree grows larger is left to the linear program
 NODES_PER_BATCH = 4096
-FLOATS_PER_BATCH = 1_000_000  # of one array: a batch of a wide network must not outlast a deadline
+# Numbers in one array: also with wide networks a batch must be done soon, for the deadline's sake.
+FLOATS_PER_BATCH = 1_000_000
 _GAP = 1e-12  # loss between chord and ReLU below which a split gains nothing
 
 
@@ -70,7 +72,7 @@ class FirstBounds:
 
 @dataclass(frozen=True, eq=False)
 class OpenLeaves:
-    """What is left of a row's tree: the splits of its open leaves, and a bound of the closed ones."""
+    """What is left of a row's tree: the splits of its open leaves, and a bound on the closed ones."""
 
     splits: tuple[tuple[Splits, ...], ...]
     closed: float
@@ -78,7 +80,7 @@ class OpenLeaves:
 
 @dataclass(frozen=True, eq=False)
 class TreeBounds:
-    """Bounds on the least value of one objective, one number per row, from branch and bound.
+    r"""Bounds on the least value of one objective, one number per row, from branch and bound.
 
     Attributes
     ----------
@@ -87,13 +89,14 @@ class TreeBounds:
     hidden
         Activations of the concrete shift that reaches ``upper``.
     multiplier_size
-        What the multipliers of splits add to the sizes of which rounding takes its share (see
-        :mod:`proplace.certification.roundoff`).
+        The term :math:`\sum_{ik} |m_{ik}| \bar h_{ik}` that the multipliers m of splits add to the
+        bound on rounding errors (:mod:`proplace.certification.roundoff`).
     leaves
-        Where a trace was asked for: the leaves whose multipliers prove the threshold. Those of a row
-        are a proof if all of its tree was closed, which ``lower`` tells.
+        Where a trace was asked for: all leaves whose multipliers prove that they reach the threshold.
+        They prove that a row does if they are all leaves of its tree: then its ``lower`` is at least
+        the threshold.
     open_leaves
-        For rows without a verdict whose tree is closed elsewhere, what is left of it.
+        By row: the leaves that no split improves, where all others of the tree are closed.
     """
 
     lower: Array

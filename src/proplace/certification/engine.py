@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class LeastValues:
-    """Bounds on the least objective of each row, valid up to rounding.
+    r"""Bounds on the least objective of each row, valid up to rounding.
 
-    ``multiplier_size`` is what the multipliers behind them add to the sizes of which rounding takes
-    its share: see :mod:`proplace.certification.roundoff`.
+    ``multiplier_size`` is the term :math:`\sum_{ik} |m_{ik}| \bar h_{ik}` that the multipliers m of
+    their proofs add to the bound on rounding errors (:mod:`proplace.certification.roundoff`).
     """
 
     lower: Array
@@ -167,14 +167,14 @@ class _Engine:
         """Lower bounds, and leaves, of the rows that one backward pass leaves open."""
         wanted, deadline = self.rows.threshold[rows], self.rows.deadline
         activations = self.abstraction.tighten(problem.activations)
-        still_valid = first if activations is problem.activations else None
+        reusable = first if activations is problem.activations else None
         problem = replace(problem, activations=activations)
-        tree = decide(problem, wanted, deadline, first=still_valid, traced=self.traced)
+        tree = decide(problem, wanted, deadline, first=reusable, traced=self.traced)
         self._offer(index, rows, tree.upper, tree.hidden)
-        self._enlarge(rows, tree.multiplier_size)
+        self._raise_multiplier_size(rows, tree.multiplier_size)
         self.tightened.append((rows, activations))
         lower = np.maximum(first.lower, tree.lower)
-        leaves = _of_closed_trees(tree, rows, wanted)
+        leaves = _leaves_of_closed_trees(tree, rows, wanted)
         for i in np.flatnonzero(self._open(rows, lower)):
             if time.monotonic() >= deadline:
                 break
@@ -188,7 +188,7 @@ class _Engine:
             )
             hidden = [layer[None] for layer in minimum.hidden]
             self._offer(index, row, np.array([minimum.upper]), hidden)
-            self._enlarge(row, minimum.multiplier_size)
+            self._raise_multiplier_size(row, minimum.multiplier_size)
             lower[i] = np.maximum(lower[i], minimum.lower)
             leaves += [replace(nodes, row=row[nodes.row]) for nodes in minimum.leaves]
         return lower, leaves
@@ -197,7 +197,8 @@ class _Engine:
         """Offer concrete shifts for one objective."""
         self.worst[self.incumbents.offer(rows, values, hidden)] = index
 
-    def _enlarge(self, rows: Index, size: Array | float) -> None:
+    def _raise_multiplier_size(self, rows: Index, size: Array | float) -> None:
+        """Let the bound on rounding errors of some rows cover multipliers of another proof."""
         self.multiplier_size[rows] = np.maximum(self.multiplier_size[rows], size)
 
     def _open(self, rows: Index, lower: Array) -> Mask:
@@ -211,8 +212,11 @@ class _Engine:
         return np.where(asked, between, lower < upper - EQUAL_BOUNDS * size)
 
 
-def _of_closed_trees(tree: TreeBounds, rows: Index, threshold: Array) -> list[Nodes]:
-    """Leaves of the trees that are closed, or nearly so, under the numbers of their rows."""
+def _leaves_of_closed_trees(tree: TreeBounds, rows: Index, threshold: Array) -> list[Nodes]:
+    """Leaves of the trees that are closed, or closed but for their ``open_leaves``.
+
+    ``rows`` are the numbers of the tree's rows in the whole batch, by which the leaves are numbered.
+    """
     closed = tree.lower >= threshold
     closed[list(tree.open_leaves)] = True
     found = []

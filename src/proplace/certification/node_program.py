@@ -120,7 +120,9 @@ class NodeProgram:
                 self.units.columns[here],
             )
             high = np.where(split < 0, 0.0, formulation.high[here])
-            self.program.force_columns(columns, formulation.low[here] / units, high / units)
+            self.program.set_solver_column_bounds(
+                columns, formulation.low[here] / units, high / units
+            )
             # One upper side at a time: the chord while open; after a split h <= U, or h >= U.
             first, side, end = formulation.rows[3 * index + 1 : 3 * index + 4]
             chord, unbounded = formulation.row_high[first:side], np.full(len(split), -np.inf)
@@ -134,7 +136,7 @@ class NodeProgram:
                 formulation.used[start:stop] - first,
             )
             units = self.units.rows[rows]
-            self.program.force_rows(rows, low[used] * units, high[used] * units)
+            self.program.set_solver_row_bounds(rows, low[used] * units, high[used] * units)
 
     def _spread(self, duals: Array) -> Array:
         """Duals of all rows: 0 for those that the program has no need of."""

@@ -238,22 +238,23 @@ class Explainer(Parameters, ABC):
         shared = (self._for_workers(), target, count)
         with Workers(_explain_block, shared, lost=_lost_block, n_jobs=self.n_jobs) as workers:
             for rows, problems, people in tables:
-                tell = functools.partial(
+                packaged = functools.partial(
                     package, self.model_, setting, target, people=people, provenance=made
                 )
-                done: list[list[Finding]] = []
-                given, complete, start = 0, True, time.monotonic()
+                findings: list[list[Finding]] = []
+                handed_over, complete, start = 0, True, time.monotonic()
                 try:
                     for found in self._found(workers, rows, problems):
-                        done.append(found)
+                        findings.append(found)
                         advance(1)
                         if time.monotonic() - start >= every:
-                            yield tell(done, first=given)
-                            given, done, start = given + len(done), [], time.monotonic()
+                            yield packaged(findings, first=handed_over)
+                            handed_over += len(findings)
+                            findings, start = [], time.monotonic()
                 except KeyboardInterrupt:
                     complete = False
-                if done or not given or not complete:
-                    yield tell(done, first=given, complete=complete)
+                if findings or not handed_over or not complete:
+                    yield packaged(findings, first=handed_over, complete=complete)
                 if not complete:
                     return
 

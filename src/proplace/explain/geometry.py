@@ -254,7 +254,7 @@ def plain_nearest(e: Explanation) -> Array | None:
     found = search(problem, pieces, deadline=time.monotonic() + _SECONDS).point
     if found is None:
         return None
-    point: Array = schema.canonical(problem.snap(found), own=e.x)[0]
+    point: Array = schema.canonical(problem.snap(found), person=e.x)[0]
     return point if setting.net.predict(point)[0] == e.target else None
 
 

@@ -23,7 +23,7 @@ def package(
     model: Model,
     setting: Setting,
     target: int,
-    done: list[list[Finding]],
+    findings: list[list[Finding]],
     people: pd.DataFrame | None,
     *,
     provenance: Provenance,
@@ -35,14 +35,14 @@ def package(
     All points are decoded at once. Where the source of the model is at hand, every answer is run
     through it once more; an answer that it does not accept is withheld.
     """
-    flat = [(row, finding) for row, found in enumerate(done, first) for finding in found]
-    decoded = _decoded(setting, flat, people)
+    located = [(row, finding) for row, found in enumerate(findings, first) for finding in found]
+    decoded = _decoded(setting, located, people)
     if people is not None:
-        for n, label in _disagreeing(model, target, flat, decoded, people).items():
-            row, finding = flat[n]
-            flat[n] = row, _withheld(finding, label, model.classes[target])
+        for n, label in _disagreeing(model, target, located, decoded, people).items():
+            row, finding = located[n]
+            located[n] = row, _withheld(finding, label, model.classes[target])
             del decoded["point", n]
-    filled = [] if people is None else _filled(setting, people.iloc[first : first + len(done)])
+    filled = [] if people is None else _filled(setting, people.iloc[first : first + len(findings)])
     items = [
         Explanation(
             index=row if people is None else people.index[row],
@@ -53,13 +53,13 @@ def package(
             filled=() if people is None else filled[row - first],
             **{name: getattr(finding, name) for name in _FIELDS},
         )
-        for n, (row, finding) in enumerate(flat)
+        for n, (row, finding) in enumerate(located)
     ]
     names = (None,) if people is None else people.index.names
     return Explanations(items, complete=complete, index_names=names, provenance=provenance)
 
 
-Rows = list[tuple[int, Finding]]
+Located = list[tuple[int, Finding]]
 """Findings, each with the position of its person in the table."""
 Decoded = dict[tuple[str, int], "pd.Series[Any]"]
 """Original units of the person ("x") and the answer ("point") of the n-th finding."""
@@ -72,35 +72,38 @@ def _filled(setting: Setting, people: pd.DataFrame) -> list[tuple[str, ...]]:
     return [tuple(n for n, gap in zip(names, line, strict=True) if gap) for line in gaps]
 
 
-def _decoded(setting: Setting, flat: Rows, people: pd.DataFrame | None) -> Decoded:
+def _decoded(setting: Setting, located: Located, people: pd.DataFrame | None) -> Decoded:
     points = [
         (what, n, row, point)
         for what in ("x", "point")
-        for n, (row, finding) in enumerate(flat)
+        for n, (row, finding) in enumerate(located)
         if (point := getattr(finding, what)) is not None
     ]
     if not points:
         return {}
-    where = [row for _, _, row, _ in points]
-    like = None if people is None else people.iloc[where]
-    own = np.array([flat[n][1].x for _, n, _, _ in points])
-    frame = setting.schema.decode(np.array([point for *_, point in points]), like=like, own=own)
-    if like is None:
-        frame.index = pd.Index(where)
+    positions = [row for _, _, row, _ in points]
+    originals = None if people is None else people.iloc[positions]
+    frame = setting.schema.decode(
+        np.array([point for *_, point in points]),
+        like=originals,
+        people=np.array([located[n][1].x for _, n, _, _ in points]),
+    )
+    if originals is None:
+        frame.index = pd.Index(positions)
     return {(what, n): frame.iloc[i] for i, (what, n, *_) in enumerate(points)}
 
 
 def _disagreeing(
-    model: Model, target: int, flat: Rows, decoded: Decoded, people: pd.DataFrame
+    model: Model, target: int, located: Located, decoded: Decoded, people: pd.DataFrame
 ) -> dict[int, object]:
     """Answers, by number, that the source of the model does not accept, with what it says instead.
 
     A person who has the class already is an answer, too.
     """
-    found = [n for n, (_, finding) in enumerate(flat) if finding.status in ANSWERED]
+    found = [n for n, (_, finding) in enumerate(located) if finding.status in ANSWERED]
     if not found:
         return {}
-    table = people.iloc[[flat[n][0] for n in found]].copy()
+    table = people.iloc[[located[n][0] for n in found]].copy()
     for name in model.schema.by_name:  # what the model never looks at stays the person's own
         table[name] = [decoded["point", n][name] for n in found]
     said = model.original(table)

@@ -92,7 +92,7 @@ class Prover:
         ``evidence`` what a search has proved of one point already.
         """
         for number, row in enumerate(candidates):
-            point = self.model.schema.canonical(row, own=people[0].x)[0]
+            point = self.model.schema.canonical(row, person=people[0].x)[0]
             if not _allowed(people, point[None])[0]:
                 continue
             if evidence is not None and np.array_equal(evidence.point, point):
@@ -112,7 +112,7 @@ class Prover:
         self, rows: Array, people: Sequence[Person], target: int, until: float
     ) -> Proved | None:
         """The first robust one of some rows that the person may become; all are tested at once."""
-        rows = self.model.schema.canonical(rows, own=people[0].x)
+        rows = self.model.schema.canonical(rows, person=people[0].x)
         rows = rows[_allowed(people, rows)]
         if not len(rows):
             return None

@@ -120,7 +120,7 @@ class RobustRows:
         allowed = person.allowed(adapted)
         late = self._collect(person, adapted[allowed], k, found, deadline)
         if len(found) < k and not late:
-            others = person.adapt(self.rows[~allowed], traits=True)
+            others = person.adapt(self.rows[~allowed], overwrite_categories=True)
             late = self._collect(person, others[person.allowed(others)], k, found, deadline)
         if found or late:
             rows = np.array(list(found.values())).reshape(-1, self.rows.shape[1])
@@ -148,15 +148,15 @@ class RobustRows:
         none = self.rows[:0]
         if not len(self.robust):
             return Neighbours(none, "no_robust_neighbour", self._no_robust_rows())
-        blame = person.blame(person.adapt(self.robust, traits=True))
-        if blame:
-            rules = "; ".join(f"{label} ({count})" for label, count in list(blame.items())[:3])
+        broken = person.broken_rules(person.adapt(self.robust, overwrite_categories=True))
+        if broken:
+            rules = "; ".join(f"{label} ({count})" for label, count in list(broken.items())[:3])
             reason = (
                 f"of {len(self.robust)} robust rows none fits this person's rules; "
                 f"rows excluded by rule: {rules}"
             )
         else:
-            rules = "; ".join(list(person.blame(self.robust))[:3])
+            rules = "; ".join(list(person.broken_rules(self.robust))[:3])
             reason = (
                 f"within this person's rules no row of the data is robust at this delta ({rules}); "
                 "lower delta or loosen a rule"

@@ -158,7 +158,7 @@ class Person:
            [0.8, 0. ]])
     >>> person.allowed([[0.5, 1.0], [0.8, 0.0]])
     array([ True, False])
-    >>> person.blame([[0.2, 1.0], [0.8, 0.0]])
+    >>> person.broken_rules([[0.2, 1.0], [0.8, 0.0]])
     {'age may only increase': 1, 'sex is immutable': 1}
     """
 
@@ -213,14 +213,15 @@ class Person:
         for array in (self.x, self.lower, self.upper):
             array.setflags(write=False)
 
-    def adapt(self, X: npt.ArrayLike, *, traits: bool = False) -> Array:
+    def adapt(self, X: npt.ArrayLike, *, overwrite_categories: bool = False) -> Array:
         """Make rows fit where they can: clip restricted numbers into the person's bounds.
 
-        An immutable number becomes the person's own. Categories and binaries are overwritten only
-        with ``traits``; else rows that differ in an immutable one are left to :meth:`allowed`.
+        An immutable number becomes the person's own. With ``overwrite_categories`` immutable
+        categories and binaries become the person's, too; without, rows that differ in one stay as
+        they are, and :meth:`allowed` refuses them.
         """
         rows = _rows(X, len(self.x)).copy()
-        j = self._bounded if traits else self._adapted
+        j = self._bounded if overwrite_categories else self._adapted
         rows[:, j] = np.minimum(np.maximum(rows[:, j], self.lower[j]), self.upper[j])
         return rows
 
@@ -233,7 +234,7 @@ class Person:
             good &= ~rule.broken(rows)
         return good
 
-    def blame(self, X: npt.ArrayLike) -> dict[str, int]:
+    def broken_rules(self, X: npt.ArrayLike) -> dict[str, int]:
         """How many rows break each restriction, in words; the most frequent first."""
         rows = _rows(X, len(self.x))
         counts: dict[str, int] = {}

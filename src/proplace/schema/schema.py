@@ -252,7 +252,7 @@ class Schema:
         X: npt.ArrayLike,
         *,
         like: pd.DataFrame | None = None,
-        own: npt.ArrayLike | None = None,
+        people: npt.ArrayLike | None = None,
     ) -> pd.DataFrame:
         """Write encoded rows in original units, each cell the nearest legal value.
 
@@ -267,7 +267,7 @@ class Schema:
         like
             A table with the same rows, such as the people before their change. Its index is kept,
             and so is every cell of it whose code did not change, to the last digit.
-        own
+        people
             Encoded people, one for each row: their values outside of a range stay what they are
             where a row still has them.
         """
@@ -275,8 +275,8 @@ class Schema:
         if like is not None and len(like) != len(rows):
             raise SchemaError(f"like must have {len(rows)} rows as X has, not {len(like)}")
         cells = None if like is None else self._by_name(like)
-        people = rows if own is None else self._rows(own)
-        kept = (rows == people) & self.outside(people) & (own is not None)
+        before = rows if people is None else self._rows(people)
+        kept = (rows == before) & self.outside(before) & (people is not None)
         decoded: dict[str, Any] = {}
         for number, (feature, span) in enumerate(zip(self.features, self.spans, strict=True)):
             values = feature.write(rows[:, span])
@@ -292,10 +292,10 @@ class Schema:
             decoded[feature.name] = values
         return pd.DataFrame(decoded, index=None if like is None else like.index)
 
-    def canonical(self, X: npt.ArrayLike, *, own: npt.ArrayLike | None = None) -> Array:
+    def canonical(self, X: npt.ArrayLike, *, person: npt.ArrayLike | None = None) -> Array:
         """Return the legal rows nearest to ``X``: what :meth:`encode` makes of :meth:`decode`.
 
-        ``own`` is an encoded person, whose values outside of a range count as legal.
+        ``person`` is an encoded person, whose values outside of a range count as legal.
         """
         rows = self._rows(X)
         legal = np.hstack(
@@ -304,10 +304,10 @@ class Schema:
                 for feature, span in zip(self.features, self.spans, strict=True)
             ]
         )
-        if own is None:
+        if person is None:
             return legal
-        person = self._rows(own)
-        return np.where((rows == person) & self.outside(person), person, legal)
+        before = self._rows(person)
+        return np.where((rows == before) & self.outside(before), before, legal)
 
     def legal(self, X: npt.ArrayLike) -> Bools:
         """Which encoded rows hold legal values only: in range, on the grid, one category each."""

@@ -1,8 +1,8 @@
 """A good robust point to start from: line searches, then a few linearised steps.
 
 The incumbent decides how much of the region the tree must look at, so it is worth some work. All of
-it is heuristic; what is returned has passed the exact test. Lines and steps run through *centres*,
-points of the hull itself; what is judged is the legal point that a centre is rounded to.
+it is heuristic; what is returned has passed the exact test. Lines and steps run through points of
+the hull itself; what is judged is the legal point that such a *hull point* is rounded to.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ class LocalSearch:
     def program(self) -> Program:
         """The nearest point of the region under linear cuts."""
         state = self.state
-        return Program(state.polytope, deadline=state.deadline, tangents_at=state.recent_tangents())
+        return Program(
+            state.polytope, deadline=state.deadline, distance_cuts_at=state.recent_distance_cuts()
+        )
 
     def nearest(self) -> LpPoint | None:
         """The nearest point of the region under the cuts in force, if there is one.
@@ -65,14 +67,14 @@ class LocalSearch:
             return None
 
     def _nearest(self) -> Array | None:
-        """The nearest point of the region: the person, where it lies there."""
+        """The nearest point of the region: x, where it lies there."""
         x, piece = self.problem.x, self.piece
         polytope = self.state.polytope
         here = np.array_equal(polytope.base, x) and bool(polytope.keeps_rules(x))
         if here and bool(((x >= piece.lower) & (x <= piece.upper)).all()):
             return x
         found = self.nearest()
-        return None if found is None else found.centre
+        return None if found is None else found.hull_point
 
     def refine(self) -> bool:
         """Walk down from the next of the best lines; False: there is none left."""
@@ -83,12 +85,12 @@ class LocalSearch:
         self.walked += 1
         return True
 
-    def improve(self, centre: Array) -> None:
+    def improve(self, hull_point: Array) -> None:
         """Look for a nearer robust point between one that fails and the incumbent."""
         incumbent = self.state.incumbent
         if incumbent is None:
             return
-        points, _ = self._along(centre, incumbent.centre[None])
+        points, _ = self._along(hull_point, incumbent.hull_point[None])
         limit = incumbent.distance * (1.0 - self.tuning.worth_a_step)
         here = self._distance(points[0]) >= limit
         if here and self._stuck_at is incumbent:
@@ -97,20 +99,20 @@ class LocalSearch:
         if here and self.state.incumbent is incumbent:
             self._stuck_at = incumbent
 
-    def _descend(self, centre: Array) -> None:
+    def _descend(self, hull_point: Array) -> None:
         """Walk down from a point that looks robust, and on from where a test disagrees."""
         worth = self.tuning.worth_a_step
         for _ in range(self.tuning.walks):
-            before, centre = self._distance(centre), self._follow(centre)
-            if self._distance(centre) >= before * (1.0 - worth):
+            before, hull_point = self._distance(hull_point), self._follow(hull_point)
+            if self._distance(hull_point) >= before * (1.0 - worth):
                 break
         for _ in range(self.tuning.tests):
-            if self._distance(centre) >= self.state.distance * (1.0 - 0.1 * worth):
+            if self._distance(hull_point) >= self.state.distance * (1.0 - 0.1 * worth):
                 break
-            if self._adopt(centre) or self.state.incumbent is None:
+            if self._adopt(hull_point) or self.state.incumbent is None:
                 break
-            points, _ = self._along(centre, self.state.incumbent.centre[None])
-            centre = self._follow(points[0])
+            points, _ = self._along(hull_point, self.state.incumbent.hull_point[None])
+            hull_point = self._follow(points[0])
 
     def _follow(self, here: Array) -> Array:
         """Take linearised steps from a point that looks robust."""
@@ -129,7 +131,7 @@ class LocalSearch:
             step = self.nearest()
             if step is None or step.objective >= distance * (1.0 - worth):
                 break
-            (best,), (failing,) = self._along(step.centre, here[None])
+            (best,), (failing,) = self._along(step.hull_point, here[None])
             where = [failing]
             reached = self._distance(best)
             if distance * (1.0 - worth) < reached < distance:
@@ -145,8 +147,8 @@ class LocalSearch:
     def _wanted(self) -> float:
         return self.problem.search_margin + self.safety
 
-    def _distance(self, centre: Array) -> float:
-        return float(self.problem.distance.between(self.problem.x, self.problem.snap(centre)))
+    def _distance(self, hull_point: Array) -> float:
+        return float(self.problem.distance.between(self.problem.x, self.problem.snap(hull_point)))
 
     def _worst(self, points: Array) -> list[ShiftedObjective]:
         """The worst scenario at each point among those met and the one of an attack."""
@@ -207,14 +209,14 @@ class LocalSearch:
         points: Array = start + t[:, :, None] * (goals - start)[:, None, :]
         return points
 
-    def _adopt(self, centre: Array) -> bool:
+    def _adopt(self, hull_point: Array) -> bool:
         """Take a point as incumbent if it is nearer and passes the exact test."""
-        point, distance = self.problem.snap(centre), self._distance(centre)
+        point, distance = self.problem.snap(hull_point), self._distance(hull_point)
         if distance >= self.state.distance:
             return False
         robust, scenario = self.oracle.test(point, self.state.deadline)
         if robust:
-            self.state.offer(point, centre, distance)
+            self.state.offer(point, hull_point, distance)
         elif scenario is None:
             check_time(self.state.deadline)
         else:

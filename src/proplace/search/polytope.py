@@ -1,6 +1,6 @@
 r"""A piece of the region in the variables of a linear program.
 
-With a base point :math:`v_0` (the person where it is a vertex, else the first vertex),
+With a base point :math:`v_0` (the input x where it is a vertex, else the first vertex),
 
 .. math::
     x' = v_0 + D^\top \lambda + g, \qquad \lambda \ge 0,\ \textstyle\sum \lambda \le 1, \qquad
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Tangent:
+class Halfspace:
     """The half-space ``slope . x' <= side``; over the vertices, ``reach . mu <= limit``."""
 
     slope: Array
@@ -43,7 +43,7 @@ class Tangent:
 
 @dataclass(frozen=True, eq=False)
 class Polytope:
-    """The piece as ``base + D' lambda + g``, as far as ``tangents`` leave of it.
+    """The piece as ``base + D' lambda + g``, cut to its ``halfspaces``.
 
     The piece lies in the simplex of ``corners``: the base, and ``base + scales_l D_l``.
     """
@@ -55,7 +55,7 @@ class Polytope:
     g_low: Array
     g_high: Array
     g_columns: npt.NDArray[np.intp]
-    tangents: tuple[Tangent, ...]
+    halfspaces: tuple[Halfspace, ...]
     scales: Array
     corners: Array
 
@@ -100,7 +100,7 @@ class Polytope:
         point[self.g_columns] += variables[len(self.D) :]
         return np.clip(point, self.piece.lower, self.piece.upper)
 
-    def centre(self, variables: Array) -> Array:
+    def hull_point(self, variables: Array) -> Array:
         """The part of a point that lies in the hull itself; for a box, the point.
 
         Rounding the grid columns of a point of the hull stays in the piece, rounding one that is
@@ -118,27 +118,27 @@ class Polytope:
         return cast("npt.NDArray[np.bool_]", ((rows >= low) & (rows <= high)).all(axis=-1))
 
     def within(self, distance: float, points: Sequence[Array]) -> Polytope:
-        """What is nearer than ``distance``, as far as tangents of the distance at points cut it out.
+        """What is nearer than ``distance``, as far as supporting cuts of the distance at points tell.
 
         Bounds of :meth:`least` then hold on the half-spaces ``slope . x' <= side`` only.
         """
-        tangents = tuple(self._tangent(distance, point) for point in points)
-        scales, corners = _simplex(self.base, self.D, tangents)
-        return replace(self, tangents=tangents, scales=scales, corners=corners)
+        halfspaces = tuple(self._halfspace(distance, point) for point in points)
+        scales, corners = _simplex(self.base, self.D, halfspaces)
+        return replace(self, halfspaces=halfspaces, scales=scales, corners=corners)
 
-    def _tangent(self, distance: float, point: Array) -> Tangent:
+    def _halfspace(self, distance: float, point: Array) -> Halfspace:
         x, measure = self.problem.x, self.problem.distance
         slope = measure.subgradient(x, point)
         side = distance - float(measure.between(x, point)) + float(slope @ point)
         g = np.where(slope > 0.0, self.g_low, self.g_high)
         reach = np.concatenate([[0.0], self.D @ slope])
         limit = side - float(slope @ self.base) - float(slope[g != 0.0] @ g[g != 0.0])
-        return Tangent(slope, side, reach, limit)
+        return Halfspace(slope, side, reach, limit)
 
     @property
     def empty(self) -> bool:
         """Whether a cut leaves nothing."""
-        return any((cut.reach > cut.limit).all() for cut in self.tangents)
+        return any((cut.reach > cut.limit).all() for cut in self.halfspaces)
 
     def grid_contribution(self, C: Array) -> Array:
         """How much the grid columns can add to the functions ``C x'``."""
@@ -151,7 +151,7 @@ class Polytope:
         at_base = C @ self.base
         scores = np.hstack([np.zeros((len(C), 1)), C @ self.D.T])
         best = scores.min(axis=1)
-        for cut in self.tangents:
+        for cut in self.halfspaces:
             best = np.maximum(best, _least_in_halfspace(scores, cut.reach, cut.limit))
         result: Array = at_base + best - self.grid_contribution(-C)
         return result
@@ -162,14 +162,14 @@ class Polytope:
         return both[: len(C)], -both[len(C) :]
 
 
-def _simplex(base: Array, D: Array, tangents: Sequence[Tangent]) -> tuple[Array, Array]:
+def _simplex(base: Array, D: Array, halfspaces: Sequence[Halfspace]) -> tuple[Array, Array]:
     """Factors s and corners: the piece lies in the simplex of base and base + s_l D_l.
 
     Where the base lies inside a cut with positive reach to all other vertices, the cut itself
     is such a simplex; otherwise the vertices themselves are used (s = 1).
     """
     scales = np.ones(len(D))
-    for cut in tangents:
+    for cut in halfspaces:
         if cut.limit > 0.0 and (cut.reach[1:] > 1e-3 * cut.limit).all():
             scales = cut.limit / cut.reach[1:]
             break

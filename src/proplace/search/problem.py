@@ -1,6 +1,6 @@
 """What a search is asked: the nearest robust point of a convex piece of the plausible region.
 
-Wanted is the point with the least distance from the person whose worst margin over Delta is at least
+Wanted is the point with the least distance from the input x whose worst margin over Delta is at least
 ``margin``; searches ask for ``margin + slack`` inside (sigma > t of the paper's convergence proof), so
 that an answer passes the test at ``margin`` in spite of rounding.
 """
@@ -27,7 +27,7 @@ SAME = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class SearchProblem:
-    """The person, the network, its shifts, and what counts as near and as robust.
+    """The input x, the network, its shifts, and what counts as near and as robust.
 
     ``grids`` maps a column number to its column for those with legal values of their own.
     """
@@ -54,10 +54,10 @@ class SearchProblem:
         return half_steps
 
     def snap(self, points: Array) -> Array:
-        """Round the grid columns to legal values, and what is almost the person's to the person's."""
+        """Round the grid columns to legal values, and what is almost a value of x to that value."""
         points = np.where(np.abs(points - self.x) <= SAME, self.x, points)
         for i, column in self.grids.items():
-            here = points[..., i]  # the person's own value is legal, also outside of the grid
+            here = points[..., i]  # the value of x is legal, also outside of the grid
             points[..., i] = np.where(here == self.x[i], here, column.nearest(here))
         return points
 
@@ -71,7 +71,7 @@ class Outcome:
     point
         The best point, or None.
     distance
-        Its distance from the person (inf without a point).
+        Its distance from x (inf without a point).
     lower
         Proved lower bound on the distance of any robust point of the piece (up to the solver's
         tolerance); inf when the piece holds none.

@@ -36,7 +36,7 @@ class LpPoint:
     objective: float
     variables: Array
     point: Array
-    centre: Array
+    hull_point: Array
 
 
 @dataclass
@@ -50,8 +50,8 @@ class Effort:
 class Program:
     """The nearest point of a polytope, under cuts that are added as it goes.
 
-    A distance other than L1 and LInf is met by its tangents, at first those at ``tangents_at``. The
-    programs that are solved are added to ``effort``.
+    A distance other than L1 and LInf is bounded from below by its supporting cuts, at first those at
+    ``distance_cuts_at``. The programs that are solved are added to ``effort``.
     """
 
     def __init__(
@@ -59,14 +59,14 @@ class Program:
         polytope: Polytope,
         *,
         deadline: float = np.inf,
-        tangents_at: Sequence[Array] = (),
+        distance_cuts_at: Sequence[Array] = (),
         effort: Effort | None = None,
     ) -> None:
         self.polytope, self.problem, self.deadline = polytope, polytope.problem, deadline
         self.lp = LinearProgram(QUICKEST)
         self.effort = Effort() if effort is None else effort
         self._add_region()
-        self._add_distance(tangents_at)
+        self._add_distance(distance_cuts_at)
 
     def _add_region(self) -> None:
         polytope, piece = self.polytope, self.polytope.piece
@@ -101,22 +101,22 @@ class Program:
                 self.region,
             )
 
-        for cut in polytope.tangents:  # the bounds of neurons hold on this side only
+        for cut in polytope.halfspaces:  # the bounds of neurons hold on this side only
             side = np.array([cut.side - float(cut.slope @ polytope.base)])
             self.lp.add_rows(
                 np.array([-INF]), side, polytope.functional(cut.slope[None]), self.region
             )
 
-    def _add_distance(self, tangents_at: Sequence[Array]) -> None:
+    def _add_distance(self, distance_cuts_at: Sequence[Array]) -> None:
         """Add the objective: linear where the sign of a difference is known, else by parts."""
         polytope, x = self.polytope, self.problem.x
         measure = self.problem.distance
-        self.tangent_column, self.tangents = -1, 0
+        self.distance_column, self.distance_cuts = -1, 0
         self.offset = 0.0
         if not isinstance(measure, (L1, LInf)):
-            self.tangent_column = self.lp.add_columns(np.zeros(1), np.full(1, INF), np.ones(1))
-            for point in (polytope.base, *tangents_at):
-                self.add_tangent(point)
+            self.distance_column = self.lp.add_columns(np.zeros(1), np.full(1, INF), np.ones(1))
+            for point in (polytope.base, *distance_cuts_at):
+                self.add_distance_cut(point)
             return
         C = np.eye(len(x))
         low, high = polytope.range(C)
@@ -146,15 +146,15 @@ class Program:
             A = np.hstack([polytope.functional(C[mixed]), -np.eye(n), np.eye(n)])
             self.lp.add_rows(-start[mixed], -start[mixed], A, columns)
 
-    def add_tangent(self, point: Array) -> None:
-        """Add the tangent of a convex distance at a point."""
-        self.tangents += 1
+    def add_distance_cut(self, point: Array) -> None:
+        """Add the supporting cut of a convex distance at a point."""
+        self.distance_cuts += 1
         measure, x = self.problem.distance, self.problem.x
         slope = measure.subgradient(x, point)
         value = float(measure.between(x, point))
         A = np.append(self.polytope.functional(-slope[None])[0], 1.0)[None]
         side = value + float(slope @ (self.polytope.base - point))
-        columns = np.append(self.region, np.int32(self.tangent_column))
+        columns = np.append(self.region, np.int32(self.distance_column))
         self.lp.add_rows(np.array([side]), np.array([INF]), A, columns)
 
     def add_cut(self, gradient: Array, side: float) -> int:
@@ -165,7 +165,7 @@ class Program:
 
     def relax_row(self, row: int) -> None:
         """Take a row out of force for good."""
-        self.lp.bound_row(row, -INF, INF)
+        self.lp.set_row_bounds(row, -INF, INF)
 
     def nearest(self) -> LpPoint | None:
         """Solve; None if nothing is left. Late at the deadline, SolverError without an answer."""
@@ -183,4 +183,6 @@ class Program:
         values = self.lp.values
         objective = self.lp.objective + self.offset
         region = values[: self.polytope.size]
-        return LpPoint(objective, values, self.polytope.point(region), self.polytope.centre(region))
+        return LpPoint(
+            objective, values, self.polytope.point(region), self.polytope.hull_point(region)
+        )

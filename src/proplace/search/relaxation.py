@@ -106,11 +106,13 @@ class Relaxation(Program):
         scenarios: Sequence[ShiftedObjective] = (),
         *,
         deadline: float = np.inf,
-        tangents_at: Sequence[Array] = (),
+        distance_cuts_at: Sequence[Array] = (),
         effort: Effort | None = None,
         tuning: Tuning = DEFAULT,
     ) -> None:
-        super().__init__(polytope, deadline=deadline, tangents_at=tangents_at, effort=effort)
+        super().__init__(
+            polytope, deadline=deadline, distance_cuts_at=distance_cuts_at, effort=effort
+        )
         self.margin, self.tuning = margin, tuning
         self.limits: Limits = dict(limits or {})
         self.scenarios: list[ShiftedObjective] = []
@@ -191,8 +193,8 @@ class Relaxation(Program):
     ) -> None:
         """Add rows for the signs of a layer that hold for points of interest only.
 
-        Without the rows, others (such as the person) would slip through the linear pieces with a
-        wrong sign and no decision left.
+        Without the rows, other points (such as x) would satisfy the program with a wrong sign that
+        no decision is left to correct.
         """
         found = []
         for k in np.flatnonzero(ranges.conditional[number]):
@@ -299,7 +301,7 @@ class Relaxation(Program):
             columns = np.arange(len(self.lp.costs), dtype=np.int32)
             costs = np.array(self.lp.costs)[None]
             self._cutoff = self.lp.add_rows(np.array([-INF]), np.array([INF]), costs, columns)
-        self.lp.bound_row(self._cutoff, -INF, cutoff - self.offset)
+        self.lp.set_row_bounds(self._cutoff, -INF, cutoff - self.offset)
 
     def least(self, neuron: Neuron, sign: float) -> float | None:
         """Least value of ``sign`` times a pre-activation, safe of rounding; None: no point is left.
@@ -331,15 +333,15 @@ class Relaxation(Program):
             low = high = (low + high) / 2.0
         self.limits[neuron.key] = (low, high)
         low, high = low / neuron.unit, high / neuron.unit
-        self.lp.bound_column(neuron.v, max(low, 0.0), max(high, 0.0))
-        self.lp.bound_column(neuron.s, max(-high, 0.0), max(-low, 0.0))
+        self.lp.set_column_bounds(neuron.v, max(low, 0.0), max(high, 0.0))
+        self.lp.set_column_bounds(neuron.s, max(-high, 0.0), max(-low, 0.0))
         if low < 0.0 < high:
             slope = high / (high - low)
             self.lp.change_coefficient(neuron.chord, neuron.v, 1.0 - slope)
             self.lp.change_coefficient(neuron.chord, neuron.s, slope)
-            self.lp.bound_row(neuron.chord, -INF, -slope * low)
+            self.lp.set_row_bounds(neuron.chord, -INF, -slope * low)
         else:
-            self.lp.bound_row(neuron.chord, -INF, INF)
+            self.lp.set_row_bounds(neuron.chord, -INF, INF)
 
     @property
     def undecided(self) -> int:
@@ -358,7 +360,7 @@ class Relaxation(Program):
         found = self._bounds_of(decisions)
         if found is None:
             return False
-        self.lp.override(*found)
+        self.lp.set_temporary_bounds(*found)
         return True
 
     def _bounds_of(

@@ -27,7 +27,7 @@ class Incumbent:
     """A legal point that has passed the exact test, and the point of the hull it was rounded from."""
 
     point: Array
-    centre: Array
+    hull_point: Array
     distance: float
 
 
@@ -47,11 +47,12 @@ class SearchState:
         The piece, cut to what is nearer than ``upper`` (a little farther, against rounding).
     scenarios
         Every scenario by which an exact test has refuted a point.
-    tangents_at
-        Points at which programs have met a convex distance; new programs start with the last ones.
-    lost, trouble
-        The least bound of a node on which the solver gave no answer, and what was the matter:
-        nothing may be concluded about the points of such a node.
+    distance_cuts_at
+        Points at which a convex distance was cut from below; new programs start with the cuts at the
+        last of them.
+    unresolved_bound, trouble
+        The least bound of a node to which the solver gave no answer, and what went wrong: nothing
+        may be concluded about the points of such a node.
     nodes, rounds, effort
         Nodes of the tree, scenarios added to relaxations, and the linear programs of the tree.
     """
@@ -72,8 +73,8 @@ class SearchState:
         self.incumbent: Incumbent | None = None
         self._set_upper(cutoff)
         self.scenarios: list[ShiftedObjective] = []
-        self.tangents_at: list[Array] = []
-        self.lost, self.trouble = np.inf, ""
+        self.distance_cuts_at: list[Array] = []
+        self.unresolved_bound, self.trouble = np.inf, ""
         self.nodes = self.rounds = 0
         self.effort = Effort()
 
@@ -90,10 +91,10 @@ class SearchState:
         """Distance of the incumbent; inf without one."""
         return np.inf if self.incumbent is None else self.incumbent.distance
 
-    def offer(self, point: Array, centre: Array, distance: float) -> None:
+    def offer(self, point: Array, hull_point: Array, distance: float) -> None:
         """Take a point that has passed the exact test as incumbent if it is nearer."""
         if distance < self.distance:
-            self.incumbent = Incumbent(point, centre, distance)
+            self.incumbent = Incumbent(point, hull_point, distance)
             self._set_upper(min(self.cutoff, distance))
 
     def _set_upper(self, upper: float) -> None:
@@ -112,14 +113,16 @@ class SearchState:
             points.append(self.piece.vertices.mean(axis=0))
         self.polytope = self.polytope.within(self.upper * (1.0 + 1e-9) + 1e-12, points)
 
-    def recent_tangents(self) -> list[Array]:
-        """Where a new program meets a convex distance from the start."""
-        return self.tangents_at[-self.tuning.recent_tangents :]
+    def recent_distance_cuts(self) -> list[Array]:
+        """Points at which a new program cuts a convex distance from the start."""
+        return self.distance_cuts_at[-self.tuning.recent_distance_cuts :]
 
     # -- scenarios ---------------------------------------------------------------------------
 
-    def binding(self, scenarios: Sequence[ShiftedObjective], count: int) -> list[ShiftedObjective]:
-        """Those of the scenarios that are worst at the incumbent."""
+    def worst_at_incumbent(
+        self, scenarios: Sequence[ShiftedObjective], count: int
+    ) -> list[ShiftedObjective]:
+        """The scenarios that give the incumbent the least margins; without one, the first."""
         point = self.point
         if point is None:
             return list(scenarios[:count])
@@ -146,4 +149,5 @@ class SearchState:
 
     def leave_open(self, bound: float, trouble: str) -> None:
         """Leave a node open for good."""
-        self.lost, self.trouble = min(self.lost, bound), self.trouble or trouble
+        self.unresolved_bound = min(self.unresolved_bound, bound)
+        self.trouble = self.trouble or trouble

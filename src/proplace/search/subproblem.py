@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from proplace.search.state import SearchState
 
 
-class Closed(Exception):
+class Fathomed(Exception):
     """Nothing nearer than the incumbent is left in the subproblem."""
 
 
@@ -54,7 +54,7 @@ class Subproblem:
         self.bound = child.bound
         self.relaxation = self._relaxed(child.limits, scenarios)
         self.gains = Gains()
-        self.blind = 0  # nodes that were split without a solution
+        self.splits_without_solution = 0  # of nodes to which the solver gave no answer
         self.stop_at = float(state.effort.iterations + self.tuning.least_iterations)
         self.failed: Array | None = None  # the last point that a test has refuted
 
@@ -67,14 +67,14 @@ class Subproblem:
             limits,
             scenarios,
             deadline=state.deadline,
-            tangents_at=state.recent_tangents(),
+            distance_cuts_at=state.recent_distance_cuts(),
             effort=state.effort,
             tuning=state.tuning,
         )
 
     @property
-    def hard(self) -> bool:
-        """Whether work that shrinks the tree is worth it."""
+    def many_open(self) -> bool:
+        """Whether so many neurons are open that work which shrinks the tree is worth it."""
         return self.relaxation.undecided >= self.tuning.few_open
 
     def explore(self) -> list[Child]:
@@ -83,17 +83,20 @@ class Subproblem:
         On the way ``bound`` rises to the least distance of what is left; Late when the deadline comes.
         """
         try:
-            if self.hard:
+            if self.many_open:
                 self._tighten(0)
             return self._grow()
-        except Closed:
+        except Fathomed:
             self.bound = np.inf
             return []
 
     # -- tightening --------------------------------------------------------------------------
 
     def _tighten(self, first: int) -> None:
-        """Tighten, from neuron number ``first`` on; the tree may then work a share of that."""
+        """Tighten the ranges of the neurons, from number ``first`` on.
+
+        How much the tree may work before the subproblem is split depends on what this has cost.
+        """
         effort, tuning = self.state.effort, self.tuning
         before = effort.iterations
         self._tighten_in_rounds(first)
@@ -112,24 +115,24 @@ class Subproblem:
             if before < tuning.few_open or not np.isfinite(state.upper):
                 return
             if not tighten(self.relaxation, state.upper, first):
-                raise Closed
+                raise Fathomed
             if self.relaxation.undecided < tuning.rebuild_share * before:
                 self.relaxation = self._relaxed(self.relaxation.limits, self.relaxation.scenarios)
             try:
                 solution = self.relaxation.solve(())
-            except SolverError:  # the tree can do without more of this
+            except SolverError:  # further rounds only save time; the tree is right without them
                 return
             if solution is None or solution.objective >= state.prune_at:
-                raise Closed
+                raise Fathomed
             better = self._improve(solution)
             left, last = self.relaxation.undecided, gap
             gap = 1.0 - solution.objective / max(state.upper, 1e-12)
             share = tuning.stalled_share
             stalled = gap > share * last and left > share * before and not better
-            if stalled and not (self.hard and self._refine()):
+            if stalled and not (self.many_open and self._refine()):
                 return
             if state.polytope.empty:
-                raise Closed
+                raise Fathomed
             first = 0
 
     # -- the incumbent -----------------------------------------------------------------------
@@ -141,7 +144,7 @@ class Subproblem:
         if state.point is None or solution.objective >= worth:
             return False
         before = state.upper
-        self.local.improve(solution.centre)
+        self.local.improve(solution.hull_point)
         return self._cut_if_worth(before)
 
     def _refine(self) -> bool:
@@ -166,7 +169,7 @@ class Subproblem:
 
         From the node with the least bound it goes straight down, always to the side that the
         relaxation leans to, so that each linear program starts from a near-by basis. A node that the
-        solver gives no answer to is not closed: it is split all the same, or left open for good.
+        solver gives no answer to is not fathomed: it is split all the same, or left open for good.
         """
         state, ticket = self.state, itertools.count(1)
         heap: list[tuple[float, int, tuple[Decision, ...]]] = [(self.bound, 0, ())]
@@ -192,7 +195,7 @@ class Subproblem:
                             break
                         continue  # with another scenario
                 except SolverError as error:
-                    chosen = self._choose_blindly(decisions)
+                    chosen = self._choose_without_solution(decisions)
                     if chosen is None:
                         state.leave_open(bound, str(error))
                         break
@@ -200,22 +203,24 @@ class Subproblem:
                 decisions = (*decisions, chosen[0])
             if heap and heap[0][0] >= state.prune_at:
                 break
-        raise Closed
+        raise Fathomed
 
     def _solve(self, decisions: tuple[Decision, ...], bound: float) -> LpPoint | None:
-        """Solve a node, adding tangents as needed; None: nothing nearer is left in it."""
+        """Solve a node, adding cuts of the distance as needed; None: nothing nearer is left in it."""
         solution = self.relaxation.solve(decisions)
         if decisions:
             value = np.inf if solution is None else solution.objective
             self.gains.note(decisions[-1], min(value, self.state.prune_at) - bound)
         while solution is not None and solution.objective < self.state.prune_at:
-            if not self._add_tangent(solution):
+            if not self._add_distance_cut(solution):
                 return solution
             check_time(self.state.deadline)
             solution = self.relaxation.solve(decisions)
         return None
 
-    def _choose_blindly(self, decisions: tuple[Decision, ...]) -> tuple[Decision, Decision] | None:
+    def _choose_without_solution(
+        self, decisions: tuple[Decision, ...]
+    ) -> tuple[Decision, Decision] | None:
         """Two sides to branch on without a solution: those of the open neuron that can do most."""
         decided, limits = {which for _, which, _ in decisions}, self.relaxation.limits
         neurons = [
@@ -223,24 +228,24 @@ class Subproblem:
             for neuron in self.relaxation.neurons
             if neuron.key not in decided and limits[neuron.key][0] < 0.0 < limits[neuron.key][1]
         ]
-        if not neurons or self.blind >= self.tuning.most_blind_splits:
+        if not neurons or self.splits_without_solution >= self.tuning.most_splits_without_solution:
             return None
-        self.blind += 1
+        self.splits_without_solution += 1
         key = max(neurons, key=lambda neuron: neuron.weight).key
         return ("active", key, 1.0), ("inactive", key, 1.0)
 
-    def _add_tangent(self, solution: LpPoint) -> bool:
-        """Add the tangent of the distance where the program underrates it."""
+    def _add_distance_cut(self, solution: LpPoint) -> bool:
+        """Add a cut of a convex distance where the program underrates it; False: it does not."""
         problem = self.state.problem
         if isinstance(problem.distance, (L1, LInf)):
             return False
         true = float(problem.distance.between(problem.x, solution.point))
         if true <= solution.objective + 1e-8 * max(1.0, true):
             return False
-        if self.relaxation.tangents >= self.tuning.most_tangents:
-            raise SolverError("the distance takes more tangents than the search allows for")
-        self.state.tangents_at.append(solution.point)
-        self.relaxation.add_tangent(solution.point)
+        if self.relaxation.distance_cuts >= self.tuning.most_distance_cuts:
+            raise SolverError("the distance takes more cuts than the search allows for")
+        self.state.distance_cuts_at.append(solution.point)
+        self.relaxation.add_distance_cut(solution.point)
         return True
 
     def _passes(self, solution: LpPoint) -> bool:
@@ -252,7 +257,7 @@ class Subproblem:
         robust, scenario = state.test(point, relaxation.scenarios)
         if robust:
             distance = float(state.problem.distance.between(state.problem.x, point))
-            state.offer(point, solution.centre, distance)
+            state.offer(point, solution.hull_point, distance)
             return True
         if scenario is None:
             check_time(state.deadline)
@@ -260,7 +265,7 @@ class Subproblem:
         self.failed, first = solution.point, len(relaxation.neurons)
         relaxation.add_scenario(scenario, state.polytope)
         state.rounds += 1
-        if self.hard and self._improve(solution):
+        if self.many_open and self._improve(solution):
             first = 0
         few = len(relaxation.scenarios) <= self.tuning.tightened_scenarios
         if few and len(relaxation.neurons) - first >= self.tuning.few_open:
@@ -275,7 +280,7 @@ class Subproblem:
         except SolverError:
             return []
         if solution is None:
-            raise Closed
+            raise Fathomed
         best, children = -1.0, []
         order = self.gains.order(relaxation, relaxation.violations(solution))
         for i in order[: self.tuning.probes]:

@@ -1,4 +1,4 @@
-"""Tighter ranges of the neurons, by linear programs over the relaxation itself."""
+"""Optimisation-based bound tightening (OBBT): ranges of the neurons over the relaxation itself."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ if TYPE_CHECKING:
 def tighten(relaxation: Relaxation, cutoff: float, first: int = 0) -> bool:
     """Tighten the neurons of a relaxation, from number ``first`` on.
 
-    Minimises and maximises each pre-activation over all points of the relaxation that keep the
-    margin and are nearer than ``cutoff``, and puts what it finds into force at once, so that
-    each neuron profits from those before it. The next one is always that whose end is nearest to
-    the last solution, which needs few iterations. Ends that a solution has (almost) reached are left
-    as they are, and so is the rest at the deadline. False: there are no such points.
+    This is optimisation-based bound tightening (OBBT): each pre-activation is minimised and
+    maximised over all points of the relaxation that keep the margin and are nearer than ``cutoff``.
+    A new bound is put into force at once, so that each neuron profits from those before it. The next
+    bound to improve is always the one that is nearest to the last solution, which takes few
+    iterations. Bounds that a solution has (almost) reached are left as they are, and at the deadline
+    all others, too. False: there are no such points.
     """
     with relaxation.without_objective(cutoff):
         return _tighten_in_turn(relaxation, first)

@@ -61,7 +61,7 @@ def solve(
     try:
         local.start()
         root = _root(state, local)
-        if root is not None and root.hard and local.refine():
+        if root is not None and root.many_open and local.refine():
             root = _root(state, local)
     except Late:
         return _outcome(state, 0.0)
@@ -81,7 +81,7 @@ def _first_scenario(state: SearchState, local: LocalSearch) -> list[ShiftedObjec
     if state.point is None:
         start = local.nearest()
         return [] if start is None else state.oracle.attack(start.point[None])
-    return state.binding([*state.oracle.attack(state.point[None]), *state.scenarios], 1)
+    return state.worst_at_incumbent([*state.oracle.attack(state.point[None]), *state.scenarios], 1)
 
 
 def _explore(state: SearchState, local: LocalSearch, current: Subproblem) -> float:
@@ -95,7 +95,7 @@ def _explore(state: SearchState, local: LocalSearch, current: Subproblem) -> flo
         except Late:
             return min(current.bound, waiting[0][0]) if waiting else current.bound
         inherited = state.tuning.inherited_scenarios
-        scenarios = state.binding(current.relaxation.scenarios, inherited)
+        scenarios = state.worst_at_incumbent(current.relaxation.scenarios, inherited)
         for child in children:
             if child.bound < state.prune_at:
                 heapq.heappush(waiting, (child.bound, next(ticket), child, scenarios))
@@ -107,7 +107,7 @@ def _explore(state: SearchState, local: LocalSearch, current: Subproblem) -> flo
 
 def _outcome(state: SearchState, lower: float) -> Outcome:
     """What was found, given a lower bound on what the tree has left."""
-    lower = min(lower, state.lost)
+    lower = min(lower, state.unresolved_bound)
     counts = state.nodes, state.effort.programs, state.rounds
     if state.point is None:
         closed = lower >= state.upper

@@ -42,12 +42,12 @@ class Tuning:
         Neurons that are tried, both ways, to find the one at which a subproblem is split.
     inherited_scenarios
         Scenarios that the children of a subproblem start with, at most.
-    most_blind_splits
+    most_splits_without_solution
         Nodes of a subproblem that are split although the solver gave no answer, at most.
-    most_tangents
-        Tangents of a convex distance in one program, at most.
-    recent_tangents
-        Tangents of the distance, of those met so far, that a new program starts with.
+    most_distance_cuts
+        Supporting cuts of a convex distance in one program, at most.
+    recent_distance_cuts
+        Cuts of the distance, the latest of those made so far, that a new program starts with.
     refuted_below
         How far below the margin a scenario met before must lie at a point to refute it without an
         exact test.
@@ -56,7 +56,8 @@ class Tuning:
     worth_improving
         Relative gap between a relaxation and the incumbent for which a local search is tried.
     lines
-        Lines from the person to robust points that are compared for a first incumbent.
+        Lines from the nearest point of the region to robust points that are compared for a first
+        incumbent.
     line_points, line_refinements
         Points of a line that are looked at in one go, and how often the part between the last that
         fails and the first that looks robust is looked at again.
@@ -93,9 +94,9 @@ class Tuning:
     iteration_share: float = 0.1
     probes: int = 4
     inherited_scenarios: int = 6
-    most_blind_splits: int = 64
-    most_tangents: int = 5_000
-    recent_tangents: int = 200
+    most_splits_without_solution: int = 64
+    most_distance_cuts: int = 5_000
+    recent_distance_cuts: int = 200
     refuted_below: float = 1e-4
     worth_cutting: float = 1e-2
     worth_improving: float = 5e-3

@@ -94,8 +94,13 @@ _OPTIONS: dict[str, str | float] = {
 class LinearProgram:
     """A linear program that grows and changes between runs.
 
-    ``column_bounds``, ``row_bounds`` and ``costs`` are those of the program itself;
-    :meth:`override` puts others into force for a while.
+    ``column_bounds``, ``row_bounds`` and ``costs`` are those of the program itself. Bounds change in
+    three ways:
+
+    - :meth:`set_column_bounds`, :meth:`set_row_bounds`: for good, as bounds of the program itself;
+    - :meth:`set_temporary_bounds`: instead of the program's own, until the next call of it;
+    - :meth:`set_solver_column_bounds`, :meth:`set_solver_row_bounds`: in the solver alone, many at
+      once and without a record, for a caller who sets all that it needs before each run.
 
     Examples
     --------
@@ -113,7 +118,7 @@ class LinearProgram:
         self.column_bounds: list[Bounds] = []
         self.row_bounds: list[Bounds] = []
         self.costs: list[float] = []
-        self._columns: dict[int, Bounds] = {}  # overridden for a while
+        self._columns: dict[int, Bounds] = {}  # temporary bounds in force
         self._rows: dict[int, Bounds] = {}
         self._info: Any = None  # of the last run, once it was asked for
 
@@ -157,26 +162,29 @@ class LinearProgram:
 
     # -- changing ----------------------------------------------------------------------------
 
-    def bound_column(self, column: int, low: float, high: float) -> None:
-        """Give a column other bounds."""
+    def set_column_bounds(self, column: int, low: float, high: float) -> None:
+        """Change the program's own bounds of a column."""
         self.column_bounds[column] = (low, high)
         self.solver.changeColBounds(column, low, high)
 
-    def bound_row(self, row: int, low: float, high: float) -> None:
-        """Give a row other bounds."""
+    def set_row_bounds(self, row: int, low: float, high: float) -> None:
+        """Change the program's own bounds of a row."""
         self.row_bounds[row] = (low, high)
         self.solver.changeRowBounds(row, low, high)
 
-    def force_columns(self, columns: Columns, low: Array, high: Array) -> None:
-        """Put bounds of columns into force beside the program's own, until they are changed again."""
+    def set_solver_column_bounds(self, columns: Columns, low: Array, high: Array) -> None:
+        """Set bounds of columns in the solver; ``column_bounds`` stay as they are."""
         self.solver.changeColsBounds(len(columns), columns, low, high)
 
-    def force_rows(self, rows: Columns, low: Array, high: Array) -> None:
-        """Put bounds of rows into force beside the program's own, until they are changed again."""
+    def set_solver_row_bounds(self, rows: Columns, low: Array, high: Array) -> None:
+        """Set bounds of rows in the solver; ``row_bounds`` stay as they are."""
         self.solver.changeRowsBounds(len(rows), rows, low, high)
 
-    def override(self, columns: dict[int, Bounds], rows: dict[int, Bounds]) -> None:
-        """Put bounds into force that hold until the next call of this."""
+    def set_temporary_bounds(self, columns: dict[int, Bounds], rows: dict[int, Bounds]) -> None:
+        """Let these bounds hold in place of the program's own, until the next call of this.
+
+        Bounds that an earlier call has set and this one does not name are the program's own again.
+        """
         for column in self._columns.keys() - columns.keys():
             self.solver.changeColBounds(column, *self.column_bounds[column])
         for row in self._rows.keys() - rows.keys():

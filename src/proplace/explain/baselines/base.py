@@ -114,10 +114,10 @@ class Baseline(Explainer):
         if candidate.point is None:
             reason = candidate.reason or "the method ended without a point of the target class"
             return Finding(candidate.status, reason)
-        point = self.schema_.canonical(candidate.point, own=x)[0]
+        point = self.schema_.canonical(candidate.point, person=x)[0]
         person = self.schema_.person(x)
         if not person.allowed(point)[0]:
-            broken = "; ".join(list(person.blame(point))[:3])
+            broken = "; ".join(list(person.broken_rules(point))[:3])
             return Finding("infeasible_rules", f"the point that was found breaks a rule ({broken})")
         if self.net_.predict(point)[0] != target:
             reason = candidate.reason or "the point that was found does not have the target class"
@@ -174,7 +174,7 @@ class Baseline(Explainer):
         if self._free:
             return self.rows_
         person = self.schema_.person(x)
-        rows = person.adapt(self.rows_, traits=True)
+        rows = person.adapt(self.rows_, overwrite_categories=True)
         return rows[person.allowed(rows)]
 
     def generator(self, x: Array) -> np.random.Generator:

@@ -115,7 +115,7 @@ class MilpR(RobustBaseline):
         outcome = self._nearest(x, margin, target, towards)
         if outcome.status == "unknown":
             raise SolverError(outcome.trouble)
-        return None if outcome.point is None else self.schema_.canonical(outcome.point, own=x)[0]
+        return None if outcome.point is None else self.schema_.canonical(outcome.point, person=x)[0]
 
     def _nearest(self, x: Array, margin: float, target: int, towards: Array | None) -> SearchResult:
         low, high = self._span
@@ -163,7 +163,7 @@ class MilpR(RobustBaseline):
             if outcome.point is None:
                 above = count
                 continue
-            point = self.schema_.canonical(outcome.point, own=x)[0]
+            point = self.schema_.canonical(outcome.point, person=x)[0]
             which = "nearest" if outcome.status == "optimal" else "near"
             found = Candidate(point, f"{which} point of margin {margin:.4g}{failed}")
             report = certify(self.net_, point, self.shifts_, target, exact_margin=True)

@@ -1,6 +1,6 @@
 r"""Algorithm 1 of the paper to the letter: the readable statement, and the oracle of the tests.
 
-Wanted is the point :math:`x'` of one piece that is nearest to the person :math:`x` and valid for
+Wanted is the point :math:`x'` of one piece that is nearest to the input :math:`x` and valid for
 all shifted models in :math:`\Delta`. A finite set :math:`\Delta'` of models, at first the original
 one alone, stands for :math:`\Delta`:
 
@@ -58,7 +58,7 @@ def solve(
         When to stop, by ``time.monotonic``; the outcome is then ``unknown`` with a proved bound,
         since the first point that the algorithm knows to be robust is the answer.
     tolerance
-        Gap, relative to max(1, distance), at which the tangents count as the distance.
+        Gap, relative to max(1, distance), at which the cuts of a convex distance count as it.
     max_rounds
         Shifted models to add before the search is given up with a ``SolverError``.
     """

@@ -32,7 +32,7 @@ def is_empty(problem: SearchProblem, piece: ConvexPiece) -> bool:
         )
     for i, column in problem.grids.items():
         if piece.lower[i] == piece.upper[i]:
-            continue  # a legal value, or the person's own
+            continue  # a legal value, or that of x
         first, last = legal_numbers(column, piece.lower[i], piece.upper[i])
         if first > last:
             return True

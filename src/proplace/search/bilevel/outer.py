@@ -20,7 +20,7 @@ Each neuron has its own :math:`M^\pm`, the ends of the interval that its pre-act
 over the piece: one large M with a solver's tolerance gives wrong optima.
 
 The distance is a sum or a maximum of :math:`d_i \ge w_i |x'_i - x_i|` for L1 and LInf. Any other
-convex :math:`f` is the limit of its tangents, :math:`\theta \ge f(x^r) + g^r \cdot (x' - x^r)`,
+convex :math:`f` is the limit of its supporting cuts, :math:`\theta \ge f(x^r) + g^r \cdot (x' - x^r)`,
 added at each solution, and at those of the linear program with its integers fixed, until
 :math:`f(x') - \theta` is small.
 """
@@ -47,9 +47,9 @@ if TYPE_CHECKING:
     from proplace.search.problem import SearchProblem
     from proplace.solvers import Integers, Solution
 
-_MAX_CUTS = 1000  # tangents in one outer minimisation; a smooth distance needs tens
+_MAX_CUTS = 1000  # of the distance in one outer minimisation; a smooth distance needs tens
 _NOT_MET = (
-    "the distance is not met by {} tangents; check that it is convex and that slope() is its "
+    "the distance is not met by {} cuts; check that it is convex and that subgradient() is its "
     "subgradient, or allow a larger tolerance"
 )
 
@@ -65,7 +65,7 @@ class Nearest:
 
 
 class Outer:
-    """The outer minimisation; models and tangents are added to it as the search goes on."""
+    """The outer minimisation; models and cuts of the distance are added to it as the search goes on."""
 
     def __init__(self, problem: SearchProblem, piece: ConvexPiece) -> None:
         self.problem, self.piece = problem, piece
@@ -97,7 +97,7 @@ class Outer:
     def _grid(self, i: int, column: Column) -> None:
         """Require a legal value of x'_i: e_0 + n s, or one of a list."""
         if self.piece.lower[i] == self.piece.upper[i]:
-            return  # a legal value, or the person's own
+            return  # a legal value, or that of x
         first, last = legal_numbers(column, self.piece.lower[i], self.piece.upper[i])
         step = uniform_step(column)
         here = self.x[[i]]
@@ -112,7 +112,7 @@ class Outer:
         self.model.rows([(here, [[1.0]]), (chosen, -codes[None])], 0.0, 0.0)
 
     def _distance(self) -> None:
-        """Make the objective the distance: exact for L1 and LInf, tangents for the rest."""
+        """Make the objective the distance: exact for L1 and LInf, by cuts for the rest."""
         x, distance = self.problem.x, self.problem.distance
         eye = np.eye(len(x))
         if isinstance(distance, L1):
@@ -126,13 +126,13 @@ class Outer:
             self.model.rows([(d, ones), (self.x, np.diag(w))], w * x, math.inf)
         else:
             self.theta = self.model.columns(-math.inf, math.inf, cost=1.0)
-            self._tangent(x)
+            self._distance_cut(x)
             for vertex in () if self.piece.vertices is None else self.piece.vertices:
-                self._tangent(vertex)
+                self._distance_cut(vertex)
 
-    def _tangent(self, point: Array) -> None:
+    def _distance_cut(self, point: Array) -> None:
         """Require theta >= f(point) + g (x' - point)."""
-        assert self.theta is not None  # noqa: S101  (only distances with tangents come here)
+        assert self.theta is not None  # noqa: S101  (only distances that are cut come here)
         g = self.problem.distance.subgradient(self.problem.x, point)
         value = distance_to(self.problem, point) - g @ point
         self.model.rows([(self.theta, [[1.0]]), (self.x, -g[None])], value, math.inf)
@@ -162,7 +162,7 @@ class Outer:
         )
 
     def minimise(self, run: Run) -> Nearest:
-        """Solve the program; where the distance has tangents, until they meet it."""
+        """Solve the program; where the distance is met by cuts, until they meet it."""
         best = Nearest(None, math.inf, -math.inf, over=False)
         for _ in range(_MAX_CUTS):
             solution = run.solve(self.model)
@@ -173,13 +173,13 @@ class Outer:
             value, point = self._follow(solution, run)
             if value < best.value:
                 best = Nearest(point, value, solution.bound, over=False)
-            # Not the bound: it may lie lower by the solver's gap, which no tangent closes.
+            # Not the bound: it may lie lower by the solver's gap, which no cut closes.
             if best.value - solution.objective <= run.gap(best.value):
                 return Nearest(best.point, best.value, solution.bound, over=False)
         raise SolverError(_NOT_MET.format(_MAX_CUTS))
 
     def _follow(self, solution: Solution, run: Run) -> tuple[float, Array]:
-        """Add tangents with the integers of a solution fixed: linear programs, not integer ones.
+        """Add cuts with the integers of a solution fixed: linear programs, not integer ones.
 
         Returns the nearest point seen and its distance.
         """
@@ -195,7 +195,7 @@ class Outer:
             best = min(best, (value, point), key=lambda pair: pair[0])
             if best[0] - float(solution.x[self.theta[0]]) <= run.gap(value):
                 return best
-            self._tangent(point)
+            self._distance_cut(point)
             solution = run.solve(self.model.fixed(fixed))
         raise SolverError(_NOT_MET.format(_MAX_CUTS))
 
@@ -206,5 +206,5 @@ def _first_layer(net: Network) -> tuple[Array, Array]:
 
 
 def distance_to(problem: SearchProblem, point: Array) -> float:
-    """Distance of a point from the person."""
+    """Distance of a point from x."""
     return float(problem.distance.between(problem.x, point[None])[0])
