@@ -16,6 +16,7 @@ from oracles import random_box, random_case
 from proplace.core.errors import DeltaError, ModelFileError, ProplaceError
 
 NET = pp.Network([([[1.0, 2.0]], [0.5]), ([[1.0]], None), ([[1.0], [2.0]], [0.0, 1.0])])
+PAIRS = [(layer.W, layer.b) for layer in NET.layers]
 RADII = st.floats(0, 1e6)
 
 
@@ -83,9 +84,12 @@ def test_one_pair_per_layer(pairs):
         ([([0.1], 0.1), (0.1, 0.1), (0.1, 0.1)], r"weights of layer 1 have shape \(1,\)"),
         ([([[0.1, -0.2]], 0.1), (0.1, 0.1), (0.1, 0.1)], "layer 1 has"),
         (pp.Shifts.of(pp.Network([([[1.0]], [0.0])]), 0.1), "differ in architecture"),
-        (pp.Shifts.of(NET.with_layers([([[1.0, 2.0]], None), *[(layer.W, layer.b) for layer in NET.layers[1:]]]), 0.1), "differ in architecture"),
+        (
+            pp.Shifts.of(pp.Network([([[1.0, 2.0]], None), *PAIRS[1:]]), 0.1),
+            "differ in architecture",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_not_a_delta(delta, message):
     calls = [
         lambda: pp.Shifts.of(NET, delta),
@@ -144,8 +148,8 @@ def test_the_ends_of_radii_are_rounded_outwards():
             rng.exponential() * 10.0 ** rng.integers(-8, 2),
         )
         shifts = pp.Shifts.of(pp.Network([([[w]], [w])]), d)
-        for low, high in ((shifts.low.layers[0].W, shifts.high.layers[0].W), (shifts.low.layers[0].b, shifts.high.layers[0].b)):  # fmt: skip
-            p, q = (float(end.ravel()[0]) for end in (low, high))
+        low, high = shifts.low.layers[0], shifts.high.layers[0]
+        for p, q in ((low.W[0, 0], high.W[0, 0]), (low.b[0], high.b[0])):
             assert Q(p) <= Q(w) - Q(d) < Q(np.nextafter(p, np.inf))
             assert Q(np.nextafter(q, -np.inf)) < Q(w) + Q(d) <= Q(q)
 
