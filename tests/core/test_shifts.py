@@ -186,12 +186,13 @@ def test_a_box_contains_its_ends_and_nothing_beyond():
         assert box.contains(box.low)
         assert box.contains(box.high)
         for i, layer in enumerate(box.high.layers):
-            for place in np.ndindex(layer.W.shape):
-                W = layer.W.copy()
-                W[place] = np.nextafter(W[place], np.inf)
-                pairs = [(x.W, x.b) for x in box.high.layers]
-                pairs[i] = (W, layer.b)
-                assert not box.contains(box.high.with_layers(pairs))
+            for name in ("W", "b") if layer.b is not None else ("W",):
+                for place in np.ndindex(getattr(layer, name).shape):
+                    parts = {"W": layer.W.copy(), "b": None if layer.b is None else layer.b.copy()}
+                    parts[name][place] = np.nextafter(parts[name][place], np.inf)
+                    pairs = [(x.W, x.b) for x in box.high.layers]
+                    pairs[i] = (parts["W"], parts["b"])
+                    assert not box.contains(box.high.with_layers(pairs))
 
 
 def test_a_network_of_another_shape_or_input_map_is_not_in_a_box():
@@ -248,7 +249,10 @@ def test_scaled_boxes_are_nested():
     rng = np.random.default_rng(6)
     net = random_case(rng, 2).net
     for box in (random_box(rng, net), pp.Shifts.of(net, 0.1), pp.Shifts.of(net, [(0.1, 0.2)] * 3)):
-        family = [box.scaled(t) for t in (0.0, 0.3, 1.0 / 3.0, 0.999999999999, 1.0, 1.0000001, 2.5)]
+        family = [
+            box.scaled(t)
+            for t in (0.0, 0.3, np.nextafter(1.0, 0.0), 1.0, np.nextafter(1.0, 2.0), 2.5)
+        ]
         for small, large in itertools.pairwise(family):
             assert large.contains(small.low)
             assert large.contains(small.high)
