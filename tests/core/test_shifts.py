@@ -253,7 +253,7 @@ def test_scaled_boxes_are_nested():
             box.scaled(t)
             for t in (0.0, 0.3, np.nextafter(1.0, 0.0), 1.0, np.nextafter(1.0, 2.0), 2.5)
         ]
-        for small, large in itertools.pairwise(family):
+        for small, large in itertools.pairwise(pp.Shifts(one.low, one.high) for one in family):
             assert large.contains(small.low)
             assert large.contains(small.high)
         assert box.scaled(1.0) == box
