@@ -63,7 +63,7 @@ class _Feature(Shown):
 
 @model
 class Continuous(_Feature):
-    """A number, on a grid if ``step`` is given. A whole number is ``step=1``.
+    """A number; in answers one on a grid if ``step`` is given. A whole number is ``step=1``.
 
     Parameters
     ----------
@@ -74,7 +74,8 @@ class Continuous(_Feature):
         value may lie outside of a range with two ends, by up to a quarter of it: then it stays what
         it is, or moves into the range.
     step
-        Legal values are ``lower``, ``lower + step``, ... up to ``upper``.
+        An answer takes the values ``lower``, ``lower + step``, ... up to ``upper``, or leaves the
+        person's own value as it is. Training rows and people may lie anywhere between.
     scaling
         How a value is encoded: ``"minmax"`` maps ``lower`` to 0 and ``upper`` to 1, ``"none"``
         keeps the value, a pair ``(offset, scale)`` gives ``(value - offset) / scale``
@@ -196,14 +197,11 @@ class Continuous(_Feature):
         v = numbers(filled(series, self.missing))
         low, high = self._bounds
         with np.errstate(invalid="ignore"):  # missing cells are NaN and fail every comparison
-            if self._lattice is None:
-                slack = self._slack
-                ok = np.isfinite(v) & (v >= low - slack) & (v <= high + slack)
-                v = np.where(v < low, low, np.where(v > high, high, v))
-            else:
-                legal = self._snap(np.where(np.isfinite(v), v, low))
-                ok = np.abs(v - legal) <= SNAP * self._lattice.step
-                v = legal
+            slack = self._slack
+            ok = np.isfinite(v) & (v >= low - slack) & (v <= high + slack)
+            v = np.where(v < low, low, np.where(v > high, high, v))
+            if self._lattice is not None:
+                v = self._tidied(np.where(ok, v, low))
         return self._scaled(v)[:, None], ok
 
     def read_people(self, series: pd.Series[Any]) -> tuple[Array, Bools]:
@@ -216,18 +214,21 @@ class Continuous(_Feature):
 
     def legal_people(self, e: Array) -> Bools:
         """Which codes a person may have: legal ones, and those a little outside of the range."""
-        outside, v = self._beyond(e * self.scale + self.offset)
-        if self._lattice is not None:
-            outside &= self._scaled(v) == e
-        return self._column.legal(e) | outside
+        outside, _ = self._beyond(e * self.scale + self.offset)
+        low, high = (self._scaled(end) for end in self._bounds)
+        return (np.isfinite(e) & (e >= low) & (e <= high)) | outside
 
     def write_people(self, e: Array) -> Array:
-        """Decode codes outside of the range to what they stand for."""
+        """Decode codes of people, outside of the range or beside the grid, to what they stand for."""
         v = e * self.scale + self.offset
-        if self._lattice is not None:
-            return self._lattice.continued(v)
         tidy = _tidy(v, max(abs(self.offset), 1e-300))
-        return np.where(self._scaled(tidy) == e, tidy, v)
+        found = np.where(self._scaled(tidy) == e, tidy, v)
+        if self._lattice is not None:
+            steps = self._lattice.continued(v)
+            found = np.where(self._scaled(steps) == e, steps, found)
+        lost = self._scaled(found) != e
+        found[lost] = self._first(e[lost])
+        return found
 
     def _beyond(self, v: Array) -> tuple[Bools, Array]:
         """Which values lie a little outside of the range, and these without the noise of a grid."""
@@ -239,12 +240,14 @@ class Continuous(_Feature):
             below = (v < low - self._slack) & (v >= low - reach)
             outside = below | ((v > high + self._slack) & (v <= high + reach))
             if self._lattice is not None:
-                tidy = self._lattice.continued(np.where(outside, v, low))
-                outside &= np.abs(v - tidy) <= SNAP * self._lattice.step
-                # The last value of the grid may lie below the upper end: a step more is inside.
-                outside &= (tidy < low) | (tidy > high)
-                v = np.where(outside, tidy, v)
+                v = np.where(outside, self._tidied(np.where(outside, v, low)), v)
         return outside, v
+
+    def _tidied(self, v: Array) -> Array:
+        """Values of the grid, or of what it would be if it went on, without the noise of arithmetic."""
+        lattice = cast("Lattice", self._lattice)
+        legal = lattice.continued(v)
+        return np.where(np.abs(v - legal) <= SNAP * lattice.step, legal, v)
 
     def why_people(self, value: object) -> str:
         """Say why a cell of a person cannot be read."""
@@ -272,8 +275,7 @@ class Continuous(_Feature):
             return f"{num(v)} is below the lower bound {num(low)}; {allowed}"
         if v > high:
             return f"{num(v)} is above the upper bound {num(high)}; {allowed}"
-        nearest = float(self._snap(np.array([v]))[0])
-        return f"{num(v)} is not on the grid, nearest is {num(nearest)}; {allowed}"
+        return f"{num(v)} cannot be read; {allowed}"
 
     def write(self, block: Array) -> Array | np.ndarray[Any, Any]:
         """Decode a block of encoded columns to legal original values."""
@@ -350,15 +352,9 @@ class Continuous(_Feature):
         """Whether codes are the values themselves, to the bit."""
         return self.offset == 0.0 and self.scale == 1.0
 
-    def _snap(self, v: Array) -> Array:
-        lattice = cast("Lattice", self._lattice)
-        return lattice.values(lattice.number(v))
-
     def _allowed(self) -> str:
         low, high = self._bounds
-        if self.step is not None:
-            text = f"{num(low)} to {num(high)} in steps of {num(self.step)}"
-        elif np.isfinite(low) and np.isfinite(high):
+        if np.isfinite(low) and np.isfinite(high):
             text = f"{num(low)} to {num(high)}"
         elif np.isfinite(low):
             text = f"numbers from {num(low)}"

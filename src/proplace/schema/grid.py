@@ -8,7 +8,7 @@ legal value give the same bits.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Literal, Protocol, cast, overload
 
@@ -24,21 +24,25 @@ _TABLE = 4096  # grids up to this size are looked up, larger ones computed
 _EXACT = 2**53  # whole numbers below this are exact floats
 
 
-class Grid(Protocol):
-    """Legal values, numbered from 0 in increasing order."""
+class Codes(Protocol):
+    """Legal encoded values, numbered from 0 in increasing order."""
 
     @property
     def count(self) -> int:
         """How many legal values there are."""
-
-    def values(self, n: Integers) -> Array:
-        """Return the original values with the numbers ``n``."""
 
     def encoded(self, n: Integers) -> Array:
         """Return the encoded values with the numbers ``n``."""
 
     def near(self, e: Array) -> Integers:
         """Find the number of the legal value nearest to ``e``; of two equally near the upper."""
+
+
+class Grid(Codes, Protocol):
+    """Legal values, encoded and original."""
+
+    def values(self, n: Integers) -> Array:
+        """Return the original values with the numbers ``n``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,6 +144,43 @@ class Lattice:
         return Table(self.values(n), self.encoded(n))
 
 
+@dataclass(frozen=True, eq=False)
+class WithValue:
+    """The codes of a grid and one more: that of a person, which need not lie on it.
+
+    ``below`` is how many values of the grid lie below it.
+    """
+
+    grid: Codes
+    code: float
+    below: int
+
+    @property
+    def count(self) -> int:
+        """How many legal values there are."""
+        return self.grid.count + 1
+
+    def encoded(self, n: Integers) -> Array:
+        """Return the encoded values with the numbers ``n``."""
+        return np.where(n == self.below, self.code, self.grid.encoded(self._number(n)))
+
+    def near(self, e: Array) -> Integers:
+        """Find the number of the legal value nearest to ``e``; of two equally near the upper."""
+        n = self.grid.near(e)
+        n = n + (n >= self.below)
+        for _ in range(2):  # the value may be nearer than the nearest of the grid, or than both
+            up, down = np.minimum(n + 1, self.count - 1), np.maximum(n - 1, 0)
+            here = self.encoded(n)
+            above = (up > n) & (e >= _middle(here, self.encoded(up)))
+            under = (down < n) & (e < _middle(self.encoded(down), here))
+            n = n + above - under
+        return n
+
+    def _number(self, n: Integers) -> Integers:
+        """Numbers of the grid; that of the value itself is any."""
+        return np.minimum(n - (n > self.below), self.grid.count - 1)
+
+
 def _decimals(number: Decimal) -> int:
     return max(0, -cast("int", number.normalize().as_tuple().exponent))
 
@@ -183,7 +224,7 @@ class Column:
     kind: Literal["continuous", "grid", "binary"]
     lower: float
     upper: float
-    grid: Grid | None = field(default=None, repr=False, compare=False)
+    grid: Codes | None = field(default=None, repr=False, compare=False)
 
     @property
     def size(self) -> int | None:
@@ -197,8 +238,19 @@ class Column:
             return 0.0
         if isinstance(self.grid, Table):
             return float(np.diff(self.grid.code).max()) / 2.0
+        if isinstance(self.grid, WithValue):
+            return replace(self, grid=self.grid.grid).half_step
         first = self.grid.encoded(np.arange(2))
         return float(first[1] - first[0]) / 2.0
+
+    def with_value(self, e: float) -> Column:
+        """The column in which a person's own value is legal, too, if it lies inside of the range."""
+        inside = self.lower < e < self.upper
+        if self.grid is None or not inside or self.legal(np.array([e]))[0]:
+            return self
+        low, _ = self.around(e)
+        below = int(self.grid.near(np.asarray(low))) + 1
+        return replace(self, grid=WithValue(self.grid, e, below))
 
     @overload
     def nearest(self, v: float) -> float: ...

@@ -299,7 +299,7 @@ def _limits(schema: Schema, x: Array) -> tuple[_Limit, ...]:
             found.append(_Limit(f"{feature.title} is immutable", j, here, here, exact=True))
         if isinstance(feature, Categorical):
             continue
-        column = schema.columns[span.start]
+        column = schema.columns[span.start].with_value(float(here[0]))
         if feature.direction == "increasing":
             label = f"{feature.title} may only increase"
             found.append(_above(label, j, column, here[0]))

@@ -197,8 +197,9 @@ class Schema:
     def encode(self, frame: Frame) -> Array:
         """Encode a table, shape (n, width), or raise a ``SchemaError`` about the first bad cell.
 
-        Columns are found by name, in any order; other columns are ignored. Values off the grid
-        by less than a millionth of a step are snapped. A schema made by :meth:`encoded` also takes
+        Columns are found by name, in any order; other columns are ignored. Numbers need not lie on
+        the grid of their steps, which is for answers; what is off it by less than a millionth of a
+        step is snapped. A schema made by :meth:`encoded` also takes
         arrays.
         """
         X, problems = self.encode_valid(frame)
@@ -218,9 +219,9 @@ class Schema:
     def encode_people(self, frame: Frame) -> tuple[Array, dict[int, BadRow]]:
         """Encode people as :meth:`encode_valid` does, with numbers of their own outside of a range.
 
-        A number may lie outside of its range by up to a quarter of it (on the grid, where it has a
-        step, as if that went on), in at most ``MOST_OUTSIDE`` features of a person: a model takes any
-        number, and such a person is none the less one to explain. What is returned as an answer keeps
+        A number may lie outside of its range by up to a quarter of it, in at most ``MOST_OUTSIDE``
+        features of a person: a model takes any number, and such a person is none the less one to
+        explain. What is returned as an answer keeps
         such a value or lies inside the range.
         """
         X, bad, cells = self._read(frame, _own)
@@ -268,34 +269,35 @@ class Schema:
             A table with the same rows, such as the people before their change. Its index is kept,
             and so is every cell of it whose code did not change, to the last digit.
         people
-            Encoded people, one for each row: their values outside of a range stay what they are
-            where a row still has them.
+            Encoded people, one for each row: their numbers, outside of a range or beside a grid, stay
+            what they are where a row still has them.
         """
         rows = self._rows(X)
         if like is not None and len(like) != len(rows):
             raise SchemaError(f"like must have {len(rows)} rows as X has, not {len(like)}")
         cells = None if like is None else self._by_name(like)
         before = rows if people is None else self._rows(people)
-        kept = (rows == before) & self.outside(before) & (people is not None)
+        kept = (rows == before) & self._numbers & (people is not None)
         decoded: dict[str, Any] = {}
         for number, (feature, span) in enumerate(zip(self.features, self.spans, strict=True)):
             values = feature.write(rows[:, span])
-            if isinstance(feature, Continuous) and (here := kept[:, span.start]).any():
-                exact = feature.write_people(rows[here, span.start])
-                values = np.array(values)
-                values[here] = exact
-            if cells is not None and isinstance(feature, Continuous) and feature.step is None:
-                codes, ok = feature.read_people(cells[number])
-                ok &= feature.legal_people(codes[:, 0])
-                same = ok & (codes[:, 0] == rows[:, span.start])
-                values = np.where(same, numbers(filled(cells[number], feature.missing)), values)
+            if isinstance(feature, Continuous):
+                here = kept[:, span.start] & (feature.canonical(rows[:, span])[:, 0] != rows[:, span.start])
+                if here.any():
+                    values = np.array(values, dtype=np.float64)
+                    values[here] = feature.write_people(rows[here, span.start])
+                if cells is not None and (feature.step is None or here.any()):
+                    codes, ok = feature.read_people(cells[number])
+                    ok &= feature.legal_people(codes[:, 0])
+                    same = ok & (codes[:, 0] == rows[:, span.start])
+                    values = np.where(same, numbers(filled(cells[number], feature.missing)), values)
             decoded[feature.name] = values
         return pd.DataFrame(decoded, index=None if like is None else like.index)
 
     def canonical(self, X: npt.ArrayLike, *, person: npt.ArrayLike | None = None) -> Array:
         """Return the legal rows nearest to ``X``: what :meth:`encode` makes of :meth:`decode`.
 
-        ``person`` is an encoded person, whose values outside of a range count as legal.
+        ``person`` is an encoded person, whose own numbers count as legal.
         """
         rows = self._rows(X)
         legal = np.hstack(
@@ -307,7 +309,7 @@ class Schema:
         if person is None:
             return legal
         before = self._rows(person)
-        return np.where((rows == before) & self.outside(before), before, legal)
+        return np.where((rows == before) & self._numbers, before, legal)
 
     def legal(self, X: npt.ArrayLike) -> Bools:
         """Which encoded rows hold legal values only: in range, on the grid, one category each."""

@@ -43,7 +43,7 @@ def training_rows(model: Model, X: Table, *, declared: bool) -> tuple[Model, Arr
         model.check_agreement(frame)
     elif declared and not model.preprocesses:
         rows = model.network.rows(X)
-        legal = model.schema.legal(rows)
+        legal = model.schema.legal_people(rows)
         if not legal.all():
             bad = int(np.flatnonzero(~legal)[0])
             raise SchemaError(
