@@ -34,9 +34,8 @@ def table(**cells):
 
 
 CASES = [
-    ("age", 91, ["91 is above the upper bound 90", "17 to 90 in steps of 1"]),
+    ("age", 91, ["91 is above the upper bound 90", "17 to 90"]),
     ("age", 16, ["16 is below the lower bound 17", "17 to 90"]),
-    ("age", 30.5, ["30.5 is not on the grid", "nearest is 3", "steps of 1"]),
     ("age", np.nan, ["missing", "17 to 90"]),
     ("age", None, ["missing", "17 to 90"]),
     ("age", pd.NA, ["missing", "17 to 90"]),
@@ -156,10 +155,10 @@ def test_a_millionth_of_a_step_is_noise_and_more_is_not(step):
     schema = Schema([Continuous("v", 0, 10 * step, step=step)])
     off = np.array([0.0, 0.9e-6, -0.9e-6, 1.1e-6, -1.1e-6, 1e-3])
     frame = pd.DataFrame({"v": (3 + off) * step})
-    assert sorted(schema.problems(frame)) == [3, 4, 5]
-    X, _ = schema.encode_valid(frame)
+    X = schema.encode(frame)
     assert X[:3, 0].tolist() == [0.3] * 3  # snapped, to the bit
-    assert "is not on the grid" in schema.problems(frame)[3].text
+    assert (X[3:, 0] != 0.3).all()  # data may lie anywhere
+    assert (schema.canonical(X)[:, 0] == 0.3).all()  # answers may not
 
 
 @pytest.mark.parametrize(

@@ -249,7 +249,7 @@ def plain_nearest(e: Explanation) -> Array | None:
         setting.distance,
         DEFAULT_MARGIN,
         DEFAULT_SLACK,
-        {i: c for i, c in enumerate(schema.columns) if c.kind == "grid"},
+        schema.grids(e.x),
     )
     found = search(problem, pieces, deadline=time.monotonic() + _SECONDS).point
     if found is None:

@@ -176,7 +176,7 @@ class Proplace(Explainer):
         if margin is None:
             margin = DEFAULT_MARGIN if self.net_.precision == "float64" else self.net_.precision
         self.prover_ = Prover(model, self.shifts_, margin)
-        self.rows_ = distinct(rows)
+        self.rows_ = distinct(model.schema.canonical(rows))  # answers lie between legal rows
         units = model.units(rows) if model.preprocesses else None
         self.distance_ = distances.resolve(
             self.distance, self.net_.inputs, rows, self.weights, units
@@ -232,7 +232,7 @@ class Proplace(Explainer):
             self.distance_,
             self.margin_,
             self.slack,
-            {i: c for i, c in enumerate(self.schema_.columns) if c.kind == "grid"},
+            self.schema_.grids(x),
         )
         if near.late:  # without all neighbours nothing can be said of the region
             outcome = SearchResult(None, np.inf, 0.0, "unknown")

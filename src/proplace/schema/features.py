@@ -216,7 +216,8 @@ class Continuous(_Feature):
         """Which codes a person may have: legal ones, and those a little outside of the range."""
         outside, _ = self._beyond(e * self.scale + self.offset)
         low, high = (self._scaled(end) for end in self._bounds)
-        return (np.isfinite(e) & (e >= low) & (e <= high)) | outside
+        inside: Bools = np.isfinite(e) & (e >= low) & (e <= high)
+        return inside | outside
 
     def write_people(self, e: Array) -> Array:
         """Decode codes of people, outside of the range or beside the grid, to what they stand for."""

@@ -282,7 +282,9 @@ class Schema:
         for number, (feature, span) in enumerate(zip(self.features, self.spans, strict=True)):
             values = feature.write(rows[:, span])
             if isinstance(feature, Continuous):
-                here = kept[:, span.start] & (feature.canonical(rows[:, span])[:, 0] != rows[:, span.start])
+                here = kept[:, span.start] & (
+                    feature.canonical(rows[:, span])[:, 0] != rows[:, span.start]
+                )
                 if here.any():
                     values = np.array(values, dtype=np.float64)
                     values[here] = feature.write_people(rows[here, span.start])
@@ -410,6 +412,15 @@ class Schema:
         """Which encoded columns hold numbers, whose ranges people may leave a little."""
         features = [self.features[column.feature] for column in self.columns]
         return _frozen(np.array([isinstance(f, Continuous) for f in features], dtype=np.bool_))
+
+    def grids(self, x: npt.ArrayLike) -> dict[int, Column]:
+        """Columns, by number, that take certain values only; a person's own values are among them."""
+        row = self._rows(x)[0]
+        return {
+            j: column.with_value(float(row[j]))
+            for j, column in enumerate(self.columns)
+            if column.kind == "grid"
+        }
 
     @cached_property
     def profile_columns(self) -> Integers:

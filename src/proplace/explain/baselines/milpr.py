@@ -122,7 +122,7 @@ class MilpR(RobustBaseline):
         person = self.schema_.person(x)
         pieces = box_pieces(self.schema_, person, low, high)
         reach = np.inf if towards is None else self._reach(person, towards, margin, target)
-        grids = {i: c for i, c in enumerate(self.schema_.columns) if c.kind == "grid"}
+        grids = self.schema_.grids(x)
         problem = SearchProblem(
             self.net_, Shifts.of(self.net_, 0.0), target, x, self.distance_, margin, _SLACK, grids
         )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from proplace.core.errors import OptionError
-from proplace.schema.grid import SNAP
+from proplace.schema.grid import SNAP, WithValue
 
 if TYPE_CHECKING:
     from proplace.core.network import Array
@@ -58,6 +58,8 @@ def encoded(column: Column, n: int | Integers) -> Array:
 
 def uniform_step(column: Column) -> float | None:
     """Step of an equally spaced grid; None for any other."""
+    if isinstance(column.grid, WithValue):
+        return None
     count = column.size or 1
     if count == 1:
         return 0.0

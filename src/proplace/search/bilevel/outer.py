@@ -28,13 +28,14 @@ added at each solution, and at those of the linear program with its integers fix
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from proplace.core.distances import L1, LInf
 from proplace.core.errors import SolverError
+from proplace.schema.grid import WithValue
 from proplace.search.bilevel.grids import encoded, legal_numbers, uniform_step
 from proplace.search.bilevel.relu import interval, relu
 from proplace.solvers import Model
@@ -98,9 +99,18 @@ class Outer:
         """Require a legal value of x'_i: e_0 + n s, or one of a list."""
         if self.piece.lower[i] == self.piece.upper[i]:
             return  # a legal value, or that of x
-        first, last = legal_numbers(column, self.piece.lower[i], self.piece.upper[i])
+        here, low, high = self.x[[i]], self.piece.lower[i], self.piece.upper[i]
+        if isinstance(column.grid, WithValue):
+            grid = replace(column, grid=column.grid.grid)
+            first, last = legal_numbers(grid, low, high)
+            step, value = uniform_step(grid), column.grid.code
+            if not low <= value <= high:
+                column = grid
+            elif step is not None and first <= last:
+                self._lattice_or(here, (first, last), (encoded(grid, 0), step), value)
+                return
+        first, last = legal_numbers(column, low, high)
         step = uniform_step(column)
-        here = self.x[[i]]
         if step is not None:
             n = self.model.columns(first, last, integer=True)
             base = encoded(column, 0)
@@ -110,6 +120,21 @@ class Outer:
         chosen = self.model.columns(np.zeros(len(codes)), 1.0, integer=True)
         self.model.rows([(chosen, np.ones((1, len(codes))))], 1.0, 1.0)
         self.model.rows([(here, [[1.0]]), (chosen, -codes[None])], 0.0, 0.0)
+
+    def _lattice_or(
+        self, here: Integers, numbers: tuple[int, int], lattice: tuple[Array, float], value: float
+    ) -> None:
+        """Require ``e_0 + n s``, or one more value: a binary says which."""
+        base, step = lattice
+        ends = [float(base + n * step) for n in numbers]
+        far = max(*ends, value) - min(*ends, value)
+        n = self.model.columns(*numbers, integer=True)
+        other = self.model.columns(0.0, 1.0, integer=True)
+        for sign in (-1.0, 1.0):
+            on_grid = [(here, [[sign]]), (n, [[-sign * step]]), (other, [[-far]])]
+            self.model.rows(on_grid, -math.inf, sign * base)
+            there = [(here, [[sign]]), (other, [[far]])]
+            self.model.rows(there, -math.inf, sign * value + far)
 
     def _distance(self) -> None:
         """Make the objective the distance: exact for L1 and LInf, by cuts for the rest."""
