@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from fractions import Fraction
 
 import numpy as np
 import pandas as pd
@@ -40,7 +41,7 @@ def test_each_kind_of_column():
         Continuous("whole", 1, 5, step=1),
         Continuous("tenth", 0.1, 3, step=0.1),
         Continuous("cent", 0.25, 3, step=0.01),
-        Continuous("real", 0.123, 3),
+        Continuous("real", 0.12, 3, step=0.02, scaling=(0.123, 2.877)),
         Binary("two", ["a", "b"]),
         Categorical("three", ["a", "b", "c"]),
         Categorical("pandas", ["z", "y", "x"]),
@@ -50,7 +51,7 @@ def test_each_kind_of_column():
     ]
     assert sorted(schema.problems(frame)) == [1, 2]
     good = frame.iloc[:1]
-    back = schema.decode(schema.encode(good))
+    back = schema.decode(schema.encode(good), like=good)
     assert back.iloc[0].tolist() == good.iloc[0].tolist()
 
 
@@ -109,22 +110,40 @@ def test_standard_scaling_is_that_of_scikit_learn():
 
 
 def test_unknown_scaling():
-    with pytest.raises(SchemaError, match="scaling must be 'minmax' or 'standard', not 'robust'"):
+    with pytest.raises(
+        SchemaError, match="scaling must be 'minmax', 'standard' or 'model', not 'robust'"
+    ):
         Schema.infer(pd.DataFrame({"a": [1.0, 2.5]}), scaling="robust")
 
 
 @pytest.mark.parametrize(
     ("values", "step"),
     [
-        ([0.0, 1e12], 1.0),
-        ([0.0, 2e12], None),
-        ([-2e12, 0.0], None),
-        ([0.5, 2e11], None),
-        ([0.5, 1e11], 0.1),
-        ([0.25, 2e10], None),
+        ([17.0, 90.0], 1.0),
+        ([0.0, 999_999.0], 1.0),
+        ([0.0, 1_490_400.0], 10.0),  # six digits
+        ([0.0, 2e12], 1e7),
+        ([-2e12, 0.0], 1e7),
+        ([0.25, 9999.75], 0.01),
+        ([0.25, 2e10], 1e5),
+        ([0.0, 1.0, 0.12345], 0.01),
+        ([-3.21, 2.987], 0.05),
+        ([1e9, 1e9 + 7.0], 1.0),  # a tiny range far from 0
+        ([1e-7, 3.3e-5], 2e-7),
     ],
 )
-def test_numbers_too_large_for_their_step_have_none(values, step):
-    """Steps of a number this large could not be told apart after scaling."""
-    (feature,) = Schema.infer(pd.DataFrame({"a": values})).features
-    assert (feature.lower, feature.upper, feature.step) == (*values, step)
+def test_steps_are_readable(values, step):
+    frame = pd.DataFrame({"a": values})
+    (feature,) = Schema.infer(frame).features
+    assert feature.step == step
+    for end in (feature.lower, feature.upper):
+        assert float(Fraction(repr(end)) / Fraction(repr(step))).is_integer()
+    assert feature.lower <= min(values) < feature.lower + step
+    assert feature.upper - step < max(values) <= feature.upper
+    codes = Schema([feature]).encode(frame)[:, 0]
+    np.testing.assert_allclose([codes.min(), codes.max()], [0.0, 1.0], atol=1e-9)  # of the table
+
+
+def test_steps_that_could_not_be_told_apart_are_left_out():
+    (feature,) = Schema.infer(pd.DataFrame({"a": [1e9, 1e9 + 0.125]})).features
+    assert (feature.lower, feature.upper, feature.step) == (1e9, 1e9 + 0.125, None)

@@ -44,7 +44,8 @@ Name = Annotated[str, Field(min_length=1)]
 OUTSIDE = 0.25
 """How far outside of a range a person's own value may lie, as a share of the range."""
 
-_FINEST = 1e12  # numbers of this many steps are still told apart after scaling
+FINEST = 1e12
+"""Numbers of so many steps are still told apart after scaling."""
 
 
 @model
@@ -130,7 +131,7 @@ class Continuous(_Feature):
             return self
         if low is None or high is None:
             raise ValueError("a step needs lower and upper: the grid starts at lower")
-        if max(abs(low), abs(high), abs(self.offset)) / self.step > _FINEST:
+        if max(abs(low), abs(high), abs(self.offset)) / self.step > FINEST:
             raise ValueError(
                 f"step {num(self.step)} is too fine for values up to {num(max(-low, high))}; "
                 "leave the step out"

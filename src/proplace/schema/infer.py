@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+import math
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -10,16 +12,22 @@ import pandas as pd
 from proplace.core.errors import SchemaError
 from proplace.core.text import short
 from proplace.schema.cells import is_number, numbers
-from proplace.schema.features import Binary, Categorical, Continuous, Ordinal
+from proplace.schema.features import FINEST, Binary, Categorical, Continuous, Ordinal
 from proplace.schema.validation import did_you_mean, listing, problem_list, whole
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from proplace.schema.features import Direction
+    from proplace.schema.grid import Array
     from proplace.schema.rules import AnyFeature
 
+Encoding = Literal["minmax", "standard", "model"]
+
 _DECIMALS = (0, 1, 2)  # with more decimals a number is measured, not counted
+_DIGITS = 6  # that a value of the grid is written with, at most
+_MOST = 0.95  # of the different numbers have the resolution; others may be means that fill gaps
+_STEPS = 100  # about so many steps in the range of a number that is measured
 
 
 def infer_features(
@@ -29,11 +37,11 @@ def infer_features(
     immutable: Collection[str],
     increasing: Collection[str],
     decreasing: Collection[str],
-    scaling: Literal["minmax", "standard"],
+    scaling: Encoding,
 ) -> list[AnyFeature]:
     """Guess one feature per column, or say for which columns that cannot be done."""
-    if scaling not in ("minmax", "standard"):
-        raise SchemaError(f"scaling must be 'minmax' or 'standard', not {short(scaling)}")
+    if scaling not in get_args(Encoding):
+        raise SchemaError(f"scaling must be 'minmax', 'standard' or 'model', not {short(scaling)}")
     if not isinstance(frame, pd.DataFrame):
         raise SchemaError(f"infer needs a pandas DataFrame, not {type(frame).__name__}")
     if frame.empty:
@@ -62,7 +70,7 @@ def infer_features(
                     categorical_limit,
                     name in immutable,
                     direction,
-                    scaling == "standard",
+                    scaling,
                 )
             )
         except SchemaError as error:
@@ -78,7 +86,7 @@ def _feature(
     limit: int,
     immutable: bool,
     direction: Direction | None,
-    standard: bool,
+    scaling: Encoding,
 ) -> AnyFeature:
     if not isinstance(name, str):
         raise SchemaError(f"column {short(name)}: names must be text; rename the columns")
@@ -94,7 +102,7 @@ def _feature(
         _not_constant(name, present.unique().tolist())
         return Binary(name, (False, True), immutable=immutable, direction=direction)
     elif _kind(present) == "number":
-        return _number(name, numbers(present), immutable, direction, standard)
+        return _number(name, numbers(present), immutable, direction, scaling)
     elif _kind(present) == "other":
         raise SchemaError(
             f"column {short(name)} holds {dtype} values; turn them into numbers (for a date: days since "
@@ -121,7 +129,7 @@ def _kind(present: pd.Series[Any]) -> Literal["number", "text", "other"]:
 
 
 def _number(
-    name: str, column: Any, immutable: bool, direction: Direction | None, standard: bool
+    name: str, column: Array, immutable: bool, direction: Direction | None, scaling: Encoding
 ) -> Continuous | Binary:
     values = np.unique(column)
     if not np.isfinite(values).all():
@@ -130,18 +138,72 @@ def _number(
     if values.tolist() == [0.0, 1.0]:
         return Binary(name, immutable=immutable, direction=direction)
     low, high = float(values[0]), float(values[-1])
-    step = next((10.0**-n for n in _DECIMALS if (np.round(values, n) == values).all()), None)
-    if step is not None and max(abs(low), abs(high)) / step > 1e12:
-        step = None
+    grid = readable_grid(column)
+    lower, upper, step = grid or (low, high, None)
+    encoding: tuple[float, float] | None = None
+    if scaling == "standard":
+        encoding = float(np.mean(column)), float(np.std(column))
+    elif scaling == "minmax" and (lower, upper) != (low, high):
+        encoding = low, high - low  # of the table, not of the range around it
     return Continuous(
         name,
-        low,
-        high,
+        lower,
+        upper,
         step=step,
-        scaling=(float(np.mean(column)), float(np.std(column))) if standard else None,
+        scaling=encoding,
         immutable=immutable,
         direction=direction,
     )
+
+
+def readable_grid(values: Array) -> tuple[float, float, float] | None:
+    """Ends and step of a grid around some numbers whose values are easy to read and to say.
+
+    The step is the resolution of the numbers themselves where most have at most two decimals, else a
+    round number (1, 2 or 5 times a power of ten) near a hundredth of the range without its tails. It is
+    not so fine that a value needs more than six digits, unless the range is tiny beside its numbers.
+    The ends are multiples of it. None where steps could not be told apart after scaling.
+
+    Examples
+    --------
+    >>> readable_grid(np.array([17.0, 90.0])), readable_grid(np.array([12.25, 99.5]))
+    ((17.0, 90.0, 1.0), (12.25, 99.5, 0.01))
+    >>> readable_grid(np.array([0.0137, 0.9213])), readable_grid(np.array([5.0, 12345678.0]))
+    ((0.01, 0.93, 0.01), (0.0, 12345700.0, 100.0))
+    """
+    low, high = float(values.min()), float(values.max())
+    known = np.unique(values)
+    fits = (n for n in _DECIMALS if (np.round(known, n) == known).mean() >= _MOST)
+    decimals = next(fits, None)
+    step = (
+        _round_number(_spread(values) / _STEPS)
+        if decimals is None
+        else Decimal(1).scaleb(-decimals)
+    )
+    finest = Decimal(repr(max(abs(low), abs(high)))).adjusted() + 1 - _DIGITS
+    if 10 * Decimal(1).scaleb(finest) <= Decimal(high) - Decimal(low):  # else no value were left
+        step = max(step, Decimal(1).scaleb(finest))
+    if max(abs(low), abs(high)) > FINEST * float(step):
+        return None
+    lower, upper = (Decimal(repr(end)) / step for end in (low, high))
+    ends = (
+        lower.to_integral_value(ROUND_FLOOR) * step,
+        upper.to_integral_value(ROUND_CEILING) * step,
+    )
+    return float(ends[0]), float(ends[1]), float(step)
+
+
+def _spread(values: Array) -> float:
+    """The range of some numbers without their tails, which need not say how fine they are."""
+    low, high = np.quantile(values, [0.05, 0.95])
+    return float(high - low) or float(np.ptp(values))
+
+
+def _round_number(size: float) -> Decimal:
+    """The number 1, 2 or 5 times a power of ten that is nearest to a size, by ratio."""
+    power = Decimal(repr(size)).adjusted()
+    options = [Decimal(digit).scaleb(power) for digit in (1, 2, 5, 10)]
+    return min(options, key=lambda option: abs(math.log(float(option) / size)))
 
 
 def _labels(

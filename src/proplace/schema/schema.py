@@ -140,13 +140,14 @@ class Schema:
         immutable: Collection[str] = (),
         increasing: Collection[str] = (),
         decreasing: Collection[str] = (),
-        scaling: Literal["minmax", "standard"] = "minmax",
+        scaling: Literal["minmax", "standard", "model"] = "minmax",
     ) -> Schema:
         """Guess a schema from the feature columns of a table. Read it before you use it.
 
         - true/false, and numbers that are only 0 and 1: :class:`Binary`;
-        - whole numbers: :class:`Continuous` with ``step=1``; numbers with at most two decimals:
-          ``step=0.1`` or ``0.01``; other numbers: no step. Ranges are those of the table;
+        - other numbers: :class:`Continuous` with a readable step (:func:`readable_grid`): 1 for whole
+          numbers, 0.1 or 0.01 with at most two decimals, else a round number near a hundredth of the
+          range. Ranges are those of the table, rounded outwards to multiples of the step;
         - text and unordered categories: :class:`Binary` for two values, else
           :class:`Categorical`, sorted (or in the order of the pandas categories);
         - ordered pandas categories: :class:`Ordinal`.
@@ -164,8 +165,9 @@ class Schema:
         immutable, increasing, decreasing
             Names of features that cannot change, cannot fall, cannot rise.
         scaling
-            How numbers are encoded: ``"minmax"`` to [0, 1], or ``"standard"`` by mean and standard
-            deviation of the table, as ``sklearn.preprocessing.StandardScaler`` does.
+            How numbers are encoded: ``"minmax"``, the range of the table to [0, 1]; ``"standard"`` by
+            mean and standard deviation of the table, as ``sklearn.preprocessing.StandardScaler`` does;
+            ``"model"``, left to a model that scales its own inputs.
         """
         return cls(
             infer_features(
@@ -282,17 +284,13 @@ class Schema:
         for number, (feature, span) in enumerate(zip(self.features, self.spans, strict=True)):
             values = feature.write(rows[:, span])
             if isinstance(feature, Continuous):
-                here = kept[:, span.start] & (
-                    feature.canonical(rows[:, span])[:, 0] != rows[:, span.start]
-                )
-                if here.any():
+                column = rows[:, span.start]
+                own = kept[:, span.start] & (feature.canonical(rows[:, span])[:, 0] != column)
+                if own.any():
                     values = np.array(values, dtype=np.float64)
-                    values[here] = feature.write_people(rows[here, span.start])
-                if cells is not None and (feature.step is None or here.any()):
-                    codes, ok = feature.read_people(cells[number])
-                    ok &= feature.legal_people(codes[:, 0])
-                    same = ok & (codes[:, 0] == rows[:, span.start])
-                    values = np.where(same, numbers(filled(cells[number], feature.missing)), values)
+                    values[own] = feature.write_people(column[own])
+                if cells is not None:
+                    values = _unchanged(feature, cells[number], column, values)
             decoded[feature.name] = values
         return pd.DataFrame(decoded, index=None if like is None else like.index)
 
@@ -509,6 +507,16 @@ class Schema:
     def _bad_row(self, row: int, bad: Integers, cells: list[pd.Series[Any]]) -> BadRow:
         feature, series = self.features[bad[row]], cells[bad[row]]
         return BadRow(row, feature.name, feature.why(series.iloc[row]), series.index[row])
+
+
+def _unchanged(feature: Continuous, cells: pd.Series[Any], codes: Array, values: Any) -> Any:
+    """Values in which a cell whose code is still the same is what it was."""
+    before, ok = feature.read_people(cells)
+    same = ok & feature.legal_people(before[:, 0]) & (before[:, 0] == codes)
+    given = numbers(filled(cells, feature.missing))
+    if not (same & (given != values)).any():
+        return values
+    return np.where(same, given, values)
 
 
 def _legal(feature: AnyFeature, cells: pd.Series[Any]) -> tuple[Array, Bools]:

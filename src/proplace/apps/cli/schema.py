@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path  # noqa: TC003  (typer reads it at run time)
 from typing import TYPE_CHECKING, Annotated
 
@@ -82,9 +81,9 @@ def schema(
         immutable=immutable or (),
         increasing=increasing or (),
         decreasing=decreasing or (),
+        scaling="minmax" if whole is None or not whole.preprocesses else "model",
     )
     if whole is not None:
-        found = _with_missing(found, whole.schema)
         # What the model does to its table itself (scaling, categories) is kept, in its own words.
         found = _refereed(whole.with_schema(found), source, label, predictions)
     if out is None:
@@ -95,21 +94,6 @@ def schema(
         found.write(out)
     if common.watched():
         tell(f"{out}: {found!r}; read it, edit it, then: proplace explain --schema {out}")
-
-
-def _with_missing(found: Schema, own: Schema) -> Schema:
-    """A draft in whose numbers what the model fills into missing cells is legal: without a step."""
-    from proplace.loaders.model import fits  # noqa: PLC0415
-    from proplace.schema import Continuous, Schema  # noqa: PLC0415
-
-    fills = {name: feature.missing for name, feature in own.by_name.items()}
-    features = [
-        replace(feature, step=None)
-        if isinstance(feature, Continuous) and not fits(feature, fills.get(feature.name))
-        else feature
-        for feature in found.features
-    ]
-    return Schema(features, rules=found.rules)
 
 
 def _refereed(
