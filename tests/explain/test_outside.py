@@ -15,7 +15,7 @@ from scipy.spatial import Delaunay
 
 import proplace as pp
 from commands import run_quickly as run
-from proplace.core.errors import SchemaError
+from proplace.core.errors import RowsLeftOutWarning
 from proplace.explain.baselines import METHODS, RobustBaseline
 from proplace.schema.features import OUTSIDE
 from proplace.schema.schema import MOST_OUTSIDE
@@ -287,8 +287,10 @@ def test_a_range_with_one_end_has_no_outside():
 
 
 def test_training_rows_stay_inside(explainer):
-    with pytest.raises(SchemaError, match="61 is above the upper bound 60"):
-        pp.Proplace(NET, 0.005, schema=SCHEMA).fit(pd.DataFrame([BASE, BASE | {"age": 61}]))
+    rows = pd.DataFrame([BASE, BASE | {"age": 61}])
+    with pytest.warns(RowsLeftOutWarning, match="61 is above the upper bound 60"):
+        fitted = pp.Proplace(NET, 0.005, schema=SCHEMA).fit(rows)
+    np.testing.assert_array_equal(fitted.rows_, SCHEMA.encode(rows[:1]))
     assert not SCHEMA.legal(SCHEMA.encode_people(pd.DataFrame([BASE | {"age": 61}]))[0])[0]
 
 

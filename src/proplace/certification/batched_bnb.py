@@ -8,8 +8,8 @@ Python is shared by thousands of rows:
 3. branch and bound on the upper relaxations of unstable neurons, the nodes of all rows in batches,
    the newest batch first.
 
-What is left (the gap comes from the slopes of the lower relaxations, which splitting does not change, or
-the tree of a row grows too large) goes to :mod:`proplace.certification.lp_bnb`.
+Rows that this leaves undecided go to :mod:`proplace.certification.lp_bnb`: their gap comes from the
+slopes of the lower relaxations, which splitting does not change, or their tree has grown too large.
 """
 
 from __future__ import annotations

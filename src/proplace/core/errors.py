@@ -1,4 +1,4 @@
-"""Errors of the package. Each is also the standard exception a caller would expect."""
+"""Errors and warnings of the package. Each is also the standard one a caller would expect."""
 
 from __future__ import annotations
 
@@ -68,6 +68,10 @@ class MissingExtra(ProplaceError, ImportError):
 
 class TableError(ProplaceError, ValueError):
     """A table file is missing, damaged, or does not hold the columns that are needed."""
+
+
+class RowsLeftOutWarning(UserWarning):
+    """Rows of a training table cannot be used and were left out; the text says how many, and why."""
 
 
 class OutputError(ProplaceError, OSError):

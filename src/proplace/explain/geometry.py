@@ -1,7 +1,7 @@
 r"""What the pictures show, as arrays: a plane through the answer, and curves.
 
-The plane holds the answer's categories, and the person is shown as soon as it has them, too; who has
-others is not shown. Where the answer changes at most two numbers the plane is spanned by two features,
+All points of the plane have the answer's categories; the person, and any other row, is shown only if
+it has the same ones. Where the answer changes at most two numbers the plane is spanned by two features,
 so that both axes have original units. Otherwise, with :math:`x` the person in the answer's categories,
 its first direction is :math:`u = (x' - x) / |x' - x|` and its second, :math:`v`, the direction
 orthogonal to u in which the robust neighbours vary most. Points are shown at their orthogonal

@@ -1,4 +1,4 @@
-"""From a point of a search to the point that is reported: encoded, decoded, and proved robust."""
+"""From a point of a search to the point that is reported: as a table can hold it, proved robust."""
 
 from __future__ import annotations
 

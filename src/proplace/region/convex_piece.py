@@ -1,6 +1,7 @@
 r"""One convex piece of the plausible region.
 
-A piece is one categorical profile. Its points are
+A piece belongs to one *profile*: one combination of values of the binary and one-hot columns. Its
+points are
 
 .. math::
     x' = V^\top \lambda + g, \qquad \lambda \ge 0,\ \textstyle\sum_l \lambda_l = 1, \qquad

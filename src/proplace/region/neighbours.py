@@ -7,8 +7,8 @@ answer exists whenever the data hold one admissible robust row. Rows that share 
 categories without a change are preferred.
 
 Binary and one-hot columns are 0 or 1 at every vertex, so a convex combination is legal there only if
-all of its vertices agree. The region is therefore one hull per categorical profile; the person joins
-the hull of its own.
+all of its vertices agree. The region is therefore one hull for each *profile* (combination of their
+values), and the person is one more vertex of the hull of its own profile.
 """
 
 from __future__ import annotations

@@ -55,6 +55,22 @@ class BadRow:
         return f"{where}{': ' if self.column is None else ', '}{self.reason}"
 
 
+def left_out(problems: Mapping[int, BadRow], rows: int, table: str) -> str:
+    """Say how many rows of a training table are left out, and why the first.
+
+    A table of which no row is left raises a ``SchemaError``.
+
+    Examples
+    --------
+    >>> left_out({1: BadRow(1, "age", "the cell is missing")}, 3, "train.csv")
+    "train.csv: 1 of 3 rows are left out; the first: row 1, column 'age': the cell is missing"
+    """
+    first = problems[min(problems)]
+    if len(problems) == rows:
+        raise SchemaError(f"{table}: no row can be used; the first: {first}")
+    return f"{table}: {len(problems)} of {rows} rows are left out; the first: {first}"
+
+
 def refuse(problems: Mapping[int, BadRow]) -> None:
     """Raise a ``SchemaError`` about the first of some bad rows."""
     if not problems:

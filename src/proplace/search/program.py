@@ -1,4 +1,4 @@
-"""The region and the distance as a linear program that stays warm."""
+"""The region and the distance as one linear program, each run of which starts from the last basis."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 r"""Ranges of the neurons of one shifted network over a polytope.
 
-Two relaxations are used, and the better of their bounds. One pass *backward* a layer writes a neuron
-as a linear function of :math:`x'`. One pass *forward* runs over the vertices of a simplex around the
-polytope: a convex function lies below the interpolation of its values at the vertices, so with
+Two relaxations bound each neuron, and the better bound is kept. For each layer, a pass *backward*
+bounds its pre-activations by linear functions of :math:`x'`. One pass *forward* through all layers
+works on the vertices of a simplex around the polytope: a convex function lies below the
+interpolation of its values at the vertices, so with
 :math:`\underline v \le v \le \bar v` affine and :math:`z = W v + b`,
 
 .. math::

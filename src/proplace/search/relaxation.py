@@ -9,10 +9,11 @@ triangle
     \quad \alpha = u / (u - l) ,
 
 with its two parts v and s as variables. The tree fixes it to ``s = 0`` (active) or ``v = 0``
-(inactive), and tightening moves l and u, both by changing bounds and the coefficients of one row of a
-program that stays warm. Neurons with a known sign take no variable. Only ``objective >= margin`` is
-asked of a scenario, so a neuron that only ever pushes the objective down needs no decision: with
-``v >= z`` and ``v >= 0``, an optimum may have :math:`v = \max(0, z)` at no cost.
+(inactive), and tightening moves l and u. Both change bounds, and the coefficients of one row, of a
+program that stays in the solver, so that each run starts from the last basis. Neurons with a known
+sign take no variable. Only ``objective >= margin`` is asked of a scenario, so a neuron that only
+ever pushes the objective down needs no decision: with ``v >= z`` and ``v >= 0``, an optimum may have
+:math:`v = \max(0, z)` at no cost.
 
 Activations also lie below affine functions that interpolate upper bounds at the vertices of a simplex
 (:mod:`proplace.search.ranges`, which gives the first l and u too).

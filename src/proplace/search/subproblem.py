@@ -1,4 +1,4 @@
-"""One subproblem: a tightened relaxation, and a tree over it as long as that is quick."""
+"""One subproblem: a tightened relaxation, and a tree over it that is split in two if it grows large."""
 
 from __future__ import annotations
 

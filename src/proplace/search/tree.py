@@ -12,11 +12,12 @@ search for the worst shift. Here both happen in one tree:
    the same linear program as another scenario, and the node is solved again;
 4. otherwise the node is split at the neuron that promises the greatest rise of the bound, or at a grid
    value;
-5. when the tree of a subproblem has cost a share of what its tightening did, the subproblem is split
-   in two at one neuron, and both children are tightened anew: with one sign known, many others follow.
+5. once the tree of a subproblem has taken a given share of the simplex iterations of its tightening,
+   the subproblem is split in two at one neuron, and both children are tightened anew: with one sign
+   known, many others follow.
 
-The distance of a node only grows along the tree, so the least open node is a lower bound on the
-distance of any robust point.
+The bound of a child is at least that of its parent, so the least bound of all open nodes is a lower
+bound on the distance of any robust point.
 """
 
 from __future__ import annotations

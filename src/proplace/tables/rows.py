@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from proplace.core.errors import InputError, SchemaError
+from proplace.core.errors import InputError, RowsLeftOutWarning, SchemaError
 from proplace.loaders.model import Model
-from proplace.schema.problems import BadRow
+from proplace.schema.problems import BadRow, left_out
 from proplace.tables.frames import as_frame
 
 if TYPE_CHECKING:
@@ -33,14 +34,14 @@ def training_rows(model: Model, X: Table, *, declared: bool) -> tuple[Model, Arr
     """Return the model with the table's column names, and the training rows as the network takes them.
 
     Columns without names of their own get those of the table. ``declared`` says whether the user gave
-    a schema: then an array holds encoded rows, unless the model encodes its table itself.
+    a schema: then an array holds encoded rows, unless the model encodes its table itself. Rows of a
+    table that cannot be used, for a missing cell or another that is not legal, are left out with a
+    ``RowsLeftOutWarning``. In an array, all rows must be legal.
     """
     frame = as_frame(X)
     if frame is not None:
         model = _named(model, frame)
-        frame = _text_names(frame)
-        rows = model.schema.encode(frame)
-        model.check_agreement(frame)
+        rows = _usable_rows(model, _text_names(frame))
     elif declared and not model.preprocesses:
         rows = model.network.rows(X)
         legal = model.schema.legal(rows)
@@ -51,14 +52,24 @@ def training_rows(model: Model, X: Table, *, declared: bool) -> tuple[Model, Arr
                 "pass a DataFrame in original units, or schema.encode(frame)"
             )
     elif model.preprocesses:
-        table = model.table(X)
-        rows = model.schema.encode(table)
-        model.check_agreement(table)
+        rows = _usable_rows(model, model.table(X))
     else:
         rows = model.network.rows(X)
     if not len(rows):
         raise InputError("fit needs at least one training row")
     return model, rows
+
+
+def _usable_rows(model: Model, table: pd.DataFrame) -> Array:
+    """Encode the rows that can be used; the model itself must agree about all of them."""
+    rows, problems = model.schema.encode_valid(table)
+    if problems:
+        text = left_out(problems, len(table), "training table")
+        warnings.warn(text, RowsLeftOutWarning, stacklevel=4)
+        good = np.delete(np.arange(len(table)), list(problems))
+        table, rows = table.iloc[good], rows[good]
+    model.check_agreement(table)
+    return rows
 
 
 def _named(model: Model, frame: pd.DataFrame) -> Model:

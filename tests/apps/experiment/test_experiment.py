@@ -7,12 +7,15 @@ import dataclasses
 import numpy as np
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
 import proplace as pp
+from proplace.apps.cli import app
 from proplace.apps.experiment import experiment, page, table
-from proplace.apps.experiment.experiment import NAMES, run
+from proplace.apps.experiment.experiment import names, run
 from proplace.apps.experiment.protocol import Task, problem
 from proplace.core.errors import OptionError
+from proplace.explain.baselines import METHODS, Candidate, RobustBaseline, published
 
 TASKS = [Task("compas", seed, inputs=4, retrained=1) for seed in (0, 1)]
 pytestmark = pytest.mark.usefixtures("toy_for_compas")
@@ -32,10 +35,10 @@ def stored(cache, task, name):
 def test_smoke_run_of_all_methods(cache, tmp_path):
     lines = []
     tasks = [Task("compas", seed=0, inputs=2, retrained=1)]
-    results, curves = run(tasks, NAMES, cache, report=lines.append)
+    results, curves = run(tasks, names(), cache, report=lines.append)
     assert (results["error"] == "").all(), results["error"].tolist()
-    assert results["method"].tolist() == list(NAMES)
-    assert len(lines) == 1 + len(NAMES)
+    assert results["method"].tolist() == list(names())
+    assert len(lines) == 1 + len(names())
     ours = results[results["method"] == "PROPLACE"]
     assert (ours[["found", "valid", "vdelta"]] == 1.0).all(axis=None)
     assert (results["seconds"] > 0.0).all()
@@ -54,13 +57,13 @@ def test_smoke_run_of_all_methods(cache, tmp_path):
             worst = [pp.worst_case(made.net, x, made.delta).margin >= 0.0 for x in given]
             assert row["vdelta"] == pytest.approx(sum(worst) / len(points))
     # Nothing is run again, and what comes from files is the same.
-    again, _ = run(tasks, NAMES, cache)
+    again, _ = run(tasks, names(), cache)
     pd.testing.assert_frame_equal(again, results)
     paths = page.write(results, curves, tmp_path / "out")
     assert all(path.stat().st_size > 0 for path in paths)
     text = (tmp_path / "out" / "index.html").read_text()
     assert "http" not in text
-    for name in NAMES:
+    for name in names():
         assert f"<td>{name}</td>" in text
 
 
@@ -118,3 +121,36 @@ def test_options_follow_a_calibrated_delta(cache):
     assert experiment.options("MILP-R", twice)["delta"] == pytest.approx(0.06)
     assert experiment.options("PROPLACE", twice) == {"delta": 0.04, "k": 8}
     assert "delta" not in experiment.options("RobX", twice)
+
+
+class FirstRobustRow(RobustBaseline):
+    """The first robust training row: for anybody the same."""
+
+    def propose(self, X, target):
+        robust = np.flatnonzero(pp.certify(self.net_, self.rows_, self.shifts_, target).robust)
+        return [Candidate(self.rows_[robust[0]]) for _ in X]
+
+
+def test_a_method_that_was_added_later_is_in_the_tables(cache, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    monkeypatch.setitem(METHODS, "FIRST", FirstRobustRow)
+    assert names()[-1] == "FIRST"
+    assert published("FIRST", "compas") == {}
+    words = ["experiment", "--data", "compas", "--seed", "0", "--inputs", "4", "--retrained", "1"]
+    places = ["--out", str(tmp_path), "--cache", str(cache)]
+    done = CliRunner().invoke(app, [*words, "--method", "FIRST", "--method", "RNCE", *places])
+    assert done.exit_code == 0, done.output
+    results = pd.read_csv(tmp_path / "results.csv")
+    assert results["method"].tolist() == ["FIRST", "RNCE"]
+    assert (results[["found", "valid", "vdelta"]] == 1.0).all(axis=None)
+    assert results["l1"][0] >= results["l1"][1]
+    (line,) = [each for each in done.output.splitlines() if each.startswith("| FIRST | 100.0")]
+    assert line.endswith("| - |")  # the paper has no figures of it
+
+
+def test_a_worker_learns_of_a_method_that_was_added_later(cache, monkeypatch):
+    monkeypatch.setitem(METHODS, "FIRST", FirstRobustRow)  # so that it is gone in the end
+    del METHODS["FIRST"]
+    record = experiment._record(TASKS[1], "FIRST", FirstRobustRow, cache, None)
+    assert record["error"] == ""
+    assert record["vdelta"] == 1.0

@@ -178,18 +178,15 @@ def target_of(model: WholeModel, text: str) -> Label:
 def training_rows(table: TableFile, schema: Schema, others: Sequence[str]) -> pd.DataFrame:
     """Read the training table; rows that cannot be used are left out, and this is said."""
     from proplace.core.errors import TableError  # noqa: PLC0415
+    from proplace.schema.problems import left_out  # noqa: PLC0415
 
     table.check_columns(list(schema.by_name), others=others)
     if not table.rows:
         raise TableError(f"{table.path}: there are column names but no rows")
     frame, broken = table.read(schema)
     problems = {**schema.problems(frame), **broken}
-    if len(problems) == len(frame):
-        first = next(iter(problems.values()))
-        raise TableError(f"{table.path}: no row can be used; the first: {first}")
     if problems:
-        first = next(iter(problems.values()))
-        note(f"{table.path}: {len(problems)} of {len(frame)} rows are left out; the first: {first}")
+        note(left_out(problems, len(frame), str(table.path)))
     return frame.drop(index=list(problems))
 
 

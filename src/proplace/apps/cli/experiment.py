@@ -53,7 +53,7 @@ def experiment(
         if name not in (*protocol.SETTINGS, "heloc-repaired"):
             known = ", ".join([*protocol.SETTINGS, "heloc-repaired"])
             raise OptionError(f"data set must be one of {known}, not {name!r}")
-    methods = method or list(experiment.NAMES)
+    methods = method or list(experiment.names())
     seeds = [0, 1, 2] if seed is None else seed
     tasks = [
         protocol.Task(name, number, inputs, retrained, actionable)

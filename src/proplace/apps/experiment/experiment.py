@@ -34,8 +34,12 @@ if TYPE_CHECKING:
     from proplace.core.network import Array
 
 OURS = "PROPLACE"
-NAMES = (OURS, *METHODS)
 METRICS = ("found", "valid", "vr", "vdelta", "l1", "lof")
+
+
+def names() -> tuple[str, ...]:
+    """Names of the methods that can be run: ours, and all that are in ``METHODS`` by now."""
+    return (OURS, *METHODS)
 
 
 def run(
@@ -52,7 +56,7 @@ def run(
     Parameters
     ----------
     tasks, methods
-        What to run; method names as in :data:`NAMES`.
+        What to run; method names as :func:`names` gives them.
     cache
         Folder for networks and results.
     data_folder
@@ -63,8 +67,8 @@ def run(
         Called with a line of text as each task is prepared and each cell is done.
     """
     for name in methods:
-        if name not in NAMES:
-            raise OptionError(f"{name!r} is not a method; methods: {', '.join(NAMES)}")
+        if name not in names():
+            raise OptionError(f"{name!r} is not a method; methods: {', '.join(names())}")
     cache.mkdir(parents=True, exist_ok=True)
     parallel = joblib.Parallel(n_jobs=n_jobs, return_as="generator")
     curves = []
@@ -74,7 +78,10 @@ def run(
         curves.append(curve)
     cells = [(task, name) for task in tasks for name in methods]
     records = []
-    jobs = (joblib.delayed(_record)(task, name, cache, data_folder) for task, name in cells)
+    jobs = (
+        joblib.delayed(_record)(task, name, METHODS.get(name), cache, data_folder)
+        for task, name in cells
+    )
     for number, record in enumerate(parallel(jobs), start=1):
         report(f"cell {number}/{len(cells)}: {_line(record)}")
         records.append(record)
@@ -83,7 +90,7 @@ def run(
 
 
 def options(name: str, made: Problem) -> dict[str, Any]:
-    """Options of a method on a problem: those of the published runs.
+    """Options of a method on a problem: those of the published runs, if it was in them.
 
     Where delta was calibrated, a method that was run at another delta than it was judged at (MILP-R)
     keeps the ratio of the two.
@@ -139,8 +146,15 @@ def _outliers(data: str, data_folder: str | None) -> LocalOutlierFactor:
     return outlier_model(dataset(data, data_folder).desired)
 
 
-def _record(task: Task, name: str, cache: Path, data_folder: str | None) -> dict[str, Any]:
-    """The row of a cell, from its file or by running it; a failing cell does not lose the others."""
+def _record(
+    task: Task, name: str, method: type[Any] | None, cache: Path, data_folder: str | None
+) -> dict[str, Any]:
+    """The row of a cell, from its file or by running it; a failing cell does not lose the others.
+
+    ``method`` is what ``METHODS`` holds under the name: in a worker it may not be there yet.
+    """
+    if method is not None:
+        METHODS[name] = method
     made = _problem(task, cache, data_folder)
     facts = (task.data, task.seed, name, made.delta, made.calibrated, made.accuracy)
     record = dict(zip(_FACTS, (*facts, len(made.X), made.fresh), strict=True))

@@ -1,8 +1,7 @@
 """The methods PROPLACE is compared with, one file each, all with the interface of ``Proplace``."""
 
-from typing import Any
-
 from proplace.explain.baselines.base import Baseline, Candidate, RobustBaseline
+from proplace.explain.baselines.methods import METHODS
 from proplace.explain.baselines.milpr import MilpR
 from proplace.explain.baselines.protor import ProtoR
 from proplace.explain.baselines.published import published
@@ -11,17 +10,6 @@ from proplace.explain.baselines.rnce import Rnce
 from proplace.explain.baselines.roar import Roar
 from proplace.explain.baselines.robx import RobX
 from proplace.explain.baselines.wachter import Wachter
-
-METHODS: dict[str, type[Any]] = {
-    "WCE": Wachter,
-    "RBR": Rbr,
-    "RobX": RobX,
-    "ROAR": Roar,
-    "PROTO-R": ProtoR,
-    "MILP-R": MilpR,
-    "RNCE": Rnce,
-}
-"""Methods by the name they have in tables."""
 
 __all__ = [
     "METHODS",

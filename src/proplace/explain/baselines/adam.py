@@ -1,4 +1,4 @@
-r"""Adam (AMSGrad variant), for a batch of points that do not know of each other.
+r"""Adam (AMSGrad variant), for a batch of points, each on its own.
 
 .. math::
     m \leftarrow .9 m + .1 g, \quad v \leftarrow .999 v + .001 g^2, \quad

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from proplace.core.errors import OptionError
+from proplace.explain.baselines.methods import METHODS
 
 _EVERYWHERE: dict[str, dict[str, Any]] = {
     "WCE": {"rate": 0.01, "penalty": 0.01, "iterations": 100},
@@ -51,7 +52,8 @@ def published(name: str, dataset: str) -> dict[str, Any]:
     """Return the keyword arguments of a method in the published run on a data set.
 
     ``delta`` is among them for MILP-R only, which was run at a larger delta than it was judged at;
-    PROTO-R (and RNCE, which was not in the table) take the delta of the evaluation.
+    PROTO-R (and RNCE, which was not in the table) take the delta of the evaluation. A method that
+    was added to ``METHODS`` since then has no such arguments: it runs with its defaults.
 
     Examples
     --------
@@ -59,8 +61,8 @@ def published(name: str, dataset: str) -> dict[str, Any]:
     {'start': 0.02, 'step': 0.2, 'delta': 0.03}
     """
     key = dataset.lower()
-    if name not in _EVERYWHERE:
-        raise OptionError(f"{name!r} is not a method; methods: {', '.join(_EVERYWHERE)}")
+    if name not in METHODS:
+        raise OptionError(f"{name!r} is not a method; methods: {', '.join(METHODS)}")
     if key not in _BY_DATA:
         raise OptionError(f"{dataset!r} was not in the comparison; data: {', '.join(_BY_DATA)}")
-    return _EVERYWHERE[name] | _BY_DATA[key].get(name, {})
+    return _EVERYWHERE.get(name, {}) | _BY_DATA[key].get(name, {})

@@ -7,7 +7,7 @@ one alone, stands for :math:`\Delta`:
 1. *outer minimisation*: the nearest :math:`x'` of the piece valid for each model in
    :math:`\Delta'`;
 2. *inner maximisation*: the model in :math:`\Delta` that is worst for this :math:`x'`;
-3. if :math:`x'` is valid for it too, :math:`x'` is the answer. Else it joins :math:`\Delta'`.
+3. if :math:`x'` is valid for it too, :math:`x'` is the answer. Else this model joins :math:`\Delta'`.
 
 Valid means :math:`c \cdot V_{h+1} \ge \sigma` in step 1 and :math:`\ge t` in step 3, for each row
 :math:`c` of ``net.objectives(target)`` (one for each competing class). With :math:`\sigma > t`

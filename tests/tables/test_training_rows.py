@@ -1,0 +1,87 @@
+"""Training rows that cannot be used are left out and counted; the rest is as if they were not there."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import proplace as pp
+from proplace.core.errors import RowsLeftOutWarning, SchemaError
+from proplace.explain.calibration import calibrate_delta
+
+NET = pp.Network([(np.eye(2), np.zeros(2)), ([[4.0, 4.0]], [-4.0])])
+SCHEMA = pp.Schema([pp.Continuous("a", 0, 10), pp.Continuous("b", 0, 1)])
+
+
+def people(rows=80):
+    rng = np.random.default_rng(3)
+    return pd.DataFrame({"a": rng.uniform(0, 10, rows), "b": rng.uniform(0, 1, rows)})
+
+
+def with_gaps(table):
+    """Three rows that cannot be used, at the start, inside and at the end, under repeated labels."""
+    table = table.set_axis([7] * len(table))
+    table.iloc[0, 0] = np.nan
+    table.iloc[5, 1] = np.nan
+    table.iloc[-1, 0] = 11.0
+    good = np.delete(np.arange(len(table)), [0, 5, len(table) - 1])
+    return table, table.iloc[good]
+
+
+def test_rows_that_cannot_be_used_are_left_out_and_counted():
+    table, clean = with_gaps(people())
+    text = r"training table: 3 of 80 rows are left out; the first: row 0 .*'a': the cell is missing"
+    with pytest.warns(RowsLeftOutWarning, match=text) as caught:
+        fitted = pp.Proplace(NET, 0.01, schema=SCHEMA).fit(table)
+    assert caught[0].filename == __file__  # where fit was called
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        plain = pp.Proplace(NET, 0.01, schema=SCHEMA).fit(clean)
+    np.testing.assert_array_equal(fitted.rows_, plain.rows_)
+    np.testing.assert_array_equal(fitted.rows_, SCHEMA.encode(clean))
+    assert fitted.provenance(1).training_digest == plain.provenance(1).training_digest
+    assert np.isfinite(fitted.explain([[0.1, 0.2]])[0].distance)
+
+
+def test_a_model_that_fills_nothing_is_asked_about_usable_rows_only():
+    table, clean = with_gaps(people())
+    y = clean["a"] / 10 + clean["b"] > 1.0
+    model = make_pipeline(StandardScaler(), MLPClassifier((4,), max_iter=30, random_state=0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(clean, y.astype(int))
+    table.iloc[-1, 0] = 3.0  # the pipeline takes any number
+    with pytest.warns(RowsLeftOutWarning, match="2 of 80 rows"):
+        fitted = pp.Proplace(model, 0.01).fit(table)
+    assert len(fitted.rows_) == 78
+    with pytest.warns(RowsLeftOutWarning, match="2 of 80 rows"):
+        fitted = pp.Proplace(model, 0.01).fit(table.to_numpy())  # a table without names
+    assert len(fitted.rows_) == 78
+
+
+def test_no_usable_row_is_an_error():
+    text = "training table: no row can be used; the first: row 0, column 'a': the cell is missing"
+    with pytest.raises(SchemaError, match=text):
+        pp.Proplace(NET, 0.01, schema=SCHEMA).fit(people(4).assign(a=np.nan))
+
+
+def test_encoded_rows_must_all_be_legal():
+    rows = SCHEMA.encode(people(4))
+    rows[2, 0] = 1.5
+    with pytest.raises(SchemaError, match="row 2 of the array"):
+        pp.Proplace(NET, 0.01, schema=SCHEMA).fit(rows)
+
+
+def test_calibration_leaves_them_out_too():
+    table, clean = with_gaps(people())
+    asked, later = people()[:10], [pp.Network([(np.eye(2), np.zeros(2)), ([[4.0, 4.0]], [-4.1])])]
+    with pytest.warns(RowsLeftOutWarning, match="3 of 80 rows"):
+        found = calibrate_delta(NET, later, table, asked, schema=SCHEMA, deltas=[0.01, 0.03])
+    plain = calibrate_delta(NET, later, clean, asked, schema=SCHEMA, deltas=[0.01, 0.03])
+    pd.testing.assert_frame_equal(found.curve, plain.curve)
