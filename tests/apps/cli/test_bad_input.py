@@ -41,7 +41,6 @@ def refused(done, *parts):
 TABLES = {
     "empty": (b"", "the file is empty"),
     "header_only": (b"age,income,job,member\n", "no rows"),
-    "wrong_delimiter": (GOOD.replace(",", ";").encode(), "--delimiter ';'"),
     "missing_column": (b"age,income,job\n30,2.5,cook\n", "a column is missing: 'member'"),
     "misspelt_column": (GOOD.replace("job", "jobs").encode(), "'job' (did you mean 'jobs'?)"),
     "extra_column": (b"age,income,job,member,id\n30,2.5,cook,no,1\n", "--id id"),
@@ -138,6 +137,8 @@ def test_models(loans, name, message, tmp_path):
         ({"schema": None}, "4 columns where the network takes 6"),
         ({"encoding": "klingon"}, "there is no encoding 'klingon'"),
         ({"delimiter": ";;"}, "one character"),
+        ({"delimiter": ";"}, "do cells end at ','? then leave --delimiter out"),
+        ({"delimiter": ";", "schema": None}, "then leave --delimiter out"),
         ({"id": "name"}, "there is no column 'name'"),
         ({"input": None}, "give the people"),
         ({"out": None}, "--input needs --out"),

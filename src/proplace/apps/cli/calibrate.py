@@ -51,7 +51,7 @@ def calibrate(
     jobs: Annotated[int, typer.Option(help="Processes; -1: as many as there are processors.")] = 1,
     ids: common.Ids = None,
     drop: common.Drop = None,
-    delimiter: common.Delimiter = ",",
+    delimiter: common.Delimiter = None,
     encoding: common.Encoding = "utf-8",
     assume: common.Assume = None,
     curve: Annotated[Path | None, typer.Option(help="Write the curve to this CSV file.")] = None,

@@ -38,7 +38,7 @@ def certify(
     ] = None,
     ids: common.Ids = None,
     drop: common.Drop = None,
-    delimiter: common.Delimiter = ",",
+    delimiter: common.Delimiter = None,
     encoding: common.Encoding = "utf-8",
     assume: common.Assume = None,
     as_json: common.Json = False,

@@ -65,7 +65,13 @@ Ids = Annotated[
     list[str] | None,
     typer.Option("--id", help="Column to keep beside the answers; may be repeated."),
 ]
-Delimiter = Annotated[str, typer.Option(help="What ends a cell in CSV files.")]
+Delimiter = Annotated[
+    str | None,
+    typer.Option(
+        help="What ends a cell in every CSV file; left out, it is found for each by itself: the "
+        "comma, semicolon, tab or bar that the first line has most of."
+    ),
+]
 Encoding = Annotated[str, typer.Option(help="Encoding of CSV files.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
@@ -162,7 +168,7 @@ def with_names(
         raise TableError(
             f"{table.path}: {len(names)} columns where the network takes "
             f"{len(model.schema.features)}; name columns that are no inputs with --id or --drop, or "
-            "give a --schema"
+            f"give a --schema{table.hint()}"
         )
     return model.renamed(names)
 

@@ -144,7 +144,7 @@ def explain(
     kind: Kind = None,
     every: Every = 5.0,
     page: report.Page = None,
-    delimiter: common.Delimiter = ",",
+    delimiter: common.Delimiter = None,
     encoding: common.Encoding = "utf-8",
     assume: common.Assume = None,
     as_json: common.Json = False,
