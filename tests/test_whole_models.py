@@ -105,7 +105,8 @@ def test_targets_are_labels_where_classes_are():
     frame, y = people()
     pipe = fitted("drop first", "mlp", frame, y)
     explainer = pp.Proplace(pipe, 0.003, k=5).fit(frame)
-    with pytest.raises(TargetError, match="target 1 is not a class of the model"):
+    said = r"target 1, the default, is not a class of the model; .*: give the wanted one as target="
+    with pytest.raises(TargetError, match=said):
         explainer.explain(frame[:1])
     assert len(explainer.robust_rows("yes"))
 

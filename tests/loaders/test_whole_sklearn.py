@@ -269,7 +269,9 @@ def test_targets_are_labels():
     assert model.target("yes") == 1
     with pytest.raises(TargetError, match=r"target 'yess' .*did you mean 'yes'.*'no', 'yes'"):
         model.target("yess")
-    with pytest.raises(TargetError, match="target 1 is not a class"):
+    with pytest.raises(TargetError, match="target 2 is not a class"):
+        model.target(2)
+    with pytest.raises(TargetError, match="target 1, the default, is not a class"):
         model.target(1)
 
 

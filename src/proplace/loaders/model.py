@@ -187,10 +187,11 @@ class Model:
             same_kind = isinstance(label, str) == isinstance(known, str)
             if same_kind and known == label and isinstance(label, bool) <= isinstance(known, bool):
                 return number
+        default = ", the default," if label == 1 and not isinstance(label, bool) else ""
         hint = did_you_mean(label, self.classes)
         raise TargetError(
-            f"target {label!r} is not a class of the model{hint}; its classes are "
-            f"{listing(self.classes)}"
+            f"target {label!r}{default} is not a class of the model{hint}; its classes are "
+            f"{listing(self.classes)}: give the wanted one as target=..."
         )
 
     def called(self, number: int) -> str:

@@ -13,7 +13,7 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from commands import run
+from commands import run, run_quickly
 from loaders.test_whole_onnx import by_column, save
 from loaders.test_whole_sklearn import fitted, people
 
@@ -73,11 +73,17 @@ def test_one_person_by_label(lender):
 
 
 def test_a_class_that_is_none_is_refused(lender):
+    """The user never said '1', so it is said where it comes from; then what to give."""
     folder, _, _ = lender
-    done = run(*words(folder, "--delta", 0.003, "age=30"))
+    names = "its classes are 'no', 'yes': name the wanted one with --target"
+    done = run_quickly(*words(folder, "--delta", 0.003, "age=30"))
     assert done.returncode == 1
-    assert "target '1' is not a class of the model" in done.stderr
-    assert "'no', 'yes'" in done.stderr
+    assert f"target '1', the default, is not a class of the model; {names}" in done.stderr
+    done = run_quickly(*words(folder, "--delta", 0.003, "--target", "yess", "age=30"))
+    assert done.returncode == 1
+    assert (
+        f"target 'yess' is not a class of the model (did you mean 'yes'?); {names}" in done.stderr
+    )
 
 
 def test_certify_by_label(lender, tmp_path):

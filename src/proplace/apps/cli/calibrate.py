@@ -39,7 +39,7 @@ def calibrate(
     train: common.Train,
     table: common.People,
     schema: common.SchemaFile = None,
-    target: common.Target = "1",
+    target: common.Target = common.DEFAULT_TARGET,
     k: Annotated[int, typer.Option("--k", help="Robust neighbours that span the region.")] = 20,
     distance: Annotated[
         common.Distance, typer.Option(help="What near means.")

@@ -31,7 +31,7 @@ def certify(
     schema: common.SchemaFile = None,
     label: referee.Label = None,
     predictions: referee.Predictions = None,
-    target: common.Target = "1",
+    target: common.Target = common.DEFAULT_TARGET,
     out: Annotated[
         Path | None,
         typer.Option(help="Write the verdict on each row to this .csv or .parquet file."),

@@ -50,6 +50,7 @@ People = Annotated[
     Path, typer.Option("--input", help="CSV (.gz too) or Parquet file with the people.")
 ]
 Target = Annotated[str, typer.Option(help="The wanted class, by its label.")]
+DEFAULT_TARGET = "1"
 SchemaFile = Annotated[
     Path | None,
     typer.Option(
@@ -175,10 +176,18 @@ def with_names(
 
 def target_of(model: WholeModel, text: str) -> Label:
     """Return the label of a class that is written on the command line."""
+    from proplace.core.errors import TargetError  # noqa: PLC0415
+    from proplace.schema.validation import did_you_mean, listing  # noqa: PLC0415
+
     for label in model.classes:
         if str(label) == text:
             return label
-    return model.classes[model.target(text)]  # says which classes there are
+    default = ", the default," if text == DEFAULT_TARGET else ""
+    hint = did_you_mean(text, model.classes)
+    raise TargetError(
+        f"target {text!r}{default} is not a class of the model{hint}; its classes are "
+        f"{listing(model.classes)}: name the wanted one with --target"
+    )
 
 
 def training_rows(table: TableFile, schema: Schema, others: Sequence[str]) -> pd.DataFrame:

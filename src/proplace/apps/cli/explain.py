@@ -127,7 +127,7 @@ def explain(
     schema: common.SchemaFile = None,
     label: referee.Label = None,
     predictions: referee.Predictions = None,
-    target: common.Target = "1",
+    target: common.Target = common.DEFAULT_TARGET,
     count: Count = 1,
     k: K = 20,
     distance: Annotated[
