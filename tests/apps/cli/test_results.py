@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
 import proplace as pp
-from commands import run_quickly
+from commands import call, run_quickly
 from proplace.apps.batch.manifest import _sha256
 from proplace.certification import checker
 from proplace.certification.proof import parameters
@@ -291,6 +294,33 @@ def test_one_person_gets_a_page_with_pictures(loans, tmp_path):
         assert change.after in text
     assert e.certificate.digest in text
     assert "<picture>" in text
+
+
+def test_the_page_of_one_person_says_how_to_save_the_proof_here(loans, tmp_path, monkeypatch):
+    """Who made the page on the command line has no Python result to save; what it says works."""
+    monkeypatch.chdir(tmp_path)
+    Path("my pages").mkdir()
+    page = "my pages/one.html"
+    words = ["explain", *loans.options(), "--row", 3]
+    made = call(*words, "--report", page)
+    assert made.returncode == 0, made.stderr
+    text = html.unescape(Path(page).read_text(encoding="utf-8"))
+    assert "Python" not in text
+    assert "result[0]" not in text
+    (options,) = re.findall(r"once more with <code>(.*?)</code>", text)
+    assert f"in place of <code>--report {shlex.quote(page)}</code>" in text
+    again = call(*words, *shlex.split(options))
+    assert again.returncode == 0, again.stderr
+    (command,) = re.findall(r"<pre><code>proplace (.*?)</code></pre>", text)
+    shutil.copy(loans.folder / "model.onnx", "my pages")
+    monkeypatch.chdir("my pages")
+    checked = call(*shlex.split(command))
+    assert checked.returncode == 0, checked.stderr
+    assert "accepted: robust" in checked.stdout
+    # With the certificates kept beside the page there is nothing left to save.
+    made = call(*words, "--report", "two.html", "--certificates", "--out", "kept")
+    assert made.returncode == 0, made.stderr
+    assert "once more" not in Path("two.html").read_text(encoding="utf-8")
 
 
 def test_a_damaged_folder_gets_no_page(loans, results):
