@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +46,9 @@ _STATUS = {
     "worker_died": "no answer yet",
     "source_disagrees": "withheld",
 }
+
+
+_NUMBER = re.compile(r"-?[0-9]")  # at the start of a cell: no line ends within its digits
 
 
 @dataclass(frozen=True)
@@ -132,6 +136,7 @@ def write_report(
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
     )
+    environment.tests["number_first"] = lambda value: _NUMBER.match(value) is not None
     text = environment.get_template("report.html.j2").render(
         title=title,
         note=note,
