@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import onnxruntime
@@ -13,7 +14,8 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from commands import run, run_quickly
+import proplace as pp
+from commands import call, run, run_quickly
 from loaders.test_whole_onnx import by_column, save
 from loaders.test_whole_sklearn import fitted, people
 
@@ -124,6 +126,36 @@ def test_the_schema_of_a_model_is_its_own(lender, tmp_path):
     assert len(found) >= 5
     assert (pipe.predict(found[refused.columns]) == "yes").all()
     assert (found.age.to_numpy() >= refused.age.to_numpy()[found.row]).all()
+
+
+def test_a_schema_drafted_from_the_file_fits_the_pipeline_it_was_exported_from(lender, tmp_path):
+    """The constants of the file are those of the pipeline in float32; what is proved is its own."""
+    folder, pipe, refused = lender
+    path = tmp_path / "schema.yaml"
+    done = call("schema", folder / "train.csv", "--model", folder / "m.onnx", "--out", path)
+    assert done.returncode == 0, done.stderr
+    schema, train = pp.Schema.read(path), pd.read_csv(folder / "train.csv")
+    without = pp.Schema(
+        [
+            replace(feature, scaling=None) if isinstance(feature, pp.Continuous) else feature
+            for feature in schema.features
+        ]
+    )
+    assert without != schema
+    both = []
+    for given in (schema, without):
+        model = pp.Model.of(pipe).with_schema(given)
+        scalings = [
+            (f.offset, f.scale) for f in model.schema.features if isinstance(f, pp.Continuous)
+        ]
+        steps = pipe.named_steps["columntransformer"].named_transformers_
+        (scaler,) = (step for step in steps.values() if isinstance(step, StandardScaler))
+        assert scalings == list(zip(scaler.mean_, scaler.scale_, strict=True))
+        both.append(pp.Proplace(pipe, 0.003, k=5, schema=given).fit(train).explain(refused, "yes"))
+    assert [e.certificate.digest for e in both[0] if e.found] == [
+        e.certificate.digest for e in both[1] if e.found
+    ]
+    assert any(e.found for e in both[0])
 
 
 def test_a_schema_drafted_without_the_model_scales_nothing_twice(tmp_path):
