@@ -314,20 +314,20 @@ class Model:
     def _seen_through(self, schema: Schema) -> Network:
         """Return the network on the rows of a schema that calls some of its numbers yes or no.
 
-        Such a column is 0 or 1 where the model's own held the scaled number.
+        Such a column is 0 or 1 where the model's own held the scaled number. Where that number was 0
+        or 1 itself, the network stays as it is.
         """
         net = self.network
         scale = np.ones(net.inputs) if net.scale is None else net.scale.copy()
         shift = np.zeros(net.inputs) if net.shift is None else net.shift.copy()
-        turned = False
+        before = np.array([scale, shift])
         for own, given in zip(self.schema.features, schema.features, strict=True):
             if isinstance(own, Continuous) and isinstance(given, Binary):
                 j = self.schema.span(own.name).start
                 low, high = (float(v) for v in given.labels)
                 shift[j] += scale[j] * (low - own.offset) / own.scale
                 scale[j] *= (high - low) / own.scale
-                turned = True
-        if not turned:
+        if np.array_equal(before, [scale, shift]):
             return net
         parts = dict(net.input_map.parts) | {"scale": scale, "shift": shift}
         layers = [(layer.W, layer.b) for layer in net.layers]

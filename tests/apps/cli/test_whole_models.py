@@ -158,6 +158,27 @@ def test_a_schema_drafted_from_the_file_fits_the_pipeline_it_was_exported_from(l
     assert any(e.found for e in both[0])
 
 
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_true_and_false_need_no_schema(tmp_path, suffix):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"income": rng.uniform(1, 9, 99).round(2), "owner": rng.random(99) < 0.5})
+    pp.Network([([[1.0, 3.0]], [-6.0])]).save(tmp_path / "m.npz")
+    frame.to_csv(tmp_path / "train.csv", index=False)
+    frame.to_parquet(tmp_path / "train.parquet")
+    words = ("--model", tmp_path / "m.npz", "--delta", 0.01)
+    train = ("--train", tmp_path / f"train.{suffix}", "--k", 5)
+    done = call("explain", *words, *train, "income=2", "owner=false", "--json")
+    assert done.returncode == 0, done.stderr
+    (answer,) = json.loads(done.stdout)
+    assert answer["original"]["owner"] is False
+    assert answer["counterfactual"]["owner"] in (True, False)
+    done = call("certify", *words, "--input", tmp_path / f"train.{suffix}", "--json")
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout)
+    robust = (frame.income + 3 * frame.owner - 6 >= 0.01 * (1 + frame.income + frame.owner)).sum()
+    assert (facts["robust"], facts["bad_input"]) == (robust, 0)
+
+
 def test_a_schema_drafted_without_the_model_scales_nothing_twice(tmp_path):
     """The door through which 73% of answers were wrong: min-max in front of the model's own scaler."""
     rng = np.random.default_rng(0)

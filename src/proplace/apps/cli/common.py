@@ -164,14 +164,25 @@ def with_names(
             raise SchemaError(f"{schema}: {error}") from None
     names = [name for name in table.columns if name not in others]
     if model.named or set(model.schema.by_name) <= set(names):
-        return model
+        return _with_booleans(model, table)
     if len(names) != len(model.schema.features):
         raise TableError(
             f"{table.path}: {len(names)} columns where the network takes "
             f"{len(model.schema.features)}; name columns that are no inputs with --id or --drop, or "
             f"give a --schema{table.hint()}"
         )
-    return model.renamed(names)
+    return _with_booleans(model.renamed(names), table)
+
+
+def _with_booleans(model: WholeModel, table: TableFile) -> WholeModel:
+    """Return a model whose numbers that are true or false in the first rows of a table are called so."""
+    from proplace.tables.files import CsvTable, guessed  # noqa: PLC0415
+    from proplace.tables.rows import with_booleans  # noqa: PLC0415
+
+    frame, _ = next(table.cells(), (None, None))
+    if frame is None:
+        return model
+    return with_booleans(model, guessed(frame) if isinstance(table, CsvTable) else frame)
 
 
 def target_of(model: WholeModel, text: str) -> Label:
