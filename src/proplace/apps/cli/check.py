@@ -63,7 +63,14 @@ def check(
     proplace check results --model m.onnx
     """
     from proplace.certification import checker, parameters  # noqa: PLC0415  (quick help)
+    from proplace.core.errors import CertificateError  # noqa: PLC0415
 
+    for path in proofs:
+        if str(path) != "-" and not path.exists():
+            raise CertificateError(
+                f"{path}: no such file or folder; give a certificate (.json), a folder of them, or "
+                "the folder that proplace explain --out has written"
+            )
     whole = common.read_model(model, assume)
     number = None if target is None else whole.target(common.target_of(whole, target))
     demand = checker.Demand(number, delta, _numbers(row), margin)
