@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 
@@ -13,6 +14,7 @@ import proplace as pp
 from proplace.apps.batch import explain_file
 from proplace.apps.batch.manifest import Manifest, _sha256
 from proplace.core.errors import OutputError, ResultsError
+from proplace.tables.files import open_table
 
 FORMATS = ("csv", "parquet")
 
@@ -102,6 +104,16 @@ def test_what_is_read_is_what_was_explained(written, world, kind):
     pd.testing.assert_frame_equal(
         found.to_frame()[columns], expected.to_frame(), check_names=False, check_dtype=False
     )
+
+
+def test_names_full_of_semicolons_end_no_cells(tmp_path):
+    """What ends a cell is found in tables of others; ours are known."""
+    name = ";".join(map(str, range(60)))
+    explainer = pp.Proplace(pp.Network([([[1.0]], [-0.5])]), 0.01, k=2)
+    explainer.fit(pd.DataFrame({name: [0.1, 0.9, 1.0]}))
+    pd.DataFrame({name: ["0.2"]}).to_csv(tmp_path / "p.csv", index=False, quoting=csv.QUOTE_ALL)
+    explain_file(explainer, open_table(tmp_path / "p.csv", delimiter=","), tmp_path / "out")
+    assert [e.status for e in pp.read_results(tmp_path / "out")] == ["optimal"]
 
 
 @pytest.mark.parametrize("kind", FORMATS)

@@ -143,10 +143,15 @@ def test_another_model_and_missing_files(folder):
     done = RUN.invoke(app, ["check", proof, "--model", str(folder / "other.npz")])
     assert done.exit_code == 1
     assert "another network" in done.output
-    missing = [str(folder / "none.json"), "--model", str(folder / "net.npz")]
-    done = RUN.invoke(app, ["check", *missing])
+    missing = str(folder / "none.json")
+    done = RUN.invoke(app, ["check", proof, missing, "--model", str(folder / "net.npz")])
     assert done.exit_code == 1
-    assert "not readable" in done.output
+    assert isinstance(done.exception, CertificateError)
+    assert (
+        f"{missing}: no such file or folder; give a certificate (.json), a folder of them, or"
+        in (str(done.exception))
+    )
+    assert done.output == ""  # and no word of rejecting what is not there
     (folder / "empty").mkdir()
     done = RUN.invoke(app, ["check", str(folder / "empty"), "--model", str(folder / "net.npz")])
     assert isinstance(done.exception, CertificateError)

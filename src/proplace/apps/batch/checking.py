@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from proplace.certification import checker
 
@@ -83,7 +83,8 @@ def _checked(
         there = (folder.path / "certificates" / file).exists()
         reason = "the certificate is not the one that was written" if there else _MISSING
         return Checked(name, file, False, reason)
-    verdict = first_verdict(content, readings, demand)
+    e = line.explanation
+    verdict = answer_verdict(content, readings, demand, Promise(found=e.found, margin=e.margin))
     if not verdict.accepted or verdict.statement is None:
         return Checked(name, file, False, verdict.reason, verdict.statement)
     wrong = _amiss(folder, line, verdict.statement)
@@ -99,7 +100,7 @@ _MISSING = "the certificate is missing"
 def _amiss(folder: ResultsFolder, line: Line, proved: Statement) -> str:
     """Say in what a certificate is about something else than its line; empty if in nothing."""
     e = line.explanation
-    if proved.verdict != "robust" and (e.found or e.margin >= proved.margin):
+    if proved.verdict != "robust" and Promise(found=e.found, margin=e.margin).robust(proved):
         return "the line promises what the certificate disproves"
     if proved.target != e.target:
         return f"the line is about class {e.target}"
@@ -108,6 +109,41 @@ def _amiss(folder: ResultsFolder, line: Line, proved: Statement) -> str:
     if e.point is None or proved.input != e.point.tolist():
         return "the line has another counterfactual"
     return ""
+
+
+class Promise(NamedTuple):
+    """What an answer says of itself: whether it is one, and the least margin within delta."""
+
+    found: bool
+    margin: float
+
+    def robust(self, proved: Statement) -> bool:
+        """Whether robustness is promised: of an answer, or of a person with enough margin as is."""
+        return self.found or self.margin >= proved.margin
+
+
+def answer_verdict(
+    proof: bytes, readings: Sequence[Parameters], demand: Demand, promise: Promise
+) -> Verdict:
+    """Check the certificate of an answer.
+
+    A person who has the class today, but not robustly, gets no promise, and the certificate proves
+    that there is none. It is accepted as that if it is about the class, the input and the delta that
+    are demanded; whoever demands a margin demands a promise.
+    """
+    verdict = first_verdict(proof, readings, demand)
+    proved = verdict.statement
+    if verdict.accepted or proved is None or proved.verdict == "robust" or promise.robust(proved):
+        return verdict
+    met = (
+        demand.margin is None
+        and demand.target in (None, proved.target)
+        and (demand.input is None or demand.input == proved.input)
+        and (demand.delta is None or min(map(min, proved.delta)) >= demand.delta)
+    )
+    if not met:
+        return verdict
+    return checker.Verdict(True, f"as the answer says, the row is {proved}", proved)
 
 
 def first_verdict(proof: bytes, readings: Sequence[Parameters], demand: Demand) -> Verdict:

@@ -331,7 +331,7 @@ def _results(path: Path, manifest: Manifest) -> TableFile:
             "command again"
         )
     try:
-        table = open_table(path)
+        table = open_table(path, delimiter=",")  # as it was written, whatever the names hold
     except ProplaceError as error:
         raise ResultsError(f"{path}: cannot be read ({error}); {_AGAIN}") from None
     if table.digest not in manifest.results:

@@ -39,7 +39,7 @@ def calibrate(
     train: common.Train,
     table: common.People,
     schema: common.SchemaFile = None,
-    target: common.Target = "1",
+    target: common.Target = common.DEFAULT_TARGET,
     k: Annotated[int, typer.Option("--k", help="Robust neighbours that span the region.")] = 20,
     distance: Annotated[
         common.Distance, typer.Option(help="What near means.")
@@ -51,7 +51,7 @@ def calibrate(
     jobs: Annotated[int, typer.Option(help="Processes; -1: as many as there are processors.")] = 1,
     ids: common.Ids = None,
     drop: common.Drop = None,
-    delimiter: common.Delimiter = ",",
+    delimiter: common.Delimiter = None,
     encoding: common.Encoding = "utf-8",
     assume: common.Assume = None,
     curve: Annotated[Path | None, typer.Option(help="Write the curve to this CSV file.")] = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from pathlib import Path  # noqa: TC003  (typer reads it at run time)
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +15,7 @@ from proplace.apps.cli import common
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from proplace.apps.batch.checking import Promise
     from proplace.certification.checker import Demand, Parameters, Verdict
     from proplace.core.network import Network
     from proplace.loaders.model import Model
@@ -54,7 +56,8 @@ def check(
     Prints what each one proves: the class, delta, the margin and the input. With --target, --delta,
     --input or --margin, a certificate that proves less, or that a row is not robust, is rejected. Of
     a folder of results, every answer must have its certificate, which must prove exactly this answer,
-    its class and its delta; then only what fails is printed, and a summary.
+    its class and its delta; then only what fails is printed, and a summary. Of a person who has the
+    class today, but not robustly, it proves just that, and is accepted as that.
 
     [bold]Examples[/bold]
 
@@ -63,7 +66,14 @@ def check(
     proplace check results --model m.onnx
     """
     from proplace.certification import checker, parameters  # noqa: PLC0415  (quick help)
+    from proplace.core.errors import CertificateError  # noqa: PLC0415
 
+    for path in proofs:
+        if str(path) != "-" and not path.exists():
+            raise CertificateError(
+                f"{path}: no such file or folder; give a certificate (.json), a folder of them, or "
+                "the folder that proplace explain --out has written"
+            )
     whole = common.read_model(model, assume)
     number = None if target is None else whole.target(common.target_of(whole, target))
     demand = checker.Demand(number, delta, _numbers(row), margin)
@@ -159,7 +169,7 @@ def _of_file(
     file: Path, readings: Sequence[Parameters], demand: Demand
 ) -> Iterator[dict[str, Any]]:
     """Check a certificate, or the answers that `explain --json` has printed."""
-    from proplace.apps.batch.checking import first_verdict  # noqa: PLC0415
+    from proplace.apps.batch.checking import answer_verdict, first_verdict  # noqa: PLC0415
     from proplace.certification import checker  # noqa: PLC0415
 
     try:
@@ -175,7 +185,8 @@ def _of_file(
         verdict = checker.Verdict(False, "this answer has no certificate")
         if answer["certificate"] is not None:
             proof = json.dumps(answer["certificate"]).encode()
-            verdict = first_verdict(proof, readings, _stricter(demand, answer))
+            asked = _stricter(demand, answer)
+            verdict = answer_verdict(proof, readings, asked, _promise(answer))
         yield _entry(f"{file}, answer {n}", verdict)
 
 
@@ -208,6 +219,17 @@ def _stricter(demand: Demand, answer: dict[str, Any]) -> Demand:
     if isinstance(stated, bool) or not isinstance(stated, (int, float)):
         return demand
     return demand._replace(delta=stated if demand.delta is None else max(stated, demand.delta))
+
+
+def _promise(answer: dict[str, Any]) -> Promise:
+    """What an answer says of itself; one of an unknown kind is taken to promise robustness."""
+    from proplace.apps.batch.checking import Promise  # noqa: PLC0415
+
+    margin = answer.get("margin")
+    return Promise(
+        answer.get("status") != "already_valid",
+        margin if isinstance(margin, (int, float)) else math.inf,
+    )
 
 
 def _entry(name: str, verdict: Verdict) -> dict[str, Any]:

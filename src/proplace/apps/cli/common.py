@@ -50,6 +50,7 @@ People = Annotated[
     Path, typer.Option("--input", help="CSV (.gz too) or Parquet file with the people.")
 ]
 Target = Annotated[str, typer.Option(help="The wanted class, by its label.")]
+DEFAULT_TARGET = "1"
 SchemaFile = Annotated[
     Path | None,
     typer.Option(
@@ -65,7 +66,13 @@ Ids = Annotated[
     list[str] | None,
     typer.Option("--id", help="Column to keep beside the answers; may be repeated."),
 ]
-Delimiter = Annotated[str, typer.Option(help="What ends a cell in CSV files.")]
+Delimiter = Annotated[
+    str | None,
+    typer.Option(
+        help="What ends a cell in every CSV file; left out, it is found for each by itself: the "
+        "comma, semicolon, tab or bar that the first line has most of."
+    ),
+]
 Encoding = Annotated[str, typer.Option(help="Encoding of CSV files.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
@@ -157,22 +164,41 @@ def with_names(
             raise SchemaError(f"{schema}: {error}") from None
     names = [name for name in table.columns if name not in others]
     if model.named or set(model.schema.by_name) <= set(names):
-        return model
+        return _with_booleans(model, table)
     if len(names) != len(model.schema.features):
         raise TableError(
             f"{table.path}: {len(names)} columns where the network takes "
             f"{len(model.schema.features)}; name columns that are no inputs with --id or --drop, or "
-            "give a --schema"
+            f"give a --schema{table.hint()}"
         )
-    return model.renamed(names)
+    return _with_booleans(model.renamed(names), table)
+
+
+def _with_booleans(model: WholeModel, table: TableFile) -> WholeModel:
+    """Return a model whose numbers that are true or false in the first rows of a table are called so."""
+    from proplace.tables.files import CsvTable, guessed  # noqa: PLC0415
+    from proplace.tables.rows import with_booleans  # noqa: PLC0415
+
+    frame, _ = next(table.cells(), (None, None))
+    if frame is None:
+        return model
+    return with_booleans(model, guessed(frame) if isinstance(table, CsvTable) else frame)
 
 
 def target_of(model: WholeModel, text: str) -> Label:
     """Return the label of a class that is written on the command line."""
+    from proplace.core.errors import TargetError  # noqa: PLC0415
+    from proplace.schema.validation import did_you_mean, listing  # noqa: PLC0415
+
     for label in model.classes:
         if str(label) == text:
             return label
-    return model.classes[model.target(text)]  # says which classes there are
+    default = ", the default," if text == DEFAULT_TARGET else ""
+    hint = did_you_mean(text, model.classes)
+    raise TargetError(
+        f"target {text!r}{default} is not a class of the model{hint}; its classes are "
+        f"{listing(model.classes)}: name the wanted one with --target"
+    )
 
 
 def training_rows(table: TableFile, schema: Schema, others: Sequence[str]) -> pd.DataFrame:

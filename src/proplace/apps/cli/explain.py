@@ -127,7 +127,7 @@ def explain(
     schema: common.SchemaFile = None,
     label: referee.Label = None,
     predictions: referee.Predictions = None,
-    target: common.Target = "1",
+    target: common.Target = common.DEFAULT_TARGET,
     count: Count = 1,
     k: K = 20,
     distance: Annotated[
@@ -144,7 +144,7 @@ def explain(
     kind: Kind = None,
     every: Every = 5.0,
     page: report.Page = None,
-    delimiter: common.Delimiter = ",",
+    delimiter: common.Delimiter = None,
     encoding: common.Encoding = "utf-8",
     assume: common.Assume = None,
     as_json: common.Json = False,
@@ -204,7 +204,14 @@ def _is_single(words: dict[str, str], table: Path | None, row: int | None) -> bo
     """Whether one person is asked about, or a whole input."""
     from proplace.core.errors import OptionError  # noqa: PLC0415
 
-    if bool(words) == (table is not None):
+    if words and table is not None:
+        first = next(iter(words.items()))
+        raise OptionError(
+            f"{'='.join(first)} describes one person, and --input {table} holds people: to explain "
+            "one row of that file, give its number as --row N (the first is 0); to explain a person "
+            "who is described by name=value pairs, leave --input out and give every feature"
+        )
+    if not words and table is None:
         raise OptionError("give the people as --input FILE, or one person as name=value pairs")
     if row is not None and table is None:
         raise OptionError("--row needs --input FILE")

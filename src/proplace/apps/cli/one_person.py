@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -90,10 +91,16 @@ class Person:
         for name in self.pairs:
             if name not in schema.by_name and name not in self.ids:
                 hint = did_you_mean(name, schema.by_name)
-                raise SchemaError(f"{name!r} is not a feature{hint}")
+                raise SchemaError(
+                    f"{name!r} is not a feature{hint}; if it says who this is, also give "
+                    f"--id {shlex.quote(name)}"
+                )
         missing = [name for name in schema.by_name if name not in self.pairs]
         if missing:
-            raise SchemaError(f"no value for {', '.join(map(repr, missing))}")
+            raise SchemaError(
+                f"no value for {', '.join(map(repr, missing))}; give each as name=value, or a row of "
+                "a file: --input FILE --row N"
+            )
         cells = {name: pd.Series([value], dtype=object) for name, value in self.pairs.items()}
         return pd.DataFrame(
             {

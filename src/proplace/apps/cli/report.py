@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +13,8 @@ from proplace.apps.cli import common
 from proplace.apps.cli.console import tell
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from proplace.explain.results import Explanations
 
 Page = Annotated[
@@ -65,22 +69,36 @@ def write_folder_page(folder: Path, page: Path) -> None:
             f"This page shows the first {shown:,} of {people:,} people; the answers for all are in "
             f"{opened.table.path.name}."
         )
-    write_page(result, page, note, folder if opened.certificates else None)
+    with _new(page):
+        result.report(page, note=note, kept=folder if opened.certificates else None)
 
 
-def write_page(result: Explanations, page: Path, note: str, kept: Path | None) -> None:
-    """Write a page about some answers, in the place of no other file."""
+def write_person_page(result: Explanations, page: Path, kept: Path | None) -> None:
+    """Write the page of one person; ``kept`` is the folder of the certificates, if there is one.
+
+    If not, the page says which options of the same command write them.
+    """
+    from proplace.apps.report.page import MOST, write_report  # noqa: PLC0415
+    from proplace.explain.words import Wording  # noqa: PLC0415
+
+    note, again = "", None
+    if len(result) > MOST:
+        note = f"This page shows the first {MOST} of {len(result)} answers; --json prints all."
+    if kept is None:
+        kept = page.with_name(f"{page.stem}-proofs")
+        again = (f"--certificates --out {_quoted(kept)}", f"--report {_quoted(page)}")
+    with _new(page):
+        write_report(page, result[:MOST], Wording(), kept=kept, again=again, note=note)
+
+
+@contextmanager
+def _new(page: Path) -> Iterator[None]:
+    """Write a page in the place of no other file, and say that it is there."""
     with common.refused_if_there(page):
-        result.report(page, note=note, kept=kept)
+        yield
     if common.watched():
         tell(f"{page}: open it in a browser")
 
 
-def write_person_page(result: Explanations, page: Path, kept: Path | None) -> None:
-    """Write the page of one person."""
-    from proplace.apps.report.page import MOST  # noqa: PLC0415
-
-    note = ""
-    if len(result) > MOST:
-        note = f"This page shows the first {MOST} of {len(result)} answers; --json prints all."
-    write_page(result[:MOST], page, note, kept)
+def _quoted(path: Path) -> str:
+    return shlex.quote(str(path))

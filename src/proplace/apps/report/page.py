@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,14 +48,30 @@ _STATUS = {
 }
 
 
+_NUMBER = re.compile(r"-?[0-9]")  # at the start of a cell: no line ends within its digits
+
+
 @dataclass(frozen=True)
 class Proof:
-    """The certificate of one answer: what it says, how to get it (if need be) and to check it."""
+    """The certificate of one answer: what it says, and how to save (if need be) and check it.
+
+    Attributes
+    ----------
+    says, digest
+        What is proved, and the digest of the certificate.
+    command
+        How to check it.
+    save
+        What saves certificate and model in Python; empty where that is not the way.
+    again
+        Options that make the same command save it, and those whose place they take; None likewise.
+    """
 
     says: str
-    save: str
     digest: str
     command: str
+    save: tuple[str, ...] = ()
+    again: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -83,14 +100,19 @@ def write_report(
     result: Explanations,
     wording: Wording,
     *,
-    title: str,
-    retrained: Sequence[Network],
-    against: Explanations | None,
-    proofs: str | os.PathLike[str] | None,
+    title: str = "What would change the outcome",
+    retrained: Sequence[Network] = (),
+    against: Explanations | None = None,
+    proofs: str | os.PathLike[str] | None = None,
     kept: str | os.PathLike[str] | None = None,
+    again: tuple[str, str] | None = None,
     note: str = "",
 ) -> Path:
-    """Write the page; see :meth:`proplace.Explanations.report`."""
+    """Write the page; see :meth:`proplace.Explanations.report`.
+
+    With ``again``, certificates are in the folder ``kept`` only after the same command with the first
+    of these options in the place of the second.
+    """
     if not len(result):
         raise OptionError("there is nothing to report: no row was explained")
     if len(result) > MOST:
@@ -102,7 +124,7 @@ def write_report(
     plain = compared(result, against)
     terms = Terms.of(result, wording, against)
     target = Path(path)
-    saved = _kept(target, result, Path(kept)) if kept else _proofs(target, result, proofs)
+    saved = _kept(target, result, Path(kept), again) if kept else _proofs(target, result, proofs)
     answers = [
         _answer(e, plain[n], wording, terms, retrained, Place(n, saved.get(n)))
         for n, e in enumerate(result)
@@ -114,6 +136,7 @@ def write_report(
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
     )
+    environment.tests["number_first"] = lambda value: _NUMBER.match(value) is not None
     text = environment.get_template("report.html.j2").render(
         title=title,
         note=note,
@@ -263,16 +286,22 @@ def _proofs(
             e.certificate.save(Path(folder) / f"answer-{n + 1}.json")
             proof = _beside(page, Path(folder) / f"answer-{n + 1}.json")
             model = _beside(page, Path(folder) / "model.npz")
+        save = (
+            f'result[{n}].certificate.save("proof.json")',
+            f'result[{n}].setting.net.save("model.npz")',
+        )
         found[n] = Proof(
             _says(e.certificate),
-            "" if folder is not None else f'result[{n}].certificate.save("proof.json")',
             e.certificate.digest,
             f"proplace check {shlex.quote(proof)} --model {shlex.quote(model)}",
+            save if folder is None else (),
         )
     return found
 
 
-def _kept(page: Path, result: Explanations, folder: Path) -> dict[int, Proof]:
+def _kept(
+    page: Path, result: Explanations, folder: Path, again: tuple[str, str] | None
+) -> dict[int, Proof]:
     """What to say about each certificate of a folder of results."""
     made, found = result.provenance, {}
     file = None if made is None or made.file_digest is None else made.model
@@ -283,7 +312,7 @@ def _kept(page: Path, result: Explanations, folder: Path) -> dict[int, Proof]:
             command = (
                 f"proplace check {shlex.quote(_beside(page, place))} --model {shlex.quote(model)}"
             )
-            found[n] = Proof(_says(e.certificate), "", e.certificate.digest, command)
+            found[n] = Proof(_says(e.certificate), e.certificate.digest, command, again=again)
     return found
 
 
