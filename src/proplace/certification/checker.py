@@ -405,10 +405,13 @@ class _Claim:
                 ends.append((rows, [v << (self.N - self.K) for v in bias]))
 
     def fine(self, values: list[float]) -> list[int]:
-        return [(n << self.K) // d for n, d in map(float.as_integer_ratio, values)]
+        """Take doubles n / 2^k to fine units, down where they are cut."""
+        ratios = map(float.as_integer_ratio, values)
+        return [n << self.K >> d.bit_length() - 1 for n, d in ratios]
 
     def ceiling(self, values: list[float]) -> list[int]:
-        return [-((-n << self.K) // d) for n, d in map(float.as_integer_ratio, values)]
+        """Take doubles to fine units, up where they are cut."""
+        return [-v for v in self.fine([-v for v in values])]
 
     def exact(self, values: list[float]) -> list[int]:
         return [v << (self.N - self.K) for v in self.fine(values)]
