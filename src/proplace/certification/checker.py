@@ -489,7 +489,12 @@ def read_npz(path: str) -> Parameters:
         _take(left, name, len(matrix[0]) if matrix else n) for name in ("scale", "shift")
     )
     network = Parameters(layers, scale, shift, matrix, offset)
-    if not layers or left.keys() - {"format.npy", "precision.npy"}:
+    about = {"format.npy", "precision.npy"} | {  # neither is any part of what a network computes
+        f"fold_{name}{i}.npy"
+        for i in range(len(layers))
+        for name in ("rows", "columns", "shift", "bias")
+    }
+    if not layers or left.keys() - about:
         raise Rejected(f"the network file holds arrays of no layer: {ascii([*left])[:200]}")
     return network
 
