@@ -668,7 +668,12 @@ def read_npz(path: str) -> Parameters:
     """Read the parameters from a file written by ``Network.save``: plain .npy arrays in a zip."""
     left = _unzip(path, "network", 1)
     network = _read(left, "network", "")
-    if left.keys() - {"format.npy", "precision.npy"}:
+    about = {"format.npy", "precision.npy"} | {  # neither is any part of what a network computes
+        f"fold_{name}{i}.npy"
+        for i in range(len(network.layers))
+        for name in ("rows", "columns", "shift", "bias")
+    }
+    if left.keys() - about:
         raise Rejected(f"the network file holds arrays of no layer: {ascii([*left])[:200]}")
     return network
 

@@ -10,6 +10,10 @@ symmetric or not, around any centre; an interval of length 0 freezes a parameter
 the paper, :math:`|\theta' - \theta| \le \delta` around a network, and a radius for each layer's weights
 and biases are short forms of it: :meth:`Shifts.of`. A layer without bias has no bias to shift. The
 fixed input map in front of the first layer is part of the set: parameters mean something only behind it.
+
+The parameters of a network with batch norm are those with the batch norm folded in, and a delta speaks
+of the trained ones: each folded parameter has the interval in which it lies when the trained ones move
+(:mod:`proplace.core.fold`).
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -36,6 +41,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from proplace.core.fold import Fold
     from proplace.core.input_map import InputMap
     from proplace.core.network import Array
 
@@ -78,11 +84,19 @@ class Shifts:
                     "must hold the lower ends, the second the upper ends"
                 )
         self._boxes, self._input_map, self._about = tuple(boxes), low.input_map, about
+        self._trained: _Trained | None = None
 
     @classmethod
-    def _of_boxes(cls, boxes: Iterable[LayerBox], input_map: InputMap, about: str = "") -> Shifts:
+    def _of_boxes(
+        cls,
+        boxes: Iterable[LayerBox],
+        input_map: InputMap,
+        about: str = "",
+        trained: _Trained | None = None,
+    ) -> Shifts:
         made = cls.__new__(cls)
         made._boxes, made._input_map, made._about = tuple(boxes), input_map, about
+        made._trained = trained
         return made
 
     # -- how to get one ----------------------------------------------------------------------
@@ -99,6 +113,9 @@ class Shifts:
             One number: the largest change of any parameter. One (weight, bias) pair per layer: each a
             number, or an array with a radius for every parameter. Or a box of such networks, which
             need not contain this one.
+
+            Numbers and pairs speak of the weights and biases as they were trained; where a batch norm
+            is folded into the network, it scales them.
         """
         if isinstance(delta, Shifts):
             return delta._for(net)
@@ -106,13 +123,13 @@ class Shifts:
             pairs: list[tuple[Radius, Radius]] = [(float(delta), float(delta))] * len(net.layers)
         else:
             pairs = _pairs(net, delta)
-        boxes = [
-            _box(i, layer, *pair)
-            for i, (layer, pair) in enumerate(zip(net.layers, pairs, strict=True), start=1)
-        ]
-        if any(box.radii is None for box in boxes):  # one form for all layers
-            boxes = [box.outward() for box in boxes]
-        return cls._of_boxes(boxes, net.input_map)
+        layers = enumerate(zip(net.layers, net.folds, pairs, strict=True), start=1)
+        boxes = [_box(i, layer, fold, *pair) for i, (layer, fold, pair) in layers]
+        if all(box.radii is not None for box in boxes):
+            return cls._of_boxes(boxes, net.input_map)
+        trained = _Trained.of(net, pairs) if net.folded else None
+        boxes = [box.outward() for box in boxes]  # one form for all layers
+        return cls._of_boxes(boxes, net.input_map, trained.about if trained else "", trained)
 
     @classmethod
     def hull(cls, networks: Iterable[object]) -> Shifts:
@@ -225,11 +242,22 @@ class Shifts:
     @property
     def radius(self) -> float | None:
         """The one radius of all parameters, where there is one; else None."""
-        if self.radii is None:
-            return None
-        found = {box.radii[0] for box in self._boxes if box.radii is not None}
-        found |= {box.radii[1] for box in self._boxes if box.radii and box.low.b is not None}
-        return found.pop() if len(found) == 1 else None
+        biased = [box.low.b is not None for box in self._boxes]
+        return None if self.radii is None else _one_radius(self.radii, biased)
+
+    @property
+    def trained_radii(self) -> tuple[tuple[float, float], ...] | None:
+        """(weight, bias) radii of the trained parameters of the layers, where the box is made of them.
+
+        They are ``radii``, or what these were before a batch norm, folded into the network, scaled
+        them.
+        """
+        return self.radii if self._trained is None else self._trained.radii
+
+    @property
+    def trained_radius(self) -> float | None:
+        """The one radius of all trained parameters, where there is one; else None."""
+        return self.radius if self._trained is None else self._trained.radius
 
     @cached_property
     def low(self) -> Network:
@@ -308,6 +336,9 @@ class Shifts:
             raise DeltaError(f"t must be finite and not negative, not {t!r}")
         if t == 1.0:
             return self
+        if self._trained is not None:
+            pairs = [(t * weight, t * bias) for weight, bias in self._trained.radii]
+            return Shifts.of(self._trained.net, pairs)
         about = f"{self._about}, {t:g} times as wide".removeprefix(", ")
         boxes = [_scaled(box, float(t)) for box in self._boxes]
         return Shifts._of_boxes(boxes, self._input_map, about)
@@ -373,19 +404,28 @@ class Shifts:
             [(layer.W, layer.b) for layer in layers],
             **self._input_map.parts,
             precision="float64",
-            folded=False,
+            folds=None,
         )
 
     def _for(self, net: Network) -> Shifts:
         """Return the box as one for a network in use: radii mean something only around it."""
         self._check_fits(net)
-        if self.radii is None:
-            return self
-        centres = zip(self._boxes, net.layers, strict=True)
-        if all(box.centre is not None and _same(box.centre, layer) for box, layer in centres):
+        if self._radii_around(net):
             return self
         return Shifts._of_boxes(
             (box.outward() for box in self._boxes), self._input_map, self._about
+        )
+
+    def _radii_around(self, net: Network) -> bool:
+        """Whether radii, if the box has some, are around what this network was trained to."""
+        if self._trained is not None:
+            return self._trained.net == net
+        layers = zip(self._boxes, net.layers, net.folds, strict=True)
+        return self.radii is None or all(
+            box.centre is not None
+            and _same(box.centre, layer)
+            and (fold is None or box.radii == (0.0, 0.0))
+            for box, layer, fold in layers
         )
 
     def _fits(self, net: Network) -> bool:
@@ -397,6 +437,33 @@ class Shifts:
 
     def _check_fits(self, net: Network) -> None:
         _check_alike(self._network(box.low for box in self._boxes), net)
+
+
+@dataclass(frozen=True, eq=False)
+class _Trained:
+    """What a box was made of: a network with batch norm folded in, and radii of what was trained."""
+
+    net: Network
+    radii: tuple[tuple[float, float], ...]
+
+    @classmethod
+    def of(cls, net: Network, pairs: Iterable[tuple[Radius, Radius]]) -> _Trained | None:
+        """None where radii are arrays."""
+        if any(np.ndim(radius) for pair in pairs for radius in pair if radius is not None):
+            return None
+        given = [(float(w or 0.0), float(b or 0.0)) for w, b in pairs]  # type: ignore[arg-type]
+        radii = zip(given, _biased(net), strict=True)
+        return cls(net, tuple((weight, bias if some else 0.0) for (weight, bias), some in radii))
+
+    @property
+    def radius(self) -> float | None:
+        return _one_radius(self.radii, _biased(self.net))
+
+    @property
+    def about(self) -> str:
+        if self.radius is None:
+            return "radii per layer around the trained weights and biases"
+        return f"within {self.radius:g} of the trained weights and biases"
 
 
 def same_architecture(networks: Iterable[object]) -> list[Network]:
@@ -465,8 +532,21 @@ def _pairs(net: Network, delta: object) -> list[tuple[Radius, Radius]]:
     return pairs
 
 
-def _box(i: int, layer: Layer, weight: Radius, bias: Radius) -> LayerBox:
-    """The box of a layer, from numbers or from arrays of radii."""
+def _biased(net: Network) -> list[bool]:
+    """Which layers were trained with a bias."""
+    layers = zip(net.layers, net.folds, strict=True)
+    return [layer.b is not None if f is None else bool(f.bias.any()) for layer, f in layers]
+
+
+def _one_radius(radii: Iterable[tuple[float, float]], biased: Iterable[bool]) -> float | None:
+    """The radius of all weights, and of the biases of those layers that have some."""
+    pairs = [*zip(radii, biased, strict=True)]
+    found = {weight for (weight, _), _ in pairs} | {bias for (_, bias), some in pairs if some}
+    return found.pop() if len(found) == 1 else None
+
+
+def _box(i: int, layer: Layer, fold: Fold | None, weight: Radius, bias: Radius) -> LayerBox:
+    """The box of a layer, from numbers or from arrays of radii of what was trained."""
     radii = [np.asarray(0.0 if r is None else r, dtype=np.float64) for r in (weight, bias)]
     if not all(np.isfinite(r).all() and (r >= 0.0).all() for r in radii):
         pair = tuple(float(r) if r.ndim == 0 else "an array" for r in radii)
@@ -474,7 +554,8 @@ def _box(i: int, layer: Layer, weight: Radius, bias: Radius) -> LayerBox:
             f"delta must be finite and not negative; layer {i} has {pair}. "
             "Give a number such as 0.02, or one (weight, bias) pair per layer"
         )
-    if radii[0].ndim == radii[1].ndim == 0:
+    still = not (radii[0].any() or radii[1].any())
+    if radii[0].ndim == radii[1].ndim == 0 and (fold is None or still):
         return LayerBox.around(layer, float(radii[0]), float(radii[1]))
     for name, r, shape in zip(
         ("weights", "biases"), radii, (layer.W.shape, layer.W.shape[:1]), strict=True
@@ -484,7 +565,15 @@ def _box(i: int, layer: Layer, weight: Radius, bias: Radius) -> LayerBox:
                 f"the radii of the {name} of layer {i} have shape {r.shape}; give a number, or one "
                 f"radius for each of them: shape {shape}"
             )
-    return LayerBox.reaching(layer, *radii)
+    if fold is None:
+        return LayerBox.reaching(layer, *radii)
+    reach = fold.radii(*radii)
+    if not all(np.isfinite(r).all() for r in reach):
+        raise DeltaError(
+            f"delta times the factors of the batch norm in layer {i} is too large for a number; give a "
+            "smaller delta"
+        )
+    return LayerBox.reaching(layer, *reach)
 
 
 def _scaled(box: LayerBox, t: float) -> LayerBox:

@@ -183,10 +183,10 @@ def now() -> str:
 
 
 def _delta_of(shifts: Shifts) -> float | tuple[tuple[float, float], ...] | str:
-    """One radius, those of the layers, or the digest of a general box."""
-    if shifts.radius is not None:
-        return shifts.radius
-    return shifts.digest if shifts.radii is None else shifts.radii
+    """One radius of what was trained, those of the layers, or the digest of a general box."""
+    if shifts.trained_radius is not None:
+        return shifts.trained_radius
+    return shifts.digest if shifts.trained_radii is None else shifts.trained_radii
 
 
 def _delta(value: object) -> object:

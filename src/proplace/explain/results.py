@@ -50,8 +50,8 @@ class Setting:
 
     @property
     def radius(self) -> float | None:
-        """The largest change of any parameter, if it is the same for all of them."""
-        return self.shifts.radius
+        """The largest change of any trained parameter, if it is the same for all of them."""
+        return self.shifts.trained_radius
 
 
 @dataclass(frozen=True, eq=False)

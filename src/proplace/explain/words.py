@@ -261,7 +261,7 @@ def within(setting: Setting) -> str:
     """The networks of Delta, in words that follow "every network"."""
     radius = setting.radius
     what = "weights and biases"
-    if setting.net.folded:
+    if setting.net.folded and setting.shifts.trained_radii is None:
         what = f"{what} (those with batch norm folded in)"
     if radius is None:
         return (

@@ -19,6 +19,7 @@ A matrix :math:`M` in front of the layers in use (PCA) has no inverse in general
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,6 +34,7 @@ from proplace.schema.validation import listing
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from proplace.core.fold import Fold
     from proplace.core.network import Array
     from proplace.schema.rules import AnyFeature
 
@@ -84,7 +86,13 @@ def in_coordinates_of(base: Model, other: Model) -> Network:
             )
         bias = None
     layers = [(W, bias), *((layer.W, layer.b) for layer in net.layers[1:])]
-    return Network(layers, **own.parts, precision=net.precision, folded=net.folded)
+    folds = [_on_inputs(net.folds[0], W.shape[1]), *net.folds[1:]]
+    return Network(layers, **own.parts, precision=net.precision, folds=folds)
+
+
+def _on_inputs(fold: Fold | None, count: int) -> Fold | None:
+    """What is folded into a first layer, which scales rows alone, for another number of inputs."""
+    return fold and replace(fold, columns=np.ones(count), shift=np.zeros(count))
 
 
 def _behind_scale(base: Model, W: Array) -> Array:

@@ -14,6 +14,7 @@ import pandas as pd
 
 from proplace.certification import thresholds
 from proplace.core.errors import InputError, ModelDisagrees, SchemaError, TargetError
+from proplace.core.input_map import InputMap
 from proplace.core.network import Network
 from proplace.core.shifts import Shifts
 from proplace.core.text import short
@@ -229,8 +230,7 @@ class Model:
         s = 1.0 if own.scale is None else own.scale
         t = 0.0 if own.shift is None else own.shift
         parts = dict(own.parts) | {"scale": s / scale, "shift": t - s * offset / scale}
-        layers = [(layer.W, layer.b) for layer in self.network.layers]
-        raw = Network(layers, **parts, precision=self.network.precision, folded=self.network.folded)
+        raw = self.network.behind(InputMap(**parts))
         return thresholds(raw, shifts, offset + scale * rows, margin)
 
     @property
@@ -330,8 +330,7 @@ class Model:
         if np.array_equal(before, [scale, shift]):
             return net
         parts = dict(net.input_map.parts) | {"scale": scale, "shift": shift}
-        layers = [(layer.W, layer.b) for layer in net.layers]
-        return Network(layers, **parts, precision=net.precision, folded=net.folded)
+        return net.behind(InputMap(**parts))
 
     def _encoded_by(self, schema: Schema, *, scaled_twice: bool) -> Model:
         """Return a model whose rows are those that a schema encodes."""

@@ -222,8 +222,8 @@ def _about(explainer: Explainer) -> dict[str, Any]:
 
 
 def _delta(shifts: Shifts) -> list[list[float]] | str:
-    """Radii of all weights and of all biases; of a general box its digest."""
-    radii = shifts.radii
+    """Radii of all weights and of all biases, as trained; of a general box its digest."""
+    radii = shifts.trained_radii
     return shifts.digest if radii is None else [list(part) for part in zip(*radii, strict=True)]
 
 

@@ -22,6 +22,7 @@ from proplace.certification import Certificate
 from proplace.certification import digest as network_digest
 from proplace.certification.checker import MOST_BYTES
 from proplace.core.errors import ProplaceError, ResultsError
+from proplace.core.fold import digest as folds_digest
 from proplace.core.network import Network
 from proplace.core.shifts import Shifts
 from proplace.explain.findings import ANSWERED, Status
@@ -345,12 +346,12 @@ def _network(path: Path, about: About) -> Network:
         net = Network.load(path)
     except ProplaceError:
         net = None
-    if net is None or network_digest(net) != about.provenance.network_digest:
+    made = about.provenance.network_digest, about.folds
+    if net is None or (network_digest(net), folds_digest(net.folds)) != made:
         raise ResultsError(
             f"{path}: is missing, or not as it was written; put it back as it was, or {_AGAIN}"
         )
-    pairs = [(layer.W, layer.b) for layer in net.layers]
-    return Network(pairs, **net.input_map.parts, precision=net.precision, folded=about.folded)
+    return net
 
 
 def _is_nothing(cell: Any) -> bool:
