@@ -265,13 +265,12 @@ def outcome_of(e: Explanation, wording: Wording) -> str:
 def within(setting: Setting) -> str:
     """The networks of Delta, in words that follow "every network"."""
     radius = setting.radius
-    what = "weights and biases"
-    if setting.net.folded:
-        what = f"{what} (those with batch norm folded in)"
+    what, folded = "weights and biases", "those with batch norm folded in"
     if setting.general:
-        return (
-            f"of the set {named(setting)}, in which each of the {what} has an interval of its own"
-        )
+        which = f"{what}, {folded}" if setting.net.folded else what
+        return f"of the set {named(setting)} (an interval for each of the {which})"
+    if setting.net.folded:
+        what = f"{what} ({folded})"
     if radius is None:
         return (
             f"whose {what} each differ from the model in use by at most what is set for their layer"

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from proplace.certification import checker
+from proplace.certification import proof as proof_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -130,6 +131,7 @@ def first_verdict(
 
     A certificate about a set of shifts names it by its digest, and is checked against the set itself.
     """
-    box: dict[str, Any] = {} if shifts is None else {"shifts": shifts}
+    proofs: Any = proof_files  # of sets in exact arithmetic
+    box = {} if shifts is None else {"shifts": proofs.parameters_of_shifts(shifts)}
     verdicts = [checker.check(proof, network, demand, **box) for network in readings]
     return next((v for v in verdicts if v.accepted or v.statement is not None), verdicts[0])

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from proplace.core.network import Network
     from proplace.core.shifts import Shifts
+    from proplace.loaders.model import Model as WholeModel
 
 _MOST = 5  # parameters outside of their intervals that are named
 
@@ -56,11 +57,12 @@ def hull(
 
     proplace shifts hull 2021.onnx 2022.onnx 2023.onnx --model m.onnx --out shifts.npz
     """
-    from proplace.core.shifts import Shifts  # noqa: PLC0415  (quick help)
+    from proplace.core.shifts import Shifts, same_architecture  # noqa: PLC0415  (quick help)
 
     _check_out(out)
-    nets = _networks(models, model, schema, assume)
-    _write(Shifts.hull(nets), out, as_json=as_json)
+    source, history = _models(models, model, schema, assume)
+    nets = same_architecture([*([] if source is None else [source]), *history])
+    _write(Shifts.hull(nets[source is not None :]), out, as_json=as_json)
 
 
 @shifts.command()
@@ -90,9 +92,10 @@ def learn(
     from proplace.core.shifts import Shifts  # noqa: PLC0415
 
     _check_out(out)
-    nets = _networks(models, model, schema, assume)
+    source, history = _models(models, model, schema, assume)
     made: Any = Shifts
-    _write(made.learn(nets, coverage, seed=seed), out, as_json=as_json)
+    known = {} if source is None else {"source": source}
+    _write(made.learn(history, coverage, seed=seed, **known), out, as_json=as_json)
 
 
 @shifts.command()
@@ -140,18 +143,18 @@ def _check_out(out: Path) -> None:
         pass
 
 
-def _of_schema(path: Path, schema: Path | None, assume: common.Assumption | None) -> Any:
+def _of_schema(path: Path, schema: Path | None, assume: common.Assumption | None) -> WholeModel:
     whole = common.read_model(path, assume)
     return whole if schema is None else common.with_schema(whole, schema)
 
 
-def _networks(
+def _models(
     paths: Sequence[Path],
     model: Path | None,
     schema: Path | None,
     assume: common.Assumption | None,
-) -> list[Network]:
-    """The networks of some models, behind the scaler of the model in use."""
+) -> tuple[WholeModel | None, list[WholeModel]]:
+    """The model in use and the others, which can be compared with it (else with the first of them)."""
     from proplace.core.errors import DeltaError, InputError  # noqa: PLC0415
     from proplace.core.shifts import same_architecture  # noqa: PLC0415
     from proplace.loaders.coordinates import in_coordinates_of  # noqa: PLC0415
@@ -160,11 +163,9 @@ def _networks(
     wholes = common.read_models(every, assume)
     if schema is not None:
         wholes = [common.with_schema(whole, schema) for whole in wholes]
-    nets = []
     for path, whole in zip(every, wholes, strict=True):
         try:
-            nets.append(in_coordinates_of(wholes[0], whole))
-            same_architecture([nets[0], nets[-1]])
+            same_architecture([wholes[0].network, in_coordinates_of(wholes[0], whole)])
         except DeltaError:
             raise DeltaError(
                 f"{path}: has another architecture than {every[0]}, so that they share no set of "
@@ -172,7 +173,7 @@ def _networks(
             ) from None
         except InputError as error:
             raise InputError(f"{path}: cannot be compared with {every[0]}: {error}") from None
-    return nets[len(every) - len(paths) :]
+    return (None, wholes) if model is None else (wholes[0], wholes[1:])
 
 
 def _write(made: Shifts, out: Path, *, as_json: bool) -> None:
