@@ -59,7 +59,7 @@ def hull(
     """
     from proplace.core.shifts import Shifts, same_architecture  # noqa: PLC0415  (quick help)
 
-    _check_out(out)
+    check_out(out)
     source, history = _models(models, model, schema, assume)
     nets = same_architecture([*([] if source is None else [source]), *history])
     _write(Shifts.hull(nets[source is not None :]), out, as_json=as_json)
@@ -91,7 +91,7 @@ def learn(
     """
     from proplace.core.shifts import Shifts  # noqa: PLC0415
 
-    _check_out(out)
+    check_out(out)
     source, history = _models(models, model, schema, assume)
     made: Any = Shifts
     known = {} if source is None else {"source": source}
@@ -133,7 +133,7 @@ def show(
 # -- inside --------------------------------------------------------------------------------------
 
 
-def _check_out(out: Path) -> None:
+def check_out(out: Path) -> None:
     """Say what is wrong with the file that is to be written, before any work."""
     from proplace.core.errors import OutputError  # noqa: PLC0415
 
