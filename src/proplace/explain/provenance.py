@@ -73,7 +73,10 @@ class Provenance:
     training_digest, training_rows
         SHA-256 of the encoded training rows, and how many there were.
     delta
-        The largest change of any parameter, or one (weight, bias) pair per layer.
+        The largest change of any parameter, one (weight, bias) pair per layer, or the digest of a
+        set with an interval for each parameter (:attr:`proplace.Shifts.digest`).
+    delta_about
+        Where such a set comes from, in its own words (:attr:`proplace.Shifts.about`); else empty.
     target
         Label of the wanted class.
     distance
@@ -107,6 +110,7 @@ class Provenance:
     distance: str
     k: int | None = None
     region: str | None = None
+    delta_about: str = ""
 
     @classmethod
     def of(
@@ -139,6 +143,7 @@ class Provenance:
             name_of(distance),
             k,
             region,
+            shifts.about,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -152,6 +157,8 @@ class Provenance:
     def from_dict(cls, fields: Mapping[str, Any]) -> Provenance:
         """Read what :meth:`to_dict` has made; anything else is refused."""
         names = [f.name for f in dataclasses.fields(cls)]
+        if hasattr(fields, "keys"):  # results that were written before sets had words of their own
+            fields = {"delta_about": "", **fields}
         if not hasattr(fields, "keys") or sorted(map(str, fields.keys())) != sorted(names):
             raise InputError(
                 f"this is no provenance of a result: it must have the fields {', '.join(names)}"
@@ -241,4 +248,5 @@ _GOOD: dict[str, Callable[[Any], bool]] = {
     "distance": _is_text,
     "k": lambda value: value is None or (type(value) is int and value > 0),
     "region": lambda value: value is None or _is_text(value),
+    "delta_about": _is_text,
 }

@@ -1,8 +1,9 @@
 """A folder of results, checked: each certificate must prove exactly what its line promises.
 
 A line promises that its counterfactual, encoded as the network takes it, gets the wanted class from
-every network within the batch's delta. Its certificate must be there, be the one that was written,
-prove its claim in exact arithmetic, and be about that input, that class and that delta.
+every network within the batch's delta, or of its set of shifts. Its certificate must be there, be the
+one that was written, prove its claim in exact arithmetic, and be about that input, that class and that
+delta, or that set by its digest.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from proplace.certification import checker
+from proplace.certification import checker, parameters_of_shifts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from proplace.apps.batch.reading import Line, ResultsFolder
     from proplace.certification.checker import Demand, Parameters, Statement, Verdict
+    from proplace.core.shifts import Shifts
 
 _PROOF = re.compile(r"row-\d{12}-\d+\.json")
 
@@ -83,8 +85,10 @@ def _checked(
         there = (folder.path / "certificates" / file).exists()
         reason = "the certificate is not the one that was written" if there else _MISSING
         return Checked(name, file, False, reason)
-    e = line.explanation
-    verdict = answer_verdict(content, readings, demand, Promise(found=e.found, margin=e.margin))
+    e, shifts = line.explanation, folder.setting.shifts
+    promise = Promise(found=e.found, margin=e.margin)
+    box = shifts if shifts.radii is None else None
+    verdict = answer_verdict(content, readings, demand, promise, box)
     if not verdict.accepted or verdict.statement is None:
         return Checked(name, file, False, verdict.reason, verdict.statement)
     wrong = _amiss(folder, line, verdict.statement)
@@ -104,8 +108,8 @@ def _amiss(folder: ResultsFolder, line: Line, proved: Statement) -> str:
         return "the line promises what the certificate disproves"
     if proved.target != e.target:
         return f"the line is about class {e.target}"
-    if proved.delta != [list(pair) for pair in folder.setting.shifts.radii or ()]:
-        return "the line is about another delta"
+    if wrong := other_delta(proved, folder.setting.shifts):
+        return wrong
     if e.point is None or proved.input != e.point.tolist():
         return "the line has another counterfactual"
     return ""
@@ -123,7 +127,11 @@ class Promise(NamedTuple):
 
 
 def answer_verdict(
-    proof: bytes, readings: Sequence[Parameters], demand: Demand, promise: Promise
+    proof: bytes,
+    readings: Sequence[Parameters],
+    demand: Demand,
+    promise: Promise,
+    shifts: Shifts | None = None,
 ) -> Verdict:
     """Check the certificate of an answer.
 
@@ -131,7 +139,7 @@ def answer_verdict(
     that there is none. It is accepted as that if it is about the class, the input and the delta that
     are demanded; whoever demands a margin demands a promise.
     """
-    verdict = first_verdict(proof, readings, demand)
+    verdict = first_verdict(proof, readings, demand, shifts)
     proved = verdict.statement
     if verdict.accepted or proved is None or proved.verdict == "robust" or promise.robust(proved):
         return verdict
@@ -139,14 +147,30 @@ def answer_verdict(
         demand.margin is None
         and demand.target in (None, proved.target)
         and (demand.input is None or demand.input == proved.input)
-        and (demand.delta is None or min(map(min, proved.delta)) >= demand.delta)
+        and (demand.delta is None or min(map(min, proved.delta), default=-1.0) >= demand.delta)
+        and demand.shifts in (None, proved.shifts)
     )
     if not met:
         return verdict
     return checker.Verdict(True, f"as the answer says, the row is {proved}", proved)
 
 
-def first_verdict(proof: bytes, readings: Sequence[Parameters], demand: Demand) -> Verdict:
-    """Check a certificate against the reading of the network that it speaks of."""
-    verdicts = [checker.check(proof, network, demand) for network in readings]
+def other_delta(proved: Statement, shifts: Shifts) -> str:
+    """Say that a certificate is about other networks than those of a set; empty if it is not."""
+    if shifts.radii is None:
+        return "" if proved.shifts == shifts.digest else "the line is about another set of shifts"
+    if proved.delta != [list(pair) for pair in shifts.radii]:
+        return "the line is about another delta"
+    return ""
+
+
+def first_verdict(
+    proof: bytes, readings: Sequence[Parameters], demand: Demand, shifts: Shifts | None = None
+) -> Verdict:
+    """Check a certificate against the reading of the network that it speaks of.
+
+    A certificate about a set of shifts names it by its digest, and is checked against the set itself.
+    """
+    box = None if shifts is None else parameters_of_shifts(shifts)
+    verdicts = [checker.check(proof, network, demand, box) for network in readings]
     return next((v for v in verdicts if v.accepted or v.statement is not None), verdicts[0])

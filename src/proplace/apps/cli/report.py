@@ -22,12 +22,21 @@ Page = Annotated[
     typer.Option("--report", help="Also write an HTML page to read, of the first 50 answers."),
 ]
 
+Statement = Annotated[
+    str | None,
+    typer.Option(
+        help="What past retrainings say about the next one (see: calibrate --risk), for the page: a "
+        "paragraph of its own beside what is proved."
+    ),
+]
+
 
 def report(
     folder: Annotated[Path, typer.Argument(help="Folder of results (see: explain --out).")],
     out: Annotated[
         Path | None, typer.Option(help="The page to write; report.html in the folder if left out.")
     ] = None,
+    statement: Statement = None,
 ) -> None:
     """Write a page to read about a folder of results: one HTML file that opens offline.
 
@@ -40,7 +49,7 @@ def report(
     """
     page = folder / "report.html" if out is None else out
     check_page(page)
-    write_folder_page(folder, page)
+    write_folder_page(folder, page, statement)
 
 
 def check_page(page: Path) -> None:
@@ -55,7 +64,15 @@ def check_page(page: Path) -> None:
             require(package, "report", "the report")
 
 
-def write_folder_page(folder: Path, page: Path) -> None:
+def check_statement(statement: str | None, page: Path | None) -> None:
+    """Say that a statement needs a page to stand on."""
+    from proplace.core.errors import OptionError  # noqa: PLC0415
+
+    if statement is not None and page is None:
+        raise OptionError("--statement is for the page: give --report page.html, too")
+
+
+def write_folder_page(folder: Path, page: Path, statement: str | None) -> None:
     """Write the page of a folder of results."""
     from proplace.apps.batch.reading import ResultsFolder  # noqa: PLC0415
     from proplace.apps.report.page import MOST  # noqa: PLC0415
@@ -70,10 +87,13 @@ def write_folder_page(folder: Path, page: Path) -> None:
             f"{opened.table.path.name}."
         )
     with _new(page):
-        result.report(page, note=note, kept=folder if opened.certificates else None)
+        kept = folder if opened.certificates else None
+        result.report(page, note=note, kept=kept, statement=statement or "")
 
 
-def write_person_page(result: Explanations, page: Path, kept: Path | None) -> None:
+def write_person_page(
+    result: Explanations, page: Path, kept: Path | None, statement: str | None
+) -> None:
     """Write the page of one person; ``kept`` is the folder of the certificates, if there is one.
 
     If not, the page says which options of the same command write them.
@@ -88,7 +108,15 @@ def write_person_page(result: Explanations, page: Path, kept: Path | None) -> No
         kept = page.with_name(f"{page.stem}-proofs")
         again = (f"--certificates --out {_quoted(kept)}", f"--report {_quoted(page)}")
     with _new(page):
-        write_report(page, result[:MOST], Wording(), kept=kept, again=again, note=note)
+        write_report(
+            page,
+            result[:MOST],
+            Wording(),
+            kept=kept,
+            again=again,
+            note=note,
+            statement=statement or "",
+        )
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from proplace.apps.batch.folder import NETWORK, SHIFTS
 from proplace.apps.report import claims
 from proplace.apps.report.pictures import Picture, margins_view, region_view, validity_view
 from proplace.apps.report.plots import has_margins, held, margin_curves
@@ -21,12 +22,11 @@ from proplace.core.text import visible
 from proplace.explain.findings import CERTIFIABLE
 from proplace.explain.geometry import compared, no_region
 from proplace.explain.result_tables import proof_name
-from proplace.explain.words import ChangeInWords, Terms, Wording, in_words
+from proplace.explain.words import ChangeInWords, Terms, Wording, in_delta, in_words
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
-    from proplace.certification import Certificate
     from proplace.core.network import Array, Network
     from proplace.explain.results import Explanation, Explanations
 
@@ -107,6 +107,7 @@ def write_report(
     kept: str | os.PathLike[str] | None = None,
     again: tuple[str, str] | None = None,
     note: str = "",
+    statement: str = "",
 ) -> Path:
     """Write the page; see :meth:`proplace.Explanations.report`.
 
@@ -143,13 +144,14 @@ def write_report(
         lead=claims.lead(result, wording),
         line=claims.line(result),
         figures=claims.figures(result, plain, terms, retrained),
-        promises=claims.promises(result, terms, plain, retrained),
+        promises=claims.promises(result, terms, plain, retrained, statement),
         overview=_overview(result, plain, terms, retrained),
         answers=answers,
         retrained=len(retrained),
         wording=wording,
         glossary=claims.glossary(result, terms, compares=any(row is not None for row in plain)),
-        record=claims.record(result.provenance),
+        record=claims.record(result),
+        networks="the set" if _is_general(result) else "delta",
         generator=_generator(),
     )
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -275,28 +277,52 @@ def _proofs(
 ) -> dict[int, Proof]:
     """What to say about each certificate; with a folder, write them there with the network."""
     setting, found = claims.setting_of(result), {}
+    general = _by_box(result)
     if folder is not None and setting is not None:
         Path(folder).mkdir(parents=True, exist_ok=True)
         setting.net.save(Path(folder) / "model.npz")
+        if general:
+            setting.shifts.save(Path(folder) / SHIFTS)
     for n, e in enumerate(result):
         if e.certificate is None:
             continue
-        proof, model = "proof.json", "model.npz"
+        proof, model, shifts = "proof.json", "model.npz", SHIFTS
         if folder is not None:
             e.certificate.save(Path(folder) / f"answer-{n + 1}.json")
             proof = _beside(page, Path(folder) / f"answer-{n + 1}.json")
             model = _beside(page, Path(folder) / "model.npz")
-        save = (
+            shifts = _beside(page, Path(folder) / SHIFTS)
+        save = [
             f'result[{n}].certificate.save("proof.json")',
             f'result[{n}].setting.net.save("model.npz")',
-        )
+        ]
+        if general:
+            save.append(f'result[{n}].setting.shifts.save("{SHIFTS}")')
         found[n] = Proof(
-            _says(e.certificate),
+            _says(e),
             e.certificate.digest,
-            f"proplace check {shlex.quote(proof)} --model {shlex.quote(model)}",
-            save if folder is None else (),
+            _command(proof, model, shifts if general else None),
+            tuple(save) if folder is None else (),
         )
     return found
+
+
+def _command(proof: str, model: str, shifts: str | None) -> str:
+    """How to check a certificate."""
+    command = f"proplace check {shlex.quote(proof)} --model {shlex.quote(model)}"
+    return command if shifts is None else f"{command} --shifts {shlex.quote(shifts)}"
+
+
+def _by_box(result: Explanations) -> bool:
+    """Whether certificates name the networks by the digest of a box."""
+    setting = claims.setting_of(result)
+    return setting is not None and setting.shifts.radii is None
+
+
+def _is_general(result: Explanations) -> bool:
+    """Whether the answers are about a set with an interval for each parameter."""
+    setting = claims.setting_of(result)
+    return setting is not None and setting.general
 
 
 def _kept(
@@ -305,21 +331,21 @@ def _kept(
     """What to say about each certificate of a folder of results."""
     made, found = result.provenance, {}
     file = None if made is None or made.file_digest is None else made.model
-    model = file or _beside(page, folder / "network.npz")
+    model = file or _beside(page, folder / NETWORK)
+    shifts = _beside(page, folder / SHIFTS) if _by_box(result) else None
     for n, e in enumerate(result):
         if e.certificate is not None:
             place = folder / "certificates" / proof_name(int(str(e.index)), e.rank)
-            command = (
-                f"proplace check {shlex.quote(_beside(page, place))} --model {shlex.quote(model)}"
-            )
-            found[n] = Proof(_says(e.certificate), e.certificate.digest, command, again=again)
+            command = _command(_beside(page, place), model, shifts)
+            found[n] = Proof(_says(e), e.certificate.digest, command, again=again)
     return found
 
 
-def _says(certificate: Certificate) -> str:
-    if certificate.verdict == "robust":
-        return "Every network within delta gives this answer the outcome."
-    return "Some network within delta gives another outcome; the proof holds it."
+def _says(e: Explanation) -> str:
+    where = "within delta" if e.setting is None else in_delta(e.setting)
+    if e.certificate is not None and e.certificate.verdict == "robust":
+        return f"Every network {where} gives this answer the outcome."
+    return f"Some network {where} gives another outcome; the proof holds it."
 
 
 def _beside(page: Path, file: Path) -> str:
