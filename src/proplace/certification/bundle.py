@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from proplace.certification import checker
 from proplace.certification.proof import (
@@ -18,6 +18,7 @@ from proplace.certification.proof import (
 from proplace.core import markup
 from proplace.core.errors import CertificateError
 from proplace.core.files import atomic_write
+from proplace.core.model_set import ModelSet
 
 if TYPE_CHECKING:
     import os
@@ -95,7 +96,19 @@ class Bundle:
         except (OSError, ValueError, RecursionError, checker.Rejected) as error:
             raise CertificateError(f"{path.name}: not a bundle of certificates ({error})") from None
 
-    def check(self, sets: Iterable[tuple[Network, Shifts]]) -> Verdict:
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The bundle as it is written."""
+        proofs = [certificate.facts for certificate in self.certificates]
+        return {"format": checker.FORMAT_BUNDLE, "certificates": proofs}
+
+    @property
+    def verdict(self) -> Literal["robust", "not robust"]:
+        """What is claimed of all networks together."""
+        good = all(certificate.verdict == "robust" for certificate in self.certificates)
+        return "robust" if good else "not robust"
+
+    def check(self, sets: Iterable[ModelSet | tuple[Network, Shifts]]) -> Verdict:
         """Check every certificate against the network and the box that it names.
 
         Parameters
@@ -109,7 +122,7 @@ class Bundle:
             Accepted if all certificates hold, speak of one input and one class, and cover all of the
             sets. ``parts`` are the verdicts about the single certificates.
         """
-        pairs = list(sets)
+        pairs = [(one.net, one.shifts) if isinstance(one, ModelSet) else one for one in sets]
         if not pairs:
             raise CertificateError("give the networks, each with its box, that must be covered")
         named = {certificate.facts.get("shifts") for certificate in self.certificates}
@@ -135,3 +148,7 @@ class Bundle:
 
     def __repr__(self) -> str:
         return f"Bundle({len(self.certificates)} certificate{'s' * (len(self.certificates) > 1)})"
+
+
+Proof: TypeAlias = "Certificate | Bundle"
+"""A certificate; where several sets of networks have a say, one for each in a bundle."""

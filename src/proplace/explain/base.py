@@ -291,13 +291,12 @@ class Explainer(Parameters, ABC):
         if self.prover_ is None:
             margin = float(self.net_.margin(x, target)[0])
         else:
-            report = self.prover_.certify(x[None], target, clock.proof)
-            assert report.certificates is not None  # noqa: S101  (asked for)
-            margin, certificate = float(report.lower[0]), report.certificates[0]
+            judged = self.prover_.judge(x, target, clock.proof)
+            margin, certificate = judged.margin, judged.proof
             how = "but not robustly"
-            if report.robust[0]:
+            if judged.robust:
                 how = "under every network within delta"
-            elif report.undecided[0]:
+            elif judged.undecided:
                 late = " in the time limit" if clock.over else ""
                 how = f"whether robustly is not decided{late}"
             reason = f"{reason}, {how}"

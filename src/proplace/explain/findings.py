@@ -12,7 +12,7 @@ from proplace.core.errors import SolverError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from proplace.certification import Certificate
+    from proplace.certification import Proof
     from proplace.core.network import Array
 
 Status = Literal[
@@ -105,7 +105,7 @@ class Finding:
     margin: float = np.nan
     rank: int = 0
     neighbours: Array | None = None
-    certificate: Certificate | None = None
+    certificate: Proof | None = None
     optimality: Optimality | None = None
     nodes: int = 0
     programs: int = 0

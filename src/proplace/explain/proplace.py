@@ -12,12 +12,13 @@ import numpy as np
 from proplace.certification import rounded_as, uncovered
 from proplace.core import distances
 from proplace.core.errors import InputError, OptionError
+from proplace.core.model_set import ModelSet
 from proplace.core.options import integer, not_negative, one_of
 from proplace.core.shifts import Shifts
 from proplace.explain.base import Explainer
 from proplace.explain.diverse import diverse
 from proplace.explain.findings import Finding, Optimality
-from proplace.explain.proving import Clock, Prover
+from proplace.explain.proving import Clock, Judge, Prover
 from proplace.region.neighbours import (
     Neighbours,
     RobustRows,
@@ -175,22 +176,28 @@ class Proplace(Explainer):
         margin = self.margin
         if margin is None:
             margin = DEFAULT_MARGIN if self.net_.precision == "float64" else self.net_.precision
-        self.prover_ = Prover(model, self.shifts_, margin)
         self.rows_ = distinct(rows)
+        judge = Judge(ModelSet(self.net_, self.shifts_), model, margin)
+        self.prover_ = Prover(self.schema_, (self._with_margin(judge),))
+        self.sets_ = tuple(judge.models for judge in self.prover_.judges)
         units = model.units(rows) if model.preprocesses else None
         self.distance_ = distances.resolve(
             self.distance, self.net_.inputs, rows, self.weights, units
         )
+        self._robust: dict[int, RobustRows] = {}
+
+    def _with_margin(self, judge: Judge) -> Judge:
+        """Work out the margin that covers every training row, and so their hulls, for one set."""
         # The required margin is convex in x, so its maximum over the rows bounds it on their hulls.
-        margins = model.margins(self.shifts_, self.rows_, margin)
-        self.margin_ = float(np.max(margins))
-        if not np.isfinite(self.margin_):
+        margins = judge.margins(self.rows_)
+        margin = float(np.max(margins))
+        if not np.isfinite(margin):
             row = int(np.argmax(~np.isfinite(margins)))
             raise InputError(
-                f"distinct training row {row} leaves the range of {margin} on its way through "
-                f"the network; {uncovered(self.net_, margin)}"
+                f"distinct training row {row} leaves the range of {judge.margin} on its way through "
+                f"the network; {uncovered(judge.models.net, judge.margin or 0.0)}"
             )
-        self._robust: dict[int, RobustRows] = {}
+        return replace(judge, models=replace(judge.models, margin=margin))
 
     def prepare(self, target: int) -> None:
         """Find the robust rows."""
@@ -225,12 +232,10 @@ class Proplace(Explainer):
         if near.status != "found":
             return Finding(near.status, near.reason, x=x)
         problem = SearchProblem(
-            self.net_,
-            self.shifts_,
+            self.sets_,
             target,
             x,
             self.distance_,
-            self.margin_,
             self.slack,
             {i: c for i, c in enumerate(self.schema_.columns) if c.kind == "grid"},
         )
@@ -337,18 +342,16 @@ class Proplace(Explainer):
             distance=distance,
             bound=bound,
             margin=proved.margin,
-            certificate=proved.certificate,
+            certificate=proved.proof,
             optimality=Optimality(bound, problem.search_margin, DEFAULT.gap, LP_TOLERANCE, names),
         )
 
     def _robust_rows(self, target: int) -> RobustRows:
         if target not in self._robust:
-            margin = self.margin_ + self.slack
             self._robust[target] = RobustRows(
-                self.net_,
-                self.shifts_,
+                self.sets_,
                 target,
-                margin,
+                self.slack,
                 self.rows_,
                 self.distance_,
                 self.model_.called(target),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
-    from proplace.certification import Certificate
+    from proplace.certification import Proof
     from proplace.core.distances import Distance
     from proplace.core.network import Array, Network
     from proplace.core.shifts import Shifts
@@ -132,7 +132,7 @@ class Explanation:
     x: Array | None = None
     point: Array | None = None
     neighbours: Array | None = None
-    certificate: Certificate | None = None
+    certificate: Proof | None = None
     optimality: Optimality | None = None
     nodes: int = 0
     programs: int = 0
