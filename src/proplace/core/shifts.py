@@ -580,7 +580,8 @@ def _box(i: int, layer: Layer, fold: Fold | None, weight: Radius, bias: Radius) 
             )
     if fold is None:
         return LayerBox.reaching(layer, *radii)
-    reach = fold.radii(*radii)
+    with np.errstate(over="ignore"):  # what is no number is refused
+        reach = fold.radii(*radii)
     if not all(np.isfinite(r).all() for r in reach):
         raise DeltaError(
             f"delta times the factors of the batch norm in layer {i} is too large for a number; give a "

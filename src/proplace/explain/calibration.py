@@ -8,7 +8,10 @@ retrained networks.
     into Delta, so every answer is valid on all of them: a proof. Networks retrained from scratch are
     not near :math:`\theta` in any such sense, and this number is then far too large to be of use.
     Where scalers or encoders were fitted again, :math:`\theta^{(j)}` stands for the parameters of the
-    same model behind the scalers in use (see :mod:`proplace.loaders.coordinates`).
+    same model behind the scalers in use (see :mod:`proplace.loaders.coordinates`). Where a batch norm
+    is folded into the model in use, a change is that of trained parameters which would lead to the
+    retrained network behind *this* batch norm, since Delta counts it as fixed: what retraining does to
+    the batch norm is part of the change, and where no parameter can express it, it is infinite.
 
 (b) *Validity.* For each of a list of deltas, explain the refused validation rows and count
 
@@ -96,7 +99,8 @@ class Calibration:
         The quantile of ``changes`` that was asked for: a delta that *proves* validity on that share
         of the retrained networks.
     changes
-        Largest parameter change of each retrained network.
+        Largest change of a trained parameter of each retrained network; infinite where no delta
+        includes it, because its batch norm moved what no parameter in use can move.
     curve
         One row per delta: ``delta``, ``validity`` (share of answers and retrained networks where the
         class is kept; NaN without answers), ``robust_rows`` (how many of the accepted training rows
@@ -488,7 +492,14 @@ def _warn(found: Calibration, question: _Question) -> None:
             f"no delta gives a validity of {found.wanted:.1%} on the retrained networks; the best is "
             f"{curve['validity'].max():.1%} at delta {found.delta:g}"
         )
-    if not certify(
+    if math.isinf(found.change):
+        say(
+            "batch norm of the retrained networks moved a neuron that no weight or bias of the model in "
+            "use can move (a layer without bias, a factor of 0), so that no delta includes them: "
+            "validity on them is measured, not proved. Keep batch norm fixed when you retrain, train "
+            "the layer in front of it with a bias, or give the box of such networks, Shifts.hull(...)"
+        )
+    elif not certify(
         question.model.network, question.rows, found.change, question.target
     ).robust.any():
         say(

@@ -48,8 +48,9 @@ def from_keras(model: object) -> Network:
         ``Model.of``.
 
         BatchNormalization behind a Dense layer is folded into that layer, one between a ReLU and a
-        Dense layer into the latter. Its own weights and statistics count as fixed; shifts (delta) and
-        margins then speak of the folded weights. Nothing else touches a trained weight.
+        Dense layer into the latter. Its own weights and statistics count as fixed. Shifts (delta)
+        still speak of the weights and biases of the Dense layers: see :mod:`proplace.core.fold`.
+        Margins speak of the folded ones. Nothing else touches a trained weight.
 
     Returns
     -------

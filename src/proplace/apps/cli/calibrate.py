@@ -206,6 +206,11 @@ def _show(found: Calibration, quantile: float) -> None:
     say(f"delta {found.delta:g}{'' if found.reached else f' (best; without {lack})'}")
 
 
+def _finite(change: float) -> float | None:
+    """A change as JSON can hold it: null where no delta includes the network."""
+    return change if math.isfinite(change) else None
+
+
 def _facts(found: Calibration, retrained: list[Path]) -> dict[str, Any]:
     """Everything that was measured, as JSON can hold it."""
     curve = [
@@ -220,9 +225,9 @@ def _facts(found: Calibration, retrained: list[Path]) -> dict[str, Any]:
         "wanted": found.wanted,
         "least_robust": found.least_robust,
         "accepted": found.accepted,
-        "change": found.change,
+        "change": _finite(found.change),
         "changes": [
-            {"model": str(path), "change": change}
+            {"model": str(path), "change": _finite(change)}
             for path, change in zip(retrained, changes, strict=True)
         ],
         "curve": curve,

@@ -6,6 +6,7 @@ with how far they moved: outside of Delta a count is no promise about the next n
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -81,7 +82,9 @@ class Moves:
         """How far they moved, and whether a proof covers them."""
         models = "1 retrained model" if self.count == 1 else f"{self.count} retrained models"
         text = models
-        if self.largest is not None:
+        if self.largest == math.inf:
+            text += ", of which batch norm moved what no change of weights and biases does"
+        elif self.largest is not None:
             moved = number(float(f"{self.largest:.3g}"))
             text += f", whose weights and biases moved by up to {moved}"
         if self.apart:
