@@ -46,18 +46,22 @@ def problem(rng, hidden, *, matrix=False, **options):
 
 
 def whole_numbers(rng, hidden, **options):
-    """The same with all parameters, ends and inputs multiples of 1/8: worst margins are floats."""
+    """The same with parameters, ends and inputs multiples of small powers of 2: margins are floats.
+
+    Upper ends have more digits than lower ones.
+    """
     net, box, X, target = problem(rng, hidden, width=3, inputs=2, **options)
 
-    def eighths(network, up):
-        snap = np.ceil if up else np.floor
-        pairs = [
-            (snap(8 * p.W) / 8, None if p.b is None else snap(8 * p.b) / 8) for p in network.layers
-        ]
-        return pp.Network(pairs)
+    def snapped(network, snap, n):
+        return pp.Network(
+            [
+                (snap(n * p.W) / n, None if p.b is None else snap(n * p.b) / n)
+                for p in network.layers
+            ]
+        )
 
-    box = pp.Shifts(eighths(box.low, False), eighths(box.high, True))
-    return eighths(net, False), box, np.round(8 * X) / 8, target
+    box = pp.Shifts(snapped(box.low, np.floor, 8), snapped(box.high, np.ceil, 512))
+    return snapped(net, np.floor, 8), box, np.round(8 * X) / 8, target
 
 
 def linear_proof(net, box, x, target, margin):
@@ -636,6 +640,27 @@ def test_the_work_is_counted_before_it_is_done(monkeypatch, sizes):
     monkeypatch.setattr(checker, "_dot", lambda a, b: done.append(len(a)) or dot(a, b))
     assert checked(net, box, facts).accepted
     assert sum(done) <= told[0] <= 20 * sum(done)
+
+
+def test_multipliers_count_as_work(monkeypatch):
+    """A neuron with a gamma takes both ends of its row."""
+    n, told, done = 40, [], []
+    W = np.ones((n, n))
+    net = pp.Network([(W[:, :1], np.ones(n)), (W, np.ones(n)), (W[:1], [0.0])])
+    box = pp.Shifts(net, net)
+    leaf = {"gamma": [[1, k, 0.5] for k in range(n)]}
+    tree = [leaf]
+    for k in range(4):
+        tree = [[1, k], *tree, *tree]
+    facts = proof.claim(proof.digest(net), box, np.ones(1), 1, -1e9, "robust")
+    facts |= {"tighten": False, "trees": [tree], "lower": [[0.5] * n], "upper": [[0.5] * n]}
+    integers, dot = checker._Claim.integers, checker._dot
+    monkeypatch.setattr(
+        checker._Claim, "integers", lambda *a: told.append(a[3] + a[4]) or integers(*a)
+    )
+    monkeypatch.setattr(checker, "_dot", lambda a, b: done.append(len(a)) or dot(a, b))
+    assert checked(net, box, facts).accepted
+    assert sum(done) <= told[0] <= 4 * sum(done)
 
 
 def test_both_ends_of_a_box_count_as_work(monkeypatch):
