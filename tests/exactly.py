@@ -55,15 +55,9 @@ def intervals(net, delta):
     found = []
     for layer, (dw, db) in zip(net.layers, delta, strict=True):
         W, b = rational(layer.W), rational(layer.bias)
-        dw, db = Q(float(dw)), Q(0) if layer.b is None else Q(float(db))
-        found.append(
-            (
-                [[w - dw for w in row] for row in W],
-                [[w + dw for w in row] for row in W],
-                [v - db for v in b],
-                [v + db for v in b],
-            )
-        )
+        r, s = Q(float(dw)), Q(0) if layer.b is None else Q(float(db))
+        rows = ([[w + t for w in row] for row in W] for t in (-r, r))
+        found.append((*rows, [v - s for v in b], [v + s for v in b]))
     return found
 
 

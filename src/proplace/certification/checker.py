@@ -271,14 +271,13 @@ def _box(name: Any, network: Parameters, shifts: Shifts | None) -> Shifts:
     """Return the box that a certificate names, unless it is another one or does not fit the network."""
     if shifts is None:
         raise Rejected("the certificate speaks of a box of networks: its shifts file is needed")
-    shapes = [[(len(W), len(W[0]), b is None) for W, b in n.layers] for n in (network, *shifts)]
-    maps = [n[1:] for n in (network, *shifts)]
-    if shapes != shapes[:1] * 3 or maps != maps[:1] * 3:
+    alike = _shape(shifts.low) == _shape(shifts.high)
+    if alike and name != digest(shifts):
+        raise Rejected("the certificate speaks of another box of shifts: the digests differ")
+    if any(_shape(end) != _shape(network) or end[1:] != network[1:] for end in shifts):
         raise Rejected("the shifts have other shapes, biases or input maps than the network")
     if any(low > high for low, high in zip(*map(_flat, shifts), strict=True)):
         raise Rejected("a lower end of the shifts lies above its upper end")
-    if name != digest(shifts):
-        raise Rejected("the certificate speaks of another box of shifts: the digests differ")
     return shifts
 
 
@@ -290,6 +289,10 @@ def _holds(box: Shifts, network: Parameters, delta: float) -> bool:
     if not delta:
         return all(low <= v <= high for low, v, high in ends)
     return all(Fraction(low) + d <= Fraction(v) <= Fraction(high) - d for low, v, high in ends)
+
+
+def _shape(network: Parameters) -> list[tuple[int, int, bool]]:
+    return [(len(W), len(W[0]), b is None) for W, b in network.layers]
 
 
 def _flat(network: Parameters) -> list[float]:
@@ -686,6 +689,8 @@ def read_shifts(path: str) -> Shifts:
     high = _read(left := left | fixed, "shifts", "high_")
     if left.keys() - {"format.npy", "about.npy"}:
         raise Rejected(f"the shifts file holds arrays of no layer: {ascii([*left])[:200]}")
+    if _shape(low) != _shape(high):
+        raise Rejected("the shifts file holds lower and upper ends of different shapes")
     return Shifts(low, high)
 
 

@@ -90,6 +90,8 @@ class Certificate:
         try:
             with path.open("rb") as file:
                 facts = checker.parse(file.read(checker.MOST_BYTES + 1))
+            if facts.get("format") == checker.FORMAT_BUNDLE:
+                raise checker.Rejected("it is a bundle of several; read it with pp.Bundle.load")
             if facts.get("verdict") not in ("robust", "not robust"):
                 raise checker.Rejected("no known verdict")
             return cls.of(facts)
