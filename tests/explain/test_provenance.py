@@ -50,6 +50,7 @@ def test_it_says_what_was_asked_of_what():
         "distance": "l1",
         "k": 3,
         "region": "hull",
+        "also": (),
     }
 
 
