@@ -14,10 +14,11 @@ they cover the rounding of models that are deployed in different precisions.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from proplace.core.network import Network
+    from proplace.core.network import Array, Network
     from proplace.core.shifts import Shifts
 
 
@@ -49,3 +50,12 @@ class ModelSet:
         One network alone takes a single pass; else the hidden neurons count.
         """
         return not self.shifts.frozen, sum(self.net.widths)
+
+    @cached_property
+    def has_its_network(self) -> bool:
+        """Whether the network lies in the box."""
+        return self.shifts.contains(self.net)
+
+    def refuses(self, x: Array, target: int) -> bool:
+        """Whether the network itself, where it is one of the box, does not give a row the class."""
+        return self.has_its_network and int(self.net.predict(x)[0]) != target

@@ -56,7 +56,9 @@ STATUSES: Mapping[Status, Meaning] = {
 
 CERTIFIABLE = frozenset({s for s, m in STATUSES.items() if m.certified} | {"already_valid"})
 """Statuses of a row with a point that may be proved: an answer, or the person as is."""
-ANSWERED = frozenset({s for s, m in STATUSES.items() if m.found} | {"already_valid"})
+FOUND = frozenset({s for s, m in STATUSES.items() if m.found})
+"""Statuses of a row with an answer."""
+ANSWERED = FOUND | {"already_valid"}
 """Statuses of a row with a point: an answer, or the person as is."""
 
 

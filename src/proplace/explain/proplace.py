@@ -12,13 +12,13 @@ import numpy as np
 from proplace.certification import rounded_as, uncovered
 from proplace.core import distances
 from proplace.core.errors import InputError, OptionError
-from proplace.core.model_set import ModelSet
 from proplace.core.options import integer, not_negative, one_of
 from proplace.core.shifts import Shifts
 from proplace.explain.base import Explainer
 from proplace.explain.diverse import diverse
 from proplace.explain.findings import Finding, Optimality
 from proplace.explain.proving import Clock, Judge, Prover
+from proplace.explain.several import IN_USE, Voter, check_also, read_also
 from proplace.region.neighbours import (
     Neighbours,
     RobustRows,
@@ -41,10 +41,12 @@ if TYPE_CHECKING:
 
     from proplace.certification import Margin
     from proplace.core.distances import Distance
+    from proplace.core.model_set import ModelSet
     from proplace.core.network import Array
     from proplace.core.shifts import Delta
     from proplace.explain.findings import Status
     from proplace.explain.proving import Proved
+    from proplace.loaders.model import Model
     from proplace.region.convex_piece import ConvexPiece
     from proplace.region.neighbours import RegionKind
     from proplace.schema import Schema
@@ -71,7 +73,17 @@ class Proplace(Explainer):
         The trained model: a fitted scikit-learn pipeline, a torch module, a Keras model, the path of
         a model file, a :class:`proplace.Model`, or a bare :class:`proplace.Network`.
     delta
-        Largest change of any parameter, or one (weight, bias) pair per layer.
+        Largest change of any parameter, one (weight, bias) pair per layer, or a
+        :class:`proplace.Shifts`. Where the model itself does not lie in such a box, answers are
+        accepted by it as well.
+    also
+        Other networks that must accept every answer, each of the kinds that ``source`` can be, or a
+        pair of one and its delta: ``[net2, (net3, 0.01)]``. A network by itself stands for no other;
+        with a delta, for all of its box. They may have other architectures, and scalers and encoders
+        of their own: they look at the same columns of the table and have the same classes. A bare
+        :class:`proplace.Network` takes rows as ``source`` encodes them. With several networks a
+        certificate is a bundle of one for each, and a person counts as ``already_valid`` where the
+        model in use accepts, whatever the others say (the reason tells).
     k
         Number of robust neighbours that span the plausible region.
     schema
@@ -124,6 +136,7 @@ class Proplace(Explainer):
         source: object,
         delta: Delta,
         *,
+        also: Sequence[object] | None = None,
         k: int = 20,
         schema: Schema | None = None,
         distance: distances.Name | Distance = "l1",
@@ -138,6 +151,7 @@ class Proplace(Explainer):
     ) -> None:
         self.source = source
         self.delta = delta
+        self.also = also
         self.k = k
         self.schema = schema
         self.distance = distance
@@ -154,6 +168,7 @@ class Proplace(Explainer):
 
     def check_parameters(self) -> None:
         """Raise ``OptionError`` for the first parameter that is not valid."""
+        check_also(self.also)
         integer("k", self.k)
         one_of("region", self.region, ("hull", "box"))
         one_of("search", self.search, ("tree", "bilevel"))
@@ -170,34 +185,38 @@ class Proplace(Explainer):
             )
 
     def learn(self, rows: Array) -> None:
-        """Fit the distance and the margin; which rows are robust is found for each target."""
+        """Fit the distance and the margins; which rows are robust is found for each target."""
         model = self.model_
         self.shifts_ = Shifts.of(self.net_, self.delta)
-        margin = self.margin
-        if margin is None:
-            margin = DEFAULT_MARGIN if self.net_.precision == "float64" else self.net_.precision
         self.rows_ = distinct(rows)
-        judge = Judge(ModelSet(self.net_, self.shifts_), model, margin)
-        self.prover_ = Prover(self.schema_, (self._with_margin(judge),))
-        self.sets_ = tuple(judge.models for judge in self.prover_.judges)
+        self.others_ = tuple(read_also(model, self.also, self.schema))
+        voters = (Voter(IN_USE, model, self.shifts_), *self.others_)
+        judges = [self._judge(models, voter.model) for voter in voters for models in voter.sets()]
+        self.prover_ = Prover(self.schema_, tuple(judges))
+        self.sets_ = tuple(judge.models for judge in judges)
         units = model.units(rows) if model.preprocesses else None
         self.distance_ = distances.resolve(
             self.distance, self.net_.inputs, rows, self.weights, units
         )
         self._robust: dict[int, RobustRows] = {}
 
-    def _with_margin(self, judge: Judge) -> Judge:
+    def _judge(self, models: ModelSet, model: Model) -> Judge:
         """Work out the margin that covers every training row, and so their hulls, for one set."""
+        margin = self.margin
+        if margin is None:
+            precision = models.net.precision
+            margin = DEFAULT_MARGIN if precision == "float64" else precision
+        judge = Judge(models, model, margin)
         # The required margin is convex in x, so its maximum over the rows bounds it on their hulls.
         margins = judge.margins(self.rows_)
-        margin = float(np.max(margins))
-        if not np.isfinite(margin):
+        largest = float(np.max(margins))
+        if not np.isfinite(largest):
             row = int(np.argmax(~np.isfinite(margins)))
             raise InputError(
-                f"distinct training row {row} leaves the range of {judge.margin} on its way through "
-                f"the network; {uncovered(judge.models.net, judge.margin or 0.0)}"
+                f"distinct training row {row} leaves the range of {margin} on its way through "
+                f"{models.name}; {uncovered(models.net, margin)}"
             )
-        return replace(judge, models=replace(judge.models, margin=margin))
+        return replace(judge, models=replace(models, margin=largest))
 
     def prepare(self, target: int) -> None:
         """Find the robust rows."""
@@ -411,7 +430,9 @@ class _Attempt:
         if outcome.trouble:
             return "solver_error", f"the solver failed ({outcome.trouble}); {_ASK_AGAIN}"
         if outcome.status == "infeasible" and not len(self.fallback):
-            none = "no point within the features' ranges and rules is robust at this delta"
+            names = [models.name for models in self.problem.sets]
+            who = "at this delta" if len(names) == 1 else f"for each of {', '.join(names)}"
+            none = f"no point within the features' ranges and rules is robust {who}"
             return "infeasible_rules" if ruled else "no_robust_neighbour", none
         if clock.over:
             return "not_found", _NO_TIME

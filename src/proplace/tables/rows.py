@@ -108,6 +108,20 @@ def _usable_rows(model: Model, table: pd.DataFrame) -> Array:
     return rows
 
 
+def check_agreement(model: Model, X: Table, *, what: str) -> None:
+    """Raise unless the source of a model gives the rows of a table the classes that are read here.
+
+    Rows that are encoded already cannot be put to it.
+    """
+    frame = as_frame(X)
+    if frame is None and not model.preprocesses:
+        return
+    table = model.table(X) if frame is None else _text_names(frame)
+    bad = model.schema.problems(table)
+    good = np.delete(np.arange(len(table)), list(bad))
+    model.check_agreement(table.iloc[good], what=what)
+
+
 def _named(model: Model, frame: pd.DataFrame) -> Model:
     """Return a model with the names of the table's columns, if it has none of its own."""
     names = [str(name) for name in frame.columns]

@@ -92,6 +92,7 @@ class Baseline(Explainer):
     def learn(self, rows: Array) -> None:
         """Fit the distance and the ranges of the columns."""
         self.shifts_ = Shifts.of(self.net_, 0.0)  # a method without a delta knows the network alone
+        self.sets_ = (ModelSet(self.net_, self.shifts_),)
         self.prover_ = None
         units = self.model_.units(rows) if self.model_.preprocesses else np.ones(self.net_.inputs)
         self.distance_ = L1(1.0 / (self.net_.inputs * units))
@@ -212,5 +213,5 @@ class RobustBaseline(Baseline):
         """Fit what every baseline fits, and Delta."""
         super().learn(rows)
         self.shifts_ = Shifts.of(self.net_, self.delta)
-        models = ModelSet(self.net_, self.shifts_)
-        self.prover_ = Prover(self.schema_, (Judge(models, self.model_, None),))
+        self.sets_ = (ModelSet(self.net_, self.shifts_),)
+        self.prover_ = Prover(self.schema_, (Judge(self.sets_[0], self.model_, None),))
