@@ -83,7 +83,7 @@ def module(*, norm):
     return made.eval(), X.numpy()
 
 
-FOLDED = "(those with batch norm folded in)"
+FOLDED = "those with batch norm folded in"
 
 
 @pytest.mark.parametrize("norm", [True, False])
