@@ -196,12 +196,14 @@ def _show(found: Calibration, quantile: float) -> None:
     widths = [max(map(len, cells)) for cells in zip(titles, *lines, strict=True)]
     for line in (titles, *lines):
         say("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))
-    say(
-        f"parameters of the retrained networks moved by {found.changes.mean():.4g} on average, at most "
-        f"{found.changes.max():.4g}; quantile {quantile:g}: {found.change:.4g}"
-    )
-    if said := getattr(found, "statement", ""):
-        say(said)
+    known = [change for change in found.changes.tolist() if not math.isnan(change)]
+    if known:
+        say(
+            f"parameters of the retrained networks moved by {sum(known) / len(known):.4g} on average, "
+            f"at most {max(known):.4g}; quantile {quantile:g}: {found.change:.4g}"
+        )
+    if found.statement:
+        say(found.statement)
     lack = "enough robust rows" if found.scarce else "the wanted validity"
     say(f"delta {found.delta:g}{'' if found.reached else f' (best; without {lack})'}")
 
@@ -214,7 +216,7 @@ def _finite(change: float) -> float | None:
 def _facts(found: Calibration, retrained: list[Path]) -> dict[str, Any]:
     """Everything that was measured, as JSON can hold it."""
     curve = [
-        {str(name): None if math.isnan(value) else value for name, value in row.items()}
+        {str(name): _number(value) for name, value in row.items()}
         for row in found.curve.to_dict("records")
     ]
     changes = found.changes.tolist()
@@ -231,5 +233,5 @@ def _facts(found: Calibration, retrained: list[Path]) -> dict[str, Any]:
             for path, change in zip(retrained, changes, strict=True)
         ],
         "curve": curve,
-        "statement": getattr(found, "statement", None) or None,
+        "statement": found.statement or None,
     }
