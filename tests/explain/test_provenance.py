@@ -51,6 +51,7 @@ def test_it_says_what_was_asked_of_what():
         "k": 3,
         "region": "hull",
         "delta_about": "",
+        "also": (),
     }
 
 

@@ -8,7 +8,7 @@ It may import ``core`` and ``solvers``.
 
 from proplace.certification.api import Report, WorstCase, certify, output_range, worst_case
 from proplace.certification.attacks import Attack, PointRobustness
-from proplace.certification.bundle import Bundle
+from proplace.certification.bundle import Bundle, Proof
 from proplace.certification.certificates import Certificates, Evidence
 from proplace.certification.checker import Verdict
 from proplace.certification.precision_margin import Margin, rounded_as, thresholds, uncovered
@@ -23,6 +23,7 @@ __all__ = [
     "Evidence",
     "Margin",
     "PointRobustness",
+    "Proof",
     "Report",
     "Verdict",
     "WorstCase",

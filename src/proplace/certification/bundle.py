@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from proplace.certification import checker
 from proplace.certification.proof import (
@@ -61,6 +62,18 @@ class Bundle:
         if not found or not all(isinstance(one, Certificate) for one in found):
             raise CertificateError("a bundle is made of one or more certificates; some are missing")
         return cls(found)
+
+    @property
+    def verdict(self) -> Literal["robust", "not robust"]:
+        """What is claimed of all sets together."""
+        good = all(one.verdict == "robust" for one in self.certificates)
+        return "robust" if good else "not robust"
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The fields of the bundle: its format, and the fields of its certificates."""
+        facts: dict[str, Any] = json.loads(self.text)
+        return facts
 
     @property
     def text(self) -> str:
@@ -135,3 +148,7 @@ class Bundle:
 
     def __repr__(self) -> str:
         return f"Bundle({len(self.certificates)} certificate{'s' * (len(self.certificates) > 1)})"
+
+
+Proof: TypeAlias = "Certificate | Bundle"
+"""A certificate; where several sets of networks have a say, one for each in a bundle."""
