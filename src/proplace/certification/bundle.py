@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -64,6 +65,18 @@ class Bundle:
         return cls(found)
 
     @property
+    def verdict(self) -> Literal["robust", "not robust"]:
+        """What is claimed of all sets together."""
+        good = all(one.verdict == "robust" for one in self.certificates)
+        return "robust" if good else "not robust"
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The fields of the bundle: its format, and the fields of its certificates."""
+        facts: dict[str, Any] = json.loads(self.text)
+        return facts
+
+    @property
     def text(self) -> str:
         """The bundle as canonical JSON: sorted keys, no spaces."""
         inside = ",".join(certificate.text for certificate in self.certificates)
@@ -95,18 +108,6 @@ class Bundle:
             raise CertificateError(f"{path}: no such file") from None
         except (OSError, ValueError, RecursionError, checker.Rejected) as error:
             raise CertificateError(f"{path.name}: not a bundle of certificates ({error})") from None
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """The bundle as it is written."""
-        proofs = [certificate.facts for certificate in self.certificates]
-        return {"format": checker.FORMAT_BUNDLE, "certificates": proofs}
-
-    @property
-    def verdict(self) -> Literal["robust", "not robust"]:
-        """What is claimed of all networks together."""
-        good = all(certificate.verdict == "robust" for certificate in self.certificates)
-        return "robust" if good else "not robust"
 
     def check(self, sets: Iterable[ModelSet | tuple[Network, Shifts]]) -> Verdict:
         """Check every certificate against the network and the box that it names.

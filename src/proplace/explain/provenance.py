@@ -125,8 +125,8 @@ class Provenance:
     distance: str
     k: int | None = None
     region: str | None = None
-    delta_about: str = ""
     also: tuple[Other, ...] = ()
+    delta_about: str = ""
 
     @classmethod
     def of(
@@ -170,8 +170,8 @@ class Provenance:
             name_of(distance),
             k,
             region,
-            sets[0].shifts.about,
             tuple(also),
+            sets[0].shifts.about,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -189,7 +189,8 @@ class Provenance:
     def from_dict(cls, fields: Mapping[str, Any]) -> Provenance:
         """Read what :meth:`to_dict` has made; anything else is refused."""
         also = fields.get("also", []) if hasattr(fields, "get") else []
-        if hasattr(fields, "keys"):  # results that were written before sets had words of their own
+        # "also" and the words about a set are missing in results that were written before.
+        if hasattr(fields, "keys"):
             fields = {"delta_about": "", **fields}
         read = _read(cls, fields, {"also"})
         if not isinstance(also, list):
