@@ -160,18 +160,41 @@ def test_only_networks_of_a_box_count(method):
     assert search(both, [plain(problem.x)], method=method).status == "infeasible"
 
 
-def test_each_set_has_its_own_margin():
-    one, two = (pp.Network([([[1.0]], [b])]) for b in (0.0, 0.5))
-    for margins, wanted in (((0.1, 0.2), 0.1), ((0.1, 0.9), 0.4), ((0.0, 0.0), 0.0)):
+@pytest.mark.parametrize("delta", [0.0, 0.02])
+def test_each_set_has_its_own_margin(delta):
+    """The worst network of each says (1 - delta) x + bias - delta for x >= 0."""
+    nets = [pp.Network([([[1.0]], [b])]) for b in (0.0, 0.5)]
+    for margins in ((0.1, 0.2), (0.1, 0.9), (0.0, 0.0), (0.5, 0.6)):
         sets = tuple(
-            ModelSet(net, pp.Shifts.of(net, 0.0), margin=margin)
-            for net, margin in zip((one, two), margins, strict=True)
+            ModelSet(net, pp.Shifts.of(net, delta), margin=margin)
+            for net, margin in zip(nets, margins, strict=True)
+        )
+        wanted = max(
+            (margin + delta - bias) / (1.0 - delta)
+            for margin, bias in zip(margins, (0.0, 0.5), strict=True)
         )
         for order in (sets, sets[::-1]):
             problem = SearchProblem(order, 1, np.array([-1.0]), L1(np.ones(1)), 1e-9)
             for solve in (tree.solve, bilevel.solve):
                 found = solve(problem, plain(problem.x))
                 assert found.point[0] == pytest.approx(wanted, abs=1e-6)
+
+
+@pytest.mark.parametrize("good", [0, 1])
+def test_a_set_that_looks_worst_and_is_not(good, monkeypatch):
+    """The order of the tests saves time; the verdict is that of all sets."""
+    nets = [pp.Network([([[1.0]], [b])]) for b in (5.0, -5.0)]
+    sets = [ModelSet(net, pp.Shifts.of(net, 0.0)) for net in nets]
+    sets = sets if good == 0 else sets[::-1]
+    problem = SearchProblem(tuple(sets), 1, np.zeros(1), L1(np.ones(1)), SLACK)
+    oracle = Oracle(problem)
+    order = np.array([[0.0], [1.0]]) if good == 0 else np.array([[1.0], [0.0]])
+    monkeypatch.setattr(oracle, "_bounds", lambda points: order)
+    robust, scenario = oracle.test(np.zeros(1))
+    assert not robust
+    assert scenario.value(np.zeros(1)) == pytest.approx(-5.0)
+    assert oracle.parts[good].evidence(np.zeros(1)) is not None  # it was asked first
+    assert oracle.evidence(np.zeros(1)) == ()
 
 
 @pytest.mark.parametrize("seed", range(20))
