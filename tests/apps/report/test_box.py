@@ -13,6 +13,7 @@ from proplace.apps.report import claims
 from proplace.apps.report.pictures import _lasts, margins_view, region_view
 from proplace.apps.report.plots import FACTORS, draw_margins, margin_curves
 from proplace.apps.report.style import new_figure
+from proplace.core.fold import Fold
 from proplace.explain.words import Terms, proved, within
 from small_lender import DELTA, LOAN, SCHEMA
 
@@ -65,7 +66,8 @@ def test_a_set_is_called_by_where_it_comes_from(result, lender, history, box):
     nameless = pp.Shifts(box.low, box.high)
     said = about(result[0], nameless).words(LOAN).sentence
     assert f"every network of the set with the SHA-256 {box.digest[:12]}… (an interval" in said
-    folded = pp.Network([(x.W, x.b) for x in lender.net.layers], folded=True)
+    folds = [Fold.none(x.W, x.b).scaled(2.0 * np.ones(len(x.W))) for x in lender.net.layers]
+    folded = pp.Network([(x.W, x.b) for x in lender.net.layers], folds=folds)
     said = within(replace(result[0].setting, net=folded))
     assert "weights and biases, those with batch norm folded in)" in said
 
