@@ -571,6 +571,29 @@ def fast_bound(rng, net, box, X, target):
     }
 
 
+@pytest.mark.parametrize("hidden", range(4))
+def test_no_accepted_certificate_of_an_extreme_box_is_false(hidden):
+    """Also where floats overflow or lose everything: what has a verdict is true, by exact arithmetic."""
+    rng = np.random.default_rng([18, hidden])
+    decided = 0
+    for _ in range(25):
+        net, box, X, target = extreme(rng, hidden)
+        for margin in (0.0, 1e-9, -1e-9):
+            with np.errstate(all="ignore"):
+                report = pp.certify(net, X, box, target, margin=margin, certificates=True)
+            certificate = report.certificates[0]
+            assert (certificate is None) == report.undecided[0]
+            if certificate is not None:
+                decided += 1
+                assert certificate.check(net, box).accepted
+                assert (certificate.verdict == "robust") == report.robust[0]
+                assert exactly.is_true(net, certificate.facts, rng, box)
+                if hidden <= 1:
+                    worst = exactly.worst(net, X[0], box, target)
+                    assert report.robust[0] == (worst >= Q(margin))
+    assert decided > 40
+
+
 @pytest.mark.parametrize("kind", [extreme, cancelling])
 @pytest.mark.parametrize("hidden", range(5))
 def test_the_fast_bound_never_says_more_than_the_checker(kind, hidden):
