@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 import proplace as pp
 from oracles import accepted_rows
 from proplace.apps.cli import app
+from proplace.certification import digest
 from proplace.core.errors import CertificateError, ModelFileError, NetworkError, OptionError
 
 RUN = CliRunner()
@@ -77,6 +78,9 @@ def test_what_was_proved_is_printed(folder):
         "delta": [[0.0, 0.0]] * 3,
         "input": x,
         "margin": 0.0,
+        "shifts": None,
+        "inside": True,
+        "network": digest(net),
     }
 
 
