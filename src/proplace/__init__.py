@@ -100,6 +100,7 @@ connect(
         "from_keras": "proplace.loaders.keras",
         "from_onnx": "proplace.loaders.onnx",
         "read_shifts": "proplace.loaders.shifts",
+        "models_of": "proplace.loaders.coordinates",
         "networks_alike": "proplace.loaders.coordinates",
         "explanation_figure": "proplace.apps.report.plots",
         "result_figure": "proplace.apps.report.plots",

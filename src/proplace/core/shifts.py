@@ -16,20 +16,22 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from proplace.core.conformal import probability
 from proplace.core.errors import DeltaError
 from proplace.core.files import atomic_write
 from proplace.core.layer_box import LayerBox
+from proplace.core.learned_box import History, Scaled, hull_of
 from proplace.core.network import Layer, Network
 from proplace.core.wiring import upstairs
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterable, Sequence
 
     import numpy.typing as npt
@@ -130,17 +132,72 @@ class Shifts:
         True
         """
         nets = same_architecture(networks)
-        low, high = ([], [])  # type: tuple[list[Layer], list[Layer]]
-        for layers in zip(*(net.layers for net in nets), strict=True):
-            W, b = np.array([layer.W for layer in layers]), [layer.b for layer in layers]
-            bias = None if b[0] is None else np.array(b)
-            low.append(Layer(W.min(axis=0), None if bias is None else bias.min(axis=0)))
-            high.append(Layer(W.max(axis=0), None if bias is None else bias.max(axis=0)))
-        return cls(
-            nets[0].with_layers((layer.W, layer.b) for layer in low),
-            nets[0].with_layers((layer.W, layer.b) for layer in high),
-            about=f"hull of {len(nets)} network{'s' * (len(nets) > 1)}",
-        )
+        boxes = [hull_of(layers) for layers in zip(*(net.layers for net in nets), strict=True)]
+        about = f"hull of {len(nets)} network{'s' * (len(nets) > 1)}"
+        return cls._of_boxes(boxes, nets[0].input_map, about)
+
+    @classmethod
+    def learn(
+        cls,
+        history: Iterable[object],
+        coverage: float = 0.95,
+        *,
+        shape: Shifts | None = None,
+        source: object | None = None,
+        calibration: int | None = None,
+        seed: int = 0,
+    ) -> Shifts:
+        """A box that contains the next retraining with a given probability.
+
+        Part of the history gives the shape: its hull, widened evenly (:mod:`proplace.core.learned_box`).
+        The rest gives the size, by split conformal prediction (:mod:`proplace.core.conformal`). Nothing
+        is assumed but that the next retraining is exchangeable with those of the history: made by the
+        same procedure, on data of the same kind, independently. The probability is that over history
+        and next retraining together.
+
+        Parameters
+        ----------
+        history
+            Networks of the same architecture, retrained the way the next one will be; also models,
+            modules and files. 95% needs 21 of them; more give a better shape.
+        coverage
+            The probability.
+        shape
+            A box whose size alone is to be learned, from the whole history: ``shape.scaled(t)``. With
+            ``Shifts.of(net, 1.0)`` this is the least delta around a network. It must not have been made
+            from networks of the history.
+        source
+            The model in use. Where scalers were fitted again, all networks are taken behind its own;
+            without, behind those of the first of the history, which then helps to give the shape.
+        calibration
+            How many networks give the size; about half of them unless told otherwise.
+        seed
+            Draws which of them do. The order of the history plays no part.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from proplace import Network, Shifts
+        >>> rng = np.random.default_rng(0)
+        >>> history = [Network([(1.0 + 0.1 * rng.normal(size=(1, 3)), [0.0])]) for _ in range(40)]
+        >>> shifts = Shifts.learn(history, coverage=0.9)
+        >>> sum(shifts.contains(net) for net in history)
+        39
+        >>> shifts.about
+        'learned from 40 retrainings (21 for the shape, 19 for the size): the next lies inside with
+        probability >= 90% if it is exchangeable with them; the biases of layer 1 never moved and are
+        frozen'
+        """
+        wanted = probability("coverage", coverage)
+        nets, refitted = _history(history, source)
+        known = None
+        if shape is not None:
+            shape._check_fits(nets[0])
+            known = Scaled(lambda t: shape.scaled(t).layers)
+        past = History(tuple(nets), first=int(refitted and source is None and shape is None))
+        with np.errstate(over="ignore", invalid="ignore"):
+            boxes, about = past.learn(wanted, known, calibration=calibration, seed=seed)
+        return cls._of_boxes(boxes, nets[0].input_map, about)
 
     # -- what it is made of ------------------------------------------------------------------
 
@@ -355,6 +412,21 @@ def same_architecture(networks: Iterable[object]) -> list[Network]:
     for net in nets[1:]:
         _check_alike(nets[0], net)
     return nets
+
+
+def _history(history: Iterable[object], source: object | None) -> tuple[list[Network], bool]:
+    """Networks of a history in the coordinates of ``source``; whether any had others of its own."""
+    if isinstance(history, (str, os.PathLike, Network)):
+        raise DeltaError(
+            "the history must be a list of networks, models or files, not a single one"
+        )
+    given = [*([] if source is None else [source]), *history]
+    if all(isinstance(item, Network) for item in given):
+        return same_architecture(given)[source is not None :], False
+    models = upstairs("models_of")(given)
+    nets = same_architecture(models)
+    refitted = any(net is not model.network for net, model in zip(nets, models, strict=True))
+    return nets[source is not None :], refitted
 
 
 def _check_alike(a: Network, b: Network) -> None:

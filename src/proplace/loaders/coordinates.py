@@ -41,9 +41,14 @@ _EXACT = 1e-9  # relative; what solving for a matrix may lose
 _KEEP = "fit that step once, keep it when the model is retrained, and compare those models"
 
 
+def models_of(sources: Sequence[object]) -> list[Model]:
+    """Models of networks, modules or files."""
+    return [Model.of(source) for source in sources]
+
+
 def networks_alike(sources: Sequence[object]) -> list[Network]:
     """Networks of some models, modules or files, all behind the input map of the first."""
-    models = [source if isinstance(source, Model) else Model.of(source) for source in sources]
+    models = models_of(sources)
     return [models[0].network, *(in_coordinates_of(models[0], other) for other in models[1:])]
 
 
