@@ -89,6 +89,11 @@ def risk_bound(losses: Array) -> Array:
     return bound
 
 
+def needed_for_risk(risk: Fraction) -> int:
+    """How many retrainings it takes at least for a risk: without any loss the bound is 1 / (N + 1)."""
+    return math.ceil(1 / risk) - 1
+
+
 def least_chance(successes: int, n: int, confidence: float) -> float:
     """Clopper and Pearson's lower bound on the chance of a success, from k successes in n."""
     if not 0 <= successes <= n:
