@@ -726,12 +726,12 @@ def test_what_fails_the_last_test_is_not_returned(forged, monkeypatch):
     net, train = two_columns()
 
     def wrong(problem, pieces, **options):
-        point, evidence = problem.x + 0.01, None
+        point, evidence = problem.x + 0.01, ()
         if forged:
             oracle = Oracle(problem)
             good = train[pp.certify(net, train, 0.05, margin=0.1).robust][0]
             assert oracle.test(good)[0]
-            evidence = replace(oracle.evidence(good), point=point)
+            evidence = tuple(replace(each, point=point) for each in oracle.evidence(good))
         return SearchResult(point, 0.01, 0.01, "optimal", evidence=evidence)
 
     monkeypatch.setattr(explainer_module, "search", wrong)
@@ -813,8 +813,8 @@ def test_one_margin_for_all_rows():
     world = World(2)
     explainer = world.explainer(margin="float32")
     margins = thresholds(world.net, explainer.shifts_, world.X, "float32")
-    assert margins.min() < margins.max() == explainer.margin_
-    assert explainer._robust_rows(1).margin == explainer.margin_ + explainer.slack
+    assert margins.min() < margins.max() == explainer.sets_[0].margin
+    assert explainer._robust_rows(1).slack == explainer.slack
 
 
 def test_rows_must_keep_the_slack():

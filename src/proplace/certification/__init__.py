@@ -8,6 +8,7 @@ It may import ``core`` and ``solvers``.
 
 from proplace.certification.api import Report, WorstCase, certify, output_range, worst_case
 from proplace.certification.attacks import Attack, PointRobustness
+from proplace.certification.bundle import Bundle, Proof
 from proplace.certification.certificates import Certificates, Evidence
 from proplace.certification.checker import Verdict
 from proplace.certification.precision_margin import Margin, rounded_as, thresholds, uncovered
@@ -16,11 +17,13 @@ from proplace.certification.shift_recovery import shifted_network
 
 __all__ = [
     "Attack",
+    "Bundle",
     "Certificate",
     "Certificates",
     "Evidence",
     "Margin",
     "PointRobustness",
+    "Proof",
     "Report",
     "Verdict",
     "WorstCase",

@@ -312,6 +312,12 @@ class Shifts:
         boxes = [_scaled(box, float(t)) for box in self._boxes]
         return Shifts._of_boxes(boxes, self._input_map, about)
 
+    def behind(self, net: Network) -> Shifts:
+        """The same intervals for the layers of a network that has another input map in front."""
+        moved = Shifts._of_boxes(self._boxes, net.input_map, self._about)
+        moved._check_fits(net)
+        return moved
+
     def intersect(self, other: Shifts) -> Shifts:
         """The box of the networks that lie in both; a DeltaError if there are none."""
         _check_alike(self.low, other.low)

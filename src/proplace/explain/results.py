@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
-    from proplace.certification import Certificate
+    from proplace.certification import Proof
     from proplace.core.distances import Distance
+    from proplace.core.model_set import ModelSet
     from proplace.core.network import Array, Network
     from proplace.core.shifts import Shifts
     from proplace.explain.findings import Optimality, Status
@@ -39,7 +40,10 @@ class Setting:
     """What an explanation is about: the network, its shifts, the features and the distance.
 
     ``classes`` are the labels of the network's classes; empty where they are not known. The distance
-    is None where it is not known: of results that were read from a folder.
+    is None where it is not known: of results that were read from a folder. ``sets`` are all sets of
+    networks that have a say, with their names; the first is that of ``net`` and ``shifts``, and more
+    follow where other networks must accept an answer, or where the model in use does not lie in its
+    own box. Empty where they are not known.
     """
 
     net: Network
@@ -47,6 +51,7 @@ class Setting:
     schema: Schema
     distance: Distance | None
     classes: tuple[Label, ...] = ()
+    sets: tuple[ModelSet, ...] = ()
 
     @property
     def radius(self) -> float | None:
@@ -86,7 +91,8 @@ class Explanation:
         float64. That it is at least the margin asked for is proved exactly, by ``certificate``.
         Of a method that takes no delta: the margin under the network itself.
     certificate
-        Proof that the answer is robust, for anyone to check: see :class:`proplace.Certificate`.
+        Proof that the answer is robust, for anyone to check: see :class:`proplace.Certificate`; where
+        several sets of networks have a say (``setting.sets``), a bundle with one for each.
     optimality
         What the claim that nothing nearer exists rests on.
     target, rank
@@ -116,7 +122,7 @@ class Explanation:
     x: Array | None = None
     point: Array | None = None
     neighbours: Array | None = None
-    certificate: Certificate | None = None
+    certificate: Proof | None = None
     optimality: Optimality | None = None
     nodes: int = 0
     programs: int = 0

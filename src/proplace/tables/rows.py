@@ -61,6 +61,18 @@ def training_rows(model: Model, X: Table, *, declared: bool) -> tuple[Model, Arr
     return model, rows
 
 
+def check_agreement(model: Model, X: Table, *, what: str) -> None:
+    """Raise unless the source of a model gives the rows of a table the classes that are read here.
+
+    Rows that are encoded already cannot be put to it.
+    """
+    frame = as_frame(X)
+    if frame is not None:
+        model.check_agreement(_text_names(frame), what=what)
+    elif model.preprocesses:
+        model.check_agreement(model.table(X), what=what)
+
+
 def _named(model: Model, frame: pd.DataFrame) -> Model:
     """Return a model with the names of the table's columns, if it has none of its own."""
     names = [str(name) for name in frame.columns]

@@ -205,7 +205,14 @@ def _about(explainer: Explainer) -> dict[str, Any]:
     """What decides the answers of an explainer, beside the rows: digests and options."""
     schema = explainer.schema_
     options = explainer.get_params(deep=False)
-    for name in ("source", "schema", "delta", "weights", "n_jobs"):  # digested, or of no account
+    for name in (
+        "source",
+        "schema",
+        "delta",
+        "also",
+        "weights",
+        "n_jobs",
+    ):  # digested, or of no account
         options.pop(name, None)
     options = {name: list(v) if isinstance(v, tuple) else v for name, v in options.items()}
     options["distance"] = _name(options.get("distance", "l1"))
@@ -216,9 +223,17 @@ def _about(explainer: Explainer) -> dict[str, Any]:
         "training rows": joblib.hash(explainer.rows_),
         "schema": joblib.hash([files.plain(part) for part in (*schema.features, *schema.rules)]),
         "delta": _delta(explainer.shifts_),
+        **_other_sets(explainer),
         "weights of the distance": _distance_digest(explainer),
         **options,
     }
+
+
+def _other_sets(explainer: Explainer) -> dict[str, Any]:
+    """Digests of the other sets of networks that have a say; nothing where there are none."""
+    others = explainer.sets_[1:]
+    also = [[joblib.hash(each.net), _delta(each.shifts), each.margin] for each in others]
+    return {"also": also} if also else {}
 
 
 def _delta(shifts: Shifts) -> list[list[float]] | str:

@@ -25,7 +25,7 @@ from proplace.explain.words import ChangeInWords, Terms, Wording, in_words
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
-    from proplace.certification import Certificate
+    from proplace.certification import Bundle, Certificate
     from proplace.core.network import Array, Network
     from proplace.explain.results import Explanation, Explanations
 
@@ -287,7 +287,7 @@ def _kept(page: Path, result: Explanations, folder: Path) -> dict[int, Proof]:
     return found
 
 
-def _says(certificate: Certificate) -> str:
+def _says(certificate: Certificate | Bundle) -> str:
     if certificate.verdict == "robust":
         return "Every network within delta gives this answer the outcome."
     return "Some network within delta gives another outcome; the proof holds it."

@@ -20,6 +20,7 @@ import numpy as np
 
 from proplace.certification import certify
 from proplace.core.errors import SolverError
+from proplace.core.model_set import ModelSet
 from proplace.core.options import integer, positive
 from proplace.core.shifts import Shifts
 from proplace.explain.baselines.base import Candidate, RobustBaseline
@@ -123,9 +124,8 @@ class MilpR(RobustBaseline):
         pieces = box_pieces(self.schema_, person, low, high)
         reach = np.inf if towards is None else self._reach(person, towards, margin, target)
         grids = {i: c for i, c in enumerate(self.schema_.columns) if c.kind == "grid"}
-        problem = SearchProblem(
-            self.net_, Shifts.of(self.net_, 0.0), target, x, self.distance_, margin, _SLACK, grids
-        )
+        alone = ModelSet(self.net_, Shifts.of(self.net_, 0.0), margin=margin)
+        problem = SearchProblem((alone,), target, x, self.distance_, _SLACK, grids)
         return search(problem, _within(pieces, x, reach))
 
     def _reach(self, person: Person, towards: Array, margin: float, target: int) -> float:
