@@ -58,9 +58,9 @@ class Case:
         X = self.data.X[self.data.first.test]
         return X[self.net.predict(X) == 1][:count]
 
-    def refused(self, count: int, *, part: str = "test") -> np.ndarray:
-        """Rows of the test part, or of the training part, that the network in use refuses."""
-        X = self.data.X[getattr(self.data.first, part)]
+    def refused(self, count: int, *, half: str = "first") -> np.ndarray:
+        """Test rows of a half of the data that the network in use refuses."""
+        X = self.data.X[getattr(self.data, half).test]
         return X[self.net.predict(X) == 0][:count]
 
 
@@ -80,9 +80,7 @@ def cases(name: str, seed: int, counts: Counts, cache: Path) -> tuple[Case, Case
     def from_scratch() -> list[pp.Network]:
         drawn, seeds = bootstrap(1), [1000 + n for n in range(total)]
         parts = [slice(n, n + _CHUNK) for n in range(0, total, _CHUNK)]
-        return [
-            net for p in parts for net in two_classes(data, drawn[p], settings, seeds[p])
-        ]
+        return [net for p in parts for net in two_classes(data, drawn[p], settings, seeds[p])]
 
     def incremental() -> list[pp.Network]:
         seeds = [2000 + n for n in range(total)]
