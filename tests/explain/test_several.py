@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import pickle
 import warnings
 
@@ -19,8 +20,17 @@ import proplace as pp
 from oracles import milp_margin
 from proplace.apps.batch import explain_file
 from proplace.certification import Bundle
-from proplace.core.errors import InputError, NotFittedError, OptionError, OutputError, SchemaError
+from proplace.core.errors import (
+    InputError,
+    ModelDisagrees,
+    NotFittedError,
+    OptionError,
+    OutputError,
+)
+from proplace.explain import proplace as explainer_module
 from proplace.explain.provenance import Provenance
+from proplace.region.neighbours import variants
+from proplace.search.pieces import SearchResult
 from search_problems import check_robust
 
 torch = pytest.importorskip("torch")
@@ -117,7 +127,7 @@ def test_the_other_network_is_what_the_model_itself_says():
 @functools.cache
 def modules():
     """Two torch modules of different depth for the same three columns, and rows."""
-    torch.manual_seed(3)
+    torch.manual_seed(1)
     rng = np.random.default_rng(3)
     X = rng.uniform(-1.0, 1.0, (300, 3)).astype(np.float32).astype(np.float64)
     y = torch.tensor((X @ [1.0, -0.5, 0.8] > 0.2).astype(np.float32))
@@ -125,12 +135,12 @@ def modules():
     for widths in ((6,), (5, 4)):
         sizes = [3, *widths, 1]
         parts = [torch.nn.Linear(3, sizes[1])]
-        for a, b in zip(sizes[1:], sizes[2:], strict=False):
+        for a, b in itertools.pairwise(sizes[1:]):
             parts += [torch.nn.ReLU(), torch.nn.Linear(a, b)]
         module = torch.nn.Sequential(*parts)
-        steps = torch.optim.Adam(module.parameters(), lr=0.03)
+        steps = torch.optim.Adam(module.parameters(), lr=0.02)
         inputs = torch.tensor(X, dtype=torch.float32)
-        for _ in range(120):
+        for _ in range(150):
             steps.zero_grad()
             loss = torch.nn.functional.binary_cross_entropy_with_logits(module(inputs)[:, 0], y)
             loss.backward()
@@ -149,7 +159,7 @@ def test_a_torch_module_of_another_architecture():
     for answer in explainer.explain(people):
         assert answer.status == "optimal"
         for module in (one, two):
-            logit = module(torch.tensor(answer.point[None], dtype=torch.float32))
+            logit = module(torch.tensor(answer.point[None], dtype=torch.float32)).detach()
             assert float(logit) >= 0.0
         for models in explainer.sets_:
             check_robust(models, answer.point, 1)
@@ -191,6 +201,34 @@ def test_another_network_outside_of_its_box_has_a_say_too():
     ]
     answer = explainer.explain([[0.1]])[0]
     assert answer.point[0] == pytest.approx(0.8, abs=1e-3)
+
+
+def test_the_fallback_is_robust_for_all(monkeypatch):
+    """Where the search gives nothing, the nearest neighbour that is robust for every network."""
+    (one, two, _), X = three_lines()
+    unknown = SearchResult(None, np.inf, 0.0, "unknown")
+    monkeypatch.setattr(explainer_module, "search", lambda *_, **__: unknown)
+    explainer = pp.Proplace(one, 0.01, also=[(two, 0.01)], k=5).fit(X)
+    answer = explainer.explain([[0.1, 0.1]])[0]
+    assert answer.status == "feasible"
+    assert len(answer.certificate.certificates) == 2
+    assert answer.certificate.check(explainer.sets_).accepted
+    prover = explainer.prover_
+    people = variants(explainer.schema_, np.array([0.1, 0.1]))
+    order = X[np.argsort(X.sum(axis=1))]
+    proved = prover.nearest(order, people, 1, np.inf)
+    robust = [pp.certify(net, order, 0.01, margin=1e-6).robust for net in (one, two)]
+    first = int(np.argmax(robust[0] & robust[1]))
+    assert int(np.argmax(robust[0])) < first
+    np.testing.assert_array_equal(proved.point, order[first])
+
+
+def test_another_model_that_is_not_what_was_read_is_refused(monkeypatch):
+    table, pipes = lender()
+    plain = pipes[2].predict
+    monkeypatch.setattr(pipes[2], "predict", lambda X: np.where(plain(X) == "yes", "no", "yes"))
+    with pytest.raises(ModelDisagrees, match="network 2, training row 0"):
+        pp.Proplace(pipes[0], 0.01, also=[pipes[2]]).fit(table)
 
 
 def test_two_classes_by_one_logit_and_by_two():
@@ -236,7 +274,7 @@ def test_rules_that_leave_nothing_for_one_of_the_networks():
     )
     frame = pd.DataFrame(X, columns=["a", "b"])
     explainer = pp.Proplace(one, 0.01, also=[two], schema=schema, k=5).fit(frame)
-    person = pd.DataFrame({"a": [0.2], "b": [0.2]})
+    person = pd.DataFrame({"a": [0.05], "b": [0.05]})
     answer = explainer.explain(person)[0]
     assert answer.status == "infeasible_rules"
     reason = answer.reason
@@ -276,9 +314,7 @@ def test_an_answer_that_another_model_refuses_is_withheld(monkeypatch):
         assert answer.reason.startswith("network 2 itself gives the answer 'no' and not 'yes'")
         assert answer.point is None
         assert answer.certificate is None
-    accepted = table[MLPClassifier.predict is not None][
-        pp.Model.of(pipes[0]).predict(table) == "yes"
-    ]
+    accepted = table[pipes[0].predict(table) == "yes"]
     assert explainer.explain(accepted.head(3), target="yes")[0].status == "already_valid"
 
 
@@ -465,5 +501,5 @@ def test_delta_of_another_network_is_checked():
     (one, two, _), X = three_lines()
     with pytest.raises(ValueError, match="also, network 2: delta must be finite"):
         pp.Proplace(one, 0.01, also=[(two, -1.0)]).fit(X)
-    with pytest.raises((InputError, SchemaError, ValueError), match="also, missing.npz"):
+    with pytest.raises(ValueError, match=r"also, missing\.npz"):
         pp.Proplace(one, 0.01, also=["missing.npz"]).fit(X)

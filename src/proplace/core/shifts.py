@@ -19,16 +19,18 @@ import math
 import os
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import IO, TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from proplace.core import markup
 from proplace.core.conformal import probability
 from proplace.core.errors import DeltaError
 from proplace.core.files import atomic_write
 from proplace.core.layer_box import LayerBox
 from proplace.core.learned_box import History, Scaled, hull_of
 from proplace.core.network import Layer, Network
+from proplace.core.shifts_summary import by_layer, counts
 from proplace.core.wiring import upstairs
 
 if TYPE_CHECKING:
@@ -264,14 +266,21 @@ class Shifts:
         elif self.radii is not None:
             inside = "radii per layer"
         else:
-            moves = sum(int(np.count_nonzero(part)) for box in self._boxes for part in box.radius)
-            total = sum(
-                box.low.W.size + len(box.low.W) * (box.low.b is not None) for box in self._boxes
-            )
+            moves, total = counts(self)
             inside = f"{moves} of {total} parameters move"
         sizes = [self._boxes[0].low.W.shape[1], *(len(box.low.W) for box in self._boxes)]
         about = f", {self._about}" if self._about else ""
         return f"Shifts({'-'.join(map(str, sizes))}, {inside}{about})"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (n, layer.parameters, layer.moving, f"{layer.largest:.4g}", f"{layer.median:.4g}")
+            for n, layer in enumerate(by_layer(self), start=1)
+        ]
+        head = ["layer", "parameters", "that move", "longest interval", "median interval"]
+        return markup.card(
+            repr(self), markup.table(head, rows), markup.paragraph(f"SHA-256 {self.digest}")
+        )
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Shifts):
@@ -349,13 +358,17 @@ class Shifts:
         if path.suffix != ".npz":
             raise DeltaError(f"{path.name}: the name must end in .npz")
         with atomic_write(path) as file:
-            np.savez(
-                file,
-                allow_pickle=False,
-                format=np.array(NPZ_FORMAT),
-                about=np.array(self._about),
-                **self._arrays(),
-            )
+            self.write(file)
+
+    def write(self, file: IO[bytes]) -> None:
+        """Write the content of an ``.npz`` file, as :meth:`save` does, to an open one."""
+        np.savez(
+            file,
+            allow_pickle=False,
+            format=np.array(NPZ_FORMAT),
+            about=np.array(self._about),
+            **self._arrays(),
+        )
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Shifts:

@@ -85,7 +85,10 @@ class Provenance:
     training_digest, training_rows
         SHA-256 of the encoded training rows, and how many there were.
     delta
-        The largest change of any parameter, or one (weight, bias) pair per layer.
+        The largest change of any parameter, one (weight, bias) pair per layer, or the digest of a
+        set with an interval for each parameter (:attr:`proplace.Shifts.digest`).
+    delta_about
+        Where such a set comes from, in its own words (:attr:`proplace.Shifts.about`); else empty.
     target
         Label of the wanted class.
     distance
@@ -123,6 +126,7 @@ class Provenance:
     k: int | None = None
     region: str | None = None
     also: tuple[Other, ...] = ()
+    delta_about: str = ""
 
     @classmethod
     def of(
@@ -167,6 +171,7 @@ class Provenance:
             k,
             region,
             tuple(also),
+            sets[0].shifts.about,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -184,6 +189,9 @@ class Provenance:
     def from_dict(cls, fields: Mapping[str, Any]) -> Provenance:
         """Read what :meth:`to_dict` has made; anything else is refused."""
         also = fields.get("also", []) if hasattr(fields, "get") else []
+        # "also" and the words about a set are missing in results that were written before.
+        if hasattr(fields, "keys"):
+            fields = {"delta_about": "", **fields}
         read = _read(cls, fields, {"also"})
         if not isinstance(also, list):
             raise InputError("the provenance of the result has an also that cannot be read")
@@ -283,4 +291,5 @@ _GOOD: dict[str, Callable[[Any], bool]] = {
     "distance": _is_text,
     "k": lambda value: value is None or (type(value) is int and value > 0),
     "region": lambda value: value is None or _is_text(value),
+    "delta_about": _is_text,
 }

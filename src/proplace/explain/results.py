@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -57,6 +58,21 @@ class Setting:
     def radius(self) -> float | None:
         """The largest change of any parameter, if it is the same for all of them."""
         return self.shifts.radius
+
+    @property
+    def general(self) -> bool:
+        """Whether Delta has an interval of its own for each parameter, not radii around the network."""
+        return self.shifts.radii is None
+
+    @cached_property
+    def inside(self) -> bool:
+        """Whether the network in use lies in Delta; a set of past retrainings need not contain it."""
+        return self.shifts.contains(self.net)
+
+    @cached_property
+    def alone(self) -> bool:
+        """Whether Delta holds the network in use and no other."""
+        return self.shifts.frozen and self.inside
 
 
 @dataclass(frozen=True, eq=False)
@@ -329,6 +345,7 @@ class Explanations(Sequence[Explanation]):
         proofs: str | os.PathLike[str] | None = None,
         kept: str | os.PathLike[str] | None = None,
         note: str = "",
+        statement: str = "",
     ) -> Path:
         """Write a page to read: one HTML file that opens offline (extra ``report``).
 
@@ -346,6 +363,9 @@ class Explanations(Sequence[Explanation]):
             Folder of results that holds the certificates already (``explain --certificates``).
         note
             What else to say on top of the page, such as what it does not show.
+        statement
+            What past retrainings say about the next one, such as ``Calibration.statement``: a
+            paragraph of its own beside what is proved.
 
         Returns
         -------
@@ -363,6 +383,7 @@ class Explanations(Sequence[Explanation]):
             proofs=proofs,
             kept=kept,
             note=note,
+            statement=statement,
         )
         return page
 

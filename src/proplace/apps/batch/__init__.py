@@ -4,6 +4,7 @@ The folder of a batch holds::
 
     manifest.json                what was asked for (another question is refused), and what it is about
     network.npz                  the network, as certificates name it
+    shifts.npz                   the set of networks, where delta is an interval for each parameter
     shards/rows-0...0-0...512-5e1f...ab.csv    answers of the rows from 0 up to 511, and so on
     results.csv                  all of them, once the last row is done (no shards then)
 
@@ -161,7 +162,8 @@ def explain_file(
                 if not part.complete:
                     raise KeyboardInterrupt
 
-    with Folder(Path(out), kind, manifest, explainer.net_, certificates=certificates) as folder:
+    net, shifts = explainer.net_, explainer.shifts_
+    with Folder(Path(out), kind, manifest, net, shifts, certificates=certificates) as folder:
         missing = [] if folder.finished else folder.survey(source.rows)
         resumed = source.rows - _number(missing)
         for _ in range(_MERGES):
@@ -222,7 +224,7 @@ def _about(explainer: Explainer) -> dict[str, Any]:
         "network": joblib.hash(explainer.net_),
         "training rows": joblib.hash(explainer.rows_),
         "schema": joblib.hash([files.plain(part) for part in (*schema.features, *schema.rules)]),
-        "delta": _delta(explainer.shifts_),
+        **_delta(explainer.shifts_),
         **_other_sets(explainer),
         "weights of the distance": _distance_digest(explainer),
         **options,
@@ -236,10 +238,11 @@ def _other_sets(explainer: Explainer) -> dict[str, Any]:
     return {"also": also} if also else {}
 
 
-def _delta(shifts: Shifts) -> list[list[float]] | str:
-    """Radii of all weights and of all biases; of a general box its digest."""
-    radii = shifts.radii
-    return shifts.digest if radii is None else [list(part) for part in zip(*radii, strict=True)]
+def _delta(shifts: Shifts) -> dict[str, Any]:
+    """Radii of all weights and of all biases; of a general box its digest and its own words."""
+    if shifts.radii is None:
+        return {"delta": shifts.digest, "about delta": shifts.about}
+    return {"delta": [list(part) for part in zip(*shifts.radii, strict=True)]}
 
 
 def _name(distance: object) -> str:

@@ -1,23 +1,26 @@
 """A folder of results, checked: each certificate must prove exactly what its line promises.
 
 A line promises that its counterfactual, encoded as the network takes it, gets the wanted class from
-every network within the batch's delta. Its certificate must be there, be the one that was written,
-prove its claim in exact arithmetic, and be about that input, that class and that delta.
+every network within the batch's delta, or of its set of shifts. Its certificate must be there, be the
+one that was written, prove its claim in exact arithmetic, and be about that input, that class and that
+delta, or that set by its digest.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from proplace.certification import checker
+from proplace.certification import proof as proof_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from proplace.apps.batch.reading import Line, ResultsFolder
     from proplace.certification.checker import Demand, Parameters, Statement, Verdict
+    from proplace.core.shifts import Shifts
 
 _PROOF = re.compile(r"row-\d{12}-\d+\.json")
 
@@ -83,7 +86,8 @@ def _checked(
         there = (folder.path / "certificates" / file).exists()
         reason = "the certificate is not the one that was written" if there else _MISSING
         return Checked(name, file, False, reason)
-    verdict = first_verdict(content, readings, demand)
+    shifts = folder.setting.shifts if folder.setting.general else None
+    verdict = first_verdict(content, readings, demand, shifts)
     if not verdict.accepted or verdict.statement is None:
         return Checked(name, file, False, verdict.reason, verdict.statement)
     wrong = _amiss(folder, line, verdict.statement)
@@ -103,14 +107,31 @@ def _amiss(folder: ResultsFolder, line: Line, proved: Statement) -> str:
         return "the line promises what the certificate disproves"
     if proved.target != e.target:
         return f"the line is about class {e.target}"
-    if proved.delta != [list(pair) for pair in folder.setting.shifts.radii or ()]:
-        return "the line is about another delta"
+    if wrong := other_delta(proved, folder.setting.shifts):
+        return wrong
     if e.point is None or proved.input != e.point.tolist():
         return "the line has another counterfactual"
     return ""
 
 
-def first_verdict(proof: bytes, readings: Sequence[Parameters], demand: Demand) -> Verdict:
-    """Check a certificate against the reading of the network that it speaks of."""
-    verdicts = [checker.check(proof, network, demand) for network in readings]
+def other_delta(proved: Statement, shifts: Shifts) -> str:
+    """Say that a certificate is about other networks than those of a set; empty if it is not."""
+    if shifts.radii is None:
+        named = getattr(proved, "shifts", None)
+        return "" if named == shifts.digest else "the line is about another set of shifts"
+    if proved.delta != [list(pair) for pair in shifts.radii]:
+        return "the line is about another delta"
+    return ""
+
+
+def first_verdict(
+    proof: bytes, readings: Sequence[Parameters], demand: Demand, shifts: Shifts | None = None
+) -> Verdict:
+    """Check a certificate against the reading of the network that it speaks of.
+
+    A certificate about a set of shifts names it by its digest, and is checked against the set itself.
+    """
+    proofs: Any = proof_files  # of sets in exact arithmetic
+    box = {} if shifts is None else {"shifts": proofs.parameters_of_shifts(shifts)}
+    verdicts = [checker.check(proof, network, demand, **box) for network in readings]
     return next((v for v in verdicts if v.accepted or v.statement is not None), verdicts[0])

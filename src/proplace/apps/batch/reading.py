@@ -1,7 +1,8 @@
 """A folder of results read back as explanations: the inverse of what a batch has written.
 
 Nothing is believed before its digest fits: the manifest has a seal and knows the digests of the
-results and of the network; a line of the results has the digest of its certificate.
+results, of the network and of its set of shifts; a line of the results has the digest of its
+certificate.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 import numpy as np
 import pandas as pd
 
-from proplace.apps.batch.folder import NETWORK
+from proplace.apps.batch.folder import NETWORK, SHIFTS
 from proplace.apps.batch.manifest import NAME, About, Manifest, NotAManifest
 from proplace.certification import Certificate
 from proplace.certification import digest as network_digest
@@ -126,15 +127,9 @@ class ResultsFolder:
         except NotAManifest as error:
             raise ResultsError(str(error)) from None
         question = manifest.question
-        weight, bias = question["delta"]
         net = _network(path / NETWORK, about)
-        setting = Setting(
-            net,
-            Shifts.of(net, list(zip(weight, bias, strict=True))),
-            about.schema,
-            None,
-            about.classes,
-        )
+        shifts = _shifts(path / SHIFTS, net, question["delta"], about)
+        setting = Setting(net, shifts, about.schema, None, about.classes)
         table = _results(path / f"results.{question['format']}", manifest)
         columns = AnswerColumns.of(list(about.schema.by_name), question["id columns"])
         return cls(
@@ -351,6 +346,22 @@ def _network(path: Path, about: About) -> Network:
         )
     pairs = [(layer.W, layer.b) for layer in net.layers]
     return Network(pairs, **net.input_map.parts, precision=net.precision, folded=about.folded)
+
+
+def _shifts(path: Path, net: Network, delta: Any, about: About) -> Shifts:
+    """Return the set of networks: by radii, or from its file if that is the one that was written."""
+    if not isinstance(delta, str):
+        weight, bias = delta
+        return Shifts.of(net, list(zip(weight, bias, strict=True)))
+    try:
+        shifts = Shifts.of(net, Shifts.load(path))
+    except ProplaceError:
+        shifts = None
+    if shifts is None or (shifts.digest, shifts.about) != (delta, about.provenance.delta_about):
+        raise ResultsError(
+            f"{path}: is missing, or not as it was written; put it back as it was, or {_AGAIN}"
+        )
+    return shifts
 
 
 def _is_nothing(cell: Any) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from contextlib import contextmanager
 from enum import StrEnum
@@ -44,7 +43,6 @@ Assume = Annotated[
         "with a ReLU between each two."
     ),
 ]
-Delta = Annotated[float, typer.Option(help="Largest change of any parameter, such as 0.02.")]
 Train = Annotated[Path, typer.Option(help="CSV (.gz too) or Parquet file with the training rows.")]
 People = Annotated[
     Path, typer.Option("--input", help="CSV (.gz too) or Parquet file with the people.")
@@ -126,15 +124,6 @@ def watched() -> bool:
     return sys.stderr.isatty()
 
 
-def positive_delta(delta: float) -> float:
-    """Return delta, or say that it must be a positive number."""
-    from proplace.core.errors import DeltaError  # noqa: PLC0415
-
-    if not (math.isfinite(delta) and delta > 0.0):
-        raise DeltaError(f"--delta must be a positive number such as 0.02, not {delta}")
-    return delta
-
-
 def processes(jobs: int | None) -> int | None:
     """Return a number of processes, or say what it must be."""
     from proplace.core.options import processes as checked  # noqa: PLC0415
@@ -146,15 +135,10 @@ def with_names(
     model: WholeModel, schema: Path | None, table: TableFile, others: Sequence[str]
 ) -> WholeModel:
     """Return a model whose columns have their names, from the schema or from a table."""
-    from proplace.core.errors import SchemaError, TableError  # noqa: PLC0415
-    from proplace.schema import Schema  # noqa: PLC0415
+    from proplace.core.errors import TableError  # noqa: PLC0415
 
     if schema is not None:
-        given = Schema.read(schema)
-        try:
-            return model.with_schema(given)
-        except SchemaError as error:
-            raise SchemaError(f"{schema}: {error}") from None
+        return with_schema(model, schema)
     names = [name for name in table.columns if name not in others]
     if model.named or set(model.schema.by_name) <= set(names):
         return model
@@ -165,6 +149,18 @@ def with_names(
             "give a --schema"
         )
     return model.renamed(names)
+
+
+def with_schema(model: WholeModel, schema: Path) -> WholeModel:
+    """Return a model with the features of a schema file."""
+    from proplace.core.errors import SchemaError  # noqa: PLC0415
+    from proplace.schema import Schema  # noqa: PLC0415
+
+    given = Schema.read(schema)
+    try:
+        return model.with_schema(given)
+    except SchemaError as error:
+        raise SchemaError(f"{schema}: {error}") from None
 
 
 def target_of(model: WholeModel, text: str) -> Label:

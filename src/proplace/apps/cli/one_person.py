@@ -11,6 +11,7 @@ import typer
 
 from proplace.apps.cli import common
 from proplace.apps.cli.console import say, say_table
+from proplace.apps.cli.delta import shifts_facts
 from proplace.core.text import short
 
 if TYPE_CHECKING:
@@ -145,11 +146,17 @@ def show(result: Explanations) -> None:
         say_table(["feature", "now", "then"], [[c.title, c.before, c.after] for c in words.changes])
         say(words.sentence)
         say(
-            f"{answer.status}; distance {answer.distance:.6g}; every network within delta reaches "
+            f"{answer.status}; distance {answer.distance:.6g}; every network {_where(answer)} reaches "
             f"class {short(answer.label)} by at least {answer.margin:.3g}"
         )
         if answer.reason:
             say(answer.reason)
+
+
+def _where(answer: Explanation) -> str:
+    from proplace.explain.words import in_delta  # noqa: PLC0415
+
+    return "within delta" if answer.setting is None else in_delta(answer.setting)
 
 
 def show_json(result: Explanations, row: int | None, agreement: dict[str, Any]) -> None:
@@ -171,6 +178,7 @@ def answer_facts(answer: Explanation, made: Provenance) -> dict[str, Any]:
         "reason": answer.reason,
         "target": answer.label,
         "delta": made.to_dict()["delta"],
+        "shifts": _shifts(answer),
         "model": {
             "name": made.model,
             "file_digest": made.file_digest,
@@ -185,6 +193,14 @@ def answer_facts(answer: Explanation, made: Provenance) -> dict[str, Any]:
         "sentence": answer.words().sentence,
         "certificate": None if proof is None else proof.facts,
     }
+
+
+def _shifts(answer: Explanation) -> dict[str, Any] | None:
+    """The set of networks, where it is one with an interval for each parameter."""
+    setting = answer.setting
+    if setting is None or not setting.general:
+        return None
+    return {**shifts_facts(setting.shifts), "contains_model": setting.inside}
 
 
 def _values(answer: Explanation, series: pd.Series[Any] | None) -> dict[str, Any] | None:

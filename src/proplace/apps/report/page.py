@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from proplace.apps.batch.folder import NETWORK, SHIFTS
 from proplace.apps.report import claims
 from proplace.apps.report.pictures import Picture, margins_view, region_view, validity_view
 from proplace.apps.report.plots import has_margins, held, margin_curves
@@ -20,12 +21,11 @@ from proplace.core.text import visible
 from proplace.explain.findings import CERTIFIABLE
 from proplace.explain.geometry import compared, no_region
 from proplace.explain.result_tables import proof_name
-from proplace.explain.words import ChangeInWords, Terms, Wording, in_words
+from proplace.explain.words import ChangeInWords, Terms, Wording, in_delta, in_words
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
-    from proplace.certification import Bundle, Certificate
     from proplace.core.network import Array, Network
     from proplace.explain.results import Explanation, Explanations
 
@@ -89,6 +89,7 @@ def write_report(
     proofs: str | os.PathLike[str] | None,
     kept: str | os.PathLike[str] | None = None,
     note: str = "",
+    statement: str = "",
 ) -> Path:
     """Write the page; see :meth:`proplace.Explanations.report`."""
     if not len(result):
@@ -120,13 +121,14 @@ def write_report(
         lead=claims.lead(result, wording),
         line=claims.line(result),
         figures=claims.figures(result, plain, terms, retrained),
-        promises=claims.promises(result, terms, plain, retrained),
+        promises=claims.promises(result, terms, plain, retrained, statement),
         overview=_overview(result, plain, terms, retrained),
         answers=answers,
         retrained=len(retrained),
         wording=wording,
         glossary=claims.glossary(result, terms, compares=any(row is not None for row in plain)),
-        record=claims.record(result.provenance),
+        record=claims.record(result),
+        networks="the set" if _is_general(result) else "delta",
         generator=_generator(),
     )
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -252,45 +254,65 @@ def _proofs(
 ) -> dict[int, Proof]:
     """What to say about each certificate; with a folder, write them there with the network."""
     setting, found = claims.setting_of(result), {}
+    general = _is_general(result)
     if folder is not None and setting is not None:
         Path(folder).mkdir(parents=True, exist_ok=True)
         setting.net.save(Path(folder) / "model.npz")
+        if general:
+            setting.shifts.save(Path(folder) / SHIFTS)
     for n, e in enumerate(result):
         if e.certificate is None:
             continue
-        proof, model = "proof.json", "model.npz"
+        proof, model, shifts = "proof.json", "model.npz", SHIFTS
+        save = [f'result[{n}].certificate.save("proof.json")']
+        if general:
+            save.append(f'result[{n}].setting.shifts.save("{SHIFTS}")')
         if folder is not None:
             e.certificate.save(Path(folder) / f"answer-{n + 1}.json")
             proof = _beside(page, Path(folder) / f"answer-{n + 1}.json")
             model = _beside(page, Path(folder) / "model.npz")
+            shifts = _beside(page, Path(folder) / SHIFTS)
+            save = []
         found[n] = Proof(
-            _says(e.certificate),
-            "" if folder is not None else f'result[{n}].certificate.save("proof.json")',
+            _says(e),
+            "; ".join(save),
             e.certificate.digest,
-            f"proplace check {shlex.quote(proof)} --model {shlex.quote(model)}",
+            _command(proof, model, shifts if general else None),
         )
     return found
+
+
+def _command(proof: str, model: str, shifts: str | None) -> str:
+    """How to check a certificate."""
+    command = f"proplace check {shlex.quote(proof)} --model {shlex.quote(model)}"
+    return command if shifts is None else f"{command} --shifts {shlex.quote(shifts)}"
+
+
+def _is_general(result: Explanations) -> bool:
+    """Whether the answers are about a set with an interval for each parameter."""
+    setting = claims.setting_of(result)
+    return setting is not None and setting.general
 
 
 def _kept(page: Path, result: Explanations, folder: Path) -> dict[int, Proof]:
     """What to say about each certificate of a folder of results."""
     made, found = result.provenance, {}
     file = None if made is None or made.file_digest is None else made.model
-    model = file or _beside(page, folder / "network.npz")
+    model = file or _beside(page, folder / NETWORK)
+    shifts = _beside(page, folder / SHIFTS) if _is_general(result) else None
     for n, e in enumerate(result):
         if e.certificate is not None:
             place = folder / "certificates" / proof_name(int(str(e.index)), e.rank)
-            command = (
-                f"proplace check {shlex.quote(_beside(page, place))} --model {shlex.quote(model)}"
-            )
-            found[n] = Proof(_says(e.certificate), "", e.certificate.digest, command)
+            command = _command(_beside(page, place), model, shifts)
+            found[n] = Proof(_says(e), "", e.certificate.digest, command)
     return found
 
 
-def _says(certificate: Certificate | Bundle) -> str:
-    if certificate.verdict == "robust":
-        return "Every network within delta gives this answer the outcome."
-    return "Some network within delta gives another outcome; the proof holds it."
+def _says(e: Explanation) -> str:
+    where = "within delta" if e.setting is None else in_delta(e.setting)
+    if e.certificate is not None and e.certificate.verdict == "robust":
+        return f"Every network {where} gives this answer the outcome."
+    return f"Some network {where} gives another outcome; the proof holds it."
 
 
 def _beside(page: Path, file: Path) -> str:
