@@ -110,19 +110,27 @@ def told():
                 yield from ((page.name, words) for words in block.commands)
         for line in re.findall(r"`((?:proplace|make|pip) [^`]+)`", BLOCK.sub("", text)):
             yield page.name, shlex.split(line)
-    for name, command in typer.main.get_command(app).commands.items():
+    for name, command in every_command(typer.main.get_command(app)):
         for line in re.findall(r"^ *(proplace .+)$", command.help, re.M):
             yield f"{name} --help", shlex.split(line)
 
 
+def every_command(group, path=""):
+    """Commands by their names, those within commands too: "shifts learn"."""
+    for name, command in group.commands.items():
+        yield path + name, command
+        yield from every_command(command, f"{path}{name} ") if hasattr(command, "commands") else ()
+
+
 def test_commands_and_options_exist():
-    commands = typer.main.get_command(app).commands
+    commands = dict(every_command(typer.main.get_command(app)))
     seen = 0
     for where, words in told():
         if words[0] != "proplace" or words[1] in ("COMMAND", "--install-completion"):
             continue
-        assert words[1] in commands, (where, words)
-        options = {option for p in commands[words[1]].params for option in p.opts}
+        name = " ".join(words[1:3]) if " ".join(words[1:3]) in commands else words[1]
+        assert name in commands, (where, words)
+        options = {option for p in commands[name].params for option in p.opts}
         for word in words[2:]:
             if word.startswith("--"):
                 assert word in options | {"--help", "--debug"}, (where, words)
