@@ -43,9 +43,7 @@ def test_every_way_is_measured(printed):
     for way in ("one delta, re-centred", "radii per layer", "learned", "hull", "2 more networks"):
         assert way in table
     certified = {way: float(row[0].strip("%")) for way, row in table.items() if len(row) == 6}
-    assert (
-        certified["hull"] >= certified["learned"] > 0.0
-    )  # what is learned contains a hull, here all
+    assert certified["hull"] > certified["one delta, re-centred"] > 0.0
     assert table["hull"][-1] == "100.00%"  # every answer of the hull held on unseen retrainings
 
 
