@@ -19,6 +19,7 @@ from proplace.certification.proof import (
 from proplace.core import markup
 from proplace.core.errors import CertificateError
 from proplace.core.files import atomic_write
+from proplace.core.model_set import ModelSet
 
 if TYPE_CHECKING:
     import os
@@ -108,7 +109,7 @@ class Bundle:
         except (OSError, ValueError, RecursionError, checker.Rejected) as error:
             raise CertificateError(f"{path.name}: not a bundle of certificates ({error})") from None
 
-    def check(self, sets: Iterable[tuple[Network, Shifts]]) -> Verdict:
+    def check(self, sets: Iterable[ModelSet | tuple[Network, Shifts]]) -> Verdict:
         """Check every certificate against the network and the box that it names.
 
         Parameters
@@ -122,7 +123,7 @@ class Bundle:
             Accepted if all certificates hold, speak of one input and one class, and cover all of the
             sets. ``parts`` are the verdicts about the single certificates.
         """
-        pairs = list(sets)
+        pairs = [(one.net, one.shifts) if isinstance(one, ModelSet) else one for one in sets]
         if not pairs:
             raise CertificateError("give the networks, each with its box, that must be covered")
         named = {certificate.facts.get("shifts") for certificate in self.certificates}

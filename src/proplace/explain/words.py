@@ -11,6 +11,7 @@ import pandas as pd
 from proplace.core.errors import OptionError
 from proplace.core.text import clipped, visible
 from proplace.explain.findings import CERTIFIABLE
+from proplace.explain.several import IN_USE
 from proplace.explain.values import difference, pair, shown, yes_or_no
 from proplace.schema.amounts import number
 from proplace.schema.features import Binary
@@ -285,6 +286,18 @@ def named(setting: Setting) -> str:
     return f"“{about}”" if about else f"with the SHA-256 {shifts.digest[:_DIGITS]}…"
 
 
+def other_sets(setting: Setting) -> str:
+    """Other models that have a say, each by itself or with the networks of its set; empty if none."""
+    return _listed(
+        each.name
+        if each.shifts.frozen
+        else f"every network {'of the set' if each.shifts.radii is None else 'within the delta'} of "
+        f"{each.name.removeprefix('the box of ')}"
+        for each in setting.sets[1:]
+        if each.name != IN_USE
+    )
+
+
 def in_delta(setting: Setting) -> str:
     """The networks of Delta in two words, after "every network": for texts that explained it before."""
     return "of the set" if setting.general else "within delta"
@@ -316,9 +329,10 @@ def _promise(e: Explanation) -> str:
     if not proved(e):
         return _TODAY
     promise = _EVERY.format(within=within(e.setting))
-    if e.setting.inside:
-        return promise
-    return promise + (_ALSO_NOW if accepted_now(e) else _NOT_NOW)
+    if not e.setting.inside:
+        promise += _ALSO_NOW if accepted_now(e) else _NOT_NOW
+    others = other_sets(e.setting)
+    return f"{promise}; the same is proved for {others}" if others else promise
 
 
 def _how_near(e: Explanation) -> str:

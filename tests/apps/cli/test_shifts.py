@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import shutil
 
@@ -15,12 +14,7 @@ from commands import call
 from oracles import forward, sampled_margins
 from proplace.apps.batch.manifest import _sha256
 from proplace.apps.cli import delta
-from proplace.certification import checker
 from proplace.core.errors import DeltaError, OptionError
-
-BOXES_ARE_CHECKED = "shifts" in inspect.signature(checker.check).parameters
-SEVERAL = "also" in inspect.signature(pp.Proplace).parameters
-RISK = "risk" in inspect.signature(pp.calibrate_delta).parameters
 
 
 def moved(net, size, seed):
@@ -147,8 +141,6 @@ def test_whether_the_set_is_symmetric_around_the_model(loans, past):
 
 
 def test_a_history_is_learned_from(past, loans, tmp_path):
-    if not hasattr(pp.Shifts, "learn"):
-        pytest.skip("Shifts.learn is not there yet")
     paths = []
     for seed in range(30):
         paths.append(tmp_path / f"later-{seed}.npz")
@@ -382,7 +374,6 @@ def test_a_folder_that_was_written_before_is_read(loans, tmp_path):
     assert not (tmp_path / "results" / "shifts.npz").exists()
 
 
-@pytest.mark.skipif(not BOXES_ARE_CHECKED, reason="the checker does not take boxes yet")
 def test_certificates_of_a_set_are_checked(loans, past, results, tmp_path):
     model, box = loans.folder / "model.onnx", past[0] / "shifts.npz"
     number = len(list((results / "certificates").iterdir()))
@@ -402,7 +393,6 @@ def test_certificates_of_a_set_are_checked(loans, past, results, tmp_path):
         assert "rejected" in failed.stdout
 
 
-@pytest.mark.skipif(not BOXES_ARE_CHECKED, reason="the checker does not take boxes yet")
 def test_answers_as_json_are_checked_against_their_set(loans, past, tmp_path):
     folder, _, box = past
     words = loans.options(delta=None, shifts=folder / "shifts.npz", row=0)
@@ -479,7 +469,6 @@ def test_what_is_wrong_with_another_model_is_said(past, word, error, why):
         delta.others([word.replace("MODEL", str(past[0] / "past-0.npz"))])
 
 
-@pytest.mark.skipif(not SEVERAL, reason="Proplace does not take other models yet")
 def test_answers_are_asked_of_other_models_too(loans, past):
     folder, nets, _ = past
     other = folder / "past-2.npz"
@@ -490,6 +479,100 @@ def test_answers_are_asked_of_other_models_too(loans, past):
         assert forward(net, point)[0] >= 0.0
     rng = np.random.default_rng(0)
     assert sampled_margins(nets[2], point, 0.005, 1, rng).min() >= 0.0
+
+
+@pytest.fixture(scope="module")
+def voted(loans, past, tmp_path_factory):
+    """Results that two other models accept as well: one with its delta, one with its own set."""
+    folder, nets, _ = past
+    place = tmp_path_factory.mktemp("voted")
+    loans.people.head(2).to_csv(place / "people.csv", index=False)
+    pp.Shifts.hull([nets[1], nets[3]]).save(place / "own.npz")
+    words = loans.options(input=place / "people.csv", out=place / "results")
+    words += ["--also", f"{folder / 'past-2.npz'}:0.005"]
+    words += ["--also", f"{folder / 'past-1.npz'}:{place / 'own.npz'}"]
+    good("explain", *words, "--certificates")
+    return place / "results", words
+
+
+@pytest.fixture
+def votes(voted, tmp_path):
+    return shutil.copytree(voted[0], tmp_path / "votes")
+
+
+def test_a_folder_holds_the_other_models(loans, past, votes):
+    _, nets, _ = past
+    back = pp.read_results(votes)
+    sets = back[0].setting.sets
+    assert [each.name for each in sets] == ["the model in use", "past-2.npz", "past-1.npz"]
+    assert sets[1].shifts.radius == 0.005
+    assert np.array_equal(sets[1].net.layers[0].W, nets[2].layers[0].W)
+    assert sets[2].shifts.digest == pp.Shifts.load(votes / "shifts-3.npz").digest
+    assert sorted(path.name for path in votes.glob("*.npz")) == [
+        "network-2.npz",
+        "network-3.npz",
+        "network.npz",
+        "shifts-3.npz",
+    ]
+    said = back[0].words().sentence
+    assert (
+        "; the same is proved for every network within the delta of past-2.npz and every network of "
+        "the set of past-1.npz." in said
+    )
+    for e in back:
+        assert e.certificate.check(sets).accepted
+        rng = np.random.default_rng(0)
+        for each in sets:
+            worst = sampled_margins(each.net, e.point, each.shifts, 1, rng)
+            assert worst.min() >= 0.0
+
+
+def test_bundles_of_a_folder_are_checked(loans, past, votes, tmp_path):
+    model = ["--model", loans.folder / "model.onnx"]
+    number = len(list((votes / "certificates").iterdir()))
+    assert f"{number} of {number} certificates prove" in good("check", votes, *model)
+    assert f"{number} of {number}" in good("check", votes, *model, "--delta", 0.01, "--target", 1)
+    assert "delta 0.02 is demanded" in call("check", votes, *model, "--delta", 0.02).stdout
+    proof = sorted((votes / "certificates").iterdir())[0]
+    third = f"{votes / 'network-3.npz'}:{votes / 'shifts-3.npz'}"
+    others = ["--also", votes / "network-2.npz", "--also", third]
+    assert "accepted" in good("check", proof, *model, *others)
+    assert call("check", proof, *model, *others[:2]).returncode == 1
+    assert call("check", proof, *model).returncode == 1
+    other = ["--model", past[0] / "past-0.npz"]
+    failed = call("check", votes, *other)
+    assert failed.returncode == 1
+    assert f"0 of {number} certificates prove" in failed.stdout
+
+
+def test_less_than_all_sets_is_rejected(loans, votes):
+    """A manifest that promises more of another model than the bundles prove."""
+    place = votes / "manifest.json"
+    facts = json.loads(place.read_text())
+    del facts["seal"]
+    facts["about"]["provenance"]["also"][0]["delta"] = 0.006
+    place.write_text(json.dumps({**facts, "seal": _sha256(facts)}))
+    failed = call("check", votes, "--model", loans.folder / "model.onnx")
+    assert failed.returncode == 1
+    assert "the line is about another delta of past-2.npz" in failed.stdout
+
+
+@pytest.mark.parametrize("name", ["network-2.npz", "network-3.npz", "shifts-3.npz"])
+def test_another_model_that_was_changed_is_refused(past, votes, name):
+    kept = past[0] / ("around.npz" if name.startswith("shifts") else "past-0.npz")
+    shutil.copy(kept, votes / name)
+    with pytest.raises(pp.errors.ResultsError, match=f"{name}: is missing, or not as it was"):
+        pp.read_results(votes)
+
+
+def test_the_page_names_the_other_models(votes, tmp_path):
+    pytest.importorskip("jinja2")
+    pytest.importorskip("matplotlib")
+    good("report", votes, "--out", tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text()
+    assert "The same is proved for every network within the delta of past-2.npz" in text
+    assert "Also accepted by past-1.npz" in text
+    assert "--also votes/network-2.npz --also votes/network-3.npz:votes/shifts-3.npz" in text
 
 
 # -- calibrate -------------------------------------------------------------------------------------
@@ -514,7 +597,6 @@ def test_options_of_calibrate_that_do_not_go_together(loans, past):
     assert "not both" in done.stderr
 
 
-@pytest.mark.skipif(not RISK, reason="calibrate_delta does not take a risk yet")
 def test_a_risk_is_passed_on_and_the_statement_printed(loans, past, tmp_path):
     words = [*loans.options(delta=None), *files(past), "--risk", 0.3]
     facts = json.loads(good("calibrate", *words, "--json"))

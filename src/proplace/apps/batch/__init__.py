@@ -5,6 +5,7 @@ The folder of a batch holds::
     manifest.json                what was asked for (another question is refused), and what it is about
     network.npz                  the network, as certificates name it
     shifts.npz                   the set of networks, where delta is an interval for each parameter
+    network-2.npz, ...           other models that must accept the answers, and their sets
     shards/rows-0...0-0...512-5e1f...ab.csv    answers of the rows from 0 up to 511, and so on
     results.csv                  all of them, once the last row is done (no shards then)
 
@@ -162,8 +163,8 @@ def explain_file(
                 if not part.complete:
                     raise KeyboardInterrupt
 
-    net, shifts = explainer.net_, explainer.shifts_
-    with Folder(Path(out), kind, manifest, net, shifts, certificates=certificates) as folder:
+    sets = explainer.sets_
+    with Folder(Path(out), kind, manifest, sets, certificates=certificates) as folder:
         missing = [] if folder.finished else folder.survey(source.rows)
         resumed = source.rows - _number(missing)
         for _ in range(_MERGES):

@@ -8,11 +8,13 @@ delta, or that set by its digest.
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from proplace.certification import checker
+from proplace.certification import checker, parameters
+from proplace.certification import digest as network_digest
 from proplace.certification import proof as proof_files
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
     from proplace.apps.batch.reading import Line, ResultsFolder
     from proplace.certification.checker import Demand, Parameters, Statement, Verdict
+    from proplace.core.model_set import ModelSet
     from proplace.core.shifts import Shifts
 
 _PROOF = re.compile(r"row-\d{12}-\d+\.json")
@@ -86,13 +89,15 @@ def _checked(
         there = (folder.path / "certificates" / file).exists()
         reason = "the certificate is not the one that was written" if there else _MISSING
         return Checked(name, file, False, reason)
-    shifts = folder.setting.shifts if folder.setting.general else None
-    verdict = first_verdict(content, readings, demand, shifts)
+    sets = folder.setting.sets
+    boxes = [sets[0].shifts] if sets[0].shifts.radii is None else []
+    verdict = first_verdict(content, readings, demand, shifts=boxes, others=sets[1:])
     if not verdict.accepted or verdict.statement is None:
         return Checked(name, file, False, verdict.reason, verdict.statement)
-    wrong = _amiss(folder, line, verdict.statement)
+    proved = [part.statement for part in verdict.parts if part.statement] or [verdict.statement]
+    wrong = _amiss(line, verdict.statement) or _uncovered(sets, proved)
     if wrong:
-        reason = f"{wrong}; proved is only: {verdict.statement}"
+        reason = f"{wrong}; proved is only: {'; '.join(map(str, proved))}"
         return Checked(name, file, False, reason, verdict.statement)
     return Checked(name, file, True, verdict.reason, verdict.statement)
 
@@ -100,38 +105,106 @@ def _checked(
 _MISSING = "the certificate is missing"
 
 
-def _amiss(folder: ResultsFolder, line: Line, proved: Statement) -> str:
+def _amiss(line: Line, proved: Statement) -> str:
     """Say in what a certificate is about something else than its line; empty if in nothing."""
     e = line.explanation
     if proved.verdict != "robust" and (e.found or e.margin >= proved.margin):
         return "the line promises what the certificate disproves"
     if proved.target != e.target:
         return f"the line is about class {e.target}"
-    if wrong := other_delta(proved, folder.setting.shifts):
-        return wrong
     if e.point is None or proved.input != e.point.tolist():
         return "the line has another counterfactual"
     return ""
 
 
-def other_delta(proved: Statement, shifts: Shifts) -> str:
-    """Say that a certificate is about other networks than those of a set; empty if it is not."""
-    if shifts.radii is None:
-        named = getattr(proved, "shifts", None)
-        return "" if named == shifts.digest else "the line is about another set of shifts"
-    if proved.delta != [list(pair) for pair in shifts.radii]:
-        return "the line is about another delta"
+def _uncovered(sets: Sequence[ModelSet], proved: Sequence[Statement]) -> str:
+    """Say which set of networks a line promises and its certificates do not prove; empty if none.
+
+    A person who has the class already and does not keep it in every set has a certificate of that.
+    """
+    if [statement.verdict for statement in proved] == ["not robust"]:
+        sets = sets[:1]
+    for models in sets:
+        mine = [each for each in proved if each.network == network_digest(models.net)]
+        if not any(_about(each, models.shifts) for each in mine):
+            what = "set of shifts" if models.shifts.radii is None else "delta"
+            whose = f" of {models.name}" if len(sets) > 1 else ""
+            return f"the line is about another {what}{whose}"
     return ""
 
 
-def first_verdict(
-    proof: bytes, readings: Sequence[Parameters], demand: Demand, shifts: Shifts | None = None
-) -> Verdict:
-    """Check a certificate against the reading of the network that it speaks of.
+def _about(proved: Statement, shifts: Shifts) -> bool:
+    """Whether a statement is about exactly the networks of a set."""
+    if shifts.radii is None:
+        return proved.shifts == shifts.digest
+    return proved.shifts is None and proved.delta == [list(pair) for pair in shifts.radii]
 
-    A certificate about a set of shifts names it by its digest, and is checked against the set itself.
+
+# -- one certificate or bundle ---------------------------------------------------------------------
+
+
+def first_verdict(
+    proof: bytes,
+    readings: Sequence[Parameters],
+    demand: Demand,
+    *,
+    shifts: Sequence[Shifts] = (),
+    others: Sequence[ModelSet] = (),
+) -> Verdict:
+    """Check a certificate or a bundle against the reading of the network that it speaks of.
+
+    Parameters
+    ----------
+    proof
+        The certificate, as JSON.
+    readings
+        The network of the model, in each way in which its file can be read.
+    demand
+        What must be proved; delta and set are demanded of the model in use alone.
+    shifts
+        Sets of the model's own that may be named.
+    others
+        Other models that a bundle is about.
     """
-    proofs: Any = proof_files  # of sets in exact arithmetic
-    box = {} if shifts is None else {"shifts": proofs.parameters_of_shifts(shifts)}
-    verdicts = [checker.check(proof, network, demand, **box) for network in readings]
+    boxes = [*shifts, *(each.shifts for each in others if each.shifts.radii is None)]
+    ends = [proof_files.parameters_of_shifts(box) for box in boxes]
+    more = [parameters(each.net) for each in others]
+    verdicts = [_verdict(proof, network, more, ends, demand) for network in readings]
     return next((v for v in verdicts if v.accepted or v.statement is not None), verdicts[0])
+
+
+def _verdict(
+    proof: bytes,
+    network: Parameters,
+    others: list[Parameters],
+    boxes: list[checker.Shifts],
+    demand: Demand,
+) -> Verdict:
+    named = {checker.digest(box): box for box in boxes}
+    parts = certificates_of(proof)
+    if parts is None:
+        box = next((named[name] for name in _names(proof) if name in named), [*boxes, None][0])
+        return checker.check(proof, network, demand, box)
+    plain = demand._replace(delta=None, shifts=None)
+    found = checker.check_all(proof, [network, *others], boxes, plain)
+    if not found.accepted:
+        return found
+    first = json.dumps(parts[0])
+    box = named.get(str(parts[0].get("shifts")))
+    verdict = checker.check(first, network, demand, box)
+    return verdict if not verdict.accepted else found._replace(statement=verdict.statement)
+
+
+def certificates_of(proof: bytes) -> list[dict[str, Any]] | None:
+    """The certificates of a bundle; None where the content is something else."""
+    try:
+        return checker.bundled(checker.parse(proof))
+    except checker.Rejected:
+        return None
+
+
+def _names(proof: bytes) -> list[str]:
+    try:
+        return [str(checker.parse(proof).get("shifts"))]
+    except checker.Rejected:
+        return []

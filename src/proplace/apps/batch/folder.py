@@ -6,6 +6,7 @@ which it makes itself, and ``shifts.npz`` where the set of networks is no plain 
 The manifest holds the digest of the results before they get their name, so that they are known again.
 ``network.npz`` is the network that the answers are about, by the digest that certificates name, and
 ``shifts.npz`` the set of networks that they hold for, where each parameter has an interval of its own.
+Other models that must accept the answers are ``network-2.npz`` (and ``shifts-2.npz``), and so on.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ from proplace.core.errors import OutputError
 from proplace.core.files import atomic_write, move
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from proplace.apps.batch.layout import Layout
     from proplace.apps.batch.shards import Kind, Range
+    from proplace.core.model_set import ModelSet
     from proplace.core.network import Network
     from proplace.core.shifts import Shifts
     from proplace.tables.writing import Format
@@ -36,6 +38,28 @@ NETWORK, SHIFTS = "network.npz", "shifts.npz"
 _UNREADABLE = frozenset(
     ("network", "training rows", "schema", "input", "delta", "weights of the distance", "also")
 )
+
+
+def names_of(number: int) -> tuple[str, str]:
+    """What the files of a network and of its box are called; the model in use is number 1."""
+    if number == 1:
+        return NETWORK, SHIFTS
+    return f"network-{number}.npz", f"shifts-{number}.npz"
+
+
+def files_of(sets: Sequence[ModelSet]) -> dict[str, Network | Shifts]:
+    """What is kept of sets of networks, by the names of the files.
+
+    Radii are in the manifest, and the model in use is not written again where it is asked by itself.
+    """
+    files: dict[str, Network | Shifts] = {}
+    for number, each in enumerate(sets, start=1):
+        network, shifts = names_of(number)
+        if number == 1 or each.net != sets[0].net:
+            files[network] = each.net
+        if each.shifts.radii is None:
+            files[shifts] = each.shifts
+    return files
 
 
 class Folder:
@@ -49,8 +73,8 @@ class Folder:
         Format of the results.
     manifest
         What is asked, and what the answers are about. A folder is about one question.
-    net, shifts
-        The network that the answers are about, and the set of networks that they hold for.
+    sets
+        The networks for which the answers hold; the first set is that of the model in use.
     certificates
         Whether the proofs of the answers are kept, too.
     """
@@ -60,17 +84,14 @@ class Folder:
         path: Path,
         kind: Format,
         manifest: Manifest,
-        net: Network,
-        shifts: Shifts,
+        sets: Sequence[ModelSet],
         *,
         certificates: bool,
     ) -> None:
         self.path = path
         self.results = path / f"results.{kind}"
         self._manifest = manifest
-        self._inputs: dict[str, Network | Shifts] = {NETWORK: net}
-        if shifts.radii is None:  # else the manifest has the radii
-            self._inputs[SHIFTS] = shifts
+        self._inputs = files_of(sets)
         self._place = path / NAME
         self._proofs = path / "certificates" if certificates else None
         self._shards = Shards(path / "shards", self._proofs, manifest.digest, kind)

@@ -16,7 +16,6 @@ from proplace.apps.cli.console import say, tell
 from proplace.apps.cli.shifts import check_out
 
 if TYPE_CHECKING:
-    from proplace.core.network import Network
     from proplace.explain.calibration import Calibration
 
 
@@ -139,7 +138,8 @@ def calibrate(
         _show(found, quantile)
     _write(found, curve, picture)
     if out_shifts is not None:
-        _write_shifts(found, whole.network, out_shifts)
+        with common.refused_if_there(out_shifts):
+            found.shifts.save(out_shifts)
     if found.scarce:
         raise typer.Exit(1)
 
@@ -157,15 +157,6 @@ def _more(risk: float | None, shifts: Path | None, delta: list[float] | None) ->
             "give deltas (--delta) or a set whose size is chosen (--shifts), not both"
         )
     return {"risk": risk, "shifts": deltas.read(shifts)}
-
-
-def _write_shifts(found: Calibration, net: Network, path: Path) -> None:
-    """Write the set that was chosen: the calibration's own, else all networks within its delta."""
-    from proplace.core.shifts import Shifts  # noqa: PLC0415
-
-    chosen: Shifts | None = getattr(found, "shifts", None)
-    with common.refused_if_there(path):
-        (Shifts.of(net, found.delta) if chosen is None else chosen).save(path)
 
 
 def _write(found: Calibration, curve: Path | None, picture: Path | None) -> None:
@@ -196,20 +187,21 @@ def _show(found: Calibration, quantile: float) -> None:
     widths = [max(map(len, cells)) for cells in zip(titles, *lines, strict=True)]
     for line in (titles, *lines):
         say("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))
-    say(
-        f"parameters of the retrained networks moved by {found.changes.mean():.4g} on average, at most "
-        f"{found.changes.max():.4g}; quantile {quantile:g}: {found.change:.4g}"
-    )
-    if said := getattr(found, "statement", ""):
-        say(said)
+    changes = [change for change in found.changes.tolist() if not math.isnan(change)]
+    if changes:
+        say(
+            f"parameters of the retrained networks moved by {sum(changes) / len(changes):.4g} on "
+            f"average, at most {max(changes):.4g}; quantile {quantile:g}: {found.change:.4g}"
+        )
+    say(found.statement)
     lack = "enough robust rows" if found.scarce else "the wanted validity"
-    say(f"delta {found.delta:g}{'' if found.reached else f' (best; without {lack})'}")
+    say(f"{found.called}{'' if found.reached else f' (best; without {lack})'}")
 
 
 def _facts(found: Calibration, retrained: list[Path]) -> dict[str, Any]:
     """Everything that was measured, as JSON can hold it."""
     curve = [
-        {str(name): None if math.isnan(value) else value for name, value in row.items()}
+        {str(name): _number(value) for name, value in row.items()}
         for row in found.curve.to_dict("records")
     ]
     changes = found.changes.tolist()
@@ -220,11 +212,16 @@ def _facts(found: Calibration, retrained: list[Path]) -> dict[str, Any]:
         "wanted": found.wanted,
         "least_robust": found.least_robust,
         "accepted": found.accepted,
-        "change": found.change,
+        "change": _number(found.change),
         "changes": [
-            {"model": str(path), "change": change}
+            {"model": str(path), "change": _number(change)}
             for path, change in zip(retrained, changes, strict=True)
         ],
         "curve": curve,
-        "statement": getattr(found, "statement", None) or None,
+        "statement": found.statement,
     }
+
+
+def _number(value: float) -> float | None:
+    """A number as JSON has it."""
+    return None if math.isnan(value) else value

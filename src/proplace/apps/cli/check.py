@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from proplace.certification.checker import Demand, Parameters, Verdict
+    from proplace.core.model_set import ModelSet
     from proplace.core.network import Network
     from proplace.core.shifts import Shifts
     from proplace.loaders.model import Model
@@ -35,11 +36,14 @@ class Known:
         Its network, in each way in which its file can be read.
     shifts
         The set of networks; None where none was given.
+    others
+        More networks that a bundle speaks of, with their sets.
     """
 
     model: Model
     readings: Sequence[Parameters]
     shifts: Shifts | None
+    others: Sequence[ModelSet] = ()
 
     def verdict(self, proof: bytes, demand: Demand) -> Verdict:
         """Check one certificate."""
@@ -53,7 +57,8 @@ class Known:
                 f"it speaks of the set of networks with the digest {named}, which is not in it; give "
                 "the file of the set: --shifts FILE",
             )
-        return first_verdict(proof, self.readings, demand, self.shifts)
+        boxes = [] if self.shifts is None else [self.shifts]
+        return first_verdict(proof, self.readings, demand, shifts=boxes, others=self.others)
 
 
 def check(
@@ -76,6 +81,14 @@ def check(
         typer.Option(
             help="The set of networks that certificates name by its digest (see: shifts); reject what "
             "is proved for another one. A folder of results has its own."
+        ),
+    ] = None,
+    also: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NETWORK[:SHIFTS]",
+            help="A network of another model that a bundle of certificates speaks of: network-2.npz of "
+            "a folder of results, with :shifts-2.npz where there is one; may be repeated.",
         ),
     ] = None,
     row: Annotated[
@@ -111,8 +124,12 @@ def check(
     whole = common.read_model(model, assume)
     number = None if target is None else whole.target(common.target_of(whole, target))
     box = _box(delta, shifts)
-    demand = checker.Demand(number, delta, _numbers(row), margin, **_named(box))
-    known = Known(whole, [parameters(net) for net in _readings(whole, model, assume)], box)
+    demand = checker.Demand(
+        number, delta, _numbers(row), margin, None if box is None else box.digest
+    )
+    known = Known(
+        whole, [parameters(net) for net in _readings(whole, model, assume)], box, _others(also)
+    )
     shown: list[dict[str, Any]] = []
     accepted = True
     for path in proofs:
@@ -142,18 +159,31 @@ def _box(delta: float | None, shifts: Path | None) -> Shifts | None:
     return None if shifts is None else deltas.read(shifts)
 
 
-def _named(box: Shifts | None) -> dict[str, Any]:
-    """What is demanded of certificates where a set of networks is given."""
-    return {} if box is None else {"shifts": box.digest}
+def _others(also: list[str] | None) -> list[ModelSet]:
+    """Read the networks of other models, each with its set."""
+    from proplace.core.model_set import ModelSet  # noqa: PLC0415
+    from proplace.core.network import Network  # noqa: PLC0415
+    from proplace.core.shifts import Shifts  # noqa: PLC0415
+
+    found = []
+    for other in deltas.others(also or []):
+        net = Network.load(other.path)
+        asked = 0.0 if other.delta is None else other.delta.delta
+        found.append(ModelSet(net, Shifts.of(net, asked), str(other.path)))
+    return found
 
 
 def _set_of(proof: bytes) -> str | None:
-    """The digest of the set of networks that a certificate names; None for one with a delta."""
+    """The digest of the set of networks that a certificate names; None for one with a delta.
+
+    In a bundle, it is the certificate of the model in use that counts, the first.
+    """
     try:
         facts = json.loads(proof)
-    except (ValueError, RecursionError):
+        facts = facts.get("certificates", [facts])[0]
+        named = facts.get("shifts")
+    except (ValueError, RecursionError, AttributeError, LookupError, TypeError):
         return None  # the checker says what is wrong
-    named = facts.get("shifts") if isinstance(facts, dict) else None
     return named if isinstance(named, str) else None
 
 
@@ -279,7 +309,7 @@ def _other_set(verdict: Verdict, answer: dict[str, Any]) -> str:
     stated = answer["delta"]
     if not isinstance(stated, str):
         return ""
-    named = getattr(verdict.statement, "shifts", None)
+    named = None if verdict.statement is None else verdict.statement.shifts
     return "" if named == stated else f"the answer is about the set of shifts {stated}"
 
 

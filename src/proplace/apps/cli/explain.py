@@ -117,16 +117,15 @@ class Question:
             other.asked(common.with_names(one, self.schema, rows, others))
             for one, other in self.others
         ]
-        more: dict[str, Any] = {"also": also} if also else {}
         explainer = Proplace(
             whole,
             self.given.delta,
+            also=also or None,
             k=self.k,
             distance=self.distance.value,
             region=self.region.value,
             n_jobs=processes,
             time_limit=self.time_limit,
-            **more,
         )
         known = common.training_rows(rows, whole.schema, others)
         agreement = referee.referee(whole, rows, lambda: [known], self.label, self.predictions)

@@ -93,9 +93,7 @@ def learn(
 
     check_out(out)
     source, history = _models(models, model, schema, assume)
-    made: Any = Shifts
-    known = {} if source is None else {"source": source}
-    _write(made.learn(history, coverage, seed=seed, **known), out, as_json=as_json)
+    _write(Shifts.learn(history, coverage, source=source, seed=seed), out, as_json=as_json)
 
 
 @shifts.command()

@@ -15,7 +15,7 @@ from proplace.apps.report.pictures import cases
 from proplace.apps.report.plots import held, percent
 from proplace.core.errors import NetworkError
 from proplace.core.shifts_summary import counts
-from proplace.explain.words import accepted_now, in_delta, outcome_of, proved, within
+from proplace.explain.words import accepted_now, in_delta, other_sets, outcome_of, proved, within
 from proplace.schema.amounts import number
 
 if TYPE_CHECKING:
@@ -219,8 +219,20 @@ def _delta(setting: Setting) -> Fact:
 
 def _networks(made: Provenance, setting: Setting | None) -> list[Fact]:
     """For which networks the answers hold."""
+    others = [
+        Fact(
+            f"Also accepted by {other.name}",
+            f"network {other.network_digest}, "
+            + (
+                f"set {other.delta}"
+                if isinstance(other.delta, str)
+                else f"delta {_radii(other.delta)}"
+            ),
+        )
+        for other in made.also
+    ]
     if not isinstance(made.delta, str):
-        return [Fact("Delta", _radii(made.delta))]
+        return [Fact("Delta", _radii(made.delta)), *others]
     facts = [
         Fact("Set of networks (shifts), SHA-256", made.delta),
         Fact("Where the set comes from", made.delta_about),
@@ -231,7 +243,7 @@ def _networks(made: Provenance, setting: Setting | None) -> list[Fact]:
             Fact("Weights and biases that have room to change in it", f"{moving:,} of {of:,}"),
             Fact("The model in use", f"lies {'in' if setting.inside else 'outside of'} the set"),
         ]
-    return facts
+    return [*facts, *others]
 
 
 def _radii(delta: float | tuple[tuple[float, float], ...]) -> str:
@@ -294,8 +306,13 @@ def _promised(sure: Sequence[Explanation], terms: Terms) -> str:
     return (
         f"To an answer that is called proved, every network {same}{within(setting)} says "
         f"{terms.outcome}. {proof}. It speaks of exactly the values in the tables, with all their "
-        f"digits.{_in_use(sure, setting)}"
+        f"digits.{_in_use(sure, setting)}{_others(setting)}"
     )
+
+
+def _others(setting: Setting) -> str:
+    others = other_sets(setting)
+    return f" The same is proved for {others}." if others else ""
 
 
 def _in_use(sure: Sequence[Explanation], setting: Setting) -> str:

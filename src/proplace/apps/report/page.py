@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from proplace.apps.batch.folder import NETWORK, SHIFTS
+from proplace.apps.batch.folder import NETWORK, files_of, names_of
 from proplace.apps.report import claims
 from proplace.apps.report.pictures import Picture, margins_view, region_view, validity_view
 from proplace.apps.report.plots import has_margins, held, margin_curves
 from proplace.core.errors import OptionError
 from proplace.core.files import atomic_write
+from proplace.core.model_set import ModelSet
 from proplace.core.optional import require
 from proplace.core.text import visible
 from proplace.explain.findings import CERTIFIABLE
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
     from proplace.core.network import Array, Network
-    from proplace.explain.results import Explanation, Explanations
+    from proplace.explain.results import Explanation, Explanations, Setting
+
+_MODEL = "model.npz"  # what the network is called beside proofs
 
 MOST = 50
 """Answers of one report: more make a page that nobody reads and few browsers like."""
@@ -252,46 +255,28 @@ def _sentence(text: str) -> str:
 def _proofs(
     page: Path, result: Explanations, folder: str | os.PathLike[str] | None
 ) -> dict[int, Proof]:
-    """What to say about each certificate; with a folder, write them there with the network."""
+    """What to say about each certificate; with a folder, write them there with the networks."""
     setting, found = claims.setting_of(result), {}
-    general = _is_general(result)
-    if folder is not None and setting is not None:
+    files = {} if setting is None else files_of(_sets(setting))
+    files = {_MODEL if name == NETWORK else name: thing for name, thing in files.items()}
+    if folder is not None:
         Path(folder).mkdir(parents=True, exist_ok=True)
-        setting.net.save(Path(folder) / "model.npz")
-        if general:
-            setting.shifts.save(Path(folder) / SHIFTS)
+        for name, thing in files.items():
+            thing.save(Path(folder) / name)
     for n, e in enumerate(result):
         if e.certificate is None:
             continue
-        proof, model, shifts = "proof.json", "model.npz", SHIFTS
-        save = [f'result[{n}].certificate.save("proof.json")']
-        if general:
-            save.append(f'result[{n}].setting.shifts.save("{SHIFTS}")')
-        if folder is not None:
-            e.certificate.save(Path(folder) / f"answer-{n + 1}.json")
-            proof = _beside(page, Path(folder) / f"answer-{n + 1}.json")
-            model = _beside(page, Path(folder) / "model.npz")
-            shifts = _beside(page, Path(folder) / SHIFTS)
-            save = []
-        found[n] = Proof(
-            _says(e),
-            "; ".join(save),
-            e.certificate.digest,
-            _command(proof, model, shifts if general else None),
-        )
+        if folder is None:
+            command = _command("proof.json", _MODEL, e.setting, Path())
+            found[n] = Proof(_says(e), _saving(n, e.setting), e.certificate.digest, command)
+            continue
+        place = Path(folder) / f"answer-{n + 1}.json"
+        e.certificate.save(place)
+        model = _beside(page, Path(folder) / _MODEL)
+        near = Path(_beside(page, Path(folder)))
+        command = _command(_beside(page, place), model, e.setting, near)
+        found[n] = Proof(_says(e), "", e.certificate.digest, command)
     return found
-
-
-def _command(proof: str, model: str, shifts: str | None) -> str:
-    """How to check a certificate."""
-    command = f"proplace check {shlex.quote(proof)} --model {shlex.quote(model)}"
-    return command if shifts is None else f"{command} --shifts {shlex.quote(shifts)}"
-
-
-def _is_general(result: Explanations) -> bool:
-    """Whether the answers are about a set with an interval for each parameter."""
-    setting = claims.setting_of(result)
-    return setting is not None and setting.general
 
 
 def _kept(page: Path, result: Explanations, folder: Path) -> dict[int, Proof]:
@@ -299,13 +284,52 @@ def _kept(page: Path, result: Explanations, folder: Path) -> dict[int, Proof]:
     made, found = result.provenance, {}
     file = None if made is None or made.file_digest is None else made.model
     model = file or _beside(page, folder / NETWORK)
-    shifts = _beside(page, folder / SHIFTS) if _is_general(result) else None
+    near = Path(_beside(page, folder))
     for n, e in enumerate(result):
         if e.certificate is not None:
             place = folder / "certificates" / proof_name(int(str(e.index)), e.rank)
-            command = _command(_beside(page, place), model, shifts)
+            command = _command(_beside(page, place), model, e.setting, near)
             found[n] = Proof(_says(e), "", e.certificate.digest, command)
     return found
+
+
+def _command(proof: str, model: str, setting: Setting | None, near: Path) -> str:
+    """How to check a certificate, with the files of its networks in some folder."""
+    words = ["proplace", "check", proof, "--model", model]
+    sets = () if setting is None else _sets(setting)
+    files = files_of(sets)
+    for number in range(1, len(sets) + 1):
+        network, shifts = names_of(number)
+        if number == 1 and shifts in files:
+            words += ["--shifts", (near / shifts).as_posix()]
+        elif number > 1 and network in files:
+            more = f":{(near / shifts).as_posix()}" if shifts in files else ""
+            words += ["--also", f"{(near / network).as_posix()}{more}"]
+    return shlex.join(words)
+
+
+def _saving(n: int, setting: Setting | None) -> str:
+    """How to save a certificate, and the sets of networks that it is about, from Python."""
+    words = [f'result[{n}].certificate.save("proof.json")']
+    sets = () if setting is None else _sets(setting)
+    files = files_of(sets)
+    for number in range(1, len(sets) + 1):
+        where = f"result[{n}].setting" + (f".sets[{number - 1}]" if number > 1 else "")
+        for name, part in zip(names_of(number), ("net", "shifts"), strict=True):
+            if name in files and name != NETWORK:
+                words.append(f'{where}.{part}.save("{name}")')
+    return "; ".join(words)
+
+
+def _sets(setting: Setting) -> Sequence[ModelSet]:
+    """The sets of networks of a setting; where they are not known, that of the model in use."""
+    return setting.sets or (ModelSet(setting.net, setting.shifts),)
+
+
+def _is_general(result: Explanations) -> bool:
+    """Whether the answers are about a set with an interval for each parameter."""
+    setting = claims.setting_of(result)
+    return setting is not None and setting.general
 
 
 def _says(e: Explanation) -> str:
