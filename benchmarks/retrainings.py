@@ -58,9 +58,9 @@ class Case:
         X = self.data.X[self.data.first.test]
         return X[self.net.predict(X) == 1][:count]
 
-    def refused(self, count: int, *, half: str = "first") -> np.ndarray:
-        """Test rows of a half of the data that the network in use refuses."""
-        X = self.data.X[getattr(self.data, half).test]
+    def refused(self, count: int) -> np.ndarray:
+        """Test rows that the network in use refuses."""
+        X = self.data.X[self.data.first.test]
         return X[self.net.predict(X) == 0][:count]
 
 
