@@ -66,7 +66,7 @@ def few(rng, n):
 DRAWS = [gaussian, heavy_tails, correlated, partly_frozen, tied, few]
 
 
-def covered(draw, histories, *, n, coverage, new=10, shape=None, calibration=None):
+def covered(draw, histories, *, n, coverage, new=6, shape=None, calibration=None):
     """For each of many histories, the share of new retrainings that the learned box contains."""
     rng = np.random.default_rng(7)
     shares = []
@@ -106,7 +106,7 @@ def test_the_coverage_is_not_far_above_what_is_asked_for():
     assert abs(shares.mean() - 0.8) <= 3.5 * shares.std(ddof=1) / math.sqrt(len(shares))
 
 
-@pytest.mark.parametrize("draw", [gaussian, heavy_tails, correlated], ids=lambda d: d.__name__)
+@pytest.mark.parametrize("draw", [gaussian, correlated], ids=lambda d: d.__name__)
 def test_the_coverage_of_a_given_shape(draw):
     """The size of one delta around a network, from all networks of the history."""
     shape = pp.Shifts.of(network(np.ones(COUNT)), 1.0)
@@ -174,13 +174,16 @@ def test_the_score_is_the_least_size_that_contains_a_network(offset):
 def test_the_grown_hull_by_hand():
     nets = [pp.Network([([[w, 5.0]], [b])]) for w, b in ((1.0, 0.0), (1.5, 0.0), (1.25, 1.0))]
     family = GrownHull.of(nets)
-    assert family.growth == (0.25,)  # the mean of 0.5, 0 and 1, halved
-    box = family.at(2.0)[0]
-    np.testing.assert_array_equal(box.low.W, [[0.5, 4.5]])  # one that never moved gets the margin
+    box = family.at(0.5)[0]
+    np.testing.assert_array_equal(box.low.W, [[0.5, 4.5]])  # one that never moved is widened, too
     np.testing.assert_array_equal(box.high.W, [[2.0, 5.5]])
     np.testing.assert_array_equal((box.low.b, box.high.b), ([-0.5], [1.5]))
     assert score(family, pp.Network([([[1.0, 5.0]], [1.0])])) == 0.0
-    assert score(family, pp.Network([([[1.0, 4.0]], [1.5])])) == pytest.approx(4.0)
+    assert score(family, pp.Network([([[1.0, 4.0]], [1.5])])) == pytest.approx(1.0)
+    assert family.frozen == []
+    frozen = GrownHull.of([pp.Network([([[1.0, 5.0]], [b])]) for b in (0.0, 1.0)])
+    assert frozen.frozen == ["the weights of layer 1"]
+    assert score(frozen, pp.Network([([[1.0, 5.5]], [0.5])])) == math.inf
 
 
 # -- which networks give what --------------------------------------------------------------------------

@@ -151,11 +151,11 @@ class Shifts:
     ) -> Shifts:
         """A box that contains the next retraining with a given probability.
 
-        Part of the history gives the shape: its hull, widened evenly (:mod:`proplace.core.learned_box`).
-        The rest gives the size, by split conformal prediction (:mod:`proplace.core.conformal`). Nothing
-        is assumed but that the next retraining is exchangeable with those of the history: made by the
-        same procedure, on data of the same kind, independently. The probability is that over history
-        and next retraining together.
+        Part of the history gives the shape: its hull, widened by one delta
+        (:mod:`proplace.core.learned_box`). The rest gives the size, by split conformal prediction
+        (:mod:`proplace.core.conformal`). Nothing is assumed but that the next retraining is
+        exchangeable with those of the history: made by the same procedure, on data of the same kind,
+        independently. The probability is that over history and next retraining together.
 
         Parameters
         ----------
