@@ -11,8 +11,8 @@ run that was interrupted goes on where it was (take another folder when the code
 *Sets*: boxes made to contain 95% of retrainings. *From scratch*: no useful box contains them; one
 delta, and several networks (``also=``) with a delta each, are made just large enough for answers to be
 valid on (nearly) all retrainings of the history; "l1 at 99.5% valid" is read off, for both alike, where
-that is the validity on the unseen ones, which is no choice that could be made in practice. *Times*: processor
-time of answers, as ratios.
+that is the validity on the unseen ones, which is no choice that could be made in practice.
+*Times*: processor time of answers, as ratios.
 
 Columns: *certified*: share of accepted test rows that are proved accepted by every network of the
 set; *inside*: unseen retrainings that lie wholly in the set; *answered*, *l1*, *lof*: refused test rows
