@@ -504,3 +504,20 @@ def test_delta_of_another_network_is_checked():
         pp.Proplace(one, 0.01, also=[(two, -1.0)]).fit(X)
     with pytest.raises(ValueError, match=r"also, missing\.npz"):
         pp.Proplace(one, 0.01, also=["missing.npz"]).fit(X)
+
+
+def test_reasons_speak_of_the_box_where_delta_is_one():
+    rng = np.random.default_rng(0)
+    net = pp.Network([(rng.normal(size=(4, 2)), np.zeros(4)), (rng.normal(size=(1, 4)), [0.0])])
+    rows = rng.normal(size=(30, 2))
+    shifts = pp.Shifts.of(net, 0.01)
+    box = pp.Shifts(shifts.low, shifts.high)
+    near = pp.Proplace(net, box, k=3).fit(rows).explain(rows)
+    kept = [e.reason for e in near if e.status == "already_valid" and "not robustly" not in e.reason]
+    assert kept
+    assert all("under every network of the box of shifts" in reason for reason in kept)
+    far = pp.Proplace(net, box.scaled(500.0), k=3).fit(rows).explain(rows)
+    lost = [e.reason for e in far if e.status == "no_robust_neighbour"]
+    assert lost
+    assert all("for this box of shifts" in reason for reason in lost)
+    assert all("shifts.scaled(0.5)" in reason for reason in lost)

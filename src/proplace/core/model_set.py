@@ -44,6 +44,18 @@ class ModelSet:
     margin: float = 0.0
 
     @property
+    def where(self) -> str:
+        """The box, in words that follow "robust"."""
+        return "for this box of shifts" if self.shifts.trained_radii is None else "at this delta"
+
+    @property
+    def smaller(self) -> str:
+        """What to do where too little is robust."""
+        if self.shifts.trained_radii is None:
+            return "take a smaller box (shifts.scaled(0.5))"
+        return "lower delta"
+
+    @property
     def work(self) -> tuple[bool, int]:
         """Sorts sets by the work of a robustness test, the least first.
 

@@ -329,7 +329,9 @@ class Explainer(Parameters, ABC):
             whose = f" for {judged.which.name}" if several and judged.which is not None else ""
             how = f"but not robustly{whose}"
             if judged.robust:
-                how = f"under every network within delta{' and all others' * several}"
+                box = self.sets_[0].shifts.trained_radii is None
+                where = "of the box of shifts" if box else "within delta"
+                how = f"under every network {where}{' and all others' * several}"
             elif judged.undecided:
                 late = " in the time limit" if clock.over else ""
                 how = f"whether robustly{whose} is not decided{late}"

@@ -430,8 +430,9 @@ class _Attempt:
         if outcome.trouble:
             return "solver_error", f"the solver failed ({outcome.trouble}); {_ASK_AGAIN}"
         if outcome.status == "infeasible" and not len(self.fallback):
-            names = [models.name for models in self.problem.sets]
-            who = "at this delta" if len(names) == 1 else f"for each of {', '.join(names)}"
+            sets = self.problem.sets
+            names = ", ".join(models.name for models in sets)
+            who = sets[0].where if len(sets) == 1 else f"for each of {names}"
             none = f"no point within the features' ranges and rules is robust {who}"
             return "infeasible_rules" if ruled else "no_robust_neighbour", none
         if clock.over:

@@ -167,7 +167,7 @@ class RobustRows:
         return False
 
     def _why_none(self, person: Person, deadline: float) -> Neighbours:
-        none = self.rows[:0]
+        none, main = self.rows[:0], self.sets[0]
         if not len(self.robust):
             return Neighbours(none, "no_robust_neighbour", self._none)
         broken = person.broken_rules(person.adapt(self.robust, overwrite_categories=True))
@@ -182,19 +182,20 @@ class RobustRows:
             rows = person.adapt(self.rows, overwrite_categories=True)
             each = self._for_each(rows[person.allowed(rows)], deadline)
             reason = (
-                f"within this person's rules no row of the data is robust{each or ' at this delta'} "
-                f"({rules}); lower delta or loosen a rule"
+                f"within this person's rules no row of the data is robust{each or f' {main.where}'} "
+                f"({rules}); {main.smaller} or loosen a rule"
             )
         return Neighbours(none, "infeasible_rules", reason)
 
     def _no_robust_rows(self) -> str:
         """Say that nothing in the data is robust, and what to change."""
-        reached = int((self.sets[0].net.predict(self.rows) == self.target).sum())
+        main = self.sets[0]
+        reached = int((main.net.predict(self.rows) == self.target).sum())
         called = self.called or f"class {self.target}"
         each = self._for_each(self.rows)
         return (
-            f"none of {len(self.rows)} training rows is robust for {called}{each or ' at this delta'} "
-            f"({reached} have the class at all); lower delta or add data"
+            f"none of {len(self.rows)} training rows is robust for {called}{each or f' {main.where}'} "
+            f"({reached} have the class at all); {main.smaller} or add data"
         )
 
     def _for_each(self, rows: Array, deadline: float = math.inf) -> str:
