@@ -508,8 +508,8 @@ def test_delta_of_another_network_is_checked():
 
 def test_reasons_speak_of_the_box_where_delta_is_one():
     rng = np.random.default_rng(0)
-    net = pp.Network([(rng.normal(size=(4, 2)), np.zeros(4)), (rng.normal(size=(1, 4)), [0.0])])
-    rows = rng.normal(size=(30, 2))
+    layers = [(rng.normal(size=(6, 3)), rng.normal(size=6)), (rng.normal(size=(1, 6)), [0.1])]
+    net, rows = pp.Network(layers), rng.normal(size=(60, 3))
     shifts = pp.Shifts.of(net, 0.01)
     box = pp.Shifts(shifts.low, shifts.high)
     near = pp.Proplace(net, box, k=3).fit(rows).explain(rows)
