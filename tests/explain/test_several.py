@@ -513,7 +513,9 @@ def test_reasons_speak_of_the_box_where_delta_is_one():
     shifts = pp.Shifts.of(net, 0.01)
     box = pp.Shifts(shifts.low, shifts.high)
     near = pp.Proplace(net, box, k=3).fit(rows).explain(rows)
-    kept = [e.reason for e in near if e.status == "already_valid" and "not robustly" not in e.reason]
+    kept = [
+        e.reason for e in near if e.status == "already_valid" and "not robustly" not in e.reason
+    ]
     assert kept
     assert all("under every network of the box of shifts" in reason for reason in kept)
     far = pp.Proplace(net, box.scaled(500.0), k=3).fit(rows).explain(rows)
