@@ -79,6 +79,7 @@ bench: $(VENV)/test.stamp
 	$(BIN)/python benchmarks/search.py
 	$(BIN)/python benchmarks/growth.py
 	$(BIN)/python benchmarks/proof.py
+	$(BIN)/python benchmarks/shifts.py
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

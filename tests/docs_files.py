@@ -62,4 +62,35 @@ def retrained():
     table[y == 0][:5].to_csv("people.csv", index=False)
 
 
-PREPARED = {"cli.md": lender, "experiment.md": retrained}
+def last_ten():
+    """For the page on shifts: a network in use, ten retrainings of one start, and five from scratch."""
+    rng = np.random.default_rng(0)
+    X = rng.random((600, 4))
+    y = (X @ [1.0, 2.0, -1.0, 0.5] + 0.2 * rng.normal(size=600) > 1.2).astype(int)
+    first = MLPClassifier((6,), alpha=0.01, solver="lbfgs", max_iter=150, random_state=0)
+    first.fit(X, y)
+
+    def further():
+        mlp = MLPClassifier((6,), alpha=0.01, learning_rate_init=1e-3, random_state=0)
+        mlp.partial_fit(X[:1], y[:1], classes=[0, 1])
+        mlp.coefs_[:] = [W.copy() for W in first.coefs_]
+        mlp.intercepts_[:] = [b.copy() for b in first.intercepts_]
+        rows = rng.choice(len(X), len(X))
+        return mlp.partial_fit(X[rows], y[rows])
+
+    def scratch(seed):
+        mlp = MLPClassifier((6,), alpha=0.01, solver="lbfgs", max_iter=150, random_state=seed)
+        rows = rng.choice(len(X), len(X))
+        return mlp.fit(X[rows], y[rows])
+
+    names = ["m", *(f"past-{n}" for n in range(1, 11)), *(f"scratch-{n}" for n in range(1, 6))]
+    models = [first, *(further() for _ in range(10)), *(scratch(n) for n in range(1, 6))]
+    for name, model in zip(names, models, strict=True):
+        pp.Network.from_sklearn(model).save(f"{name}.npz")
+    table = pd.DataFrame(X, columns=["income", "savings", "debts", "years"])
+    table.to_csv("train.csv", index=False)
+    refused = table[pp.Network.load("m.npz").predict(X) == 0][:12]
+    refused.to_csv("people.csv", index=False)
+
+
+PREPARED = {"cli.md": lender, "experiment.md": retrained, "shifts.md": last_ten}

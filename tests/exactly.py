@@ -45,26 +45,40 @@ def seen(net, x):
     return u
 
 
+def intervals(net, delta):
+    """Rational ends (W, W', b, b') of each layer: ``delta`` holds (weight, bias) pairs or is a box."""
+    if hasattr(delta, "layers"):  # a Shifts: the ends are floats
+        return [
+            tuple(map(rational, (low.W, high.W, low.bias, high.bias)))
+            for low, high in zip(delta.low.layers, delta.high.layers, strict=True)
+        ]
+    found = []
+    for layer, (dw, db) in zip(net.layers, delta, strict=True):
+        W, b = rational(layer.W), rational(layer.bias)
+        r, s = Q(float(dw)), Q(0) if layer.b is None else Q(float(db))
+        rows = ([[w + t for w in row] for row in W] for t in (-r, r))
+        found.append((*rows, [v - s for v in b], [v + s for v in b]))
+    return found
+
+
 def worst_found(net, x, delta, target, rng, tries=12):
     """Least margin of a search over the neurons' sides: an upper bound on the worst margin, exact.
 
-    All weights of a neuron move together: by ``t * sign(h)`` times the radius, which reaches every value
-    of its pre-activation. With few neurons all corners are tried, else random ones, then single flips.
+    All weights of a neuron move together, up or down for a positive activation in front and the other
+    way for a negative one. With few neurons all corners are tried, else random ones, then single flips.
     """
     u = seen(net, x)
     widths = [len(layer.W) for layer in net.layers]
+    ends = intervals(net, delta)
 
     def value(sides):
         h, layers = u, []
-        for (layer, (dw, db)), t in zip(zip(net.layers, delta, strict=True), sides, strict=True):
-            sign = [(v > 0) - (v < 0) for v in h]
+        for (low, high, b_low, b_high), t in zip(ends, sides, strict=True):
             W = [
-                [Q(float(w)) + Q(float(dw)) * tk * s for w, s in zip(row, sign, strict=True)]
-                for row, tk in zip(layer.W, t, strict=True)
+                [q if tk * v > 0 else p for p, q, v in zip(*rows, h, strict=True)]
+                for *rows, tk in zip(low, high, t, strict=True)
             ]
-            bias = np.zeros(len(W)) if layer.b is None else layer.b
-            move = Q(0) if layer.b is None else Q(float(db))
-            b = [Q(float(v)) + move * tk for v, tk in zip(bias, t, strict=True)]
+            b = [q if tk > 0 else p for p, q, tk in zip(b_low, b_high, t, strict=True)]
             layers.append((W, b))
             h = [
                 max(sum((w * v for w, v in zip(row, h, strict=True)), c), Q(0))
@@ -95,25 +109,26 @@ def worst_found(net, x, delta, target, rng, tries=12):
     return best
 
 
-def is_true(net, facts, rng):
+def is_true(net, facts, rng, shifts=None):
     """Whether the claim of a certificate can be refuted; True where no counterexample is found.
 
-    "not robust" must come with its own counterexample, so there the answer is exact.
+    "not robust" must come with its own counterexample, so there the answer is exact. ``shifts`` is the
+    box that a certificate names.
     """
-    x, target, delta, wanted = facts["input"], facts["target"], facts["delta"], Q(facts["margin"])
+    delta = facts["delta"] if shifts is None else shifts
+    x, target, wanted = facts["input"], facts["target"], Q(facts["margin"])
     if facts["verdict"] == "robust":
         return worst_found(net, x, delta, target, rng) >= wanted
     layers = []
-    for moved, layer, (dw, db) in zip(facts["shifted"], net.layers, delta, strict=True):
-        W, old = rational(moved["W"]), rational(layer.W)
-        for row, before in zip(W, old, strict=True):
-            assert all(abs(v - w) <= Q(dw) for v, w in zip(row, before, strict=True))
-        if layer.b is None:
-            assert moved["b"] is None
-            b = [Q(0)] * len(W)
-        else:
-            b = rational(moved["b"])
-            assert all(abs(v - w) <= Q(db) for v, w in zip(b, rational(layer.b), strict=True))
+    ends = intervals(net, delta)
+    for moved, layer, (low, high, b_low, b_high) in zip(
+        facts["shifted"], net.layers, ends, strict=True
+    ):
+        W = rational(moved["W"])
+        b = [Q(0)] * len(W) if layer.b is None else rational(moved["b"])
+        assert (moved["b"] is None) == (layer.b is None)
+        for p, v, q in zip([*low, b_low], [*W, b], [*high, b_high], strict=True):
+            assert all(r <= s <= t for r, s, t in zip(p, v, q, strict=True))
         layers.append((W, b))
     return margin(layers, seen(net, x), target) < wanted
 
@@ -121,26 +136,24 @@ def is_true(net, facts, rng):
 def worst(net, x, delta, target):
     """Least margin over Delta, exactly, of a network with at most one hidden layer behind a box.
 
-    ``delta`` has one (weight, bias) pair per layer. Layers without a radius give points. The first that
-    has one gives a box, over which the output layer is solved neuron by neuron; one more hidden layer
-    may follow where a single activation of the box is free: the margin is piecewise linear in it then.
+    ``delta`` is a box, or has one (weight, bias) pair per layer. Layers that do not move give points.
+    The first that moves gives a box, over which the output layer is solved neuron by neuron; one more
+    hidden layer may follow where a single activation of the box is free: the margin is piecewise linear
+    in it then.
     """
-    radii = [
-        (Q(float(dw)), Q(0) if layer.b is None else Q(float(db)))
-        for (dw, db), layer in zip(delta, net.layers, strict=True)
-    ]
+    layers = intervals(net, delta)
     low = high = seen(net, x)
-    logits = len(net.layers) - 1
+    logits = len(layers) - 1
     for i in range(logits):
         if low != high:
             break
-        low, high = _ends(net.layers[i], *radii[i], low)
+        low, high = _ends(layers[i], low)
         low, high = ([max(v, Q(0)) for v in side] for side in (low, high))
     else:
         i = logits
     objectives = _objectives(net, target)
     if i == logits:
-        return min(_output(net.layers[-1], *radii[-1], c, low, high) for c in objectives)
+        return min(_output(layers[-1], c, low, high) for c in objectives)
     assert i == logits - 1, "more layers than this can do"
     free = [k for k, (v, w) in enumerate(zip(low, high, strict=True)) if v != w]
     assert len(free) == 1, "more free activations than this can do"
@@ -148,11 +161,10 @@ def worst(net, x, delta, target):
 
     def at(value):
         point = [*low[:k], value, *low[k + 1 :]]
-        ends = _ends(net.layers[i], *radii[i], point)
-        box = [[max(v, Q(0)) for v in side] for side in ends]
-        return min(_output(net.layers[-1], *radii[-1], c, *box) for c in objectives)
+        box = [[max(v, Q(0)) for v in side] for side in _ends(layers[i], point)]
+        return min(_output(layers[-1], c, *box) for c in objectives)
 
-    first, last = _ends(net.layers[i], *radii[i], low), _ends(net.layers[i], *radii[i], high)
+    first, last = _ends(layers[i], low), _ends(layers[i], high)
     points = [low[k], high[k]]
     for before, after in zip(itertools.chain(*first), itertools.chain(*last), strict=True):
         if before * after < 0:  # a kink of the ReLU
@@ -167,27 +179,27 @@ def _objectives(net, target):
     return [[Q((o == target) - (o == other)) for o in range(net.outputs)] for other in others]
 
 
-def _ends(layer, dw, db, h):
+def _ends(layer, h):
     """Least and greatest pre-activations at the point ``h`` (of any sign)."""
-    W = rational(layer.W)
-    b = [Q(0)] * len(W) if layer.b is None else rational(layer.b)
-    z = [sum((w * v for w, v in zip(r, h, strict=True)), c) for r, c in zip(W, b, strict=True)]
-    radius = dw * sum(map(abs, h)) + db
-    return [v - radius for v in z], [v + radius for v in z]
+    low, high, b_low, b_high = layer
+
+    def sums(choose, biases):
+        return [
+            sum((choose(p * v, q * v) for p, q, v in zip(*rows, h, strict=True)), b)
+            for *rows, b in zip(low, high, biases, strict=True)
+        ]
+
+    return sums(min, b_low), sums(max, b_high)
 
 
-def _output(layer, dw, db, c, low, high):
+def _output(layer, c, low, high):
     """Least ``c . logits`` over a box of activations."""
-    size = sum(map(abs, c))
+    W, V, b, d = layer
     if low == high:  # of any sign
-        z = [sum((w * v for w, v in zip(r, low, strict=True)), Q(0)) for r in rational(layer.W)]
-        value = sum((q * v for q, v in zip(c, z, strict=True)), Q(0)) - size * dw * sum(
-            map(abs, low)
-        )
-    else:
-        value = Q(0)
-        for k, column in enumerate(zip(*rational(layer.W), strict=True)):
-            a = sum((q * w for q, w in zip(c, column, strict=True)), Q(0)) - size * dw
-            value += a * (low[k] if a >= 0 else high[k])
-    bias = [Q(0)] * len(c) if layer.b is None else rational(layer.b)
-    return value + sum((q * v for q, v in zip(c, bias, strict=True)), Q(0)) - size * db
+        least, most = _ends(layer, low)
+        return sum((q * (v if q > 0 else w) for q, v, w in zip(c, least, most, strict=True)), Q(0))
+    value = sum((q * (v if q > 0 else w) for q, v, w in zip(c, b, d, strict=True)), Q(0))
+    for k, (p, q) in enumerate(zip(low, high, strict=True)):
+        a = sum((s * (W if s > 0 else V)[o][k] for o, s in enumerate(c)), Q(0))
+        value += a * (p if a >= 0 else q)
+    return value

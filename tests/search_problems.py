@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
+from dataclasses import replace
 
 import highspy
 import numpy as np
@@ -18,6 +19,7 @@ from scipy.optimize import linprog
 import proplace as pp
 from oracles import attack, sampled_margins, size_of
 from proplace.core.distances import L1, L2, Convex, LInf
+from proplace.core.model_set import ModelSet
 from proplace.region.convex_piece import ConvexPiece
 from proplace.schema import Schema
 from proplace.search import bilevel, tree
@@ -37,9 +39,14 @@ def plain(x, vertices=None, low=-3.0, high=3.0):
 def problem_of(net, x, delta, *, target=1, distance=None, grids=None, margin=MARGIN, slack=SLACK):
     x = np.asarray(x, dtype=float)
     distance = distance or L1(np.full(len(x), 1.0 / len(x)))
-    return SearchProblem(
-        net, pp.Shifts.of(net, delta), target, x, distance, margin, slack, grids or {}
-    )
+    models = ModelSet(net, pp.Shifts.of(net, delta), margin=margin)
+    return SearchProblem((models,), target, x, distance, slack, grids or {})
+
+
+def with_margin(problem, margin, slack):
+    """The same problem with another margin and slack."""
+    sets = tuple(replace(models, margin=margin) for models in problem.sets)
+    return replace(problem, sets=sets, slack=slack)
 
 
 # -- random problems -----------------------------------------------------------------------------
@@ -129,8 +136,8 @@ def random_problem(seed, kind="l1", *, depth=None, width=None):
         x = refused[0]
         distance = distance_of(kind, rng, d)
         grids = {i: c for i, c in enumerate(schema.columns) if c.kind == "grid"}
-        shifts = pp.Shifts.of(net, delta)
-        problem = SearchProblem(net, shifts, target, x, distance, MARGIN, SLACK, grids)
+        models = ModelSet(net, pp.Shifts.of(net, delta), margin=MARGIN)
+        problem = SearchProblem((models,), target, x, distance, SLACK, grids)
         return problem, random_piece(rng, problem, schema, robust)
     raise AssertionError("no such problem")
 
@@ -194,15 +201,21 @@ def check_answer(problem, piece, outcome, *, attacks=True):
     between = float(problem.distance.between(problem.x, point))
     assert outcome.distance == pytest.approx(between, abs=1e-12)
     assert outcome.lower <= outcome.distance
-    report = pp.certify(problem.net, point, problem.shifts, problem.target, margin=problem.margin)
+    for models in problem.sets:
+        check_robust(models, point, problem.target, attacks=attacks)
+
+
+def check_robust(models, point, target, *, attacks=True):
+    """The point keeps the margin of a set: by the verdict, and under attacks on its networks."""
+    net, box = models.net, models.shifts
+    report = pp.certify(net, point, box, target, margin=models.margin)
     assert report.robust[0]
     if attacks:
-        delta = problem.shifts.radii
         rng = np.random.default_rng(0)
-        least = sampled_margins(problem.net, point, delta, problem.target, rng, 200).min()
-        T = rng.uniform(-1.0, 1.0, (10, size_of(problem.net)))
-        least = min(least, attack(problem.net, point, delta, problem.target, T, steps=10))
-        assert least >= problem.margin - 1e-9
+        least = sampled_margins(net, point, box, target, rng, 200).min()
+        T = rng.uniform(-1.0, 1.0, (10, size_of(net)))
+        least = min(least, attack(net, point, box, target, T, steps=10))
+        assert least >= models.margin - 1e-9
 
 
 LOOKS = 20_000

@@ -7,15 +7,19 @@ from which signs and ranges of neurons can be learnt that hold for that point.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from proplace.core.model_set import ModelSet
 from proplace.core.shifts import Shifts
 from proplace.search.oracle import Oracle
 from proplace.search.polytope import Polytope
-from proplace.search.problem import SearchProblem
 from proplace.search.ranges import key_of
 from search_problems import random_problem
+
+if TYPE_CHECKING:
+    from proplace.search.problem import SearchProblem
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,8 +100,8 @@ def random_state(seed, kind="l1", *, depth, cut=True):
         rng = np.random.default_rng([seed, attempt, 1])
         delta = float(rng.choice([0.02, 0.08, 0.15]))
         # A margin that nothing keeps: each test returns its worst shift.
-        changes = {"shifts": Shifts.of(problem.net, delta), "margin": 1e6}
-        problem = SearchProblem(**{**vars(problem), **changes})
+        net = problem.sets[0].net
+        problem = replace(problem, sets=(ModelSet(net, Shifts.of(net, delta), margin=1e6),))
         polytope = Polytope.of(problem, piece)
         variables, points = points_of(polytope, rng, 200)
         if len(points) < 20:

@@ -110,19 +110,29 @@ def told():
                 yield from ((page.name, words) for words in block.commands)
         for line in re.findall(r"`((?:proplace|make|pip) [^`]+)`", BLOCK.sub("", text)):
             yield page.name, shlex.split(line)
-    for name, command in typer.main.get_command(app).commands.items():
+    for name, command in all_commands().items():
         for line in re.findall(r"^ *(proplace .+)$", command.help, re.M):
             yield f"{name} --help", shlex.split(line)
 
 
+def all_commands():
+    """Every command by its words, those of a group of commands too."""
+    commands = dict(typer.main.get_command(app).commands)
+    for name, group in list(commands.items()):
+        for part, command in getattr(group, "commands", {}).items():
+            commands[f"{name} {part}"] = command
+    return commands
+
+
 def test_commands_and_options_exist():
-    commands = typer.main.get_command(app).commands
+    commands = all_commands()
     seen = 0
     for where, words in told():
         if words[0] != "proplace" or words[1] in ("COMMAND", "--install-completion"):
             continue
         assert words[1] in commands, (where, words)
-        options = {option for p in commands[words[1]].params for option in p.opts}
+        command = commands.get(" ".join(words[1:3]), commands[words[1]])
+        options = {option for p in command.params for option in p.opts}
         for word in words[2:]:
             if word.startswith("--"):
                 assert word in options | {"--help", "--debug"}, (where, words)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import onnxruntime
 import pandas as pd
 import polars
 import pytest
 from skl2onnx.common.data_types import FloatTensorType
+from sklearn.compose import make_column_transformer
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
@@ -105,9 +108,87 @@ def test_targets_are_labels_where_classes_are():
     frame, y = people()
     pipe = fitted("drop first", "mlp", frame, y)
     explainer = pp.Proplace(pipe, 0.003, k=5).fit(frame)
-    with pytest.raises(TargetError, match="target 1 is not a class of the model"):
+    said = r"target 1, the default, is not a class of the model; .*: give the wanted one as target="
+    with pytest.raises(TargetError, match=said):
         explainer.explain(frame[:1])
     assert len(explainer.robust_rows("yes"))
+
+
+def owners(step="passthrough"):
+    """A pipeline on a number and a column of true and false, and its table."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {"income": rng.uniform(1, 9, 200).round(2), "owner": rng.random(200) < 0.5}
+    )
+    y = np.where(frame.income + 6 * frame.owner > 9, "yes", "no")
+    columns = make_column_transformer((StandardScaler(), ["income"]), (step, ["owner"]))
+    pipe = make_pipeline(columns, MLPClassifier((4,), max_iter=300, random_state=0))
+    return pipe.fit(frame, y), frame
+
+
+@pytest.mark.parametrize("step", ["passthrough", StandardScaler()])
+@pytest.mark.parametrize("dtype", [bool, "boolean", object])
+def test_true_and_false_need_no_schema(step, dtype):
+    """They were refused: np.False_ is not a number. An answer is never half true."""
+    pipe, frame = owners(step)
+    frame = frame.astype({"owner": dtype})
+    explainer = pp.Proplace(pipe, 0.001, k=5).fit(frame)
+    assert explainer.schema_.by_name["owner"] == pp.Binary("owner", (False, True))
+    refused = frame[pipe.predict(frame) == "no"].head(8)
+    result = explainer.explain(refused, "yes")
+    assert {e.status for e in result} == {"optimal"}
+    assert {type(e.counterfactual["owner"]) for e in result} <= {bool, np.bool_}
+    assert any("owner" in e.changed for e in result)
+    answers = pd.DataFrame([e.counterfactual for e in result]).astype(frame.dtypes)
+    assert (pipe.predict(answers) == "yes").all()
+    # Nothing else than the way to say it has changed.
+    said = (
+        pp.Proplace(
+            pipe,
+            0.001,
+            k=5,
+            schema=pp.Schema([pp.Continuous("income"), pp.Binary("owner", (False, True))]),
+        )
+        .fit(frame)
+        .explain(refused, "yes")
+    )
+    assert [e.certificate.digest for e in said] == [e.certificate.digest for e in result]
+    report = pp.certify(pipe, frame[:50], 0.001, "yes")
+    numbers = frame.astype({"owner": float})
+    np.testing.assert_array_equal(
+        report.robust, pp.certify(pipe, numbers[:50], 0.001, "yes").robust
+    )
+    assert 0 < report.robust.sum() < 50
+
+
+def test_the_network_stays_as_it_is_where_true_is_one():
+    """So that a certificate is checked against the network of the model itself."""
+    pipe, frame = owners()
+    explainer = pp.Proplace(pipe, 0.001, k=5).fit(frame)
+    refused = frame[pipe.predict(frame) == "no"].head(1)
+    (answer,) = explainer.explain(refused, "yes")
+    assert explainer.net_ == pp.Model.of(pipe).network
+    assert answer.certificate.check(pp.Model.of(pipe).network).accepted
+
+
+def test_a_bare_network_takes_true_and_false_by_name():
+    net = pp.Network([([[1.0, 1.0]], [-1.5])])
+    frame = pd.DataFrame({"x": [0.0, 0.2, 0.9, 1.0], "owner": [False, True, True, True]})
+    (answer,) = pp.Proplace(net, 0.01, k=2).fit(frame).explain(frame[:1])
+    assert answer.counterfactual["owner"] is True or answer.counterfactual["owner"] == np.True_
+
+
+def test_true_in_a_feature_that_is_described_as_a_number():
+    pipe, frame = owners()
+    schema = pp.Schema([pp.Continuous("income"), pp.Continuous("owner", 0, 1)])
+    with pytest.raises(SchemaError) as caught:
+        pp.Proplace(pipe, 0.001, schema=schema).fit(frame)
+    assert "np." not in str(caught.value)
+    step = "is not a number: describe the feature as Binary('owner', [False, True])"
+    assert step in str(caught.value)
+    feature = eval(re.search(r"as (Binary\(.*?\))", str(caught.value))[1], {"Binary": pp.Binary})
+    schema = pp.Schema([pp.Continuous("income"), feature])
+    assert pp.Proplace(pipe, 0.001, schema=schema).fit(frame).schema_.by_name["owner"] == feature
 
 
 def test_the_user_s_rules_hold():

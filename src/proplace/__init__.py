@@ -10,7 +10,7 @@ from proplace.core.wiring import connect
 
 if TYPE_CHECKING:
     from proplace.apps.batch import read_results
-    from proplace.certification import Certificate, Report, WorstCase
+    from proplace.certification import Bundle, Certificate, Report, WorstCase
     from proplace.core.network import Network
     from proplace.core.shifts import Shifts
     from proplace.explain.baselines import MilpR, ProtoR, Rbr, Rnce, Roar, RobX, Wachter
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Binary",
+    "Bundle",
     "Calibration",
     "Categorical",
     "Certificate",
@@ -62,6 +63,7 @@ _HOMES = {
     "read_results": "apps.batch",
     "Calibration": "explain.calibration",
     "calibrate_delta": "explain.calibration",
+    "Bundle": "certification",
     "Certificate": "certification",
     "Report": "certification",
     "WorstCase": "certification",
@@ -100,6 +102,7 @@ connect(
         "from_keras": "proplace.loaders.keras",
         "from_onnx": "proplace.loaders.onnx",
         "read_shifts": "proplace.loaders.shifts",
+        "models_of": "proplace.loaders.coordinates",
         "networks_alike": "proplace.loaders.coordinates",
         "explanation_figure": "proplace.apps.report.plots",
         "result_figure": "proplace.apps.report.plots",

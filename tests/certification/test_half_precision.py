@@ -183,7 +183,7 @@ def test_every_answer_is_accepted_by_the_module_itself(trained, name, target):
     """And by others within delta, in their own half precision, behind their sigmoid."""
     half, X = in_half(trained, name)
     explainer = pp.Proplace(half, 0.004, k=5).fit(X)
-    assert explainer.prover_.margin == explainer.net_.precision == name
+    assert explainer.prover_.judges[0].margin == explainer.net_.precision == name
     others = X[explainer.model_.original(X) == 1 - target][:25]
     found = [e for e in explainer.explain(others, target) if e.found]
     assert len(found) > 10

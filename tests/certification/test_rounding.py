@@ -71,7 +71,9 @@ def test_the_first_layer_is_enclosed(scaled):
         shift = -np.round(x * scale, 4) if scaled else None
         net = pp.Network([(W, b), (np.ones((1, 3)), [0.0])], scale=scale, shift=shift)
         enclosure = Enclosure.of(net, pp.Shifts.of(net, 0.0), x[None], [], [], tighten=False)
-        (exact, _) = exactly._ends(net.layers[0], Q(0), Q(0), exactly.seen(net, x))
+        (exact, _) = exactly._ends(
+            exactly.intervals(net, [(0.0, 0.0)] * 2)[0], exactly.seen(net, x)
+        )
         for k, value in enumerate(exact):
             for z, radius in enclosure.ends:
                 assert abs(Q(z[0, k]) - value) <= Q(radius[0, k])

@@ -131,20 +131,20 @@ def check_promise(explainer, schema, answer, *, attacks=True):
     if explainer.region == "hull":
         assert outside_hull(schema, point, answer.neighbours, x) <= 2e-6
     args = explainer.net_, point, explainer.shifts_, answer.target
-    report = pp.certify(*args, margin=explainer.prover_.margin)
+    report = pp.certify(*args, margin=explainer.prover_.judges[0].margin)
     assert report.robust[0]
     exact = pp.certify(*args, exact_margin=True)
-    assert explainer.prover_.margin <= answer.margin <= exact.upper[0] + 1e-9
+    assert explainer.prover_.judges[0].margin <= answer.margin <= exact.upper[0] + 1e-9
     between = float(explainer.distance_.between(x, point))
     assert answer.distance == pytest.approx(between, abs=1e-12)
     assert 0.0 <= answer.bound <= answer.distance
     if attacks:
-        delta = list(zip(explainer.shifts_.weight, explainer.shifts_.bias, strict=True))
+        delta = explainer.shifts_
         rng = np.random.default_rng(0)
         least = sampled_margins(explainer.net_, point, delta, answer.target, rng, 100).min()
         T = rng.uniform(-1.0, 1.0, (8, size_of(explainer.net_)))
         least = min(least, attack(explainer.net_, point, delta, answer.target, T, steps=8))
-        assert least >= explainer.prover_.margin - 1e-9
+        assert least >= explainer.prover_.judges[0].margin - 1e-9
 
 
 def check_table(schema, result):
@@ -726,12 +726,12 @@ def test_what_fails_the_last_test_is_not_returned(forged, monkeypatch):
     net, train = two_columns()
 
     def wrong(problem, pieces, **options):
-        point, evidence = problem.x + 0.01, None
+        point, evidence = problem.x + 0.01, ()
         if forged:
             oracle = Oracle(problem)
             good = train[pp.certify(net, train, 0.05, margin=0.1).robust][0]
             assert oracle.test(good)[0]
-            evidence = replace(oracle.evidence(good), point=point)
+            evidence = tuple(replace(each, point=point) for each in oracle.evidence(good))
         return SearchResult(point, 0.01, 0.01, "optimal", evidence=evidence)
 
     monkeypatch.setattr(explainer_module, "search", wrong)
@@ -813,8 +813,8 @@ def test_one_margin_for_all_rows():
     world = World(2)
     explainer = world.explainer(margin="float32")
     margins = thresholds(world.net, explainer.shifts_, world.X, "float32")
-    assert margins.min() < margins.max() == explainer.margin_
-    assert explainer._robust_rows(1).margin == explainer.margin_ + explainer.slack
+    assert margins.min() < margins.max() == explainer.sets_[0].margin
+    assert explainer._robust_rows(1).slack == explainer.slack
 
 
 def test_rows_must_keep_the_slack():
@@ -1156,12 +1156,12 @@ def test_every_answer_comes_with_a_proof(region):
         facts = answer.certificate.facts
         assert facts["verdict"] == "robust"
         assert facts["input"] == answer.point.tolist()
-        assert facts["margin"] == explainer.prover_.margin
+        assert facts["margin"] == explainer.prover_.judges[0].margin
         assert facts["delta"] == [[0.01, 0.01]] * 3
         assert answer.certificate.check(world.net).accepted
         assert answer.optimality.basis == "solver-certified"
         assert answer.optimality.bound == answer.bound
-        assert answer.optimality.margin == explainer.prover_.margin + explainer.slack
+        assert answer.optimality.margin == explainer.prover_.judges[0].margin + explainer.slack
 
 
 def test_an_answer_that_fails_by_a_hair_is_moved_into_the_hull(monkeypatch):

@@ -50,6 +50,8 @@ def test_it_says_what_was_asked_of_what():
         "distance": "l1",
         "k": 3,
         "region": "hull",
+        "delta_about": "",
+        "also": (),
     }
 
 

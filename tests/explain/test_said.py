@@ -15,7 +15,7 @@ from torch import nn
 
 import proplace as pp
 from proplace.apps.batch import explain_file
-from proplace.core.errors import SchemaError
+from proplace.core.errors import ResultsError, SchemaError
 
 RNG = np.random.default_rng(0)
 TABLE = pd.DataFrame(RNG.normal(50.0, 10.0, (300, 3)).round(1), columns=["income", "debt", "age"])
@@ -83,21 +83,60 @@ def module(*, norm):
     return made.eval(), X.numpy()
 
 
+FOLDED = "those with batch norm folded in"
+
+
 @pytest.mark.parametrize("norm", [True, False])
-def test_what_is_proved_of_folded_weights_is_said_of_folded_weights(norm, tmp_path):
+@pytest.mark.parametrize("delta", [0.001, [(0.001, 0.002), (0.001, 0.001)]])
+def test_what_is_proved_of_trained_weights_is_said_of_trained_weights(norm, delta, tmp_path):
     source, X = module(norm=norm)
     frame = pd.DataFrame(X, columns=["a", "b", "c"])
-    explainer = pp.Proplace(source, 0.001, k=5).fit(frame)
+    explainer = pp.Proplace(source, delta, k=5).fit(frame)
     assert explainer.net_.folded == norm
     refused = frame[explainer.model_.predict(frame) == 0][:3]
-    said = "(those with batch norm folded in)"
+    said = (
+        "whose weights and biases each differ by at most 0.001 from the model in use"
+        if delta == 0.001
+        else "from the model in use by at most what is set for their layer"
+    )
     result = explainer.explain(refused)
-    assert all((said in e.words().sentence) == norm for e in result)
+    assert all(said in e.words().sentence for e in result)
+    assert all(FOLDED not in e.words().sentence for e in result)
+    assert result.provenance.delta == (delta if delta == 0.001 else tuple(delta))
+    cells = result.to_frame()["delta"]
+    assert (cells == (0.001 if delta == 0.001 else "[[0.001, 0.002], [0.001, 0.001]]")).all()
     page = result.report(tmp_path / "page.html").read_text()
-    assert (said in page) == norm
+    assert FOLDED not in page
     refused.to_csv(tmp_path / "people.csv", index=False)
     explain_file(explainer, tmp_path / "people.csv", tmp_path / "out")
-    assert all((said in e.words().sentence) == norm for e in pp.read_results(tmp_path / "out"))
+    read = pp.read_results(tmp_path / "out")
+    assert [e.words().sentence for e in read] == [e.words().sentence for e in result]
+    assert read[0].setting.shifts == explainer.shifts_
+    assert read[0].setting.net == explainer.net_
+
+
+def test_what_is_proved_of_folded_weights_is_said_of_folded_weights():
+    source, X = module(norm=True)
+    net = pp.Network.from_torch(source)
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    box = pp.Shifts(*(pp.Shifts.of(net, 0.001).low, pp.Shifts.of(net, 0.001).high))
+    explainer = pp.Proplace(source, box, k=5).fit(frame)
+    for e in explainer.explain(frame[explainer.model_.predict(frame) == 0][:3]):
+        assert FOLDED in e.words().sentence
+
+
+def test_a_results_folder_whose_batch_norm_was_changed_is_refused(tmp_path):
+    source, X = module(norm=True)
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    explainer = pp.Proplace(source, 0.001, k=5).fit(frame)
+    frame[explainer.model_.predict(frame) == 0][:1].to_csv(tmp_path / "people.csv", index=False)
+    explain_file(explainer, tmp_path / "people.csv", tmp_path / "out")
+    path = tmp_path / "out" / "network.npz"
+    arrays = dict(np.load(path))
+    arrays["fold_rows0"] = arrays["fold_rows0"] / 2.0
+    np.savez(path, **arrays)
+    with pytest.raises(ResultsError, match=r"network\.npz.*not as it was written"):
+        pp.read_results(tmp_path / "out")
 
 
 def test_people_who_have_the_class_are_asked_of_the_model_too():

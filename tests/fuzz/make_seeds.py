@@ -91,6 +91,36 @@ def keras_models(folder):
     made = {name: keras.Sequential([keras.Input((2,)), *parts]) for name, parts in models.items()}
     made["functional"] = keras.Model(x, layers.Dense(1, activation="sigmoid")(inner(y)))
     made["plain"].compile(optimizer="adam", loss="mse")
+    _save_keras(made, folder)
+
+
+def whole_keras_models(folder):
+    """Several inputs, each with what may stand in front of a network; words need TensorFlow."""
+    import keras
+
+    keras.utils.set_random_seed(0)
+    layers = keras.layers
+    age = keras.Input((1,), name="age")
+    grade, town, rooms = (
+        keras.Input((1,), name=name, dtype="int32") for name in ("grade", "town", "rooms")
+    )
+    columns = [
+        layers.Normalization(mean=[40.0], variance=[90.0])(age),
+        layers.CategoryEncoding(3, output_mode="one_hot")(grade),
+        layers.Reshape((2,))(layers.Embedding(4, 2)(town)),
+        layers.Flatten()(layers.Embedding(3, 1)(rooms)),
+    ]
+    y = layers.BatchNormalization()(layers.Dense(3)(layers.Concatenate()(columns)))
+    y = keras.ops.relu(y)
+    two = keras.Model([age, grade, town, rooms], layers.Dense(2, activation="softmax")(y))
+    one = keras.Model(
+        [age, grade],
+        layers.Dense(1)(layers.Dense(2, activation="relu")(layers.Concatenate()(columns[:2]))),
+    )
+    _save_keras({"embedded": two, "encoded": one}, folder)
+
+
+def _save_keras(made, folder):
     for name, model in made.items():
         path = folder / f"{name}.keras"
         model.save(path)
@@ -102,7 +132,12 @@ def keras_models(folder):
 
 
 if __name__ == "__main__":
-    for name, make in (("torch", torch_weights), ("onnx", onnx_graphs), ("keras", keras_models)):
+    for name, make in (
+        ("torch", torch_weights),
+        ("onnx", onnx_graphs),
+        ("keras", keras_models),
+        ("keras-whole", whole_keras_models),
+    ):
         if name in sys.argv[1:] or not sys.argv[1:]:
             place = SEEDS / name
             place.mkdir(parents=True, exist_ok=True)

@@ -25,6 +25,7 @@ READERS = {
     "torch": "fuzz.readers.torch_files:TorchFiles",
     "onnx": "fuzz.readers.onnx_files:OnnxFiles",
     "keras": "fuzz.readers.keras_files:KerasFiles",
+    "keras-whole": "fuzz.readers.keras_files:WholeKerasFiles",
     "yaml": "fuzz.readers.schemas:Schemas",
     "csv": "fuzz.readers.tables:CsvTables",
     "parquet": "fuzz.readers.tables:ParquetTables",

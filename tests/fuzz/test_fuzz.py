@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from dataclasses import replace
 from fractions import Fraction as Q
 from random import Random
 
@@ -20,8 +21,14 @@ from oracles import milp_margin
 from proplace.certification import checker
 from proplace.certification.checker import Verdict
 
-INPUTS = {"checker": 3000, "keras": 25, "batch": 40, "yaml": 150, "csv": 150}
-NEEDS = {"onnx": "onnxruntime", "torch": "torch", "keras": "keras", "parquet": "pyarrow"}
+INPUTS = {"checker": 3000, "keras": 25, "keras-whole": 25, "batch": 40, "yaml": 150, "csv": 150}
+NEEDS = {
+    "onnx": "onnxruntime",
+    "torch": "torch",
+    "keras": "keras",
+    "keras-whole": "keras",
+    "parquet": "pyarrow",
+}
 
 
 @pytest.mark.parametrize("name", run.READERS)
@@ -226,3 +233,27 @@ def test_a_case_follows_from_its_number():
     assert [reader.case("0", n) for n in range(50)] == [reader.case("0", n) for n in range(50)]
     assert len({reader.case(seed, 3) for seed in map(str, range(50))}) > 1
     assert reader.make(Random(1)) in (b"a", b"aa", b"b", b"ab")
+
+
+def test_keras_itself_judges_models_of_several_inputs(tmp_path):
+    """A network that is not quite the model's, and a table that is scaled otherwise, are noticed."""
+    pytest.importorskip("keras")
+    from fuzz.readers.keras_files import WholeKerasFiles
+
+    fuzzer = WholeKerasFiles()
+    fuzzer.prepare(tmp_path)
+    data = fuzzer.seeds()[0]
+    path = tmp_path / "m.keras"
+    path.write_bytes(data)
+    model = fuzzer.read(path, data)
+    assert {"age", "grade", "town", "rooms"} == set(model.schema.by_name)
+    first, *rest = model.network.layers
+    moved = [(first.W + 0.1, first.b), *((layer.W, layer.b) for layer in rest)]
+    other = pp.Network(moved, **model.network.input_map.parts, precision="float32")
+    age = replace(model.schema.by_name["age"], scaling=(41.0, 9.0))
+    features = [age if f.name == "age" else f for f in model.schema.features]
+    wrong = [replace(model, network=other), replace(model, schema=pp.Schema(features))]
+    for found in (model, *wrong):
+        fuzzer._judged = 4  # the next is looked at closely
+        said = fuzzer.judge(data, found)
+        assert (said is None) == (found is model)

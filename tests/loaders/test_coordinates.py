@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from fractions import Fraction as Q
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -15,7 +18,7 @@ from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, OrdinalEncoder, S
 
 import proplace as pp
 from proplace.core.errors import InputError
-from proplace.loaders.coordinates import in_coordinates_of
+from proplace.loaders.coordinates import in_coordinates_of, taking_rows_of
 from refits import GRADES, SHAPES, fitted, people, retrained
 
 TABLE, DECIDED = people(200, 0)
@@ -42,6 +45,83 @@ def test_logits_are_those_of_the_retrained_pipeline(old, new):
     assert net.input_map.parts.keys() == base.network.input_map.parts.keys()
     if old == new:
         assert np.isfinite(base.network.distance(net))
+
+
+@pytest.mark.parametrize("new", SHAPES)
+@pytest.mark.parametrize("old", SHAPES)
+def test_another_model_on_the_rows_in_use_is_the_pipeline_itself(old, new):
+    """With its trained layers untouched: only the input map says where the rows come from."""
+    base = pp.Model.of(fitted(SHAPES[old](), TABLE, DECIDED))
+    pipe = fitted(SHAPES[new](), LATER, DECIDED_LATER)
+    own = pp.Model.of(pipe)
+    if old == "robust, ordinal" != new:
+        with pytest.raises(InputError, match="levels of column 'grade' have other distances"):
+            taking_rows_of(base, own)
+        return
+    other = taking_rows_of(base, own)
+    found = other.network.logits(base.encode(FRESH))[:, 0]
+    np.testing.assert_allclose(found, logit(pipe.predict_proba(FRESH)[:, 1]), atol=1e-8)
+    for mine, theirs in zip(other.network.layers, own.network.layers, strict=True):
+        assert mine is theirs or mine.W.tobytes() == theirs.W.tobytes()
+    other.check_agreement(FRESH)
+    assert list(other.original(FRESH)) == list(pipe.predict(FRESH))
+    # float32 margins are those of the deployed model, from the table's own numbers
+    mine, theirs = (
+        np.asarray(model.margins(pp.Shifts.of(model.network, 0.01), model.encode(FRESH), "float32"))
+        for model in (other, own)
+    )
+    assert (mine >= theirs * (1.0 - 1e-9)).all()
+    assert (mine <= 60.0 * theirs).all()
+
+
+def test_another_model_on_the_rows_in_use_exactly():
+    """Each entry of the composed scale and shift is the exact one to a few units in the last place."""
+    base, own = (
+        pp.Model.of(make_pipeline(StandardScaler(), LogisticRegression()).fit(*data))
+        for data in (
+            (TABLE[["age", "income"]], DECIDED),
+            (LATER[["age", "income"]], DECIDED_LATER),
+        )
+    )
+    other = taking_rows_of(base, own).network
+    for j, (mine, theirs) in enumerate(zip(base.schema.features, own.schema.features, strict=True)):
+        offsets, scales = (
+            [Q(getattr(f, part)) for f in (mine, theirs)] for part in ("offset", "scale")
+        )
+        scale, shift = scales[0] / scales[1], (offsets[0] - offsets[1]) / scales[1]
+        assert abs(Q(other.scale[j]) - scale) <= Q(2.0**-51) * abs(scale)
+        size = (abs(offsets[0]) + abs(offsets[1])) / abs(scales[1])
+        assert abs(Q(other.shift[j]) - shift) <= Q(2.0**-51) * size
+
+
+@pytest.mark.parametrize("matrix", [False, True])
+@pytest.mark.parametrize("swapped", [False, True])
+def test_another_model_behind_its_own_input_map(matrix, swapped):
+    """A scaler and a matrix inside of the network itself, behind the recoding of its rows."""
+    rng = np.random.default_rng(5)
+    parts = {"scale": rng.uniform(0.5, 2.0, 2), "shift": rng.normal(size=2)}
+    if matrix:
+        parts |= {"matrix": rng.normal(size=(3, 2)), "offset": rng.normal(size=3)}
+    net = pp.Network([(rng.normal(size=(1, 3 if matrix else 2)), [0.3])], **parts)
+    names = ["b", "a"] if swapped else ["a", "b"]
+    features = [pp.Continuous(name, 0, 9, scaling=(2.0 + i, 3.0)) for i, name in enumerate(names)]
+    own = replace(pp.Model.of(net), schema=pp.Schema(features), named=True, preprocesses=True)
+    mine = pp.Schema([pp.Continuous(name, 0, 9, scaling=(1.0, 5.0)) for name in "ab"])
+    base = replace(own, schema=mine, network=pp.Network([([[1.0, 1.0]], [0.0])]))
+    table = pd.DataFrame(rng.uniform(0.0, 9.0, (20, 2)), columns=["a", "b"])
+    other = taking_rows_of(base, own).network
+    found = other.logits(base.encode(table))
+    np.testing.assert_allclose(found, net.logits(own.encode(table)), atol=1e-12)
+    assert ("matrix" in other.input_map.parts) == (matrix or swapped)
+
+
+def test_another_model_that_was_fitted_on_the_same_rows_is_taken_as_it_is():
+    pipe = fitted(SHAPES["standard"](), TABLE, DECIDED)
+    base = pp.Model.of(pipe)
+    own = pp.Model.of(
+        make_pipeline(pipe[0], fitted(SHAPES["standard"](), LATER, DECIDED_LATER)[-1])
+    )
+    assert taking_rows_of(base, own).network is own.network
 
 
 def test_nothing_is_computed_where_nothing_was_fitted_again():

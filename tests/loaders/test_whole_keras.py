@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from loaders.test_keras import change_config, no_deserialisation
 from proplace import Continuous, Model, Network, Schema
 from proplace.core.errors import InputError, ModelFileError, ModelNotSupported, SchemaError
+from proplace.loaders._verify import form_of
 from proplace.schema import Binary, Categorical
 
 pytest.importorskip("torch")
@@ -721,3 +725,80 @@ def test_labels_of_two_words_may_be_described_as_a_choice(tmp_path):
     user = Schema([Continuous("age", 18, 90, step=1), Binary("job", [0, 1])])
     frame = people().assign(job=lambda f: f.job % 2)
     assert (model.with_schema(user).predict(frame) == model.predict(frame)).all()
+
+
+# -- any model ---------------------------------------------------------------------------------------
+
+
+def chained(*layers):
+    """Layers one after the other, as one."""
+    return lambda x: functools.reduce(lambda y, layer: layer(y), layers, x)
+
+
+NUMBERS = [
+    lambda: L.Rescaling(1e-2),
+    lambda: L.Normalization(mean=[40.0], variance=[900.0]),
+    lambda: chained(L.Rescaling(1e-2, offset=0.5), L.BatchNormalization()),
+    lambda: chained(L.Rescaling(-0.02), L.Flatten()),
+]
+CATEGORIES = [
+    lambda: L.CategoryEncoding(6, output_mode="one_hot"),
+    lambda: L.CategoryEncoding(6, output_mode="multi_hot"),
+    lambda: chained(L.Embedding(6, 2), L.Flatten()),
+    lambda: chained(L.Embedding(6, 3), L.Reshape((3,))),
+]
+BETWEEN = [
+    chained,
+    L.BatchNormalization,
+    L.Identity,
+    lambda: L.Dropout(0.3),
+    lambda: L.Reshape((-1,)),
+]
+RELU = [L.ReLU, lambda: L.Activation("relu"), lambda: keras.ops.relu]
+LAST = {
+    1: [chained, lambda: L.Activation("sigmoid"), lambda: keras.ops.sigmoid],
+    3: [chained, L.Softmax, lambda: keras.ops.softmax],
+}
+
+
+def drawn_model(draw):
+    """A model of some inputs, each part of a kind that is drawn, and the names of its inputs."""
+
+    def one_of(kinds):
+        return draw(st.sampled_from(kinds))()
+
+    keras.utils.set_random_seed(0)
+    fronts = {"age": one_of(NUMBERS)}
+    fronts |= {name: one_of(CATEGORIES) for name in ("kids", "job") if draw(st.booleans())}
+    i = inputs(*fronts)
+    columns = [front(i[name]) for name, front in fronts.items()]
+    x = L.Concatenate()(columns) if columns[1:] else columns[0]
+    for width in draw(st.lists(st.integers(1, 4), max_size=2)):
+        x = one_of(BETWEEN)(L.Dense(width, use_bias=draw(st.booleans()))(x))
+        x = one_of(BETWEEN)(one_of(RELU)(x))
+    outputs = draw(st.sampled_from(list(LAST)))
+    model = keras.Model(i, one_of(LAST[outputs])(L.Dense(outputs)(x)))
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+    for layer in model.layers:  # nothing as it is in a new layer
+        if isinstance(layer, L.BatchNormalization):
+            layer.set_weights([rng.uniform(0.5, 2.0, w.shape) for w in layer.get_weights()])
+        elif isinstance(layer, (L.Dense, L.Embedding)):
+            layer.set_weights([rng.normal(size=w.shape) for w in layer.get_weights()])
+    return model, list(fronts)
+
+
+@given(st.data(), st.booleans())
+@settings(max_examples=12, deadline=None)
+def test_random_models(tmp_path_factory, data, saved):
+    source, names = drawn_model(data.draw)
+    if saved:
+        path = tmp_path_factory.mktemp("random") / "m.keras"
+        source.save(path)
+    model = Model.of(path if saved else source)
+    frame = people(60)[names]
+    outputs = run(source, "random", frame)
+    table = frame.set_axis(list(model.schema.by_name), axis=1)  # a single input has no name
+    rows = model.encode(table)
+    assert form_of(model.network, rows, outputs, "float32") is not None
+    sure = clear(model.network, rows)
+    assert (model.original(table) == model.predict(table))[sure].all()

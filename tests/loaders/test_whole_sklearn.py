@@ -269,7 +269,9 @@ def test_targets_are_labels():
     assert model.target("yes") == 1
     with pytest.raises(TargetError, match=r"target 'yess' .*did you mean 'yes'.*'no', 'yes'"):
         model.target("yess")
-    with pytest.raises(TargetError, match="target 1 is not a class"):
+    with pytest.raises(TargetError, match="target 2 is not a class"):
+        model.target(2)
+    with pytest.raises(TargetError, match="target 1, the default, is not a class"):
         model.target(1)
 
 
@@ -313,6 +315,75 @@ def test_a_schema_that_is_not_the_model_s_is_refused(features, message):
     ).fit(frame, y)
     with pytest.raises(SchemaError, match=message):
         Model.of(pipe).with_schema(Schema(features))
+
+
+def in_float32(scaling, form):
+    """A scaling as an exported file holds it, and as it is read back."""
+    offset, scale = np.float64(scaling)
+    numbers = (offset, scale, 1 / scale, -offset / scale)
+    o, s, inverse, shift = (float(np.float32(v)) for v in numbers)
+    return {
+        "(x - o) / s": (o, s),
+        "(x - o) * s": (o, 1 / inverse),
+        "x * s + o": (-shift / inverse, 1 / inverse),
+    }[form]
+
+
+@pytest.mark.parametrize("form", ["(x - o) / s", "(x - o) * s", "x * s + o"])
+def test_the_same_scaling_in_float32_is_the_same(form):
+    frame, y = people()
+    pipe = make_pipeline(
+        ColumnTransformer([("n", StandardScaler(), ["age", "income"])]), LogisticRegression()
+    ).fit(frame, y)
+    model = Model.of(pipe)
+    own = [feature.scaling for feature in model.schema.features]
+    rounded = [in_float32(scaling, form) for scaling in own]
+    assert rounded != own
+
+    def described(scalings):
+        return Schema(
+            [
+                Continuous(name, 0, 1e6, scaling=scaling)
+                for name, scaling in zip(("age", "income"), scalings, strict=True)
+            ]
+        )
+
+    merged = model.with_schema(described(rounded))
+    assert [feature.scaling for feature in merged.schema.features] == own
+    assert merged.network == model.network
+    # Two numbers of float64 that differ by as little are two scalings, and so is more than rounding.
+    for wrong in (
+        [tuple(v * (1 + 1e-9) for v in scaling) for scaling in own],
+        [tuple(v * (1 + 2.0**-20) for v in scaling) for scaling in own],
+        [tuple(float(np.float32(v * (1 + 2.0**-20))) for v in scaling) for scaling in own],
+        [(rounded[0][0], own[0][1] * 1.001), own[1]],
+    ):
+        with pytest.raises(SchemaError, match="the schema scales them too"):
+            model.with_schema(described(wrong))
+
+
+def test_a_model_in_float32_takes_the_scaling_of_its_float64_source():
+    torch = pytest.importorskip("torch")
+    scaling = (1 / 3, 5 / 7)
+
+    class Scaled(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(1, 1)
+            self.register_buffer("scaling", torch.tensor(scaling))
+
+        def forward(self, x):
+            return self.layer((x - self.scaling[0]) / self.scaling[1])
+
+    model = Model.of(Scaled().eval())
+    assert model.network.precision == "float32"
+    (own,) = model.schema.features
+    assert own.scaling != scaling
+    merged = model.with_schema(Schema([Continuous("x", 0, 1, scaling=scaling)]))
+    assert merged.schema.features[0].scaling == own.scaling
+    off = tuple(v * (1 + 2.0**-20) for v in scaling)
+    with pytest.raises(SchemaError, match="the schema scales them too"):
+        model.with_schema(Schema([Continuous("x", 0, 1, scaling=off)]))
 
 
 def test_other_labels_than_the_model_s_are_refused():

@@ -11,6 +11,7 @@ import pytest
 import proplace as pp
 from proplace.core.distances import L1, L2, Convex, LInf
 from proplace.core.errors import OptionError
+from proplace.core.model_set import ModelSet
 from proplace.region.neighbours import RobustRows, box_pieces, hull_pieces, unrestricted
 from proplace.schema import Schema, Value
 
@@ -24,7 +25,8 @@ def line_net(d):
 
 def robust_rows(net, X, delta=0.01, distance=None, target=1):
     distance = distance or L1(np.full(net.inputs, 1.0 / net.inputs))
-    return RobustRows(net, pp.Shifts.of(net, delta), target, MARGIN, X, distance)
+    models = ModelSet(net, pp.Shifts.of(net, delta), margin=MARGIN)
+    return RobustRows((models,), target, 0.0, X, distance)
 
 
 def squares(x, point):

@@ -18,6 +18,7 @@ import proplace as pp
 from proplace import solvers
 from proplace.core.distances import L1, L2, Convex, LInf
 from proplace.core.errors import OptionError, SolverError
+from proplace.core.model_set import ModelSet
 from proplace.region.convex_piece import ConvexPiece
 from proplace.schema import Continuous, Ordinal, Schema
 from proplace.search import bilevel
@@ -69,16 +70,8 @@ def hull(vertices, low=-1.0, high=1.0):
 
 
 def problem_of(net, x, delta, distance, *, target=1, grids=None):
-    return SearchProblem(
-        net,
-        pp.Shifts.of(net, delta),
-        target,
-        x,
-        DISTANCES[distance](net.inputs),
-        MARGIN,
-        SLACK,
-        grids or {},
-    )
+    models = ModelSet(net, pp.Shifts.of(net, delta), margin=MARGIN)
+    return SearchProblem((models,), target, x, DISTANCES[distance](net.inputs), SLACK, grids or {})
 
 
 def instance(seed, sizes, distance, *, delta=0.03, target=1, vertices=3, **options):
@@ -136,7 +129,12 @@ def contains(problem, piece, point, tolerance=1e-8):
 def best_of(problem, points):
     """Least distance among the points whose exact worst margin is enough; inf if there is none."""
     report = pp.certify(
-        problem.net, points, problem.shifts, problem.target, margin=MARGIN, exact_margin=True
+        problem.sets[0].net,
+        points,
+        problem.sets[0].shifts,
+        problem.target,
+        margin=MARGIN,
+        exact_margin=True,
     )
     robust = points[report.upper >= problem.search_margin]
     return float(problem.distance.between(problem.x, robust).min()) if len(robust) else math.inf
@@ -153,7 +151,9 @@ def check(problem, piece, outcome, points):
     assert outcome.status == "optimal"
     point = outcome.point
     assert contains(problem, piece, point)
-    assert pp.certify(problem.net, point, problem.shifts, problem.target, margin=MARGIN).robust[0]
+    assert pp.certify(
+        problem.sets[0].net, point, problem.sets[0].shifts, problem.target, margin=MARGIN
+    ).robust[0]
     assert outcome.distance == pytest.approx(
         float(problem.distance.between(problem.x, point[None])[0]), abs=1e-15
     )
@@ -220,7 +220,7 @@ def test_input_transform(widths):
 @pytest.mark.parametrize("widths", DEPTHS, ids=str)
 def test_layers_without_bias(widths):
     problem, piece = instance(91, (2, *widths, 1), "l1", bias=False)
-    assert {bias for _, bias in problem.shifts.radii} == {0.0}
+    assert {bias for _, bias in problem.sets[0].shifts.radii} == {0.0}
     check(problem, piece, bilevel.solve(problem, piece), combinations(piece.vertices, 16))
 
 
@@ -310,7 +310,9 @@ def legal(column, low, high):
 def test_grid_columns(inside, columns, distance):
     problem, piece = instance(140, (2, 4, 3, 1), distance)
     grids = dict(enumerate(columns))
-    problem = problem_of(problem.net, problem.x, problem.shifts, distance, grids=grids)
+    problem = problem_of(
+        problem.sets[0].net, problem.x, problem.sets[0].shifts, distance, grids=grids
+    )
     problem.x[:] = problem.snap(problem.x)
     piece = box(2) if inside == "box" else hull(np.vstack([problem.x, piece.vertices[1:]]))
     values = [legal(column, -1.0, 1.0) for column in columns]
@@ -323,7 +325,9 @@ def test_grid_columns(inside, columns, distance):
 @pytest.mark.parametrize("column", [EVEN, UNEVEN, FINE], ids=lambda column: column.name)
 def test_grid_beside_a_free_column(column):
     problem, piece = instance(150, (2, 4, 3, 1), "l1")
-    problem = problem_of(problem.net, problem.x, problem.shifts, "l1", grids={1: column})
+    problem = problem_of(
+        problem.sets[0].net, problem.x, problem.sets[0].shifts, "l1", grids={1: column}
+    )
     values = legal(column, -1.0, 1.0)
     values = values[:: max(1, len(values) // 40)]
     points = np.array(list(itertools.product(np.linspace(-1, 1, 33), values)))
@@ -334,7 +338,9 @@ def test_grid_beside_a_free_column(column):
 def test_grid_within_narrower_bounds():
     """Bounds of the piece that lie on legal values keep them, with the same bits."""
     problem, _ = instance(160, (2, 4, 1), "l1")
-    problem = problem_of(problem.net, problem.x, problem.shifts, "l1", grids={0: EVEN, 1: UNEVEN})
+    problem = problem_of(
+        problem.sets[0].net, problem.x, problem.sets[0].shifts, "l1", grids={0: EVEN, 1: UNEVEN}
+    )
     values = legal(EVEN, -1.0, 1.0)
     for low, high in ((values[7], values[7]), (values[3], values[14])):
         piece = box(2)
@@ -358,7 +364,7 @@ def test_robust_points_vanish_as_delta_grows():
     problem, piece = instance(180, (2, 4, 3, 1), "l1")
     statuses = []
     for delta in (0.01, 0.1, 0.3, 1.0):
-        problem = problem_of(problem.net, problem.x, delta, "l1")
+        problem = problem_of(problem.sets[0].net, problem.x, delta, "l1")
         outcome = bilevel.solve(problem, piece)
         check(problem, piece, outcome, combinations(piece.vertices, 16))
         statuses.append(outcome.status)
@@ -383,7 +389,9 @@ def test_bounds_beside_the_hull():
 
 def test_no_legal_value_in_the_bounds():
     problem, _ = instance(190, (2, 4, 1), "l1")
-    problem = problem_of(problem.net, problem.x, problem.shifts, "l1", grids={0: UNEVEN})
+    problem = problem_of(
+        problem.sets[0].net, problem.x, problem.sets[0].shifts, "l1", grids={0: UNEVEN}
+    )
     between = box(2)
     between.lower[0], between.upper[0] = 0.55, 0.95
     outcome = bilevel.solve(problem, between)
@@ -400,14 +408,16 @@ def test_solvers_agree(seed, solver):
     widths, distance = DEPTHS[seed % 4], ("l1", "linf", "l1", "l2")[seed % 4]
     problem, piece = instance(200 + 10 * seed, (3, *widths, 1 + seed % 3), distance)
     if seed % 2:
-        problem = problem_of(problem.net, problem.x, problem.shifts, distance, grids={0: COARSE})
+        problem = problem_of(
+            problem.sets[0].net, problem.x, problem.sets[0].shifts, distance, grids={0: COARSE}
+        )
     ours, theirs = (bilevel.solve(problem, piece, solver=name) for name in ("highs", solver))
     assert theirs.status == ours.status
     assert theirs.distance == pytest.approx(ours.distance, abs=1e-7)
     if theirs.point is not None:
         assert contains(problem, piece, theirs.point)
         assert pp.certify(
-            problem.net, theirs.point, problem.shifts, problem.target, margin=MARGIN
+            problem.sets[0].net, theirs.point, problem.sets[0].shifts, problem.target, margin=MARGIN
         ).robust[0]
 
 

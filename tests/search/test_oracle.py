@@ -39,7 +39,7 @@ def random_oracle(seed, depth):
     points = rng.normal(size=(12, sizes[0])) * rng.choice([0.0, 1.0, 1.0], (12, sizes[0]))
     target = int(rng.integers(net.classes))
     problem = problem_of(net, points[0], delta, target=target, margin=1e6)
-    return Oracle(problem), radii_of(net, delta), points
+    return Oracle(problem).parts[0], radii_of(net, delta), points
 
 
 def target_of(oracle):

@@ -10,13 +10,12 @@ import proplace as pp
 from proplace.search.branching import Gains, choose
 from proplace.search.local import LocalSearch
 from proplace.search.oracle import Oracle
-from proplace.search.problem import SearchProblem
 from proplace.search.program import Late
 from proplace.search.ranges import key_of
 from proplace.search.relaxation import Relaxation
 from proplace.search.state import SearchState
 from proplace.search.tightening import tighten
-from search_problems import plain, problem_of, random_problem
+from search_problems import plain, problem_of, random_problem, with_margin
 from search_states import pre_activations, random_state
 
 CASES = [(seed, 1 + seed % 3, seed % 2 == 0) for seed in range(90)]
@@ -84,8 +83,7 @@ def test_leaves_keep_the_margin_of_every_scenario(seed, depth, cut):
     """Where no decision is left, what the program takes for the margin is the margin."""
     state = state_of(seed, depth, cut)
     # The scenarios keep the margin at the point and little more: most leaves lie at its border.
-    changes = {"margin": state.margin, "slack": 0.0}
-    problem = SearchProblem(**{**vars(state.problem), **changes})
+    problem = with_margin(state.problem, state.margin, 0.0)
     whole = Relaxation(state.polytope, state.margin, {}, state.scenarios)
     assert tighten(whole, state.distance * (1.0 + 1e-6) + 1e-9)
     known = state.signs(0.5, narrow=0.0)

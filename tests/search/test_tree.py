@@ -12,7 +12,7 @@ import proplace as pp
 from proplace.schema import Schema
 from proplace.search import bilevel, tree
 from proplace.search.pieces import least_distance, search
-from proplace.search.problem import Outcome, SearchProblem
+from proplace.search.problem import Outcome
 from proplace.search.program import Late
 from proplace.search.relaxation import Relaxation
 from proplace.search.subproblem import Child
@@ -28,6 +28,7 @@ from search_problems import (
     problem_of,
     random_net,
     random_problem,
+    with_margin,
     within_looks,
 )
 
@@ -162,9 +163,9 @@ def test_nothing_robust_in_the_piece():
 def test_between_margin_and_margin_with_slack(seed):
     """The answer is not nearer than the optimum at the margin nor farther than with the slack."""
     problem, piece = random_problem(seed, "l1")
-    loose = SearchProblem(**{**vars(problem), "slack": 3e-3})
-    far = SearchProblem(**{**vars(problem), "margin": MARGIN + 3e-3, "slack": 1e-9})
-    near = SearchProblem(**{**vars(problem), "slack": 1e-9})
+    loose = with_margin(problem, MARGIN, 3e-3)
+    far = with_margin(problem, MARGIN + 3e-3, 1e-9)
+    near = with_margin(problem, MARGIN, 1e-9)
     found = tree.solve(loose, piece)
     low, high = bilevel.solve(near, piece), bilevel.solve(far, piece)
     if high.point is not None:

@@ -249,14 +249,47 @@ def test_marks_and_encodings(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "hint"),
-    [("a;b\n1;2\n", "';'"), ("a\tb\n1\t2\n", "\\t"), ("a|b\n1|2\n", "'|'"), ("a\n1\n", None)],
+    ("text", "columns"),
+    [
+        ("a,b\n1;2,3\n", ("a", "b")),
+        ("a;b\n1,5;2\n", ("a", "b")),
+        ("a\tb\n1\t2\n", ("a", "b")),
+        ("\n\na|b\n1|2\n", ("a", "b")),
+        ("a\n1;2;3\n", ("a",)),  # the first line alone decides
+        ('"a,b,c";d\n1;2\n', ("a,b,c", "d")),  # what is within quotes ends no cell
+        ('"a;\nb;c",d\n1,2\n', ("a;\nb;c", "d")),
+        ("a, in euros;b;c\n1;2;3\n", ("a, in euros", "b", "c")),
+        ("a;b,c\n1,2\n", ("a;b", "c")),  # as many of each: a comma
+    ],
 )
-def test_a_wrong_delimiter_is_guessed(tmp_path, text, hint):
+def test_the_delimiter_is_found(tmp_path, text, columns):
+    found = table(tmp_path, text)
+    assert found.columns == columns
+    assert found.rows == 1
+
+
+def test_a_delimiter_that_is_given_is_obeyed(tmp_path):
+    assert table(tmp_path, "a;b;c,d\n1,2\n", delimiter=",").columns == ("a;b;c", "d")
+    assert table(tmp_path, "a!b\n1!2\n", delimiter="!").columns == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("text", "given", "hint"),
+    [
+        ("a;b\n1;2\n", ",", "do cells end at ';'? then leave --delimiter out"),
+        ("a\tb\n1\t2\n", ";", "do cells end at a tab? then leave --delimiter out"),
+        ("a;c\n1;2\n", ";", None),
+        ("a\n1\n", ";", None),
+        ("a\n1\n", None, None),
+    ],
+)
+def test_a_wrong_delimiter_is_guessed(tmp_path, text, given, hint):
     with pytest.raises(TableError) as caught:
-        table(tmp_path, text).check_columns(["a", "b"], others=[])
+        table(tmp_path, text, delimiter=given).check_columns(["a", "b"], others=[])
     assert ("--delimiter" in str(caught.value)) == (hint is not None)
     assert hint is None or hint in str(caught.value)
+    if hint:
+        table(tmp_path, text).check_columns(["a", "b"], others=[])  # what it says to do
 
 
 # -- files that no table is --------------------------------------------------------------------

@@ -8,19 +8,22 @@ It may import ``core`` and ``solvers``.
 
 from proplace.certification.api import Report, WorstCase, certify, output_range, worst_case
 from proplace.certification.attacks import Attack, PointRobustness
+from proplace.certification.bundle import Bundle, Proof
 from proplace.certification.certificates import Certificates, Evidence
 from proplace.certification.checker import Verdict
 from proplace.certification.precision_margin import Margin, rounded_as, thresholds, uncovered
-from proplace.certification.proof import Certificate, digest, parameters
+from proplace.certification.proof import Certificate, digest, parameters, parameters_of_shifts
 from proplace.certification.shift_recovery import shifted_network
 
 __all__ = [
     "Attack",
+    "Bundle",
     "Certificate",
     "Certificates",
     "Evidence",
     "Margin",
     "PointRobustness",
+    "Proof",
     "Report",
     "Verdict",
     "WorstCase",
@@ -28,6 +31,7 @@ __all__ = [
     "digest",
     "output_range",
     "parameters",
+    "parameters_of_shifts",
     "rounded_as",
     "shifted_network",
     "thresholds",

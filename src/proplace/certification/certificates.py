@@ -139,7 +139,8 @@ def prove(claims: Claims, trace: ProofTrace, decided: Decided, deadline: float =
             return False
         try:
             written = _certificate(claims, trace, multipliers, row, robust=bool(robust[row]))
-            return written.check(claims.net).accepted
+            box = claims.shifts if claims.shifts.radii is None else None
+            return written.check(claims.net, box).accepted
         except ValueError:  # the shift, or a slope, overflowed
             return False
 

@@ -1,19 +1,28 @@
-r"""Check a certificate in exact arithmetic: ``python checker.py proof.json net.npz``.
+r"""Check certificates in exact arithmetic: ``python checker.py proof.json net.npz``.
 
 It prints what was proved; ``--target``, ``--delta``, ``--input``, ``--margin`` reject what proves less.
+A certificate about a box of networks needs the box: ``--shifts box.npz``. A bundle of certificates
+needs every network and every box that they speak of: ``bundle.json a.npz b.npz --shifts c.npz``.
 
 *The claim.* Let u = scale * x + shift be what the first layer sees (or, where the network has a
-fixed matrix in front, matrix (scale * x + shift) + offset). Every network whose weights and
-biases lie within the certificate's ``delta`` of the given ones has at least the ``margin`` at x
-("robust"), or the network in the certificate has less ("not robust"). Margin: the logit (target 1)
-or minus the logit (target 0); of several logits, the target's minus the largest other.
+fixed matrix in front, matrix (scale * x + shift) + offset). Every weight and every bias has an
+interval: what lies within the certificate's ``delta`` of the given network (format 1), or the ends in
+the shifts file that the certificate names by its digest (format 2; the network then gives shape and
+input map, and may lie outside). Every network with its parameters in these intervals has at least the
+``margin`` at x ("robust"), or the network in the certificate is one of them and has less ("not
+robust"). Margin: the logit (target 1) or minus the logit (target 0); of several logits, the target's
+minus the largest other.
 
-*Robust.* Over all of these networks the first activations form the box max(0, z -/+ r), z = W u + b,
-r = dw |u|_1 + db. A later hidden layer sees h >= 0, so each neuron v has
+*Robust.* Let W, b be the lower ends of a layer's intervals and W', b' the upper ends. Parameters move
+one by one, so over all of these networks the first activations form the box between max(0, .) of
 
-    max(0, L) <= v <= max(0, U),    L = (W - dw) h + b - db,    U = (W + dw) h + b + db,
+    sum_j min(W_j u_j, W'_j u_j) + b    and    sum_j max(W_j u_j, W'_j u_j) + b' .
 
-and the least output is a . v + const, a = W_target - W_rival - 2 dw (one logit: +/-W - dw). From
+A later hidden layer sees h >= 0, so each neuron v has
+
+    max(0, L) <= v <= max(0, U),    L = W h + b,    U = W' h + b',
+
+and the least output is a . v + const, a = W_target - W'_rival (one logit: W, or -W' for target 0). From
 the last hidden layer back to the second, a_k v_k is replaced by something below it, linear in h:
 
     a_k >= 0:   a_k alpha_k L_k          for any alpha_k in [0, 1],
@@ -28,7 +37,8 @@ objective by the margin. Any multipliers give a true bound, so their maker need 
 Everything computed is a sum of products of at most D of them, so an integer in units of 2^-KD
 ("exact"); fine * exact >> K and exact * exact >> KD lose nothing. No operation rounds, with one
 exception on the safe side: where weights of very different size would make K huge, parameters are
-cut to units of 2^-K and delta grows by one unit, which only adds networks to the claim "robust".
+cut to units of 2^-K, lower ends down and upper ends up (delta grows by one unit), which only adds
+networks to the claim "robust".
 """
 
 from __future__ import annotations
@@ -44,14 +54,17 @@ import struct
 import sys
 import zipfile
 import zlib
+from fractions import Fraction
 from itertools import chain, zip_longest
 from operator import mul
 from typing import Any, NamedTuple, TypeAlias
 
-FORMAT = "proplace-certificate-1"
+FORMAT = "proplace-certificate-1"  # the networks within delta
+FORMAT_BOX = "proplace-certificate-2"  # the networks of a shifts file
+FORMAT_BUNDLE = "proplace-bundle-1"
 MOST_BYTES = 32_000_000
 MOST_LISTS = 1_000_000  # and objects: each takes many times its bytes in memory
-MOST_NUMBERS = 4_000_000  # in a network file
+MOST_NUMBERS = 4_000_000  # in a network file; twice as many in a shifts file
 MOST_WORK = 60_000_000_000  # nanoseconds of an ordinary core, estimated beforehand: about a minute
 FACTS = {"format", "network", "input", "target", "delta", "margin", "verdict"}
 PROOFS = {"robust": {"tighten", "lower", "upper", "trees"}, "not robust": {"shifted"}}
@@ -71,103 +84,238 @@ class Parameters(NamedTuple):
     offset: list[float] | None = None
 
 
+class Shifts(NamedTuple):
+    """A box of networks: the lower and the upper ends of all intervals, behind one input map."""
+
+    low: Parameters
+    high: Parameters
+
+
 class Statement(NamedTuple):
-    """What a certificate says; every number is the double that the proof is about."""
+    """What a certificate says; every number is the double that the proof is about.
+
+    It speaks of the networks within ``delta``, or of those of the box whose digest is ``shifts``
+    (``delta`` is empty then); ``inside`` says whether the network itself is one of them. ``network`` is
+    its digest.
+    """
 
     verdict: str
     target: int
     delta: list[list[float]]
     input: list[float]
     margin: float
+    shifts: str | None = None
+    inside: bool = True
+    network: str = ""
 
     def __str__(self) -> str:
         delta = "; ".join(f"{w!r}, {b!r}" for w, b in self.delta)
         delta = f"(weights, biases of each layer: {delta})"
         if len({*chain(*self.delta)}) == 1:
             delta = repr(self.delta[0][0])
+        where = f"within delta {delta}"
+        if self.shifts is not None:
+            itself = "lies" if self.inside else "does not lie"
+            where = f"of the box of shifts {self.shifts} (the network itself {itself} in it)"
         good = self.verdict == "robust"
         some, size = ("every", "with a margin of at least") if good else ("a", "a margin below")
-        what = (
-            f"{some} network within delta {delta} gives class {self.target} {size} {self.margin!r}"
-        )
+        what = f"{some} network {where} gives class {self.target} {size} {self.margin!r}"
         return f"{self.verdict}: {what} at input {', '.join(map(repr, self.input))}"
 
 
 class Demand(NamedTuple):
-    """What a certificate must prove to be of use; None: anything."""
+    """What a certificate must prove to be of use; None: anything.
+
+    ``delta`` is proved of a box that holds all networks within it, ``shifts`` of the box of that digest.
+    """
 
     target: int | None = None
     delta: float | None = None
     input: list[float] | None = None
     margin: float | None = None
+    shifts: str | None = None
 
 
 class Verdict(NamedTuple):
     """Whether the certificate proves its claim; ``reason`` says what was proved or what failed.
 
-    ``statement`` is what was proved, also where that is less than was demanded; None if nothing was.
+    ``statement`` is what was proved, also where that is less than was demanded; None if nothing was,
+    or if a bundle was checked: then ``parts`` are the verdicts about its certificates, up to the first
+    that is rejected.
     """
 
     accepted: bool
     reason: str
     statement: Statement | None = None
+    parts: tuple[Verdict, ...] = ()
 
 
 class Rejected(Exception):
     """The first thing that is wrong with a certificate."""
 
 
-def check(text: bytes | str, network: Parameters, demand: Demand = Demand()) -> Verdict:  # noqa: B008
-    """Check the certificate in ``text`` against the parameters of the network it speaks of."""
+def check(
+    text: bytes | str,
+    network: Parameters,
+    demand: Demand = Demand(),  # noqa: B008
+    shifts: Shifts | None = None,
+) -> Verdict:
+    """Check the certificate in ``text`` against the parameters of the network it speaks of.
+
+    A certificate that names a box of networks needs it: ``shifts``.
+    """
     try:
-        facts = parse(text)
-        verdict = facts.get("verdict")
-        if facts.get("format") != FORMAT or verdict not in ("robust", "not robust"):
-            raise Rejected(f"not a certificate of format {FORMAT!r} with a known verdict")
-        if wrong := set(facts) ^ FACTS ^ PROOFS[verdict]:
-            raise Rejected(f"fields missing or unknown: {ascii(sorted(wrong))[1:-1][:200]}")
-        if facts["network"] != digest(network):
-            raise Rejected("the certificate speaks of another network: the digests differ")
-        claim = _Claim(facts, network)
-        claim.robust() if verdict == "robust" else claim.not_robust()
-        proved = Statement(verdict, claim.target, claim.delta, claim.x, claim.asked)
+        return _check(parse(text), network, demand, shifts, MOST_WORK)[0]
     except Rejected as failure:
         return Verdict(False, str(failure))
-    if lacking := _lacking(proved, demand, network):
-        return Verdict(False, f"{lacking}; proved is only: {proved}", proved)
-    return Verdict(True, str(proved), proved)
 
 
-def _lacking(proved: Statement, demand: Demand, network: Parameters) -> str | None:
+def check_all(
+    text: bytes | str,
+    networks: list[Parameters],
+    shifts: list[Shifts],
+    demand: Demand = Demand(),  # noqa: B008
+) -> Verdict:
+    """Check a certificate, or a bundle, against all the networks and boxes that it speaks of.
+
+    Each certificate finds its network and its box by their digests and must meet the demand, and each
+    network and each box that is given must be named. A bundle promises one class to one input, so
+    its certificates must all be about these, and robust.
+    """
+    parts: list[Verdict] = []
+    bundle = False
+    try:
+        facts = parse(text)
+        bundle = facts.get("format") == FORMAT_BUNDLE
+        nets, boxes = {digest(one): one for one in networks}, {digest(one): one for one in shifts}
+        unnamed, left = {*nets, *boxes}, MOST_WORK * (len(networks) + len(shifts))
+        for proof in bundled(facts) if bundle else [facts]:
+            named = str(proof.get("network")), str(proof.get("shifts"))
+            network, box = nets.get(named[0], networks[0]), boxes.get(named[1], [*shifts, None][0])
+            verdict, work = _check(proof, network, demand, box, min(left, MOST_WORK))
+            parts, unnamed, left = [*parts, verdict], unnamed - {*named}, left - work
+            if not verdict.accepted:
+                raise Rejected(verdict.reason)
+        if unnamed:
+            raise Rejected(f"no certificate is about the network or box {min(unnamed)}")
+        said = [part.statement for part in parts if part.statement is not None]
+        if bundle and {p.verdict for p in said} != {"robust"}:
+            raise Rejected("a certificate of the bundle proves that the input is not robust")
+        if any((p.input, p.target) != (said[0].input, said[0].target) for p in said):
+            raise Rejected("the certificates of the bundle speak of different inputs or classes")
+    except Rejected as failure:
+        statement = parts[0].statement if parts and not bundle else None
+        return Verdict(False, str(failure), statement, tuple(parts))
+    reason = "; ".join(f"network {p.network}: {p}" for p in said)
+    return Verdict(True, reason, None, tuple(parts)) if bundle else parts[0]
+
+
+def bundled(facts: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the certificates of a bundle."""
+    if set(facts) != {"format", "certificates"} or facts["format"] != FORMAT_BUNDLE:
+        raise Rejected(f"a bundle holds its format, {FORMAT_BUNDLE!r}, and certificates alone")
+    proofs = _list("certificates", facts["certificates"])
+    if not proofs or not all(isinstance(proof, dict) for proof in proofs):
+        raise Rejected("a bundle holds no certificates, or something else among them")
+    return proofs
+
+
+def _check(
+    facts: dict[str, Any], network: Parameters, demand: Demand, shifts: Shifts | None, most: int
+) -> tuple[Verdict, int]:
+    """Check the fields of a certificate with at most so much work; also returns what it took."""
+    verdict, kind = facts.get("verdict"), facts.get("format")
+    if kind not in (FORMAT, FORMAT_BOX) or verdict not in ("robust", "not robust"):
+        raise Rejected(
+            f"no certificate of format {FORMAT!r} or {FORMAT_BOX!r} with a known verdict"
+        )
+    fields = FACTS if kind == FORMAT else FACTS - {"delta"} | {"shifts"}
+    if wrong := set(facts) ^ fields ^ PROOFS[verdict]:
+        raise Rejected(f"fields missing or unknown: {ascii(sorted(wrong))[1:-1][:200]}")
+    if facts["network"] != digest(network):
+        raise Rejected("the certificate speaks of another network: the digests differ")
+    box = _box(facts["shifts"], network, shifts) if kind == FORMAT_BOX else None
+    claim = _Claim(facts, network, box, most)
+    claim.robust() if verdict == "robust" else claim.not_robust()
+    inside = box is None or _holds(box, network, 0.0)
+    said = verdict, claim.target, claim.delta, claim.x, claim.asked
+    proved = Statement(*said, facts.get("shifts"), inside, facts["network"])
+    lacking = _lacking(proved, demand, network, box)
+    reason = f"{lacking}; proved is only: {proved}" if lacking else str(proved)
+    return Verdict(not lacking, reason, proved), claim.work
+
+
+def _lacking(  # noqa: PLR0911
+    proved: Statement, demand: Demand, network: Parameters, box: Shifts | None
+) -> str | None:
     """Say what is demanded and not proved, if anything is."""
-    pairs = zip(proved.delta, network.layers, strict=True)
-    delta = min(weight if b is None else min(weight, bias) for (weight, bias), (_, b) in pairs)
     if proved.verdict != "robust" and demand != Demand():
         return "the certificate proves the opposite of what is demanded"
     if demand.target not in (None, proved.target):
         return f"class {demand.target} is demanded"
-    if demand.delta is not None and not delta >= demand.delta:
-        return f"delta {demand.delta!r} is demanded"
+    if demand.delta is not None:
+        pairs = zip(proved.delta, network.layers, strict=box is None)
+        radii = [weight if b is None else min(weight, bias) for (weight, bias), (_, b) in pairs]
+        if not (_holds(box, network, demand.delta) if box else min(radii) >= demand.delta):
+            return f"delta {demand.delta!r} is demanded"
     if demand.input is not None and demand.input != proved.input:
         return "another input is demanded"
     if demand.margin is not None and not proved.margin >= demand.margin:
         return f"a margin of {demand.margin!r} is demanded"
+    if demand.shifts not in (None, proved.shifts):
+        return f"the box of shifts {demand.shifts!a} is demanded"
     return None
 
 
-def digest(network: Parameters) -> str:
-    """SHA-256 of the parameters: per array an ASCII line with name and shape, then its doubles."""
+def _box(name: Any, network: Parameters, shifts: Shifts | None) -> Shifts:
+    """Return the box that a certificate names, unless it is another one or does not fit the network."""
+    if shifts is None:
+        raise Rejected("the certificate speaks of a box of networks: its shifts file is needed")
+    alike = _shape(shifts.low) == _shape(shifts.high)
+    if alike and name != digest(shifts):
+        raise Rejected("the certificate speaks of another box of shifts: the digests differ")
+    if any(_shape(end) != _shape(network) or end[1:] != network[1:] for end in shifts):
+        raise Rejected("the shifts have other shapes, biases or input maps than the network")
+    if any(low > high for low, high in zip(*map(_flat, shifts), strict=True)):
+        raise Rejected("a lower end of the shifts lies above its upper end")
+    return shifts
+
+
+def _holds(box: Shifts, network: Parameters, delta: float) -> bool:
+    """Whether all networks within ``delta`` of the network lie in the box, exactly."""
+    if not 0.0 <= delta < math.inf:
+        return False
+    ends, d = zip(_flat(box.low), _flat(network), _flat(box.high), strict=True), Fraction(delta)
+    if not delta:
+        return all(low <= v <= high for low, v, high in ends)
+    return all(Fraction(low) + d <= Fraction(v) <= Fraction(high) - d for low, v, high in ends)
+
+
+def _shape(network: Parameters) -> list[tuple[int, int, bool]]:
+    return [(len(W), len(W[0]), b is None) for W, b in network.layers]
+
+
+def _flat(network: Parameters) -> list[float]:
+    return [*chain(*(chain(*W, b or []) for W, b in network.layers))]
+
+
+def digest(given: Parameters | Shifts) -> str:
+    """SHA-256 of a network or a box: per array an ASCII line with name and shape, then its doubles."""
     sha = hashlib.sha256()
 
     def add(name: str, shape: tuple[int, ...], values: list[float]) -> None:
         sha.update(f"{name} {' '.join(map(str, shape))}\n".encode())
         sha.update(struct.pack(f"<{len(values)}d", *(v + 0.0 for v in values)))  # -0.0 is 0.0
 
-    for i, (W, b) in enumerate(network.layers):
-        add(f"W{i}", (len(W), len(W[0])), [*chain(*W)])
-        if b is not None:
-            add(f"b{i}", (len(b),), b)
-    for name, part in [*network._asdict().items()][1:]:
+    ends = (
+        {"": given} if isinstance(given, Parameters) else {"low_": given.low, "high_": given.high}
+    )
+    for i, layers in enumerate(zip(*(network.layers for network in ends.values()), strict=True)):
+        for end, (W, b) in zip(ends, layers, strict=True):
+            add(f"{end}W{i}", (len(W), len(W[0])), [*chain(*W)])
+            if b is not None:
+                add(f"{end}b{i}", (len(b),), b)
+    for name, part in [*next(iter(ends.values()))._asdict().items()][1:]:
         if part is not None:
             rows = part if name == "matrix" else [part]
             add(name, (len(rows), len(rows[0]))[name != "matrix" :], [*chain(*rows)])
@@ -175,18 +323,34 @@ def digest(network: Parameters) -> str:
 
 
 class _Claim:
-    """A certificate in the shapes of its network."""
+    """A certificate in the shapes of its network.
 
-    def __init__(self, facts: dict[str, Any], network: Parameters) -> None:
-        self.facts, self.net = facts, network
+    ``low`` and ``high`` are the ends of all intervals: per layer the rows in fine and the biases in
+    exact units.
+    """
+
+    def __init__(
+        self, facts: dict[str, Any], network: Parameters, box: Shifts | None, most: int
+    ) -> None:
+        self.facts, self.net, self.shifts, self.most = facts, network, box, most
         self.asked = _number("margin", facts["margin"])
         self.widths = [len(W) for W, _ in network.layers]
         self.inner = self.widths[1:-1]
         self.x = _numbers("input", facts["input"], len((network.matrix or network.layers[0][0])[0]))
         self.target = _index("target", facts["target"], max(2, self.widths[-1]))
-        self.delta = _table("delta", facts["delta"], [2] * len(self.widths))
-        if min(chain(*self.delta)) < 0.0:
-            raise Rejected("delta is negative")
+        self.delta: list[list[float]] = []
+        if box is None:
+            self.delta = _table("delta", facts["delta"], [2] * len(self.widths))
+            if min(chain(*self.delta)) < 0.0:
+                raise Rejected("delta is negative")
+
+    def limit(self, work: int) -> None:
+        if work > self.most:
+            seconds, most = (f"{n / 1e9:.0f} s" for n in (work, self.most))
+            raise Rejected(
+                f"refused: checking this would take about {seconds}, the limit is {most}"
+            )
+        self.work = work
 
     def integers(self, more: list[list[float]], D: int, fine: int, exact: int, cut: bool) -> None:
         """Choose the units and take all numbers to integers, unless the work is too much.
@@ -201,8 +365,11 @@ class _Claim:
             self.net.offset or [0.0] * len(self.net.matrix or []),
         )
         D, fine = D + bool(matrix), fine + len(matrix) * len(self.x)  # one product more
-        layers = [*chain(*([*W, b or []] for W, b in self.net.layers))]
-        sizes = [max(map(abs, chain(*W))) for W, _ in self.net.layers]
+        ends = [net.layers for net in self.shifts or [self.net]]
+        layers = [*chain(*([*W, b or []] for W, b in chain(*ends)))]
+        sizes = [
+            max(map(abs, chain(*chain(*(W for W, _ in same))))) for same in zip(*ends, strict=True)
+        ]
         coarse = 96 - min([math.frexp(size)[1] for size in sizes if size], default=0)
         given = [*self.x, *scale, *shift, *offset, self.asked, *chain(*matrix, *self.delta, *more)]
         self.K = max(_bits(given), min(_bits(chain(*layers)), coarse if cut else sys.maxsize))
@@ -211,22 +378,43 @@ class _Claim:
         short, long = 1 + bits // 64, 1 + bits * D // 64
         work = fine * (100 + 4 * short * long) + exact * (100 + 4 * long * long)
         work += sum(map(len, [given, *layers])) * (3000 + 4 * long)  # to take them to integers
-        _limit(work)
+        self.limit(work)
         self.margin = self.exact([self.asked])[0]
-        self.W = [[self.fine(row) for row in W] for W, _ in self.net.layers]
-        self.columns = [[*zip(*W, strict=True)] for W in self.W]
-        self.b = [self.exact(b or [0.0] * len(W)) for W, b in self.net.layers]
-        pairs = [*zip(self.delta, self.net.layers, strict=True)]  # without bias, nothing shifts
-        self.dw = [self.fine(d)[0] + (_bits(chain(*W)) > self.K) for d, (W, _) in pairs]
-        grown = [self.fine(d)[1] + (_bits(b) > self.K) if b else 0 for d, (_, b) in pairs]
-        self.db = [d << (self.N - self.K) for d in grown]
+        self.take_ends()
         triples = zip(self.exact(self.x), self.fine(scale), self.exact(shift), strict=True)
         self.u = [(x * s >> self.K) + t for x, s, t in triples]
         rows = [self.fine(row) for row in matrix]
         self.u = self.affine(rows, self.u, self.exact(offset)) if matrix else self.u
 
+    def take_ends(self) -> None:
+        """Take the ends of all intervals to integers; what is cut is cut outwards."""
+        self.low: list[tuple[list[list[int]], list[int]]] = []
+        self.high: list[tuple[list[list[int]], list[int]]] = []
+        for i, (W, b) in enumerate(self.net.layers):
+            if self.shifts is None:
+                dw = self.fine(self.delta[i])[0] + (_bits(chain(*W)) > self.K)
+                db = self.fine(self.delta[i])[1] + (_bits(b) > self.K) if b else 0
+                rows, bias = [self.fine(row) for row in W], self.fine(b or [0.0] * len(W))
+                low = [[w - dw for w in row] for row in rows], [v - db for v in bias]
+                high = [[w + dw for w in row] for row in rows], [v + db for v in bias]
+            else:
+                (rows_low, b_low), (rows_high, b_high) = (end.layers[i] for end in self.shifts)
+                low = [self.fine(row) for row in rows_low], self.fine(b_low or [0.0] * len(W))
+                high = (
+                    [self.ceiling(row) for row in rows_high],
+                    self.ceiling(b_high or [0.0] * len(W)),
+                )
+            for ends, (rows, bias) in ((self.low, low), (self.high, high)):
+                ends.append((rows, [v << (self.N - self.K) for v in bias]))
+
     def fine(self, values: list[float]) -> list[int]:
-        return [(n << self.K) // d for n, d in map(float.as_integer_ratio, values)]
+        """Take doubles n / 2^k to fine units, down where they are cut."""
+        ratios = map(float.as_integer_ratio, values)
+        return [n << self.K >> d.bit_length() - 1 for n, d in ratios]
+
+    def ceiling(self, values: list[float]) -> list[int]:
+        """Take doubles to fine units, up where they are cut."""
+        return [-v for v in self.fine([-v for v in values])]
 
     def exact(self, values: list[float]) -> list[int]:
         return [v << (self.N - self.K) for v in self.fine(values)]
@@ -234,15 +422,22 @@ class _Claim:
     def affine(self, W: list[list[int]], h: list[int], b: list[int]) -> list[int]:
         return [(_dot(row, h) >> self.K) + c for row, c in zip(W, b, strict=True)]
 
-    def least(self, a: list[int], low: list[int], high: list[int]) -> int:
-        """Return the least a . h over a box, all in exact units."""
-        return _dot(a, [p if c >= 0 else q for c, p, q in zip(a, low, high, strict=True)]) >> self.N
+    def first(self) -> list[list[int]]:
+        """Return the least and the greatest pre-activations of the first layer; u has any signs."""
+        found = []
+        for (W, b), (V, _) in zip(
+            (self.low[0], self.high[0]), (self.high[0], self.low[0]), strict=True
+        ):
+            pairs = (zip(row, other, self.u, strict=True) for row, other in zip(W, V, strict=True))
+            rows = [[p if v >= 0 else q for p, q, v in columns] for columns in pairs]
+            found.append(self.affine(rows, self.u, b))
+        return found
 
-    def rivals(self, values: list[int]) -> list[tuple[int, int]]:
-        """Pair the target's value with each rival's; the rival of a single logit has 0."""
-        if len(values) == 1:
-            return [(values[0], 0) if self.target else (0, values[0])]
-        return [(values[self.target], v) for o, v in enumerate(values) if o != self.target]
+    def rivals(self, low: Any, high: Any) -> list[tuple[int, int]]:
+        """Pair the target's lower value with each rival's upper one; a single logit's rival has 0."""
+        if len(low) == 1:
+            return [(low[0], 0) if self.target else (0, high[0])]
+        return [(low[self.target], v) for o, v in enumerate(high) if o != self.target]
 
     def not_robust(self) -> None:
         """Run the network of the certificate and see that it misses the margin."""
@@ -260,11 +455,12 @@ class _Claim:
         h = self.u
         for i, (W, b) in enumerate(moved):
             rows, shift = [self.fine(row) for row in W], self.exact(b)
-            far = _apart(chain(*rows), chain(*self.W[i])) > self.dw[i]
-            if far or _apart(shift, self.b[i]) > self.db[i]:
-                raise Rejected(f"a {'weight' if far else 'bias'} of layer {i} lies outside delta")
+            far = _outside(chain(*self.low[i][0]), chain(*rows), chain(*self.high[i][0]))
+            if far or _outside(self.low[i][1], shift, self.high[i][1]):
+                where = "delta" if self.shifts is None else "the box of shifts"
+                raise Rejected(f"a {'weight' if far else 'bias'} of layer {i} lies outside {where}")
             h = self.affine(rows, [max(v, 0) for v in h] if i else h, shift)
-        if min(v - w for v, w in self.rivals(h)) >= self.margin:
+        if min(v - w for v, w in self.rivals(h, h)) >= self.margin:
             raise Rejected("the shifted network keeps the margin")
 
     def robust(self) -> None:
@@ -275,41 +471,39 @@ class _Claim:
         count = sum(isinstance(node, dict) for tree in trees for node in _list("tree", tree))
         if 2 * count != sum(map(len, trees)) + len(trees):
             raise Rejected("a tree ends before its last leaf, or goes on behind it")
-        # A backward pass from behind inner layer i multiplies each matrix before it once, and its
-        # neurons some times; ranges take three sums a neuron, or two passes more.
+        # A backward pass from behind inner layer i multiplies one end of each row before it, both
+        # where a neuron has a gamma, and its neurons some times; ranges take three sums a neuron, or
+        # two passes more.
         sizes = [n * m for n, m in zip(self.inner, self.widths, strict=False)]
         passes = [2 * n if self.facts["tighten"] and i else 0 for i, n in enumerate(self.inner)]
-        products = [
-            self.widths[0] * len(self.x),
-            3 * sum(sizes),
-        ]  # with fine numbers, of exact ones
+        fine, exact = 2 * self.widths[0] * len(self.net.layers[0][0][0]) + 3 * sum(sizes), 0
         for i, n in enumerate([*passes, count]):
-            products[0] += n * (sum(sizes[:i]) + 8 * sum(self.widths[: i + 1]))
-            products[1] += n * 4 * sum(self.widths[: i + 1])
-        _limit(100 * sum(products))
+            fine += n * (sum(sizes[:i]) + 8 * sum(self.widths[: i + 1]))
+            exact += n * 4 * sum(self.widths[: i + 1])
+        self.limit(100 * (fine + exact))
         trees = [[self.node(node) for node in tree] for tree in trees]
         leaves = [node for node in chain(*trees) if isinstance(node[0], dict)]
+        fine += sum(self.widths[i] for _, gamma in leaves for i, _ in gamma)
         if not all(0.0 <= v <= 1.0 for v in chain(*lower, *(leaf[0].values() for leaf in leaves))):
             raise Rejected("the slope of a lower side lies outside [0, 1]")
         if not isinstance(self.facts["tighten"], bool):
             raise Rejected("tighten is neither true nor false")
         values = [*lower, *upper, *([*part.values()] for leaf in leaves for part in leaf)]
-        self.integers(values, 4 + 2 * len(self.inner), products[0], products[1], True)
-        z = self.affine(self.W[0], self.u, self.b[0])
-        r = (self.dw[0] * sum(map(abs, self.u)) >> self.K) + self.db[0]
-        self.box = [max(v - r, 0) for v in z], [max(v + r, 0) for v in z]
+        self.integers(values, 4 + 2 * len(self.inner), fine, exact, True)
+        low, high = self.first()
+        self.box = [max(v, 0) for v in low], [max(v, 0) for v in high]
         self.lower, self.upper = [self.fine(v) for v in lower], [self.fine(v) for v in upper]
         self.find_ranges()
+        if len(self.widths) > 1:  # else the output rows see u itself
+            low, high = self.low[-1][1], self.high[-1][1]
+        columns = [
+            *zip(*(zip(*end[-1][0], strict=True) for end in (self.low, self.high)), strict=True)
+        ]
         for rival, tree in enumerate(trees):
-            if len(self.widths) == 1:  # no hidden layer: the output rows see u itself
-                v, w = self.rivals(z)[rival]
-                a, const = [], v - w - min(2, len(z)) * r
-            else:
-                rows = [self.rivals([*column])[rival] for column in zip(*self.W[-1], strict=True)]
-                size, (b, c) = min(2, self.widths[-1]), self.rivals(self.b[-1])[rival]
-                a = [(v - w - size * self.dw[-1]) << (self.N - self.K) for v, w in rows]
-                const = b - c - size * self.db[-1]
-            self.follow(f"tree {rival}", tree, a, const)
+            v, w = self.rivals(low, high)[rival]
+            rows = [self.rivals(*pair)[rival] for pair in columns] if len(self.widths) > 1 else []
+            a = [(p - q) << (self.N - self.K) for p, q in rows]
+            self.follow(f"tree {rival}", tree, a, v - w)
 
     def node(self, node: Any) -> Any:
         """Read a split [layer, neuron], or a leaf's own ({neuron: alpha}, {neuron: gamma})."""
@@ -335,23 +529,31 @@ class _Claim:
         low, high = self.box
         self.range: list[list[tuple[int, int]]] = []
         self.line: list[list[int]] = []  # t of each neuron
-        for i, (W, b) in enumerate(zip(self.W[1:-1], self.b[1:-1], strict=True)):
-            dw, db, big = self.dw[i + 1], self.db[i + 1], self.N - self.K
-            ranges, L = [], []
-            for row, c in zip(W, b, strict=True):
-                up = [(w + dw) << big for w in row]
-                down = [-w for w in up]
-                lo, hi = self.least(up, low, high) + c + db, c + db - self.least(down, low, high)
-                L.append(self.least([(w - dw) << big for w in row], low, high) + c - db)
-                high_i = hi
-                if self.facts["tighten"] and i:
-                    lo = max(lo, self.bound(up, c + db, {}, {}, {}))
-                    hi = min(hi, -self.bound(down, -c - db, {}, {}, {}))
-                ranges.append((lo, hi, high_i))
-            low, high = [max(v, 0) for v in L], [max(v, 0) for _, _, v in ranges]
-            self.range.append([(lo, hi) for lo, hi, _ in ranges])
-            chords = zip(self.upper[i], self.range[i], strict=True)
+        for i, ((W, b), (V, c)) in enumerate(zip(self.low[1:-1], self.high[1:-1], strict=True)):
+            least = [self.least(row, low, high) + v for row, v in zip(W, b, strict=True)]
+            ranges = [
+                (self.least(row, low, high) + v, self.least(row, high, low) + v)
+                for row, v in zip(V, c, strict=True)
+            ]
+            low, high = [max(v, 0) for v in least], [max(v, 0) for _, v in ranges]
+            if self.facts["tighten"] and i:
+                for k, (row, v) in enumerate(zip(V, c, strict=True)):
+                    up = [w << (self.N - self.K) for w in row]
+                    lo, hi = (
+                        self.bound(up, v, {}, {}, {}),
+                        -self.bound([-w for w in up], -v, {}, {}, {}),
+                    )
+                    ranges[k] = max(lo, ranges[k][0]), min(hi, ranges[k][1])
+            self.range.append(ranges)
+            chords = zip(self.upper[i], ranges, strict=True)
             self.line.append([self.offset(s, *ends) for s, ends in chords])
+
+    def least(self, row: list[int], low: list[int], high: list[int]) -> int:
+        """Return the least row . h over a box (the greatest, if its ends are swapped)."""
+        return (
+            _dot(row, [p if w >= 0 else q for w, p, q in zip(row, low, high, strict=True)])
+            >> self.K
+        )
 
     def offset(self, s: int, lo: int, hi: int) -> int:
         """Return the greatest max(0, U) - s U over [lo, hi]: it is convex, so at an end."""
@@ -377,11 +579,13 @@ class _Claim:
             total += sum(c * t for c, t in zip(a, line, strict=True) if c < 0) >> self.N
             on_L = [c * s >> self.K if c > 0 else 0 for c, s in zip(a, lower, strict=True)]
             on_U = [c * s >> self.K if c < 0 else 0 for c, s in zip(a, upper, strict=True)]
-            both = [p + q - g for p, q, g in zip(on_L, on_U, push, strict=True)]  # times W and b
-            apart = sum(on_U) - sum(push) - sum(on_L)  # times dw and db
-            total += (_dot(both, self.b[i + 1]) + apart * self.db[i + 1]) >> self.N
-            a = [(_dot(both, w) + apart * self.dw[i + 1]) >> self.K for w in self.columns[i + 1]]
-        return total + self.least(a, *self.box) if a else total
+            on_U = [c - g for c, g in zip(on_U, push, strict=True)]
+            sides = (on_L, *self.low[i + 1]), (on_U, *self.high[i + 1])
+            used = [part for side in sides for part in zip(*side, strict=True) if part[0]]
+            total += sum(c * b for c, _, b in used) >> self.N
+            c, rows = [c for c, _, _ in used], [row for _, row, _ in used]
+            a = [_dot(c, w) >> self.K for w in zip(*rows, strict=True)] or [0] * self.widths[i]
+        return total + (self.least(a, *self.box) >> (self.N - self.K)) if a else total
 
     def follow(self, name: str, tree: list[Any], a: list[int], const: int) -> None:
         """Go through a tree in preorder: a split, then what follows U <= 0, then U >= 0."""
@@ -400,19 +604,13 @@ class _Claim:
             raise Rejected(f"{name} ends before its last leaf")
 
 
-def _limit(work: int) -> None:
-    if work > MOST_WORK:
-        seconds, most = (f"{n / 1e9:.0f} s" for n in (work, MOST_WORK))
-        raise Rejected(f"refused: checking this would take about {seconds}, the limit is {most}")
-
-
 def _bits(values: Any) -> int:
     """Return the least K such that all values are integers in units of 2^-K."""
     return max((v.as_integer_ratio()[1].bit_length() - 1 for v in values), default=0)
 
 
-def _apart(a: Any, b: Any) -> Any:
-    return max(abs(v - w) for v, w in zip(a, b, strict=True))
+def _outside(low: Any, values: Any, high: Any) -> bool:
+    return not all(p <= v <= q for p, v, q in zip(low, values, high, strict=True))
 
 
 def _dot(a: Any, b: Any) -> int:
@@ -471,44 +669,72 @@ def _index(name: str, value: Any, count: int) -> int:
 
 def read_npz(path: str) -> Parameters:
     """Read the parameters from a file written by ``Network.save``: plain .npy arrays in a zip."""
-    most = 8 * MOST_NUMBERS + 1_000_000
-    if (size := os.path.getsize(path)) > most:
-        raise Rejected(f"refused: the network file has more than {most} bytes")
-    with open(path, "rb") as file:
-        data = file.read(size)  # in memory nothing is read from where nothing is
-    try:
-        left = _unzip(data, most)
-    except (*_NO_ZIP, zipfile.BadZipFile, zlib.error) as error:
-        raise Rejected(f"the network file is no .npz file: {ascii(str(error))[1:100]}") from None
-    layers: list[tuple[list[list[float]], list[float] | None]] = []
-    while W := _take(left, f"W{len(layers)}", 0, len(layers[-1][0]) if layers else 0):
-        layers.append((W, _take(left, f"b{len(layers)}", len(W))))
-    n = len(layers[0][0][0]) if layers else 0  # entries of u
-    matrix, offset = _take(left, "matrix", n, 0), _take(left, "offset", n)
-    scale, shift = (
-        _take(left, name, len(matrix[0]) if matrix else n) for name in ("scale", "shift")
-    )
-    network = Parameters(layers, scale, shift, matrix, offset)
-    if not layers or left.keys() - {"format.npy", "precision.npy"}:
+    left = _unzip(path, "network", 1)
+    network = _read(left, "network", "")
+    about = {"format.npy", "precision.npy"} | {  # neither is any part of what a network computes
+        f"fold_{name}{i}.npy"
+        for i in range(len(network.layers))
+        for name in ("rows", "columns", "shift", "bias")
+    }
+    if left.keys() - about:
         raise Rejected(f"the network file holds arrays of no layer: {ascii([*left])[:200]}")
     return network
 
 
-def _unzip(data: bytes, most: int) -> dict[str, bytes]:
+def read_shifts(path: str) -> Shifts:
+    """Read a box from a file written by ``Shifts.save``."""
+    left = _unzip(path, "shifts", 2)
+    fixed = {name: left[name] for name in left if name[:-4] in Parameters._fields}
+    low = _read(left, "shifts", "low_")
+    high = _read(left := left | fixed, "shifts", "high_")
+    if left.keys() - {"format.npy", "about.npy"}:
+        raise Rejected(f"the shifts file holds arrays of no layer: {ascii([*left])[:200]}")
+    if _shape(low) != _shape(high):
+        raise Rejected("the shifts file holds lower and upper ends of different shapes")
+    return Shifts(low, high)
+
+
+def _read(left: dict[str, bytes], file: str, end: str) -> Parameters:
+    """Take the arrays of a network, whose names begin with ``end``, out of those of a file."""
+
+    def take(name: str, *shape: int) -> Any:
+        return _take(left, file, name, *shape)
+
+    layers: list[tuple[list[list[float]], list[float] | None]] = []
+    while W := take(f"{end}W{len(layers)}", 0, len(layers[-1][0]) if layers else 0):
+        layers.append((W, take(f"{end}b{len(layers)}", len(W))))
+    if not layers:
+        raise Rejected(f"the {file} file holds no layer: {ascii([*left])[:200]}")
+    n = len(layers[0][0][0])  # entries of u
+    matrix, offset = take("matrix", n, 0), take("offset", n)
+    scale, shift = (take(name, len(matrix[0]) if matrix else n) for name in ("scale", "shift"))
+    return Parameters(layers, scale, shift, matrix, offset)
+
+
+def _unzip(path: str, file: str, networks: int) -> dict[str, bytes]:
     """Files of a zip by name, unless they are too large, compressed oddly or given twice."""
-    with zipfile.ZipFile(io.BytesIO(data)) as file:
-        parts = file.infolist()
-        if sum(part.file_size for part in parts) > most:
-            raise Rejected(f"refused: the network has more than {MOST_NUMBERS} numbers")
-        if {part.compress_type for part in parts} - {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
-            raise Rejected("refused: the network file is compressed in an unusual way")
-        if len({part.filename for part in parts}) < len(parts):
-            raise Rejected("the network file holds an array twice")
-        # Asked for a number of bytes, zipfile unpacks no more, whatever is packed.
-        return {part.filename: file.open(part).read(part.file_size + 1) for part in parts}
+    numbers = networks * MOST_NUMBERS
+    most = 8 * numbers + 1_000_000
+    if (size := os.path.getsize(path)) > most:
+        raise Rejected(f"refused: the {file} file has more than {most} bytes")
+    with open(path, "rb") as data:
+        content = data.read(size)  # in memory nothing is read from where nothing is
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            parts = archive.infolist()
+            if sum(part.file_size for part in parts) > most:
+                raise Rejected(f"refused: the {file} file has more than {numbers} numbers")
+            if {part.compress_type for part in parts} - {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
+                raise Rejected(f"refused: the {file} file is compressed in an unusual way")
+            if len({part.filename for part in parts}) < len(parts):
+                raise Rejected(f"the {file} file holds an array twice")
+            # Asked for a number of bytes, zipfile unpacks no more, whatever is packed.
+            return {part.filename: archive.open(part).read(part.file_size + 1) for part in parts}
+    except (*_NO_ZIP, zipfile.BadZipFile, zlib.error) as error:
+        raise Rejected(f"the {file} file is no .npz file: {ascii(str(error))[1:100]}") from None
 
 
-def _take(left: dict[str, bytes], name: str, *shape: int) -> Any:
+def _take(left: dict[str, bytes], file: str, name: str, *shape: int) -> Any:
     """Read a .npy file of doubles, row by row, if there is one; 0 stands for any length."""
     if (data := left.pop(f"{name}.npy", None)) is None:
         return None
@@ -517,10 +743,10 @@ def _take(left: dict[str, bytes], name: str, *shape: int) -> Any:
     sizes = [int(size) for size in header.groups() if size] if header else []
     wanted = [n or m for n, m in zip_longest(shape, sizes, fillvalue=-1)]
     if sizes != wanted or 0 in sizes or len(data) != start + 8 * math.prod(sizes):
-        raise Rejected(f"{name} of the network file has another type, order or shape than needed")
+        raise Rejected(f"{name} of the {file} file has another type, order or shape than needed")
     flat, m = [*struct.unpack(f"<{math.prod(sizes)}d", data[start:])], sizes[-1]
     if not all(map(math.isfinite, flat)):
-        raise Rejected(f"{name} of the network file holds NaN or infinite values")
+        raise Rejected(f"{name} of the {file} file holds NaN or infinite values")
     return [flat[i : i + m] for i in range(0, len(flat), m)] if len(sizes) > 1 else flat
 
 
@@ -533,15 +759,27 @@ def main() -> int:
     """Check one file; 0: accepted, 1: rejected, 2: not called as it should be."""
     about = "Check a certificate and print what it proves; the options reject what proves less."
     parser = argparse.ArgumentParser(prog="checker.py", description=about)
-    parser.add_argument("proof", help="the certificate: a .json file")
-    parser.add_argument("network", help="the network: an .npz file written by Network.save")
+    parser.add_argument("proof", help="the certificate, or a bundle of some: a .json file")
+    parser.add_argument(
+        "network",
+        nargs="+",
+        help="the network: an .npz file written by Network.save; of a bundle, all",
+    )
+    parser.add_argument(
+        "--shifts",
+        action="append",
+        default=[],
+        help="the box of networks that a certificate speaks of: an .npz file written by Shifts.save",
+    )
     for name, kind in (("target", int), ("delta", float), ("margin", float), ("input", row)):
         parser.add_argument(f"--{name}", type=kind, help="--input=0.5,-1" if kind is row else None)
     given = vars(parser.parse_args())
     try:
         with open(given.pop("proof"), "rb") as proof:
             text = proof.read(MOST_BYTES + 1)
-        found = check(text, read_npz(given.pop("network")), Demand(**given))
+        networks = [read_npz(path) for path in given.pop("network")]
+        shifts = [read_shifts(path) for path in given.pop("shifts")]
+        found = check_all(text, networks, shifts, Demand(**given))
     except OSError as error:
         parser.error(f"{error.filename}: {error.strerror}")
     except Rejected as failure:

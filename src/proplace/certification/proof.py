@@ -10,6 +10,7 @@ import functools
 import hashlib
 import json
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,6 +20,7 @@ from proplace.certification import checker
 from proplace.core import markup
 from proplace.core.errors import CertificateError
 from proplace.core.files import atomic_write
+from proplace.core.shifts import Shifts
 from proplace.core.text import clipped
 from proplace.core.text import short as brief
 
@@ -27,9 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from proplace.certification.batched_bnb import Nodes
-    from proplace.certification.checker import Verdict
+    from proplace.certification.checker import Statement, Verdict
     from proplace.core.network import Array, Network
-    from proplace.core.shifts import Shifts
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,8 @@ class Certificate:
         try:
             with path.open("rb") as file:
                 facts = checker.parse(file.read(checker.MOST_BYTES + 1))
+            if facts.get("format") == checker.FORMAT_BUNDLE:
+                raise checker.Rejected("it is a bundle of several; read it with pp.Bundle.load")
             if facts.get("verdict") not in ("robust", "not robust"):
                 raise checker.Rejected("no known verdict")
             return cls.of(facts)
@@ -97,21 +100,47 @@ class Certificate:
         except (OSError, ValueError, RecursionError, checker.Rejected) as error:
             raise CertificateError(f"{path.name}: not a certificate ({error})") from None
 
-    def check(self, net: Network) -> Verdict:
+    def check(self, net: Network, shifts: Shifts | None = None) -> Verdict:
         """Check every step of the proof against the network, in exact arithmetic.
 
-        The verdict's ``statement`` is what was proved: target, delta, input and margin.
+        Parameters
+        ----------
+        net
+            The network that the certificate speaks of.
+        shifts
+            The box of networks that must be covered. It is needed where the certificate names a box by
+            its digest: then the intervals are not in it.
+
+        Returns
+        -------
+        Verdict
+            Its ``statement`` is what was proved: target, delta or box, input and margin.
         """
-        return checker.check(self.text, parameters(net))
+        named = self.facts.get("format") == checker.FORMAT_BOX
+        if named and shifts is None:
+            raise CertificateError(
+                "the certificate speaks of a box of networks, which it names by its digest alone; give "
+                "the box: certificate.check(net, shifts), with shifts = Shifts.load(...) from its file"
+            )
+        box = parameters_of_shifts(shifts) if named and shifts is not None else None
+        verdict = checker.check(self.text, parameters(net), shifts=box)
+        if verdict.statement is None or shifts is None or covers(verdict.statement, net, shifts):
+            return verdict
+        reason = f"it does not cover the box of shifts; proved is only: {verdict.statement}"
+        return verdict._replace(accepted=False, reason=reason)
 
     def _repr_html_(self) -> str:
         facts = self.facts
-        rows = [(name, brief(facts.get(name))) for name in ("target", "delta", "margin", "input")]
+        names = [name for name in ("target", "delta", "margin", "input") if name in facts]
+        rows: list[tuple[str, str]] = [(name, brief(facts[name])) for name in names]
+        if "shifts" in facts:
+            rows.append(("shifts (SHA-256)", clipped(str(facts["shifts"]), 80)))
         rows += [
             ("network (SHA-256)", clipped(str(facts.get("network")), 80)),
             ("SHA-256", self.digest),
         ]
-        said = "a claim with its proof: certificate.check(net) tells whether it holds"
+        given = "net, shifts" if "shifts" in facts else "net"
+        said = f"a claim with its proof: certificate.check({given}) tells whether it holds"
         return markup.card(repr(self), markup.paragraph(said), markup.table([], rows))
 
     def __repr__(self) -> str:
@@ -126,6 +155,23 @@ def parameters(net: Network) -> checker.Parameters:
     )
 
 
+def covers(proved: Statement, net: Network, shifts: Shifts) -> bool:
+    """Whether all networks of a box are among those that a statement about ``net`` speaks of."""
+    if proved.shifts is not None:
+        return proved.shifts == shifts.digest
+    ball = Shifts.of(net, [(weight, bias) for weight, bias in proved.delta])
+    shifts = Shifts.of(net, shifts)
+    if ball.radii is None or shifts.radii is None:
+        return ball.contains(shifts.low) and ball.contains(shifts.high)
+    pairs = zip(chain(*ball.radii), chain(*shifts.radii), strict=True)
+    return all(mine >= theirs for mine, theirs in pairs)
+
+
+def parameters_of_shifts(shifts: Shifts) -> checker.Shifts:
+    """Return the box as the checker takes it: by its ends, as they are in its file."""
+    return checker.Shifts(parameters(shifts.low), parameters(shifts.high))
+
+
 @functools.lru_cache(maxsize=16)
 def digest(net: Network) -> str:
     """Return the digest by which certificates name the network."""
@@ -135,16 +181,18 @@ def digest(net: Network) -> str:
 def claim(
     net_digest: str, shifts: Shifts, x: Array, target: int, margin: float, verdict: str
 ) -> dict[str, Any]:
-    """Fields that every certificate has."""
-    return {
+    """Fields that every certificate has; a box that is not given by radii is named by its digest."""
+    facts = {
         "format": checker.FORMAT,
         "network": net_digest,
         "input": x.tolist(),
         "target": target,
-        "delta": [list(pair) for pair in shifts.radii or ()],
         "margin": margin,
         "verdict": verdict,
     }
+    if shifts.radii is None:
+        return facts | {"format": checker.FORMAT_BOX, "shifts": shifts.digest}
+    return facts | {"delta": [list(pair) for pair in shifts.radii]}
 
 
 def shifted_fields(net: Network) -> list[dict[str, Any]]:

@@ -53,8 +53,11 @@ class Enclosure:
             for box in shifts.layers[1:-1]
         ]
         # The checker may cut parameters to units that are 2^-96 of the smallest layer's largest
-        # weight, and grow delta by as much: see there.
-        sizes = [float(np.abs(layer.W).max()) for layer in net.layers]
+        # weight (of the network if delta is around it, else of the box's ends): see there.
+        centred = shifts.radii is not None
+        weights = [np.abs(layer.W) for layer in net.layers]
+        weights = weights if centred else [box.size[0] for box in shifts.layers]
+        sizes = [float(W.max()) for W in weights]
         self.unit = 2.0**-90 * min((size for size in sizes if size > 0.0), default=1.0) + _TINY
 
     @classmethod

@@ -26,6 +26,7 @@ import numpy.typing as npt
 
 from proplace.core.errors import InputError, ModelFileError, NetworkError, TargetError
 from proplace.core.files import atomic_write
+from proplace.core.fold import Fold
 from proplace.core.input_map import InputMap
 from proplace.core.wiring import upstairs
 
@@ -67,9 +68,9 @@ class Network:
         (inputs of the first layer, columns of x).
     precision
         The arithmetic in which the model is deployed. Computations here are always float64.
-    folded
-        Whether a batch norm of the model was folded into the layers: then shifts are shifts of the
-        folded weights, and what is said about them says so.
+    folds
+        What fixed numbers (batch norm) were folded into each layer, None where nothing was: a delta
+        speaks of the trained weights, whose changes the folds scale.
 
     Examples
     --------
@@ -85,7 +86,7 @@ class Network:
     array([-1.25])
     """
 
-    __slots__ = ("_folded", "_input_map", "_layers", "_precision")
+    __slots__ = ("_folds", "_input_map", "_layers", "_precision")
 
     def __init__(
         self,
@@ -96,7 +97,7 @@ class Network:
         matrix: npt.ArrayLike | None = None,
         offset: npt.ArrayLike | None = None,
         precision: Precision = "float64",
-        folded: bool = False,
+        folds: Sequence[Fold | None] | None = None,
     ) -> None:
         self._layers = tuple(_layer(i, *pair) for i, pair in enumerate(_pairs(layers), start=1))
         if not self._layers:
@@ -114,7 +115,7 @@ class Network:
             known = ", ".join(map(repr, get_args(Precision)))
             raise NetworkError(f"precision must be one of {known}, not {precision!r}")
         self._precision: Precision = precision
-        self._folded = folded
+        self._folds = self._checked_folds([None] * len(self._layers) if folds is None else folds)
 
     # -- what it is made of ------------------------------------------------------------------
 
@@ -144,9 +145,14 @@ class Network:
         return self._precision
 
     @property
+    def folds(self) -> tuple[Fold | None, ...]:
+        """What was folded into each layer; None for a layer whose parameters are the trained ones."""
+        return self._folds
+
+    @property
     def folded(self) -> bool:
-        """Whether a batch norm of the model was folded into the layers."""
-        return self._folded
+        """Whether parameters are not the trained ones, because a batch norm was folded into them."""
+        return any(fold is not None for fold in self._folds)
 
     @property
     def inputs(self) -> int:
@@ -177,18 +183,19 @@ class Network:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Network):
             return NotImplemented
-        mine, theirs = self._arrays(), other._arrays()
+        mine, theirs = self._all_arrays(), other._all_arrays()
         return mine.keys() == theirs.keys() and all(
             np.array_equal(mine[key], theirs[key]) for key in mine
         )
 
     def __hash__(self) -> int:
         # -0.0 equals 0.0, so both must hash alike: adding 0.0 leaves only 0.0.
-        return hash(tuple((key, (value + 0.0).tobytes()) for key, value in self._arrays().items()))
+        arrays = self._all_arrays().items()
+        return hash(tuple((key, (value + 0.0).tobytes()) for key, value in arrays))
 
     def __reduce__(self) -> tuple[Any, ...]:
         pairs = [(layer.W, layer.b) for layer in self._layers]
-        return _rebuild, (pairs, self._input_map.parts, self._precision, self._folded)
+        return _rebuild, (pairs, self._input_map.parts, self._precision, self._folds)
 
     # -- what it says ------------------------------------------------------------------------
 
@@ -303,6 +310,12 @@ class Network:
 
         p = 0 counts the parameters that differ. Both networks must have the same architecture
         (shapes, biases and input transform).
+
+        Where a batch norm is folded into this network, a difference counts as what the trained
+        parameters behind *this* batch norm must differ by (see :mod:`proplace.core.fold`): with
+        p = inf it is the least delta whose networks include the other one. It is infinite where no
+        delta does, because the batch norm of this network leaves a parameter no room (a factor of 0,
+        the shift of a layer without bias) and the other network has another value there.
         """
         if p not in (0, 1, 2, np.inf):
             raise NetworkError(f"p must be 0, 1, 2 or inf, not {p!r}")
@@ -316,22 +329,27 @@ class Network:
                     f"the networks have different input transforms ({key}), so their parameters "
                     "do not act on the same inputs"
                 )
-        difference = np.concatenate(
-            [
-                np.abs(mine[key] - theirs[key]).ravel()
-                for key in mine
-                if key not in self._input_map.parts
-            ]
-        )
+        parts = []
+        for a, b, fold in zip(self._layers, other._layers, self._folds, strict=True):
+            weight, bias = (1.0, 1.0) if fold is None else fold.radii(1.0, 1.0)
+            parts.append(_in_units(np.abs(a.W - b.W), weight).ravel())
+            parts.append(_in_units(np.abs(a.bias - b.bias), bias))
+        difference = np.concatenate(parts)
         if p == 0:
             return float(np.count_nonzero(difference))
         return float(np.linalg.norm(difference, ord=p))
 
     def with_layers(self, layers: Iterable[tuple[npt.ArrayLike, npt.ArrayLike | None]]) -> Network:
-        """Return a network of other layers behind the same input map."""
+        """Return a network of other layers of the same shapes, behind the same input map."""
         return Network(
-            layers, **self._input_map.parts, precision=self._precision, folded=self._folded
+            layers, **self._input_map.parts, precision=self._precision, folds=self._folds
         )
+
+    def behind(self, input_map: InputMap, precision: Precision | None = None) -> Network:
+        """Return the same layers behind another input map, or in another precision as well."""
+        pairs = [(layer.W, layer.b) for layer in self._layers]
+        precision = self._precision if precision is None else precision
+        return Network(pairs, **input_map.parts, precision=precision, folds=self._folds)
 
     # -- files and other frameworks ----------------------------------------------------------
 
@@ -350,7 +368,7 @@ class Network:
             allow_pickle=False,
             format=np.array(NPZ_FORMAT),
             precision=np.array(self._precision),
-            **self._arrays(),
+            **self._all_arrays(),
         )
 
     @classmethod
@@ -430,14 +448,64 @@ class Network:
                 arrays[f"b{i}"] = layer.b
         return arrays | self._input_map.parts
 
+    def _all_arrays(self) -> dict[str, Array]:
+        """With what was folded into the layers."""
+        folds = enumerate(self._folds)
+        return self._arrays() | {
+            f"fold_{name}{i}": array
+            for i, fold in folds
+            if fold is not None
+            for name, array in fold.arrays.items()
+        }
+
+    def _checked_folds(self, folds: Sequence[Fold | None]) -> tuple[Fold | None, ...]:
+        if len(folds) != len(self._layers):
+            raise NetworkError(
+                f"{len(folds)} folds were given for {len(self._layers)} layers; give one for each, "
+                "or None where nothing was folded into a layer"
+            )
+        layers = enumerate(zip(folds, self._layers, strict=True), start=1)
+        checked = [None if fold is None else _fold(i, fold, layer) for i, (fold, layer) in layers]
+        first = checked[0]
+        if first is not None and ((first.columns != 1.0).any() or first.shift.any()):
+            raise NetworkError(
+                "what is folded into layer 1 scales its columns; fixed numbers in front of the first "
+                "layer belong to the input map (scale, shift)"
+            )
+        return tuple(checked)
+
 
 def _rebuild(
     pairs: Sequence[tuple[Array, Array | None]],
     parts: dict[str, Array],
     precision: Precision,
-    folded: bool,
+    folds: tuple[Fold | None, ...],
 ) -> Network:
-    return Network(pairs, **parts, precision=precision, folded=folded)
+    return Network(pairs, **parts, precision=precision, folds=folds)
+
+
+def _fold(i: int, fold: Fold, layer: Layer) -> Fold | None:
+    """Check what was folded into a layer; None if its parameters move as the trained ones do."""
+    arrays = {n: _frozen(f"fold of layer {i}: {n}", a) for n, a in fold.arrays.items()}
+    out, taken = layer.W.shape
+    for name, array in arrays.items():
+        count = out if name in ("rows", "bias") else taken
+        if array.shape != (count,) or (array < 0.0).any():
+            raise NetworkError(
+                f"fold of layer {i}: {name} must hold {count} numbers >= 0, not shape {array.shape}"
+                f"{' with negative ones' if array.shape == (count,) else ''}"
+            )
+    checked = Fold(**arrays)
+    if layer.b is None and (checked.shift.any() or checked.bias.any()):
+        raise NetworkError(f"fold of layer {i}: it moves a bias, and the layer has none")
+    return checked if checked.changes(biased=layer.b is not None) else None
+
+
+def _in_units(change: Array, unit: Array | float) -> Array:
+    """Changes divided by units; a change of what has a unit of 0 is infinite."""
+    unit = np.broadcast_to(unit, change.shape)
+    result = np.where(change > 0.0, np.inf, 0.0)
+    return np.divide(change, unit, out=result, where=unit > 0.0)
 
 
 def _per_input(name: str, values: npt.ArrayLike, count: int) -> Array:

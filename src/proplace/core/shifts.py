@@ -10,30 +10,40 @@ symmetric or not, around any centre; an interval of length 0 freezes a parameter
 the paper, :math:`|\theta' - \theta| \le \delta` around a network, and a radius for each layer's weights
 and biases are short forms of it: :meth:`Shifts.of`. A layer without bias has no bias to shift. The
 fixed input map in front of the first layer is part of the set: parameters mean something only behind it.
+
+The parameters of a network with batch norm are those with the batch norm folded in, and a delta speaks
+of the trained ones: each folded parameter has the interval in which it lies when the trained ones move
+(:mod:`proplace.core.fold`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
+import os
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import IO, TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from proplace.core import markup
+from proplace.core.conformal import probability
 from proplace.core.errors import DeltaError
 from proplace.core.files import atomic_write
 from proplace.core.layer_box import LayerBox
+from proplace.core.learned_box import History, Scaled, hull_of
 from proplace.core.network import Layer, Network
+from proplace.core.shifts_summary import by_layer, counts
 from proplace.core.wiring import upstairs
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterable, Sequence
 
     import numpy.typing as npt
 
+    from proplace.core.fold import Fold
     from proplace.core.input_map import InputMap
     from proplace.core.network import Array
 
@@ -76,11 +86,19 @@ class Shifts:
                     "must hold the lower ends, the second the upper ends"
                 )
         self._boxes, self._input_map, self._about = tuple(boxes), low.input_map, about
+        self._trained: _Trained | None = None
 
     @classmethod
-    def _of_boxes(cls, boxes: Iterable[LayerBox], input_map: InputMap, about: str = "") -> Shifts:
+    def _of_boxes(
+        cls,
+        boxes: Iterable[LayerBox],
+        input_map: InputMap,
+        about: str = "",
+        trained: _Trained | None = None,
+    ) -> Shifts:
         made = cls.__new__(cls)
         made._boxes, made._input_map, made._about = tuple(boxes), input_map, about
+        made._trained = trained
         return made
 
     # -- how to get one ----------------------------------------------------------------------
@@ -97,6 +115,9 @@ class Shifts:
             One number: the largest change of any parameter. One (weight, bias) pair per layer: each a
             number, or an array with a radius for every parameter. Or a box of such networks, which
             need not contain this one.
+
+            Numbers and pairs speak of the weights and biases as they were trained; where a batch norm
+            is folded into the network, it scales them.
         """
         if isinstance(delta, Shifts):
             return delta._for(net)
@@ -104,13 +125,13 @@ class Shifts:
             pairs: list[tuple[Radius, Radius]] = [(float(delta), float(delta))] * len(net.layers)
         else:
             pairs = _pairs(net, delta)
-        boxes = [
-            _box(i, layer, *pair)
-            for i, (layer, pair) in enumerate(zip(net.layers, pairs, strict=True), start=1)
-        ]
-        if any(box.radii is None for box in boxes):  # one form for all layers
-            boxes = [box.outward() for box in boxes]
-        return cls._of_boxes(boxes, net.input_map)
+        layers = enumerate(zip(net.layers, net.folds, pairs, strict=True), start=1)
+        boxes = [_box(i, layer, fold, *pair) for i, (layer, fold, pair) in layers]
+        if all(box.radii is not None for box in boxes):
+            return cls._of_boxes(boxes, net.input_map)
+        trained = _Trained.of(net, pairs) if net.folded else None
+        boxes = [box.outward() for box in boxes]  # one form for all layers
+        return cls._of_boxes(boxes, net.input_map, trained.about if trained else "", trained)
 
     @classmethod
     def hull(cls, networks: Iterable[object]) -> Shifts:
@@ -130,17 +151,72 @@ class Shifts:
         True
         """
         nets = same_architecture(networks)
-        low, high = ([], [])  # type: tuple[list[Layer], list[Layer]]
-        for layers in zip(*(net.layers for net in nets), strict=True):
-            W, b = np.array([layer.W for layer in layers]), [layer.b for layer in layers]
-            bias = None if b[0] is None else np.array(b)
-            low.append(Layer(W.min(axis=0), None if bias is None else bias.min(axis=0)))
-            high.append(Layer(W.max(axis=0), None if bias is None else bias.max(axis=0)))
-        return cls(
-            nets[0].with_layers((layer.W, layer.b) for layer in low),
-            nets[0].with_layers((layer.W, layer.b) for layer in high),
-            about=f"hull of {len(nets)} network{'s' * (len(nets) > 1)}",
-        )
+        boxes = [hull_of(layers) for layers in zip(*(net.layers for net in nets), strict=True)]
+        about = f"hull of {len(nets)} network{'s' * (len(nets) > 1)}"
+        return cls._of_boxes(boxes, nets[0].input_map, about)
+
+    @classmethod
+    def learn(
+        cls,
+        history: Iterable[object],
+        coverage: float = 0.95,
+        *,
+        shape: Shifts | None = None,
+        source: object | None = None,
+        calibration: int | None = None,
+        seed: int = 0,
+    ) -> Shifts:
+        """A box that contains the next retraining with a given probability.
+
+        Part of the history gives the shape: its hull, widened by one delta
+        (:mod:`proplace.core.learned_box`). The rest gives the size, by split conformal prediction
+        (:mod:`proplace.core.conformal`). Nothing is assumed but that the next retraining is
+        exchangeable with those of the history: made by the same procedure, on data of the same kind,
+        independently. The probability is that over history and next retraining together.
+
+        Parameters
+        ----------
+        history
+            Networks of the same architecture, retrained the way the next one will be; also models,
+            modules and files. 95% needs 21 of them; more give a better shape.
+        coverage
+            The probability.
+        shape
+            A box whose size alone is to be learned, from the whole history: ``shape.scaled(t)``. With
+            ``Shifts.of(net, 1.0)`` this is the least delta around a network. It must not have been made
+            from networks of the history.
+        source
+            The model in use. Where scalers were fitted again, all networks are taken behind its own;
+            without, behind those of the first of the history, which then helps to give the shape.
+        calibration
+            How many networks give the size; about half of them unless told otherwise.
+        seed
+            Draws which of them do. The order of the history plays no part.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from proplace import Network, Shifts
+        >>> rng = np.random.default_rng(0)
+        >>> history = [Network([(1.0 + 0.1 * rng.normal(size=(1, 3)), [0.0])]) for _ in range(40)]
+        >>> shifts = Shifts.learn(history, coverage=0.9)
+        >>> sum(shifts.contains(net) for net in history)
+        39
+        >>> shifts.about
+        'learned from 40 retrainings (21 for the shape, 19 for the size): the next lies inside with
+        probability >= 90% if it is exchangeable with them; the biases of layer 1 never moved and are
+        frozen'
+        """
+        wanted = probability("coverage", coverage)
+        nets, refitted = _history(history, source)
+        known = None
+        if shape is not None:
+            shape._check_fits(nets[0])
+            known = Scaled(lambda t: shape.scaled(t).layers)
+        past = History(tuple(nets), first=int(refitted and source is None and shape is None))
+        with np.errstate(over="ignore", invalid="ignore"):
+            boxes, about = past.learn(wanted, known, calibration=calibration, seed=seed)
+        return cls._of_boxes(boxes, nets[0].input_map, about)
 
     # -- what it is made of ------------------------------------------------------------------
 
@@ -168,11 +244,22 @@ class Shifts:
     @property
     def radius(self) -> float | None:
         """The one radius of all parameters, where there is one; else None."""
-        if self.radii is None:
-            return None
-        found = {box.radii[0] for box in self._boxes if box.radii is not None}
-        found |= {box.radii[1] for box in self._boxes if box.radii and box.low.b is not None}
-        return found.pop() if len(found) == 1 else None
+        biased = [box.low.b is not None for box in self._boxes]
+        return None if self.radii is None else _one_radius(self.radii, biased)
+
+    @property
+    def trained_radii(self) -> tuple[tuple[float, float], ...] | None:
+        """(weight, bias) radii of the trained parameters of the layers, where the box is made of them.
+
+        They are ``radii``, or what these were before a batch norm, folded into the network, scaled
+        them.
+        """
+        return self.radii if self._trained is None else self._trained.radii
+
+    @property
+    def trained_radius(self) -> float | None:
+        """The one radius of all trained parameters, where there is one; else None."""
+        return self.radius if self._trained is None else self._trained.radius
 
     @cached_property
     def low(self) -> Network:
@@ -207,14 +294,21 @@ class Shifts:
         elif self.radii is not None:
             inside = "radii per layer"
         else:
-            moves = sum(int(np.count_nonzero(part)) for box in self._boxes for part in box.radius)
-            total = sum(
-                box.low.W.size + len(box.low.W) * (box.low.b is not None) for box in self._boxes
-            )
+            moves, total = counts(self)
             inside = f"{moves} of {total} parameters move"
         sizes = [self._boxes[0].low.W.shape[1], *(len(box.low.W) for box in self._boxes)]
         about = f", {self._about}" if self._about else ""
         return f"Shifts({'-'.join(map(str, sizes))}, {inside}{about})"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (n, layer.parameters, layer.moving, f"{layer.largest:.4g}", f"{layer.median:.4g}")
+            for n, layer in enumerate(by_layer(self), start=1)
+        ]
+        head = ["layer", "parameters", "that move", "longest interval", "median interval"]
+        return markup.card(
+            repr(self), markup.table(head, rows), markup.paragraph(f"SHA-256 {self.digest}")
+        )
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Shifts):
@@ -251,9 +345,18 @@ class Shifts:
             raise DeltaError(f"t must be finite and not negative, not {t!r}")
         if t == 1.0:
             return self
+        if self._trained is not None:
+            pairs = [(t * weight, t * bias) for weight, bias in self._trained.radii]
+            return Shifts.of(self._trained.net, pairs)
         about = f"{self._about}, {t:g} times as wide".removeprefix(", ")
         boxes = [_scaled(box, float(t)) for box in self._boxes]
         return Shifts._of_boxes(boxes, self._input_map, about)
+
+    def behind(self, net: Network) -> Shifts:
+        """The same intervals for the layers of a network that has another input map in front."""
+        moved = Shifts._of_boxes(self._boxes, net.input_map, self._about)
+        moved._check_fits(net)
+        return moved
 
     def intersect(self, other: Shifts) -> Shifts:
         """The box of the networks that lie in both; a DeltaError if there are none."""
@@ -286,13 +389,17 @@ class Shifts:
         if path.suffix != ".npz":
             raise DeltaError(f"{path.name}: the name must end in .npz")
         with atomic_write(path) as file:
-            np.savez(
-                file,
-                allow_pickle=False,
-                format=np.array(NPZ_FORMAT),
-                about=np.array(self._about),
-                **self._arrays(),
-            )
+            self.write(file)
+
+    def write(self, file: IO[bytes]) -> None:
+        """Write the content of an ``.npz`` file, as :meth:`save` does, to an open one."""
+        np.savez(
+            file,
+            allow_pickle=False,
+            format=np.array(NPZ_FORMAT),
+            about=np.array(self._about),
+            **self._arrays(),
+        )
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Shifts:
@@ -316,19 +423,28 @@ class Shifts:
             [(layer.W, layer.b) for layer in layers],
             **self._input_map.parts,
             precision="float64",
-            folded=False,
+            folds=None,
         )
 
     def _for(self, net: Network) -> Shifts:
         """Return the box as one for a network in use: radii mean something only around it."""
         self._check_fits(net)
-        if self.radii is None:
-            return self
-        centres = zip(self._boxes, net.layers, strict=True)
-        if all(box.centre is not None and _same(box.centre, layer) for box, layer in centres):
+        if self._radii_around(net):
             return self
         return Shifts._of_boxes(
             (box.outward() for box in self._boxes), self._input_map, self._about
+        )
+
+    def _radii_around(self, net: Network) -> bool:
+        """Whether radii, if the box has some, are around what this network was trained to."""
+        if self._trained is not None:
+            return self._trained.net == net
+        layers = zip(self._boxes, net.layers, net.folds, strict=True)
+        return self.radii is None or all(
+            box.centre is not None
+            and _same(box.centre, layer)
+            and (fold is None or box.radii == (0.0, 0.0))
+            for box, layer, fold in layers
         )
 
     def _fits(self, net: Network) -> bool:
@@ -340,6 +456,33 @@ class Shifts:
 
     def _check_fits(self, net: Network) -> None:
         _check_alike(self._network(box.low for box in self._boxes), net)
+
+
+@dataclass(frozen=True, eq=False)
+class _Trained:
+    """What a box was made of: a network with batch norm folded in, and radii of what was trained."""
+
+    net: Network
+    radii: tuple[tuple[float, float], ...]
+
+    @classmethod
+    def of(cls, net: Network, pairs: Iterable[tuple[Radius, Radius]]) -> _Trained | None:
+        """None where radii are arrays."""
+        if any(np.ndim(radius) for pair in pairs for radius in pair if radius is not None):
+            return None
+        given = [(float(w or 0.0), float(b or 0.0)) for w, b in pairs]  # type: ignore[arg-type]
+        radii = zip(given, _biased(net), strict=True)
+        return cls(net, tuple((weight, bias if some else 0.0) for (weight, bias), some in radii))
+
+    @property
+    def radius(self) -> float | None:
+        return _one_radius(self.radii, _biased(self.net))
+
+    @property
+    def about(self) -> str:
+        if self.radius is None:
+            return "radii per layer around the trained weights and biases"
+        return f"within {self.radius:g} of the trained weights and biases"
 
 
 def same_architecture(networks: Iterable[object]) -> list[Network]:
@@ -355,6 +498,21 @@ def same_architecture(networks: Iterable[object]) -> list[Network]:
     for net in nets[1:]:
         _check_alike(nets[0], net)
     return nets
+
+
+def _history(history: Iterable[object], source: object | None) -> tuple[list[Network], bool]:
+    """Networks of a history in the coordinates of ``source``; whether any had others of its own."""
+    if isinstance(history, (str, os.PathLike, Network)):
+        raise DeltaError(
+            "the history must be a list of networks, models or files, not a single one"
+        )
+    given = [*([] if source is None else [source]), *history]
+    if all(isinstance(item, Network) for item in given):
+        return same_architecture(given)[source is not None :], False
+    models = upstairs("models_of")(given)
+    nets = same_architecture(models)
+    refitted = any(net is not model.network for net, model in zip(nets, models, strict=True))
+    return nets[source is not None :], refitted
 
 
 def _check_alike(a: Network, b: Network) -> None:
@@ -393,8 +551,21 @@ def _pairs(net: Network, delta: object) -> list[tuple[Radius, Radius]]:
     return pairs
 
 
-def _box(i: int, layer: Layer, weight: Radius, bias: Radius) -> LayerBox:
-    """The box of a layer, from numbers or from arrays of radii."""
+def _biased(net: Network) -> list[bool]:
+    """Which layers were trained with a bias."""
+    layers = zip(net.layers, net.folds, strict=True)
+    return [layer.b is not None if f is None else bool(f.bias.any()) for layer, f in layers]
+
+
+def _one_radius(radii: Iterable[tuple[float, float]], biased: Iterable[bool]) -> float | None:
+    """The radius of all weights, and of the biases of those layers that have some."""
+    pairs = [*zip(radii, biased, strict=True)]
+    found = {weight for (weight, _), _ in pairs} | {bias for (_, bias), some in pairs if some}
+    return found.pop() if len(found) == 1 else None
+
+
+def _box(i: int, layer: Layer, fold: Fold | None, weight: Radius, bias: Radius) -> LayerBox:
+    """The box of a layer, from numbers or from arrays of radii of what was trained."""
     radii = [np.asarray(0.0 if r is None else r, dtype=np.float64) for r in (weight, bias)]
     if not all(np.isfinite(r).all() and (r >= 0.0).all() for r in radii):
         pair = tuple(float(r) if r.ndim == 0 else "an array" for r in radii)
@@ -402,7 +573,8 @@ def _box(i: int, layer: Layer, weight: Radius, bias: Radius) -> LayerBox:
             f"delta must be finite and not negative; layer {i} has {pair}. "
             "Give a number such as 0.02, or one (weight, bias) pair per layer"
         )
-    if radii[0].ndim == radii[1].ndim == 0:
+    still = not (radii[0].any() or radii[1].any())
+    if radii[0].ndim == radii[1].ndim == 0 and (fold is None or still):
         return LayerBox.around(layer, float(radii[0]), float(radii[1]))
     for name, r, shape in zip(
         ("weights", "biases"), radii, (layer.W.shape, layer.W.shape[:1]), strict=True
@@ -412,7 +584,16 @@ def _box(i: int, layer: Layer, weight: Radius, bias: Radius) -> LayerBox:
                 f"the radii of the {name} of layer {i} have shape {r.shape}; give a number, or one "
                 f"radius for each of them: shape {shape}"
             )
-    return LayerBox.reaching(layer, *radii)
+    if fold is None:
+        return LayerBox.reaching(layer, *radii)
+    with np.errstate(over="ignore"):  # what is no number is refused
+        reach = fold.radii(*radii)
+    if not all(np.isfinite(r).all() for r in reach):
+        raise DeltaError(
+            f"delta times the factors of the batch norm in layer {i} is too large for a number; give a "
+            "smaller delta"
+        )
+    return LayerBox.reaching(layer, *reach)
 
 
 def _scaled(box: LayerBox, t: float) -> LayerBox:

@@ -30,15 +30,17 @@ from proplace.explain.parameters import NotFittedError, Parameters, changed
 from proplace.explain.provenance import Provenance, Training
 from proplace.explain.proving import Clock, Prover
 from proplace.explain.results import Setting
-from proplace.tables.rows import model_of, read_people, training_rows
+from proplace.tables.rows import check_agreement, model_of, read_people, training_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from proplace.core.distances import Distance
+    from proplace.core.model_set import ModelSet
     from proplace.core.network import Array, Network
     from proplace.core.shifts import Shifts
     from proplace.explain.results import Explanations
+    from proplace.explain.several import Voter
     from proplace.loaders.model import Model
     from proplace.schema import Schema
     from proplace.schema.problems import BadRow
@@ -62,6 +64,10 @@ class Explainer(Parameters, ABC):
         The training rows as the network takes them.
     shifts_
         Delta; all radii are 0 for a method without one.
+    sets_
+        All sets of networks that have a say; the first is that of ``net_`` and ``shifts_``.
+    others_
+        Other models that must accept an answer.
     distance_
         The distance as fitted.
     """
@@ -76,6 +82,8 @@ class Explainer(Parameters, ABC):
     schema_: Schema
     rows_: Array
     shifts_: Shifts
+    sets_: tuple[ModelSet, ...]
+    others_: tuple[Voter, ...] = ()
     distance_: Distance
     prover_: Prover | None
 
@@ -93,7 +101,7 @@ class Explainer(Parameters, ABC):
 
     @abstractmethod
     def learn(self, rows: Array) -> None:
-        """Make what ``fit`` makes: at least ``shifts_``, ``distance_`` and ``prover_``."""
+        """Make what ``fit`` makes: at least ``shifts_``, ``sets_``, ``distance_`` and ``prover_``."""
 
     def prepare(self, target: int) -> None:
         """Do what is done once for a target, before any row is looked at."""
@@ -121,6 +129,8 @@ class Explainer(Parameters, ABC):
         self.net_, self.schema_ = self.model_.network, self.model_.schema
         self._training = Training.of(self.rows_)
         self.learn(self.rows_)
+        for other in self.others_:
+            check_agreement(other.model, X, what=f"{other.name}, training")
         self._ready: int | None = None
         self._fitted = self.get_params(deep=False)
         return self
@@ -176,7 +186,14 @@ class Explainer(Parameters, ABC):
     def setting(self) -> Setting:
         """What every answer is about: network, Delta, features, distance and classes."""
         self.check_fitted()
-        return Setting(self.net_, self.shifts_, self.schema_, self.distance_, self.model_.classes)
+        return Setting(
+            self.net_,
+            self.shifts_,
+            self.schema_,
+            self.distance_,
+            self.model_.classes,
+            self.sets_,
+        )
 
     def provenance(self, target: int) -> Provenance:
         """What answers for a class, given by its number, are made from; the date is that of now."""
@@ -184,8 +201,9 @@ class Explainer(Parameters, ABC):
         return Provenance.of(
             self.model_,
             self._training,
-            self.shifts_,
+            self.sets_,
             target,
+            others=self.others_,
             method=type(self).__name__,
             distance=getattr(self, "distance", "l1"),
             k=getattr(self, "k", None),
@@ -212,6 +230,8 @@ class Explainer(Parameters, ABC):
         rows = [("model", getattr(self, "model_", self.source))]
         if isinstance(params.get("delta"), (list, tuple)):
             params["delta"] = "per layer"
+        if params.get("also"):
+            params["also"] = f"{len(params['also'])} more"
         rows += [(n, v) for n, v in params.items() if n not in hidden and v is not None]
         fitted = self.__sklearn_is_fitted__()
         rows.append(("training rows", f"{self._training.rows:,}" if fitted else "not fitted"))
@@ -241,7 +261,13 @@ class Explainer(Parameters, ABC):
         with Workers(_explain_block, shared, lost=_lost_block, n_jobs=self.n_jobs) as workers:
             for rows, problems, people in tables:
                 packaged = functools.partial(
-                    package, self.model_, setting, target, people=people, provenance=made
+                    package,
+                    self.model_,
+                    setting,
+                    target,
+                    people=people,
+                    provenance=made,
+                    others=self.others_,
                 )
                 findings: list[list[Finding]] = []
                 handed_over, complete, start = 0, True, time.monotonic()
@@ -280,27 +306,39 @@ class Explainer(Parameters, ABC):
     def _for_workers(self) -> Self:
         """A copy without what only ``fit`` needs, for it travels to each worker."""
         lean = copy.copy(self)
-        lean.source, lean._fitted = None, None
+        lean.source, lean._fitted, lean.others_ = None, None, ()
+        if hasattr(lean, "also"):
+            lean.also = None
         return lean
 
     def already_valid(self, x: Array, target: int) -> Finding:
-        """The finding for a person who has the target class, perhaps robustly."""
+        """The finding for a person who has the target class, perhaps robustly.
+
+        It is the model in use that counts; where another network refuses, the reason says so. Of
+        several sets, a certificate is kept where it proves all of them.
+        """
         start, clock = time.monotonic(), Clock.of(self.time_limit)
         reason = f"the network gives {self.model_.called(target)} already"
         margin, certificate = np.nan, None
         if self.prover_ is None:
             margin = float(self.net_.margin(x, target)[0])
         else:
-            report = self.prover_.certify(x[None], target, clock.proof)
-            assert report.certificates is not None  # noqa: S101  (asked for)
-            margin, certificate = float(report.lower[0]), report.certificates[0]
-            how = "but not robustly"
-            if report.robust[0]:
-                how = "under every network within delta"
-            elif report.undecided[0]:
+            judged = self.prover_.judge(x, target, clock.proof)
+            margin, several = judged.margin, len(self.sets_) > 1
+            certificate = judged.proof if judged.robust or not several else None
+            whose = f" for {judged.which.name}" if several and judged.which is not None else ""
+            how = f"but not robustly{whose}"
+            if judged.robust:
+                box = self.sets_[0].shifts.trained_radii is None
+                where = "of the box of shifts" if box else "within delta"
+                how = f"under every network {where}{' and all others' * several}"
+            elif judged.undecided:
                 late = " in the time limit" if clock.over else ""
-                how = f"whether robustly is not decided{late}"
+                how = f"whether robustly{whose} is not decided{late}"
             reason = f"{reason}, {how}"
+            refusing = [each.name for each in self.sets_ if each.refuses(x, target)]
+            if refusing:
+                reason = f"{reason}; it is refused by {' and '.join(refusing)}"
         return Finding(
             "already_valid",
             reason,

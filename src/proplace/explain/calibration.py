@@ -1,4 +1,4 @@
-r"""How large should delta be? Two measurements on retrained networks.
+r"""How large should delta be? What retrained models say.
 
 Let :math:`\theta` be the parameters in use and :math:`\theta^{(1)}, \dots, \theta^{(m)}` those of
 retrained networks.
@@ -8,7 +8,10 @@ retrained networks.
     into Delta, so every answer is valid on all of them: a proof. Networks retrained from scratch are
     not near :math:`\theta` in any such sense, and this number is then far too large to be of use.
     Where scalers or encoders were fitted again, :math:`\theta^{(j)}` stands for the parameters of the
-    same model behind the scalers in use (see :mod:`proplace.loaders.coordinates`).
+    same model behind the scalers in use (see :mod:`proplace.loaders.coordinates`). Where a batch norm
+    is folded into the model in use, a change is that of trained parameters which would lead to the
+    retrained network behind *this* batch norm, since Delta counts it as fixed: what retraining does to
+    the batch norm is part of the change, and where no parameter can express it, it is infinite.
 
 (b) *Validity.* For each of a list of deltas, explain the refused validation rows and count
 
@@ -19,9 +22,15 @@ retrained networks.
     The calibrated delta is the smallest of the list with :math:`v(\delta)` at least as wanted.
     This is a measurement, not a proof; it never needs more than (a), where (a) leaves robust rows.
 
+(c) *Risk.* The same count with a promise about the next retraining: the smallest delta for which the
+    expected share of broken promises is at most the risk (see :mod:`proplace.explain.promises`).
+
+A box of networks may take the place of delta; then its size t is chosen, ``shifts.scaled(t)``.
+
 A delta that leaves next to no robust row is of no use, however valid its few answers are: all people
 would be sent to the same place, and most would get no answer. Of the training rows that the model in
-use accepts, a share of at least ``least_robust`` (10% unless told otherwise) must stay robust.
+use accepts, a share of at least ``least_robust`` (10% unless told otherwise) must stay robust, and as
+large a share of the people must get an answer.
 """
 
 from __future__ import annotations
@@ -29,28 +38,22 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from proplace.certification import certify
-from proplace.core.errors import (
-    InputError,
-    ModelDisagrees,
-    ModelNotSupported,
-    NetworkError,
-    OptionError,
-    SchemaError,
-)
+from proplace.core.conformal import probability
+from proplace.core.errors import InputError, OptionError
 from proplace.core.optional import require
 from proplace.core.options import processes
 from proplace.core.shifts import Shifts
-from proplace.explain.proplace import DEFAULT_MARGIN, DEFAULT_SLACK, Proplace
-from proplace.loaders.coordinates import in_coordinates_of
+from proplace.explain import promises
+from proplace.explain.promises import Unseen
+from proplace.explain.proplace import Proplace
+from proplace.explain.trials import Question, Retrained
 from proplace.loaders.model import Model
-from proplace.tables.frames import as_frame
 from proplace.tables.rows import distinct, model_of, training_rows
 
 if TYPE_CHECKING:
@@ -59,18 +62,15 @@ if TYPE_CHECKING:
 
     from proplace.core import distances
     from proplace.core.network import Array
-    from proplace.explain.results import Explanation
+    from proplace.explain.trials import Trial
     from proplace.schema import Schema
     from proplace.schema.validation import Label
     from proplace.tables.rows import Table
 
 _GRID = 10  # deltas tried when none are given
+_FINE_GRID = 19  # the same for a risk: they must not depend on what is found
 _SMALLEST = 64.0  # the smallest of them is this part of the largest that leaves a robust row
 _REFINE = 3  # halvings between the last delta that is too small and the first that is not
-# A little more margin than a search asks for (its margin and slack together), so that a row that keeps
-# it is robust for the search too.
-_ENOUGH_MARGIN = 2.0 * max(DEFAULT_MARGIN, DEFAULT_SLACK)
-_SEARCH_ROWS = 2000  # rows by which the largest delta of interest is found
 _LEAST_ROBUST = 0.1  # share of the accepted rows that must stay robust
 
 
@@ -85,31 +85,44 @@ class Calibration:
     Attributes
     ----------
     delta
-        The smallest delta of the curve whose answers stay valid as often as wanted. Where none
-        does, or too few rows stay robust there, the delta with the largest validity of those that
-        leave enough robust rows; ``reached`` is False then.
+        The smallest delta of the curve whose answers stay valid as often as wanted, or whose risk is
+        within the one asked for. Where none is, or too few rows stay robust there, the best delta of
+        those that leave enough robust rows; ``reached`` is False then. Where the size of a box was
+        chosen, this is the factor t of ``shifts.scaled(t)``.
+    shifts
+        The set of networks that was chosen.
     reached
-        Whether ``delta`` gives the wanted validity and leaves enough robust rows.
+        Whether ``delta`` does what was asked for and leaves enough robust rows and answers.
     scarce
-        Whether what is missing is robust rows: those of the delta that would be valid are too few.
+        Whether what is missing is robust rows or answers: the delta that would do leaves too few.
     change
         The quantile of ``changes`` that was asked for: a delta that *proves* validity on that share
         of the retrained networks.
     changes
-        Largest parameter change of each retrained network.
+        Largest change of a trained parameter of each retrained network; NaN where parameters cannot be
+        compared, infinite where no delta includes it, because its batch norm moved what no parameter
+        in use can move.
     curve
         One row per delta: ``delta``, ``validity`` (share of answers and retrained networks where the
         class is kept; NaN without answers), ``robust_rows`` (how many of the accepted training rows
         stay robust), ``robust`` (their share of all training rows), ``robust_of_accepted`` (their
         share of the accepted ones), ``answered`` (share of the refused validation rows with an
-        answer), ``distance`` (mean). Rows that occur twice count once.
+        answer), ``distance`` (mean), ``risk`` (bound on the expected share of promises that the next
+        retraining breaks). Rows that occur twice count once.
     accepted
         How many training rows the model in use gives the target class.
     wanted, least_robust
         The validity, and the share of the accepted rows, that were asked for.
+    risk
+        The risk that was asked for, if any.
+    promises
+        How many people have an answer at ``delta``.
+    unseen
+        What retrained models did to these answers that had no part in the choice, if there are any.
     """
 
     delta: float
+    shifts: Shifts
     reached: bool
     scarce: bool
     change: float
@@ -118,11 +131,59 @@ class Calibration:
     accepted: int
     wanted: float
     least_robust: float
+    risk: float | None
+    promises: int
+    unseen: Unseen | None
+
+    @property
+    def called(self) -> str:
+        """What was chosen, in words: ``delta 0.02``, or ``0.8 times the box``."""
+        return self._called(self.delta)
+
+    @property
+    def statement(self) -> str:
+        """What may be said about the next retraining, in two sentences.
+
+        It speaks of models that are drawn by a procedure; the theorem speaks of every network of the
+        set. The one does not follow from the other.
+        """
+        at, n = self._at, len(self.changes)
+        who = "1 person" if self.promises == 1 else f"{self.promises} people"
+        people = f"the promises made to {who} with {self.called}"
+        if self.risk is None:
+            first = (
+                f"Of {people}, {n} retrained model{'s' * (n > 1)} honoured {at['validity']:.1%}; they "
+                "also chose it, so that this is a measurement and no promise about the next one."
+            )
+        elif at["risk"] <= self.risk:
+            first = (
+                f"Of {people}, an expected share of at most {self.risk:.1%} is broken at the next "
+                f"retraining (conformal risk control by N = {n} retrained models), if it is "
+                "exchangeable with them."
+            )
+        else:
+            first = (
+                f"Of {people}, {n} retrained models broke {1.0 - at['validity']:.1%}, so that a risk of "
+                f"{self.risk:.1%} at the next retraining cannot be stated."
+            )
+        none = "No model was held out, so nothing is said of models that had no part in the choice."
+        return f"{first} {none if self.unseen is None else self.unseen}"
+
+    def _called(self, size: float) -> str:
+        """Name a size of the family that was chosen from."""
+        one_delta = self.shifts.radius == self.delta
+        return f"delta {size:g}" if one_delta else f"{size:g} times the box"
+
+    @property
+    def _at(self) -> pd.Series[float]:
+        """The row of the curve that was chosen."""
+        row: pd.Series[float] = self.curve.loc[self.curve["delta"] == self.delta].iloc[0]
+        return row
 
     def __repr__(self) -> str:
-        at = self.curve.loc[self.curve["delta"] == self.delta].iloc[0]
+        at = self._at
         return (
-            f"Calibration(delta {self.delta:g}: validity {at['validity']:.1%}, "
+            f"Calibration({self.called}: validity {at['validity']:.1%}, "
             f"{at['robust_rows']:.0f} of {self.accepted} accepted rows robust; "
             f"change {self.change:.3g})"
         )
@@ -153,7 +214,8 @@ class Calibration:
             linestyle="--",
             label="accepted rows robust",
         )
-        axes.axhline(self.wanted, color="#8d99ae", linewidth=0.7)
+        wanted = self.wanted if self.risk is None else 1.0 - self.risk
+        axes.axhline(wanted, color="#8d99ae", linewidth=0.7)
         axes.axvline(self.delta, color="#c44e52", linewidth=1.0)
         word = "calibrated" if self.reached else "best"
         axes.annotate(
@@ -171,7 +233,11 @@ class Calibration:
             axes.set_xticks(ticks, labels=[f"{tick:.2g}" for tick in ticks])
             axes.minorticks_off()
         axes.set_ylim(-0.03, 1.05)
-        axes.set_xlabel("delta (largest change of any parameter)")
+        axes.set_xlabel(
+            "delta (largest change of any parameter)"
+            if self.shifts.radius == self.delta
+            else "size of the box"
+        )
         axes.set_ylabel("share")
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False, loc="lower left", fontsize="small")
@@ -193,8 +259,13 @@ def calibrate_delta(
     distance: distances.Name | distances.Distance = "l1",
     quantile: float = 1.0,
     wanted: float = 1.0,
+    risk: float | None = None,
     least_robust: float = _LEAST_ROBUST,
     deltas: Sequence[float] | None = None,
+    shifts: Shifts | None = None,
+    held_out: Sequence[object] | float | None = None,
+    confidence: float = 0.95,
+    seed: int = 0,
     target: Label = 1,
     n_jobs: int = 1,
 ) -> Calibration:
@@ -206,8 +277,8 @@ def calibrate_delta(
         The model in use: a pipeline, a module, a file, a :class:`Network`, as for
         :class:`~proplace.Proplace`.
     retrained
-        Models of the same architecture, retrained the way it will be retrained. Scalers and encoders
-        may have been fitted again: the models are compared behind those in use, where that is exact.
+        Models retrained the way it will be retrained; these choose. Scalers and encoders may have
+        been fitted again, and architectures may differ: predictions are all that counts.
     X_train
         Training rows: the robust ones span the regions.
     X_valid
@@ -217,12 +288,27 @@ def calibrate_delta(
     quantile
         Which quantile of the parameter changes to report as ``change`` (1: the largest).
     wanted
-        Share of (answer, retrained network) pairs that must stay valid.
+        Share of (answer, retrained network) pairs that must stay valid. With a risk it plays no part.
+    risk
+        Expected share of the promises that the next retraining may break: chooses by conformal risk
+        control, which needs at least 1 / risk - 1 retrained models (19 for 0.05).
     least_robust
-        Share of the accepted training rows that must stay robust.
+        Share of the accepted training rows that must stay robust, and of the people who must get an
+        answer.
     deltas
-        Deltas to try. Without: ten in geometric steps up to the largest that leaves a robust row,
-        then three between the last too small and the first large enough.
+        Deltas to try, or factors t where ``shifts`` is given. Without: ten in geometric steps up to
+        the largest that leaves a robust row, then three between the last too small and the first
+        large enough; with a risk nineteen, which do not depend on the retrained models.
+    shifts
+        A box of networks whose size is chosen in place of delta: ``shifts.scaled(t)``. For a risk it
+        must not have been learned from the models that choose it.
+    held_out
+        More retrained models, or the share of ``retrained`` that is put aside: they have no part in
+        the choice, and report how it fares.
+    confidence
+        Of the bounds that these give.
+    seed
+        Draws which are put aside.
     target
         The wanted class, by its label.
     n_jobs
@@ -232,8 +318,8 @@ def calibrate_delta(
     -----
     CalibrationWarning
         When a delta that was given leaves no robust row, when the change of the retrainings does,
-        when no delta gives the wanted validity, and when the one that does leaves too few robust
-        rows.
+        when no delta gives the wanted validity or keeps the risk, and when the one that does leaves
+        too few robust rows or answers.
 
     Examples
     --------
@@ -244,56 +330,76 @@ def calibrate_delta(
     >>> found = calibrate_delta(net, [stricter], rows, rows, deltas=[0.01, 0.04, 0.07, 0.1])
     >>> found.delta, round(found.change, 6)
     (0.07, 0.1)
+    >>> later = [Network([([[1.0]], [-0.4 - 0.01 * n])]) for n in range(20)]
+    >>> found = calibrate_delta(
+    ...     net, later, rows, rows, risk=0.2, held_out=0.5, deltas=[0.01, 0.04, 0.07]
+    ... )
+    >>> found.delta
+    0.07
+    >>> print(found.statement)
+    Of the promises made to 1 person with delta 0.07, an expected share of at most 20.0% is broken ...
     """
-    _check(retrained, quantile, wanted, least_robust, deltas)
+    _check(quantile, wanted, least_robust, deltas, shifts)
+    probability("confidence", confidence)
     n_jobs = processes("n_jobs", n_jobs) or 1
+    choosing, reporting = _parts(retrained, held_out, seed)
+    if risk is not None:
+        promises.check_enough(len(choosing), risk)
     base, declared = Model.of(source), schema is not None
     model, rows = training_rows(model_of(base, schema), X_train, declared=declared)
-    others = [_retrained(n, r, schema, X_train) for n, r in enumerate(retrained)]
-    changes = np.array([_change(n, model, other) for n, other in enumerate(others)])
-    question = _Question(model, others, distinct(rows), X_valid, model.target(target))
+    others = [
+        Retrained.read(name, one, schema, X_train) for name, one in (choosing | reporting).items()
+    ]
+    changes = np.array([other.change(model) for other in others])[: len(choosing)]
+    question = Question(model, others, distinct(rows), X_valid, model.target(target))
 
-    def measure(delta: float) -> dict[str, float]:
+    def family(size: float) -> Shifts:
+        return Shifts.of(model.network, size) if shifts is None else shifts.scaled(size)
+
+    def measure(size: float) -> Trial:
+        delta = size if shifts is None else shifts.scaled(size)
         explainer = Proplace(base, delta, k=k, schema=schema, distance=distance, n_jobs=n_jobs)
-        return question.measured(explainer.fit(X_train), delta)
+        return question.tried(explainer.fit(X_train), size)
 
-    if deltas is None:
-        grid = question.largest_delta() * np.geomspace(1.0 / _SMALLEST, 1.0, _GRID)
-        curve = [measure(_short(delta)) for delta in grid]
-        curve += _refined(curve, wanted, measure)
-    else:
-        curve = [measure(float(delta)) for delta in deltas]
-    table = pd.DataFrame(curve).sort_values("delta", ignore_index=True)
+    trials = _trials(
+        measure, deltas, lambda: question.largest(family), len(choosing), (wanted, risk)
+    )
+    table = _curve(trials, len(choosing))
     if not table["answered"].any():
         raise InputError(
             "no delta leaves a robust row, so nobody can be explained; give smaller deltas, or rows "
             f"that the network puts further inside class {target}"
         )
-    chosen, reached, scarce = _chosen(table, wanted, least_robust)
+    fine = table["validity"] >= wanted if risk is None else table["risk"] <= risk
+    best = table["validity"] if risk is None else -table["risk"]
+    at, reached, scarce = _chosen(table, fine, best, least_robust)
+    honours = trials[at].honours
     found = Calibration(
-        delta=float(table["delta"].to_numpy()[chosen]),
+        delta=float(table["delta"].to_numpy()[at]),
+        shifts=family(float(table["delta"].to_numpy()[at])),
         reached=reached,
         scarce=scarce,
-        change=float(np.quantile(changes, quantile, method="higher")),
+        change=_quantile(changes, quantile),
         changes=changes,
         curve=table,
         accepted=len(question.accepted),
         wanted=wanted,
         least_robust=least_robust,
+        risk=risk,
+        promises=honours.shape[1],
+        unseen=Unseen.of(honours[len(choosing) :], confidence),
     )
-    _warn(found, question)
+    _warn(found, question, fine)
     return found
 
 
 def _check(
-    retrained: Sequence[object],
     quantile: float,
     wanted: float,
     least_robust: float,
     deltas: Sequence[float] | None,
+    shifts: Shifts | None,
 ) -> None:
-    if not len(retrained):
-        raise InputError("calibration needs at least one retrained network")
     for name, value in (
         ("quantile", quantile),
         ("wanted", wanted),
@@ -305,159 +411,103 @@ def _check(
         len(deltas) and all(math.isfinite(delta) and delta >= 0.0 for delta in deltas)
     ):
         raise OptionError("deltas must be one or more finite numbers >= 0")
+    if shifts is not None and shifts.frozen:
+        raise OptionError("shifts holds one network alone, so that it has no size to choose")
 
 
-def _retrained(n: int, source: object, schema: Schema | None, X_train: Table) -> Model:
-    """Read a retrained model; it is compared with its own predictions on the training table."""
-    try:
-        model, _ = training_rows(model_of(source, schema), X_train, declared=schema is not None)
-    except (InputError, ModelDisagrees, ModelNotSupported, SchemaError) as error:
-        raise type(error)(f"retrained[{n}]: {error}") from error
-    return model
+def _parts(
+    retrained: Sequence[object], held_out: Sequence[object] | float | None, seed: int
+) -> tuple[dict[str, object], dict[str, object]]:
+    """The models that choose and those that report, by what they are called in messages."""
+    named: dict[str, object] = {f"retrained[{n}]": one for n, one in enumerate(retrained)}
+    if not named:
+        raise InputError("calibration needs at least one retrained network")
+    if held_out is None:
+        return named, {}
+    if not isinstance(held_out, (int, float)):
+        return named, {f"held_out[{n}]": one for n, one in enumerate(held_out)}
+    share = probability("held_out", held_out)
+    count = max(1, round(share * len(named)))
+    if count == len(named):
+        raise InputError(
+            f"putting {float(share):.0%} of {len(named)} retrained models aside leaves none to choose "
+            "by; give more of them, or a smaller share"
+        )
+    names = list(named)
+    aside = {names[n] for n in np.random.default_rng(seed).permutation(len(names))[:count]}
+    return (
+        {name: one for name, one in named.items() if name not in aside},
+        {name: one for name, one in named.items() if name in aside},
+    )
 
 
-def _change(n: int, model: Model, other: Model) -> float:
-    """Return how far the parameters of a retrained model are from those in use, behind one scaler."""
-    try:
-        return model.network.distance(in_coordinates_of(model, other))
-    except (InputError, NetworkError) as error:
-        raise type(error)(f"retrained[{n}]: {error}") from error
+def _trials(
+    measure: Callable[[float], Trial],
+    deltas: Sequence[float] | None,
+    largest: Callable[[], float],
+    models: int,
+    asked: tuple[float, float | None],
+) -> list[Trial]:
+    """What is measured at each size, in growing order."""
+    wanted, risk = asked
+    if deltas is not None:
+        trials = [measure(float(delta)) for delta in deltas]
+    else:
+        steps = _GRID if risk is None else _FINE_GRID
+        grid = largest() * np.geomspace(1.0 / _SMALLEST, 1.0, steps)
+        trials = [measure(_short(size)) for size in grid]
+        if risk is None:
+            trials += _refined(trials, measure, lambda trial: trial.validity(models) >= wanted)
+    return sorted(trials, key=lambda trial: trial.row["delta"])
 
 
-@dataclass(frozen=True, eq=False)
-class _Question:
-    """What is measured at each delta: the models, the rows and the people.
+def _curve(trials: list[Trial], models: int) -> pd.DataFrame:
+    """One row per size; validity and risk are those of the models that choose."""
+    table = pd.DataFrame([trial.row for trial in trials])
+    table.insert(1, "validity", [trial.validity(models) for trial in trials])
+    table["risk"] = promises.bounds([trial.honours[:models] for trial in trials])
+    return table
 
-    Attributes
-    ----------
-    model, others
-        The model in use and the retrained ones.
-    rows
-        Distinct training rows as the network in use takes them.
-    people
-        Validation rows.
-    target
-        Number of the wanted class.
+
+def _quantile(changes: Array, quantile: float) -> float:
+    """The quantile of the changes that are known; NaN if none is."""
+    known = changes[~np.isnan(changes)]
+    return float(np.quantile(known, quantile, method="higher")) if len(known) else np.nan
+
+
+def _chosen(
+    table: pd.DataFrame, fine: pd.Series[bool], best: pd.Series[float], least_robust: float
+) -> tuple[int, bool, bool]:
+    """Place of the delta to take, whether it is as asked, and whether robust rows are what it lacks.
+
+    ``fine`` says which do what was asked for, and ``best`` how near the others come to that.
     """
-
-    model: Model
-    others: list[Model]
-    rows: Array
-    people: Table
-    target: int
-
-    @property
-    def label(self) -> Label:
-        return self.model.classes[self.target]
-
-    @cached_property
-    def accepted(self) -> Array:
-        """Distinct training rows that have the class."""
-        return self.rows[self.model.network.margin(self.rows, self.target) >= 0.0]
-
-    def measured(self, explainer: Proplace, delta: float) -> dict[str, float]:
-        """One row of the curve."""
-        robust = len(explainer.robust_rows(self.label))
-        people = explainer.explain(self.people, self.label)
-        bad = next((e for e in people if e.status == "bad_input"), None)
-        if bad is not None:
-            raise InputError(f"a validation row cannot be read: row {bad.index}, {bad.reason}")
-        asked = [e for e in people if e.status not in ("already_valid", "worker_died")]
-        if not asked:
-            raise InputError(f"no validation row is refused: all have class {self.label} already")
-        found = [(n, e) for n, e in enumerate(people) if e.found and e.status != "already_valid"]
-        validity, distance = np.nan, np.nan
-        if found:
-            validity = self._validity(found)
-            distance = float(np.mean([e.distance for _, e in found]))
-        return {
-            "delta": delta,
-            "validity": validity,
-            "robust_rows": robust,
-            "robust": robust / len(self.rows),
-            "robust_of_accepted": robust / max(1, len(self.accepted)),
-            "answered": len(found) / len(asked),
-            "distance": distance,
-        }
-
-    def _validity(self, found: list[tuple[int, Explanation]]) -> float:
-        """Share of pairs of an answer and a retrained model that gives it the class.
-
-        Each model reads the answer in the units of the table, and says it itself where it can be run.
-        """
-        names = list(self.model.schema.by_name)
-        given = as_frame(self.people)
-        table = pd.DataFrame(index=range(len(found)))
-        if given is not None:  # what the model in use never looks at stays the person's own
-            table = given.iloc[[n for n, _ in found]].reset_index(drop=True)
-        cells = {name: [e.counterfactual[name] for _, e in found] for name in names}  # type: ignore[index]
-        table = table.assign(**{name: pd.Series(values) for name, values in cells.items()})
-        shares = []
-        for other in self.others:
-            said = other.original(table)
-            shares.append(np.mean((other.predict(table) if said is None else said) == self.label))
-        return float(np.mean(shares))
-
-    def largest_delta(self) -> float:
-        """Nearly the largest delta at which some row is robust, found on the rows deepest inside."""
-        net, target = self.model.network, self.target
-        margins = net.margin(self.rows, target)
-        rows = self.rows[np.argsort(-margins, kind="stable")[:_SEARCH_ROWS]]
-        if margins.max() <= _ENOUGH_MARGIN:
-            raise InputError(f"no training row has class {self.label}: nothing can be robust")
-
-        def robust(delta: float) -> bool:
-            # A little more margin than the search asks for, so that it finds the row too.
-            asked = np.max(self.model.margins(Shifts.of(net, delta), self.rows, None))
-            if not np.isfinite(asked):
-                return False
-            return bool(
-                certify(net, rows, delta, target, margin=float(asked) + _ENOUGH_MARGIN).robust.any()
-            )
-
-        low, high = 0.0, 1.0
-        while robust(high):
-            low, high = high, 2.0 * high
-        while high - low > 0.05 * high:
-            middle = (low + high) / 2.0 if low else high / 4.0
-            if middle < 1e-12:
-                raise InputError(
-                    f"no training row is robust for class {self.label} at any delta; give rows that "
-                    "the network puts further inside the class"
-                )
-            if robust(middle):
-                low = middle
-            else:
-                high = middle
-        return low
-
-
-def _chosen(table: pd.DataFrame, wanted: float, least_robust: float) -> tuple[int, bool, bool]:
-    """Place of the delta to take, whether it is as wanted, and whether robust rows are what it lacks."""
-    valid = table["validity"] >= wanted
+    answered = table["validity"].notna()
+    fine = fine & answered
     enough = table["robust_of_accepted"] >= least_robust
-    if (valid & enough).any():
-        return int((valid & enough).argmax()), True, False
-    usable = enough & table["validity"].notna()
-    candidates = table["validity"].where(usable if usable.any() else table["validity"].notna())
-    return int(candidates.argmax()), False, bool(valid.any() or not usable.any())
+    usable = enough & (table["answered"] >= least_robust) & answered
+    if (fine & usable).any():
+        return int((fine & usable).argmax()), True, False
+    if usable.any():
+        return int(best.where(usable).argmax()), False, bool(fine.any())
+    return int(fine.argmax() if fine.any() else best.where(answered).argmax()), False, True
 
 
 def _refined(
-    curve: list[dict[str, float]], wanted: float, measure: Callable[[float], dict[str, float]]
-) -> list[dict[str, float]]:
+    trials: list[Trial], measure: Callable[[float], Trial], enough: Callable[[Trial], bool]
+) -> list[Trial]:
     """Halve the step below the first delta that is large enough."""
-    first = next((i for i, row in enumerate(curve) if row["validity"] >= wanted), 0)
+    first = next((i for i, trial in enumerate(trials) if enough(trial)), 0)
     if first == 0:
         return []
-    low, high = curve[first - 1]["delta"], curve[first]["delta"]
-    more = []
+    low, high = trials[first - 1].row["delta"], trials[first].row["delta"]
+    more: list[Trial] = []
     for _ in range(_REFINE):
         middle = _short(math.sqrt(low * high))
         if middle in (low, high):
             break
         more.append(measure(middle))
-        if more[-1]["validity"] >= wanted:
+        if enough(more[-1]):
             high = middle
         else:
             low = middle
@@ -470,49 +520,84 @@ def _short(delta: float) -> float:
     return float(f"{math.floor(delta * 10**digits) / 10**digits:.{max(digits, 0)}f}")
 
 
-def _warn(found: Calibration, question: _Question) -> None:
+def _warn(found: Calibration, question: Question, fine: pd.Series[bool]) -> None:
     def say(text: str) -> None:
         warnings.warn(text, CalibrationWarning, stacklevel=4)
 
     curve = found.curve
     empty = curve.loc[curve["robust_rows"] == 0, "delta"]
     if len(empty):
-        say(
-            f"no training row is robust at delta {', '.join(f'{d:g}' for d in empty)}: nobody can be "
-            "explained there"
-        )
+        which = ", ".join(found._called(size).removeprefix("delta ") for size in empty)
+        word = "delta " * found.called.startswith("delta")
+        say(f"no training row is robust at {word}{which}: nobody can be explained there")
     if found.scarce:
-        say(_scarce(found))
+        say(_scarce(found, fine))
+    elif not found.reached and found.risk is not None:
+        say(
+            f"no size keeps the expected share of broken promises within {found.risk:g}; the best "
+            f"bound is {found._at['risk']:.3g} with {found.called}. {_INSTEAD}, or allow more risk "
+            "(risk=)"
+        )
     elif not found.reached:
         say(
             f"no delta gives a validity of {found.wanted:.1%} on the retrained networks; the best is "
-            f"{curve['validity'].max():.1%} at delta {found.delta:g}"
+            f"{curve['validity'].max():.1%} with {found.called}. {_INSTEAD}"
         )
-    if not certify(
-        question.model.network, question.rows, found.change, question.target
-    ).robust.any():
+    one_delta = found.called.startswith("delta")
+    if one_delta and math.isinf(found.change):
+        say(
+            "batch norm of the retrained networks moved a neuron that no weight or bias of the model in "
+            "use can move (a layer without bias, a factor of 0), so that no delta includes them: "
+            "validity on them is measured, not proved. Keep batch norm fixed when you retrain, train "
+            "the layer in front of it with a bias, or give the box of such networks, Shifts.hull(...)"
+        )
+    elif one_delta and np.isfinite(found.change) and not _any_robust(question, found.change):
         say(
             f"the retrained networks moved by {found.change:.3g}, and no training row is robust at "
             "such a delta: validity on them is measured, not proved. Retrain incrementally (start "
-            "from the network in use, small steps), or train with more weight decay"
+            "from the network in use, small steps), train with more weight decay, or take a box that "
+            "is learned from retrainings (Shifts.learn)"
         )
 
 
-def _scarce(found: Calibration) -> str:
-    """Say how few rows stay robust, and what to do."""
+def _any_robust(question: Question, delta: float) -> bool:
+    """Whether a training row is robust at a delta."""
+    report = certify(question.model.network, question.rows, delta, question.target)
+    return bool(report.robust.any())
+
+
+_INSTEAD = (
+    "Take a box that is learned from retrainings, with an interval for each parameter "
+    "(shifts=Shifts.learn(history)), ask that several networks accept each answer (Proplace(..., "
+    "also=[...])), retrain in small steps from the model in use, or train with more weight decay"
+)
+
+
+def _scarce(found: Calibration, fine: pd.Series[bool]) -> str:
+    """Say how few rows stay robust, or people are answered, and what to do."""
     curve = found.curve
-    valid = curve[curve["validity"] >= found.wanted]
-    at = curve.iloc[int(curve["validity"].argmax())] if valid.empty else valid.iloc[0]
+    good = curve[fine & curve["validity"].notna()]
+    at = curve.iloc[int(curve["validity"].argmax())] if good.empty else good.iloc[0]
+    lower = "a lower validity" if found.risk is None else "a larger risk"
     instead = (
-        f"Delta {found.delta:g} is given instead, which leaves enough and has a lower validity. "
+        f"{found.called.capitalize()} is given instead, which leaves enough and has {lower}. "
         if at["delta"] != found.delta
         else ""
     )
+    few = (
+        f"leaves {at['robust_rows']:.0f} of {found.accepted} accepted training rows robust "
+        f"({at['robust_of_accepted']:.1%})"
+    )
+    if at["robust_of_accepted"] >= found.least_robust:
+        few = f"gives {at['answered']:.1%} of the people an answer"
+    less = (
+        "ask for less validity (wanted=0.95, --wanted 0.95)"
+        if found.risk is None
+        else "allow more risk (risk=0.1, --risk 0.1)"
+    )
     return (
-        f"delta {at['delta']:g}, with a validity of {at['validity']:.1%}, leaves "
-        f"{at['robust_rows']:.0f} of {found.accepted} accepted training rows robust "
-        f"({at['robust_of_accepted']:.1%}), and at least {found.least_robust:.0%} are asked for: so "
-        f"few answers would be far away, much alike, and missing for many people. {instead}Retrain in "
-        "small steps from the model in use, train with more weight decay, ask for less validity "
-        "(wanted=0.95, --wanted 0.95), or take such a delta knowingly (least_robust=0, --least-robust 0)"
+        f"{found._called(at['delta'])}, with a validity of {at['validity']:.1%}, {few}, and at least "
+        f"{found.least_robust:.0%} are asked for: so few answers would be far away, much alike, and "
+        f"missing for many people. {instead}{_INSTEAD}, {less}, or take such a delta knowingly "
+        "(least_robust=0, --least-robust 0)"
     )

@@ -12,7 +12,7 @@ from proplace.core.errors import SolverError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from proplace.certification import Certificate
+    from proplace.certification import Proof
     from proplace.core.network import Array
 
 Status = Literal[
@@ -56,7 +56,9 @@ STATUSES: Mapping[Status, Meaning] = {
 
 CERTIFIABLE = frozenset({s for s, m in STATUSES.items() if m.certified} | {"already_valid"})
 """Statuses of a row with a point that may be proved: an answer, or the person as is."""
-ANSWERED = frozenset({s for s, m in STATUSES.items() if m.found} | {"already_valid"})
+FOUND = frozenset({s for s, m in STATUSES.items() if m.found})
+"""Statuses of a row with an answer."""
+ANSWERED = FOUND | {"already_valid"}
 """Statuses of a row with a point: an answer, or the person as is."""
 
 
@@ -105,7 +107,7 @@ class Finding:
     margin: float = np.nan
     rank: int = 0
     neighbours: Array | None = None
-    certificate: Certificate | None = None
+    certificate: Proof | None = None
     optimality: Optimality | None = None
     nodes: int = 0
     programs: int = 0

@@ -21,6 +21,7 @@ from scipy.spatial import ConvexHull, QhullError
 
 from proplace.certification import certify
 from proplace.core.errors import OptionError
+from proplace.core.model_set import ModelSet
 from proplace.core.shifts import Shifts
 from proplace.explain.proplace import DEFAULT_MARGIN, DEFAULT_SLACK
 from proplace.region.neighbours import box_pieces, hull_pieces, variants
@@ -242,12 +243,10 @@ def plain_nearest(e: Explanation) -> Array | None:
         boxes = (box_pieces(schema, person, e.x, e.x) for person in people)
         pieces = itertools.chain.from_iterable(boxes)
     problem = SearchProblem(
-        setting.net,
-        Shifts.of(setting.net, 0.0),
+        (ModelSet(setting.net, Shifts.of(setting.net, 0.0), margin=DEFAULT_MARGIN),),
         e.target,
         e.x,
         setting.distance,
-        DEFAULT_MARGIN,
         DEFAULT_SLACK,
         schema.grids(e.x),
     )

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from proplace.explain.findings import ANSWERED, Finding
+from proplace.explain.findings import ANSWERED, FOUND, Finding
 from proplace.explain.results import Explanation, Explanations
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence, Set
+
     from proplace.explain.provenance import Provenance
     from proplace.explain.results import Setting
+    from proplace.explain.several import Voter
     from proplace.loaders.model import Model
 
 _FIELDS = [item.name for item in fields(Finding)]
@@ -27,21 +30,27 @@ def package(
     people: pd.DataFrame | None,
     *,
     provenance: Provenance,
+    others: Sequence[Voter] = (),
     first: int = 0,
     complete: bool = True,
 ) -> Explanations:
     """Make complete explanations of what was found for rows ``first``, ``first + 1``, ... of a table.
 
     All points are decoded at once. Where the source of the model is at hand, every answer is run
-    through it once more; an answer that it does not accept is withheld.
+    through it once more; an answer that it does not accept is withheld. So is one that another model
+    with a say does not accept.
     """
     located = [(row, finding) for row, found in enumerate(findings, first) for finding in found]
     decoded = _decoded(setting, located, people)
     if people is not None:
-        for n, label in _disagreeing(model, target, located, decoded, people).items():
-            row, finding = located[n]
-            located[n] = row, _withheld(finding, label, model.classes[target])
-            del decoded["point", n]
+        sources = [("the model", model), *((other.name, other.model) for other in others)]
+        for name, source in sources:
+            kinds = ANSWERED if source is model else FOUND
+            disagreeing = _disagreeing(source, target, located, decoded, people, kinds)
+            for n, label in disagreeing.items():
+                row, finding = located[n]
+                located[n] = row, _withheld(finding, name, label, model.classes[target])
+                del decoded["point", n]
     filled = [] if people is None else _filled(setting, people.iloc[first : first + len(findings)])
     items = [
         Explanation(
@@ -94,13 +103,19 @@ def _decoded(setting: Setting, located: Located, people: pd.DataFrame | None) ->
 
 
 def _disagreeing(
-    model: Model, target: int, located: Located, decoded: Decoded, people: pd.DataFrame
+    model: Model,
+    target: int,
+    located: Located,
+    decoded: Decoded,
+    people: pd.DataFrame,
+    kinds: Set[str],
 ) -> dict[int, object]:
-    """Answers, by number, that the source of the model does not accept, with what it says instead.
+    """Answers, by number, that the source of a model does not accept, with what it says instead.
 
-    A person who has the class already is an answer, too.
+    ``kinds`` are the statuses to look at: to the model in use, a person who has the class already is an
+    answer, too.
     """
-    found = [n for n, (_, finding) in enumerate(located) if finding.status in ANSWERED]
+    found = [n for n, (_, finding) in enumerate(located) if finding.status in kinds]
     if not found:
         return {}
     table = people.iloc[[located[n][0] for n in found]].copy()
@@ -113,9 +128,9 @@ def _disagreeing(
     return {n: label for n, label in zip(found, said, strict=True) if label != wanted}
 
 
-def _withheld(finding: Finding, label: object, wanted: object) -> Finding:
+def _withheld(finding: Finding, name: str, label: object, wanted: object) -> Finding:
     reason = (
-        f"the model itself gives the answer {label!r} and not {wanted!r}, so it is withheld; "
+        f"{name} itself gives the answer {label!r} and not {wanted!r}, so it is withheld; "
         "the model was changed after it was read, or does more than its parts say"
     )
     return replace(

@@ -17,7 +17,8 @@ from proplace.core.shifts import Shifts
 from proplace.explain.base import Explainer
 from proplace.explain.diverse import diverse
 from proplace.explain.findings import Finding, Optimality
-from proplace.explain.proving import Clock, Prover
+from proplace.explain.proving import Clock, Judge, Prover
+from proplace.explain.several import IN_USE, Voter, check_also, read_also
 from proplace.region.neighbours import (
     Neighbours,
     RobustRows,
@@ -40,10 +41,12 @@ if TYPE_CHECKING:
 
     from proplace.certification import Margin
     from proplace.core.distances import Distance
+    from proplace.core.model_set import ModelSet
     from proplace.core.network import Array
     from proplace.core.shifts import Delta
     from proplace.explain.findings import Status
     from proplace.explain.proving import Proved
+    from proplace.loaders.model import Model
     from proplace.region.convex_piece import ConvexPiece
     from proplace.region.neighbours import RegionKind
     from proplace.schema import Schema
@@ -70,7 +73,17 @@ class Proplace(Explainer):
         The trained model: a fitted scikit-learn pipeline, a torch module, a Keras model, the path of
         a model file, a :class:`proplace.Model`, or a bare :class:`proplace.Network`.
     delta
-        Largest change of any parameter, or one (weight, bias) pair per layer.
+        Largest change of any parameter, one (weight, bias) pair per layer, or a
+        :class:`proplace.Shifts`. Where the model itself does not lie in such a box, answers are
+        accepted by it as well.
+    also
+        Other networks that must accept every answer, each of the kinds that ``source`` can be, or a
+        pair of one and its delta: ``[net2, (net3, 0.01)]``. A network by itself stands for no other;
+        with a delta, for all of its box. They may have other architectures, and scalers and encoders
+        of their own: they look at the same columns of the table and have the same classes. A bare
+        :class:`proplace.Network` takes rows as ``source`` encodes them. With several networks a
+        certificate is a bundle of one for each, and a person counts as ``already_valid`` where the
+        model in use accepts, whatever the others say (the reason tells).
     k
         Number of robust neighbours that span the plausible region.
     schema
@@ -123,6 +136,7 @@ class Proplace(Explainer):
         source: object,
         delta: Delta,
         *,
+        also: Sequence[object] | None = None,
         k: int = 20,
         schema: Schema | None = None,
         distance: distances.Name | Distance = "l1",
@@ -137,6 +151,7 @@ class Proplace(Explainer):
     ) -> None:
         self.source = source
         self.delta = delta
+        self.also = also
         self.k = k
         self.schema = schema
         self.distance = distance
@@ -153,6 +168,7 @@ class Proplace(Explainer):
 
     def check_parameters(self) -> None:
         """Raise ``OptionError`` for the first parameter that is not valid."""
+        check_also(self.also)
         integer("k", self.k)
         one_of("region", self.region, ("hull", "box"))
         one_of("search", self.search, ("tree", "bilevel"))
@@ -169,28 +185,38 @@ class Proplace(Explainer):
             )
 
     def learn(self, rows: Array) -> None:
-        """Fit the distance and the margin; which rows are robust is found for each target."""
+        """Fit the distance and the margins; which rows are robust is found for each target."""
         model = self.model_
         self.shifts_ = Shifts.of(self.net_, self.delta)
-        margin = self.margin
-        if margin is None:
-            margin = DEFAULT_MARGIN if self.net_.precision == "float64" else self.net_.precision
-        self.prover_ = Prover(model, self.shifts_, margin)
         self.rows_ = distinct(model.schema.canonical(rows))  # answers lie between legal rows
+        self.others_ = tuple(read_also(model, self.also, self.schema))
+        voters = (Voter(IN_USE, model, self.shifts_), *self.others_)
+        judges = [self._judge(models, voter.model) for voter in voters for models in voter.sets()]
+        self.prover_ = Prover(self.schema_, tuple(judges))
+        self.sets_ = tuple(judge.models for judge in judges)
         units = model.units(rows) if model.preprocesses else None
         self.distance_ = distances.resolve(
             self.distance, self.net_.inputs, rows, self.weights, units
         )
+        self._robust: dict[int, RobustRows] = {}
+
+    def _judge(self, models: ModelSet, model: Model) -> Judge:
+        """Work out the margin that covers every training row, and so their hulls, for one set."""
+        margin = self.margin
+        if margin is None:
+            precision = models.net.precision
+            margin = DEFAULT_MARGIN if precision == "float64" else precision
+        judge = Judge(models, model, margin)
         # The required margin is convex in x, so its maximum over the rows bounds it on their hulls.
-        margins = model.margins(self.shifts_, self.rows_, margin)
-        self.margin_ = float(np.max(margins))
-        if not np.isfinite(self.margin_):
+        margins = judge.margins(self.rows_)
+        largest = float(np.max(margins))
+        if not np.isfinite(largest):
             row = int(np.argmax(~np.isfinite(margins)))
             raise InputError(
                 f"distinct training row {row} leaves the range of {margin} on its way through "
-                f"the network; {uncovered(self.net_, margin)}"
+                f"{models.name}; {uncovered(models.net, margin)}"
             )
-        self._robust: dict[int, RobustRows] = {}
+        return replace(judge, models=replace(models, margin=largest))
 
     def prepare(self, target: int) -> None:
         """Find the robust rows."""
@@ -225,12 +251,10 @@ class Proplace(Explainer):
         if near.status != "found":
             return Finding(near.status, near.reason, x=x)
         problem = SearchProblem(
-            self.net_,
-            self.shifts_,
+            self.sets_,
             target,
             x,
             self.distance_,
-            self.margin_,
             self.slack,
             self.schema_.grids(x),
         )
@@ -337,18 +361,16 @@ class Proplace(Explainer):
             distance=distance,
             bound=bound,
             margin=proved.margin,
-            certificate=proved.certificate,
+            certificate=proved.proof,
             optimality=Optimality(bound, problem.search_margin, DEFAULT.gap, LP_TOLERANCE, names),
         )
 
     def _robust_rows(self, target: int) -> RobustRows:
         if target not in self._robust:
-            margin = self.margin_ + self.slack
             self._robust[target] = RobustRows(
-                self.net_,
-                self.shifts_,
+                self.sets_,
                 target,
-                margin,
+                self.slack,
                 self.rows_,
                 self.distance_,
                 self.model_.called(target),
@@ -408,7 +430,10 @@ class _Attempt:
         if outcome.trouble:
             return "solver_error", f"the solver failed ({outcome.trouble}); {_ASK_AGAIN}"
         if outcome.status == "infeasible" and not len(self.fallback):
-            none = "no point within the features' ranges and rules is robust at this delta"
+            sets = self.problem.sets
+            names = ", ".join(models.name for models in sets)
+            who = sets[0].where if len(sets) == 1 else f"for each of {names}"
+            none = f"no point within the features' ranges and rules is robust {who}"
             return "infeasible_rules" if ruled else "no_robust_neighbour", none
         if clock.over:
             return "not_found", _NO_TIME

@@ -22,10 +22,12 @@ from proplace.core.distances import name_of
 from proplace.core.errors import InputError, OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence, Set
 
+    from proplace.core.model_set import ModelSet
     from proplace.core.network import Array
     from proplace.core.shifts import Shifts
+    from proplace.explain.several import Voter
     from proplace.loaders.model import Model
     from proplace.schema.validation import Label
 
@@ -51,6 +53,16 @@ class Training:
 
 
 @dataclass(frozen=True)
+class Other:
+    """Another set of networks that has a say: its name, its file, its network, and its delta."""
+
+    name: str
+    file_digest: str | None
+    network_digest: str
+    delta: float | tuple[tuple[float, float], ...] | str
+
+
+@dataclass(frozen=True)
 class Provenance:
     """What a result was made from.
 
@@ -73,7 +85,10 @@ class Provenance:
     training_digest, training_rows
         SHA-256 of the encoded training rows, and how many there were.
     delta
-        The largest change of any parameter, or one (weight, bias) pair per layer.
+        The largest change of any parameter, one (weight, bias) pair per layer, or the digest of a
+        set with an interval for each parameter (:attr:`proplace.Shifts.digest`).
+    delta_about
+        Where such a set comes from, in its own words (:attr:`proplace.Shifts.about`); else empty.
     target
         Label of the wanted class.
     distance
@@ -81,6 +96,9 @@ class Provenance:
     k, region
         Number of robust neighbours, and how the region is made of them; None for methods that have
         neither.
+    also
+        Other sets of networks that have a say, the model in use by itself among them where it does not
+        lie in its box.
 
     Examples
     --------
@@ -107,15 +125,18 @@ class Provenance:
     distance: str
     k: int | None = None
     region: str | None = None
+    also: tuple[Other, ...] = ()
+    delta_about: str = ""
 
     @classmethod
     def of(
         cls,
         model: Model,
         training: Training,
-        shifts: Shifts,
+        sets: Sequence[ModelSet],
         target: int,
         *,
+        others: Sequence[Voter] = (),
         method: str,
         distance: object,
         k: int | None = None,
@@ -125,6 +146,16 @@ class Provenance:
         from proplace import __version__  # noqa: PLC0415  (the package imports this module)
 
         label = model.classes[target]
+        files = {id(voter.model.network): voter.model.origin.digest for voter in others}
+        also = [
+            Other(
+                each.name,
+                files.get(id(each.net), model.origin.digest),
+                network_digest(each.net),
+                _delta_of(each.shifts),
+            )
+            for each in sets[1:]
+        ]
         return cls(
             now(),
             __version__,
@@ -134,33 +165,37 @@ class Provenance:
             network_digest(model.network),
             training.digest,
             training.rows,
-            _delta_of(shifts),
+            _delta_of(sets[0].shifts),
             label.item() if isinstance(label, np.generic) else label,
             name_of(distance),
             k,
             region,
+            tuple(also),
+            sets[0].shifts.about,
         )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as they can be written as JSON."""
         fields = dataclasses.asdict(self)
-        if isinstance(self.delta, tuple):
-            fields["delta"] = [list(pair) for pair in self.delta]
+        for part in (fields, *fields["also"]):
+            if isinstance(part["delta"], tuple):
+                part["delta"] = [list(pair) for pair in part["delta"]]
+        fields["also"] = list(fields["also"])
+        if not self.also:
+            del fields["also"]
         return fields
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Provenance:
         """Read what :meth:`to_dict` has made; anything else is refused."""
-        names = [f.name for f in dataclasses.fields(cls)]
-        if not hasattr(fields, "keys") or sorted(map(str, fields.keys())) != sorted(names):
-            raise InputError(
-                f"this is no provenance of a result: it must have the fields {', '.join(names)}"
-            )
-        read = {**fields, "delta": _delta(fields["delta"])}
-        for name, good in _GOOD.items():
-            if not good(read[name]):
-                raise InputError(f"the provenance of the result has a {name} that cannot be read")
-        return cls(**read)
+        also = fields.get("also", []) if hasattr(fields, "get") else []
+        # "also" and the words about a set are missing in results that were written before.
+        if hasattr(fields, "keys"):
+            fields = {"delta_about": "", **fields}
+        read = _read(cls, fields, {"also"})
+        if not isinstance(also, list):
+            raise InputError("the provenance of the result has an also that cannot be read")
+        return cls(**read, also=tuple(Other(**_read(Other, entry)) for entry in also))
 
 
 def now() -> str:
@@ -182,11 +217,25 @@ def now() -> str:
 # -- reading what was written ----------------------------------------------------------------------
 
 
+def _read(kind: type, fields: Any, optional: Set[str] = frozenset()) -> dict[str, Any]:
+    """Return the fields of a kind that must be there, or say which cannot be read."""
+    names = [f.name for f in dataclasses.fields(kind) if f.name not in optional]
+    if not hasattr(fields, "keys") or set(fields.keys()) - optional != set(names):
+        raise InputError(
+            f"this is no provenance of a result: it must have the fields {', '.join(names)}"
+        )
+    read = {name: fields[name] for name in names} | {"delta": _delta(fields["delta"])}
+    for name in names:
+        if not _GOOD[name](read[name]):
+            raise InputError(f"the provenance of the result has a {name} that cannot be read")
+    return read
+
+
 def _delta_of(shifts: Shifts) -> float | tuple[tuple[float, float], ...] | str:
-    """One radius, those of the layers, or the digest of a general box."""
-    if shifts.radius is not None:
-        return shifts.radius
-    return shifts.digest if shifts.radii is None else shifts.radii
+    """One radius of what was trained, those of the layers, or the digest of a general box."""
+    if shifts.trained_radius is not None:
+        return shifts.trained_radius
+    return shifts.digest if shifts.trained_radii is None else shifts.trained_radii
 
 
 def _delta(value: object) -> object:
@@ -229,6 +278,7 @@ def _is_label(value: object) -> bool:
 
 _GOOD: dict[str, Callable[[Any], bool]] = {
     "date": _is_date,
+    "name": _is_text,
     "version": _is_text,
     "method": _is_text,
     "model": _is_text,
@@ -241,4 +291,5 @@ _GOOD: dict[str, Callable[[Any], bool]] = {
     "distance": _is_text,
     "k": lambda value: value is None or (type(value) is int and value > 0),
     "region": lambda value: value is None or _is_text(value),
+    "delta_about": _is_text,
 }

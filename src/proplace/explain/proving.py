@@ -9,18 +9,22 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from proplace.certification import certify
+from proplace.certification import Bundle, certify
 from proplace.region.neighbours import time_left
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from proplace.certification import Certificate, Evidence, Margin, Report
+    import numpy.typing as npt
+
+    from proplace.certification import Certificate, Evidence, Margin, Proof, Report
+    from proplace.core.model_set import ModelSet
     from proplace.core.network import Array
-    from proplace.core.shifts import Shifts
     from proplace.loaders.model import Model
     from proplace.region.neighbours import Mask
+    from proplace.schema import Schema
     from proplace.schema.person import Person
+
 
 _RESERVE = 0.1  # share of a time limit that is kept for the proof of the search's answer
 _MOST_RESERVE = 1.0  # that share is never more than so many seconds
@@ -48,34 +52,93 @@ class Clock:
         return time.monotonic() >= self.search
 
 
+class Judged(NamedTuple):
+    """What is proved of one point, for all sets of networks together.
+
+    ``margin`` is a lower bound on the margin of every network. Where the point is not robust, or that
+    is not decided, ``which`` is the first set of which this is so.
+    """
+
+    robust: bool
+    undecided: bool
+    margin: float
+    proof: Proof | None
+    which: ModelSet | None = None
+
+
 class Proved(NamedTuple):
-    """A point with its certificate and least margin, and which of the candidates it was."""
+    """A point with its proof and least margin, and which of the candidates it was."""
 
     point: Array
-    certificate: Certificate
+    proof: Proof
     margin: float
     candidate: int
 
 
 @dataclass(frozen=True, eq=False)
-class Prover:
-    """Proves points robust for one model, Delta and margin."""
+class Judge:
+    """One set of networks, and the margin that rows must keep for it.
 
+    Attributes
+    ----------
+    models
+        The set.
+    model
+        The model that it comes from, on the rows of the model in use: its rounding is what a margin
+        covers that is named after an arithmetic.
+    margin
+        The margin as it was asked for.
+    """
+
+    models: ModelSet
     model: Model
-    shifts: Shifts
     margin: Margin | None
+
+    def margins(self, rows: Array) -> float | Array:
+        """Return the margin that each row must keep."""
+        return self.model.margins(self.models.shifts, rows, self.margin)
 
     def certify(self, rows: Array, target: int, until: float = math.inf) -> Report:
         """Verdicts with certificates, as far as they come in time."""
         return certify(
-            self.model.network,
+            self.models.net,
             rows,
-            self.shifts,
+            self.models.shifts,
             target,
-            margin=self._required_margin(rows) if self.model.preprocesses else self.margin,
+            margin=self.required(rows) if self.model.preprocesses else self.margin,
             certificates=True,
             time_limit=time_left(until),
         )
+
+    def known(self, evidence: Evidence, target: int) -> Certificate | None:
+        """Write down what a search has proved of a point already, if it is enough."""
+        required = self.required(evidence.point[None])
+        return evidence.certificate(self.models.net, self.models.shifts, target, required)
+
+    def required(self, rows: Array) -> float:
+        """The margin that covers each of some rows."""
+        return float(np.max(self.margins(rows)))
+
+
+@dataclass(frozen=True, eq=False)
+class Prover:
+    """Proves points robust for every set of networks that has a say; the first is the model in use."""
+
+    schema: Schema
+    judges: tuple[Judge, ...]
+
+    def judge(self, point: Array, target: int, until: float = math.inf) -> Judged:
+        """Prove of one point that it is robust for all sets, or that it is not for one."""
+        margin, proofs = math.inf, []
+        for judge in self.judges:
+            report = judge.certify(point[None], target, until)
+            assert report.certificates is not None  # noqa: S101  (asked for)
+            proof, margin = report.certificates[0], min(margin, float(report.lower[0]))
+            if not report.robust[0]:
+                return Judged(False, bool(report.undecided[0]), margin, proof, judge.models)
+            assert proof is not None  # noqa: S101  (a robust row has one)
+            proofs.append(proof)
+        return Judged(True, False, margin, _together(proofs))
 
     def first(
         self,
@@ -83,57 +146,76 @@ class Prover:
         people: Sequence[Person],
         target: int,
         *,
-        evidence: Evidence | None = None,
+        evidence: Sequence[Evidence] = (),
         until: float = math.inf,
     ) -> Proved | None:
         """The first of some points that, as it will be read, is legal for the person and robust.
 
         ``people`` are the variants of the person (:func:`proplace.region.neighbours.variants`),
-        ``evidence`` what a search has proved of one point already.
+        ``evidence`` what a search has proved of one point already, for each set.
         """
         for number, row in enumerate(candidates):
-            point = self.model.schema.canonical(row, person=people[0].x)[0]
+            point = self.schema.canonical(row, person=people[0].x)[0]
             if not _allowed(people, point[None])[0]:
                 continue
-            if evidence is not None and np.array_equal(evidence.point, point):
-                made = evidence.certificate(
-                    self.model.network, self.shifts, target, self._required_margin(point[None])
-                )
-                if made is not None:
-                    return Proved(point, made, evidence.lower, number)
-            report = self.certify(point[None], target, until)
-            if report.robust[0]:
-                return _proved(report, point[None], 0, number)
+            if evidence and np.array_equal(evidence[0].point, point):
+                proof = self._known(evidence, target)
+                if proof is not None:
+                    margin = min(each.lower for each in evidence)
+                    return Proved(point, proof, margin, number)
+            judged = self.judge(point, target, until)
+            if judged.proof is not None and judged.robust:
+                return Proved(point, judged.proof, judged.margin, number)
             if time.monotonic() >= until:
                 break
         return None
 
+    def _known(self, evidence: Sequence[Evidence], target: int) -> Proof | None:
+        """The proof that a search has found already, if there is one for each set."""
+        proofs = []
+        for judge, each in zip(self.judges, evidence, strict=True):
+            proof = judge.known(each, target)
+            if proof is None:
+                return None
+            proofs.append(proof)
+        return _together(proofs)
+
     def nearest(
         self, rows: Array, people: Sequence[Person], target: int, until: float
     ) -> Proved | None:
-        """The first robust one of some rows that the person may become; all are tested at once."""
-        rows = self.model.schema.canonical(rows, person=people[0].x)
-        rows = rows[_allowed(people, rows)]
-        if not len(rows):
-            return None
-        report = self.certify(rows, target, until)
-        good = np.flatnonzero(report.robust)
-        return _proved(report, rows, int(good[0]), int(good[0])) if len(good) else None
+        """The first robust one of some rows that the person may become.
 
-    def _required_margin(self, rows: Array) -> float:
-        """The margin that each of some rows must keep."""
-        return float(np.max(self.model.margins(self.shifts, rows, self.margin)))
+        All rows are tested at once, set by set; those that pass go on to the next.
+        """
+        rows = self.schema.canonical(rows, person=people[0].x)
+        rows = rows[_allowed(people, rows)]
+        left = np.arange(len(rows))
+        found: list[tuple[Report, npt.NDArray[np.intp]]] = []
+        for judge in self.judges:
+            if not len(left):
+                return None
+            report = judge.certify(rows[left], target, until)
+            found.append((report, left))
+            left = left[report.robust]
+        if not len(left):
+            return None
+        row, proofs, margin = int(left[0]), [], math.inf
+        for report, tested in found:
+            i = int(np.searchsorted(tested, row))
+            assert report.certificates is not None  # noqa: S101  (asked for)
+            proof = report.certificates[i]
+            assert proof is not None  # noqa: S101  (a robust row has one)
+            proofs.append(proof)
+            margin = min(margin, float(report.lower[i]))
+        return Proved(rows[row], _together(proofs), margin, row)
+
+
+def _together(proofs: Sequence[Certificate]) -> Proof:
+    """One certificate as it is, several in a bundle."""
+    return proofs[0] if len(proofs) == 1 else Bundle.of(proofs)
 
 
 def _allowed(people: Sequence[Person], rows: Array) -> Mask:
     """Which rows a person may become, in one variant or another."""
     good: Mask = np.any([person.allowed(rows) for person in people], axis=0)
     return good
-
-
-def _proved(report: Report, rows: Array, i: int, number: int) -> Proved:
-    """Robust row ``i`` of a report with its certificate."""
-    assert report.certificates is not None  # noqa: S101  (asked for)
-    certificate = report.certificates[i]
-    assert certificate is not None  # noqa: S101  (a robust row has one)
-    return Proved(rows[i], certificate, float(report.lower[i]), number)

@@ -134,9 +134,10 @@ def proof_name(row: int, rank: int) -> str:
 def delta_cell(setting: Setting) -> float | str:
     """Return delta: one number, or the (weight, bias) pairs of the layers as JSON."""
     shifts = setting.shifts
-    if shifts.radius is not None:
-        return shifts.radius
-    return f"shifts {shifts.digest}" if shifts.radii is None else json.dumps(shifts.radii)
+    if shifts.trained_radius is not None:
+        return shifts.trained_radius
+    radii = shifts.trained_radii
+    return f"shifts {shifts.digest}" if radii is None else json.dumps(radii)
 
 
 def _values(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
-    from proplace.certification import Certificate
+    from proplace.certification import Proof
     from proplace.core.distances import Distance
+    from proplace.core.model_set import ModelSet
     from proplace.core.network import Array, Network
     from proplace.core.shifts import Shifts
     from proplace.explain.findings import Optimality, Status
@@ -39,7 +41,10 @@ class Setting:
     """What an explanation is about: the network, its shifts, the features and the distance.
 
     ``classes`` are the labels of the network's classes; empty where they are not known. The distance
-    is None where it is not known: of results that were read from a folder.
+    is None where it is not known: of results that were read from a folder. ``sets`` are all sets of
+    networks that have a say, with their names; the first is that of ``net`` and ``shifts``, and more
+    follow where other networks must accept an answer, or where the model in use does not lie in its
+    own box. Empty where they are not known.
     """
 
     net: Network
@@ -47,11 +52,27 @@ class Setting:
     schema: Schema
     distance: Distance | None
     classes: tuple[Label, ...] = ()
+    sets: tuple[ModelSet, ...] = ()
 
     @property
     def radius(self) -> float | None:
-        """The largest change of any parameter, if it is the same for all of them."""
-        return self.shifts.radius
+        """The largest change of any trained parameter, if it is the same for all of them."""
+        return self.shifts.trained_radius
+
+    @property
+    def general(self) -> bool:
+        """Whether Delta has an interval of its own for each parameter, not radii around the network."""
+        return self.shifts.trained_radii is None
+
+    @cached_property
+    def inside(self) -> bool:
+        """Whether the network in use lies in Delta; a set of past retrainings need not contain it."""
+        return self.shifts.contains(self.net)
+
+    @cached_property
+    def alone(self) -> bool:
+        """Whether Delta holds the network in use and no other."""
+        return self.shifts.frozen and self.inside
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +107,8 @@ class Explanation:
         float64. That it is at least the margin asked for is proved exactly, by ``certificate``.
         Of a method that takes no delta: the margin under the network itself.
     certificate
-        Proof that the answer is robust, for anyone to check: see :class:`proplace.Certificate`.
+        Proof that the answer is robust, for anyone to check: see :class:`proplace.Certificate`; where
+        several sets of networks have a say (``setting.sets``), a bundle with one for each.
     optimality
         What the claim that nothing nearer exists rests on.
     target, rank
@@ -116,7 +138,7 @@ class Explanation:
     x: Array | None = None
     point: Array | None = None
     neighbours: Array | None = None
-    certificate: Certificate | None = None
+    certificate: Proof | None = None
     optimality: Optimality | None = None
     nodes: int = 0
     programs: int = 0
@@ -323,6 +345,7 @@ class Explanations(Sequence[Explanation]):
         proofs: str | os.PathLike[str] | None = None,
         kept: str | os.PathLike[str] | None = None,
         note: str = "",
+        statement: str = "",
     ) -> Path:
         """Write a page to read: one HTML file that opens offline (extra ``report``).
 
@@ -340,6 +363,9 @@ class Explanations(Sequence[Explanation]):
             Folder of results that holds the certificates already (``explain --certificates``).
         note
             What else to say on top of the page, such as what it does not show.
+        statement
+            What past retrainings say about the next one, such as ``Calibration.statement``: a
+            paragraph of its own beside what is proved.
 
         Returns
         -------
@@ -357,6 +383,7 @@ class Explanations(Sequence[Explanation]):
             proofs=proofs,
             kept=kept,
             note=note,
+            statement=statement,
         )
         return page
 

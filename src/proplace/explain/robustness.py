@@ -76,7 +76,7 @@ def certify(
     >>> report.robust
     array([ True,  True, False])
     """
-    model = model_of(source, schema)
+    model = model_of(source, schema, X)
     net, rows = model.network, _rows(model, X, declared=schema is not None)
     asked: Margin | Array | None = margin
     if model.preprocesses:
@@ -115,7 +115,7 @@ def worst_case(
     >>> round(worst.margin, 6), net.distance(worst.network) <= 0.05
     (1.055, True)
     """
-    model = model_of(source, schema)
+    model = model_of(source, schema, x)
     rows = _rows(model, x, declared=schema is not None)
     return certification.worst_case(
         model.network, rows, delta, model.target(target), time_limit=time_limit
@@ -150,7 +150,7 @@ def output_range(
     >>> low.round(6), high.round(6)
     (array([[3.1]]), array([[3.9]]))
     """
-    model = model_of(source, schema)
+    model = model_of(source, schema, X)
     rows = _rows(model, X, declared=schema is not None)
     return certification.output_range(model.network, rows, delta, progress=progress)
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from proplace.core.errors import OptionError
-from proplace.core.text import visible
+from proplace.core.text import clipped, visible
 from proplace.explain.findings import CERTIFIABLE
+from proplace.explain.several import IN_USE
 from proplace.explain.values import difference, pair, shown, yes_or_no
 from proplace.schema.amounts import number
 from proplace.schema.features import Binary
@@ -36,8 +37,13 @@ _CHANGE = "{title} were {to} instead of {before}"
 _NEXT_CHANGE = "{title} {to} instead of {before}"  # the verb is that of the first
 
 _EVERY = "; this is proved for every network {within}"
+_ALSO_NOW = "; the model in use lies outside of this set, and accepts it as well"
+_NOT_NOW = "; the model in use lies outside of this set, and does not accept it"
 _TODAY = "; this is shown for the model in use only, a retrained one may answer otherwise"
 _UNPROVED = "; it is not shown that this lasts when the model is retrained"
+
+_ABOUT = 160  # characters that a sentence repeats of where a set comes from
+_DIGITS = 12  # of a digest that stands in the place of a name
 
 _NOT_NEAREST = " A nearer answer may exist, but none more than {share} nearer."
 _UNKNOWN = " A nearer answer may exist."
@@ -260,9 +266,10 @@ def outcome_of(e: Explanation, wording: Wording) -> str:
 def within(setting: Setting) -> str:
     """The networks of Delta, in words that follow "every network"."""
     radius = setting.radius
-    what = "weights and biases"
-    if setting.net.folded:
-        what = f"{what} (those with batch norm folded in)"
+    what, folded = "weights and biases", "those with batch norm folded in"
+    if setting.general:
+        which = f"{what}, {folded}" if setting.net.folded else what
+        return f"of the set {named(setting)} (an interval for each of the {which})"
     if radius is None:
         return (
             f"whose {what} each differ from the model in use by at most what is set for their layer"
@@ -270,9 +277,40 @@ def within(setting: Setting) -> str:
     return f"whose {what} each differ by at most {number(radius)} from the model in use"
 
 
+def named(setting: Setting) -> str:
+    """What a general set of networks is called: where it comes from, else by its digest."""
+    shifts = setting.shifts
+    about = clipped(shifts.about.strip(), _ABOUT)
+    return f"“{about}”" if about else f"with the SHA-256 {shifts.digest[:_DIGITS]}…"
+
+
+def other_sets(setting: Setting) -> str:
+    """Other models that have a say, each by itself or with the networks of its set; empty if none."""
+    return _listed(
+        each.name
+        if each.shifts.frozen
+        else f"every network {'of the set' if each.shifts.radii is None else 'within the delta'} of "
+        f"{each.name.removeprefix('the box of ')}"
+        for each in setting.sets[1:]
+        if each.name != IN_USE
+    )
+
+
+def in_delta(setting: Setting) -> str:
+    """The networks of Delta in two words, after "every network": for texts that explained it before."""
+    return "of the set" if setting.general else "within delta"
+
+
 def proved(e: Explanation) -> bool:
     """Whether an answer, or the person as is, is proved for every network of a Delta that has more."""
-    return e.setting is not None and e.setting.radius != 0.0 and _certain(e)
+    return e.setting is not None and not e.setting.alone and _certain(e)
+
+
+def accepted_now(e: Explanation) -> bool:
+    """Whether the model in use gives an answer, or the person as is, the wanted class."""
+    if e.setting is None or e.point is None:
+        return False
+    return bool(e.setting.net.predict(e.point)[0] == e.target)
 
 
 def _certain(e: Explanation) -> bool:
@@ -286,7 +324,13 @@ def _promise(e: Explanation) -> str:
     """How far the answer holds: only what is proved."""
     if e.setting is None or not _certain(e):
         return _UNPROVED
-    return _EVERY.format(within=within(e.setting)) if proved(e) else _TODAY
+    if not proved(e):
+        return _TODAY
+    promise = _EVERY.format(within=within(e.setting))
+    if not e.setting.inside:
+        promise += _ALSO_NOW if accepted_now(e) else _NOT_NOW
+    others = other_sets(e.setting)
+    return f"{promise}; the same is proved for {others}" if others else promise
 
 
 def _how_near(e: Explanation) -> str:

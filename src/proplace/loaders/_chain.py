@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from proplace.core.errors import ModelNotSupported
+from proplace.core.fold import Fold
 from proplace.core.network import Network
 
 if TYPE_CHECKING:
@@ -67,11 +68,11 @@ class Chain:
         self.activation: Activation | None = None
         self._linear = linear
         self._layers: list[tuple[Array, Array | None]] = []
+        self._folds: list[Fold] = []  # fixed numbers that were folded into them
         self._last = ""  # where the last linear layer is
         self._state: Literal["input", "linear", "relu", "done"] = "input"
         self._end = ""  # where the last activation is
         self._waiting: Affine | None = None  # behind a ReLU, until the next linear layer takes it
-        self.folded = False  # whether something fixed was folded into trained weights
 
     @property
     def width(self) -> int | None:
@@ -112,11 +113,14 @@ class Chain:
                 f"{where} takes {W.shape[1]} inputs but {self._last} gives {self.width} outputs: "
                 "the layers do not form one chain"
             )
+        fold = Fold.none(W, b)
         if self._waiting is not None:  # W (g h + t) + b = (W g) h + (b + W t)
             scale, shift = self._waiting.scale, self._waiting.shift
             W, b = W * scale, W @ shift if b is None else b + W @ shift
+            fold = fold.behind(scale, shift)
             self._waiting = None
         self._layers.append((W, b))
+        self._folds.append(fold)
         self._last = where
         self._state = "linear"
 
@@ -125,8 +129,8 @@ class Chain:
 
         In front of the first linear layer it belongs to the input transform. Behind a linear layer
         it is folded into that layer (``W' = g W``, ``b' = g b + t``), behind a ReLU into the next
-        one (``W' = W diag(g)``, ``b' = b + W t``): shifts of the parameters then speak of the folded
-        weights.
+        one (``W' = W diag(g)``, ``b' = b + W t``): the network knows by how much its parameters then
+        move when the trained ones do.
         """
         self._not_done(where)
         if self.at_input:
@@ -138,7 +142,6 @@ class Chain:
                     f"{where} has {part.size} numbers for {self.width} outputs of {self._last}: "
                     "the layers do not form one chain"
                 )
-        self.folded = True
         step = Affine(where, *(np.broadcast_to(v, (self.width or 0,)) for v in (scale, shift)))
         if self._state == "relu":
             self._waiting = step if self._waiting is None else self._waiting.then(step)
@@ -148,6 +151,7 @@ class Chain:
         W, b = self._layers[-1]
         bias = step.shift if b is None else step.scale * b + step.shift
         self._layers[-1] = (step.scale[:, None] * W, np.array(bias))
+        self._folds[-1] = self._folds[-1].scaled(step.scale)
 
     def take(self, where: str, places: Sequence[int]) -> None:
         """Take some outputs of the last linear layer and leave out the others."""
@@ -158,16 +162,18 @@ class Chain:
         W, b = self._layers[-1]
         chosen = list(places)
         self._layers[-1] = (W[chosen], None if b is None else b[chosen])
+        self._folds[-1] = self._folds[-1].taking(chosen)
         if self._waiting is not None:
             fixed = self._waiting
             self._waiting = Affine(fixed.where, fixed.scale[chosen], fixed.shift[chosen])
 
     def add_bias(self, where: str, b: Array) -> None:
-        """Add ``b`` to the bias of the linear layer just taken."""
+        """Add ``b``, which counts as trained, to the bias of the linear layer just taken."""
         self._not_done(where)
         W, old = self._layers[-1]
         full = np.broadcast_to(b, (W.shape[0],)).astype(np.float64)
         self._layers[-1] = (W, full if old is None else old + full)
+        self._folds[-1] = self._folds[-1].with_bias()
 
     def relu(self, where: str) -> None:
         """Take a ReLU."""
@@ -203,6 +209,7 @@ class Chain:
         if not opposite or (b is not None and b[0] != -b[1]):
             return False
         self._layers[-1] = (W[1:], None if b is None else b[1:])
+        self._folds[-1] = self._folds[-1].taking([1])
         return True
 
     def network(self, precision: Precision) -> Network:
@@ -233,7 +240,7 @@ class Chain:
             scale=self.transform.scale,
             shift=self.transform.shift,
             precision=precision,
-            folded=self.folded,
+            folds=self._folds,
         )
 
     def _not_done(self, where: str) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from proplace.core.errors import ModelNotSupported, SchemaError
-from proplace.core.network import Network
+from proplace.core.input_map import InputMap
 from proplace.loaders._keras_inputs import WHOLE
 from proplace.loaders._verify import probe_table
 from proplace.loaders._whole import Whole
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from proplace.core.input_map import InputMap
-    from proplace.core.network import Array
+    from proplace.core.network import Array, Network
     from proplace.loaders._keras_front import Reading
     from proplace.loaders._keras_run import Runner
     from proplace.schema import Schema
@@ -59,16 +58,11 @@ def _whole(runner: Runner) -> Whole:
         raise ModelNotSupported(
             f"the inputs of model {reading.file.name!r} are no columns of a table: {error}"
         ) from None
-    network = _network(reading, input_map)
+    network = reading.chain.network("float32").behind(input_map)
     table = _probe(reading, schema)
     raw, rows = _unscaled(network, schema, table)
     precision = runner.precision(raw, rows, table)
-    network = Network(
-        [(layer.W, layer.b) for layer in network.layers],
-        **input_map.parts,
-        precision=precision,
-        folded=reading.chain.folded,
-    )
+    network = network.behind(input_map, precision)
 
     def predict(frame: pd.DataFrame) -> Any:
         outputs = runner.outputs(frame).reshape(len(frame), network.outputs)
@@ -79,16 +73,6 @@ def _whole(runner: Runner) -> Whole:
 
     return Whole(
         network, schema, None, predict, columns=tuple(reading.all_titles), named=reading.named
-    )
-
-
-def _network(reading: Reading, input_map: InputMap) -> Network:
-    layers = reading.chain.network("float32").layers
-    return Network(
-        [(layer.W, layer.b) for layer in layers],
-        **input_map.parts,
-        precision="float32",
-        folded=reading.chain.folded,
     )
 
 
@@ -123,5 +107,5 @@ def _unscaled(network: Network, schema: Schema, table: pd.DataFrame) -> tuple[Ne
     s = 1.0 if own.scale is None else own.scale
     t = 0.0 if own.shift is None else own.shift
     parts = {**own.parts, "scale": s / scale, "shift": t - s * offset / scale}
-    layers = [(layer.W, layer.b) for layer in network.layers]
-    return Network(layers, **parts), offset + scale * schema.encode(table)
+    raw = network.behind(InputMap(**parts), "float64")
+    return raw, offset + scale * schema.encode(table)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from proplace.core.errors import ModelNotSupported
-from proplace.core.network import Network
 from proplace.loaders._onnx_constants import Constants
 from proplace.loaders._onnx_front import Front
 from proplace.loaders._onnx_outputs import needed, run_in_batches
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pandas as pd
 
+    from proplace.core.network import Network
     from proplace.schema import Schema
 
 _KINDS = {
@@ -58,10 +58,7 @@ def whole_onnx(path: Path) -> Whole:
             raise ModelNotSupported(
                 f"{path.name}: the graph rescales its columns once more in front of the first layer"
             )
-        layers = [(layer.W, layer.b) for layer in trained.layers]
-        network = Network(
-            layers, **input_map.parts, precision=trained.precision, folded=trained.folded
-        )
+        network = trained.behind(input_map)
         labels = tuple(reader.labels) or None
         predict = _referee(path, front, network, schema, reader)
     columns = tuple(name for names in front.inputs.values() for name in names)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from proplace.core.network import Network
+from proplace.core.input_map import InputMap
 from proplace.schema import Continuous, Schema
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from proplace.core.network import Network
     from proplace.schema.validation import Label
 
 
@@ -62,6 +63,5 @@ def whole_network(net: Network) -> Whole:
         parts.pop(name, None)
         if (rest != (1.0 if name == "scale" else 0.0)).any():
             parts[name] = rest
-    layers = [(layer.W, layer.b) for layer in net.layers]
-    network = Network(layers, **parts, precision=net.precision, folded=net.folded)
+    network = net.behind(InputMap(**parts))
     return Whole(network, Schema(features), None, None, columns=tuple(names), named=False)

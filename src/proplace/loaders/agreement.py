@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from proplace.core.errors import ModelDisagrees, TableError
-from proplace.core.network import Network
+from proplace.core.input_map import InputMap
 from proplace.core.text import short
 from proplace.schema.cells import codes
 from proplace.schema.features import Continuous, Ordinal
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pandas as pd
 
-    from proplace.core.network import Array
+    from proplace.core.network import Array, Network
     from proplace.loaders.model import Model
     from proplace.schema import Schema
     from proplace.schema.grid import Bools, Integers
@@ -334,8 +334,7 @@ def _ranges(model: Model, spread: _Spread) -> tuple[Array, Array]:
 def _unscaled(net: Network) -> Network:
     """Return a network without the scaling of its own inputs."""
     parts = {k: part for k, part in net.input_map.parts.items() if k in ("matrix", "offset")}
-    layers = [(layer.W, layer.b) for layer in net.layers]
-    return Network(layers, **parts, precision=net.precision, folded=net.folded)
+    return net.behind(InputMap(**parts))
 
 
 def _predictor(model: Model, reading: Reading) -> Callable[[Array], Integers]:

@@ -1,4 +1,4 @@
-r"""A retrained model in the coordinates of the model in use.
+r"""A retrained model, or another one, in the coordinates of the model in use.
 
 Both models look at the same table. Let :math:`x` be a row as the model in use encodes it and
 :math:`x'` the same row as the retrained one does, whose scalers and encoders were fitted again. Column
@@ -15,10 +15,19 @@ to rounding, and where nothing was fitted again nothing is computed at all.
 
 A matrix :math:`M` in front of the layers in use (PCA) has no inverse in general. Then there must be a
 :math:`W''` with :math:`W'' M S = W' M' S' A`, or the models cannot be compared.
+
+Where the other model is not compared but has a say of its own, its trained layers must stay as they are,
+so that a delta speaks of its own weights. Then the recoding joins its input map,
+
+.. math::
+    u' = M' \bigl(s' \odot (A x + a) + t'\bigr) + c' ,
+
+which is again a scale and a shift where :math:`A` is diagonal, else a matrix and an offset.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,6 +42,7 @@ from proplace.schema.validation import listing
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from proplace.core.fold import Fold
     from proplace.core.network import Array
     from proplace.schema.rules import AnyFeature
 
@@ -41,9 +51,14 @@ _EXACT = 1e-9  # relative; what solving for a matrix may lose
 _KEEP = "fit that step once, keep it when the model is retrained, and compare those models"
 
 
+def models_of(sources: Sequence[object]) -> list[Model]:
+    """Models of networks, modules or files."""
+    return [Model.of(source) for source in sources]
+
+
 def networks_alike(sources: Sequence[object]) -> list[Network]:
     """Networks of some models, modules or files, all behind the input map of the first."""
-    models = [source if isinstance(source, Model) else Model.of(source) for source in sources]
+    models = models_of(sources)
     return [models[0].network, *(in_coordinates_of(models[0], other) for other in models[1:])]
 
 
@@ -79,7 +94,82 @@ def in_coordinates_of(base: Model, other: Model) -> Network:
             )
         bias = None
     layers = [(W, bias), *((layer.W, layer.b) for layer in net.layers[1:])]
-    return Network(layers, **own.parts, precision=net.precision, folded=net.folded)
+    folds = [_on_inputs(net.folds[0], W.shape[1]), *net.folds[1:]]
+    return Network(layers, **own.parts, precision=net.precision, folds=folds)
+
+
+def _on_inputs(fold: Fold | None, count: int) -> Fold | None:
+    """What is folded into a first layer, which scales rows alone, for another number of inputs."""
+    return fold and dataclasses.replace(fold, columns=np.ones(count), shift=np.zeros(count))
+
+
+def taking_rows_of(base: Model, other: Model) -> Model:
+    """Return ``other`` as a model that takes the rows of ``base``, with the same trained layers.
+
+    What it asks of the table is unchanged; only how it gets there from the rows of ``base`` differs. The
+    composed input map is worked out in floats, so each entry is off by a few units in its last place
+    (none where nothing was fitted again). What is proved about the network is proved about that map;
+    that the model itself says the same is for :meth:`Model.original` to tell.
+
+    Raises InputError, with the reason, where there is none.
+    """
+    if not other.named:
+        other = _under_names_of(base, other)
+    if other.classes != base.classes:
+        raise InputError(
+            f"it has the classes {listing(other.classes)}, the model in use {listing(base.classes)}; "
+            "give a model of the same classes, in the same order, or a bare Network "
+            "(Model.of(...).network), whose classes count as those of the model in use"
+        )
+    A, a = _recoded(base, other)
+    net = other.network
+    same = np.array_equal(A, np.eye(base.schema.width)) and not a.any()
+    return dataclasses.replace(
+        other,
+        network=net if same else _behind_recoding(net, A, a),
+        schema=base.schema,
+        preprocesses=base.preprocesses or other.preprocesses,
+        named=base.named,
+        _columns=base._columns,
+    )
+
+
+def _behind_recoding(net: Network, A: Array, a: Array) -> Network:
+    """The network with ``A x + a`` in front of its input map."""
+    own = net.input_map
+    s = np.ones(len(A)) if own.scale is None else own.scale
+    t = np.zeros(len(A)) if own.shift is None else own.shift
+    shift = s * a + t
+    if A.shape[0] == A.shape[1] and np.array_equal(A, np.diag(np.diag(A))):
+        parts = dict(own.parts) | {"scale": s * np.diag(A), "shift": shift}
+    else:
+        matrix, offset = s[:, None] * A, shift
+        if own.matrix is not None:
+            matrix, offset = own.matrix @ matrix, own.matrix @ offset
+        parts = {"matrix": matrix, "offset": offset if own.offset is None else offset + own.offset}
+    layers = [(layer.W, layer.b) for layer in net.layers]
+    return Network(layers, **parts, precision=net.precision, folds=net.folds)
+
+
+def _under_names_of(base: Model, other: Model) -> Model:
+    """Return a model whose columns have no names under those of the model in use, in its order."""
+    if len(other._columns) != len(base._columns):
+        raise InputError(
+            f"it takes {len(other._columns)} columns without names, the model in use "
+            f"{len(base._columns)} ({listing(base._columns)}); give a model of the same columns, or one "
+            "that knows their names"
+        )
+    plain = all(
+        isinstance(f, Continuous) and (f.offset, f.scale) == (0.0, 1.0)
+        for f in base.schema.features
+    )
+    if not (plain or other.preprocesses):
+        raise InputError(
+            "it does not say how it reads the table, which the model in use scales or encodes first; "
+            "give it together with its preprocessing (a pipeline), or as a bare Network "
+            "(Model.of(...).network) that takes rows as the model in use encodes them"
+        )
+    return other.renamed(base._columns)
 
 
 def _behind_scale(base: Model, W: Array) -> Array:
@@ -119,8 +209,8 @@ def _recoded(base: Model, other: Model) -> tuple[Array, Array]:
     unknown = [name for name in theirs.by_name if name not in mine.by_name]
     if unknown:
         raise InputError(
-            f"the retrained model looks at {listing(unknown)}, which the model in use does not; "
-            "compare models of the same columns"
+            f"the other model looks at {listing(unknown)}, which the model in use does not; "
+            "compare models of the same columns, by the names of a table"
         )
     A, a = np.zeros((theirs.width, mine.width)), np.zeros(theirs.width)
     for name, feature in theirs.by_name.items():
@@ -136,7 +226,7 @@ def _feature(own: AnyFeature, new: AnyFeature) -> tuple[Array, Array]:
         if not isinstance(new, Continuous):
             raise InputError(
                 f"column {own.name!r} is a number to the model in use and labels "
-                f"({listing(new.labels)}) to the retrained one; {_KEEP}"
+                f"({listing(new.labels)}) to the other; {_KEEP}"
             )
         if (own.offset, own.scale) == (new.offset, new.scale):
             return np.ones((1, 1)), np.zeros(1)
@@ -148,7 +238,7 @@ def _feature(own: AnyFeature, new: AnyFeature) -> tuple[Array, Array]:
     if not known.all():
         missing = [label for label, ok in zip(own.labels, known, strict=True) if not ok]
         raise InputError(
-            f"the retrained model does not know {listing(missing)} of column {own.name!r}, which the "
+            f"the other model does not know {listing(missing)} of column {own.name!r}, which the "
             "model in use does; give its encoder the categories, such as OneHotEncoder(categories=...)"
         )
     return _solved(own, codes.reshape(len(labels), -1), recoded.reshape(len(labels), -1))
@@ -165,7 +255,7 @@ def _solved(own: AnyFeature, codes: Array, recoded: Array) -> tuple[Array, Array
     found = np.asarray(np.linalg.lstsq(full, recoded, rcond=None)[0], dtype=np.float64)
     if np.abs(full @ found - recoded).max() > _EXACT * (1.0 + np.abs(recoded).max()):
         raise InputError(
-            f"the levels of column {own.name!r} have other distances in the retrained model than in "
+            f"the levels of column {own.name!r} have other distances in the other model than in "
             f"the one in use, which no weight of a single column expresses; {_KEEP}"
         )
     return found[:-1].T, found[-1]

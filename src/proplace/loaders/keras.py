@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 
 from proplace.core.errors import MissingExtra, ModelFileError, ModelNotSupported, ProplaceError
-from proplace.core.network import Network
 from proplace.core.optional import require
 from proplace.loaders._keras_build import built
 from proplace.loaders._keras_file import read_model
@@ -21,6 +20,8 @@ from proplace.loaders._verify import probe_rows
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from proplace.core.network import Network
 
 
 def read_keras(path: Path) -> Network:
@@ -47,8 +48,9 @@ def from_keras(model: object) -> Network:
         ``Model.of``.
 
         BatchNormalization behind a Dense layer is folded into that layer, one between a ReLU and a
-        Dense layer into the latter. Its own weights and statistics count as fixed; shifts (delta) and
-        margins then speak of the folded weights. Nothing else touches a trained weight.
+        Dense layer into the latter. Its own weights and statistics count as fixed. Shifts (delta)
+        still speak of the weights and biases of the Dense layers: see :mod:`proplace.core.fold`.
+        Margins speak of the folded ones. Nothing else touches a trained weight.
 
     Returns
     -------
@@ -106,13 +108,11 @@ def _plain(runner: Runner) -> Network:
             "of a network need not be; declare its input with dtype='float32', or read it whole with "
             "Model.of(model)"
         )
-    layers = [(layer.W, layer.b) for layer in reading.chain.network("float32").layers]
-    folded = reading.chain.folded
-    network = Network(layers, **input_map.parts, precision="float32", folded=folded)
+    network = reading.chain.network("float32").behind(input_map)
     # A float64 model may still round its input to float32, so the rows are of that precision.
     rows = probe_rows(network).astype(np.float32).astype(np.float64)
     precision = runner.precision(network, rows, pd.DataFrame(rows, columns=reading.all_titles))
-    return Network(layers, **input_map.parts, precision=precision, folded=folded)
+    return network.behind(input_map, precision)
 
 
 def _require_keras(purpose: str) -> Any:

@@ -14,6 +14,7 @@ import pandas as pd
 
 from proplace.certification import thresholds
 from proplace.core.errors import InputError, ModelDisagrees, SchemaError, TargetError
+from proplace.core.input_map import InputMap
 from proplace.core.network import Network
 from proplace.core.shifts import Shifts
 from proplace.core.text import short
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from proplace.loaders._whole import Whole
     from proplace.schema.rules import AnyFeature
     from proplace.schema.validation import Label
+
+
+_SINGLE = 2.0**-22  # relative: each constant of a scaler in float32 is rounded by at most 2^-24
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,10 +191,11 @@ class Model:
             same_kind = isinstance(label, str) == isinstance(known, str)
             if same_kind and known == label and isinstance(label, bool) <= isinstance(known, bool):
                 return number
+        default = ", the default," if label == 1 and not isinstance(label, bool) else ""
         hint = did_you_mean(label, self.classes)
         raise TargetError(
-            f"target {label!r} is not a class of the model{hint}; its classes are "
-            f"{listing(self.classes)}"
+            f"target {label!r}{default} is not a class of the model{hint}; its classes are "
+            f"{listing(self.classes)}: give the wanted one as target=..."
         )
 
     def called(self, number: int) -> str:
@@ -225,8 +230,7 @@ class Model:
         s = 1.0 if own.scale is None else own.scale
         t = 0.0 if own.shift is None else own.shift
         parts = dict(own.parts) | {"scale": s / scale, "shift": t - s * offset / scale}
-        layers = [(layer.W, layer.b) for layer in self.network.layers]
-        raw = Network(layers, **parts, precision=self.network.precision, folded=self.network.folded)
+        raw = self.network.behind(InputMap(**parts))
         return thresholds(raw, shifts, offset + scale * rows, margin)
 
     @property
@@ -302,31 +306,31 @@ class Model:
         ]
         if problems:
             raise SchemaError("; ".join(problems))
-        features = [_merged(feature, theirs[name]) for name, feature in mine.items()]
+        single = self.network.precision != "float64"
+        features = [_merged(feature, theirs[name], single) for name, feature in mine.items()]
         merged = Schema(features, rules=schema.rules)
         return dataclasses.replace(self, schema=merged, network=self._seen_through(merged))
 
     def _seen_through(self, schema: Schema) -> Network:
         """Return the network on the rows of a schema that calls some of its numbers yes or no.
 
-        Such a column is 0 or 1 where the model's own held the scaled number.
+        Such a column is 0 or 1 where the model's own held the scaled number. Where that number was 0
+        or 1 itself, the network stays as it is.
         """
         net = self.network
         scale = np.ones(net.inputs) if net.scale is None else net.scale.copy()
         shift = np.zeros(net.inputs) if net.shift is None else net.shift.copy()
-        turned = False
+        before = np.array([scale, shift])
         for own, given in zip(self.schema.features, schema.features, strict=True):
             if isinstance(own, Continuous) and isinstance(given, Binary):
                 j = self.schema.span(own.name).start
                 low, high = (float(v) for v in given.labels)
                 shift[j] += scale[j] * (low - own.offset) / own.scale
                 scale[j] *= (high - low) / own.scale
-                turned = True
-        if not turned:
+        if np.array_equal(before, [scale, shift]):
             return net
         parts = dict(net.input_map.parts) | {"scale": scale, "shift": shift}
-        layers = [(layer.W, layer.b) for layer in net.layers]
-        return Network(layers, **parts, precision=net.precision, folded=net.folded)
+        return net.behind(InputMap(**parts))
 
     def _encoded_by(self, schema: Schema, *, scaled_twice: bool) -> Model:
         """Return a model whose rows are those that a schema encodes."""
@@ -387,8 +391,11 @@ def _encoded(schema: Schema, table: pd.DataFrame) -> Array:
     return rows
 
 
-def _merged(own: AnyFeature, given: AnyFeature) -> AnyFeature:
-    """Return the model's encoding with everything else as the user gave it."""
+def _merged(own: AnyFeature, given: AnyFeature, single: bool) -> AnyFeature:
+    """Return the model's encoding with everything else as the user gave it.
+
+    ``single`` says that the model holds its numbers in float32 or less.
+    """
     if isinstance(own, Continuous) and isinstance(given, (Binary, Ordinal)):
         return _stepped(own, given)
     if isinstance(own, Continuous) != isinstance(given, Continuous):
@@ -396,7 +403,7 @@ def _merged(own: AnyFeature, given: AnyFeature) -> AnyFeature:
             f"feature {own.name!r}: the model takes {_kind(own)}, the schema describes {_kind(given)}"
         )
     if isinstance(own, Continuous) and isinstance(given, Continuous):
-        _check_scaling(own, given)
+        _check_scaling(own, given, single)
         if not fits(given, own.missing):
             raise SchemaError(
                 f"feature {own.name!r}: the model counts a missing cell as {own.missing!r}, which is "
@@ -459,12 +466,33 @@ def _stepped(own: Continuous, given: Binary | Ordinal) -> AnyFeature:
     return dataclasses.replace(given, missing=own.missing)
 
 
+def _is_single(offset: float, scale: float) -> bool:
+    """Whether a scaling was computed from float32 numbers, as (x - o) / s, (x - o) * s or x * s + o."""
+    return any(map(_of_single, (scale, 1.0 / scale))) and any(
+        map(_of_single, (offset, offset / scale))
+    )
+
+
+def _of_single(value: float) -> bool:
+    """Whether a value is a float32 number, but for the rounding of float64."""
+    with np.errstate(over="ignore"):
+        near = float(np.float32(value))
+    return abs(value - near) <= 2.0**-50 * abs(value)
+
+
 def _kind(feature: AnyFeature) -> str:
     return "a number" if isinstance(feature, Continuous) else f"labels ({listing(feature.labels)})"
 
 
-def _check_scaling(own: Continuous, given: Continuous) -> None:
-    if given.scaling is None or (given.offset, given.scale) == (own.offset, own.scale):
+def _check_scaling(own: Continuous, given: Continuous, single: bool) -> None:
+    """Raise where a schema scales a number otherwise than the model, whose own scaling is kept.
+
+    The same scaler in float32 (an exported file) and in float64 (the pipeline itself) differs by
+    rounding. A schema that was drafted from one of them fits the other.
+    """
+    a, b = (given.offset, given.scale), (own.offset, own.scale)
+    near = all(abs(v - w) <= _SINGLE * abs(w) for v, w in zip(a, b, strict=True))
+    if given.scaling is None or a == b or (near and (single or _is_single(*a))):
         return
     raise SchemaError(
         f"feature {own.name!r}: the model scales its own inputs, and the schema scales them too "

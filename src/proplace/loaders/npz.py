@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from proplace.core.errors import ModelFileError
+from proplace.core.fold import Fold
 from proplace.core.input_map import InputMap
 from proplace.core.network import NPZ_FORMAT, Network
 from proplace.loaders._archive import Archive
@@ -43,6 +44,7 @@ def read_npz(path: Path) -> Network:
     pairs: list[tuple[Values, Values | None]] = []
     while (key := f"W{len(pairs)}") in arrays:
         pairs.append((arrays[key], arrays.get(f"b{len(pairs)}")))
+    folds = _folds(path, arrays, len(pairs))
     known = {f"{kind}{i}" for i in range(len(pairs)) for kind in "Wb"}
     parts = {name: arrays[name] for name in InputMap.__dataclass_fields__ if name in arrays}
     if unknown := arrays.keys() - known - parts.keys() - {*_TEXTS}:
@@ -50,7 +52,22 @@ def read_npz(path: Path) -> Network:
             f"{path.name}: holds arrays of no layer ({', '.join(map(ascii, sorted(unknown)))[:200]})"
         )
     precision = cast("Precision", str(arrays.get("precision", "float64")))
-    return Network(pairs, **parts, precision=precision, folded=False)
+    return Network(pairs, **parts, precision=precision, folds=folds)
+
+
+def _folds(path: Path, arrays: dict[str, Values], layers: int) -> list[Fold | None]:
+    """Take what was folded into the layers out of the arrays of a file."""
+    folds: list[Fold | None] = []
+    for i in range(layers):
+        names = {f"fold_{name}{i}": name for name in Fold.__dataclass_fields__}
+        found = {name: arrays.pop(key) for key, name in names.items() if key in arrays}
+        if found and len(found) < len(names):
+            raise ModelFileError(
+                f"{path.name}: holds a part of what was folded into layer {i + 1} "
+                f"({', '.join(found)}); save the network again"
+            )
+        folds.append(Fold(**found) if found else None)
+    return folds
 
 
 def arrays_of(path: Path, texts: tuple[str, ...] = _TEXTS) -> dict[str, Values]:

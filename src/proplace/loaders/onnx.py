@@ -47,7 +47,8 @@ def from_onnx(path: Path) -> Network:
     path
         The file. The graph must have one input of rows, shape (n, d), which passes linear layers
         with a Relu between them. Subtractions, divisions and the like by constants in front become
-        the network's input transform, and batch norm behind a layer is folded into it. The graph is
+        the network's input transform, and batch norm behind a layer is folded into it, or into the
+        next one behind a Relu; shifts (delta) still speak of the weights in the file. The graph is
         read up to its Sigmoid, Softmax or LogSoftmax; what comes behind (labels, names of classes,
         the probability of the other class) is checked and left out: it must say the same as the
         logits, with the classes in that order and the threshold at one half. ``Scaler`` and

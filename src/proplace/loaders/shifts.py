@@ -31,7 +31,7 @@ def read_shifts(path: Path) -> Shifts:
             pairs.append((W, arrays.pop(f"{end}_b{len(pairs)}", None)))
         if not pairs:
             raise ModelFileError(f"{path.name}: holds no {end} ends of a layer; save it again")
-        ends.append(Network(pairs, **parts, precision="float64", folded=False))
+        ends.append(Network(pairs, **parts, precision="float64", folds=None))
     if arrays:
         unknown = ", ".join(map(ascii, sorted(arrays)))[:200]
         raise ModelFileError(f"{path.name}: holds arrays of no layer ({unknown})")

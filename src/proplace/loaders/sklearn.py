@@ -116,9 +116,8 @@ class _Pipeline:
         precision: Precision = "float32" if self.layers[0][0].dtype == np.float32 else "float64"
         W, b = self.layers[-1]
         last = (factor * W, None if b is None else factor * b)
-        return Network(
-            [*self.layers[:-1], last], **input_map.parts, precision=precision, folded=False
-        )
+        layers = [*self.layers[:-1], last]
+        return Network(layers, **input_map.parts, precision=precision, folds=None)
 
     def agreeing(self, network: Network, X: Array, table: Any) -> Network:
         """Return the network, or the one with doubled logits, whose probabilities are the model's."""

@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 
 from proplace.core.errors import InputError, ModelNotSupported
-from proplace.core.network import Network
 from proplace.core.optional import require
 from proplace.loaders._chain import multi_label
 from proplace.loaders._flow import Flow
@@ -26,7 +25,7 @@ from proplace.loaders._whole import Whole
 
 if TYPE_CHECKING:
     from proplace.core.input_map import InputMap
-    from proplace.core.network import Array, Precision
+    from proplace.core.network import Array, Network, Precision
     from proplace.loaders._chain import Activation
     from proplace.loaders._flow import Flowing
     from proplace.loaders._verify import Form
@@ -49,8 +48,9 @@ def from_torch(module: object) -> Network:
 
         Batch norm (in evaluation mode) behind a Linear layer is folded into that layer, batch norm
         between a ReLU and a Linear layer into the latter, other fixed factors and shifts likewise.
-        Its own weights and statistics count as fixed; shifts (delta) and the float32 margin then
-        speak of the folded weights. Nothing else touches a trained weight.
+        Its own weights and statistics count as fixed. Shifts (delta) still speak of the weights and
+        biases of the Linear layers: see :mod:`proplace.core.fold`. The float32 margin speaks of the
+        folded ones. Nothing else touches a trained weight.
 
         A module that ``torch.fx`` cannot record (``forward`` branches on values, say) is taken for
         the chain of its Linear layers in the order in which they were registered.
@@ -123,10 +123,7 @@ class _Reading:
     activation: Activation | None
 
     def network(self, input_map: InputMap) -> Network:
-        pairs = [(layer.W, layer.b) for layer in self.layers.layers]
-        return Network(
-            pairs, **input_map.parts, precision=self.layers.precision, folded=self.layers.folded
-        )
+        return self.layers.behind(input_map)
 
     def rows(self, frame: pd.DataFrame) -> Array:
         """Rows of a table as the module takes them; what it never looks at may be left out."""

@@ -1,10 +1,10 @@
 r"""The plausible region of a person: robust neighbours, grouped into convex pieces.
 
 :math:`S(k, \Delta)` are the k nearest distinct rows of the training data that the person may become
-and that are robust at the margin of the search. Rows are first made to fit the person's rules where
-they can (an immutable feature takes the person's value), and what was changed is tested again; so an
-answer exists whenever the data hold one admissible robust row. Rows that share the person's immutable
-categories without a change are preferred.
+and that are robust at the margin of the search, for every set of networks that has a say. Rows are first
+made to fit the person's rules where they can (an immutable feature takes the person's value), and what
+was changed is tested again; so an answer exists whenever the data hold one admissible robust row. Rows
+that share the person's immutable categories without a change are preferred.
 
 Binary and one-hot columns are 0 or 1 at every vertex, so a convex combination is legal there only if
 all of its vertices agree. The region is therefore one hull for each *profile* (combination of their
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from proplace.core.distances import Distance
-    from proplace.core.network import Array, Network
-    from proplace.core.shifts import Shifts
+    from proplace.core.model_set import ModelSet
+    from proplace.core.network import Array
     from proplace.schema import Schema
     from proplace.schema.person import Person
 
@@ -61,41 +61,63 @@ class Neighbours:
 
 @dataclass(eq=False)
 class RobustRows:
-    """The training rows and which of them are robust for one target."""
+    """The training rows and which of them are robust for one target, in every set of networks.
 
-    net: Network
-    shifts: Shifts
+    ``slack`` is asked for on top of the margin of each set.
+    """
+
+    sets: tuple[ModelSet, ...]
     target: int
-    margin: float
+    slack: float
     rows: Array
     distance: Distance
     called: str = ""  # the target in words; else by its number
     robust: Array = field(init=False)
+    _none: str = field(init=False, default="")  # why there are no robust rows
     _tree: tuple[KDTree, Array] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.robust = self.rows[self.test(self.rows)]
+        if not len(self.robust):
+            self._none = self._no_robust_rows()
         scale = _coordinates(self.distance)
         if scale is not None and len(self.robust):
             weights, p = scale
             self._tree = (KDTree(self.robust * weights), np.append(weights, p))
 
     def test(self, rows: Array, deadline: float = math.inf) -> Mask:
-        """Which rows are robust at the margin of the search, as far as is known by the deadline."""
-        report = certify(
-            self.net,
-            rows,
-            self.shifts,
-            self.target,
-            margin=self.margin,
-            time_limit=time_left(deadline),
-        )
-        return report.robust
+        """Which rows are robust at the margin of the search, as far as is known by the deadline.
+
+        The sets that take the least work come first, and only rows that pass go on to the next.
+        """
+        good = np.ones(len(rows), dtype=bool)
+        for left in self._passing(rows, sorted(self.sets, key=lambda each: each.work), deadline):
+            good = left
+        return good
+
+    def _passing(
+        self, rows: Array, sets: Iterable[ModelSet], deadline: float = math.inf
+    ) -> Iterator[Mask]:
+        """Which rows are robust for the first set, for the first two, and so on."""
+        good = np.ones(len(rows), dtype=bool)
+        for models in sets:
+            left = np.flatnonzero(good)
+            if len(left):
+                report = certify(
+                    models.net,
+                    rows[left],
+                    models.shifts,
+                    self.target,
+                    margin=models.margin + self.slack,
+                    time_limit=time_left(deadline),
+                )
+                good[left] = report.robust
+            yield good
 
     def nearest(self, x: Array, k: int) -> Neighbours:
         """The k nearest robust rows, when no rule restricts the person."""
         if not len(self.robust):
-            return Neighbours(self.robust, "no_robust_neighbour", self._no_robust_rows())
+            return Neighbours(self.robust, "no_robust_neighbour", self._none)
         k = min(k, len(self.robust))
         if self._tree is not None:
             tree, scale = self._tree
@@ -125,7 +147,7 @@ class RobustRows:
         if found or late:
             rows = np.array(list(found.values())).reshape(-1, self.rows.shape[1])
             return Neighbours(rows, "found", late=late)
-        return self._why_none(person)
+        return self._why_none(person, deadline)
 
     def _collect(
         self, person: Person, rows: Array, k: int, found: dict[bytes, Array], deadline: float
@@ -144,10 +166,10 @@ class RobustRows:
                 return True
         return False
 
-    def _why_none(self, person: Person) -> Neighbours:
-        none = self.rows[:0]
+    def _why_none(self, person: Person, deadline: float) -> Neighbours:
+        none, main = self.rows[:0], self.sets[0]
         if not len(self.robust):
-            return Neighbours(none, "no_robust_neighbour", self._no_robust_rows())
+            return Neighbours(none, "no_robust_neighbour", self._none)
         broken = person.broken_rules(person.adapt(self.robust, overwrite_categories=True))
         if broken:
             rules = "; ".join(f"{label} ({count})" for label, count in list(broken.items())[:3])
@@ -157,20 +179,34 @@ class RobustRows:
             )
         else:
             rules = "; ".join(list(person.broken_rules(self.robust))[:3])
+            rows = person.adapt(self.rows, overwrite_categories=True)
+            each = self._for_each(rows[person.allowed(rows)], deadline)
             reason = (
-                f"within this person's rules no row of the data is robust at this delta ({rules}); "
-                "lower delta or loosen a rule"
+                f"within this person's rules no row of the data is robust{each or f' {main.where}'} "
+                f"({rules}); {main.smaller} or loosen a rule"
             )
         return Neighbours(none, "infeasible_rules", reason)
 
     def _no_robust_rows(self) -> str:
         """Say that nothing in the data is robust, and what to change."""
-        reached = int((self.net.predict(self.rows) == self.target).sum())
+        main = self.sets[0]
+        reached = int((main.net.predict(self.rows) == self.target).sum())
         called = self.called or f"class {self.target}"
+        each = self._for_each(self.rows)
         return (
-            f"none of {len(self.rows)} training rows is robust for {called} at this "
-            f"delta ({reached} have the class at all); lower delta or add data"
+            f"none of {len(self.rows)} training rows is robust for {called}{each or f' {main.where}'} "
+            f"({reached} have the class at all); {main.smaller} or add data"
         )
+
+    def _for_each(self, rows: Array, deadline: float = math.inf) -> str:
+        """Say how many rows are robust for the first set, for the first two, and so on."""
+        if len(self.sets) == 1:
+            return ""
+        names = [models.name or f"network {i}" for i, models in enumerate(self.sets, start=1)]
+        counts = [int(good.sum()) for good in self._passing(rows, self.sets, deadline)]
+        also = ["", *(["also "] * len(names[1:]))]
+        parts = [f"{n} {a}for {name}" for n, a, name in zip(counts, also, names, strict=True)]
+        return f" for every network: {', '.join(parts)}"
 
 
 def time_left(deadline: float) -> float | None:

@@ -268,7 +268,7 @@ class Continuous(_Feature):
         if is_missing(value):
             return f"the cell is missing; {allowed}"
         if not is_number(value):
-            return f"{short(value)} is not a number; {allowed}"
+            return f"{self._no_number(value)}; {allowed}"
         v = float(cast("float", value))
         low, high = self._bounds
         if not np.isfinite(v):
@@ -278,6 +278,14 @@ class Continuous(_Feature):
         if v > high:
             return f"{num(v)} is above the upper bound {num(high)}; {allowed}"
         return f"{num(v)} cannot be read; {allowed}"
+
+    def _no_number(self, value: object) -> str:
+        if not isinstance(value, (bool, np.bool_)):
+            return f"{short(value)} is not a number"
+        return (
+            f"{bool(value)} is not a number: describe the feature as "
+            f"Binary({short(self.name)}, [False, True])"
+        )
 
     def write(self, block: Array) -> Array | np.ndarray[Any, Any]:
         """Decode a block of encoded columns to legal original values."""

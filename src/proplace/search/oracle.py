@@ -12,6 +12,7 @@ from proplace.search.scenario import ShiftedObjective
 
 if TYPE_CHECKING:
     from proplace.certification import Attack, Evidence
+    from proplace.core.model_set import ModelSet
     from proplace.core.network import Array
     from proplace.search.problem import SearchProblem
 
@@ -19,18 +20,77 @@ _AT_END = 1e-7  # distance from an end of a range, or a kink, that is rounding
 
 
 class Oracle:
-    """Robustness of points against Delta for one problem."""
+    """Robustness of points against every set of networks of one problem.
+
+    Values count in the margin of the first set: see :attr:`SearchProblem.margin`.
+    """
 
     def __init__(self, problem: SearchProblem) -> None:
-        self.net, self.shifts = problem.net, problem.shifts
-        self.margin = problem.margin
-        self.robustness = PointRobustness(problem.net, problem.shifts, problem.target)
+        self.parts = [
+            SetOracle(each, problem.target, problem.margin - each.margin) for each in problem.sets
+        ]
+
+    def upper_bounds(self, points: Array) -> Array:
+        """Cheap upper bounds on the worst margin of each point (values at concrete shifts)."""
+        if len(self.parts) == 1:
+            return self.parts[0].upper_bounds(points)
+        lowest: Array = self._bounds(points).min(axis=0)
+        return lowest
+
+    def attack(self, points: Array) -> list[ShiftedObjective]:
+        """Look for a shift that breaks each point: a bad one, not necessarily the worst.
+
+        It comes from the set that looks worst for the point.
+        """
+        if len(self.parts) == 1:
+            return self.parts[0].attack(points)
+        found: dict[int, ShiftedObjective] = {}
+        which = self._bounds(points).argmin(axis=0)
+        for number in np.unique(which):
+            rows = np.flatnonzero(which == number)
+            found |= dict(zip(rows, self.parts[number].attack(points[rows]), strict=True))
+        return [found[row] for row in range(len(points))]
+
+    def test(self, point: Array, deadline: float = np.inf) -> tuple[bool, ShiftedObjective | None]:
+        """Whether ``point`` keeps the margins over all sets, exactly; if not, a shift that shows it.
+
+        The set that looks worst comes first. (False, None) means that the deadline came before a
+        verdict.
+        """
+        parts = self.parts
+        if len(parts) > 1:
+            order = np.argsort(self._bounds(point[None])[:, 0], kind="stable")
+            parts = [parts[number] for number in order]
+        for part in parts:
+            robust, scenario = part.test(point, deadline)
+            if not robust:
+                return False, scenario
+        return True, None
+
+    def evidence(self, point: Array) -> tuple[Evidence, ...]:
+        """What the tests have proved of a point, for each set; empty if it is not known of all."""
+        found = [part.evidence(point) for part in self.parts]
+        known = tuple(each for each in found if each is not None)
+        return known if len(known) == len(found) else ()
+
+    def _bounds(self, points: Array) -> Array:
+        """Upper bounds of each point for each set, an array (sets, points)."""
+        return np.array([part.upper_bounds(points) for part in self.parts])
+
+
+class SetOracle:
+    """Robustness of points against one set of networks; ``offset`` is added to all values."""
+
+    def __init__(self, models: ModelSet, target: int, offset: float = 0.0) -> None:
+        self.net, self.shifts, self.margin = models.net, models.shifts, models.margin
+        self.offset = offset
+        self.robustness = PointRobustness(models.net, models.shifts, target)
         self.objectives = self.robustness.objectives
         self._passed: Evidence | None = None
 
     def upper_bounds(self, points: Array) -> Array:
         """Cheap upper bounds on the worst margin of each point (values at concrete shifts)."""
-        return self.robustness.upper_bounds(points)
+        return self.robustness.upper_bounds(points) + self.offset
 
     def attack(self, points: Array) -> list[ShiftedObjective]:
         """Look for a shift that breaks each point: a bad one, not necessarily the worst."""
@@ -43,7 +103,7 @@ class Oracle:
         return shifts
 
     def test(self, point: Array, deadline: float = np.inf) -> tuple[bool, ShiftedObjective | None]:
-        """Whether ``point`` keeps the margin over all of Delta, exactly; if not, a shift that shows it.
+        """Whether ``point`` keeps the margin over the set, exactly; if not, a shift that shows it.
 
         (False, None) means that the deadline came before a verdict.
         """
@@ -67,7 +127,7 @@ class Oracle:
             inside = (hidden[0] > attack.low + _AT_END) & (hidden[0] < attack.high - _AT_END)
             if inside.any():
                 pairs = self._following(u, hidden[0], np.flatnonzero(inside), pairs, c) or pairs
-        return ShiftedObjective.of(self.net, pairs, c)
+        return ShiftedObjective.of(self.net, pairs, c, self.offset)
 
     def _layers(self, u: Array, hidden: list[Array], c: Array) -> list[tuple[Array, Array]]:
         """Layers of the shift with activations ``hidden`` on ``u``, as bad as can be elsewhere too.

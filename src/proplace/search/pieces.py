@@ -28,9 +28,12 @@ SearchName = Literal["tree", "bilevel"]
 
 @dataclass(frozen=True, eq=False)
 class SearchResult(Outcome):
-    """The best outcome of all pieces, with what the exact test has proved of its point."""
+    """The best outcome of all pieces, with what the exact tests have proved of its point.
 
-    evidence: Evidence | None = None
+    ``evidence`` holds one entry for each set of networks, or none at all.
+    """
+
+    evidence: tuple[Evidence, ...] = ()
 
 
 def search(

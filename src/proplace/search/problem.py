@@ -2,7 +2,8 @@
 
 Wanted is the point with the least distance from the input x whose worst margin over Delta is at least
 ``margin``; searches ask for ``margin + slack`` inside (sigma > t of the paper's convergence proof), so
-that an answer passes the test at ``margin`` in spite of rounding.
+that an answer passes the test at ``margin`` in spite of rounding. Where there are several sets of
+networks, that holds for the Delta and the margin of each.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from proplace.core.distances import Distance
-    from proplace.core.network import Array, Network
-    from proplace.core.shifts import Shifts
+    from proplace.core.model_set import ModelSet
+    from proplace.core.network import Array
     from proplace.schema import Column
 
 
@@ -27,19 +28,26 @@ SAME = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class SearchProblem:
-    """The input x, the network, its shifts, and what counts as near and as robust.
+    """The input x, the sets of networks, and what counts as near and as robust.
 
-    ``grids`` maps a column number to its column for those with legal values of their own.
+    ``sets`` has at least one. ``grids`` maps a column number to its column for those with legal values
+    of their own.
     """
 
-    net: Network
-    shifts: Shifts
+    sets: tuple[ModelSet, ...]
     target: int
     x: Array
     distance: Distance
-    margin: float
     slack: float
     grids: Mapping[int, Column] = field(default_factory=dict)
+
+    @property
+    def margin(self) -> float:
+        """The margin of the first set, in which the others are measured.
+
+        What is compared with it is the margin of a network less that of its own set, plus this.
+        """
+        return self.sets[0].margin
 
     @property
     def search_margin(self) -> float:

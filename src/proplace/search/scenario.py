@@ -16,7 +16,8 @@ class ShiftedObjective:
     """A network of Delta together with the objective over its logits that it hurts.
 
     ``layers`` are its hidden layers as functions of ``x'`` (the input transform is folded into the
-    first, which is fixed here), ``a`` and ``const`` the objective over the last of them.
+    first, which is fixed here), ``a`` and ``const`` the objective over the last of them. Networks of
+    any architecture can be scenarios of one problem.
     """
 
     layers: tuple[tuple[Array, Array], ...]
@@ -24,12 +25,17 @@ class ShiftedObjective:
     const: float
 
     @classmethod
-    def of(cls, net: Network, pairs: list[tuple[Array, Array]], c: Array) -> ShiftedObjective:
-        """Read the shifted layers of a network, for the objective ``c`` over its logits."""
+    def of(
+        cls, net: Network, pairs: list[tuple[Array, Array]], c: Array, offset: float = 0.0
+    ) -> ShiftedObjective:
+        """Read the shifted layers of a network, for the objective ``c`` over its logits.
+
+        ``offset`` is added to the objective, so that sets of different margins have one threshold.
+        """
         pairs = list(pairs)
         pairs[0] = net.input_map.fold(*pairs[0])
         last, bias = pairs.pop()
-        return cls(tuple(pairs), c @ last, float(c @ bias))
+        return cls(tuple(pairs), c @ last, float(c @ bias) + offset)
 
     def value(self, points: Array) -> Array:
         """The objective at each point."""

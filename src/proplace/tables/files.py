@@ -47,17 +47,19 @@ _CODE = re.compile(r"[ \t]*[-+]?0[0-9]")  # such as 017: a name, not a number
 # Ends a line while a table is written. Cells with a character of it get quotes, so also those with
 # a carriage return, which ends a line for many readers; the NUL is in no text (see _Lines).
 _LINE = "\r\n\0"
-_DELIMITERS = (";", "\t", "|", ",")
+_DELIMITERS = (",", ";", "\t", "|")
 # Text that a spreadsheet would run, and the plain numbers among it.
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 
 
 def open_table(
-    path: str | os.PathLike[str], *, delimiter: str = ",", encoding: str = "utf-8"
+    path: str | os.PathLike[str], *, delimiter: str | None = None, encoding: str = "utf-8"
 ) -> TableFile:
     """Open a table by its suffix: ``.parquet`` or ``.pq``, else CSV with a line of column names.
 
-    A CSV file may be packed with gzip (``.csv.gz``), which is seen from its first bytes.
+    A CSV file may be packed with gzip (``.csv.gz``), which is seen from its first bytes. Its cells
+    end at the ``delimiter``; None: at the comma, semicolon, tab or bar that gives the first line the
+    most cells, at the comma where several give as many.
 
     The whole file is looked at once, so that what is wrong with it is said before any work.
     """
@@ -167,7 +169,7 @@ class TableFile(ABC):
             more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
             raise TableError(
                 f"{self.path}: {'columns are' if len(missing) > 1 else 'a column is'} missing: "
-                f"{', '.join(words)}{more}; the file has {listing(self.columns)}{self._hint()}"
+                f"{', '.join(words)}{more}; the file has {listing(self.columns)}{self.hint()}"
             )
         if extra:
             raise TableError(
@@ -195,24 +197,26 @@ class TableFile(ABC):
         """Rows at a time."""
         return max(1, min(CHUNK, limits.CHUNK_CELLS // max(1, len(self.columns))))
 
-    def _hint(self) -> str:
+    def hint(self) -> str:
+        """What to change if these are not the columns of the file; empty where nothing speaks for it."""
         return ""
 
 
 class CsvTable(TableFile):
     """A CSV file whose first line names the columns; gzip may have packed it."""
 
-    def __init__(self, path: Path, *, delimiter: str, encoding: str) -> None:
-        if len(delimiter) != 1 or delimiter in '\r\n"\0':
+    def __init__(self, path: Path, *, delimiter: str | None, encoding: str) -> None:
+        if delimiter is not None and (len(delimiter) != 1 or delimiter in '\r\n"\0'):
             raise TableError(
                 f"the delimiter must be one character and no quote or end of line, not "
                 f"{short(delimiter)}"
             )
-        self.path, self._delimiter = path, delimiter
+        self.path = path
         self._pinned = Pinned(path)
         self._packed = self._is_packed()
         # Spreadsheets put a mark at the start of UTF-8 files.
         self._encoding = "utf-8-sig" if encoding.lower() in ("utf-8", "utf8") else encoding
+        self._delimiter = self._found_delimiter() if delimiter is None else delimiter
         records = self._records()
         names = next(records, None)
         if names is None:
@@ -266,12 +270,23 @@ class CsvTable(TableFile):
         """Text."""
         return dict.fromkeys(names, require("pyarrow", "parquet", "Parquet files").string())
 
-    def _records(self) -> Iterator[list[str]]:
+    def _found_delimiter(self) -> str:
+        """The delimiter that gives the first line the most cells, the comma before others."""
+        return max(_DELIMITERS, key=self._width)
+
+    def _width(self, delimiter: str) -> int:
+        """Cells of the first line with some delimiter; 0 where the line is not CSV with it."""
+        try:
+            return len(next(self._records(delimiter), ()))
+        except TableError:  # raised again by whoever reads the file
+            return 0
+
+    def _records(self, delimiter: str | None = None) -> Iterator[list[str]]:
         """Cells of each line that is not blank."""
         csv.field_size_limit(limits.TABLE_CELL)
         with self._open() as file:
             lines = _Lines(file)
-            reader = csv.reader(lines, delimiter=self._delimiter, strict=True)
+            reader = csv.reader(lines, delimiter=delimiter or self._delimiter, strict=True)
             try:
                 for record in reader:
                     lines.characters = 0
@@ -331,14 +346,16 @@ class CsvTable(TableFile):
                     return f", line {number}"
         return ""
 
-    def _hint(self) -> str:
-        if len(self.columns) > 1:
+    def hint(self) -> str:
+        """Say so where another delimiter than the one in use gives the first line more cells."""
+        found = self._found_delimiter()
+        if self._width(found) <= len(self.columns):
             return ""
-        found = next(
-            (d for d in _DELIMITERS if d in self.columns[0] and d != self._delimiter), None
+        shown = "a tab" if found == "\t" else repr(found)
+        return (
+            f"; do cells end at {shown}? then leave --delimiter out, which is found for each file by "
+            "itself"
         )
-        shown = "$'\\t'" if found == "\t" else f"{found!r}"
-        return "" if found is None else f"; do cells end at {shown}? then give --delimiter {shown}"
 
 
 class _BadLine(Exception):

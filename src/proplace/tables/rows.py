@@ -11,12 +11,13 @@ import pandas as pd
 
 from proplace.core.errors import InputError, RowsLeftOutWarning, SchemaError
 from proplace.loaders.model import Model
+from proplace.schema import Binary, Continuous, Schema
 from proplace.schema.problems import BadRow, left_out
 from proplace.tables.frames import as_frame
 
 if TYPE_CHECKING:
     from proplace.core.network import Array
-    from proplace.schema import Schema
+    from proplace.schema.rules import AnyFeature
 
 Table = pd.DataFrame | npt.ArrayLike
 """Any table that :func:`proplace.tables.frames.as_frame` reads, or plain rows of numbers."""
@@ -24,10 +25,41 @@ People = tuple["Array", dict[int, BadRow], pd.DataFrame | None]
 """Encoded rows, what is wrong with bad ones, and the table itself if it was one."""
 
 
-def model_of(source: object, schema: Schema | None) -> Model:
-    """Return the model of a source, with the user's schema if there is one."""
+def model_of(source: object, schema: Schema | None, X: Table | None = None) -> Model:
+    """Return the model of a source, with the user's schema if there is one.
+
+    If there is none, rows that are given say which of its numbers are true or false.
+    """
     model = Model.of(source)
-    return model if schema is None else model.with_schema(schema)
+    if schema is not None:
+        return model.with_schema(schema)
+    frame = None if X is None else as_frame(X)
+    if frame is None and X is not None and model.preprocesses:
+        frame = model.table(X)
+    return model if frame is None else with_booleans(model, _text_names(frame))
+
+
+def with_booleans(model: Model, frame: pd.DataFrame) -> Model:
+    """Return a model whose numbers that are true or false in a table are called so: ``Binary``.
+
+    Models count true as 1 and false as 0, and know no other word for such a column than a number.
+    """
+    features = [
+        Binary(feature.name, (False, True)) if _is_boolean(feature, frame) else feature
+        for feature in model.schema.features
+    ]
+    if features == list(model.schema.features):
+        return model
+    return model.with_schema(Schema(features, rules=model.schema.rules))
+
+
+def _is_boolean(feature: AnyFeature, frame: pd.DataFrame) -> bool:
+    """Whether a number of the model is true or false in a table, missing cells apart."""
+    if not isinstance(feature, Continuous) or feature.name not in frame.columns:
+        return False
+    present = frame[feature.name].dropna().infer_objects()
+    legal = feature.missing is None or feature.missing in (0, 1)
+    return legal and len(present) > 0 and bool(pd.api.types.is_bool_dtype(present.dtype))
 
 
 def training_rows(model: Model, X: Table, *, declared: bool) -> tuple[Model, Array]:
@@ -41,7 +73,9 @@ def training_rows(model: Model, X: Table, *, declared: bool) -> tuple[Model, Arr
     frame = as_frame(X)
     if frame is not None:
         model = _named(model, frame)
-        rows = _usable_rows(model, _text_names(frame))
+        frame = _text_names(frame)
+        model = model if declared else with_booleans(model, frame)
+        rows = _usable_rows(model, frame)
     elif declared and not model.preprocesses:
         rows = model.network.rows(X)
         legal = model.schema.legal_people(rows)
@@ -52,7 +86,9 @@ def training_rows(model: Model, X: Table, *, declared: bool) -> tuple[Model, Arr
                 "pass a DataFrame in original units, or schema.encode(frame)"
             )
     elif model.preprocesses:
-        rows = _usable_rows(model, model.table(X))
+        table = model.table(X)
+        model = model if declared else with_booleans(model, table)
+        rows = _usable_rows(model, table)
     else:
         rows = model.network.rows(X)
     if not len(rows):
@@ -70,6 +106,20 @@ def _usable_rows(model: Model, table: pd.DataFrame) -> Array:
         table, rows = table.iloc[good], rows[good]
     model.check_agreement(table)
     return rows
+
+
+def check_agreement(model: Model, X: Table, *, what: str) -> None:
+    """Raise unless the source of a model gives the rows of a table the classes that are read here.
+
+    Rows that are encoded already cannot be put to it.
+    """
+    frame = as_frame(X)
+    if frame is None and not model.preprocesses:
+        return
+    table = model.table(X) if frame is None else _text_names(frame)
+    bad = model.schema.problems(table)
+    good = np.delete(np.arange(len(table)), list(bad))
+    model.check_agreement(table.iloc[good], what=what)
 
 
 def _named(model: Model, frame: pd.DataFrame) -> Model:

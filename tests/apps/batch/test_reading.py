@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 
@@ -13,6 +14,7 @@ import proplace as pp
 from proplace.apps.batch import explain_file
 from proplace.apps.batch.manifest import Manifest, _sha256
 from proplace.core.errors import OutputError, ResultsError
+from proplace.tables.files import open_table
 
 FORMATS = ("csv", "parquet")
 
@@ -104,6 +106,16 @@ def test_what_is_read_is_what_was_explained(written, world, kind):
     )
 
 
+def test_names_full_of_semicolons_end_no_cells(tmp_path):
+    """What ends a cell is found in tables of others; ours are known."""
+    name = ";".join(map(str, range(60)))
+    explainer = pp.Proplace(pp.Network([([[1.0]], [-0.5])]), 0.01, k=2)
+    explainer.fit(pd.DataFrame({name: [0.1, 0.9, 1.0]}))
+    pd.DataFrame({name: ["0.2"]}).to_csv(tmp_path / "p.csv", index=False, quoting=csv.QUOTE_ALL)
+    explain_file(explainer, open_table(tmp_path / "p.csv", delimiter=","), tmp_path / "out")
+    assert [e.status for e in pp.read_results(tmp_path / "out")] == ["optimal"]
+
+
 @pytest.mark.parametrize("kind", FORMATS)
 def test_a_line_of_the_results_says_it_all(written, world, kind):
     """The person's own values, the changes, the sentence, the class and delta, in the file itself."""
@@ -166,8 +178,8 @@ def other_network(folder):
     [
         (change("results.csv", "optimal", "feasible"), "results.csv: is not as it was written"),
         (change("manifest.json", "0.004", "0.005"), "manifest.json: is not as it was written"),
-        (change("manifest.json", "batch-3", "batch-2"), "an earlier version.*into another folder"),
-        (change("manifest.json", "batch-3", "batch-9"), "not the manifest of a batch of this"),
+        (change("manifest.json", "batch-4", "batch-2"), "an earlier version.*into another folder"),
+        (change("manifest.json", "batch-4", "batch-9"), "not the manifest of a batch of this"),
         (forged, "results.csv: is not as it was written"),
         (remove("manifest.json"), "there is no manifest.json; give the folder that proplace"),
         (remove("results.csv"), "the results are gone; put them back"),
@@ -201,7 +213,7 @@ def test_a_folder_of_an_earlier_version_is_not_gone_on_with(world, copy, tmp_pat
     explainer, people = world
     people.to_csv(tmp_path / "people.csv", index=False)
     path = copy / "manifest.json"
-    path.write_text(path.read_text().replace("batch-3", "batch-2"))
+    path.write_text(path.read_text().replace("batch-4", "batch-2"))
     before = path.read_bytes()
     with pytest.raises(OutputError, match=r"an earlier version of proplace.*into another folder"):
         explain_file(explainer, tmp_path / "people.csv", copy, ids=["name"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import subprocess
@@ -41,7 +42,6 @@ def refused(done, *parts):
 TABLES = {
     "empty": (b"", "the file is empty"),
     "header_only": (b"age,income,job,member\n", "no rows"),
-    "wrong_delimiter": (GOOD.replace(",", ";").encode(), "--delimiter ';'"),
     "missing_column": (b"age,income,job\n30,2.5,cook\n", "a column is missing: 'member'"),
     "misspelt_column": (GOOD.replace("job", "jobs").encode(), "'job' (did you mean 'jobs'?)"),
     "extra_column": (b"age,income,job,member,id\n30,2.5,cook,no,1\n", "--id id"),
@@ -138,8 +138,10 @@ def test_models(loans, name, message, tmp_path):
         ({"schema": None}, "4 columns where the network takes 6"),
         ({"encoding": "klingon"}, "there is no encoding 'klingon'"),
         ({"delimiter": ";;"}, "one character"),
+        ({"delimiter": ";"}, "do cells end at ','? then leave --delimiter out"),
+        ({"delimiter": ";", "schema": None}, "then leave --delimiter out"),
         ({"id": "name"}, "there is no column 'name'"),
-        ({"input": None}, "give the people"),
+        ({"input": None}, "give the people as --input FILE, or one person as name=value pairs"),
         ({"out": None}, "--input needs --out"),
         ({"address": "tcp://nowhere:1"}, "--address needs --backend"),
     ],
@@ -167,6 +169,27 @@ def test_options(loans, changes, message, tmp_path):
 )
 def test_a_person_in_words(loans, words, message):
     refused(run_quickly("explain", *loans.options(input=None), *words), message)
+
+
+def test_a_person_of_a_file_by_name(loans, tmp_path):
+    """What the message says to do instead, works."""
+    people = loans.people.assign(customer=[f"C-{i}" for i in range(len(loans.people))])
+    people.to_csv(tmp_path / "people.csv", index=False)
+    words = ["explain", *loans.options(input=tmp_path / "people.csv"), "--id", "customer"]
+    done = run_quickly(*words, "customer=C-3")
+    refused(
+        done, "customer=C-3 describes one person", "--row N (the first is 0)", "leave --input out"
+    )
+    done = run_quickly(*words, "--row", 3, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)[0]["id"] == {"customer": "C-3"}
+    words = ["explain", *loans.options(input=None)]
+    person = [f"{name}={value}" for name, value in loans.people.iloc[3].items()]
+    done = run_quickly(*words, *person, "customer=C-3")
+    refused(done, "'customer' is not a feature; if it says who this is, also give --id customer")
+    done = run_quickly(*words, "--id", "customer", *person, "customer=C-3", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)[0]["id"] == {"customer": "C-3"}
 
 
 BAD_ROWS = {

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 import proplace as pp
 from oracles import accepted_rows
 from proplace.apps.cli import app
+from proplace.certification import digest
 from proplace.core.errors import CertificateError, ModelFileError, NetworkError, OptionError
 
 RUN = CliRunner()
@@ -77,6 +78,9 @@ def test_what_was_proved_is_printed(folder):
         "delta": [[0.0, 0.0]] * 3,
         "input": x,
         "margin": 0.0,
+        "shifts": None,
+        "inside": True,
+        "network": digest(net),
     }
 
 
@@ -143,10 +147,15 @@ def test_another_model_and_missing_files(folder):
     done = RUN.invoke(app, ["check", proof, "--model", str(folder / "other.npz")])
     assert done.exit_code == 1
     assert "another network" in done.output
-    missing = [str(folder / "none.json"), "--model", str(folder / "net.npz")]
-    done = RUN.invoke(app, ["check", *missing])
+    missing = str(folder / "none.json")
+    done = RUN.invoke(app, ["check", proof, missing, "--model", str(folder / "net.npz")])
     assert done.exit_code == 1
-    assert "not readable" in done.output
+    assert isinstance(done.exception, CertificateError)
+    assert (
+        f"{missing}: no such file or folder; give a certificate (.json), a folder of them, or"
+        in (str(done.exception))
+    )
+    assert done.output == ""  # and no word of rejecting what is not there
     (folder / "empty").mkdir()
     done = RUN.invoke(app, ["check", str(folder / "empty"), "--model", str(folder / "net.npz")])
     assert isinstance(done.exception, CertificateError)

@@ -57,6 +57,20 @@ def test_a_table_becomes_a_table(loans, explainer, tmp_path):
     assert checked.stdout.count("accepted") == len(proofs)
 
 
+def test_each_table_is_read_with_its_own_delimiter(loans, tmp_path):
+    """One of the two was misread, whichever was named."""
+    done = run_quickly("explain", *loans.options(out=tmp_path / "a"))
+    assert done.returncode == 0, done.stderr
+    loans.people.to_csv(tmp_path / "people.csv", index=False, sep=";")
+    loans.train.to_csv(tmp_path / "train.csv", index=False, sep="\t")
+    for n, changes in enumerate(({"input": "people"}, {"train": "train"})):
+        files = {role: tmp_path / f"{name}.csv" for role, name in changes.items()}
+        done = run_quickly("explain", *loans.options(out=tmp_path / str(n), **files))
+        assert (done.returncode, done.stderr) == (0, "")
+        same = [(tmp_path / name / "results.csv").read_bytes() for name in ("a", str(n))]
+        assert same[0] == same[1]
+
+
 def test_parquet_in_and_out_holds_the_same(loans, tmp_path):
     pytest.importorskip("pyarrow")
     train, people = tmp_path / "train.parquet", tmp_path / "people.parquet"

@@ -6,6 +6,8 @@ The referee of these tests is scikit-learn itself: its predictions stand in the 
 from __future__ import annotations
 
 import json
+import re
+import shlex
 
 import numpy as np
 import pandas as pd
@@ -139,6 +141,32 @@ def test_one_other_prediction_among_all_is_found(folder, tmp_path):
     assert f"row {row}, column 'said_minmax'" in done.stderr
     assert "1 rows differ clearly" in done.stderr
     assert "No usual scaling of the numbers fits better" in done.stderr
+
+
+@pytest.mark.parametrize("option", [("--label", "approved"), ("--predictions", "said_standard")])
+@pytest.mark.parametrize("model", ["standard.npz", "standard.pt"])
+def test_the_command_that_is_proposed_works(folder, tmp_path, monkeypatch, model, option):
+    """With MODEL in its place, it drafts the schema that makes model and column agree."""
+    monkeypatch.chdir(tmp_path)
+    stated = ()
+    if model.endswith(".pt"):
+        torch = pytest.importorskip("torch")
+        layers = pp.Network.load(folder / "standard.npz").layers
+        weights = {}
+        for n, layer in enumerate(layers):
+            weights[f"{n}.weight"] = torch.tensor(layer.W)
+            weights[f"{n}.bias"] = torch.tensor(layer.b)
+        torch.save(weights, folder / model)
+        stated = ("--assume", "relu-chain")
+    words_ = words(folder, "certify", model, "minmax.yaml", *option, *stated)
+    done = run(*words_)
+    found = re.search(r"or let proplace (schema .* --out schema.yaml) write one", done.stderr)
+    drafted = run(*shlex.split(found[1].replace("MODEL", str(folder / model))))
+    assert drafted.returncode == 0, drafted.stderr
+    again = ["schema.yaml" if word == folder / "minmax.yaml" else word for word in words_]
+    done = run(*again)
+    assert done.returncode == 0, done.stderr
+    assert "another reading" not in done.stderr
 
 
 def test_labels_are_spoken_of_and_never_refused(folder):

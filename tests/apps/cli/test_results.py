@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
 import proplace as pp
-from commands import run_quickly
+from commands import call, run_quickly
 from proplace.apps.batch.manifest import _sha256
 from proplace.certification import checker
 from proplace.certification.proof import parameters
@@ -228,6 +231,75 @@ def test_an_answer_goes_through_a_pipe_to_check(loans, answer):
     assert "this answer has no certificate" in none.stdout
 
 
+# -- people who have the class today, but not robustly -----------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def fragile(tmp_path_factory):
+    """A person who is accepted, but not robustly, one who is so robustly, and one who is refused."""
+    folder = tmp_path_factory.mktemp("fragile")
+    pp.Network([([[1.0]], [-0.5])]).save(folder / "net.npz")
+    (folder / "train.csv").write_text("x\n0.1\n0.8\n0.9\n1.0\n")
+    (folder / "people.csv").write_text("x\n0.52\n0.9\n0.2\n")
+    words = ["explain", "--model", folder / "net.npz", "--train", folder / "train.csv"]
+    words += ["--input", folder / "people.csv", "--delta", 0.05, "--k", 2]
+    made = call(*words, "--out", folder / "results", "--certificates")
+    assert made.returncode == 0, made.stderr
+    made = call(*words, "--row", 0, "--json")
+    assert made.returncode == 0, made.stderr
+    (folder / "one.json").write_text(made.stdout)
+    (facts,) = json.loads(made.stdout)
+    assert (facts["status"], facts["certificate"]["verdict"]) == ("already_valid", "not robust")
+    return folder
+
+
+NOT_ROBUST = (
+    "accepted: as the answer says, the row is not robust: a network within delta 0.05 gives"
+)
+
+
+def checked(fragile, what, *words):
+    done = call("check", fragile / what, "--model", fragile / "net.npz", *words)
+    assert done.stderr == ""
+    return done.returncode, done.stdout
+
+
+@pytest.mark.parametrize("demand", [(), ("--delta", 0.05), ("--delta", 0.04, "--target", 1)])
+def test_that_a_row_is_not_robust_is_accepted_as_what_it_is(fragile, demand):
+    status, said = checked(fragile, "one.json", *demand)
+    assert (status, NOT_ROBUST in said) == (0, True)
+    status, said = checked(fragile, "results", *demand)
+    assert status == 0
+    assert (
+        "3 of 3 certificates prove their answers; 1 of them that a person who has the class" in said
+    )
+
+
+@pytest.mark.parametrize(
+    "demand", [("--delta", 0.06), ("--target", 0), ("--margin", 0.001), ("--input", "0.9")]
+)
+def test_but_not_where_more_is_demanded(fragile, demand):
+    status, said = checked(fragile, "one.json", *demand)
+    assert status == 1
+    assert "rejected: " in said
+    if demand[0] != "--input":
+        assert checked(fragile, "results", *demand)[0] == 1
+
+
+def test_nor_as_a_promise(fragile, tmp_path):
+    """A proof that a row is not robust proves no answer, and no margin; a bare one meets no demand."""
+    (facts,) = json.loads((fragile / "one.json").read_text())
+    wrong = [{"status": "optimal"}, {"status": "robust"}, {"margin": 0.1}, {"margin": None}]
+    for n, change in enumerate(wrong):
+        (fragile / f"{n}.json").write_text(json.dumps([{**facts, **change}]))
+        status, said = checked(fragile, f"{n}.json")
+        assert status == 1, change
+        assert "rejected: the certificate proves the opposite of what is demanded" in said
+    (fragile / "bare.json").write_text(json.dumps(facts["certificate"]))
+    assert checked(fragile, "bare.json")[0] == 0
+    assert checked(fragile, "bare.json", "--delta", 0.05)[0] == 1
+
+
 # -- the report ------------------------------------------------------------------------------------
 
 
@@ -291,6 +363,33 @@ def test_one_person_gets_a_page_with_pictures(loans, tmp_path):
         assert change.after in text
     assert e.certificate.digest in text
     assert "<picture>" in text
+
+
+def test_the_page_of_one_person_says_how_to_save_the_proof_here(loans, tmp_path, monkeypatch):
+    """Who made the page on the command line has no Python result to save; what it says works."""
+    monkeypatch.chdir(tmp_path)
+    Path("my pages").mkdir()
+    page = "my pages/one.html"
+    words = ["explain", *loans.options(), "--row", 3]
+    made = call(*words, "--report", page)
+    assert made.returncode == 0, made.stderr
+    text = html.unescape(Path(page).read_text(encoding="utf-8"))
+    assert "Python" not in text
+    assert "result[0]" not in text
+    (options,) = re.findall(r"once more with <code>(.*?)</code>", text)
+    assert f"in place of <code>--report {shlex.quote(page)}</code>" in text
+    again = call(*words, *shlex.split(options))
+    assert again.returncode == 0, again.stderr
+    (command,) = re.findall(r"<pre><code>proplace (.*?)</code></pre>", text)
+    shutil.copy(loans.folder / "model.onnx", "my pages")
+    monkeypatch.chdir("my pages")
+    checked = call(*shlex.split(command))
+    assert checked.returncode == 0, checked.stderr
+    assert "accepted: robust" in checked.stdout
+    # With the certificates kept beside the page there is nothing left to save.
+    made = call(*words, "--report", "two.html", "--certificates", "--out", "kept")
+    assert made.returncode == 0, made.stderr
+    assert "once more" not in Path("two.html").read_text(encoding="utf-8")
 
 
 def test_a_damaged_folder_gets_no_page(loans, results):

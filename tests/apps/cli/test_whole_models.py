@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import onnxruntime
@@ -13,7 +14,8 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from commands import run
+import proplace as pp
+from commands import call, run, run_quickly
 from loaders.test_whole_onnx import by_column, save
 from loaders.test_whole_sklearn import fitted, people
 
@@ -73,11 +75,17 @@ def test_one_person_by_label(lender):
 
 
 def test_a_class_that_is_none_is_refused(lender):
+    """The user never said '1', so it is said where it comes from; then what to give."""
     folder, _, _ = lender
-    done = run(*words(folder, "--delta", 0.003, "age=30"))
+    names = "its classes are 'no', 'yes': name the wanted one with --target"
+    done = run_quickly(*words(folder, "--delta", 0.003, "age=30"))
     assert done.returncode == 1
-    assert "target '1' is not a class of the model" in done.stderr
-    assert "'no', 'yes'" in done.stderr
+    assert f"target '1', the default, is not a class of the model; {names}" in done.stderr
+    done = run_quickly(*words(folder, "--delta", 0.003, "--target", "yess", "age=30"))
+    assert done.returncode == 1
+    assert (
+        f"target 'yess' is not a class of the model (did you mean 'yes'?); {names}" in done.stderr
+    )
 
 
 def test_certify_by_label(lender, tmp_path):
@@ -118,6 +126,57 @@ def test_the_schema_of_a_model_is_its_own(lender, tmp_path):
     assert len(found) >= 5
     assert (pipe.predict(found[refused.columns]) == "yes").all()
     assert (found.age.to_numpy() >= refused.age.to_numpy()[found.row]).all()
+
+
+def test_a_schema_drafted_from_the_file_fits_the_pipeline_it_was_exported_from(lender, tmp_path):
+    """The constants of the file are those of the pipeline in float32; what is proved is its own."""
+    folder, pipe, refused = lender
+    path = tmp_path / "schema.yaml"
+    done = call("schema", folder / "train.csv", "--model", folder / "m.onnx", "--out", path)
+    assert done.returncode == 0, done.stderr
+    schema, train = pp.Schema.read(path), pd.read_csv(folder / "train.csv")
+    without = pp.Schema(
+        [
+            replace(feature, scaling=None) if isinstance(feature, pp.Continuous) else feature
+            for feature in schema.features
+        ]
+    )
+    assert without != schema
+    both = []
+    for given in (schema, without):
+        model = pp.Model.of(pipe).with_schema(given)
+        scalings = [
+            (f.offset, f.scale) for f in model.schema.features if isinstance(f, pp.Continuous)
+        ]
+        steps = pipe.named_steps["columntransformer"].named_transformers_
+        (scaler,) = (step for step in steps.values() if isinstance(step, StandardScaler))
+        assert scalings == list(zip(scaler.mean_, scaler.scale_, strict=True))
+        both.append(pp.Proplace(pipe, 0.003, k=5, schema=given).fit(train).explain(refused, "yes"))
+    assert [e.certificate.digest for e in both[0] if e.found] == [
+        e.certificate.digest for e in both[1] if e.found
+    ]
+    assert any(e.found for e in both[0])
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_true_and_false_need_no_schema(tmp_path, suffix):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"income": rng.uniform(1, 9, 99).round(2), "owner": rng.random(99) < 0.5})
+    pp.Network([([[1.0, 3.0]], [-6.0])]).save(tmp_path / "m.npz")
+    frame.to_csv(tmp_path / "train.csv", index=False)
+    frame.to_parquet(tmp_path / "train.parquet")
+    words = ("--model", tmp_path / "m.npz", "--delta", 0.01)
+    train = ("--train", tmp_path / f"train.{suffix}", "--k", 5)
+    done = call("explain", *words, *train, "income=2", "owner=false", "--json")
+    assert done.returncode == 0, done.stderr
+    (answer,) = json.loads(done.stdout)
+    assert answer["original"]["owner"] is False
+    assert answer["counterfactual"]["owner"] in (True, False)
+    done = call("certify", *words, "--input", tmp_path / f"train.{suffix}", "--json")
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout)
+    robust = (frame.income + 3 * frame.owner - 6 >= 0.01 * (1 + frame.income + frame.owner)).sum()
+    assert (facts["robust"], facts["bad_input"]) == (robust, 0)
 
 
 def test_a_schema_drafted_without_the_model_scales_nothing_twice(tmp_path):

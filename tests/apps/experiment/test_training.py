@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from proplace.apps.experiment.training import accuracy, train
+from proplace.apps.experiment.training import accuracy, train, train_further
 from proplace.core.errors import InputError
 
 
@@ -36,9 +36,18 @@ def test_the_steps_are_those_of_torch(table):
             W = rng.uniform(-1.0, 1.0, size=a * b).reshape(a, b) / np.sqrt(a)
             layer.weight.copy_(torch.tensor(W.T))
             layer.bias.copy_(torch.tensor(rng.uniform(-1.0, 1.0, size=b) / np.sqrt(a)))
-    optimiser = torch.optim.Adam(module.parameters(), lr=0.01)
+    by_torch(torch, module, X, y, rows, rng, rate=0.01, epochs=4)
+    assert_same(ours, module)
+    further = train_further(ours, X, y, [rows[:40]], epochs=2, rate=3e-4, seeds=[5])[0]
+    by_torch(torch, module, X, y, rows[:40], np.random.default_rng(5), rate=3e-4, epochs=2)
+    assert_same(further, module)
+
+
+def by_torch(torch, module, X, y, rows, rng, *, rate, epochs):
+    """Train a torch module by the recipe; a new optimiser, as at each retraining."""
+    optimiser = torch.optim.Adam(module.parameters(), lr=rate)
     loss_of = torch.nn.BCEWithLogitsLoss()
-    for _ in range(4):
+    for _ in range(epochs):
         order = rng.permutation(len(rows))
         for start in range(0, len(rows), 32):
             batch = rows[order[start : start + 32]]
@@ -50,6 +59,9 @@ def test_the_steps_are_those_of_torch(table):
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
+
+
+def assert_same(ours, module):
     for mine, theirs in zip(ours.layers, module, strict=True):
         np.testing.assert_allclose(mine.W, theirs.weight.detach().numpy(), rtol=1e-7, atol=1e-9)
         np.testing.assert_allclose(mine.b, theirs.bias.detach().numpy(), rtol=1e-7, atol=1e-9)

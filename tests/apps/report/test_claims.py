@@ -231,16 +231,21 @@ def test_the_answers_of_another_method_are_called_by_its_name(lender, tmp_path):
 def test_captions_never_say_more_than_the_curves_show(lender):
     found = [e for e in lender.result if e.found]
     ours, _ = margin_curves(found, [])
-    said = _lasts(ours, DELTA)
+    said = _lasts(ours, found[0].setting)
     size = float(said.removeprefix("up to a change of at least "))
     assert DELTA <= size <= 2 * DELTA
     worst = worst_margins(found[0], np.array([e.point for e in found]), np.array([size / DELTA]))
     assert (worst >= 0.0).all()
     falling = np.linspace(1.0, -1.0, len(FACTORS))[:, None] - 1e-9  # below 0 from factor 1 on
-    assert _lasts(falling, 0.0175) == "up to a change of at least 0.016"  # 11/12 of it: 0.01604
-    assert _lasts(falling, None) == "up to a change of at least 0.91 times delta"
-    assert "not proved under a change of 0.00145" in _lasts(falling - 0.99, 0.0175)
-    assert _lasts(falling - 2.0, 0.0175) == "not even in the model in use"
+    net = lender.net
+    some, layered = (
+        replace(found[0].setting, shifts=pp.Shifts.of(net, delta))
+        for delta in (0.0175, [(0.01, 0.02)] * len(net.layers))
+    )
+    assert _lasts(falling, some) == "up to a change of at least 0.016"  # 11/12 of it: 0.01604
+    assert _lasts(falling, layered) == "up to a change of at least 0.91 times delta"
+    assert "not proved under a change of 0.00145" in _lasts(falling - 0.99, some)
+    assert _lasts(falling - 2.0, some) == "not even in the model in use"
 
 
 def test_words_that_are_not_used_are_not_explained(lender, some):

@@ -8,8 +8,11 @@ import re
 import shutil
 import subprocess
 
+import numpy as np
+import pandas as pd
 import pytest
 
+import proplace as pp
 from small_lender import LOAN
 
 pytest.importorskip("matplotlib")
@@ -31,7 +34,18 @@ addEventListener("load", () => {{
   page.querySelectorAll("details").forEach(d => d.open = true);
   const out = [...page.body.querySelectorAll("*")]
     .filter(e => e.getBoundingClientRect().right > root.clientWidth + 0.5)
+    .filter(e => !e.parentElement.closest(".scroll"))  // which shows the rest of it
     .map(e => e.tagName + "." + e.className);
+  const numbers = [...page.querySelectorAll("td, tbody th")].flatMap(cell => {{
+    const texts = page.createTreeWalker(cell, NodeFilter.SHOW_TEXT), found = [];
+    while (texts.nextNode()) for (const hit of texts.currentNode.data.matchAll(/-?[0-9][0-9.,e]*/g)) {{
+      const range = page.createRange();
+      range.setStart(texts.currentNode, hit.index);
+      range.setEnd(texts.currentNode, hit.index + hit[0].length);
+      found.push({{text: hit[0], lines: new Set([...range.getClientRects()].map(r => r.top)).size}});
+    }}
+    return found;
+  }});
   document.getElementById("seen").textContent = JSON.stringify({{
     title: page.title, width: root.clientWidth, scroll: root.scrollWidth, out,
     broken: [...page.images].filter(i => !(i.complete && i.naturalWidth > 0)).length,
@@ -41,6 +55,12 @@ addEventListener("load", () => {{
     wrapped: [...page.querySelectorAll("th.id:not(.long) a")]
       .filter(e => e.getClientRects().length > 1).length,
     names: page.querySelectorAll("th.id:not(.long) a").length,
+    two_lines: [...page.querySelectorAll("td")].filter(e => {{
+      const range = page.createRange();
+      range.selectNodeContents(e);
+      return new Set([...range.getClientRects()].map(r => r.top)).size > 1;
+    }}).length,
+    numbers: numbers.length, torn: numbers.filter(n => n.lines > 1).map(n => n.text),
   }});
 }});
 </script>"""
@@ -120,6 +140,44 @@ def test_ids_stay_on_one_line(lender, width, tmp_path):
     assert view["names"] == 2
     assert view["wrapped"] == 0
     assert view["scroll"] <= width, view["out"]
+
+
+@pytest.mark.parametrize("width", [320, PHONE, 600, DESKTOP])
+def test_no_number_is_torn(width, tmp_path):
+    """Long names leave little room beside them; a number is read as two when its digits are."""
+    names = ["average_outstanding_balance_of_all_accounts", "utilisation of revolving credit lines"]
+    rows = pd.DataFrame({name: np.linspace(-1, 1, 30) * 1e9 / 7 for name in names})
+    features = [
+        pp.Continuous(n, -2e8, 2e8, unit="roubles and kopecks", scaling=(0, 1e8)) for n in names
+    ]
+    features.append(pp.Categorical("word", ["w" * 80, "v" * 80]))
+    rows["word"] = ["w" * 80, "v" * 80] * 15
+    net = pp.Network([([[1.0, 0.5, 0.1, 0.0]], [-0.2])])
+    explainer = pp.Proplace(net, 0.01, k=3, schema=pp.Schema(features)).fit(rows)
+    explainer.explain(rows[:2]).report(tmp_path / "long.html", retrained=[net])
+    view, console = seen(tmp_path / "long.html", width, tmp_path)
+    assert console == []
+    assert view["numbers"] > 20
+    assert view["torn"] == []
+    assert view["scroll"] <= width, view["out"]
+    assert view["out"] == []
+
+
+def test_tables_of_the_experiment_scroll_in_their_own_box(tmp_path):
+    from proplace.apps.experiment import page as experiment
+
+    facts = {"calibrated": False, "accuracy": 0.75, "inputs": 50, "fresh": 50, "found": 1.0}
+    facts |= {"valid": 1.0, "seconds": 0.02, "error": "", "data": "heloc", "delta": 0.025}
+    facts |= {"vr": 0.98, "vdelta": 1.0, "l1": 0.057, "lof": 1.04}
+    seeds = pd.DataFrame([facts | {"method": "PROPLACE", "seed": seed} for seed in (0, 1)])
+    pixel = dict.fromkeys(("l1-lof.png", "vr-delta.png"), b"")
+    path = tmp_path / "index.html"
+    path.write_text(experiment.page(seeds, pixel), encoding="utf-8")
+    view, _ = seen(path, PHONE, tmp_path)
+    assert "98.0 ± 0.0" in view["text"]
+    assert view["scroll"] <= PHONE, view["out"]
+    assert view["out"] == []
+    assert view["two_lines"] == 0
 
 
 def test_the_report_alone_says_nothing_on_the_console(page, tmp_path):

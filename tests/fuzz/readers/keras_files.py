@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from fuzz.mutate import change_tree, damaged, json_text, slots_of, some
 from fuzz.reader import Reader
@@ -14,6 +16,10 @@ from fuzz.seeds import seeds_of
 from fuzz.zips import Member, archive_of, bombs, change_archive, members_of
 from proplace.core.network import Network
 from proplace.loaders._verify import form_of
+from proplace.loaders.model import Model
+from proplace.schema import Continuous
+
+WORDS = Path(__file__).resolve().parents[2] / "loaders" / "files" / "whole"
 
 _MAGIC = 12345.678  # what a file holds that no model may read
 _KINDS = (
@@ -46,6 +52,17 @@ _KINDS = (
         "GaussianNoise",
         "DTypePolicy",
     ),
+    *(
+        "CategoryEncoding",
+        "Concatenate",
+        "Discretization",
+        "Embedding",
+        "IntegerLookup",
+        "LayerNormalization",
+        "Reshape",
+        "StringLookup",
+    ),
+    *("Cast", "LogSoftmax", "Relu", "Sigmoid"),  # operations
 )
 _MODULES = (
     "keras.layers",
@@ -69,6 +86,11 @@ _ACTIVATIONS = (
     "exponential",
     "eval",
 )
+_OF_COLUMNS = (  # options of lookups, encodings, embeddings, batch norm and shapes
+    *("output_mode", "num_tokens", "num_oov_indices", "mask_token", "vocabulary", "max_tokens"),
+    *("input_dim", "output_dim", "mask_zero", "target_shape", "epsilon", "center", "mean"),
+)
+_VALUES = (True, False, 0, 1, 2, -1, 0.5, None, [1.0, 2.0], 10**9, 1e308, "relu")
 # A functional model whose one layer is a function of the standard library, with its argument.
 _HARMFUL = {
     "module": "keras.src.models.functional",
@@ -122,11 +144,11 @@ class KerasFiles(Reader):
         import h5py
 
         os.environ.setdefault("KERAS_BACKEND", "torch")
-        self._files = [dict(members_of(seed)) for seed in seeds_of("keras")]
+        self._files = [dict(members_of(seed)) for seed in self._sources()]
         self._seeds = [_archive(files) for files in self._files]
         self._configs = [json.loads(files["config.json"]) for files in self._files]
         secret = folder / "secret.bin"
-        secret.write_bytes(np.full(8, _MAGIC, "<f4").tobytes())
+        secret.write_bytes(np.full(1024, _MAGIC, "<f4").tobytes())
         self._weights = [
             [
                 files["model.weights.h5"],
@@ -135,6 +157,9 @@ class KerasFiles(Reader):
             for files in self._files
         ]
         self._judged = 0
+
+    def _sources(self):
+        return seeds_of("keras")
 
     def seeds(self):
         return self._seeds
@@ -188,6 +213,56 @@ class KerasFiles(Reader):
         model = _loaded(keras, data)
         rows = X.reshape(len(X), *model.input_shape[1:])
         return np.asarray(keras.ops.convert_to_numpy(model(rows, training=False)), dtype=np.float64)
+
+
+class WholeKerasFiles(KerasFiles):
+    """Saved Keras models of several inputs: lookups, encodings, embeddings and scalers in front."""
+
+    name = "keras-whole"
+
+    def _sources(self):
+        words = sorted(WORDS.glob("*.keras"))  # Keras itself runs these on TensorFlow only
+        return [*seeds_of("keras-whole"), *(path.read_bytes() for path in words)]
+
+    def read(self, path, data):
+        return Model.of(path)
+
+    def judge(self, data, model):
+        numbers = np.concatenate([array.ravel() for array in model.network._arrays().values()])
+        if np.isclose(numbers, _MAGIC).any() or np.isclose(np.array(model.scaling), _MAGIC).any():
+            return "numbers of another file than the model's"
+        self._judged += 1
+        if self._judged % 5 or np.abs(numbers).max() > 1e15:
+            return None  # Keras takes long
+        table = _table(model)
+        with contextlib.suppress(Exception):  # as above
+            return _compared(model.network, model.encode(table), self._outputs(data, table))
+        return None
+
+    def _outputs(self, data, table):
+        import keras
+
+        model = _loaded(keras, data)
+        feeds = {
+            tensor.name: table[tensor.name].to_numpy().astype(tensor.dtype)[:, None]
+            for tensor in model.inputs
+        }
+        return np.asarray(
+            keras.ops.convert_to_numpy(model(feeds, training=False)), dtype=np.float64
+        )
+
+
+def _table(model):
+    """Rows of the model: any label, and numbers about where it scales them."""
+    rng = np.random.default_rng(0)
+    columns = {}
+    for feature in model.schema.features:
+        if isinstance(feature, Continuous):
+            cells = (feature.offset + feature.scale * rng.normal(size=16)).astype("f4")
+            columns[feature.name] = cells.astype(np.float64)
+        else:
+            columns[feature.name] = [feature.labels[i % len(feature.labels)] for i in range(16)]
+    return pd.DataFrame(columns)
 
 
 def _loaded(keras, data):
@@ -266,11 +341,10 @@ def _change_layer(rng, config):
                 "units",
                 "trainable",
                 "lora_rank",
+                *_OF_COLUMNS,
             )
         )
-        where[option] = rng.choice(
-            (True, False, 0, 1, 2, -1, 0.5, None, [1.0, 2.0], 10**9, 1e308, "relu")
-        )
+        where[option] = rng.choice((*_VALUES, "one_hot", "int", "multi_hot", ["a", "b"], [-1]))
     else:
         change_tree(rng, config)
 
@@ -304,7 +378,7 @@ def _other_weights(h5py, data, secret, folder):
     layout = h5py.VirtualLayout(shape=(2, 3), dtype="f4")
     makers = [
         lambda group, name, shape: group.create_dataset(
-            name, shape, "f4", external=[(str(secret), 0, 32)]
+            name, shape, "f4", external=[(str(secret), 0, 4096)]
         ),
         lambda group, name, shape: group.create_dataset(name, (2**40,), "f4", chunks=(1024,)),
         lambda group, name, shape: group.create_dataset(

@@ -4,6 +4,8 @@ The folder of a batch holds::
 
     manifest.json                what was asked for (another question is refused), and what it is about
     network.npz                  the network, as certificates name it
+    shifts.npz                   the set of networks, where delta is an interval for each parameter
+    network-2.npz, ...           other models that must accept the answers, and their sets
     shards/rows-0...0-0...512-5e1f...ab.csv    answers of the rows from 0 up to 511, and so on
     results.csv                  all of them, once the last row is done (no shards then)
 
@@ -161,7 +163,8 @@ def explain_file(
                 if not part.complete:
                     raise KeyboardInterrupt
 
-    with Folder(Path(out), kind, manifest, explainer.net_, certificates=certificates) as folder:
+    sets = explainer.sets_
+    with Folder(Path(out), kind, manifest, sets, certificates=certificates) as folder:
         missing = [] if folder.finished else folder.survey(source.rows)
         resumed = source.rows - _number(missing)
         for _ in range(_MERGES):
@@ -205,7 +208,14 @@ def _about(explainer: Explainer) -> dict[str, Any]:
     """What decides the answers of an explainer, beside the rows: digests and options."""
     schema = explainer.schema_
     options = explainer.get_params(deep=False)
-    for name in ("source", "schema", "delta", "weights", "n_jobs"):  # digested, or of no account
+    for name in (
+        "source",
+        "schema",
+        "delta",
+        "also",
+        "weights",
+        "n_jobs",
+    ):  # digested, or of no account
         options.pop(name, None)
     options = {name: list(v) if isinstance(v, tuple) else v for name, v in options.items()}
     options["distance"] = _name(options.get("distance", "l1"))
@@ -215,16 +225,26 @@ def _about(explainer: Explainer) -> dict[str, Any]:
         "network": joblib.hash(explainer.net_),
         "training rows": joblib.hash(explainer.rows_),
         "schema": joblib.hash([files.plain(part) for part in (*schema.features, *schema.rules)]),
-        "delta": _delta(explainer.shifts_),
+        **_delta(explainer.shifts_),
+        **_other_sets(explainer),
         "weights of the distance": _distance_digest(explainer),
         **options,
     }
 
 
-def _delta(shifts: Shifts) -> list[list[float]] | str:
-    """Radii of all weights and of all biases; of a general box its digest."""
-    radii = shifts.radii
-    return shifts.digest if radii is None else [list(part) for part in zip(*radii, strict=True)]
+def _other_sets(explainer: Explainer) -> dict[str, Any]:
+    """Digests of the other sets of networks that have a say; nothing where there are none."""
+    others = explainer.sets_[1:]
+    also = [[joblib.hash(each.net), *_delta(each.shifts).values(), each.margin] for each in others]
+    return {"also": also} if also else {}
+
+
+def _delta(shifts: Shifts) -> dict[str, Any]:
+    """Radii of all weights and of all biases, as trained; of a general box its digest and words."""
+    radii = shifts.trained_radii
+    if radii is None:
+        return {"delta": shifts.digest, "about delta": shifts.about}
+    return {"delta": [list(part) for part in zip(*radii, strict=True)]}
 
 
 def _name(distance: object) -> str:

@@ -1,23 +1,28 @@
 """A folder of results, checked: each certificate must prove exactly what its line promises.
 
 A line promises that its counterfactual, encoded as the network takes it, gets the wanted class from
-every network within the batch's delta. Its certificate must be there, be the one that was written,
-prove its claim in exact arithmetic, and be about that input, that class and that delta.
+every network within the batch's delta, or of its set of shifts. Its certificate must be there, be the
+one that was written, prove its claim in exact arithmetic, and be about that input, that class and that
+delta, or that set by its digest.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from proplace.certification import checker
+from proplace.certification import checker, parameters, parameters_of_shifts
+from proplace.certification import digest as network_digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from proplace.apps.batch.reading import Line, ResultsFolder
     from proplace.certification.checker import Demand, Parameters, Statement, Verdict
+    from proplace.core.model_set import ModelSet
+    from proplace.core.shifts import Shifts
 
 _PROOF = re.compile(r"row-\d{12}-\d+\.json")
 
@@ -83,12 +88,21 @@ def _checked(
         there = (folder.path / "certificates" / file).exists()
         reason = "the certificate is not the one that was written" if there else _MISSING
         return Checked(name, file, False, reason)
-    verdict = first_verdict(content, readings, demand)
+    e, sets = line.explanation, folder.setting.sets
+    verdict = answer_verdict(
+        content,
+        readings,
+        demand,
+        Promise(found=e.found, margin=e.margin),
+        shifts=[sets[0].shifts] if sets[0].shifts.radii is None else [],
+        others=sets[1:],
+    )
     if not verdict.accepted or verdict.statement is None:
         return Checked(name, file, False, verdict.reason, verdict.statement)
-    wrong = _amiss(folder, line, verdict.statement)
+    proved = [part.statement for part in verdict.parts if part.statement] or [verdict.statement]
+    wrong = _amiss(line, verdict.statement) or _uncovered(sets, proved)
     if wrong:
-        reason = f"{wrong}; proved is only: {verdict.statement}"
+        reason = f"{wrong}; proved is only: {'; '.join(map(str, proved))}"
         return Checked(name, file, False, reason, verdict.statement)
     return Checked(name, file, True, verdict.reason, verdict.statement)
 
@@ -96,21 +110,148 @@ def _checked(
 _MISSING = "the certificate is missing"
 
 
-def _amiss(folder: ResultsFolder, line: Line, proved: Statement) -> str:
+def _amiss(line: Line, proved: Statement) -> str:
     """Say in what a certificate is about something else than its line; empty if in nothing."""
     e = line.explanation
-    if proved.verdict != "robust" and (e.found or e.margin >= proved.margin):
+    if proved.verdict != "robust" and Promise(found=e.found, margin=e.margin).robust(proved):
         return "the line promises what the certificate disproves"
     if proved.target != e.target:
         return f"the line is about class {e.target}"
-    if proved.delta != [list(pair) for pair in folder.setting.shifts.radii or ()]:
-        return "the line is about another delta"
     if e.point is None or proved.input != e.point.tolist():
         return "the line has another counterfactual"
     return ""
 
 
-def first_verdict(proof: bytes, readings: Sequence[Parameters], demand: Demand) -> Verdict:
-    """Check a certificate against the reading of the network that it speaks of."""
-    verdicts = [checker.check(proof, network, demand) for network in readings]
+class Promise(NamedTuple):
+    """What an answer says of itself: whether it is one, and the least margin within delta."""
+
+    found: bool
+    margin: float
+
+    def robust(self, proved: Statement) -> bool:
+        """Whether robustness is promised: of an answer, or of a person with enough margin as is."""
+        return self.found or self.margin >= proved.margin
+
+
+def answer_verdict(
+    proof: bytes,
+    readings: Sequence[Parameters],
+    demand: Demand,
+    promise: Promise,
+    *,
+    shifts: Sequence[Shifts] = (),
+    others: Sequence[ModelSet] = (),
+) -> Verdict:
+    """Check the certificate of an answer, as :func:`first_verdict` does.
+
+    A person who has the class today, but not robustly, gets no promise, and the certificate proves
+    that there is none. It is accepted as that if it is about the class, the input and the delta that
+    are demanded; whoever demands a margin demands a promise.
+    """
+    verdict = first_verdict(proof, readings, demand, shifts=shifts, others=others)
+    proved = verdict.statement
+    if verdict.accepted or proved is None or proved.verdict == "robust" or promise.robust(proved):
+        return verdict
+    met = (
+        demand.margin is None
+        and demand.target in (None, proved.target)
+        and (demand.input is None or demand.input == proved.input)
+        and (demand.delta is None or min(map(min, proved.delta), default=-1.0) >= demand.delta)
+        and demand.shifts in (None, proved.shifts)
+    )
+    if not met:
+        return verdict
+    return checker.Verdict(True, f"as the answer says, the row is {proved}", proved)
+
+
+def _uncovered(sets: Sequence[ModelSet], proved: Sequence[Statement]) -> str:
+    """Say which set of networks a line promises and its certificates do not prove; empty if none.
+
+    A person who has the class already and does not keep it in every set has a certificate of that.
+    """
+    if [statement.verdict for statement in proved] == ["not robust"]:
+        sets = sets[:1]
+    for models in sets:
+        mine = [each for each in proved if each.network == network_digest(models.net)]
+        if not any(_about(each, models.shifts) for each in mine):
+            what = "set of shifts" if models.shifts.radii is None else "delta"
+            whose = f" of {models.name}" if len(sets) > 1 else ""
+            return f"the line is about another {what}{whose}"
+    return ""
+
+
+def _about(proved: Statement, shifts: Shifts) -> bool:
+    """Whether a statement is about exactly the networks of a set."""
+    if shifts.radii is None:
+        return proved.shifts == shifts.digest
+    return proved.shifts is None and proved.delta == [list(pair) for pair in shifts.radii]
+
+
+# -- one certificate or bundle ---------------------------------------------------------------------
+
+
+def first_verdict(
+    proof: bytes,
+    readings: Sequence[Parameters],
+    demand: Demand,
+    *,
+    shifts: Sequence[Shifts] = (),
+    others: Sequence[ModelSet] = (),
+) -> Verdict:
+    """Check a certificate or a bundle against the reading of the network that it speaks of.
+
+    Parameters
+    ----------
+    proof
+        The certificate, as JSON.
+    readings
+        The network of the model, in each way in which its file can be read.
+    demand
+        What must be proved; delta and set are demanded of the model in use alone.
+    shifts
+        Sets of the model's own that may be named.
+    others
+        Other models that a bundle is about.
+    """
+    boxes = [*shifts, *(each.shifts for each in others if each.shifts.radii is None)]
+    ends = [parameters_of_shifts(box) for box in boxes]
+    more = [parameters(each.net) for each in others]
+    verdicts = [_verdict(proof, network, more, ends, demand) for network in readings]
     return next((v for v in verdicts if v.accepted or v.statement is not None), verdicts[0])
+
+
+def _verdict(
+    proof: bytes,
+    network: Parameters,
+    others: list[Parameters],
+    boxes: list[checker.Shifts],
+    demand: Demand,
+) -> Verdict:
+    named = {checker.digest(box): box for box in boxes}
+    parts = certificates_of(proof)
+    if parts is None:
+        box = next((named[name] for name in _names(proof) if name in named), [*boxes, None][0])
+        return checker.check(proof, network, demand, box)
+    plain = demand._replace(delta=None, shifts=None)
+    found = checker.check_all(proof, [network, *others], boxes, plain)
+    if not found.accepted:
+        return found
+    first = json.dumps(parts[0])
+    box = named.get(str(parts[0].get("shifts")))
+    verdict = checker.check(first, network, demand, box)
+    return verdict if not verdict.accepted else found._replace(statement=verdict.statement)
+
+
+def certificates_of(proof: bytes) -> list[dict[str, Any]] | None:
+    """The certificates of a bundle; None where the content is something else."""
+    try:
+        return checker.bundled(checker.parse(proof))
+    except checker.Rejected:
+        return None
+
+
+def _names(proof: bytes) -> list[str]:
+    try:
+        return [str(checker.parse(proof).get("shifts"))]
+    except checker.Rejected:
+        return []

@@ -2,9 +2,11 @@
 
 Files that the batch did not write are never touched. It writes ``manifest.json``, ``network.npz``,
 ``results.csv`` or ``results.parquet``, and what is in the folders ``shards`` and ``certificates``,
-which it makes itself.
+which it makes itself, and ``shifts.npz`` where the set of networks is no plain delta.
 The manifest holds the digest of the results before they get their name, so that they are known again.
-``network.npz`` is the network that the answers are about, by the digest that certificates name.
+``network.npz`` is the network that the answers are about, by the digest that certificates name, and
+``shifts.npz`` the set of networks that they hold for, where each parameter has an interval of its own.
+Other models that must accept the answers are ``network-2.npz`` (and ``shifts-2.npz``), and so on.
 """
 
 from __future__ import annotations
@@ -21,19 +23,43 @@ from proplace.core.errors import OutputError
 from proplace.core.files import atomic_write, move
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from proplace.apps.batch.layout import Layout
     from proplace.apps.batch.shards import Kind, Range
+    from proplace.core.model_set import ModelSet
     from proplace.core.network import Network
+    from proplace.core.shifts import Shifts
     from proplace.tables.writing import Format
 
-NETWORK = "network.npz"
+NETWORK, SHIFTS = "network.npz", "shifts.npz"
 # Nothing that a reader would recognise: digests and long lists.
 _UNREADABLE = frozenset(
-    ("network", "training rows", "schema", "input", "delta", "weights of the distance")
+    ("network", "training rows", "schema", "input", "delta", "weights of the distance", "also")
 )
+
+
+def names_of(number: int) -> tuple[str, str]:
+    """What the files of a network and of its box are called; the model in use is number 1."""
+    if number == 1:
+        return NETWORK, SHIFTS
+    return f"network-{number}.npz", f"shifts-{number}.npz"
+
+
+def files_of(sets: Sequence[ModelSet]) -> dict[str, Network | Shifts]:
+    """What is kept of sets of networks, by the names of the files.
+
+    Radii are in the manifest, and the model in use is not written again where it is asked by itself.
+    """
+    files: dict[str, Network | Shifts] = {}
+    for number, each in enumerate(sets, start=1):
+        network, shifts = names_of(number)
+        if number == 1 or each.net != sets[0].net:
+            files[network] = each.net
+        if each.shifts.radii is None:
+            files[shifts] = each.shifts
+    return files
 
 
 class Folder:
@@ -47,18 +73,25 @@ class Folder:
         Format of the results.
     manifest
         What is asked, and what the answers are about. A folder is about one question.
-    net
-        The network that the answers are about.
+    sets
+        The networks for which the answers hold; the first set is that of the model in use.
     certificates
         Whether the proofs of the answers are kept, too.
     """
 
     def __init__(
-        self, path: Path, kind: Format, manifest: Manifest, net: Network, *, certificates: bool
+        self,
+        path: Path,
+        kind: Format,
+        manifest: Manifest,
+        sets: Sequence[ModelSet],
+        *,
+        certificates: bool,
     ) -> None:
         self.path = path
         self.results = path / f"results.{kind}"
-        self._manifest, self._net = manifest, net
+        self._manifest = manifest
+        self._inputs = files_of(sets)
         self._place = path / NAME
         self._proofs = path / "certificates" if certificates else None
         self._shards = Shards(path / "shards", self._proofs, manifest.digest, kind)
@@ -139,24 +172,26 @@ class Folder:
             folder.mkdir(exist_ok=True)
         if not self._place.exists():
             self._write_manifest()
-        self._keep_network()
+        for name, thing in self._inputs.items():
+            self._keep(self.path / name, thing)
 
-    def _keep_network(self) -> None:
-        """Write the network, or make sure that it is the one which is there."""
-        content, network = io.BytesIO(), self.path / NETWORK
-        self._net.write(content)
-        if not network.exists():
-            with atomic_write(network, temporary=self._shards.folder / UNFINISHED) as file:
+    def _keep(self, path: Path, thing: Network | Shifts) -> None:
+        """Write a network or a set of them, or make sure that it is the one which is there."""
+        content = io.BytesIO()
+        thing.write(content)
+        if not path.exists():
+            with atomic_write(path, temporary=self._shards.folder / UNFINISHED) as file:
                 file.write(content.getvalue())
-        elif network.read_bytes() != content.getvalue():
+        elif path.read_bytes() != content.getvalue():
             raise OutputError(
-                f"{network}: is not as this batch wrote it; move it away and give the same command "
+                f"{path}: is not as this batch wrote it; move it away and give the same command "
                 "again, which then makes it anew"
             )
 
     def _check_free(self) -> None:
         """Raise if the folder holds anything under the names that a batch uses."""
-        ours = (self.results, self.path / NETWORK, self._shards.folder, self._proofs)
+        inputs = (self.path / name for name in self._inputs)
+        ours = (self.results, *inputs, self._shards.folder, self._proofs)
         for path in filter(None, ours):
             if path.is_dir() and {rest.name for rest in path.iterdir()} <= {UNFINISHED}:
                 continue  # of a run that was killed before it wrote the manifest

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from proplace.core import limits
 from proplace.core.errors import ProplaceError
+from proplace.core.fold import digest
 from proplace.explain.provenance import Provenance
 from proplace.schema import Schema, files
 
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
     from proplace.explain.results import Setting
     from proplace.schema.validation import Label
 
-FORMAT = "proplace-batch-3"
+FORMAT = "proplace-batch-4"
 NAME = "manifest.json"
-_EARLIER = ("proplace-batch-1", "proplace-batch-2")
+_EARLIER = ("proplace-batch-1", "proplace-batch-2", "proplace-batch-3")
 _FIELDS = {"format", "question", "about", "results", "complete", "seal"}
 
 
@@ -44,19 +45,19 @@ class About:
         The features.
     classes
         Labels of the classes.
-    folded
-        Whether a batch norm of the model was folded into the network.
+    folds
+        Digest of the batch norm that was folded into the network; empty if there is none.
     """
 
     provenance: Provenance
     schema: Schema
     classes: tuple[Label, ...]
-    folded: bool
+    folds: str
 
     @classmethod
     def of(cls, provenance: Provenance, setting: Setting) -> About:
         """Write down what answers of a setting are about."""
-        return cls(provenance, setting.schema, setting.classes, setting.net.folded)
+        return cls(provenance, setting.schema, setting.classes, digest(setting.net.folds))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as they can be written as JSON."""
@@ -65,17 +66,17 @@ class About:
             "features": [files.plain(feature) for feature in self.schema.features],
             "rules": [files.plain(rule) for rule in self.schema.rules],
             "classes": list(self.classes),
-            "folded": self.folded,
+            "folds": self.folds,
         }
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> About:
         """Read what :meth:`to_dict` has made."""
         schema = Schema(fields["features"], rules=fields["rules"])
-        if not isinstance(fields["folded"], bool):
-            raise ValueError("folded must be true or false")
+        if not isinstance(fields["folds"], str):
+            raise ValueError("folds must be a digest, or empty")
         made = Provenance.from_dict(fields["provenance"])
-        return cls(made, schema, tuple(fields["classes"]), fields["folded"])
+        return cls(made, schema, tuple(fields["classes"]), fields["folds"])
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """A folder of results read back as explanations: the inverse of what a batch has written.
 
 Nothing is believed before its digest fits: the manifest has a seal and knows the digests of the
-results and of the network; a line of the results has the digest of its certificate.
+results, of the network and of its set of shifts; a line of the results has the digest of its
+certificate.
 """
 
 from __future__ import annotations
@@ -16,17 +17,20 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 import numpy as np
 import pandas as pd
 
-from proplace.apps.batch.folder import NETWORK
+from proplace.apps.batch.folder import names_of
 from proplace.apps.batch.manifest import NAME, About, Manifest, NotAManifest
-from proplace.certification import Certificate
+from proplace.certification import Bundle, Certificate
 from proplace.certification import digest as network_digest
-from proplace.certification.checker import MOST_BYTES
+from proplace.certification.checker import FORMAT_BUNDLE, MOST_BYTES, bundled
 from proplace.core.errors import ProplaceError, ResultsError
+from proplace.core.fold import digest as folds_digest
+from proplace.core.model_set import ModelSet
 from proplace.core.network import Network
 from proplace.core.shifts import Shifts
 from proplace.explain.findings import ANSWERED, Status
 from proplace.explain.result_tables import AnswerColumns, proof_name
 from proplace.explain.results import Explanation, Explanations, Setting
+from proplace.explain.several import IN_USE
 from proplace.schema import Continuous
 from proplace.tables.files import literal, open_table, unliteral
 from proplace.tables.writing import feature_type
@@ -35,6 +39,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Iterator
 
+    from proplace.certification import Proof
     from proplace.schema import Schema
     from proplace.schema.rules import AnyFeature
     from proplace.tables.files import TableFile
@@ -126,15 +131,9 @@ class ResultsFolder:
         except NotAManifest as error:
             raise ResultsError(str(error)) from None
         question = manifest.question
-        weight, bias = question["delta"]
-        net = _network(path / NETWORK, about)
-        setting = Setting(
-            net,
-            Shifts.of(net, list(zip(weight, bias, strict=True))),
-            about.schema,
-            None,
-            about.classes,
-        )
+        sets = _sets(path, question["delta"], about)
+        first = sets[0]
+        setting = Setting(first.net, first.shifts, about.schema, None, about.classes, sets)
         table = _results(path / f"results.{question['format']}", manifest)
         columns = AnswerColumns.of(list(about.schema.by_name), question["id columns"])
         return cls(
@@ -178,7 +177,7 @@ class ResultsFolder:
         made = self.about.provenance
         return Explanations(items, index_names=(self.columns.row,), provenance=made)
 
-    def certificate(self, line: Line) -> Certificate:
+    def certificate(self, line: Line) -> Proof:
         """Return the certificate of a line, as it was written."""
         content = self.proof(line)
         if content is None:
@@ -186,6 +185,9 @@ class ResultsFolder:
                 f"{self.path / 'certificates' / line.proof_name}: the certificate of {line.name} is "
                 f"missing, or not as it was written; put it back as it was, or {_AGAIN}"
             )
+        facts = json.loads(content)
+        if facts.get("format") == FORMAT_BUNDLE:
+            return Bundle.of(Certificate.of(proof) for proof in bundled(facts))
         return Certificate(content.decode())
 
     def proof(self, line: Line) -> bytes | None:
@@ -331,7 +333,7 @@ def _results(path: Path, manifest: Manifest) -> TableFile:
             "command again"
         )
     try:
-        table = open_table(path)
+        table = open_table(path, delimiter=",")  # as it was written, whatever the names hold
     except ProplaceError as error:
         raise ResultsError(f"{path}: cannot be read ({error}); {_AGAIN}") from None
     if table.digest not in manifest.results:
@@ -339,18 +341,57 @@ def _results(path: Path, manifest: Manifest) -> TableFile:
     return table
 
 
-def _network(path: Path, about: About) -> Network:
-    """Read the network, if it is the one that was written."""
+def _sets(path: Path, delta: Any, about: About) -> tuple[ModelSet, ...]:
+    """The sets of networks that have a say, if their files are those that were written."""
+    made = about.provenance
+    network, shifts = names_of(1)
+    net = _network(path / network, made.network_digest, about.folds)
+    box = _shifts(path / shifts, net, delta, made.delta_about)
+    outside = any(other.name == IN_USE for other in made.also)
+    sets = [ModelSet(net, box, f"the box of {IN_USE}" if outside else IN_USE)]
+    for number, other in enumerate(made.also, start=2):
+        network, shifts = names_of(number)
+        own = net
+        if other.network_digest != made.network_digest:
+            own = _network(path / network, other.network_digest)
+        sets.append(ModelSet(own, _shifts(path / shifts, own, other.delta), other.name))
+    return tuple(sets)
+
+
+def _network(path: Path, digest: str, folds: str | None = None) -> Network:
+    """Read a network, if it is the one that was written.
+
+    What batch norm folded into it has a digest of its own; where that is not known, a box that follows
+    from it is named by the certificates.
+    """
     try:
         net = Network.load(path)
     except ProplaceError:
         net = None
-    if net is None or network_digest(net) != about.provenance.network_digest:
+    same = net is not None and network_digest(net) == digest
+    if net is None or not same or folds not in (None, folds_digest(net.folds)):
         raise ResultsError(
             f"{path}: is missing, or not as it was written; put it back as it was, or {_AGAIN}"
         )
-    pairs = [(layer.W, layer.b) for layer in net.layers]
-    return Network(pairs, **net.input_map.parts, precision=net.precision, folded=about.folded)
+    return net
+
+
+def _shifts(path: Path, net: Network, delta: Any, about: str | None = None) -> Shifts:
+    """Return a set of networks: by radii, or from its file if that is the one that was written."""
+    if isinstance(delta, list):  # of all weights, and of all biases
+        weight, bias = delta
+        return Shifts.of(net, list(zip(weight, bias, strict=True)))
+    if not isinstance(delta, str):
+        return Shifts.of(net, delta)
+    try:
+        shifts = Shifts.of(net, Shifts.load(path))
+    except ProplaceError:
+        shifts = None
+    if shifts is None or shifts.digest != delta or about not in (None, shifts.about):
+        raise ResultsError(
+            f"{path}: is missing, or not as it was written; put it back as it was, or {_AGAIN}"
+        )
+    return shifts
 
 
 def _is_nothing(cell: Any) -> bool:

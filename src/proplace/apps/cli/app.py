@@ -20,6 +20,7 @@ from proplace.apps.cli.experiment import experiment
 from proplace.apps.cli.explain import explain
 from proplace.apps.cli.report import report
 from proplace.apps.cli.schema import schema
+from proplace.apps.cli.shifts import shifts
 from proplace.core.errors import ProplaceError
 
 app = typer.Typer(
@@ -36,6 +37,7 @@ app.command()(report)
 app.command()(calibrate)
 app.command()(schema)
 app.command()(experiment)
+app.add_typer(shifts, name="shifts")
 
 
 def _version(show: bool) -> None:

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from proplace.apps.cli import common
+from proplace.apps.cli import delta as deltas
 from proplace.apps.cli.console import say, tell
+from proplace.apps.cli.shifts import check_out
 
 if TYPE_CHECKING:
     from proplace.explain.calibration import Calibration
@@ -28,6 +30,23 @@ Quantile = Annotated[
 Deltas = Annotated[
     list[float] | None, typer.Option(help="A delta to try; repeat for more. Default: a grid.")
 ]
+Risk = Annotated[
+    float | None,
+    typer.Option(
+        help="Choose the smallest set for which the expected share of broken promises at the next "
+        "retraining is at most this, such as 0.05 (conformal risk control), and print the statement."
+    ),
+]
+Family = Annotated[
+    Path | None,
+    typer.Option(
+        "--shifts",
+        help="Choose among the sizes of this set (see: shifts) in place of deltas; needs --risk.",
+    ),
+]
+OutShifts = Annotated[
+    Path | None, typer.Option(help="Write the set that was chosen to this .npz file.")
+]
 Picture = Annotated[Path | None, typer.Option(help="Draw the curve into this PNG or SVG file.")]
 
 
@@ -39,7 +58,7 @@ def calibrate(
     train: common.Train,
     table: common.People,
     schema: common.SchemaFile = None,
-    target: common.Target = "1",
+    target: common.Target = common.DEFAULT_TARGET,
     k: Annotated[int, typer.Option("--k", help="Robust neighbours that span the region.")] = 20,
     distance: Annotated[
         common.Distance, typer.Option(help="What near means.")
@@ -48,14 +67,17 @@ def calibrate(
     least_robust: LeastRobust = 0.1,
     quantile: Quantile = 1.0,
     delta: Deltas = None,
+    risk: Risk = None,
+    shifts: Family = None,
     jobs: Annotated[int, typer.Option(help="Processes; -1: as many as there are processors.")] = 1,
     ids: common.Ids = None,
     drop: common.Drop = None,
-    delimiter: common.Delimiter = ",",
+    delimiter: common.Delimiter = None,
     encoding: common.Encoding = "utf-8",
     assume: common.Assume = None,
     curve: Annotated[Path | None, typer.Option(help="Write the curve to this CSV file.")] = None,
     picture: Picture = None,
+    out_shifts: OutShifts = None,
     as_json: common.Json = False,
 ) -> None:
     """Find the smallest delta whose answers survive retraining.
@@ -67,11 +89,17 @@ def calibrate(
     [bold]Example[/bold]
 
     proplace calibrate --model m.onnx later-1.onnx later-2.onnx --train train.csv --input people.csv
+
+    proplace calibrate --model m.onnx later/*.onnx --train train.csv --input people.csv --risk 0.05
+    --out-shifts shifts.npz
     """
     from proplace.explain.calibration import calibrate_delta  # noqa: PLC0415  (quick help)
     from proplace.tables.files import open_table  # noqa: PLC0415
 
     processes = common.processes(jobs) or 1
+    more = _more(risk, shifts, delta)
+    if out_shifts is not None:
+        check_out(out_shifts)
     for path in (curve, picture):
         if path is not None:
             with common.refused_if_there(path):  # now, not after the work
@@ -83,6 +111,8 @@ def calibrate(
     )
     whole, *later = (common.with_names(one, schema, rows, others) for one in models)
     features = whole.schema
+    if shifts is not None:
+        deltas.check_fits(shifts, more["shifts"], whole.network, model)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         found = calibrate_delta(
@@ -98,6 +128,7 @@ def calibrate(
             deltas=delta or None,
             target=common.target_of(whole, target),
             n_jobs=processes,
+            **more,
         )
     for warning in caught:
         tell(f"warning: {warning.message}")
@@ -106,8 +137,26 @@ def calibrate(
     else:
         _show(found, quantile)
     _write(found, curve, picture)
+    if out_shifts is not None:
+        with common.refused_if_there(out_shifts):
+            found.shifts.save(out_shifts)
     if found.scarce:
         raise typer.Exit(1)
+
+
+def _more(risk: float | None, shifts: Path | None, delta: list[float] | None) -> dict[str, Any]:
+    """What is asked for beside the deltas, as :func:`proplace.calibrate_delta` takes it."""
+    from proplace.core.errors import OptionError  # noqa: PLC0415
+
+    if shifts is None:
+        return {} if risk is None else {"risk": risk}
+    if risk is None:
+        raise OptionError("--shifts chooses the size of the set by its risk: give --risk 0.05, too")
+    if delta:
+        raise OptionError(
+            "give deltas (--delta) or a set whose size is chosen (--shifts), not both"
+        )
+    return {"risk": risk, "shifts": deltas.read(shifts)}
 
 
 def _write(found: Calibration, curve: Path | None, picture: Path | None) -> None:
@@ -138,18 +187,27 @@ def _show(found: Calibration, quantile: float) -> None:
     widths = [max(map(len, cells)) for cells in zip(titles, *lines, strict=True)]
     for line in (titles, *lines):
         say("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))
-    say(
-        f"parameters of the retrained networks moved by {found.changes.mean():.4g} on average, at most "
-        f"{found.changes.max():.4g}; quantile {quantile:g}: {found.change:.4g}"
-    )
+    known = [change for change in found.changes.tolist() if not math.isnan(change)]
+    if known:
+        say(
+            f"parameters of the retrained networks moved by {sum(known) / len(known):.4g} on average, "
+            f"at most {max(known):.4g}; quantile {quantile:g}: {found.change:.4g}"
+        )
+    if found.statement:
+        say(found.statement)
     lack = "enough robust rows" if found.scarce else "the wanted validity"
-    say(f"delta {found.delta:g}{'' if found.reached else f' (best; without {lack})'}")
+    say(f"{found.called}{'' if found.reached else f' (best; without {lack})'}")
+
+
+def _finite(change: float) -> float | None:
+    """A change as JSON can hold it: null where no delta includes the network."""
+    return change if math.isfinite(change) else None
 
 
 def _facts(found: Calibration, retrained: list[Path]) -> dict[str, Any]:
     """Everything that was measured, as JSON can hold it."""
     curve = [
-        {str(name): None if math.isnan(value) else value for name, value in row.items()}
+        {str(name): _finite(value) for name, value in row.items()}
         for row in found.curve.to_dict("records")
     ]
     changes = found.changes.tolist()
@@ -160,10 +218,11 @@ def _facts(found: Calibration, retrained: list[Path]) -> dict[str, Any]:
         "wanted": found.wanted,
         "least_robust": found.least_robust,
         "accepted": found.accepted,
-        "change": found.change,
+        "change": _finite(found.change),
         "changes": [
-            {"model": str(path), "change": change}
+            {"model": str(path), "change": _finite(change)}
             for path, change in zip(retrained, changes, strict=True)
         ],
         "curve": curve,
+        "statement": found.statement or None,
     }

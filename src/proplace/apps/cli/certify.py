@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from proplace.apps.cli import common, referee
+from proplace.apps.cli import common, delta, referee
 from proplace.apps.cli.console import say
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from proplace.core.shifts import Delta
     from proplace.loaders.model import Model as WholeModel
     from proplace.schema.validation import Label
     from proplace.tables.files import TableFile
@@ -27,18 +28,19 @@ def certify(
     table: Annotated[
         Path, typer.Option("--input", help="CSV (.gz too) or Parquet file with the rows.")
     ],
-    delta: common.Delta,
+    number: delta.Number = None,
+    shifts: delta.File = None,
     schema: common.SchemaFile = None,
     label: referee.Label = None,
     predictions: referee.Predictions = None,
-    target: common.Target = "1",
+    target: common.Target = common.DEFAULT_TARGET,
     out: Annotated[
         Path | None,
         typer.Option(help="Write the verdict on each row to this .csv or .parquet file."),
     ] = None,
     ids: common.Ids = None,
     drop: common.Drop = None,
-    delimiter: common.Delimiter = ",",
+    delimiter: common.Delimiter = None,
     encoding: common.Encoding = "utf-8",
     assume: common.Assume = None,
     as_json: common.Json = False,
@@ -46,7 +48,8 @@ def certify(
     """Say which rows get the class from every network within delta.
 
     Prints how many rows are robust; with --out also each row: its class now, whether it is robust,
-    and bounds on its least margin over all networks within delta.
+    and bounds on its least margin over all networks within delta. With --shifts FILE in place of
+    --delta it is every network of that set.
 
     [bold]Example[/bold]
 
@@ -58,11 +61,12 @@ def certify(
 
     if out is not None and not (is_parquet(out) or out.suffix.lower() == ".csv"):
         raise OutputError(f"{out}: verdicts are written to a .csv, .parquet or .pq file")
+    given = delta.Given.of(number, shifts)
     whole = common.read_model(model, assume)
-    common.positive_delta(delta)
     source = open_table(table, delimiter=delimiter, encoding=encoding)
     others = [*(ids or []), *(drop or []), *referee.named(label, predictions)]
     whole = common.with_names(whole, schema, source, others)
+    given.check(whole.network, model)
     features, wanted = whole.schema, common.target_of(whole, target)
     source.check_columns(list(features.by_name), others=others)
     names = _names(ids or [])
@@ -72,10 +76,10 @@ def certify(
     counts = {"rows": 0, "robust": 0, "not_robust": 0, "undecided": 0, "bad_input": 0}
 
     def verdicts() -> Iterator[pd.DataFrame]:
-        for part in _verdicts(whole, source, delta, wanted, ids or []):
+        for part in _verdicts(whole, source, given.delta, wanted, ids or []):
             counts["rows"] += len(part)
-            for verdict, number in part[names["verdict"]].value_counts().items():
-                counts[str(verdict)] += int(number)
+            for verdict, count in part[names["verdict"]].value_counts().items():
+                counts[str(verdict)] += int(count)
             yield part
 
     if out is None:
@@ -85,7 +89,7 @@ def certify(
         with common.refused_if_there(out), atomic_write(out) as file:
             _writer(out, source, ids or [], whole.classes).write(verdicts(), file)
     if as_json:
-        facts = {"delta": delta, "target": wanted, **counts, **agreement}
+        facts = {**given.facts, "target": wanted, **counts, **agreement}
         typer.echo(json.dumps(facts if out is None else {**facts, "out": str(out)}))
     else:
         rest = "".join(
@@ -94,12 +98,12 @@ def certify(
         called = whole.called(whole.target(wanted))
         say(
             f"{counts['robust']} of {counts['rows']} rows get {called} from every network "
-            f"within {delta:g}{rest}"
+            f"{given.words}{rest}"
         )
 
 
 def _verdicts(
-    model: WholeModel, source: TableFile, delta: float, target: Label, ids: list[str]
+    model: WholeModel, source: TableFile, asked: Delta, target: Label, ids: list[str]
 ) -> Iterator[pd.DataFrame]:
     """One line per row, chunk by chunk."""
     import numpy as np  # noqa: PLC0415
@@ -113,7 +117,7 @@ def _verdicts(
         reasons = {frame.index[i]: bad.reason for i, bad in problems.items()}
         reasons |= {row: bad.reason for row, bad in broken.items()}
         good = ~frame.index.isin(list(reasons))
-        report = certify_table(model, frame[good], delta, target)
+        report = certify_table(model, frame[good], asked, target)
         names = np.where(
             report.robust, "robust", np.where(report.undecided, "undecided", "not_robust")
         )

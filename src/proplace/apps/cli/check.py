@@ -3,21 +3,68 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
+from dataclasses import dataclass
 from pathlib import Path  # noqa: TC003  (typer reads it at run time)
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from proplace.apps.cli import common
+from proplace.apps.cli import delta as deltas
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from proplace.apps.batch.checking import Promise
     from proplace.certification.checker import Demand, Parameters, Verdict
+    from proplace.core.model_set import ModelSet
     from proplace.core.network import Network
+    from proplace.core.shifts import Shifts
     from proplace.loaders.model import Model
     from proplace.schema import Schema
+
+
+@dataclass(frozen=True)
+class Known:
+    """What certificates are checked against.
+
+    Attributes
+    ----------
+    model
+        The model as a whole.
+    readings
+        Its network, in each way in which its file can be read.
+    shifts
+        The set of networks; None where none was given.
+    others
+        More networks that a bundle speaks of, with their sets.
+    """
+
+    model: Model
+    readings: Sequence[Parameters]
+    shifts: Shifts | None
+    others: Sequence[ModelSet] = ()
+
+    def verdict(self, proof: bytes, demand: Demand, promise: Promise | None = None) -> Verdict:
+        """Check one certificate: of an answer, if that says what it promises."""
+        from proplace.apps.batch.checking import answer_verdict, first_verdict  # noqa: PLC0415
+        from proplace.certification import checker  # noqa: PLC0415
+
+        named = _set_of(proof)
+        if named is not None and self.shifts is None:
+            return checker.Verdict(
+                False,
+                f"it speaks of the set of networks with the digest {named}, which is not in it; give "
+                "the file of the set: --shifts FILE",
+            )
+        boxes = [] if self.shifts is None else [self.shifts]
+        if promise is None:
+            return first_verdict(proof, self.readings, demand, shifts=boxes, others=self.others)
+        return answer_verdict(
+            proof, self.readings, demand, promise, shifts=boxes, others=self.others
+        )
 
 
 def check(
@@ -34,6 +81,21 @@ def check(
     ] = None,
     delta: Annotated[
         float | None, typer.Option(help="Reject what is proved for a smaller delta.")
+    ] = None,
+    shifts: Annotated[
+        Path | None,
+        typer.Option(
+            help="The set of networks that certificates name by its digest (see: shifts); reject what "
+            "is proved for another one. A folder of results has its own."
+        ),
+    ] = None,
+    also: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NETWORK[:SHIFTS]",
+            help="A network of another model that a bundle of certificates speaks of: network-2.npz of "
+            "a folder of results, with :shifts-2.npz where there is one; may be repeated.",
+        ),
     ] = None,
     row: Annotated[
         str | None,
@@ -52,9 +114,11 @@ def check(
     """Check certificates in exact arithmetic; exit status 0 if all are accepted, else 1.
 
     Prints what each one proves: the class, delta, the margin and the input. With --target, --delta,
-    --input or --margin, a certificate that proves less, or that a row is not robust, is rejected. Of
+    --shifts, --input or --margin, a certificate that proves less, or that a row is not robust, is
+    rejected. Of
     a folder of results, every answer must have its certificate, which must prove exactly this answer,
-    its class and its delta; then only what fails is printed, and a summary.
+    its class and its delta; then only what fails is printed, and a summary. Of a person who has the
+    class today, but not robustly, it proves just that, and is accepted as that.
 
     [bold]Examples[/bold]
 
@@ -63,16 +127,28 @@ def check(
     proplace check results --model m.onnx
     """
     from proplace.certification import checker, parameters  # noqa: PLC0415  (quick help)
+    from proplace.core.errors import CertificateError  # noqa: PLC0415
 
+    for path in proofs:
+        if str(path) != "-" and not path.exists():
+            raise CertificateError(
+                f"{path}: no such file or folder; give a certificate (.json), a folder of them, or "
+                "the folder that proplace explain --out has written"
+            )
     whole = common.read_model(model, assume)
     number = None if target is None else whole.target(common.target_of(whole, target))
-    demand = checker.Demand(number, delta, _numbers(row), margin)
-    readings = [parameters(network) for network in _readings(whole, model, assume)]
+    box = _box(delta, shifts)
+    demand = checker.Demand(
+        number, delta, _numbers(row), margin, None if box is None else box.digest
+    )
+    known = Known(
+        whole, [parameters(net) for net in _readings(whole, model, assume)], box, _others(also)
+    )
     shown: list[dict[str, Any]] = []
     accepted = True
     for path in proofs:
         results, entries = _is_results(path), []
-        for entry in _entries(path, whole, readings, demand):
+        for entry in _entries(path, known, demand):
             entries.append(entry)
             if as_json:
                 shown.append(entry)
@@ -86,6 +162,43 @@ def check(
         typer.echo(json.dumps({"accepted": accepted, "certificates": shown}))
     if not accepted:
         raise typer.Exit(1)
+
+
+def _box(delta: float | None, shifts: Path | None) -> Shifts | None:
+    """Read the set of networks, if one is given."""
+    from proplace.core.errors import OptionError  # noqa: PLC0415
+
+    if delta is not None and shifts is not None:
+        raise OptionError("give --delta NUMBER or --shifts FILE, not both")
+    return None if shifts is None else deltas.read(shifts)
+
+
+def _others(also: list[str] | None) -> list[ModelSet]:
+    """Read the networks of other models, each with its set."""
+    from proplace.core.model_set import ModelSet  # noqa: PLC0415
+    from proplace.core.network import Network  # noqa: PLC0415
+    from proplace.core.shifts import Shifts  # noqa: PLC0415
+
+    found = []
+    for other in deltas.others(also or []):
+        net = Network.load(other.path)
+        asked = 0.0 if other.delta is None else other.delta.delta
+        found.append(ModelSet(net, Shifts.of(net, asked), str(other.path)))
+    return found
+
+
+def _set_of(proof: bytes) -> str | None:
+    """The digest of the set of networks that a certificate names; None for one with a delta.
+
+    In a bundle, it is the certificate of the model in use that counts, the first.
+    """
+    try:
+        facts = json.loads(proof)
+        facts = facts.get("certificates", [facts])[0]
+        named = facts.get("shifts")
+    except (ValueError, RecursionError, AttributeError, LookupError, TypeError):
+        return None  # the checker says what is wrong
+    return named if isinstance(named, str) else None
 
 
 def _summary(entries: Sequence[dict[str, Any]]) -> str:
@@ -111,25 +224,21 @@ def _is_results(path: Path) -> bool:
     return path.is_dir() and (path / "manifest.json").is_file()
 
 
-def _entries(
-    path: Path, model: Model, readings: Sequence[Parameters], demand: Demand
-) -> Iterator[dict[str, Any]]:
+def _entries(path: Path, known: Known, demand: Demand) -> Iterator[dict[str, Any]]:
     """What is found at a path, one entry per certificate."""
     from proplace.core.errors import CertificateError  # noqa: PLC0415
 
     if _is_results(path):
-        yield from _of_results(path, model, readings, demand)
+        yield from _of_results(path, known, demand)
         return
     files = sorted(path.glob("*.json")) if path.is_dir() else [path]
     if not files:
         raise CertificateError(f"{path}: no .json files to check")
     for file in files:
-        yield from _of_file(file, readings, demand)
+        yield from _of_file(file, known, demand)
 
 
-def _of_results(
-    path: Path, model: Model, readings: Sequence[Parameters], demand: Demand
-) -> Iterator[dict[str, Any]]:
+def _of_results(path: Path, known: Known, demand: Demand) -> Iterator[dict[str, Any]]:
     """Check the answers of a folder of results."""
     from proplace.apps.batch.checking import check_folder  # noqa: PLC0415
     from proplace.apps.batch.reading import ResultsFolder  # noqa: PLC0415
@@ -143,8 +252,8 @@ def _of_results(
             f"{path}: no certificates were kept; give the same proplace explain command with "
             "--certificates and another folder"
         )
-    known = [*readings, *_through(model, folder.setting.schema)]
-    for line in check_folder(folder, known, demand):
+    readings = [*known.readings, *_through(known.model, folder.setting.schema)]
+    for line in check_folder(folder, readings, demand):
         proved = None if line.statement is None else line.statement._asdict()
         yield {
             "file": str(path / "certificates" / line.file),
@@ -155,11 +264,8 @@ def _of_results(
         }
 
 
-def _of_file(
-    file: Path, readings: Sequence[Parameters], demand: Demand
-) -> Iterator[dict[str, Any]]:
+def _of_file(file: Path, known: Known, demand: Demand) -> Iterator[dict[str, Any]]:
     """Check a certificate, or the answers that `explain --json` has printed."""
-    from proplace.apps.batch.checking import first_verdict  # noqa: PLC0415
     from proplace.certification import checker  # noqa: PLC0415
 
     try:
@@ -169,13 +275,15 @@ def _of_file(
         return
     answers = _answers(content)
     if answers is None:
-        yield _entry(str(file), first_verdict(content, readings, demand))
+        yield _entry(str(file), known.verdict(content, demand))
         return
     for n, answer in enumerate(answers):
         verdict = checker.Verdict(False, "this answer has no certificate")
         if answer["certificate"] is not None:
             proof = json.dumps(answer["certificate"]).encode()
-            verdict = first_verdict(proof, readings, _stricter(demand, answer))
+            verdict = known.verdict(proof, _stricter(demand, answer), _promise(answer))
+            if verdict.accepted and (wrong := _other_set(verdict, answer)):
+                verdict = checker.Verdict(False, wrong)
         yield _entry(f"{file}, answer {n}", verdict)
 
 
@@ -208,6 +316,26 @@ def _stricter(demand: Demand, answer: dict[str, Any]) -> Demand:
     if isinstance(stated, bool) or not isinstance(stated, (int, float)):
         return demand
     return demand._replace(delta=stated if demand.delta is None else max(stated, demand.delta))
+
+
+def _promise(answer: dict[str, Any]) -> Promise:
+    """What an answer says of itself; one of an unknown kind is taken to promise robustness."""
+    from proplace.apps.batch.checking import Promise  # noqa: PLC0415
+
+    margin = answer.get("margin")
+    return Promise(
+        answer.get("status") != "already_valid",
+        margin if isinstance(margin, (int, float)) else math.inf,
+    )
+
+
+def _other_set(verdict: Verdict, answer: dict[str, Any]) -> str:
+    """Say that an answer promises what is proved for another set of networks; empty if not."""
+    stated = answer["delta"]
+    if not isinstance(stated, str):
+        return ""
+    named = None if verdict.statement is None else verdict.statement.shifts
+    return "" if named == stated else f"the answer is about the set of shifts {stated}"
 
 
 def _entry(name: str, verdict: Verdict) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from contextlib import contextmanager
 from enum import StrEnum
@@ -44,12 +43,12 @@ Assume = Annotated[
         "with a ReLU between each two."
     ),
 ]
-Delta = Annotated[float, typer.Option(help="Largest change of any parameter, such as 0.02.")]
 Train = Annotated[Path, typer.Option(help="CSV (.gz too) or Parquet file with the training rows.")]
 People = Annotated[
     Path, typer.Option("--input", help="CSV (.gz too) or Parquet file with the people.")
 ]
 Target = Annotated[str, typer.Option(help="The wanted class, by its label.")]
+DEFAULT_TARGET = "1"
 SchemaFile = Annotated[
     Path | None,
     typer.Option(
@@ -65,7 +64,13 @@ Ids = Annotated[
     list[str] | None,
     typer.Option("--id", help="Column to keep beside the answers; may be repeated."),
 ]
-Delimiter = Annotated[str, typer.Option(help="What ends a cell in CSV files.")]
+Delimiter = Annotated[
+    str | None,
+    typer.Option(
+        help="What ends a cell in every CSV file; left out, it is found for each by itself: the "
+        "comma, semicolon, tab or bar that the first line has most of."
+    ),
+]
 Encoding = Annotated[str, typer.Option(help="Encoding of CSV files.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
@@ -126,15 +131,6 @@ def watched() -> bool:
     return sys.stderr.isatty()
 
 
-def positive_delta(delta: float) -> float:
-    """Return delta, or say that it must be a positive number."""
-    from proplace.core.errors import DeltaError  # noqa: PLC0415
-
-    if not (math.isfinite(delta) and delta > 0.0):
-        raise DeltaError(f"--delta must be a positive number such as 0.02, not {delta}")
-    return delta
-
-
 def processes(jobs: int | None) -> int | None:
     """Return a number of processes, or say what it must be."""
     from proplace.core.options import processes as checked  # noqa: PLC0415
@@ -146,33 +142,59 @@ def with_names(
     model: WholeModel, schema: Path | None, table: TableFile, others: Sequence[str]
 ) -> WholeModel:
     """Return a model whose columns have their names, from the schema or from a table."""
-    from proplace.core.errors import SchemaError, TableError  # noqa: PLC0415
-    from proplace.schema import Schema  # noqa: PLC0415
+    from proplace.core.errors import TableError  # noqa: PLC0415
 
     if schema is not None:
-        given = Schema.read(schema)
-        try:
-            return model.with_schema(given)
-        except SchemaError as error:
-            raise SchemaError(f"{schema}: {error}") from None
+        return with_schema(model, schema)
     names = [name for name in table.columns if name not in others]
     if model.named or set(model.schema.by_name) <= set(names):
-        return model
+        return _with_booleans(model, table)
     if len(names) != len(model.schema.features):
         raise TableError(
             f"{table.path}: {len(names)} columns where the network takes "
             f"{len(model.schema.features)}; name columns that are no inputs with --id or --drop, or "
-            "give a --schema"
+            f"give a --schema{table.hint()}"
         )
-    return model.renamed(names)
+    return _with_booleans(model.renamed(names), table)
+
+
+def _with_booleans(model: WholeModel, table: TableFile) -> WholeModel:
+    """Return a model whose numbers that are true or false in the first rows of a table are called so."""
+    from proplace.tables.files import CsvTable, guessed  # noqa: PLC0415
+    from proplace.tables.rows import with_booleans  # noqa: PLC0415
+
+    frame, _ = next(table.cells(), (None, None))
+    if frame is None:
+        return model
+    return with_booleans(model, guessed(frame) if isinstance(table, CsvTable) else frame)
+
+
+def with_schema(model: WholeModel, schema: Path) -> WholeModel:
+    """Return a model with the features of a schema file."""
+    from proplace.core.errors import SchemaError  # noqa: PLC0415
+    from proplace.schema import Schema  # noqa: PLC0415
+
+    given = Schema.read(schema)
+    try:
+        return model.with_schema(given)
+    except SchemaError as error:
+        raise SchemaError(f"{schema}: {error}") from None
 
 
 def target_of(model: WholeModel, text: str) -> Label:
     """Return the label of a class that is written on the command line."""
+    from proplace.core.errors import TargetError  # noqa: PLC0415
+    from proplace.schema.validation import did_you_mean, listing  # noqa: PLC0415
+
     for label in model.classes:
         if str(label) == text:
             return label
-    return model.classes[model.target(text)]  # says which classes there are
+    default = ", the default," if text == DEFAULT_TARGET else ""
+    hint = did_you_mean(text, model.classes)
+    raise TargetError(
+        f"target {text!r}{default} is not a class of the model{hint}; its classes are "
+        f"{listing(model.classes)}: name the wanted one with --target"
+    )
 
 
 def training_rows(table: TableFile, schema: Schema, others: Sequence[str]) -> pd.DataFrame:

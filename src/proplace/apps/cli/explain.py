@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from proplace.apps.cli import common, one_person, referee, report, whole_input
+from proplace.apps.cli import common, delta, one_person, referee, report, whole_input
 from proplace.apps.cli.whole_input import Backend
 
 if TYPE_CHECKING:
@@ -74,7 +74,11 @@ class Question:
 
     Attributes
     ----------
-    delta, k, distance, region, time_limit
+    given
+        For which networks the answers must hold.
+    others
+        More models that must accept them, with what `--also` says of each.
+    k, distance, region, time_limit
         As :class:`proplace.Proplace` takes them.
     target
         The wanted class, by its label as text.
@@ -84,7 +88,8 @@ class Question:
         File with the features.
     """
 
-    delta: float
+    given: delta.Given
+    others: list[tuple[WholeModel, delta.Other]]
     k: int
     distance: common.Distance
     region: Region
@@ -95,16 +100,27 @@ class Question:
     schema: Path | None
 
     def fitted(
-        self, model: WholeModel, rows: TableFile, others: list[str], processes: int | None
+        self,
+        model: WholeModel,
+        path: Path,
+        rows: TableFile,
+        others: list[str],
+        processes: int | None,
     ) -> tuple[Proplace, Label, dict[str, Any]]:
         """Return the fitted explainer, the wanted class, and how the model agrees with columns."""
         from proplace.explain.proplace import Proplace  # noqa: PLC0415
 
         whole = common.with_names(model, self.schema, rows, others)
+        self.given.check(whole.network, path)
         target = common.target_of(whole, self.target)
+        also = [
+            other.asked(common.with_names(one, self.schema, rows, others))
+            for one, other in self.others
+        ]
         explainer = Proplace(
             whole,
-            self.delta,
+            self.given.delta,
+            also=also or None,
             k=self.k,
             distance=self.distance.value,
             region=self.region.value,
@@ -119,7 +135,9 @@ class Question:
 def explain(
     model: common.Model,
     train: common.Train,
-    delta: common.Delta,
+    number: delta.Number = None,
+    shifts: delta.File = None,
+    also: delta.Also = None,
     person: Words = None,
     table: Input = None,
     row: Row = None,
@@ -127,7 +145,7 @@ def explain(
     schema: common.SchemaFile = None,
     label: referee.Label = None,
     predictions: referee.Predictions = None,
-    target: common.Target = "1",
+    target: common.Target = common.DEFAULT_TARGET,
     count: Count = 1,
     k: K = 20,
     distance: Annotated[
@@ -144,7 +162,8 @@ def explain(
     kind: Kind = None,
     every: Every = 5.0,
     page: report.Page = None,
-    delimiter: common.Delimiter = ",",
+    statement: report.Statement = None,
+    delimiter: common.Delimiter = None,
     encoding: common.Encoding = "utf-8",
     assume: common.Assume = None,
     as_json: common.Json = False,
@@ -162,29 +181,44 @@ def explain(
     proplace explain --model m.onnx --train train.csv --delta 0.02 --input people.csv --row 7 --json
 
     proplace explain --model m.onnx --train train.csv --schema schema.yaml --delta 0.02 age=40 job=cook
+
+    proplace explain --model m.onnx --train train.csv --shifts shifts.npz --also last-year.onnx:0.01
+    --input people.csv --out results
     """
     from proplace.tables.files import open_table  # noqa: PLC0415
 
     words = one_person.pairs(person or [])
     single = _is_single(words, table, row)
     _check_output(out, page, single=single, certificates=certificates)
+    report.check_statement(statement, page)
     jobs = common.processes(jobs)
-    whole = common.read_model(model, assume)
-    common.positive_delta(delta)
+    given, more = delta.Given.of(number, shifts), delta.others(also or [])
+    whole, *rest = common.read_models([model, *(other.path for other in more)], assume)
     drop = [*(drop or []), *referee.named(label, predictions)]
     others = [*(ids or []), *drop]
-    question = Question(delta, k, distance, region, time_limit, target, label, predictions, schema)
+    question = Question(
+        given,
+        list(zip(rest, more, strict=True)),
+        k,
+        distance,
+        region,
+        time_limit,
+        target,
+        label,
+        predictions,
+        schema,
+    )
     rows = open_table(train, delimiter=delimiter, encoding=encoding)
     source = None if table is None else open_table(table, delimiter=delimiter, encoding=encoding)
     processes = jobs if backend is Backend.loky else None
-    explainer, wanted, agreement = question.fitted(whole, rows, others, processes)
+    explainer, wanted, agreement = question.fitted(whole, model, rows, others, processes)
     if single:
         someone = one_person.Person(source, row, words, ids or [], others)
         answers = someone.explain(explainer, explainer.setting.schema, wanted, count)
         if out is not None:
             one_person.save_certificates(answers, out / "certificates")
         if page is not None:
-            report.write_person_page(answers, page, out)
+            report.write_person_page(answers, page, out, statement)
         if as_json:
             one_person.show_json(answers, row, agreement)
         else:
@@ -197,14 +231,21 @@ def explain(
     summary = batch.run(explainer, source, wanted, count)
     whole_input.summarise(summary, agreement, as_json=as_json)
     if page is not None:
-        report.write_folder_page(out, page)
+        report.write_folder_page(out, page, statement)
 
 
 def _is_single(words: dict[str, str], table: Path | None, row: int | None) -> bool:
     """Whether one person is asked about, or a whole input."""
     from proplace.core.errors import OptionError  # noqa: PLC0415
 
-    if bool(words) == (table is not None):
+    if words and table is not None:
+        first = next(iter(words.items()))
+        raise OptionError(
+            f"{'='.join(first)} describes one person, and --input {table} holds people: to explain "
+            "one row of that file, give its number as --row N (the first is 0); to explain a person "
+            "who is described by name=value pairs, leave --input out and give every feature"
+        )
+    if not words and table is None:
         raise OptionError("give the people as --input FILE, or one person as name=value pairs")
     if row is not None and table is None:
         raise OptionError("--row needs --input FILE")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import typer
 
 from proplace.apps.cli import common
 from proplace.apps.cli.console import say, say_table
+from proplace.apps.cli.delta import shifts_facts
 from proplace.core.text import short
 
 if TYPE_CHECKING:
@@ -90,10 +92,16 @@ class Person:
         for name in self.pairs:
             if name not in schema.by_name and name not in self.ids:
                 hint = did_you_mean(name, schema.by_name)
-                raise SchemaError(f"{name!r} is not a feature{hint}")
+                raise SchemaError(
+                    f"{name!r} is not a feature{hint}; if it says who this is, also give "
+                    f"--id {shlex.quote(name)}"
+                )
         missing = [name for name in schema.by_name if name not in self.pairs]
         if missing:
-            raise SchemaError(f"no value for {', '.join(map(repr, missing))}")
+            raise SchemaError(
+                f"no value for {', '.join(map(repr, missing))}; give each as name=value, or a row of "
+                "a file: --input FILE --row N"
+            )
         cells = {name: pd.Series([value], dtype=object) for name, value in self.pairs.items()}
         return pd.DataFrame(
             {
@@ -145,11 +153,17 @@ def show(result: Explanations) -> None:
         say_table(["feature", "now", "then"], [[c.title, c.before, c.after] for c in words.changes])
         say(words.sentence)
         say(
-            f"{answer.status}; distance {answer.distance:.6g}; every network within delta reaches "
+            f"{answer.status}; distance {answer.distance:.6g}; every network {_where(answer)} reaches "
             f"class {short(answer.label)} by at least {answer.margin:.3g}"
         )
         if answer.reason:
             say(answer.reason)
+
+
+def _where(answer: Explanation) -> str:
+    from proplace.explain.words import in_delta  # noqa: PLC0415
+
+    return "within delta" if answer.setting is None else in_delta(answer.setting)
 
 
 def show_json(result: Explanations, row: int | None, agreement: dict[str, Any]) -> None:
@@ -171,6 +185,7 @@ def answer_facts(answer: Explanation, made: Provenance) -> dict[str, Any]:
         "reason": answer.reason,
         "target": answer.label,
         "delta": made.to_dict()["delta"],
+        "shifts": _shifts(answer),
         "model": {
             "name": made.model,
             "file_digest": made.file_digest,
@@ -185,6 +200,14 @@ def answer_facts(answer: Explanation, made: Provenance) -> dict[str, Any]:
         "sentence": answer.words().sentence,
         "certificate": None if proof is None else proof.facts,
     }
+
+
+def _shifts(answer: Explanation) -> dict[str, Any] | None:
+    """The set of networks, where it is one with an interval for each parameter."""
+    setting = answer.setting
+    if setting is None or not setting.general:
+        return None
+    return {**shifts_facts(setting.shifts), "contains_model": setting.inside}
 
 
 def _values(answer: Explanation, series: pd.Series[Any] | None) -> dict[str, Any] | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -48,12 +50,13 @@ def referee(
     facts: dict[str, Any] = {}
     if predictions is not None:
         found = _compared(model, table, tables, predictions)
-        found.check_predictions(table.path, _advice(model, found))
+        advice = _advice(model, found, table, "--predictions")
+        found.check_predictions(table.path, advice)
         common.note(found.words)
         facts["predictions"] = found.facts
     if label is not None:
         found = _compared(model, table, tables, label)
-        warning = found.warning(_advice(model, found))
+        warning = found.warning(_advice(model, found, table, "--label"))
         if warning is None:
             common.note(found.words)
         else:
@@ -115,7 +118,7 @@ def _compared(model: Model, table: TableFile, tables: Tables, column: str) -> Ag
         raise TableError(f"{table.path}, {error}") from None
 
 
-def _advice(model: Model, found: Agreement) -> str:
+def _advice(model: Model, found: Agreement, table: TableFile, option: str) -> str:
     """What to change where another reading fits better."""
     if found.better is None:
         return ""
@@ -131,7 +134,21 @@ def _advice(model: Model, found: Agreement) -> str:
         "minmax": "scaling: minmax (with lower and upper)",
         "standard": "scaling: [mean, standard deviation]",
     }[found.better.name]
+    command = _drafting(model, found, table, option)
     return (
-        f"Write {setting} for each number in the schema; proplace schema TABLE --model MODEL "
-        "--label COLUMN writes one that does"
+        f"Write {setting} for each number in the schema, or let {command} write one that does, and "
+        "give it as --schema schema.yaml"
+    )
+
+
+def _drafting(model: Model, found: Agreement, table: TableFile, option: str) -> str:
+    """The command that drafts a schema with the scaling that a column speaks for."""
+    from proplace.loaders import is_bare  # noqa: PLC0415
+
+    stated = "--assume relu-chain " if is_bare(Path(model.origin.name)) else ""
+    known = {*model.schema.by_name, found.column}
+    drop = "".join(f" --drop {shlex.quote(name)}" for name in table.columns if name not in known)
+    return (
+        f"proplace schema {shlex.quote(str(table.path))} --model MODEL {stated}{option} "
+        f"{shlex.quote(found.column)}{drop} --out schema.yaml"
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,11 +13,21 @@ from proplace.apps.cli import common
 from proplace.apps.cli.console import tell
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from proplace.explain.results import Explanations
 
 Page = Annotated[
     Path | None,
     typer.Option("--report", help="Also write an HTML page to read, of the first 50 answers."),
+]
+
+Statement = Annotated[
+    str | None,
+    typer.Option(
+        help="What past retrainings say about the next one (see: calibrate --risk), for the page: a "
+        "paragraph of its own beside what is proved."
+    ),
 ]
 
 
@@ -24,6 +36,7 @@ def report(
     out: Annotated[
         Path | None, typer.Option(help="The page to write; report.html in the folder if left out.")
     ] = None,
+    statement: Statement = None,
 ) -> None:
     """Write a page to read about a folder of results: one HTML file that opens offline.
 
@@ -36,7 +49,7 @@ def report(
     """
     page = folder / "report.html" if out is None else out
     check_page(page)
-    write_folder_page(folder, page)
+    write_folder_page(folder, page, statement)
 
 
 def check_page(page: Path) -> None:
@@ -51,7 +64,15 @@ def check_page(page: Path) -> None:
             require(package, "report", "the report")
 
 
-def write_folder_page(folder: Path, page: Path) -> None:
+def check_statement(statement: str | None, page: Path | None) -> None:
+    """Say that a statement needs a page to stand on."""
+    from proplace.core.errors import OptionError  # noqa: PLC0415
+
+    if statement is not None and page is None:
+        raise OptionError("--statement is for the page: give --report page.html, too")
+
+
+def write_folder_page(folder: Path, page: Path, statement: str | None = None) -> None:
     """Write the page of a folder of results."""
     from proplace.apps.batch.reading import ResultsFolder  # noqa: PLC0415
     from proplace.apps.report.page import MOST  # noqa: PLC0415
@@ -65,22 +86,47 @@ def write_folder_page(folder: Path, page: Path) -> None:
             f"This page shows the first {shown:,} of {people:,} people; the answers for all are in "
             f"{opened.table.path.name}."
         )
-    write_page(result, page, note, folder if opened.certificates else None)
+    with _new(page):
+        kept = folder if opened.certificates else None
+        result.report(page, note=note, kept=kept, statement=statement or "")
 
 
-def write_page(result: Explanations, page: Path, note: str, kept: Path | None) -> None:
-    """Write a page about some answers, in the place of no other file."""
+def write_person_page(
+    result: Explanations, page: Path, kept: Path | None, statement: str | None
+) -> None:
+    """Write the page of one person; ``kept`` is the folder of the certificates, if there is one.
+
+    If not, the page says which options of the same command write them.
+    """
+    from proplace.apps.report.page import MOST, write_report  # noqa: PLC0415
+    from proplace.explain.words import Wording  # noqa: PLC0415
+
+    note, again = "", None
+    if len(result) > MOST:
+        note = f"This page shows the first {MOST} of {len(result)} answers; --json prints all."
+    if kept is None:
+        kept = page.with_name(f"{page.stem}-proofs")
+        again = (f"--certificates --out {_quoted(kept)}", f"--report {_quoted(page)}")
+    with _new(page):
+        write_report(
+            page,
+            result[:MOST],
+            Wording(),
+            kept=kept,
+            again=again,
+            note=note,
+            statement=statement or "",
+        )
+
+
+@contextmanager
+def _new(page: Path) -> Iterator[None]:
+    """Write a page in the place of no other file, and say that it is there."""
     with common.refused_if_there(page):
-        result.report(page, note=note, kept=kept)
+        yield
     if common.watched():
         tell(f"{page}: open it in a browser")
 
 
-def write_person_page(result: Explanations, page: Path, kept: Path | None) -> None:
-    """Write the page of one person."""
-    from proplace.apps.report.page import MOST  # noqa: PLC0415
-
-    note = ""
-    if len(result) > MOST:
-        note = f"This page shows the first {MOST} of {len(result)} answers; --json prints all."
-    write_page(result[:MOST], page, note, kept)
+def _quoted(path: Path) -> str:
+    return shlex.quote(str(path))

@@ -38,7 +38,7 @@ def schema(
     label: referee.Label = None,
     predictions: referee.Predictions = None,
     assume: common.Assume = None,
-    delimiter: common.Delimiter = ",",
+    delimiter: common.Delimiter = None,
     encoding: common.Encoding = "utf-8",
 ) -> None:
     """Guess what the columns of a table mean and write it as YAML to edit.

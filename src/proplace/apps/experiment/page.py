@@ -22,6 +22,7 @@ body { font: 15px/1.5 system-ui, sans-serif; max-width: 1120px; margin: 2em auto
 h1 { font-size: 1.5em; } h2 { font-size: 1.15em; margin-top: 2em; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { padding: .3em .7em; text-align: right; border-bottom: 1px solid #e3e3e3; }
+td { white-space: nowrap; } div.scroll { overflow-x: auto; }
 th:first-child, td:first-child { text-align: left; } td:last-child, th:last-child { color: #777; }
 tr.ours { background: #fdf1f2; font-weight: 600; } p.setting { color: #555; }
 img { max-width: 100%; } .failed { color: #b00020; }
@@ -99,11 +100,11 @@ def page(results: pd.DataFrame, pictures: dict[str, bytes]) -> str:
 
 def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     cells = "".join(f"<th>{html.escape(name)}</th>" for name in head)
-    lines = [f"<table><thead><tr>{cells}</tr></thead><tbody>"]
+    lines = [f'<div class="scroll"><table><thead><tr>{cells}</tr></thead><tbody>']
     for row in rows:
         ours = ' class="ours"' if row[0] == "PROPLACE" else ""
         lines.append(f"<tr{ours}>" + "".join(f"<td>{html.escape(c)}</td>" for c in row) + "</tr>")
-    return "\n".join([*lines, "</tbody></table>"])
+    return "\n".join([*lines, "</tbody></table></div>"])
 
 
 def _png(figure: Any) -> bytes:

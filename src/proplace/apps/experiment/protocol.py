@@ -258,7 +258,7 @@ def _networks(task: Task, data: Dataset, settings: Settings, folder: Path) -> li
         paths = [folder / f"network-{number}-{i}.npz" for i in range(len(group))]
         if not all(path.exists() for path in paths):
             seeds = [_seed(task.seed, number, i) for i in range(len(group))]
-            for path, net in zip(paths, _two_classes(data, group, settings, seeds), strict=True):
+            for path, net in zip(paths, two_classes(data, group, settings, seeds), strict=True):
                 net.save(path)
         networks += [Network.load(path) for path in paths]
     return networks
@@ -268,7 +268,7 @@ def _seed(*numbers: int) -> int:
     return int(np.random.SeedSequence(numbers).generate_state(1)[0])
 
 
-def _two_classes(
+def two_classes(
     data: Dataset, rows: list[Rows], settings: Settings, seeds: list[int]
 ) -> list[Network]:
     """Train; where the network accepts (or refuses) everybody, train again with another seed.

@@ -47,13 +47,50 @@ def train(
     seeds: Sequence[int],
 ) -> list[Network]:
     """Train one network per entry of ``rows`` (row positions, all of the same number) and ``seeds``."""
-    if len({len(part) for part in rows}) != 1 or len(rows) != len(seeds):
-        raise InputError("give one seed per set of rows, and sets of the same size")
     generators = [np.random.default_rng(seed) for seed in seeds]
-    sizes = (X.shape[1], *widths, 1)
-    shapes = [shape for a, b in itertools.pairwise(sizes) for shape in ((a, b), (1, b))]
-    theta = np.stack([_start(rng, shapes) for rng in generators])
-    parts = np.stack(rows)
+    shapes = _shapes((X.shape[1], *widths, 1))
+    starts = [_start(rng, shapes) for rng in generators]
+    return _descend(X, y, rows, starts, shapes, epochs=epochs, rate=RATE, generators=generators)
+
+
+def train_further(
+    net: Network,
+    X: Array,
+    y: Rows,
+    rows: Sequence[Rows],
+    *,
+    epochs: int,
+    rate: float,
+    seeds: Sequence[int],
+) -> list[Network]:
+    """Train a network further, once per entry of ``rows`` and ``seeds``: incremental retraining."""
+    generators = [np.random.default_rng(seed) for seed in seeds]
+    shapes = _shapes((net.inputs, *net.widths, 1))
+    start = np.concatenate([part for n in net.layers for part in (n.W.T.ravel(), n.bias)])
+    starts = [start] * len(generators)
+    return _descend(X, y, rows, starts, shapes, epochs=epochs, rate=rate, generators=generators)
+
+
+def accuracy(net: Network, X: Array, y: Rows) -> float:
+    """Share of rows whose class is the label."""
+    return float((net.predict(X) == y).mean())
+
+
+def _descend(
+    X: Array,
+    y: Rows,
+    rows: Sequence[Rows],
+    starts: list[Array],
+    shapes: list[tuple[int, int]],
+    *,
+    epochs: int,
+    rate: float,
+    generators: list[np.random.Generator],
+) -> list[Network]:
+    """Adam from given parameters, for all networks side by side."""
+    if len({len(part) for part in rows}) != 1 or len(rows) != len(generators):
+        raise InputError("give one seed per set of rows, and sets of the same size")
+    theta, parts = np.stack(starts), np.stack(rows)
     first, second = np.zeros_like(theta), np.zeros_like(theta)
     step = 0
     for _ in range(epochs):
@@ -66,18 +103,18 @@ def train(
             gradient += 2.0 * DECAY * theta
             first += (1.0 - _BETA[0]) * (gradient - first)
             second += (1.0 - _BETA[1]) * (gradient * gradient - second)
-            size = RATE * np.sqrt(1.0 - _BETA[1] ** step) / (1.0 - _BETA[0] ** step)
+            size = rate * np.sqrt(1.0 - _BETA[1] ** step) / (1.0 - _BETA[0] ** step)
             theta -= size * first / (np.sqrt(second) + _TINY * np.sqrt(1.0 - _BETA[1] ** step))
     matrices = _matrices(theta, shapes)
     return [
         Network([(W[m].T, b[m, 0]) for W, b in zip(matrices[::2], matrices[1::2], strict=True)])
-        for m in range(len(seeds))
+        for m in range(len(generators))
     ]
 
 
-def accuracy(net: Network, X: Array, y: Rows) -> float:
-    """Share of rows whose class is the label."""
-    return float((net.predict(X) == y).mean())
+def _shapes(sizes: tuple[int, ...]) -> list[tuple[int, int]]:
+    """Shapes of the weights (in, out) and biases (1, out), in turn."""
+    return [shape for a, b in itertools.pairwise(sizes) for shape in ((a, b), (1, b))]
 
 
 def _start(rng: np.random.Generator, shapes: list[tuple[int, int]]) -> Array:

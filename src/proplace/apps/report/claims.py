@@ -6,6 +6,7 @@ with how far they moved: outside of Delta a count is no promise about the next n
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,8 @@ import numpy as np
 from proplace.apps.report.pictures import cases
 from proplace.apps.report.plots import held, percent
 from proplace.core.errors import NetworkError
-from proplace.explain.words import outcome_of, proved, within
+from proplace.core.shifts_summary import counts
+from proplace.explain.words import accepted_now, in_delta, other_sets, outcome_of, proved, within
 from proplace.schema.amounts import number
 
 if TYPE_CHECKING:
@@ -44,6 +46,8 @@ class Moves:
     ----------
     count
         How many there are.
+    place
+        What Delta is called after "lie".
     inside
         How many lie in Delta, so that what is proved holds for them.
     apart
@@ -53,6 +57,7 @@ class Moves:
     """
 
     count: int
+    place: str
     inside: int
     apart: int
     largest: float | None
@@ -68,25 +73,27 @@ class Moves:
             except NetworkError:
                 continue
             inside += setting.shifts.contains(other)
-        return cls(
-            len(retrained), inside, len(retrained) - len(largest), max(largest, default=None)
-        )
+        place = "in the set" if setting.general else "within delta"
+        apart = len(retrained) - len(largest)
+        return cls(len(retrained), place, inside, apart, max(largest, default=None))
 
     @property
     def words(self) -> str:
         """How far they moved, and whether a proof covers them."""
         models = "1 retrained model" if self.count == 1 else f"{self.count} retrained models"
         text = models
-        if self.largest is not None:
+        if self.largest == math.inf:
+            text += ", of which batch norm moved what no change of weights and biases does"
+        elif self.largest is not None:
             moved = number(float(f"{self.largest:.3g}"))
             text += f", whose weights and biases moved by up to {moved}"
         if self.apart:
             text += f"; {_of(self.apart, self.count)} of another architecture or input scaling"
         if self.inside == self.count:
-            return f"{text}; {'it lies' if self.count == 1 else 'all lie'} within delta"
+            return f"{text}; {'it lies' if self.count == 1 else 'all lie'} {self.place}"
         if self.inside:
-            return f"{text}; {self.inside} of {self.count} lie within delta"
-        return f"{text}; {'it does not lie' if self.count == 1 else 'none lies'} within delta"
+            return f"{text}; {self.inside} of {self.count} lie {self.place}"
+        return f"{text}; {'it does not lie' if self.count == 1 else 'none lies'} {self.place}"
 
 
 def _of(part: int, count: int) -> str:
@@ -137,10 +144,14 @@ def figures(
     served = {e.index for e in answers}
     facts = [Fact(f"{terms.person}s on this page with an answer", _count(served, people))]
     setting = setting_of(result)
-    if setting is not None and setting.radius != 0.0 and answers:
+    if setting is not None and not setting.alone and answers:
         sure = [e for e in answers if proved(e)]
-        facts.append(Fact("answers proved for every network within delta", _count(sure, answers)))
-        if setting.radius is not None:
+        every = f"answers proved for every network {in_delta(setting)}"
+        facts.append(Fact(every, _count(sure, answers)))
+        if setting.general:
+            moving, of = counts(setting.shifts)
+            facts.append(Fact("weights and biases that have room to change", f"{moving} of {of}"))
+        elif setting.radius is not None:
             facts.append(
                 Fact("delta: how much each weight and bias may change", number(setting.radius))
             )
@@ -163,21 +174,22 @@ def line(result: Explanations) -> list[Fact]:
     """The facts on one line: what the answers were made from, and when."""
     made, setting = result.provenance, setting_of(result)
     if made is None:
-        return [] if setting is None else [Fact("delta", _delta(setting))]
+        return [] if setting is None else [_delta(setting)]
     facts = [
         Fact("date", made.date.replace("T", " ").replace("Z", " UTC")),
         Fact("model", f"{made.model} ({_short(made.file_digest or made.network_digest)})"),
         Fact("training data", f"{made.training_rows:,} rows ({_short(made.training_digest)})"),
     ]
     if setting is not None:
-        facts.append(Fact("delta", _delta(setting)))
+        facts.append(_delta(setting))
     if made.k is not None and made.region == "hull":
         facts.append(Fact("k", str(made.k)))
     return [*facts, Fact("distance", made.distance)]
 
 
-def record(made: Provenance | None) -> list[Fact]:
+def record(result: Explanations) -> list[Fact]:
     """All that is known of where the answers come from, with whole digests."""
+    made = result.provenance
     if made is None:
         return []
     facts = [
@@ -188,7 +200,7 @@ def record(made: Provenance | None) -> list[Fact]:
         Fact("Training rows", f"{made.training_rows:,}"),
         Fact("Training rows as the network takes them, SHA-256", made.training_digest),
         Fact("Wanted class", str(made.target)),
-        Fact("Delta", _radii(made)),
+        *_networks(made, setting_of(result)),
         Fact("Distance", made.distance),
         Fact("Robust neighbours (k)", "" if made.k is None else str(made.k)),
         Fact("Region", made.region or ""),
@@ -200,18 +212,49 @@ def _short(digest: str) -> str:
     return f"SHA-256 {digest[:_SHOWN]}…"
 
 
-def _delta(setting: Setting) -> str:
-    return "per layer" if setting.radius is None else number(setting.radius)
+def _delta(setting: Setting) -> Fact:
+    if setting.general:
+        about = setting.shifts.about.strip()
+        digest = _short(setting.shifts.digest)
+        return Fact("set of networks", f"{about} ({digest})" if about else digest)
+    return Fact("delta", "per layer" if setting.radius is None else number(setting.radius))
 
 
-def _radii(made: Provenance) -> str:
-    if isinstance(made.delta, float):
-        return number(made.delta)
-    if isinstance(made.delta, str):
-        return f"the box of shifts with {_short(made.delta)}"
+def _networks(made: Provenance, setting: Setting | None) -> list[Fact]:
+    """For which networks the answers hold."""
+    others = [
+        Fact(
+            f"Also accepted by {other.name}",
+            f"network {other.network_digest}, "
+            + (
+                f"set {other.delta}"
+                if isinstance(other.delta, str)
+                else f"delta {_radii(other.delta)}"
+            ),
+        )
+        for other in made.also
+    ]
+    if not isinstance(made.delta, str):
+        return [Fact("Delta", _radii(made.delta)), *others]
+    facts = [
+        Fact("Set of networks (shifts), SHA-256", made.delta),
+        Fact("Where the set comes from", made.delta_about),
+    ]
+    if setting is not None:
+        moving, of = counts(setting.shifts)
+        facts += [
+            Fact("Weights and biases that have room to change in it", f"{moving:,} of {of:,}"),
+            Fact("The model in use", f"lies {'in' if setting.inside else 'outside of'} the set"),
+        ]
+    return [*facts, *others]
+
+
+def _radii(delta: float | tuple[tuple[float, float], ...]) -> str:
+    if isinstance(delta, float):
+        return number(delta)
     return "; ".join(
         f"layer {n}: weights {number(weight)}, biases {number(bias)}"
-        for n, (weight, bias) in enumerate(made.delta, start=1)
+        for n, (weight, bias) in enumerate(delta, start=1)
     )
 
 
@@ -219,25 +262,34 @@ def _radii(made: Provenance) -> str:
 
 
 def promises(
-    result: Explanations, terms: Terms, plain: Sequence[Array | None], retrained: Sequence[Network]
+    result: Explanations,
+    terms: Terms,
+    plain: Sequence[Array | None],
+    retrained: Sequence[Network],
+    statement: str = "",
 ) -> list[Fact]:
-    """What is promised, what was counted, and what is not promised."""
+    """What is promised, what past retrainings say, what was counted, and what is not promised."""
     sure = [e for e in result if proved(e)]
     facts = [Fact("Promised", _promised(sure, terms))]
+    if statement.strip():
+        name = "About the next retraining, from past ones, and not proved"
+        facts.append(Fact(name, statement.strip()))
     setting = setting_of(result)
     answers = [e for e in result if e.found]
     if retrained and setting is not None and answers:
         facts.append(
             Fact("Counted, not promised", _counted(answers, terms, plain, retrained, setting))
         )
-    beyond = "changed in any way"
+    beyond = "has changed in any way"
     if sure:
-        beyond = "changed by more than that, as one that is trained anew usually is"
+        beyond = "has changed by more than that, as one that is trained anew usually is"
+    if sure and setting is not None and setting.general:
+        beyond = "lies outside of this set, if only with one weight or bias"
     return [
         *facts,
         Fact(
             "Not promised",
-            f"Anything about a model that has {beyond}, has another architecture, or whose inputs are "
+            f"Anything about a model that {beyond}, has another architecture, or whose inputs are "
             "scaled or encoded in another way. Nor anything about the world itself: that the "
             f"{terms.person} can make these changes, or that making them does more than change the "
             "model’s answer.",
@@ -253,11 +305,28 @@ def _promised(sure: Sequence[Explanation], terms: Terms) -> str:
     proof = "This is a theorem, no estimate"
     if all(e.certificate is not None for e in sure):
         proof += ", and each has a certificate that anyone can check"
+    same = "" if setting.general else "of the same architecture "
     return (
-        f"To an answer that is called proved, every network of the same architecture {within(setting)} "
-        f"says {terms.outcome}. {proof}. It speaks of exactly the values in the tables, with all their "
-        "digits."
+        f"To an answer that is called proved, every network {same}{within(setting)} says "
+        f"{terms.outcome}. {proof}. It speaks of exactly the values in the tables, with all their "
+        f"digits.{_in_use(sure, setting)}{_others(setting)}"
     )
+
+
+def _others(setting: Setting) -> str:
+    others = other_sets(setting)
+    return f" The same is proved for {others}." if others else ""
+
+
+def _in_use(sure: Sequence[Explanation], setting: Setting) -> str:
+    """What the model in use says where it is not one of the networks that a proof is about."""
+    if setting.inside:
+        return ""
+    kept = sum(map(accepted_now, sure))
+    says = "it accepts each of these answers as well"
+    if kept < len(sure):
+        says = f"it accepts {kept} of the {len(sure)} answers that are called proved"
+    return f" The model in use lies outside of this set; {says}."
 
 
 def _counted(
@@ -303,10 +372,14 @@ _GLOSSARY = {
         "How much each of these numbers may change, up or down, before the promise ends. It has no "
         "unit; how far a retraining moves them can be measured."
     ),
-    "robust, proved": "Every network within delta says {outcome}, not only the one in use.",
+    "the set, the box": (
+        "An interval for each of these numbers, such as the values that past retrainings gave them. A "
+        "network is in the set if each of its numbers lies in its interval; beyond, the promise ends."
+    ),
+    "robust, proved": "Every network {within} says {outcome}{besides}.",
     "margin": (
         "How clearly a network says {outcome}: above 0 it does, below 0 it does not. The worst margin "
-        "is the smallest one over all networks within delta."
+        "is the smallest one over all networks {within}."
     ),
     "certificate": (
         "A small file with the proof of one answer. A short program checks it step by step in exact "
@@ -318,7 +391,7 @@ _GLOSSARY = {
         "solver’s arithmetic; that the answer is robust does not."
     ),
     "robust neighbour": (
-        "A person of the training data to whom every network within delta says {outcome}, chosen for "
+        "A person of the training data to whom every network {within} says {outcome}, chosen for "
         "being near the {person}."
     ),
     "plausible region": (
@@ -338,7 +411,11 @@ def glossary(result: Explanations, terms: Terms, *, compares: bool) -> list[Fact
     made = result.provenance
     certificates = any(e.certificate is not None for e in result)
     neighbours = any(e.neighbours is not None and len(e.neighbours) for e in result)
+    setting = setting_of(result)
+    general = setting is not None and setting.general
     used = {
+        "delta": not general,
+        "the set, the box": general,
         "certificate": certificates,
         "nearest": any(e.status == "optimal" for e in result),
         "robust neighbour": neighbours,
@@ -347,7 +424,13 @@ def glossary(result: Explanations, terms: Terms, *, compares: bool) -> list[Fact
         "digest (SHA-256)": certificates or made is not None,
     }
     measure = _DISTANCES.get("" if made is None else made.distance, "how much it changes in all")
-    said = {"outcome": terms.outcome, "person": terms.person, "measure": measure}
+    said = {
+        "outcome": terms.outcome,
+        "person": terms.person,
+        "measure": measure,
+        "within": "within delta" if setting is None else in_delta(setting),
+        "besides": ", not only the one in use" if setting is None or setting.inside else "",
+    }
     return [
         Fact(name, text.format_map(said))
         for name, text in _GLOSSARY.items()

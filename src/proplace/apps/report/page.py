@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,24 +11,27 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from proplace.apps.batch.folder import NETWORK, files_of, names_of
 from proplace.apps.report import claims
 from proplace.apps.report.pictures import Picture, margins_view, region_view, validity_view
 from proplace.apps.report.plots import has_margins, held, margin_curves
 from proplace.core.errors import OptionError
 from proplace.core.files import atomic_write
+from proplace.core.model_set import ModelSet
 from proplace.core.optional import require
 from proplace.core.text import visible
 from proplace.explain.findings import CERTIFIABLE
 from proplace.explain.geometry import compared, no_region
 from proplace.explain.result_tables import proof_name
-from proplace.explain.words import ChangeInWords, Terms, Wording, in_words
+from proplace.explain.words import ChangeInWords, Terms, Wording, in_delta, in_words
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
-    from proplace.certification import Certificate
     from proplace.core.network import Array, Network
-    from proplace.explain.results import Explanation, Explanations
+    from proplace.explain.results import Explanation, Explanations, Setting
+
+_MODEL = "model.npz"  # what the network is called beside proofs
 
 MOST = 50
 """Answers of one report: more make a page that nobody reads and few browsers like."""
@@ -47,14 +51,30 @@ _STATUS = {
 }
 
 
+_NUMBER = re.compile(r"-?[0-9]")  # at the start of a cell: no line ends within its digits
+
+
 @dataclass(frozen=True)
 class Proof:
-    """The certificate of one answer: what it says, how to get it (if need be) and to check it."""
+    """The certificate of one answer: what it says, and how to save (if need be) and check it.
+
+    Attributes
+    ----------
+    says, digest
+        What is proved, and the digest of the certificate.
+    command
+        How to check it.
+    save
+        What saves certificate and model in Python; empty where that is not the way.
+    again
+        Options that make the same command save it, and those whose place they take; None likewise.
+    """
 
     says: str
-    save: str
     digest: str
     command: str
+    save: tuple[str, ...] = ()
+    again: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -83,14 +103,20 @@ def write_report(
     result: Explanations,
     wording: Wording,
     *,
-    title: str,
-    retrained: Sequence[Network],
-    against: Explanations | None,
-    proofs: str | os.PathLike[str] | None,
+    title: str = "What would change the outcome",
+    retrained: Sequence[Network] = (),
+    against: Explanations | None = None,
+    proofs: str | os.PathLike[str] | None = None,
     kept: str | os.PathLike[str] | None = None,
+    again: tuple[str, str] | None = None,
     note: str = "",
+    statement: str = "",
 ) -> Path:
-    """Write the page; see :meth:`proplace.Explanations.report`."""
+    """Write the page; see :meth:`proplace.Explanations.report`.
+
+    With ``again``, certificates are in the folder ``kept`` only after the same command with the first
+    of these options in the place of the second.
+    """
     if not len(result):
         raise OptionError("there is nothing to report: no row was explained")
     if len(result) > MOST:
@@ -102,7 +128,7 @@ def write_report(
     plain = compared(result, against)
     terms = Terms.of(result, wording, against)
     target = Path(path)
-    saved = _kept(target, result, Path(kept)) if kept else _proofs(target, result, proofs)
+    saved = _kept(target, result, Path(kept), again) if kept else _proofs(target, result, proofs)
     answers = [
         _answer(e, plain[n], wording, terms, retrained, Place(n, saved.get(n)))
         for n, e in enumerate(result)
@@ -114,19 +140,21 @@ def write_report(
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
     )
+    environment.tests["number_first"] = lambda value: _NUMBER.match(value) is not None
     text = environment.get_template("report.html.j2").render(
         title=title,
         note=note,
         lead=claims.lead(result, wording),
         line=claims.line(result),
         figures=claims.figures(result, plain, terms, retrained),
-        promises=claims.promises(result, terms, plain, retrained),
+        promises=claims.promises(result, terms, plain, retrained, statement),
         overview=_overview(result, plain, terms, retrained),
         answers=answers,
         retrained=len(retrained),
         wording=wording,
         glossary=claims.glossary(result, terms, compares=any(row is not None for row in plain)),
-        record=claims.record(result.provenance),
+        record=claims.record(result),
+        networks="the set" if _is_general(result) else "delta",
         generator=_generator(),
     )
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -250,47 +278,90 @@ def _sentence(text: str) -> str:
 def _proofs(
     page: Path, result: Explanations, folder: str | os.PathLike[str] | None
 ) -> dict[int, Proof]:
-    """What to say about each certificate; with a folder, write them there with the network."""
+    """What to say about each certificate; with a folder, write them there with the networks."""
     setting, found = claims.setting_of(result), {}
-    if folder is not None and setting is not None:
+    files = {} if setting is None else files_of(_sets(setting))
+    files = {_MODEL if name == NETWORK else name: thing for name, thing in files.items()}
+    if folder is not None:
         Path(folder).mkdir(parents=True, exist_ok=True)
-        setting.net.save(Path(folder) / "model.npz")
+        for name, thing in files.items():
+            thing.save(Path(folder) / name)
     for n, e in enumerate(result):
         if e.certificate is None:
             continue
-        proof, model = "proof.json", "model.npz"
-        if folder is not None:
-            e.certificate.save(Path(folder) / f"answer-{n + 1}.json")
-            proof = _beside(page, Path(folder) / f"answer-{n + 1}.json")
-            model = _beside(page, Path(folder) / "model.npz")
-        found[n] = Proof(
-            _says(e.certificate),
-            "" if folder is not None else f'result[{n}].certificate.save("proof.json")',
-            e.certificate.digest,
-            f"proplace check {shlex.quote(proof)} --model {shlex.quote(model)}",
-        )
+        if folder is None:
+            command = _command("proof.json", _MODEL, e.setting, Path())
+            found[n] = Proof(_says(e), e.certificate.digest, command, _saving(n, e.setting))
+            continue
+        place = Path(folder) / f"answer-{n + 1}.json"
+        e.certificate.save(place)
+        model = _beside(page, Path(folder) / _MODEL)
+        near = Path(_beside(page, Path(folder)))
+        command = _command(_beside(page, place), model, e.setting, near)
+        found[n] = Proof(_says(e), e.certificate.digest, command)
     return found
 
 
-def _kept(page: Path, result: Explanations, folder: Path) -> dict[int, Proof]:
+def _kept(
+    page: Path, result: Explanations, folder: Path, again: tuple[str, str] | None
+) -> dict[int, Proof]:
     """What to say about each certificate of a folder of results."""
     made, found = result.provenance, {}
     file = None if made is None or made.file_digest is None else made.model
-    model = file or _beside(page, folder / "network.npz")
+    model = file or _beside(page, folder / NETWORK)
+    near = Path(_beside(page, folder))
     for n, e in enumerate(result):
         if e.certificate is not None:
             place = folder / "certificates" / proof_name(int(str(e.index)), e.rank)
-            command = (
-                f"proplace check {shlex.quote(_beside(page, place))} --model {shlex.quote(model)}"
-            )
-            found[n] = Proof(_says(e.certificate), "", e.certificate.digest, command)
+            command = _command(_beside(page, place), model, e.setting, near)
+            found[n] = Proof(_says(e), e.certificate.digest, command, again=again)
     return found
 
 
-def _says(certificate: Certificate) -> str:
-    if certificate.verdict == "robust":
-        return "Every network within delta gives this answer the outcome."
-    return "Some network within delta gives another outcome; the proof holds it."
+def _command(proof: str, model: str, setting: Setting | None, near: Path) -> str:
+    """How to check a certificate, with the files of its networks in some folder."""
+    words = ["proplace", "check", proof, "--model", model]
+    sets = () if setting is None else _sets(setting)
+    files = files_of(sets)
+    for number in range(1, len(sets) + 1):
+        network, shifts = names_of(number)
+        if number == 1 and shifts in files:
+            words += ["--shifts", (near / shifts).as_posix()]
+        elif number > 1 and network in files:
+            more = f":{(near / shifts).as_posix()}" if shifts in files else ""
+            words += ["--also", f"{(near / network).as_posix()}{more}"]
+    return shlex.join(words)
+
+
+def _saving(n: int, setting: Setting | None) -> tuple[str, ...]:
+    """How to save a certificate, and the sets of networks that it is about, from Python."""
+    words = [f'result[{n}].certificate.save("proof.json")']
+    sets = () if setting is None else _sets(setting)
+    files = files_of(sets)
+    for number in range(1, len(sets) + 1):
+        where = f"result[{n}].setting" + (f".sets[{number - 1}]" if number > 1 else "")
+        for name, part in zip(names_of(number), ("net", "shifts"), strict=True):
+            if name in files:
+                words.append(f'{where}.{part}.save("{_MODEL if name == NETWORK else name}")')
+    return tuple(words)
+
+
+def _sets(setting: Setting) -> Sequence[ModelSet]:
+    """The sets of networks of a setting; where they are not known, that of the model in use."""
+    return setting.sets or (ModelSet(setting.net, setting.shifts),)
+
+
+def _is_general(result: Explanations) -> bool:
+    """Whether the answers are about a set with an interval for each parameter."""
+    setting = claims.setting_of(result)
+    return setting is not None and setting.general
+
+
+def _says(e: Explanation) -> str:
+    where = "within delta" if e.setting is None else in_delta(e.setting)
+    if e.certificate is not None and e.certificate.verdict == "robust":
+        return f"Every network {where} gives this answer the outcome."
+    return f"Some network {where} gives another outcome; the proof holds it."
 
 
 def _beside(page: Path, file: Path) -> str:

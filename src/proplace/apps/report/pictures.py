@@ -23,7 +23,7 @@ from proplace.apps.report.plots import (
 )
 from proplace.apps.report.style import DARK, LIGHT, new_figure, style
 from proplace.explain.geometry import needed, region_picture
-from proplace.explain.words import Wording, in_words
+from proplace.explain.words import Wording, in_delta, in_words
 from proplace.schema.amounts import number
 from proplace.schema.features import Binary, Categorical
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from proplace.core.network import Array, Network
-    from proplace.explain.results import Explanation
+    from proplace.explain.results import Explanation, Setting
     from proplace.explain.words import Terms
 
 _PIXELS = 96  # an inch of CSS
@@ -56,14 +56,14 @@ def region_view(e: Explanation, plain: Array | None, terms: Terms) -> Picture:
     """Where the person, the answer and the neighbours lie."""
     picture = region_picture(e, also=plain)
     outcome, count = terms.outcome, len(picture.neighbours)
-    delta = has_margins(e)
+    delta = f"every network {in_delta(needed(e))}" if has_margins(e) else ""
     alt = (
         f"Map. The {terms.person} is not {outcome} today; the {terms.answer} lies where the model "
     )
-    alt += f"in use says {outcome}" + (" and every network within delta does." if delta else ".")
+    alt += f"in use says {outcome}" + (f" and {delta} does." if delta else ".")
     caption = f"Dashed: the border of what the model in use calls {outcome}. "
     if delta:
-        caption += f"Solid: the border of what every network within delta calls {outcome}. "
+        caption += f"Solid: the border of what {delta} calls {outcome}. "
     if count:
         people = f"{count} robust neighbours" if count > 1 else "one robust neighbour"
         alt += f" It lies in the plausible region of {people}."
@@ -95,17 +95,19 @@ def margins_view(
     ours: Array, plain: Array, e: Explanation, terms: Terms, *, several: bool = False
 ) -> Picture:
     """The worst margin against delta."""
-    radius = needed(e).radius
+    setting = needed(e)
     first = f"The {terms.answers} stay" if several else f"The {terms.answer} stays"
-    caption = f"{first} {terms.outcome} {_lasts(ours, radius)}"
+    caption = f"{first} {terms.outcome} {_lasts(ours, setting)}"
     if plain.shape[1]:
         other = terms.others if several else terms.other
-        caption += f"; the {other} {_lasts(plain, radius)}"
-    caption += ". The curves show the least margin over all networks so near: a proved bound."
+        caption += f"; the {other} {_lasts(plain, setting)}"
+    over = "of the box at that size" if setting.general else "so near"
+    caption += f". The curves show the least margin over all networks {over}: a proved bound."
+    what = "size of the box" if setting.general else "largest change of any weight or bias"
     return _picture(
         lambda axes: draw_margins(axes, ours, plain, e, terms),
         _WIDE if several else _SQUARE,
-        f"Curve of the worst margin against the largest change of any weight or bias. {caption}",
+        f"Curve of the worst margin against the {what}. {caption}",
         caption,
     )
 
@@ -138,10 +140,13 @@ def cases(rows: Array, retrained: Sequence[Network], target: int) -> str:
     )
 
 
-def _lasts(curves: Array, radius: float | None) -> str:
+def _lasts(curves: Array, setting: Setting) -> str:
     """Up to which change all curves are known to stay at or above 0: the last point that is."""
     below = np.flatnonzero(curves.min(axis=1) < 0.0)
     n = int(below[0]) if len(below) else len(FACTORS)
+    if setting.general:
+        return _lasts_in_box(n)
+    radius = setting.radius
     if n == 0:
         return "not even in the model in use"
     if n == 1:
@@ -150,13 +155,26 @@ def _lasts(curves: Array, radius: float | None) -> str:
     return f"up to a change of at least {_span(float(FACTORS[n - 1]), radius)}"
 
 
+def _lasts_in_box(n: int) -> str:
+    """The same for a box: of size 0, it is the network in its middle, not the one in use."""
+    if n == 0:
+        return "not even in the middle of the box"
+    if n == 1:
+        return f"in the middle of the box, but not proved at {_times(float(FACTORS[1]))} its size"
+    return f"up to at least {_times(float(FACTORS[n - 1]))} the size of the box"
+
+
 def _span(factor: float, radius: float | None) -> str:
     """A share of delta, rounded towards 0: nothing is said of more than was shown."""
     if radius is None:
-        return f"{math.floor(100.0 * factor + 1e-9) / 100.0:g} times delta"
+        return f"{_times(factor)} delta"
     change = factor * radius
     digit = 10.0 ** (math.floor(math.log10(change)) - 2)
     return number(float(f"{math.floor(change / digit + 1e-6) * digit:.3g}"))
+
+
+def _times(factor: float) -> str:
+    return f"{math.floor(100.0 * factor + 1e-9) / 100.0:g} times"
 
 
 def _picture(

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from proplace.core.network import Array, Network
     from proplace.explain.geometry import Plane, RegionPicture
-    from proplace.explain.results import Explanation, Explanations
+    from proplace.explain.results import Explanation, Explanations, Setting
     from proplace.schema.rules import AnyFeature
 
 FACTORS = np.linspace(0.0, 2.0, 25)
@@ -166,7 +166,8 @@ def draw_region(
             axis.set_ticks([t for t, _ in ticks], [drawn(w) for _, w in ticks])
     if scales[0].ticks is None:
         axes.locator_params(axis="x", nbins=5)
-    _region_legend(axes, p, terms, delta=has_margins(e))
+    where = "by the whole set" if needed(e).general else "within delta"
+    _region_legend(axes, p, terms, where if has_margins(e) else "")
 
 
 def draw_margins(
@@ -177,7 +178,8 @@ def draw_margins(
     terms: Terms,
 ) -> None:
     """Draw the least margin over Delta as delta grows."""
-    radius = needed(e).radius
+    setting = needed(e)
+    radius = setting.radius
     unit = radius or 1.0
     deltas = FACTORS * unit
     both = np.hstack([ours, plain])
@@ -189,7 +191,7 @@ def draw_margins(
     axes.axhline(0.0, color=LIGHT.ink, linewidth=0.9)
     axes.axvline(unit, color=LIGHT.soft, linewidth=1.2, linestyle=(0, (1, 2)))
     axes.annotate(
-        "delta" if radius is None else f"delta = {unit:.4g}",
+        _unit(setting),
         (unit, 1.0),
         xycoords=("data", "axes fraction"),
         xytext=(5, -3),
@@ -216,12 +218,28 @@ def draw_margins(
         )
         if lines:
             lines[0].set_label(drawn(many_of if several else one))
-    axes.set_xlabel(
-        "share of the allowed change" if radius is None else "largest change of any parameter"
-    )
+    axes.set_xlabel(_measure(setting))
     axes.set_ylabel(drawn(f"worst margin ({terms.outcome} above 0)"))
     axes.locator_params(axis="x", nbins=5)
     axes.legend(loc="upper left", bbox_to_anchor=(0.0, -0.17), ncols=2, borderaxespad=0.2)
+
+
+def _unit(setting: Setting) -> str:
+    """What the line at delta is called."""
+    if setting.general:
+        return "as certified"
+    return "delta" if setting.radius is None else f"delta = {setting.radius:.4g}"
+
+
+def _measure(setting: Setting) -> str:
+    """What the axis of the worst margin shows."""
+    if setting.general:
+        return "size of the box, 1 = as certified"
+    return (
+        "share of the allowed change"
+        if setting.radius is None
+        else "largest change of any parameter"
+    )
 
 
 def draw_changes(axes: Axes, e: Explanation, wording: Wording) -> None:
@@ -414,7 +432,7 @@ def _mark(axes: Axes, spot: Array, shape: str, colour: str, edge: str = LIGHT.pa
     axes.scatter(spot[0], spot[1], s=74, marker=shape, color=colour, edgecolors=edge, zorder=4)
 
 
-def _region_legend(axes: Axes, p: RegionPicture, terms: Terms, *, delta: bool) -> None:
+def _region_legend(axes: Axes, p: RegionPicture, terms: Terms, where: str) -> None:
     lines = require("matplotlib.lines", "plot", "drawing")
 
     def mark(shape: str, colour: str, label: str, fill: str | None = None) -> Any:
@@ -434,8 +452,8 @@ def _region_legend(axes: Axes, p: RegionPicture, terms: Terms, *, delta: bool) -
         entries.append(mark(".", LIGHT.soft, "robust neighbours"))
         entries.append(line(LIGHT.soft, "solid", "plausible region"))
     entries.append(line(LIGHT.plain, "dashed", f"{terms.outcome} today"))
-    if delta:
-        entries.append(line(LIGHT.ours, "solid", f"{terms.outcome} within delta"))
+    if where:
+        entries.append(line(LIGHT.ours, "solid", f"{terms.outcome} {where}"))
     axes.legend(
         handles=entries,
         loc="upper left",

@@ -17,11 +17,12 @@ import numpy as np
 
 from proplace.core.distances import L1
 from proplace.core.errors import OptionError
+from proplace.core.model_set import ModelSet
 from proplace.core.options import integer
 from proplace.core.shifts import Shifts
 from proplace.explain.base import Explainer
 from proplace.explain.findings import Finding
-from proplace.explain.proving import Prover
+from proplace.explain.proving import Judge, Prover
 from proplace.region.neighbours import unrestricted
 from proplace.schema.features import Continuous
 
@@ -91,6 +92,7 @@ class Baseline(Explainer):
     def learn(self, rows: Array) -> None:
         """Fit the distance and the ranges of the columns."""
         self.shifts_ = Shifts.of(self.net_, 0.0)  # a method without a delta knows the network alone
+        self.sets_ = (ModelSet(self.net_, self.shifts_),)
         self.prover_ = None
         units = self.model_.units(rows) if self.model_.preprocesses else np.ones(self.net_.inputs)
         self.distance_ = L1(1.0 / (self.net_.inputs * units))
@@ -125,11 +127,10 @@ class Baseline(Explainer):
         status: Status = "valid"
         margin, certificate = float(self.net_.margin(point, target)[0]), None
         if self.prover_ is not None:
-            report = self.prover_.certify(point[None], target)
-            assert report.certificates is not None  # noqa: S101  (asked for)
-            margin = float(report.lower[0])
-            if report.robust[0]:
-                status, certificate = "feasible", report.certificates[0]
+            judged = self.prover_.judge(point, target)
+            margin = judged.margin
+            if judged.robust:
+                status, certificate = "feasible", judged.proof
         said = (
             "not certified robust" if status == "valid" else "certified robust, not proved nearest"
         )
@@ -212,4 +213,5 @@ class RobustBaseline(Baseline):
         """Fit what every baseline fits, and Delta."""
         super().learn(rows)
         self.shifts_ = Shifts.of(self.net_, self.delta)
-        self.prover_ = Prover(self.model_, self.shifts_, None)
+        self.sets_ = (ModelSet(self.net_, self.shifts_),)
+        self.prover_ = Prover(self.schema_, (Judge(self.sets_[0], self.model_, None),))

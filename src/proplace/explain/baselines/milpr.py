@@ -20,6 +20,7 @@ import numpy as np
 
 from proplace.certification import certify
 from proplace.core.errors import SolverError
+from proplace.core.model_set import ModelSet
 from proplace.core.options import integer, positive
 from proplace.core.shifts import Shifts
 from proplace.explain.baselines.base import Candidate, RobustBaseline
@@ -122,10 +123,9 @@ class MilpR(RobustBaseline):
         person = self.schema_.person(x)
         pieces = box_pieces(self.schema_, person, low, high)
         reach = np.inf if towards is None else self._reach(person, towards, margin, target)
+        alone = ModelSet(self.net_, Shifts.of(self.net_, 0.0), margin=margin)
         grids = self.schema_.grids(x)
-        problem = SearchProblem(
-            self.net_, Shifts.of(self.net_, 0.0), target, x, self.distance_, margin, _SLACK, grids
-        )
+        problem = SearchProblem((alone,), target, x, self.distance_, _SLACK, grids)
         return search(problem, _within(pieces, x, reach))
 
     def _reach(self, person: Person, towards: Array, margin: float, target: int) -> float:

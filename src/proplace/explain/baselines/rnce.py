@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from proplace.certification import certify
+from proplace.core.model_set import ModelSet
 from proplace.core.options import integer
 from proplace.explain.baselines.base import MARGIN, Candidate, RobustBaseline
 from proplace.region.neighbours import RobustRows
@@ -67,10 +68,9 @@ class Rnce(RobustBaseline):
     def prepare(self, target: int) -> None:
         """Find the robust rows."""
         self._robust = RobustRows(
-            self.net_,
-            self.shifts_,
+            (ModelSet(self.net_, self.shifts_, margin=MARGIN),),
             target,
-            MARGIN,
+            0.0,
             distinct(self.rows_),
             self.distance_,
             self.model_.called(target),

@@ -2,7 +2,8 @@ r"""Algorithm 1 of the paper to the letter: the readable statement, and the orac
 
 Wanted is the point :math:`x'` of one piece that is nearest to the input :math:`x` and valid for
 all shifted models in :math:`\Delta`. A finite set :math:`\Delta'` of models, at first the original
-one alone, stands for :math:`\Delta`:
+one alone (the one of :math:`\Delta` that is nearest to it, if it lies outside), stands for
+:math:`\Delta`:
 
 1. *outer minimisation*: the nearest :math:`x'` of the piece valid for each model in
    :math:`\Delta'`;
@@ -13,6 +14,9 @@ Valid means :math:`c \cdot V_{h+1} \ge \sigma` in step 1 and :math:`\ge t` in st
 :math:`c` of ``net.objectives(target)`` (one for each competing class). With :math:`\sigma > t`
 (``search_margin`` and ``margin`` of the problem) two answers of step 1 are a fixed distance apart,
 so that the loop ends (Proposition 2).
+
+Several sets :math:`\Delta_s` are one :math:`\Delta`, their union: :math:`\Delta'` starts with one
+model of each, and step 2 looks for the worst model of all, each measured by the margin of its set.
 
 Step 1 is :mod:`proplace.search.bilevel.outer`, step 2 :mod:`proplace.search.bilevel.inner`.
 """
@@ -27,11 +31,12 @@ import numpy as np
 from proplace.core.errors import SolverError
 from proplace.search.bilevel.grids import is_empty
 from proplace.search.bilevel.inner import worst_model
+from proplace.search.bilevel.member import Member
 from proplace.search.bilevel.outer import Outer, distance_to
 from proplace.search.bilevel.run import Run
 
 if TYPE_CHECKING:
-    from proplace.core.network import Array, Network
+    from proplace.core.network import Array
     from proplace.region.convex_piece import ConvexPiece
     from proplace.search.problem import Outcome, SearchProblem
     from proplace.solvers import Solver
@@ -66,8 +71,9 @@ def solve(
     if is_empty(problem, piece):
         return run.outcome(None, math.inf, math.inf, "infeasible")
     outer = Outer(problem, piece)
-    models = [problem.net]  # Delta'
-    outer.require(problem.net)
+    models = [Member(s.shifts.nearest(s.net), s.margin) for s in problem.sets]  # Delta'
+    for member in models:
+        outer.require(member)
     lower = -math.inf
     for _ in range(max_rounds):
         nearest = outer.minimise(run)
@@ -79,11 +85,11 @@ def solve(
         worst = worst_model(problem, point, run)
         if worst is None:
             return run.outcome(None, math.inf, lower, "unknown")
-        if worst.least >= problem.margin:
+        if worst.least >= 0.0:
             distance = distance_to(problem, point)
             return run.outcome(point, distance, min(lower, distance), "optimal")
-        models.append(worst.network)
-        outer.require(worst.network)
+        models.append(worst.member)
+        outer.require(worst.member)
         run.rounds += 1
     raise SolverError(
         f"no robust point after {max_rounds} shifted models; each keeps the search away from its "
@@ -97,12 +103,13 @@ def legal_point(problem: SearchProblem, piece: ConvexPiece, point: Array) -> Arr
     return problem.snap(np.clip(point, piece.lower, piece.upper))
 
 
-def _check_progress(problem: SearchProblem, models: list[Network], point: Array) -> None:
+def _check_progress(problem: SearchProblem, models: list[Member], point: Array) -> None:
     """Refuse a point that a model in Delta' rejects: it would be found for ever."""
-    margin = min(float(net.margin(point, problem.target)[0]) for net in models)
-    if margin < problem.margin:
+    found = [(member.surplus(point, problem.target), member.margin) for member in models]
+    surplus, margin = min(found)
+    if surplus < 0.0:
         raise SolverError(
-            f"the outer minimisation asks for a margin of {problem.search_margin!r} on "
-            f"{len(models)} models but one of them gives {margin!r} to its answer, so the search "
+            f"the outer minimisation asks for a margin of {margin + problem.slack!r} on one of "
+            f"{len(models)} models which gives {margin + surplus!r} to its answer, so the search "
             f"would go in circles; raise the slack (now {problem.slack:g}) or try another solver"
         )

@@ -19,7 +19,9 @@ and the program is linear:
     & (W_i^0 - \delta) V_{i-1} + B_i^0 - \delta \ \le\ V_i \ \le\
       (W_i^0 + \delta) V_{i-1} + B_i^0 + \delta + M^- (1 - \gamma_i) \quad (i \ge 2) .
 
-One program for each competing class; the worst of their models joins :math:`\Delta'`.
+(That is the case of one radius :math:`\delta`; in general the ends of the intervals stand in the place
+of :math:`W_i^0 \mp \delta`.) One program for each competing class of each set; the worst of their
+models, by its margin less that of its set, joins :math:`\Delta'`.
 """
 
 from __future__ import annotations
@@ -32,11 +34,14 @@ import numpy as np
 
 from proplace.certification import shifted_network
 from proplace.core.errors import SolverError
+from proplace.search.bilevel.member import Member
 from proplace.search.bilevel.relu import interval, relu
 from proplace.solvers import Model
 
 if TYPE_CHECKING:
+    from proplace.core.model_set import ModelSet
     from proplace.core.network import Array, Network
+    from proplace.core.shifts import Shifts
     from proplace.search.bilevel.run import Run
     from proplace.search.problem import SearchProblem
 
@@ -45,32 +50,39 @@ _AGREE = 1e-6  # of the margin's size: program and forward pass of the worst mod
 
 @dataclass(frozen=True, eq=False)
 class Worst:
-    """A model in Delta, the margin it gives to the point, and what none in Delta is below."""
+    """A model in Delta, and what no model in Delta is below: its margin less that of its set."""
 
-    network: Network
-    margin: float
+    member: Member
     least: float
 
 
 def worst_model(problem: SearchProblem, point: Array, run: Run) -> Worst | None:
-    """Find the worst model in Delta for ``point``; None when the time is over.
+    """Find the worst model of all sets for ``point``; None when the time is over."""
+    found = []
+    for models in problem.sets:
+        worst = _worst_of(models, problem.target, point, run)
+        if worst is None:
+            return None
+        found.append(worst)
+    return min(found, key=lambda worst: worst.least)
 
-    Returned is the model with the least margin by a plain forward pass.
-    """
-    net, target = problem.net, problem.target
+
+def _worst_of(models: ModelSet, target: int, point: Array, run: Run) -> Worst | None:
+    """The worst model of one set: the one with the least margin by a plain forward pass."""
+    net, shifts = models.net, models.shifts
     u = net.transform(point)[0]
     candidates: list[tuple[float, Network]] = []
     least = math.inf
     for c in net.objectives(target):
         if net.widths:
-            found = _worst_activations(problem, u, c, run)
+            found = _worst_activations(shifts, u, c, run)
             if found is None:
                 return None
             value, hidden = found
         else:
-            value, hidden = _least_output(problem, u, c), []
+            value, hidden = _least_output(shifts, u, c), []
         least = min(least, value)
-        shifted = shifted_network(net, problem.shifts, u, hidden, c)
+        shifted = shifted_network(net, shifts, u, hidden, c)
         candidates.append((float(shifted.margin(point, target)[0]), shifted))
     margin, network = min(candidates, key=lambda pair: pair[0])
     # A forward pass of the model must agree with the program that found it.
@@ -79,14 +91,14 @@ def worst_model(problem: SearchProblem, point: Array, run: Run) -> Worst | None:
             f"{run.solver} found {least!r} for the worst margin of a point, but the model it "
             f"describes has {margin!r}; try another solver"
         )
-    return Worst(network, margin, least)
+    return Worst(Member(network, models.margin), least - models.margin)
 
 
 def _worst_activations(
-    problem: SearchProblem, u: Array, c: Array, run: Run
+    shifts: Shifts, u: Array, c: Array, run: Run
 ) -> tuple[float, list[Array]] | None:
     """Least c . V_{h+1} over Delta and the activations V_1..V_h that have it."""
-    boxes, model = problem.shifts.layers, Model()
+    boxes, model = shifts.layers, Model()
     low, high = (np.maximum(z[0], 0.0) for z in boxes[0].preactivations(u[None]))
     V = [model.columns(low, high)]
     for box in boxes[1:-1]:
@@ -102,11 +114,11 @@ def _worst_activations(
     if solution.status == "limit":
         return None
     if solution.x is None:
-        raise SolverError(f"{run.solver} finds no model in Delta, though the original is one")
+        raise SolverError(f"{run.solver} finds no model in Delta, though there are some")
     return solution.bound, [solution.x[columns] for columns in V]
 
 
-def _least_output(problem: SearchProblem, u: Array, c: Array) -> float:
+def _least_output(shifts: Shifts, u: Array, c: Array) -> float:
     """Least c . V_1 over Delta of a network without hidden layers."""
-    low, high = problem.shifts.layers[0].preactivations(u[None])
+    low, high = shifts.layers[0].preactivations(u[None])
     return float(low[0] @ np.maximum(c, 0.0) + high[0] @ np.minimum(c, 0.0))

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from proplace.core.network import Array, Network
     from proplace.region.convex_piece import ConvexPiece
     from proplace.schema import Column
+    from proplace.search.bilevel.member import Member
     from proplace.search.bilevel.run import Run
     from proplace.search.problem import SearchProblem
     from proplace.solvers import Integers, Solution
@@ -162,8 +163,9 @@ class Outer:
         value = distance_to(self.problem, point) - g @ point
         self.model.rows([(self.theta, [[1.0]]), (self.x, -g[None])], value, math.inf)
 
-    def require(self, net: Network) -> None:
+    def require(self, member: Member) -> None:
         """Add one model of Delta': V, gamma and the rows that make it accept x' with sigma."""
+        net, sigma = member.network, member.margin + self.problem.slack
         W, b = _first_layer(net)
         low, high = self._first_range(W, b)
         V = self.x
@@ -172,7 +174,7 @@ class Outer:
             W, b = deeper.W, deeper.bias
             low, high = interval(W, b, np.maximum(low, 0.0), np.maximum(high, 0.0))
         for c in net.objectives(self.problem.target):
-            self.model.rows([(V, (c @ W)[None])], self.problem.search_margin - c @ b, math.inf)
+            self.model.rows([(V, (c @ W)[None])], sigma - c @ b, math.inf)
 
     def _first_range(self, W: Array, b: Array) -> tuple[Array, Array]:
         """Range of W x' + b over the piece: its box, and the images of its vertices."""

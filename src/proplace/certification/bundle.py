@@ -1,0 +1,155 @@
+"""Several certificates about one input: one for each set of networks that must accept it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from proplace.certification import checker
+from proplace.certification.proof import (
+    Certificate,
+    covers,
+    digest,
+    parameters,
+    parameters_of_shifts,
+)
+from proplace.core import markup
+from proplace.core.errors import CertificateError
+from proplace.core.files import atomic_write
+from proplace.core.model_set import ModelSet
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable
+
+    from proplace.certification.checker import Verdict
+    from proplace.core.network import Network
+    from proplace.core.shifts import Shifts
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """Certificates that promise one class to one input, each for its own network and box.
+
+    Make one with :meth:`of`.
+
+    Examples
+    --------
+    >>> from proplace import Bundle, Network, Shifts, certify
+    >>> sets = []
+    >>> for w in (1.0, 1.5):
+    ...     net = Network([([[w, -1.0]], [0.0])])
+    ...     sets.append((net, Shifts.of(net, 0.1)))
+    >>> bundle = Bundle.of(
+    ...     certify(net, [[1.0, 0.0]], shifts, certificates=True).certificates[0]
+    ...     for net, shifts in sets
+    ... )
+    >>> bundle
+    Bundle(2 certificates)
+    >>> bundle.check(sets).accepted
+    True
+    """
+
+    certificates: tuple[Certificate, ...]
+    """The certificates, in the order of their sets."""
+
+    @classmethod
+    def of(cls, certificates: Iterable[Certificate]) -> Bundle:
+        """Put certificates together."""
+        found = tuple(certificates)
+        if not found or not all(isinstance(one, Certificate) for one in found):
+            raise CertificateError("a bundle is made of one or more certificates; some are missing")
+        return cls(found)
+
+    @property
+    def verdict(self) -> Literal["robust", "not robust"]:
+        """What is claimed of all sets together."""
+        good = all(one.verdict == "robust" for one in self.certificates)
+        return "robust" if good else "not robust"
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The fields of the bundle: its format, and the fields of its certificates."""
+        facts: dict[str, Any] = json.loads(self.text)
+        return facts
+
+    @property
+    def text(self) -> str:
+        """The bundle as canonical JSON: sorted keys, no spaces."""
+        inside = ",".join(certificate.text for certificate in self.certificates)
+        return f'{{"certificates":[{inside}],"format":"{checker.FORMAT_BUNDLE}"}}'
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the canonical JSON, in hexadecimal."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    def to_json(self) -> str:
+        """Return the bundle as JSON, one line."""
+        return self.text
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the bundle; the file appears whole or not at all."""
+        with atomic_write(Path(path)) as file:
+            file.write(self.text.encode() + b"\n")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Bundle:
+        """Read a bundle. What it claims is checked by :meth:`check`, not here."""
+        path = Path(path)
+        try:
+            with path.open("rb") as file:
+                facts = checker.parse(file.read(checker.MOST_BYTES + 1))
+            return cls.of(Certificate.of(proof) for proof in checker.bundled(facts))
+        except FileNotFoundError:
+            raise CertificateError(f"{path}: no such file") from None
+        except (OSError, ValueError, RecursionError, checker.Rejected) as error:
+            raise CertificateError(f"{path.name}: not a bundle of certificates ({error})") from None
+
+    def check(self, sets: Iterable[ModelSet | tuple[Network, Shifts]]) -> Verdict:
+        """Check every certificate against the network and the box that it names.
+
+        Parameters
+        ----------
+        sets
+            The networks, each with its box, that must give the input its class.
+
+        Returns
+        -------
+        Verdict
+            Accepted if all certificates hold, speak of one input and one class, and cover all of the
+            sets. ``parts`` are the verdicts about the single certificates.
+        """
+        pairs = [(one.net, one.shifts) if isinstance(one, ModelSet) else one for one in sets]
+        if not pairs:
+            raise CertificateError("give the networks, each with its box, that must be covered")
+        named = {certificate.facts.get("shifts") for certificate in self.certificates}
+        boxes = {box.digest: box for _, box in pairs if box.digest in named}
+        found = checker.check_all(
+            self.text,
+            [parameters(net) for net, _ in pairs],
+            [parameters_of_shifts(box) for box in boxes.values()],
+        )
+        for net, shifts in pairs if found.accepted else ():
+            proved = [part.statement for part in found.parts if part.statement is not None]
+            if not any(one.network == digest(net) and covers(one, net, shifts) for one in proved):
+                reason = f"nothing covers {shifts!r} of the network {digest(net)}; proved is only: "
+                return found._replace(accepted=False, reason=reason + found.reason)
+        return found
+
+    def _repr_html_(self) -> str:
+        said = "bundle.check([(net, shifts), ...]) tells whether all of its certificates hold"
+        rows = [(repr(one), one.digest) for one in self.certificates]
+        return markup.card(
+            repr(self), markup.paragraph(said), markup.table(["certificate", "SHA-256"], rows)
+        )
+
+    def __repr__(self) -> str:
+        return f"Bundle({len(self.certificates)} certificate{'s' * (len(self.certificates) > 1)})"
+
+
+Proof: TypeAlias = "Certificate | Bundle"
+"""A certificate; where several sets of networks have a say, one for each in a bundle."""

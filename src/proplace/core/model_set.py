@@ -1,0 +1,73 @@
+r"""A set of networks that must all accept an answer: one shape, one input map, one box of parameters.
+
+Several sets stand side by side where several networks have a say (champion and challenger, last
+year's models, retrainings from scratch), each with a Delta of its own. An answer must be robust for
+every one of them,
+
+.. math::
+    \min_{\theta \in \Delta_s} \mathrm{margin}_\theta(x') \ge m_s \quad\text{for all sets } s .
+
+All sets take the same encoded rows. Architectures may differ; so may the margins :math:`m_s` where
+they cover the rounding of models that are deployed in different precisions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from proplace.core.network import Array, Network
+    from proplace.core.shifts import Shifts
+
+
+@dataclass(frozen=True, eq=False)
+class ModelSet:
+    """The networks of one box.
+
+    Attributes
+    ----------
+    net
+        A network of the shape and input map of the box; it need not lie in it.
+    shifts
+        The box.
+    name
+        What the set is called in words.
+    margin
+        The margin that every network of the box must keep.
+    """
+
+    net: Network
+    shifts: Shifts
+    name: str = ""
+    margin: float = 0.0
+
+    @property
+    def where(self) -> str:
+        """The box, in words that follow "robust"."""
+        return "for this box of shifts" if self.shifts.trained_radii is None else "at this delta"
+
+    @property
+    def smaller(self) -> str:
+        """What to do where too little is robust."""
+        if self.shifts.trained_radii is None:
+            return "take a smaller box (shifts.scaled(0.5))"
+        return "lower delta"
+
+    @property
+    def work(self) -> tuple[bool, int]:
+        """Sorts sets by the work of a robustness test, the least first.
+
+        One network alone takes a single pass; else the hidden neurons count.
+        """
+        return not self.shifts.frozen, sum(self.net.widths)
+
+    @cached_property
+    def has_its_network(self) -> bool:
+        """Whether the network lies in the box."""
+        return self.shifts.contains(self.net)
+
+    def refuses(self, x: Array, target: int) -> bool:
+        """Whether the network itself, where it is one of the box, does not give a row the class."""
+        return self.has_its_network and int(self.net.predict(x)[0]) != target

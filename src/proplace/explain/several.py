@@ -1,0 +1,131 @@
+"""Several networks that must all accept an answer: reading ``also=``, and the sets that come of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from proplace.core.errors import InputError, OptionError, ProplaceError
+from proplace.core.model_set import ModelSet
+from proplace.core.network import Network
+from proplace.core.shifts import Shifts
+from proplace.loaders.coordinates import taking_rows_of
+from proplace.loaders.model import Model
+from proplace.loaders.origin import Origin
+from proplace.schema import Binary, Schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from proplace.core.shifts import Delta
+
+IN_USE = "the model in use"
+
+
+@dataclass(frozen=True, eq=False)
+class Voter:
+    """A model that has a say, on the rows of the model in use, with its box of networks."""
+
+    name: str
+    model: Model
+    shifts: Shifts
+
+    def sets(self) -> Iterator[ModelSet]:
+        """The networks of its box; the model itself too, where it does not lie in there."""
+        net = self.model.network
+        models = ModelSet(net, self.shifts, self.name)
+        if models.has_its_network:
+            yield models
+        else:
+            yield dataclasses.replace(models, name=f"the box of {self.name}")
+            yield ModelSet(net, Shifts.of(net, 0.0), self.name)
+
+
+def check_also(also: object) -> None:
+    """Refuse what is no list of networks, or of pairs of a network and its delta."""
+    if also is None:
+        return
+    if not isinstance(also, (list, tuple)):
+        raise OptionError(
+            f"also must be a list of networks, such as [net2, (net3, 0.01)], not {_type(also)}"
+        )
+    for entry in also:
+        source, _ = _parts(entry)
+        if source is None or isinstance(source, (bool, int, float, list, tuple, dict, Shifts)):
+            raise OptionError(
+                f"also holds {_type(source)}, which is no model; give models, or pairs of a model and "
+                "its delta: also=[net2, (net3, 0.01)]"
+            )
+
+
+def read_also(base: Model, also: Sequence[object] | None, schema: Schema | None) -> list[Voter]:
+    """Read the other networks, each on the rows of the model in use."""
+    voters: list[Voter] = []
+    for number, entry in enumerate(also or (), start=2):
+        source, delta = _parts(entry)
+        name = _name(source, number, {voter.name for voter in voters})
+        try:
+            own = Model.of(source)
+            shifts = Shifts.of(own.network, delta)
+            model = _bare(base, own, schema) if isinstance(source, Network) else None
+            model = model or taking_rows_of(base, _described(own, base, schema))
+        except ProplaceError as error:
+            raise type(error)(f"also, {name}: {error}") from None
+        voters.append(Voter(name, model, shifts.behind(model.network)))
+    return voters
+
+
+def _parts(entry: object) -> tuple[object, Delta]:
+    """A model and its delta; one by itself stands for no other network than itself."""
+    if isinstance(entry, tuple) and len(entry) == 2:
+        return entry[0], entry[1]
+    return entry, 0.0
+
+
+def _name(source: object, number: int, taken: set[str]) -> str:
+    """The name of a model's file, or its number; the model in use is number 1."""
+    name = ""
+    if isinstance(source, (str, os.PathLike)):
+        name = os.path.basename(os.fspath(source))
+    elif isinstance(source, Model) and source.origin.digest is not None:
+        name = source.origin.name
+    if not name or name in taken:
+        return f"{name} (network {number})" if name else f"network {number}"
+    return name
+
+
+def _bare(base: Model, own: Model, schema: Schema | None) -> Model:
+    """A bare network: it takes the rows, and has the classes, of the model in use."""
+    net = own.network
+    if net.inputs != base.network.inputs or net.classes != base.network.classes:
+        raise InputError(
+            f"the network takes {net.inputs} columns and has {net.classes} classes; the model in use "
+            f"encodes its table as {base.network.inputs} columns and has {base.network.classes} "
+            "classes. Give the model itself, which knows its columns, or a network for these rows"
+        )
+    if (
+        base.preprocesses
+        and schema
+        and any(isinstance(feature, Binary) for feature in schema.features)
+    ):
+        raise InputError(
+            "the schema may encode a column in another way than the model in use does, and a bare "
+            "network does not say which it takes; give the model itself in its place"
+        )
+    return dataclasses.replace(base, network=net, _original=None, origin=Origin("Network"))
+
+
+def _described(own: Model, base: Model, schema: Schema | None) -> Model:
+    """The other model, its columns described as those of the model in use."""
+    if schema is not None and (own.preprocesses or not base.preprocesses):
+        if own.preprocesses and own.named:
+            known = [feature for feature in schema.features if feature.name in own.schema.by_name]
+            return own.with_schema(Schema(known))
+        return own.with_schema(schema)
+    return own
+
+
+def _type(value: object) -> str:
+    return "None" if value is None else f"a {type(value).__name__} ({value!r:.40})"

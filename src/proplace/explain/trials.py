@@ -1,0 +1,198 @@
+"""What is measured at one size of a set of networks: robust rows, answers, and who honours them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from proplace.certification import certify
+from proplace.core.errors import (
+    InputError,
+    ModelDisagrees,
+    ModelNotSupported,
+    NetworkError,
+    SchemaError,
+)
+from proplace.explain.proplace import DEFAULT_MARGIN, DEFAULT_SLACK
+from proplace.loaders.coordinates import in_coordinates_of
+from proplace.schema.validation import listing
+from proplace.tables.frames import as_frame
+from proplace.tables.rows import model_of, training_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from proplace.core.network import Array
+    from proplace.core.shifts import Shifts
+    from proplace.explain.promises import Honours
+    from proplace.explain.proplace import Proplace
+    from proplace.explain.results import Explanation
+    from proplace.loaders.model import Model
+    from proplace.schema import Schema
+    from proplace.schema.validation import Label
+    from proplace.tables.rows import Table
+
+# A little more margin than a search asks for (its margin and slack together), so that a row that keeps
+# it is robust for the search too.
+_ENOUGH_MARGIN = 2.0 * max(DEFAULT_MARGIN, DEFAULT_SLACK)
+_SEARCH_ROWS = 2000  # rows by which the largest size of interest is found
+_LARGEST = 2.0**40  # beyond, what grows has no influence
+
+
+@dataclass(frozen=True, eq=False)
+class Retrained:
+    """A retrained model, and what to call it in messages: ``retrained[3]``."""
+
+    name: str
+    model: Model
+
+    @classmethod
+    def read(cls, name: str, source: object, schema: Schema | None, X_train: Table) -> Retrained:
+        """Read a model; it is compared with its own predictions on the training table."""
+        declared = schema is not None
+        try:
+            model, _ = training_rows(model_of(source, schema), X_train, declared=declared)
+        except (InputError, ModelDisagrees, ModelNotSupported, SchemaError) as error:
+            raise type(error)(f"{name}: {error}") from error
+        return cls(name, model)
+
+    def change(self, base: Model) -> float:
+        """Largest change of a parameter behind the scalers in use; NaN if none can be compared."""
+        if self.model.classes != base.classes:
+            raise InputError(
+                f"{self.name}: the retrained model has the classes {listing(self.model.classes)}, the "
+                f"model in use {listing(base.classes)}; retrain it for the same classes"
+            )
+        try:
+            return base.network.distance(in_coordinates_of(base, self.model))
+        except (InputError, NetworkError):
+            return np.nan
+
+    def says(self, table: pd.DataFrame) -> Array:
+        """The class of each row; the model says it itself where it can be run."""
+        try:
+            said = self.model.original(table)
+            found: Array = self.model.predict(table) if said is None else said
+        except (InputError, SchemaError) as error:
+            raise type(error)(f"{self.name} cannot read an answer: {error}") from error
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """What was measured at one size: a row of the curve, and which model honours which answer."""
+
+    row: dict[str, float]
+    honours: Honours
+
+    def validity(self, models: int) -> float:
+        """Share of pairs of an answer and one of the first models that gives it the class."""
+        honours = self.honours[:models]
+        return float(honours.mean()) if honours.size else np.nan
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """What is measured at each size: the models, the rows and the people.
+
+    Attributes
+    ----------
+    model, others
+        The model in use and the retrained ones.
+    rows
+        Distinct training rows as the network in use takes them.
+    people
+        Validation rows.
+    target
+        Number of the wanted class.
+    """
+
+    model: Model
+    others: list[Retrained]
+    rows: Array
+    people: Table
+    target: int
+
+    @property
+    def label(self) -> Label:
+        """The wanted class."""
+        return self.model.classes[self.target]
+
+    @cached_property
+    def accepted(self) -> Array:
+        """Distinct training rows that have the class."""
+        return self.rows[self.model.network.margin(self.rows, self.target) >= 0.0]
+
+    def tried(self, explainer: Proplace, size: float) -> Trial:
+        """Measure at one size; ``explainer`` is fitted with the set of that size."""
+        robust = len(explainer.robust_rows(self.label))
+        people = explainer.explain(self.people, self.label)
+        bad = next((e for e in people if e.status == "bad_input"), None)
+        if bad is not None:
+            raise InputError(f"a validation row cannot be read: row {bad.index}, {bad.reason}")
+        asked = [e for e in people if e.status not in ("already_valid", "worker_died")]
+        if not asked:
+            raise InputError(f"no validation row is refused: all have class {self.label} already")
+        found = [(n, e) for n, e in enumerate(people) if e.found and e.status != "already_valid"]
+        row = {
+            "delta": size,
+            "robust_rows": robust,
+            "robust": robust / len(self.rows),
+            "robust_of_accepted": robust / max(1, len(self.accepted)),
+            "answered": len(found) / len(asked),
+            "distance": float(np.mean([e.distance for _, e in found])) if found else np.nan,
+        }
+        return Trial(row, self._honours(found))
+
+    def _honours(self, found: list[tuple[int, Explanation]]) -> Honours:
+        """Which retrained model gives which answer the class.
+
+        Each model reads the answer in the units of the table.
+        """
+        if not found:
+            return np.zeros((len(self.others), 0), dtype=bool)
+        names = list(self.model.schema.by_name)
+        given = as_frame(self.people)
+        table = pd.DataFrame(index=range(len(found)))
+        if given is not None:  # what the model in use never looks at stays the person's own
+            table = given.iloc[[n for n, _ in found]].reset_index(drop=True)
+        cells = {name: [e.counterfactual[name] for _, e in found] for name in names}  # type: ignore[index]
+        table = table.assign(**{name: pd.Series(values) for name, values in cells.items()})
+        return np.array([other.says(table) == self.label for other in self.others], dtype=bool)
+
+    def largest(self, family: Callable[[float], Shifts]) -> float:
+        """Nearly the largest size at which some row is robust, found on the rows deepest inside."""
+        net, target = self.model.network, self.target
+        margins = net.margin(self.rows, target)
+        rows = self.rows[np.argsort(-margins, kind="stable")[:_SEARCH_ROWS]]
+        if margins.max() <= _ENOUGH_MARGIN:
+            raise InputError(f"no training row has class {self.label}: nothing can be robust")
+
+        def robust(size: float) -> bool:
+            shifts = family(size)
+            # A little more margin than the search asks for, so that it finds the row too.
+            asked = np.max(self.model.margins(shifts, self.rows, None))
+            if not np.isfinite(asked):
+                return False
+            margin = float(asked) + _ENOUGH_MARGIN
+            return bool(certify(net, rows, shifts, target, margin=margin).robust.any())
+
+        low, high = 0.0, 1.0
+        while high < _LARGEST and robust(high):
+            low, high = high, 2.0 * high
+        while high - low > 0.05 * high:
+            middle = (low + high) / 2.0 if low else high / 4.0
+            if middle < 1e-12:
+                raise InputError(
+                    f"no training row is robust for class {self.label} at any delta; give rows that "
+                    "the network puts further inside the class"
+                )
+            if robust(middle):
+                low = middle
+            else:
+                high = middle
+        return low

@@ -1,0 +1,223 @@
+"""Several certificates about one input, for several networks and boxes."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import proplace as pp
+from changed_proofs import mutants
+from oracles import random_box
+from proplace.certification import checker, proof
+from proplace.core.errors import CertificateError
+
+
+def network(rng, *widths, **front):
+    sizes = [2, *widths, 1]
+    layers = [(rng.normal(size=(m, n)), rng.normal(size=m)) for n, m in itertools.pairwise(sizes)]
+    return pp.Network(layers, **front)
+
+
+X = np.array([0.75, -0.5])
+
+
+def certificate(net, shifts, x=X, target=1, margin=None):
+    if margin is None:
+        margin = float(pp.certify(net, x, shifts, target, exact_margin=True).lower[0]) - 0.1
+    return pp.certify(net, x, shifts, target, margin=margin, certificates=True).certificates[0]
+
+
+@pytest.fixture(scope="module")
+def sets():
+    """Other shapes, scalers, radii and boxes; two boxes of one network, one box of two networks."""
+    rng = np.random.default_rng(0)
+    a, b, c = network(rng, 3), network(rng, 2, 3), network(rng, scale=[2.0, 3.0], shift=[0.0, 1.0])
+    twin = a.with_layers([(layer.W * 1.5, layer.b) for layer in a.layers])
+    box = random_box(rng, a)
+    return [
+        (a, box),
+        (a, pp.Shifts.of(a, 0.0)),
+        (twin, box),
+        (b, pp.Shifts.of(b, [(0.1, 0.0), (0.0, 0.2), (0.1, 0.1)])),
+        (c, random_box(rng, c)),
+    ]
+
+
+@pytest.fixture(scope="module")
+def bundle(sets):
+    return pp.Bundle.of(certificate(net, shifts) for net, shifts in sets)
+
+
+def test_a_bundle_holds_for_all_of_its_sets(sets, bundle):
+    verdict = bundle.check(sets)
+    assert verdict.accepted, verdict.reason
+    assert len(verdict.parts) == len(sets)
+    for (net, shifts), part in zip(sets, verdict.parts, strict=True):
+        assert part.accepted
+        assert part.statement.network == proof.digest(net)
+        assert part.statement.shifts == (shifts.digest if shifts.radii is None else None)
+        assert f"network {proof.digest(net)}: {part.reason}" in verdict.reason
+
+
+def test_sets_without_a_proof_and_proofs_without_a_set_are_rejected(sets, bundle):
+    for n in range(len(sets)):
+        rest = [one for k, one in enumerate(sets) if k != n]
+        fewer = pp.Bundle.of(c for k, c in enumerate(bundle.certificates) if k != n)
+        assert fewer.check(rest).accepted
+        assert not fewer.check(sets).accepted
+        # What is left of the sets may still cover what a certificate speaks of.
+        spoken = proof.digest(sets[n][0]) in {proof.digest(net) for net, _ in rest} and (
+            sets[n][1].radii is not None or sets[n][1].digest in {s.digest for _, s in rest}
+        )
+        assert bundle.check(rest).accepted == spoken
+
+
+def test_a_wider_set_than_was_proved_is_not_covered(sets, bundle):
+    for n, (net, shifts) in enumerate(sets):
+        wide = pp.Shifts.of(net, 0.5) if shifts.frozen else shifts.scaled(1.1)
+        wider = [(net, wide) if k == n else one for k, one in enumerate(sets)]
+        assert not bundle.check(wider).accepted
+    narrow = [(net, s if s.radii is None else s.scaled(0.5)) for net, s in sets]
+    assert bundle.check(narrow).accepted
+    swapped = [(net, sets[1 - k][1] if k < 2 else s) for k, (net, s) in enumerate(sets)]
+    assert bundle.check(swapped).accepted  # the same sets in another order
+
+
+def test_other_inputs_other_classes_and_refutations_do_not_belong_together(sets):
+    (a, box), (b, ball) = sets[0], sets[3]
+    good = certificate(a, box)
+    pairs = [(a, box), (b, ball)]
+    assert pp.Bundle.of([good, certificate(b, ball)]).check(pairs).accepted
+    for other, why in (
+        (certificate(b, ball, x=X + np.array([0.0, 2.0**-50])), "different inputs"),
+        (certificate(b, ball, target=0), "different inputs or classes"),
+        (certificate(b, ball, margin=1e6), "not robust"),
+    ):
+        verdict = pp.Bundle.of([good, other]).check(pairs)
+        assert not verdict.accepted
+        assert why in verdict.reason
+        assert verdict.statement is None
+
+
+def test_a_bundle_is_a_value_and_a_file(bundle, sets, tmp_path):
+    bundle.save(tmp_path / "bundle.json")
+    again = pp.Bundle.load(tmp_path / "bundle.json")
+    assert again == bundle
+    assert again.digest == bundle.digest
+    facts = json.loads(bundle.to_json())
+    assert facts["format"] == "proplace-bundle-1"
+    assert facts["certificates"] == [c.facts for c in bundle.certificates]
+    assert bundle.text == json.dumps(facts, sort_keys=True, separators=(",", ":"))
+    (tmp_path / "spaced.json").write_text(json.dumps(facts, indent=3))
+    assert pp.Bundle.load(tmp_path / "spaced.json").digest == bundle.digest
+    assert bundle.certificates[0].digest in bundle._repr_html_()
+    for name, text in (
+        ("list", "[]"), ("empty", '{"format":"proplace-bundle-1","certificates":[]}'),
+        ("single", bundle.certificates[0].text), ("text", "bundle"),
+        ("numbers", '{"format":"proplace-bundle-1","certificates":[1]}'),
+        ("more", '{"format":"proplace-bundle-1","certificates":[{}],"more":1}'),
+    ):  # fmt: skip
+        (tmp_path / name).write_text(text)
+        with pytest.raises(CertificateError, match="not a bundle"):
+            pp.Bundle.load(tmp_path / name)
+    with pytest.raises(CertificateError, match="no such file"):
+        pp.Bundle.load(tmp_path / "missing.json")
+    with pytest.raises(CertificateError, match=r"pp\.Bundle\.load"):
+        pp.Certificate.load(tmp_path / "bundle.json")
+    for nothing in ([], [None]):
+        with pytest.raises(CertificateError, match="missing"):
+            pp.Bundle.of(nothing)
+    with pytest.raises(CertificateError, match="must be covered"):
+        bundle.check([])
+
+
+def given(sets):
+    boxes = {box.digest: box for _, box in sets if box.radii is None}
+    return (
+        [proof.parameters(net) for net, _ in sets],
+        [proof.parameters_of_shifts(box) for box in boxes.values()],
+    )
+
+
+def test_a_changed_bundle_is_rejected_or_says_the_same(sets):
+    """Each certificate in it must still hold; what is still accepted speaks of the same sets."""
+    pairs = [sets[0], sets[4]]
+    facts = json.loads(pp.Bundle.of(certificate(*pair) for pair in pairs).text)
+    tried = 0
+    for path, mutant in mutants(facts):
+        tried += 1
+        verdict = checker.check_all(json.dumps(mutant), *given(pairs))
+        if verdict.accepted:
+            assert path[0] == "certificates"
+            named = {(p.statement.network, p.statement.shifts) for p in verdict.parts}
+            assert named == {(proof.digest(net), box.digest) for net, box in pairs}
+            for part, one in zip(verdict.parts, mutant["certificates"], strict=True):
+                assert part.statement.input == verdict.parts[0].statement.input
+                net, box = next(p for p in pairs if p[1].digest == one["shifts"])
+                assert pp.Certificate.of(one).check(net, box).accepted
+    assert tried > 100
+
+
+def test_a_bundle_is_limited_as_a_whole(sets, bundle, monkeypatch):
+    """The same certificate a thousand times takes a thousand times as long."""
+    pair = sets[0]
+    one = certificate(*pair)
+    work = []
+    check = checker._check
+
+    def watched(*arguments):
+        found = check(*arguments)
+        work.append(found[1])
+        return found
+
+    monkeypatch.setattr(checker, "_check", watched)
+    many = pp.Bundle.of([one] * 20)
+    assert many.check([pair]).accepted
+    assert len(set(work)) == 1
+    monkeypatch.setattr(checker, "MOST_WORK", work[0] * 6)
+    verdict = many.check([pair])
+    assert not verdict.accepted
+    assert "refused: checking this would take" in verdict.reason
+    assert len(verdict.parts) == 12  # one network and one box were given
+
+
+def test_the_checker_alone_takes_a_bundle(tmp_path, sets, bundle):
+    alone = tmp_path / "alone.py"
+    alone.write_text(Path(checker.__file__).read_text())
+    bundle.save(tmp_path / "bundle.json")
+    nets, boxes = [], []
+    for n, (net, box) in enumerate(sets):
+        net.save(tmp_path / f"net{n}.npz")
+        nets.append(tmp_path / f"net{n}.npz")
+        if box.radii is None:
+            box.save(tmp_path / f"box{n}.npz")
+            boxes += ["--shifts", tmp_path / f"box{n}.npz"]
+
+    def run(*words):
+        words = [sys.executable, "-S", "-I", alone, tmp_path / "bundle.json", *words]
+        return subprocess.run(
+            [*map(str, words)], capture_output=True, text=True, timeout=60, check=False
+        )
+
+    done = run(*nets, *boxes)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("accepted: network ")
+    assert done.stdout.count("robust: every network") == len(sets)
+    for words, code in (
+        ([*nets[2:], *boxes], "another network"),
+        ([*nets, *boxes[:4]], "another box of shifts"),
+        ([*nets, *boxes, "--target", "0"], "class 0 is demanded"),
+        ([*nets, *boxes, "--delta", "0.01"], "delta 0.01 is demanded"),
+    ):
+        done = run(*words)
+        assert (done.returncode, done.stderr) == (1, "")
+        assert code in done.stdout
+    extra = tmp_path / "extra.npz"
+    network(np.random.default_rng(9), 3).save(extra)
+    assert "no certificate is about the network or box" in run(*nets, extra, *boxes).stdout

@@ -1,0 +1,525 @@
+"""Several networks with a say: every answer is attacked in every box, and put to every model itself."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.compose import make_column_transformer
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
+
+import proplace as pp
+from oracles import milp_margin
+from proplace.apps.batch import explain_file
+from proplace.certification import Bundle
+from proplace.core.errors import (
+    InputError,
+    ModelDisagrees,
+    NotFittedError,
+    OptionError,
+    OutputError,
+)
+from proplace.explain import proplace as explainer_module
+from proplace.explain.provenance import Provenance
+from proplace.region.neighbours import variants
+from proplace.search.pieces import SearchResult
+from search_problems import check_robust
+
+torch = pytest.importorskip("torch")
+
+
+@functools.cache
+def lender():
+    """A table, and three pipelines for it with scalers, encoders and architectures of their own."""
+    rng = np.random.default_rng(0)
+    n = 240
+    table = pd.DataFrame(
+        {
+            "age": rng.uniform(20, 70, n).round(1),
+            "income": rng.uniform(10, 90, n).round(1),
+            "job": rng.choice(["clerk", "cook", "pilot"], n),
+        }
+    )
+    score = table.income + 0.5 * table.age + 10 * (table.job == "pilot") + rng.normal(size=n) * 5
+    y = np.where(score > 75, "yes", "no")
+
+    def pipe(seed, scaler, numbers, hidden, first="job"):
+        half = rng.permutation(n)[: n // 2]
+        parts = [(scaler, numbers), (OneHotEncoder(), ["job"])]
+        steps = make_column_transformer(*(parts if first == "numbers" else parts[::-1]))
+        model = MLPClassifier(hidden, max_iter=300, random_state=seed, learning_rate_init=0.01)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            return make_pipeline(steps, model).fit(table.iloc[half], y[half])
+
+    pipes = (
+        pipe(0, StandardScaler(), ["age", "income"], (6,), "numbers"),
+        pipe(1, MinMaxScaler(), ["income", "age"], (5, 4)),
+        pipe(2, StandardScaler(), ["age", "income"], (4,), "numbers"),
+    )
+    return table, pipes
+
+
+def refused(table, pipe, count):
+    return table[pipe.predict(table) == "no"].head(count)
+
+
+def said(model, answer):
+    """What a model itself says of an answer, in the table's own units."""
+    row = answer.counterfactual.to_frame().T.astype({"age": float, "income": float})
+    return model.predict(row)[0]
+
+
+# -- answers ---------------------------------------------------------------------------------------
+
+
+def test_pipelines_with_their_own_scalers():
+    """Champion, challenger and last year's model: each box holds, and each model itself agrees."""
+    table, pipes = lender()
+    explainer = pp.Proplace(pipes[0], 0.02, also=[pipes[1], (pipes[2], 0.01)], k=5).fit(table)
+    names = [models.name for models in explainer.sets_]
+    assert names == ["the model in use", "network 2", "network 3"]
+    people = refused(table, pipes[0], 6)
+    result = explainer.explain(people, target="yes")
+    alone = pp.Proplace(pipes[0], 0.02, k=5).fit(table).explain(people, target="yes")
+    accepted = 0
+    for answer, plain in zip(result, alone, strict=True):
+        assert answer.status == "optimal"
+        for pipe in pipes:
+            assert said(pipe, answer) == "yes"
+        accepted += all(said(pipe, plain) == "yes" for pipe in pipes)
+        for models, delta in zip(explainer.sets_, (0.02, 0.0, 0.01), strict=True):
+            check_robust(models, answer.point, 1)
+            assert models.shifts.radius == delta
+            worst = milp_margin(models.net, answer.point, models.shifts, 1)
+            assert worst >= models.margin - 1e-9
+            assert worst >= answer.margin - 1e-7
+        assert isinstance(answer.certificate, Bundle)
+        assert len(answer.certificate.certificates) == 3
+        assert answer.certificate.check(explainer.sets_).accepted
+        assert not Bundle.of(answer.certificate.certificates[:2]).check(explainer.sets_).accepted
+    assert accepted < len(result)  # the others have something to say
+    assert result[0].setting.sets == explainer.sets_
+
+
+def test_the_other_network_is_what_the_model_itself_says():
+    """On the rows of the model in use, with the trained layers as they are."""
+    table, pipes = lender()
+    explainer = pp.Proplace(pipes[0], 0.02, also=list(pipes[1:])).fit(table)
+    rows = explainer.model_.encode(table)
+    for models, pipe in zip(explainer.sets_[1:], pipes[1:], strict=True):
+        own = pp.Model.of(pipe)
+        probability = pipe.predict_proba(table)[:, 1]
+        np.testing.assert_allclose(models.net.predict_proba(rows)[:, 1], probability, atol=1e-10)
+        for mine, theirs in zip(models.net.layers, own.network.layers, strict=True):
+            assert mine.W.tobytes() == theirs.W.tobytes()
+            assert mine.bias.tobytes() == theirs.bias.tobytes()
+
+
+@functools.cache
+def modules():
+    """Two torch modules of different depth for the same three columns, and rows."""
+    torch.manual_seed(1)
+    rng = np.random.default_rng(3)
+    X = rng.uniform(-1.0, 1.0, (300, 3)).astype(np.float32).astype(np.float64)
+    y = torch.tensor((X @ [1.0, -0.5, 0.8] > 0.2).astype(np.float32))
+    found = []
+    for widths in ((6,), (5, 4)):
+        sizes = [3, *widths, 1]
+        parts = [torch.nn.Linear(3, sizes[1])]
+        for a, b in itertools.pairwise(sizes[1:]):
+            parts += [torch.nn.ReLU(), torch.nn.Linear(a, b)]
+        module = torch.nn.Sequential(*parts)
+        steps = torch.optim.Adam(module.parameters(), lr=0.02)
+        inputs = torch.tensor(X, dtype=torch.float32)
+        for _ in range(150):
+            steps.zero_grad()
+            loss = torch.nn.functional.binary_cross_entropy_with_logits(module(inputs)[:, 0], y)
+            loss.backward()
+            steps.step()
+        found.append(module.eval())
+    return X, tuple(found)
+
+
+def test_a_torch_module_of_another_architecture():
+    X, (one, two) = modules()
+    explainer = pp.Proplace(one, 0.02, also=[(two, 0.01)], k=8).fit(X)
+    assert [models.net.widths for models in explainer.sets_] == [(6,), (5, 4)]
+    margins = [models.margin for models in explainer.sets_]
+    assert margins[0] != margins[1]  # each covers the float32 rounding of its own network
+    people = X[explainer.net_.predict(X) == 0][:6]
+    for answer in explainer.explain(people):
+        assert answer.status == "optimal"
+        for module in (one, two):
+            logit = module(torch.tensor(answer.point[None], dtype=torch.float32)).detach()
+            assert float(logit) >= 0.0
+        for models in explainer.sets_:
+            check_robust(models, answer.point, 1)
+
+
+@pytest.mark.parametrize("search", ["tree", "bilevel"])
+def test_a_model_in_use_that_lies_outside_of_its_box(search):
+    """A box learned elsewhere: it and the model in use both have a say."""
+    net = pp.Network([([[1.0, 0.2]], [-0.5])])
+    low, high = (pp.Network([([[w, 1.0]], [-0.6])]) for w in (0.1, 0.2))
+    box = pp.Shifts(low, high, about="last year")
+    X = np.random.default_rng(0).uniform(0.0, 1.0, (200, 2))
+    explainer = pp.Proplace(net, box, k=6, search=search).fit(X)
+    first, second = explainer.sets_
+    assert (first.name, second.name) == ("the box of the model in use", "the model in use")
+    assert first.shifts == box
+    assert second.shifts.frozen
+    result = explainer.explain([[0.1, 0.1], [0.3, 0.9]])
+    for answer in result:
+        assert answer.found
+        assert net.margin(answer.point)[0] >= 1e-6 - 1e-12
+        assert milp_margin(net, answer.point, box, 1) >= 1e-6 - 1e-9
+    (other,) = result.provenance.also
+    assert (other.name, other.delta) == ("the model in use", 0.0)
+    assert other.network_digest == result.provenance.network_digest
+    inside = pp.Proplace(low, box, k=6).fit(X)
+    assert len(inside.sets_) == 1
+    assert inside.explain([[0.1, 0.1]]).provenance.also == ()
+
+
+def test_another_network_outside_of_its_box_has_a_say_too():
+    one, two = pp.Network([([[1.0]], [-0.2])]), pp.Network([([[1.0]], [-0.8])])
+    box = pp.Shifts(pp.Network([([[1.0]], [-0.4])]), pp.Network([([[1.0]], [-0.3])]))
+    explainer = pp.Proplace(one, 0.0, also=[(two, box)], region="box").fit([[0.0], [1.0]])
+    assert [models.name for models in explainer.sets_] == [
+        "the model in use",
+        "the box of network 2",
+        "network 2",
+    ]
+    answer = explainer.explain([[0.1]])[0]
+    assert answer.point[0] == pytest.approx(0.8, abs=1e-3)
+
+
+def test_the_fallback_is_robust_for_all(monkeypatch):
+    """Where the search gives nothing, the nearest neighbour that is robust for every network."""
+    (one, two, _), X = three_lines()
+    unknown = SearchResult(None, np.inf, 0.0, "unknown")
+    monkeypatch.setattr(explainer_module, "search", lambda *_, **__: unknown)
+    explainer = pp.Proplace(one, 0.01, also=[(two, 0.01)], k=5).fit(X)
+    answer = explainer.explain([[0.1, 0.1]])[0]
+    assert answer.status == "feasible"
+    assert len(answer.certificate.certificates) == 2
+    assert answer.certificate.check(explainer.sets_).accepted
+    people = variants(explainer.schema_, np.array([0.1, 0.1]))
+    order = X[np.argsort(X.sum(axis=1))]
+    robust = [pp.certify(net, order, 0.01, margin=1e-6).robust for net in (one, two)]
+    first = int(np.argmax(robust[0] & robust[1]))
+    assert int(np.argmax(robust[0])) < first
+    other_way = pp.Proplace(two, 0.01, also=[(one, 0.01)], k=5).fit(X)
+    for each in (explainer, other_way):
+        proved = each.prover_.nearest(order, people, 1, np.inf)
+        np.testing.assert_array_equal(proved.point, order[first])
+
+
+def test_another_model_that_is_not_what_was_read_is_refused(monkeypatch):
+    table, pipes = lender()
+    plain = pipes[2].predict
+    monkeypatch.setattr(pipes[2], "predict", lambda X: np.where(plain(X) == "yes", "no", "yes"))
+    with pytest.raises(ModelDisagrees, match="network 2, training row 0"):
+        pp.Proplace(pipes[0], 0.01, also=[pipes[2]]).fit(table)
+
+
+def test_two_classes_by_one_logit_and_by_two():
+    one = pp.Network([([[1.0]], [-0.2])])
+    two = pp.Network([([[0.0], [1.0]], [0.6, 0.0])])
+    answer = pp.Proplace(one, 0.0, also=[two], region="box").fit([[0.0], [1.0]]).explain([[0.1]])[0]
+    assert answer.point[0] == pytest.approx(0.6, abs=1e-3)
+
+
+# -- who refuses -----------------------------------------------------------------------------------
+
+
+def three_lines():
+    """Networks that accept a + b of at least 0.5, 0.9 and 3 (which nobody has), and rows."""
+    X = np.random.default_rng(1).uniform(0.0, 1.0, (200, 2))
+    return [pp.Network([([[1.0, 1.0]], [-b])]) for b in (0.5, 0.9, 3.0)], X
+
+
+def test_the_reason_says_which_network_leaves_nothing(tmp_path):
+    (one, two, never), X = three_lines()
+    path = tmp_path / "challenger.npz"
+    two.save(path)
+    explainer = pp.Proplace(one, 0.01, also=[path, (never, 0.01)]).fit(X)
+    total = X.sum(axis=1)
+    first = int((total - 0.5 - 0.01 * (1.0 + total) >= 1e-6 + 1e-4).sum())
+    second = int((total[total - 0.5 - 0.01 * (1.0 + total) >= 1e-6 + 1e-4] >= 0.9 + 1.01e-4).sum())
+    wanted = (
+        f"none of 200 training rows is robust for class 1 for every network: {first} for the model "
+        f"in use, {second} also for challenger.npz, 0 also for network 3"
+    )
+    answer = explainer.explain([[0.1, 0.1]])[0]
+    assert answer.status == "no_robust_neighbour"
+    assert wanted in answer.reason
+    assert 0 < second < first
+    boxed = pp.Proplace(one, 0.01, also=[never], region="box").fit(X).explain([[0.1, 0.1]])[0]
+    assert "robust for each of the model in use, network 2" in boxed.reason
+
+
+def test_rules_that_leave_nothing_for_one_of_the_networks():
+    (one, two, _), X = three_lines()
+    schema = pp.Schema(
+        [pp.Continuous("a", 0, 1, immutable=True), pp.Continuous("b", 0, 1, max_increase=0.3)]
+    )
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    explainer = pp.Proplace(one, 0.01, also=[two], schema=schema, k=5).fit(frame)
+    person = pd.DataFrame({"a": [0.05], "b": [0.05]})
+    answer = explainer.explain(person)[0]
+    assert answer.status == "infeasible_rules"
+    reason = answer.reason
+    assert "is robust for every network: 0 for the model in use, 0 also for network 2" in reason
+    person = pd.DataFrame({"a": [0.3], "b": [0.15]})  # may reach 0.75: enough for one of them
+    reason = explainer.explain(person)[0].reason
+    assert "for the model in use, 0 also for network 2" in reason
+    assert "every network: 0 for" not in reason
+
+
+def test_already_valid_is_up_to_the_model_in_use():
+    (one, two, _), X = three_lines()
+    explainer = pp.Proplace(one, 0.01, also=[(two, 0.01)], k=3).fit(X)
+    sure, halfway, other = explainer.explain([[0.9, 0.9], [0.4, 0.4], [0.1, 0.1]])
+    assert (sure.status, halfway.status) == ("already_valid", "already_valid")
+    assert sure.reason == (
+        "the network gives class 1 already, under every network within delta and all others"
+    )
+    assert sure.certificate.check(explainer.sets_).accepted
+    assert halfway.reason == (
+        "the network gives class 1 already, but not robustly for network 2; it is refused by network 2"
+    )
+    assert halfway.certificate is None
+    assert halfway.margin < 0.0
+    assert other.found
+
+
+def test_an_answer_that_another_model_refuses_is_withheld(monkeypatch):
+    """The model itself has the last word, as the model in use has."""
+    table, pipes = lender()
+    explainer = pp.Proplace(pipes[0], 0.01, also=[pipes[2]], k=5).fit(table)
+    people = refused(table, pipes[0], 3)
+    assert all(answer.found for answer in explainer.explain(people, target="yes"))
+    monkeypatch.setattr(pipes[2], "predict", lambda X: np.array(["no"] * len(X)))
+    for answer in explainer.explain(people, target="yes"):
+        assert answer.status == "source_disagrees"
+        assert answer.reason.startswith("network 2 itself gives the answer 'no' and not 'yes'")
+        assert answer.point is None
+        assert answer.certificate is None
+    accepted = table[pipes[0].predict(table) == "yes"]
+    assert explainer.explain(accepted.head(3), target="yes")[0].status == "already_valid"
+
+
+# -- processes, files, parameters ------------------------------------------------------------------
+
+
+def test_processes_and_runs_agree():
+    table, pipes = lender()
+    people = refused(table, pipes[0], 4)
+    also = [pipes[1], (pipes[2], 0.01)]
+    one, two = (
+        pp.Proplace(pipes[0], 0.02, also=also, k=5, n_jobs=jobs).fit(table).explain(people, "yes")
+        for jobs in (1, 2)
+    )
+    for a, b in zip(one, two, strict=True):
+        assert (a.status, a.distance) == (b.status, b.distance)
+        np.testing.assert_array_equal(a.point, b.point)
+        assert a.certificate.digest == b.certificate.digest
+
+
+def test_workers_get_no_other_models():
+    table, pipes = lender()
+    explainer = pp.Proplace(pipes[0], 0.02, also=[pipes[1]], k=5).fit(table)
+    lean = explainer._for_workers()
+    assert lean.also is None
+    assert lean.others_ == ()
+    again = pickle.loads(pickle.dumps(lean))
+    assert [models.name for models in again.sets_] == ["the model in use", "network 2"]
+    assert explainer.also == [pipes[1]]
+
+
+def test_a_batch_of_other_networks_is_another_question(tmp_path):
+    (one, two, _), X = three_lines()
+    table = tmp_path / "people.csv"
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    frame.head(5).to_csv(table, index=False)
+    fitted = [
+        pp.Proplace(one, 0.01, also=also, k=3).fit(frame)
+        for also in ([(two, 0.01)], [(two, 0.02)], [two], None, [(one, 0.01)])
+    ]
+    explain_file(fitted[0], table, tmp_path / "out")
+    explain_file(fitted[0], table, tmp_path / "out")
+    for other in fitted[1:]:
+        with pytest.raises(OutputError):
+            explain_file(other, table, tmp_path / "out")
+
+
+def test_provenance_is_read_back():
+    (one, two, _), X = three_lines()
+    explainer = pp.Proplace(one, 0.01, also=[(two, [(0.01, 0.0)])], k=3).fit(X)
+    made = explainer.explain([[0.1, 0.1]]).provenance
+    assert Provenance.from_dict(made.to_dict()) == made
+    assert made.also[0].delta == ((0.01, 0.0),)
+    alone = pp.Proplace(one, 0.01, k=3).fit(X).explain([[0.1, 0.1]]).provenance
+    assert "also" not in alone.to_dict()
+    for wrong in ("text", [{}], [{**made.to_dict()["also"][0], "delta": -1}]):
+        with pytest.raises(InputError):
+            Provenance.from_dict({**made.to_dict(), "also": wrong})
+
+
+def test_the_time_limit_holds():
+    table, pipes = lender()
+    people = refused(table, pipes[0], 2)
+    explainer = pp.Proplace(pipes[0], 0.02, also=[pipes[1]], k=5, time_limit=1e-6).fit(table)
+    for answer in explainer.explain(people, target="yes"):
+        assert answer.status in ("feasible", "not_found")
+        if answer.found:
+            for models in explainer.sets_:
+                check_robust(models, answer.point, 1)
+
+
+def test_names(tmp_path):
+    (one, two, _), X = three_lines()
+    two.save(tmp_path / "a.npz")
+    also = [
+        str(tmp_path / "a.npz"),
+        (tmp_path / "a.npz", 0.01),
+        pp.Model.of(tmp_path / "a.npz"),
+        two,
+    ]
+    names = [models.name for models in pp.Proplace(one, 0.0, also=also).fit(X).sets_]
+    assert names == [
+        "the model in use",
+        "a.npz",
+        "a.npz (network 3)",
+        "a.npz (network 4)",
+        "network 5",
+    ]
+
+
+# -- what is refused -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("also", "said"),
+    [
+        ("net.npz", "must be a list"),
+        (0.1, "must be a list"),
+        ([0.1], "no model.*also="),
+        ([None], "no model"),
+        ([[1, 2]], "no model"),
+    ],
+)
+def test_also_is_a_list_of_models(also, said):
+    (one, _, _), X = three_lines()
+    with pytest.raises(OptionError, match=said):
+        pp.Proplace(one, 0.01, also=also).fit(X)
+
+
+def test_a_network_for_other_rows_is_refused():
+    (one, _, _), X = three_lines()
+    for wrong in (
+        pp.Network([([[1.0, 1.0, 1.0]], [0.0])]),
+        pp.Network([(np.ones((3, 2)), np.zeros(3))]),
+    ):
+        with pytest.raises(InputError, match="also, network 2: the network takes"):
+            pp.Proplace(one, 0.01, also=[wrong]).fit(X)
+
+
+def test_models_of_other_classes_or_columns_are_refused():
+    table, pipes = lender()
+    labels = np.where(pipes[0].predict(table) == "yes", "approved", "refused")
+    steps = make_column_transformer(
+        (StandardScaler(), ["age", "income"]), (OneHotEncoder(), ["job"])
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        other = make_pipeline(steps, MLPClassifier((2,), max_iter=5)).fit(table, labels)
+        more = table.assign(height=1.0 * np.arange(len(table)))
+        taller = make_column_transformer((StandardScaler(), ["age", "height"]))
+        tall = make_pipeline(taller, MLPClassifier((2,), max_iter=5)).fit(
+            more, pipes[0].predict(table)
+        )
+    with pytest.raises(InputError, match=r"network 2: it has the classes 'approved'.*bare Network"):
+        pp.Proplace(pipes[0], 0.01, also=[other]).fit(table)
+    with pytest.raises(InputError, match=r"network 2: .*'height', which the model in use does not"):
+        pp.Proplace(pipes[0], 0.01, also=[tall]).fit(table)
+
+
+def test_a_model_that_does_not_say_how_it_reads_the_table_is_refused():
+    """Beside one that scales its columns: are these its columns before or after that?"""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0.0, 50.0, (100, 3))
+    y = (X.sum(axis=1) > 75.0).astype(int)
+    _, (module, _) = modules()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        pipe = make_pipeline(StandardScaler(), MLPClassifier((4,), max_iter=50)).fit(X, y)
+    with pytest.raises(InputError, match=r"does not say how it reads the table.*bare Network"):
+        pp.Proplace(pipe, 0.01, also=[module]).fit(X)
+    explainer = pp.Proplace(pipe, 0.01, also=[pp.Model.of(module).network]).fit(X)
+    rows = StandardScaler().fit(X).transform(X)
+    logits = module(torch.tensor(rows, dtype=torch.float32)).detach().numpy()
+    encoded = explainer.model_.encode(X)
+    np.testing.assert_allclose(explainer.sets_[1].net.logits(encoded), logits, atol=1e-4)
+
+
+def test_a_bare_network_beside_recoded_columns_is_refused():
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"a": rng.uniform(0, 9, 80), "b": rng.integers(0, 2, 80) * 1.0})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        pipe = make_pipeline(StandardScaler(), MLPClassifier((3,), max_iter=50))
+        pipe.fit(table, (table.a + table.b > 5).astype(int))
+    schema = pp.Schema([pp.Continuous("a", 0, 9), pp.Binary("b", values=(0, 1))])
+    bare = pp.Model.of(pipe).network
+    with pytest.raises(InputError, match="give the model itself"):
+        pp.Proplace(pipe, 0.01, also=[bare], schema=schema).fit(table)
+    explainer = pp.Proplace(pipe, 0.01, also=[pipe], schema=schema).fit(table)
+    one, two = (models.net.logits(explainer.rows_) for models in explainer.sets_)
+    np.testing.assert_allclose(one, two, atol=1e-9)
+
+
+def test_also_that_was_changed_after_fit_counts_only_after_another():
+    (one, two, _), X = three_lines()
+    explainer = pp.Proplace(one, 0.01, k=3).fit(X)
+    explainer.set_params(also=[two])
+    with pytest.raises(NotFittedError, match="also was changed after fit"):
+        explainer.explain(X[:1])
+    assert len(explainer.fit(X).sets_) == 2
+
+
+def test_delta_of_another_network_is_checked():
+    (one, two, _), X = three_lines()
+    with pytest.raises(ValueError, match="also, network 2: delta must be finite"):
+        pp.Proplace(one, 0.01, also=[(two, -1.0)]).fit(X)
+    with pytest.raises(ValueError, match=r"also, missing\.npz"):
+        pp.Proplace(one, 0.01, also=["missing.npz"]).fit(X)
+
+
+def test_reasons_speak_of_the_box_where_delta_is_one():
+    rng = np.random.default_rng(0)
+    layers = [(rng.normal(size=(6, 3)), rng.normal(size=6)), (rng.normal(size=(1, 6)), [0.1])]
+    net, rows = pp.Network(layers), rng.normal(size=(60, 3))
+    shifts = pp.Shifts.of(net, 0.01)
+    box = pp.Shifts(shifts.low, shifts.high)
+    near = pp.Proplace(net, box, k=3).fit(rows).explain(rows)
+    kept = [
+        e.reason for e in near if e.status == "already_valid" and "not robustly" not in e.reason
+    ]
+    assert kept
+    assert all("under every network of the box of shifts" in reason for reason in kept)
+    far = pp.Proplace(net, box.scaled(500.0), k=3).fit(rows).explain(rows)
+    lost = [e.reason for e in far if e.status == "no_robust_neighbour"]
+    assert lost
+    assert all("for this box of shifts" in reason for reason in lost)
+    assert all("shifts.scaled(0.5)" in reason for reason in lost)
