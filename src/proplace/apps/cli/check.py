@@ -57,7 +57,7 @@ class Known:
             return checker.Verdict(
                 False,
                 f"it speaks of the set of networks with the digest {named}, which is not in it; give "
-                "the file of the set: --shifts FILE",
+                "the file of the set: --shifts FILE (of a model with batch norm: its delta will do)",
             )
         boxes = [] if self.shifts is None else [self.shifts]
         if promise is None:
@@ -128,7 +128,9 @@ def check(
     """
     from proplace.certification import checker, parameters  # noqa: PLC0415  (quick help)
     from proplace.core.errors import CertificateError  # noqa: PLC0415
+    from proplace.core.shifts import Shifts  # noqa: PLC0415
 
+    box = _box(delta, shifts)
     for path in proofs:
         if str(path) != "-" and not path.exists():
             raise CertificateError(
@@ -137,7 +139,9 @@ def check(
             )
     whole = common.read_model(model, assume)
     number = None if target is None else whole.target(common.target_of(whole, target))
-    box = _box(delta, shifts)
+    if box is None and delta is not None and whole.network.folded:
+        # Of trained weights: with batch norm folded in, certificates name the box that follows.
+        box, delta = Shifts.of(whole.network, delta), None
     demand = checker.Demand(
         number, delta, _numbers(row), margin, None if box is None else box.digest
     )
