@@ -210,8 +210,8 @@ class Shifts:
         39
         >>> shifts.about
         'learned from 40 retrainings (21 for the shape, 19 for the size): the next lies inside with
-        probability >= 90% if it is exchangeable with them; the biases of layer 1 never moved and are
-        frozen'
+        probability >= 90% if it is exchangeable with them and leaves the biases of layer 1 as they are,
+        which never moved'
         """
         wanted = probability("coverage", coverage)
         given = _past(history, source)
