@@ -110,27 +110,29 @@ def told():
                 yield from ((page.name, words) for words in block.commands)
         for line in re.findall(r"`((?:proplace|make|pip) [^`]+)`", BLOCK.sub("", text)):
             yield page.name, shlex.split(line)
-    for name, command in every_command(typer.main.get_command(app)):
+    for name, command in all_commands().items():
         for line in re.findall(r"^ *(proplace .+)$", command.help, re.M):
             yield f"{name} --help", shlex.split(line)
 
 
-def every_command(group, path=""):
-    """Commands by their names, those within commands too: "shifts learn"."""
-    for name, command in group.commands.items():
-        yield path + name, command
-        yield from every_command(command, f"{path}{name} ") if hasattr(command, "commands") else ()
+def all_commands():
+    """Every command by its words, those of a group of commands too."""
+    commands = dict(typer.main.get_command(app).commands)
+    for name, group in list(commands.items()):
+        for part, command in getattr(group, "commands", {}).items():
+            commands[f"{name} {part}"] = command
+    return commands
 
 
 def test_commands_and_options_exist():
-    commands = dict(every_command(typer.main.get_command(app)))
+    commands = all_commands()
     seen = 0
     for where, words in told():
         if words[0] != "proplace" or words[1] in ("COMMAND", "--install-completion"):
             continue
-        name = " ".join(words[1:3]) if " ".join(words[1:3]) in commands else words[1]
-        assert name in commands, (where, words)
-        options = {option for p in commands[name].params for option in p.opts}
+        assert words[1] in commands, (where, words)
+        command = commands.get(" ".join(words[1:3]), commands[words[1]])
+        options = {option for p in command.params for option in p.opts}
         for word in words[2:]:
             if word.startswith("--"):
                 assert word in options | {"--help", "--debug"}, (where, words)

@@ -139,6 +139,7 @@ def test_the_manifest_says_what_was_asked(world, tmp_path):
 ASKED = {"delta": 0.005, "k": 5}
 OF_THE_EXPLAINER = {
     "delta": 0.006,
+    "also": [pp.Network([(np.ones((1, 5)), [10.0])])],
     "k": 4,
     "distance": "l2",
     "weights": [1.0, 2.0, 1.0, 1.0, 1.0],

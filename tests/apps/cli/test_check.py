@@ -77,6 +77,9 @@ def test_what_was_proved_is_printed(folder):
         "delta": [[0.0, 0.0]] * 3,
         "input": x,
         "margin": 0.0,
+        "shifts": None,
+        "inside": True,
+        "network": report.certificates[0].facts["network"],
     }
 
 

@@ -68,7 +68,7 @@ def check_statement(statement: str | None, page: Path | None) -> None:
         raise OptionError("--statement is for the page: give --report page.html, too")
 
 
-def write_folder_page(folder: Path, page: Path, statement: str | None) -> None:
+def write_folder_page(folder: Path, page: Path, statement: str | None = None) -> None:
     """Write the page of a folder of results."""
     from proplace.apps.batch.reading import ResultsFolder  # noqa: PLC0415
     from proplace.apps.report.page import MOST  # noqa: PLC0415
