@@ -143,7 +143,8 @@ class Calibration:
         set. The one does not follow from the other.
         """
         at, n = self._at, len(self.changes)
-        people = f"the promises made to {self.promises} people with {self.called}"
+        who = "1 person" if self.promises == 1 else f"{self.promises} people"
+        people = f"the promises made to {who} with {self.called}"
         if self.risk is None:
             first = (
                 f"Of {people}, {n} retrained model{'s' * (n > 1)} honoured {at['validity']:.1%}; they "
@@ -331,7 +332,7 @@ def calibrate_delta(
     >>> found.delta
     0.07
     >>> print(found.statement)
-    Of the promises made to 1 people with delta 0.07, an expected share of at most 20.0% is broken ...
+    Of the promises made to 1 person with delta 0.07, an expected share of at most 20.0% is broken ...
     """
     _check(quantile, wanted, least_robust, deltas, shifts)
     probability("confidence", confidence)
@@ -522,7 +523,7 @@ def _warn(found: Calibration, question: Question, fine: pd.Series[bool]) -> None
     empty = curve.loc[curve["robust_rows"] == 0, "delta"]
     if len(empty):
         which = ", ".join(found._called(size).removeprefix("delta ") for size in empty)
-        word = "delta " if found.called.startswith("delta") else ""
+        word = "delta " * found.called.startswith("delta")
         say(f"no training row is robust at {word}{which}: nobody can be explained there")
     if found.scarce:
         say(_scarce(found, fine))
@@ -537,14 +538,20 @@ def _warn(found: Calibration, question: Question, fine: pd.Series[bool]) -> None
             f"no delta gives a validity of {found.wanted:.1%} on the retrained networks; the best is "
             f"{curve['validity'].max():.1%} with {found.called}. {_INSTEAD}"
         )
-    if np.isfinite(found.change) and not (
-        certify(question.model.network, question.rows, found.change, question.target).robust.any()
-    ):
+    one_delta = found.called.startswith("delta")
+    if one_delta and np.isfinite(found.change) and not _any_robust(question, found.change):
         say(
             f"the retrained networks moved by {found.change:.3g}, and no training row is robust at "
             "such a delta: validity on them is measured, not proved. Retrain incrementally (start "
-            "from the network in use, small steps), or train with more weight decay"
+            "from the network in use, small steps), train with more weight decay, or take a box that "
+            "is learned from retrainings (Shifts.learn)"
         )
+
+
+def _any_robust(question: Question, delta: float) -> bool:
+    """Whether a training row is robust at a delta."""
+    report = certify(question.model.network, question.rows, delta, question.target)
+    return bool(report.robust.any())
 
 
 _INSTEAD = (
