@@ -71,7 +71,7 @@ SMOKE = Options(
     wanted=0.9,
     repeats=1,
 )
-SIZES = tuple(float(f"{0.001 * 1.25**n:.3g}") for n in range(23))  # deltas to choose from
+SIZES = tuple(float(f"{0.0012 * 1.12**n:.3g}") for n in range(39))  # deltas to choose from
 EQUAL = 0.995  # validity at which distances are compared
 
 
@@ -209,12 +209,18 @@ class Ladder:
         return bisect.bisect_left(places, wanted, key=lambda i: self.valid(i, judges))
 
     def l1_at(self, wanted: float) -> float:
-        """Mean distance where exactly so many pairs with unseen networks are valid, interpolated."""
+        """Mean distance where exactly so many pairs with unseen networks are valid.
+
+        Between two deltas the share of pairs that are not valid falls about geometrically, so that
+        its logarithm is interpolated.
+        """
         last = self.first(self.case.unseen, wanted)
         steps = [i for i in (last - 1, last) if i >= 0]
-        valid = [self.valid(i, self.case.unseen) for i in steps]
+        pairs = len(self.people) * len(self.case.unseen)
+        broken = [1.0 - self.valid(i, self.case.unseen) for i in steps]
         far = [quality(self.answers(i), self.case, self.people)["l1"] for i in steps]
-        return float(np.interp(wanted, valid, far))
+        depth = -np.log(np.maximum(broken, 0.5 / pairs))
+        return float(np.interp(-np.log(1.0 - wanted), depth, far))
 
 
 def scratch(case: Case, options: Options) -> list[dict[str, object]]:
