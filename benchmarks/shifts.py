@@ -344,9 +344,12 @@ def main() -> None:
     parser.add_argument("--data", nargs="*", default=list(DATA), choices=DATA)
     parser.add_argument("--seeds", nargs="*", type=int, default=[0, 1, 2])
     parser.add_argument("--cache", type=Path, default=Path("build/shifts"))
+    parser.add_argument(
+        "--skip", type=int, default=0, help="leave out so many retrainings that judged before"
+    )
     parser.add_argument("--smoke", action="store_true", help="little of everything, in seconds")
     given = parser.parse_args()
-    options = SMOKE if given.smoke else Options()
+    options = SMOKE if given.smoke else Options(Counts(skipped=given.skip))
     names, seeds = (("compas",), (0,)) if given.smoke else (given.data, given.seeds)
     print(f"Ways of giving Delta. {machine()}\n", flush=True)
     found: dict[str, list] = {}
