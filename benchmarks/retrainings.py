@@ -30,11 +30,22 @@ _CHUNK = 60  # networks that are trained side by side
 
 @dataclass(frozen=True)
 class Counts:
-    """How much is trained: known retrainings, unseen ones, and epochs from scratch (None: all)."""
+    """How much is trained.
+
+    Attributes
+    ----------
+    history, unseen
+        Known retrainings, and others that judge.
+    epochs
+        From scratch; None: all.
+    skipped
+        Retrainings between the two that are left out, such as those that judged before.
+    """
 
     history: int = 79
     unseen: int = 100
     epochs: int | None = None
+    skipped: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +82,8 @@ def cases(name: str, seed: int, counts: Counts, cache: Path) -> tuple[Case, Case
         settings = replace(settings, epochs=counts.epochs)
     rows = data.first.train
     cache.mkdir(parents=True, exist_ok=True)
-    total = counts.history + counts.unseen
+    first = counts.history + counts.skipped  # that judges
+    total = first + counts.unseen
 
     def bootstrap(*key: int) -> list[np.ndarray]:
         rng = np.random.default_rng(key)
@@ -95,7 +107,7 @@ def cases(name: str, seed: int, counts: Counts, cache: Path) -> tuple[Case, Case
     scratch = _kept(cache / f"{label}-scratch{total}.npz", from_scratch)
     further = _kept(cache / f"{label}-incremental{seed}-{total}.npz", incremental)
     made = [
-        Case(data, settings, net, kind, nets[: counts.history], nets[counts.history :])
+        Case(data, settings, net, kind, nets[: counts.history], nets[first:])
         for kind, nets in (("incremental", further), ("from scratch", scratch))
     ]
     return made[0], made[1]

@@ -55,7 +55,8 @@ class Options:
     coverage: float = 0.95  # of the sets
     rows: int = 1000  # accepted, to certify
     people: int = 50  # refused, to explain
-    also: int = 20  # networks beside the one in use
+    also: int = 40  # networks beside the one in use
+    timed: int = 20  # the same, where time is measured
     wanted: float = 0.999  # validity on known retrainings; unseen ones give a little less
     repeats: int = 2  # of each time
 
@@ -66,10 +67,11 @@ SMOKE = Options(
     rows=60,
     people=3,
     also=2,
+    timed=2,
     wanted=0.9,
     repeats=1,
 )
-SIZES = tuple(float(f"{0.003 * 1.2**n:.3g}") for n in range(21))  # deltas to choose from
+SIZES = tuple(float(f"{0.0012 * 1.12**n:.3g}") for n in range(39))  # deltas to choose from
 EQUAL = 0.995  # validity at which distances are compared
 
 
@@ -207,12 +209,18 @@ class Ladder:
         return bisect.bisect_left(places, wanted, key=lambda i: self.valid(i, judges))
 
     def l1_at(self, wanted: float) -> float:
-        """Mean distance where exactly so many pairs with unseen networks are valid, interpolated."""
+        """Mean distance where exactly so many pairs with unseen networks are valid.
+
+        Between two deltas the share of pairs that are not valid falls about geometrically, so that
+        its logarithm is interpolated.
+        """
         last = self.first(self.case.unseen, wanted)
         steps = [i for i in (last - 1, last) if i >= 0]
-        valid = [self.valid(i, self.case.unseen) for i in steps]
+        pairs = len(self.people) * len(self.case.unseen)
+        broken = [1.0 - self.valid(i, self.case.unseen) for i in steps]
         far = [quality(self.answers(i), self.case, self.people)["l1"] for i in steps]
-        return float(np.interp(wanted, valid, far))
+        depth = -np.log(np.maximum(broken, 0.5 / pairs))
+        return float(np.interp(-np.log(1.0 - wanted), depth, far))
 
 
 def scratch(case: Case, options: Options) -> list[dict[str, object]]:
@@ -235,7 +243,7 @@ def times(case: Case, options: Options) -> list[dict[str, object]]:
     """Processor time of the same answers, by the scalar and by its intervals; and with networks more."""
     delta, people = case.settings.delta / 2.0, case.refused(options.people)
     scalar = pp.Shifts.of(case.net, delta)
-    beside = [(net, delta) for net in case.history[: options.also]]
+    beside = [(net, delta) for net in case.history[: options.timed]]
     explainers = {
         "scalar": proplace(case, delta),
         "general": proplace(case, pp.Shifts(scalar.low, scalar.high)),
@@ -336,9 +344,12 @@ def main() -> None:
     parser.add_argument("--data", nargs="*", default=list(DATA), choices=DATA)
     parser.add_argument("--seeds", nargs="*", type=int, default=[0, 1, 2])
     parser.add_argument("--cache", type=Path, default=Path("build/shifts"))
+    parser.add_argument(
+        "--skip", type=int, default=0, help="leave out so many retrainings that judged before"
+    )
     parser.add_argument("--smoke", action="store_true", help="little of everything, in seconds")
     given = parser.parse_args()
-    options = SMOKE if given.smoke else Options()
+    options = SMOKE if given.smoke else Options(Counts(skipped=given.skip))
     names, seeds = (("compas",), (0,)) if given.smoke else (given.data, given.seeds)
     print(f"Ways of giving Delta. {machine()}\n", flush=True)
     found: dict[str, list] = {}

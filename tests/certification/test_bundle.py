@@ -16,6 +16,7 @@ from changed_proofs import mutants
 from oracles import random_box
 from proplace.certification import checker, proof
 from proplace.core.errors import CertificateError
+from proplace.core.fold import Fold
 
 
 def network(rng, *widths, **front):
@@ -221,3 +222,19 @@ def test_the_checker_alone_takes_a_bundle(tmp_path, sets, bundle):
     extra = tmp_path / "extra.npz"
     network(np.random.default_rng(9), 3).save(extra)
     assert "no certificate is about the network or box" in run(*nets, extra, *boxes).stdout
+
+
+def test_radii_of_a_certificate_are_about_the_folded_weights():
+    """A gain of 10: trained weights within 0.3 are folded weights within 3."""
+    layers = [(10.0 * np.eye(2), np.zeros(2)), ([[1.0, 1.0]], [-5.0])]
+    gain = Fold.none(np.eye(2), np.zeros(2)).scaled(10.0 * np.ones(2))
+    net, plain = pp.Network(layers, folds=[gain, None]), pp.Network(layers)
+    x, shifts = np.array([0.5, 0.5]), pp.Shifts.of(net, 0.3)
+    assert not pp.certify(net, x, 0.3).robust[0]
+    folded = pp.certify(plain, x, 0.3, certificates=True).certificates[0]
+    assert folded.verdict == "robust"
+    assert folded.check(net).accepted
+    assert not folded.check(net, shifts).accepted
+    assert not pp.Bundle.of([folded]).check([(net, shifts)]).accepted
+    small = pp.Shifts.of(net, 0.029)  # folded weights within 0.29
+    assert pp.Bundle.of([folded]).check([(net, small)]).accepted

@@ -261,7 +261,7 @@ def test_what_never_moved_is_frozen_and_said():
     theta = gaussian(np.random.default_rng(0), 30)
     theta[:, :12] = 0.1  # the weights of layer 1, not its biases
     box = pp.Shifts.learn([network(t) for t in theta], 0.9)
-    assert box.about.endswith("; the weights of layer 1 never moved and are frozen")
+    assert box.about.endswith(" and leaves the weights of layer 1 as they are, which never moved")
     np.testing.assert_array_equal(box.low.layers[0].W, 0.1)
     np.testing.assert_array_equal(box.high.layers[0].W, 0.1)
     assert (box.high.layers[0].b > box.low.layers[0].b).all()
@@ -293,7 +293,7 @@ def test_a_layer_that_moves_in_a_few_networks_for_the_size_alone(count):
     past = InOrder(tuple(network(t) for t in theta))
     if count < 3:  # 12 of 14 must lie inside
         boxes, about = past.learn(Q(4, 5), None, calibration=14, seed=0)
-        assert f"so that {count} of those for the size lie outside" in about
+        assert f"but did in {count} of those for the size" in about
         np.testing.assert_array_equal(boxes[0].low.W, boxes[0].high.W)
     else:
         with pytest.raises(DeltaError, match=r"never moved in .* but did in 3 of the 14"):

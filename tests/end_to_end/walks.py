@@ -9,7 +9,7 @@ import pandas as pd
 
 import proplace as pp
 from commands import call
-from proplace.certification import checker, parameters
+from proplace.certification import checker, parameters, parameters_of_shifts
 
 DELTA, K, PEOPLE, SHIFTS = 0.003, 5, 6, 8
 
@@ -72,7 +72,7 @@ def on_the_command_line(source, folder):
     for name in answers.columns.intersection(found.columns):
         number = source.table[name].dtype.kind in "if"
         answers[name] = found[name].astype(float if number else str).to_numpy()
-    checked = call("check", out / "certificates", "--model", source.file)
+    checked = call("check", out / "certificates", "--model", source.file, "--delta", DELTA)
     assert checked.returncode == 0, checked.stdout
     proofs = [path.read_bytes() for path in sorted((out / "certificates").glob("*.json"))]
     return counted(source, source.file, people, answers, proofs)
@@ -89,8 +89,12 @@ def counted(source, given, people, answers, proofs):
     accepted = int((source.labels(answers) == source.wanted).sum())
     model = pp.Model.of(given)
     network = parameters(model.network)
-    demand = checker.Demand(delta=DELTA, margin=0.0)
-    good = sum(checker.check(proof, network, demand).accepted for proof in proofs)
+    box = pp.Shifts.of(model.network, DELTA)
+    demand, ends = checker.Demand(delta=DELTA, margin=0.0), None
+    if box.radii is None:  # batch norm is folded in
+        demand = checker.Demand(margin=0.0, shifts=box.digest)
+        ends = parameters_of_shifts(box)
+    good = sum(checker.check(proof, network, demand, ends).accepted for proof in proofs)
     held = moved = 0
     if source.moved is not None:
         rng = np.random.default_rng(0)

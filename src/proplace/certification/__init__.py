@@ -12,7 +12,13 @@ from proplace.certification.bundle import Bundle, Proof
 from proplace.certification.certificates import Certificates, Evidence
 from proplace.certification.checker import Verdict
 from proplace.certification.precision_margin import Margin, rounded_as, thresholds, uncovered
-from proplace.certification.proof import Certificate, digest, parameters, parameters_of_shifts
+from proplace.certification.proof import (
+    Certificate,
+    covers,
+    digest,
+    parameters,
+    parameters_of_shifts,
+)
 from proplace.certification.shift_recovery import shifted_network
 
 __all__ = [
@@ -28,6 +34,7 @@ __all__ = [
     "Verdict",
     "WorstCase",
     "certify",
+    "covers",
     "digest",
     "output_range",
     "parameters",

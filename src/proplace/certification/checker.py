@@ -687,7 +687,7 @@ def read_shifts(path: str) -> Shifts:
     fixed = {name: left[name] for name in left if name[:-4] in Parameters._fields}
     low = _read(left, "shifts", "low_")
     high = _read(left := left | fixed, "shifts", "high_")
-    if left.keys() - {"format.npy", "about.npy"}:
+    if left.keys() - {"format.npy", "about.npy", "encoding.npy"}:
         raise Rejected(f"the shifts file holds arrays of no layer: {ascii([*left])[:200]}")
     if _shape(low) != _shape(high):
         raise Rejected("the shifts file holds lower and upper ends of different shapes")

@@ -20,6 +20,7 @@ from proplace.certification import checker
 from proplace.core import markup
 from proplace.core.errors import CertificateError
 from proplace.core.files import atomic_write
+from proplace.core.network import Network
 from proplace.core.shifts import Shifts
 from proplace.core.text import clipped
 from proplace.core.text import short as brief
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
     from proplace.certification.batched_bnb import Nodes
     from proplace.certification.checker import Statement, Verdict
-    from proplace.core.network import Array, Network
+    from proplace.core.network import Array
 
 
 @dataclass(frozen=True)
@@ -159,12 +160,15 @@ def covers(proved: Statement, net: Network, shifts: Shifts) -> bool:
     """Whether all networks of a box are among those that a statement about ``net`` speaks of."""
     if proved.shifts is not None:
         return proved.shifts == shifts.digest
-    ball = Shifts.of(net, [(weight, bias) for weight, bias in proved.delta])
+    # Radii of a certificate are about the parameters of the file, with batch norm folded in or not.
+    pairs = [(layer.W, layer.b) for layer in net.layers]
+    plain = Network(pairs, **net.input_map.parts, precision=net.precision, folds=None)
+    ball = Shifts.of(plain, [(weight, bias) for weight, bias in proved.delta])
     shifts = Shifts.of(net, shifts)
     if ball.radii is None or shifts.radii is None:
         return ball.contains(shifts.low) and ball.contains(shifts.high)
-    pairs = zip(chain(*ball.radii), chain(*shifts.radii), strict=True)
-    return all(mine >= theirs for mine, theirs in pairs)
+    radii = zip(chain(*ball.radii), chain(*shifts.radii), strict=True)
+    return all(mine >= theirs for mine, theirs in radii)
 
 
 def parameters_of_shifts(shifts: Shifts) -> checker.Shifts:

@@ -195,7 +195,7 @@ class History:
 
         Which is which depends on the seed and not on the order of the history.
         """
-        rest = sorted(self.nets[self.first :], key=_name)
+        rest = sorted(self.nets[self.first :], key=lambda net: _name(net, seed))
         drawn = [rest[i] for i in np.random.default_rng(seed).permutation(len(rest))]
         cut = len(drawn) - size
         return [*self.nets[: self.first], *drawn[:cut]], drawn[cut:]
@@ -253,11 +253,11 @@ def _still(frozen: list[str], outside: int) -> str:
     """Say what is frozen, and how many networks did move it."""
     if not frozen:
         return ""
-    text = f"; {_listed(frozen)} never moved and are frozen"
+    text = f" and leaves {_listed(frozen)} as they are, which never moved"
     if outside:
         text = (
-            f"; {_listed(frozen)} never moved in those for the shape and are frozen, so that {outside} "
-            "of those for the size lie outside"
+            f" and leaves {_listed(frozen)} as they are, which never moved in those for the shape but "
+            f"did in {outside} of those for the size"
         )
     return text
 
@@ -275,8 +275,8 @@ def _finite(box: LayerBox) -> bool:
     return all(bool(np.isfinite(part).all()) for part in parts)
 
 
-def _name(net: Network) -> bytes:
-    sha = hashlib.sha256()
+def _name(net: Network, seed: int) -> bytes:
+    sha = hashlib.sha256(str(seed).encode())
     for layer in net.layers:
         sha.update((layer.W + 0.0).tobytes())
         sha.update((layer.bias + 0.0).tobytes())

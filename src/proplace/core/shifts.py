@@ -24,7 +24,7 @@ import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, TypeAlias
+from typing import IO, TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -62,6 +62,8 @@ class Shifts:
         Two networks of the same shape and input map: the lower and the upper end of every interval.
     about
         Where the box comes from, in a few words; it is shown, and plays no part in anything else.
+    encoding
+        Digest of how the models of the box turn a table into rows: see :attr:`encoding`.
 
     Examples
     --------
@@ -75,7 +77,7 @@ class Shifts:
     (True, False)
     """
 
-    def __init__(self, low: Network, high: Network, *, about: str = "") -> None:
+    def __init__(self, low: Network, high: Network, *, about: str = "", encoding: str = "") -> None:
         _check_alike(low, high)
         boxes = [LayerBox(a, b) for a, b in zip(low.layers, high.layers, strict=True)]
         for i, box in enumerate(boxes, start=1):
@@ -87,6 +89,7 @@ class Shifts:
                 )
         self._boxes, self._input_map, self._about = tuple(boxes), low.input_map, about
         self._trained: _Trained | None = None
+        self._encoding = encoding
 
     @classmethod
     def _of_boxes(
@@ -95,10 +98,11 @@ class Shifts:
         input_map: InputMap,
         about: str = "",
         trained: _Trained | None = None,
+        encoding: str = "",
     ) -> Shifts:
         made = cls.__new__(cls)
         made._boxes, made._input_map, made._about = tuple(boxes), input_map, about
-        made._trained = trained
+        made._trained, made._encoding = trained, encoding
         return made
 
     # -- how to get one ----------------------------------------------------------------------
@@ -134,11 +138,12 @@ class Shifts:
         return cls._of_boxes(boxes, net.input_map, trained.about if trained else "", trained)
 
     @classmethod
-    def hull(cls, networks: Iterable[object]) -> Shifts:
+    def hull(cls, networks: Iterable[object], *, source: object | None = None) -> Shifts:
         """The smallest box that contains some networks.
 
-        Models, modules and files are networks, too; where their scalers were fitted again, they are
-        taken behind the input map of the first.
+        Models, modules and files are networks, too. Where their scalers or encoders were fitted again,
+        all are taken behind those of ``source``, the model in use; without it, behind those of the
+        first. A box is of use only for a model that encodes its table as they do.
 
         Examples
         --------
@@ -150,10 +155,11 @@ class Shifts:
         >>> all(shifts.contains(net) for net in nets)
         True
         """
-        nets = same_architecture(networks)
+        past = _past(networks, source)
+        nets = past.nets
         boxes = [hull_of(layers) for layers in zip(*(net.layers for net in nets), strict=True)]
         about = f"hull of {len(nets)} network{'s' * (len(nets) > 1)}"
-        return cls._of_boxes(boxes, nets[0].input_map, about)
+        return cls._of_boxes(boxes, nets[0].input_map, about, encoding=past.encoding)
 
     @classmethod
     def learn(
@@ -204,19 +210,21 @@ class Shifts:
         39
         >>> shifts.about
         'learned from 40 retrainings (21 for the shape, 19 for the size): the next lies inside with
-        probability >= 90% if it is exchangeable with them; the biases of layer 1 never moved and are
-        frozen'
+        probability >= 90% if it is exchangeable with them and leaves the biases of layer 1 as they are,
+        which never moved'
         """
         wanted = probability("coverage", coverage)
-        nets, refitted = _history(history, source)
+        given = _past(history, source)
+        nets = given.nets
         known = None
         if shape is not None:
             shape._check_fits(nets[0])
             known = Scaled(lambda t: shape.scaled(t).layers)
-        past = History(tuple(nets), first=int(refitted and source is None and shape is None))
+        first = given.refitted and source is None and shape is None
+        past = History(tuple(nets), first=int(first))
         with np.errstate(over="ignore", invalid="ignore"):
             boxes, about = past.learn(wanted, known, calibration=calibration, seed=seed)
-        return cls._of_boxes(boxes, nets[0].input_map, about)
+        return cls._of_boxes(boxes, nets[0].input_map, about, encoding=given.encoding)
 
     # -- what it is made of ------------------------------------------------------------------
 
@@ -234,6 +242,22 @@ class Shifts:
     def about(self) -> str:
         """Where the box comes from, in a few words."""
         return self._about
+
+    @property
+    def encoding(self) -> str:
+        """Digest of how the models of the box turn a table into rows; empty for bare networks."""
+        return self._encoding
+
+    def encoded_as(self, model: object) -> Shifts:
+        """State that the networks of the box take rows as a model encodes them.
+
+        Bare networks do not say how their rows were made, so that this is for whoever knows it.
+        """
+        (whole,) = upstairs("models_of")([model])
+        moved = Shifts._of_boxes(self._boxes, self._input_map, self._about, self._trained)
+        moved._check_fits(whole.network)
+        moved._encoding = whole.encoding
+        return moved
 
     @property
     def radii(self) -> tuple[tuple[float, float], ...] | None:
@@ -350,17 +374,23 @@ class Shifts:
             return Shifts.of(self._trained.net, pairs)
         about = f"{self._about}, {t:g} times as wide".removeprefix(", ")
         boxes = [_scaled(box, float(t)) for box in self._boxes]
-        return Shifts._of_boxes(boxes, self._input_map, about)
+        return Shifts._of_boxes(boxes, self._input_map, about, encoding=self._encoding)
 
     def behind(self, net: Network) -> Shifts:
         """The same intervals for the layers of a network that has another input map in front."""
-        moved = Shifts._of_boxes(self._boxes, net.input_map, self._about)
+        moved = Shifts._of_boxes(self._boxes, net.input_map, self._about, encoding=self._encoding)
         moved._check_fits(net)
         return moved
 
     def intersect(self, other: Shifts) -> Shifts:
         """The box of the networks that lie in both; a DeltaError if there are none."""
         _check_alike(self.low, other.low)
+        if self._encoding != other._encoding:
+            raise DeltaError(
+                "the boxes were made of models that encode their tables in different ways (scalers or "
+                "encoders that were fitted again), so that their intervals cannot be compared; make "
+                "both behind the same model (source=)"
+            )
         layers = [*zip(self._boxes, other._boxes, strict=True)]
         boxes = []
         for i, (mine, theirs) in enumerate(layers, start=1):
@@ -375,7 +405,7 @@ class Shifts:
                 )
             boxes.append(LayerBox(low, high))
         about = " and ".join(part for part in (self._about, other._about) if part)
-        return Shifts._of_boxes(boxes, self._input_map, about)
+        return Shifts._of_boxes(boxes, self._input_map, about, encoding=self._encoding)
 
     # -- files -------------------------------------------------------------------------------
 
@@ -398,6 +428,7 @@ class Shifts:
             allow_pickle=False,
             format=np.array(NPZ_FORMAT),
             about=np.array(self._about),
+            encoding=np.array(self._encoding),
             **self._arrays(),
         )
 
@@ -431,9 +462,8 @@ class Shifts:
         self._check_fits(net)
         if self._radii_around(net):
             return self
-        return Shifts._of_boxes(
-            (box.outward() for box in self._boxes), self._input_map, self._about
-        )
+        boxes = (box.outward() for box in self._boxes)
+        return Shifts._of_boxes(boxes, self._input_map, self._about, encoding=self._encoding)
 
     def _radii_around(self, net: Network) -> bool:
         """Whether radii, if the box has some, are around what this network was trained to."""
@@ -500,19 +530,27 @@ def same_architecture(networks: Iterable[object]) -> list[Network]:
     return nets
 
 
-def _history(history: Iterable[object], source: object | None) -> tuple[list[Network], bool]:
-    """Networks of a history in the coordinates of ``source``; whether any had others of its own."""
+class _Past(NamedTuple):
+    """Networks in common coordinates, whether any had others of its own, and how rows are encoded."""
+
+    nets: list[Network]
+    refitted: bool
+    encoding: str
+
+
+def _past(history: Iterable[object], source: object | None) -> _Past:
+    """Networks of a history in the coordinates of ``source``, else of the first of them."""
     if isinstance(history, (str, os.PathLike, Network)):
         raise DeltaError(
             "the history must be a list of networks, models or files, not a single one"
         )
     given = [*([] if source is None else [source]), *history]
     if all(isinstance(item, Network) for item in given):
-        return same_architecture(given)[source is not None :], False
+        return _Past(same_architecture(given)[source is not None :], False, "")
     models = upstairs("models_of")(given)
     nets = same_architecture(models)
     refitted = any(net is not model.network for net, model in zip(nets, models, strict=True))
-    return nets[source is not None :], refitted
+    return _Past(nets[source is not None :], refitted, models[0].encoding)
 
 
 def _check_alike(a: Network, b: Network) -> None:

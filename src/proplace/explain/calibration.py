@@ -53,6 +53,7 @@ from proplace.explain import promises
 from proplace.explain.promises import Unseen
 from proplace.explain.proplace import Proplace
 from proplace.explain.trials import Question, Retrained
+from proplace.loaders.coordinates import shifts_for
 from proplace.loaders.model import Model
 from proplace.tables.rows import distinct, model_of, training_rows
 
@@ -171,7 +172,7 @@ class Calibration:
 
     def _called(self, size: float) -> str:
         """Name a size of the family that was chosen from."""
-        one_delta = self.shifts.radius == self.delta
+        one_delta = self.shifts.trained_radius == self.delta
         return f"delta {size:g}" if one_delta else f"{size:g} times the box"
 
     @property
@@ -235,7 +236,7 @@ class Calibration:
         axes.set_ylim(-0.03, 1.05)
         axes.set_xlabel(
             "delta (largest change of any parameter)"
-            if self.shifts.radius == self.delta
+            if self.shifts.trained_radius == self.delta
             else "size of the box"
         )
         axes.set_ylabel("share")
@@ -352,6 +353,9 @@ def calibrate_delta(
     ]
     changes = np.array([other.change(model) for other in others])[: len(choosing)]
     question = Question(model, others, distinct(rows), X_valid, model.target(target))
+
+    if shifts is not None:
+        shifts_for(model, shifts)
 
     def family(size: float) -> Shifts:
         return Shifts.of(model.network, size) if shifts is None else shifts.scaled(size)

@@ -13,12 +13,12 @@ from proplace.certification import rounded_as, uncovered
 from proplace.core import distances
 from proplace.core.errors import InputError, OptionError
 from proplace.core.options import integer, not_negative, one_of
-from proplace.core.shifts import Shifts
 from proplace.explain.base import Explainer
 from proplace.explain.diverse import diverse
 from proplace.explain.findings import Finding, Optimality
 from proplace.explain.proving import Clock, Judge, Prover
 from proplace.explain.several import IN_USE, Voter, check_also, read_also
+from proplace.loaders.coordinates import shifts_for
 from proplace.region.neighbours import (
     Neighbours,
     RobustRows,
@@ -187,7 +187,7 @@ class Proplace(Explainer):
     def learn(self, rows: Array) -> None:
         """Fit the distance and the margins; which rows are robust is found for each target."""
         model = self.model_
-        self.shifts_ = Shifts.of(self.net_, self.delta)
+        self.shifts_ = shifts_for(model, self.delta)
         self.rows_ = distinct(model.schema.canonical(rows))  # answers lie between legal rows
         self.others_ = tuple(read_also(model, self.also, self.schema))
         voters = (Voter(IN_USE, model, self.shifts_), *self.others_)

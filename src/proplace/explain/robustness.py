@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from proplace import certification
 from proplace.core.errors import InputError
-from proplace.core.shifts import Shifts
+from proplace.loaders.coordinates import shifts_for
 from proplace.schema.validation import listing
 from proplace.tables.frames import as_frame
 from proplace.tables.rows import model_of
@@ -78,13 +78,14 @@ def certify(
     """
     model = model_of(source, schema, X)
     net, rows = model.network, _rows(model, X, declared=schema is not None)
+    shifts = shifts_for(model, delta)
     asked: Margin | Array | None = margin
     if model.preprocesses:
-        asked = model.margins(Shifts.of(net, delta), net.rows(rows), margin)
+        asked = model.margins(shifts, net.rows(rows), margin)
     return certification.certify(
         net,
         rows,
-        delta,
+        shifts,
         model.target(target),
         margin=asked,
         certificates=certificates,
@@ -117,8 +118,9 @@ def worst_case(
     """
     model = model_of(source, schema, x)
     rows = _rows(model, x, declared=schema is not None)
+    shifts = shifts_for(model, delta)
     return certification.worst_case(
-        model.network, rows, delta, model.target(target), time_limit=time_limit
+        model.network, rows, shifts, model.target(target), time_limit=time_limit
     )
 
 
@@ -152,7 +154,9 @@ def output_range(
     """
     model = model_of(source, schema, X)
     rows = _rows(model, X, declared=schema is not None)
-    return certification.output_range(model.network, rows, delta, progress=progress)
+    return certification.output_range(
+        model.network, rows, shifts_for(model, delta), progress=progress
+    )
 
 
 def _rows(model: Model, X: Table, *, declared: bool) -> Table:

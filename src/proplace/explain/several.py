@@ -11,7 +11,7 @@ from proplace.core.errors import InputError, OptionError, ProplaceError
 from proplace.core.model_set import ModelSet
 from proplace.core.network import Network
 from proplace.core.shifts import Shifts
-from proplace.loaders.coordinates import taking_rows_of
+from proplace.loaders.coordinates import shifts_for, taking_rows_of
 from proplace.loaders.model import Model
 from proplace.loaders.origin import Origin
 from proplace.schema import Binary, Schema
@@ -68,7 +68,7 @@ def read_also(base: Model, also: Sequence[object] | None, schema: Schema | None)
         name = _name(source, number, {voter.name for voter in voters})
         try:
             own = Model.of(source)
-            shifts = Shifts.of(own.network, delta)
+            shifts = shifts_for(own, delta)
             model = _bare(base, own, schema) if isinstance(source, Network) else None
             model = model or taking_rows_of(base, _described(own, base, schema))
         except ProplaceError as error:
@@ -122,8 +122,8 @@ def _described(own: Model, base: Model, schema: Schema | None) -> Model:
     if schema is not None and (own.preprocesses or not base.preprocesses):
         if own.preprocesses and own.named:
             known = [feature for feature in schema.features if feature.name in own.schema.by_name]
-            return own.with_schema(Schema(known))
-        return own.with_schema(schema)
+            return own.with_schema(Schema(known).unscaled())
+        return own.with_schema(schema.unscaled() if own.preprocesses else schema)
     return own
 
 

@@ -55,7 +55,10 @@ class Retrained:
         """Read a model; it is compared with its own predictions on the training table."""
         declared = schema is not None
         try:
-            model, _ = training_rows(model_of(source, schema), X_train, declared=declared)
+            own = model_of(source, None)
+            if schema is not None:  # scalers may have been fitted again
+                own = own.with_schema(schema.unscaled() if own.preprocesses else schema)
+            model, _ = training_rows(own, X_train, declared=declared)
         except (InputError, ModelDisagrees, ModelNotSupported, SchemaError) as error:
             raise type(error)(f"{name}: {error}") from error
         return cls(name, model)

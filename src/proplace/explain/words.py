@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -278,9 +279,12 @@ def within(setting: Setting) -> str:
 
 
 def named(setting: Setting) -> str:
-    """What a general set of networks is called: where it comes from, else by its digest."""
+    """What a general set of networks is called: where it comes from, else by its digest.
+
+    What is said of the next retraining is no part of what is proved, and is left out.
+    """
     shifts = setting.shifts
-    about = clipped(shifts.about.strip(), _ABOUT)
+    about = clipped(re.split(r": | \(", shifts.about.strip())[0], _ABOUT)
     return f"“{about}”" if about else f"with the SHA-256 {shifts.digest[:_DIGITS]}…"
 
 
@@ -291,7 +295,7 @@ def other_sets(setting: Setting) -> str:
         if each.shifts.frozen
         else f"every network {'of the set' if each.shifts.radii is None else 'within the delta'} of "
         f"{each.name.removeprefix('the box of ')}"
-        for each in setting.sets[1:]
+        for each in sorted(setting.sets[1:], key=lambda each: not each.shifts.frozen)
         if each.name != IN_USE
     )
 

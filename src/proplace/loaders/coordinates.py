@@ -33,8 +33,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from proplace.core.errors import InputError
+from proplace.core.errors import DeltaError, InputError
 from proplace.core.network import Network
+from proplace.core.shifts import Shifts
 from proplace.loaders.model import Model
 from proplace.schema import Categorical, Continuous
 from proplace.schema.validation import listing
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
     from proplace.core.fold import Fold
     from proplace.core.network import Array
+    from proplace.core.shifts import Delta
     from proplace.schema.rules import AnyFeature
 
 _EXACT = 1e-9  # relative; what solving for a matrix may lose
@@ -54,6 +56,32 @@ _KEEP = "fit that step once, keep it when the model is retrained, and compare th
 def models_of(sources: Sequence[object]) -> list[Model]:
     """Models of networks, modules or files."""
     return [Model.of(source) for source in sources]
+
+
+def shifts_for(model: Model, delta: Delta) -> Shifts:
+    """Read ``delta`` for a model; a box must be of models that encode their tables as it does.
+
+    The same numbers in the first layer mean something else behind another scaler.
+    """
+    shifts = Shifts.of(model.network, delta)
+    if not isinstance(delta, Shifts) or shifts.trained_radii is not None:
+        return shifts
+    if shifts.encoding == model.encoding:
+        return shifts
+    if shifts.encoding:
+        raise DeltaError(
+            "this box was made of models that scale or encode their tables in another way than the "
+            "model in use (scalers or encoders that were fitted again), so that its intervals are for "
+            "other networks; make it behind the model in use: Shifts.hull(models, source=model), "
+            "Shifts.learn(models, source=model), or proplace shifts hull ... --model MODEL, with the "
+            "same schema"
+        )
+    raise DeltaError(
+        "this box was made of bare networks, which do not say how their rows are encoded, and the "
+        "model in use encodes its table itself; make it of the models: Shifts.hull(models, "
+        "source=model). If these networks do take rows as it encodes them (the same scalers and "
+        "encoders), state it: shifts.encoded_as(model)"
+    )
 
 
 def networks_alike(sources: Sequence[object]) -> list[Network]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -234,6 +236,14 @@ class Model:
         return thresholds(raw, shifts, offset + scale * rows, margin)
 
     @property
+    def encoding(self) -> str:
+        """SHA-256 of how a table becomes rows; empty where rows are taken as they are."""
+        if not self.preprocesses:
+            return ""
+        parts = json.dumps([_encoding(feature) for feature in self.schema.features])
+        return hashlib.sha256(parts.encode()).hexdigest()
+
+    @property
     def scaling(self) -> tuple[Array, Array]:
         """Offset and scale of each encoded column."""
         pairs = [
@@ -389,6 +399,19 @@ def _encoded(schema: Schema, table: pd.DataFrame) -> Array:
     rows, problems = schema.encode_people(table)
     refuse(problems)
     return rows
+
+
+def _encoding(feature: AnyFeature) -> list[Any]:
+    """What decides how the cells of a feature are encoded; two labels that are numbers are one."""
+    if isinstance(feature, Binary) and not any(isinstance(v, str) for v in feature.labels):
+        low, high = (float(value) for value in feature.labels)
+        return [feature.name, low, high - low]
+    if isinstance(feature, Continuous):
+        return [feature.name, feature.offset, feature.scale]
+    labels = [str(label) for label in feature.labels]
+    if isinstance(feature, Ordinal):
+        return [feature.name, labels, list(feature.numbers), feature.offset, feature.scale]
+    return [feature.name, labels, getattr(feature, "first", None)]
 
 
 def _merged(own: AnyFeature, given: AnyFeature, single: bool) -> AnyFeature:

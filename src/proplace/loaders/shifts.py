@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 def read_shifts(path: Path) -> Shifts:
     """Read a box written by :meth:`Shifts.save`, without pickle."""
-    arrays = arrays_of(path, texts=("format", "about", "precision"))
+    arrays = arrays_of(path, texts=("format", "about", "encoding", "precision"))
     if str(arrays.pop("format", None)) != NPZ_FORMAT:
         raise ModelFileError(
             f"{path.name}: not a shifts file of this package (format {NPZ_FORMAT!r}); a network alone "
             "is no box: Shifts.of(net, 0.02).save(...) makes one"
         )
-    about = str(arrays.pop("about", ""))
+    about, encoding = str(arrays.pop("about", "")), str(arrays.pop("encoding", ""))
     parts = {name: arrays.pop(name) for name in InputMap.__dataclass_fields__ if name in arrays}
     ends = []
     for end in ("low", "high"):
@@ -35,4 +35,4 @@ def read_shifts(path: Path) -> Shifts:
     if arrays:
         unknown = ", ".join(map(ascii, sorted(arrays)))[:200]
         raise ModelFileError(f"{path.name}: holds arrays of no layer ({unknown})")
-    return Shifts(*ends, about=about)
+    return Shifts(*ends, about=about, encoding=encoding)

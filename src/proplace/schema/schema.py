@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
@@ -345,6 +346,16 @@ class Schema:
         ``kept`` are numbers of features that keep the person's value, inside of their range or not.
         """
         return Person(self, self._rows(x)[0], kept)
+
+    def unscaled(self) -> Schema:
+        """The same features without a scaling, for models that scale their numbers in their own way."""
+        features = [
+            dataclasses.replace(feature, scaling=None)
+            if isinstance(feature, Continuous)
+            else feature
+            for feature in self.features
+        ]
+        return Schema(features, rules=self.rules)
 
     def check_settled(self) -> None:
         """Raise unless every feature says how it is encoded."""

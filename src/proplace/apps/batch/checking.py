@@ -171,6 +171,10 @@ def _uncovered(sets: Sequence[ModelSet], proved: Sequence[Statement]) -> str:
     """
     if [statement.verdict for statement in proved] == ["not robust"]:
         sets = sets[:1]
+    else:
+        own = [each for each in proved if each.network == network_digest(sets[0].net)]
+        if not any(each.inside for each in own):
+            return "the model in use does not lie in its set, and nothing is proved of the model itself"
     for models in sets:
         mine = [each for each in proved if each.network == network_digest(models.net)]
         if not any(_about(each, models.shifts) for each in mine):

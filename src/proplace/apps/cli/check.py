@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import sys
@@ -57,14 +58,33 @@ class Known:
             return checker.Verdict(
                 False,
                 f"it speaks of the set of networks with the digest {named}, which is not in it; give "
-                "the file of the set: --shifts FILE",
+                "the file of the set: --shifts FILE (of a model with batch norm: its delta will do)",
             )
         boxes = [] if self.shifts is None else [self.shifts]
         if promise is None:
-            return first_verdict(proof, self.readings, demand, shifts=boxes, others=self.others)
-        return answer_verdict(
-            proof, self.readings, demand, promise, shifts=boxes, others=self.others
-        )
+            found = first_verdict(proof, self.readings, demand, shifts=boxes, others=self.others)
+        else:
+            found = answer_verdict(
+                proof, self.readings, demand, promise, shifts=boxes, others=self.others
+            )
+        if found.accepted and (lacking := self.uncovered(found)):
+            return checker.Verdict(False, f"{lacking}; proved is only: {found.reason}")
+        return found
+
+    def uncovered(self, found: Verdict) -> str:
+        """Say which of the other networks is not proved to accept the input; empty if all are."""
+        from proplace.certification import covers, digest  # noqa: PLC0415
+
+        statements = [
+            part.statement for part in (*found.parts, found) if part.statement is not None
+        ]
+        for other in self.others:
+            mine = [one for one in statements if one.network == digest(other.net)]
+            if not any(
+                one.verdict == "robust" and covers(one, other.net, other.shifts) for one in mine
+            ):
+                return f"nothing is proved of {other.name} with its delta"
+        return ""
 
 
 def check(
@@ -128,7 +148,9 @@ def check(
     """
     from proplace.certification import checker, parameters  # noqa: PLC0415  (quick help)
     from proplace.core.errors import CertificateError  # noqa: PLC0415
+    from proplace.core.shifts import Shifts  # noqa: PLC0415
 
+    box = _box(delta, shifts)
     for path in proofs:
         if str(path) != "-" and not path.exists():
             raise CertificateError(
@@ -137,7 +159,9 @@ def check(
             )
     whole = common.read_model(model, assume)
     number = None if target is None else whole.target(common.target_of(whole, target))
-    box = _box(delta, shifts)
+    if box is None and delta is not None and whole.network.folded:
+        # Of trained weights: with batch norm folded in, certificates name the box that follows.
+        box, delta = Shifts.of(whole.network, delta), None
     demand = checker.Demand(
         number, delta, _numbers(row), margin, None if box is None else box.digest
     )
@@ -252,6 +276,12 @@ def _of_results(path: Path, known: Known, demand: Demand) -> Iterator[dict[str, 
             f"{path}: no certificates were kept; give the same proplace explain command with "
             "--certificates and another folder"
         )
+    for other in known.others:
+        if not any(_holds(models, other) for models in folder.setting.sets[1:]):
+            raise CertificateError(
+                f"{path}: its answers were not made for {other.name} with such a delta; explain them "
+                "with the same --also"
+            )
     readings = [*known.readings, *_through(known.model, folder.setting.schema)]
     for line in check_folder(folder, readings, demand):
         proved = None if line.statement is None else line.statement._asdict()
@@ -264,9 +294,19 @@ def _of_results(path: Path, known: Known, demand: Demand) -> Iterator[dict[str, 
         }
 
 
+def _holds(models: ModelSet, other: ModelSet) -> bool:
+    """Whether the networks of one set are among those of another."""
+    from proplace.certification import digest  # noqa: PLC0415
+
+    return digest(models.net) == digest(other.net) and all(
+        models.shifts.contains(end) for end in (other.shifts.low, other.shifts.high)
+    )
+
+
 def _of_file(file: Path, known: Known, demand: Demand) -> Iterator[dict[str, Any]]:
     """Check a certificate, or the answers that `explain --json` has printed."""
     from proplace.certification import checker  # noqa: PLC0415
+    from proplace.core.shifts import Shifts  # noqa: PLC0415
 
     try:
         content = _content(file)
@@ -281,9 +321,17 @@ def _of_file(file: Path, known: Known, demand: Demand) -> Iterator[dict[str, Any
         verdict = checker.Verdict(False, "this answer has no certificate")
         if answer["certificate"] is not None:
             proof = json.dumps(answer["certificate"]).encode()
-            verdict = known.verdict(proof, _stricter(demand, answer), _promise(answer))
-            if verdict.accepted and (wrong := _other_set(verdict, answer)):
+            asked, there = _stricter(demand, answer), known
+            if known.model.network.folded and asked.delta is not None and known.shifts is None:
+                box = Shifts.of(known.model.network, asked.delta)  # of trained weights
+                asked = asked._replace(delta=None, shifts=box.digest)
+                there = dataclasses.replace(known, shifts=box)
+            verdict = there.verdict(proof, asked, _promise(answer))
+            wrong = _other_set(verdict, answer) or _other_answer(verdict, answer, known.model)
+            if verdict.accepted and wrong:
                 verdict = checker.Verdict(False, wrong)
+            elif verdict.accepted and not _is_encoded(known.model, answer, verdict):
+                verdict = verdict._replace(reason=f"{verdict.reason}{_NOT_COMPARED}")
         yield _entry(f"{file}, answer {n}", verdict)
 
 
@@ -336,6 +384,45 @@ def _other_set(verdict: Verdict, answer: dict[str, Any]) -> str:
         return ""
     named = None if verdict.statement is None else verdict.statement.shifts
     return "" if named == stated else f"the answer is about the set of shifts {stated}"
+
+
+_NOT_COMPARED = (
+    "; that this input is the answer was not compared, since the network does not say how the table is "
+    "encoded: a folder of results (explain --out) knows it"
+)
+
+
+def _is_encoded(model: Model, answer: dict[str, Any], verdict: Verdict) -> bool:
+    """Whether the values of an answer are known to be the input of its certificate."""
+    values = answer.get("counterfactual")
+    if (model.preprocesses and model.named) or not isinstance(values, dict):
+        return True  # compared before, or nothing to compare
+    proved = verdict.statement or (verdict.parts[0].statement if verdict.parts else None)
+    return proved is not None and list(values.values()) == proved.input
+
+
+def _other_answer(verdict: Verdict, answer: dict[str, Any], model: Model) -> str:
+    """Say that a certificate is about another class or other values than its answer; empty if not.
+
+    Values can be compared only where the model itself says how a table becomes rows.
+    """
+    import pandas as pd  # noqa: PLC0415
+
+    proved = verdict.statement
+    if proved is None:
+        return ""
+    if "target" in answer and str(answer["target"]) != str(model.classes[proved.target]):
+        return f"the answer is about class {answer['target']!r}"
+    values = answer.get("counterfactual")
+    if not (model.preprocesses and model.named and isinstance(values, dict)):
+        return ""
+    names = list(model.schema.by_name)
+    if any(name not in values for name in names):
+        return "the answer lacks values of columns that the model looks at"
+    rows, problems = model.schema.encode_people(pd.DataFrame([{n: values[n] for n in names}]))
+    if problems or rows[0].tolist() != proved.input:
+        return "the answer has other values than the input of its certificate"
+    return ""
 
 
 def _entry(name: str, verdict: Verdict) -> dict[str, Any]:

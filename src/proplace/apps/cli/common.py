@@ -169,14 +169,15 @@ def _with_booleans(model: WholeModel, table: TableFile) -> WholeModel:
     return with_booleans(model, guessed(frame) if isinstance(table, CsvTable) else frame)
 
 
-def with_schema(model: WholeModel, schema: Path) -> WholeModel:
-    """Return a model with the features of a schema file."""
+def with_schema(model: WholeModel, schema: Path, *, scaled: bool = True) -> WholeModel:
+    """Return a model with the features of a schema file; not ``scaled``: each scales in its own way."""
     from proplace.core.errors import SchemaError  # noqa: PLC0415
     from proplace.schema import Schema  # noqa: PLC0415
 
     given = Schema.read(schema)
     try:
-        return model.with_schema(given)
+        own = model.preprocesses and not scaled
+        return model.with_schema(given.unscaled() if own else given)
     except SchemaError as error:
         raise SchemaError(f"{schema}: {error}") from None
 

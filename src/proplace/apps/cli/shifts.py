@@ -57,12 +57,11 @@ def hull(
 
     proplace shifts hull 2021.onnx 2022.onnx 2023.onnx --model m.onnx --out shifts.npz
     """
-    from proplace.core.shifts import Shifts, same_architecture  # noqa: PLC0415  (quick help)
+    from proplace.core.shifts import Shifts  # noqa: PLC0415  (quick help)
 
     check_out(out)
     source, history = _models(models, model, schema, assume)
-    nets = same_architecture([*([] if source is None else [source]), *history])
-    _write(Shifts.hull(nets[source is not None :]), out, as_json=as_json)
+    _write(Shifts.hull(history, source=source), out, as_json=as_json)
 
 
 @shifts.command()
@@ -160,7 +159,7 @@ def _models(
     every = [*([] if model is None else [model]), *paths]
     wholes = common.read_models(every, assume)
     if schema is not None:
-        wholes = [common.with_schema(whole, schema) for whole in wholes]
+        wholes = [common.with_schema(whole, schema, scaled=not n) for n, whole in enumerate(wholes)]
     for path, whole in zip(every, wholes, strict=True):
         try:
             same_architecture([wholes[0].network, in_coordinates_of(wholes[0], whole)])

@@ -23,6 +23,7 @@ from proplace.core.shifts import Shifts
 from proplace.explain.base import Explainer
 from proplace.explain.findings import Finding
 from proplace.explain.proving import Judge, Prover
+from proplace.loaders.coordinates import shifts_for
 from proplace.region.neighbours import unrestricted
 from proplace.schema.features import Continuous
 
@@ -212,6 +213,6 @@ class RobustBaseline(Baseline):
     def learn(self, rows: Array) -> None:
         """Fit what every baseline fits, and Delta."""
         super().learn(rows)
-        self.shifts_ = Shifts.of(self.net_, self.delta)
+        self.shifts_ = shifts_for(self.model_, self.delta)
         self.sets_ = (ModelSet(self.net_, self.shifts_),)
         self.prover_ = Prover(self.schema_, (Judge(self.sets_[0], self.model_, None),))

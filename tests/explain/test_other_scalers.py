@@ -1,0 +1,88 @@
+"""Boxes of models whose scalers were fitted again: behind the model in use, or not at all."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import proplace as pp
+from proplace.core.errors import DeltaError
+
+
+def table(seed, rows=300, factor=1.0):
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {"income": rng.normal(40, 12, rows) * factor, "debt": rng.normal(10, 4, rows)}
+    )
+    wanted = frame.income / factor - 2.0 * frame.debt + rng.normal(0, 6, rows) > 22
+    return frame, wanted.astype(int)
+
+
+def pipeline(seed, factor=1.0):
+    frame, y = table(seed, factor=factor)
+    made = make_pipeline(StandardScaler(), MLPClassifier((5,), max_iter=300, random_state=0))
+    return made.fit(frame, y)
+
+
+@pytest.fixture(scope="module")
+def main():
+    return pipeline(0)
+
+
+@pytest.fixture(scope="module")
+def past():
+    """Of a year in which incomes counted for more: the scalers are far from those in use."""
+    return [pipeline(seed, factor=1.3) for seed in (1, 2, 3)]
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_box_behind_other_scalers_is_refused(main, past, tmp_path):
+    frame, _ = table(0)
+    box = pp.Shifts.hull(past)
+    box.save(tmp_path / "box.npz")
+    for wrong in (box, box.scaled(0.5), pp.Shifts.load(tmp_path / "box.npz")):
+        for call in (
+            lambda wrong=wrong: pp.Proplace(main, wrong).fit(frame),
+            lambda wrong=wrong: pp.certify(main, frame, wrong),
+            lambda wrong=wrong: pp.worst_case(main, frame[:1], wrong),
+            lambda wrong=wrong: pp.output_range(main, frame, wrong),
+            lambda wrong=wrong: pp.Rnce(main, wrong).fit(frame),
+            lambda wrong=wrong: pp.calibrate_delta(main, past, frame, frame[:9], shifts=wrong),
+            lambda wrong=wrong: pp.Proplace(past[0], 0.01, also=[(main, wrong)]).fit(frame),
+        ):
+            with pytest.raises(DeltaError, match=r"another way.*source=model"):
+                call()
+    assert pp.certify(past[0], frame, box).robust.shape == (len(frame),)  # it is theirs
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_box_of_bare_networks_says_nothing_of_the_table(main, past):
+    frame, _ = table(0)
+    bare = pp.Shifts.hull([pp.Model.of(one).network for one in past])
+    with pytest.raises(DeltaError, match=r"bare networks.*encoded_as"):
+        pp.Proplace(main, bare).fit(frame)
+    pp.certify(main, frame, bare.encoded_as(main))  # by whoever knows better
+    own = pp.Shifts.of(pp.Model.of(main).network, 0.01)  # around the network in use
+    assert pp.certify(main, frame, own).robust.any()
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_behind_the_model_in_use_each_model_of_the_box_accepts_the_answers(main, past):
+    frame, _ = table(0)
+    box = pp.Shifts.hull(past, source=main)
+    assert box.encoding == pp.Model.of(main).encoding
+    explainer = pp.Proplace(main, box, k=5).fit(frame)
+    found = [e for e in explainer.explain(frame[:40]) if e.found]
+    assert found
+    answers = pd.DataFrame([e.counterfactual for e in found])[["income", "debt"]].astype(float)
+    for one in (main, *past):
+        assert (one.predict(answers) == 1).all()
+
+
+def test_boxes_behind_different_scalers_do_not_meet(main, past):
+    with pytest.raises(DeltaError, match="different ways"):
+        pp.Shifts.hull(past).intersect(pp.Shifts.hull(past, source=main))
