@@ -16,6 +16,7 @@ import numpy.typing as npt
 from proplace.certification.bounds import Abstraction, WorstCaseProblem
 from proplace.certification.certificates import Certificates, Claims, Decided, prove
 from proplace.certification.engine import Rows, least_values, traced_least_values
+from proplace.certification.input_boxes import InputBoxes
 from proplace.certification.lp_bnb import minimise
 from proplace.certification.precision_margin import DOUBLE, rounding_error, thresholds
 from proplace.certification.shift_recovery import shifted_network
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from proplace.certification.certificates import Proofs
     from proplace.certification.engine import LeastValues
+    from proplace.certification.input_boxes import InputBox
     from proplace.certification.precision_margin import Margin
     from proplace.core.network import Array, Network
     from proplace.core.shifts import Delta
@@ -104,6 +106,7 @@ def certify(
     target: int = 1,
     *,
     margin: Margin | Array | None = None,
+    box: InputBox | None = None,
     certificates: bool = False,
     exact_margin: bool = False,
     time_limit: float | None = None,
@@ -113,6 +116,7 @@ def certify(
 
     The rows and the target are those of the network itself; else this is :func:`proplace.certify`,
     which describes the parameters. Here ``margin`` may also be an array of one number for each row.
+    With ``box``, the ends of a box around each row, this is asked of every point of the box.
 
     Cheap batched bounds and attacks decide most rows; branch and bound decides the rest. A row whose
     bounds do not clear the threshold by more than all rounding errors together is decided by a proof
@@ -120,7 +124,10 @@ def certify(
     """
     X = net.rows(X)
     shifts = Shifts.of(net, delta)
-    threshold = thresholds(net, shifts, X, margin)
+    threshold = thresholds(net, shifts, X, margin, box)
+    if box is not None:
+        boxes = InputBoxes(net, shifts)
+        net, shifts, X = boxes.net, boxes.shifts, boxes.rows(*box)
     question = _Question(net, shifts, Abstraction(net, shifts), target, _deadline(time_limit))
     wanted = np.broadcast_to(np.asarray(threshold, dtype=np.float64), len(X))
     lower, upper = np.full(len(X), -np.inf), np.full(len(X), np.inf)

@@ -139,18 +139,23 @@ def rounding_error(
 
 
 def thresholds(
-    net: Network, shifts: Shifts, X: Array, margin: Margin | Array | None
+    net: Network,
+    shifts: Shifts,
+    X: Array,
+    margin: Margin | Array | None,
+    box: tuple[Array, Array] | None = None,
 ) -> float | Array:
     """The margin that each row must keep: numbers as they are, ``"float32"`` worked out row by row.
 
-    None is ``"float32"`` for a model that is deployed in float32, else 0.
+    With ``box``: that every point of a box around each row must keep. None is ``"float32"`` for a model that is deployed in float32, else 0.
     """
     if isinstance(margin, np.ndarray):
         return margin
     if margin is None:
         margin = 0.0 if net.precision == "float64" else net.precision
     if isinstance(margin, str):
-        return deployed_margin(net, shifts, X, rounded_as(margin))
+        low, high = (X, None) if box is None else box
+        return deployed_margin(net, shifts, low, rounded_as(margin), high)
     if not isinstance(margin, (int, float, np.number)) or not math.isfinite(margin):
         raise OptionError(f"margin must be a finite number or one of {_named()}, not {margin!r}")
     return float(margin)
