@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from proplace.core.errors import InputError
 from proplace.core.layer_box import LayerBox
 from proplace.core.network import Layer, Network
 from proplace.core.shifts import Shifts
@@ -35,10 +36,30 @@ from proplace.core.shifts import Shifts
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy.typing as npt
+
     from proplace.core.network import Array
 
 InputBox: TypeAlias = "tuple[Array, Array]"
 """Lower and upper ends of a box around each of some rows."""
+
+
+def checked_box(rows: Array, box: tuple[npt.ArrayLike, npt.ArrayLike]) -> InputBox:
+    """The ends of a box around each row, as arrays; an InputError says what is wrong with them."""
+    low, high = (np.array(end, dtype=np.float64, ndmin=2) for end in box)
+    for name, end in (("lower", low), ("upper", high)):
+        if end.shape != rows.shape:
+            raise InputError(
+                f"the {name} ends of the boxes have shape {end.shape}, but the rows have {rows.shape}; "
+                "give an end for every number of every row"
+            )
+    outside = ~((low <= rows) & (rows <= high) & np.isfinite(high - low)).all(axis=1)
+    if outside.any():
+        raise InputError(
+            f"row {int(np.flatnonzero(outside)[0])} does not lie in its box, or the box is not finite; "
+            "give ends with low <= row <= high"
+        )
+    return low, high
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +102,10 @@ class InputBoxes:
         n = self.original.inputs
         result: Array = hidden[0][..., :n] - hidden[0][..., n:]
         return result
+
+    def behind(self, hidden: Sequence[Array]) -> list[Array]:
+        """Activations of the network itself among those of the larger one."""
+        return list(hidden[self._front :])
 
     def of_network(
         self, pairs: Sequence[tuple[Array, Array]], hidden: Sequence[Array]
