@@ -26,6 +26,7 @@ from proplace.certification.shift_recovery import shifted_network
 if TYPE_CHECKING:
     from proplace.certification.bounds import Index, Mask
     from proplace.certification.engine import ProofTrace
+    from proplace.certification.input_boxes import InputBox
     from proplace.core.network import Array, Network
     from proplace.core.shifts import Shifts
 
@@ -344,12 +345,13 @@ class Evidence:
     lower: float
     upper: float
     trace: ProofTrace
+    box: InputBox | None = None
 
     def certificate(
         self, net: Network, shifts: Shifts, target: int, threshold: float
     ) -> Certificate | None:
         """Write down, and test, the proof that the margin reaches a threshold; None if there is none."""
-        if not self.lower >= threshold:
+        if not self.lower >= threshold or self.box is not None:
             return None
         none = np.zeros(0, np.intp)
         claims = Claims(net, shifts, target, self.point[None], np.array([threshold]))
