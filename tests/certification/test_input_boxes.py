@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
@@ -123,3 +125,18 @@ def test_the_oracle_for_points_is_that_for_boxes_of_no_size():
         assert milp_box_margin(case.net, x, x, case.delta, case.target) == pytest.approx(
             one, abs=1e-7
         )
+
+
+def test_rows_of_boxes_leave_nothing_out():
+    """Centre and radius are floats; the box that they stand for holds both ends, as real numbers."""
+    rng = np.random.default_rng(0)
+    low = rng.normal(size=(200, 3)) * 10.0 ** rng.integers(-6, 6, (200, 3))
+    high = low + rng.exponential(size=(200, 3)) * 10.0 ** rng.integers(-12, 6, (200, 3))
+    high[:20] = low[:20]
+    rows = InputBoxes.rows(low, high)
+    for row, lo, hi in zip(rows, low, high, strict=True):
+        centre, radius = ([Fraction(v) for v in part] for part in (row[:3], row[3:]))
+        for c, r, a, b in zip(centre, radius, lo, hi, strict=True):
+            assert c - r <= Fraction(a)
+            assert Fraction(b) <= c + r
+            assert (r == 0) == (a == b)
