@@ -13,11 +13,11 @@ with the fixed input map :math:`x \mapsto M x + t`, and then the layers of the n
 of them on :math:`u = u^+ - u^-`: weights in :math:`[\underline W, \overline W]` on :math:`u^+` and in
 :math:`[-\overline W, -\underline W]` on :math:`u^-`.
 
-Nothing is lost by this. Whatever the shares v and w, :math:`p - q` lies in the box, and every point of it
-is reached; p and q act through :math:`p - q` alone, as all weights on them are fixed. Of
-:math:`u^+_j` and :math:`u^-_j` one is 0, so that a weight and its counterpart need not agree: only one of
-them counts. So the two sets of outputs are equal, all of :mod:`proplace.certification` applies, and its
-branching on the sign of :math:`u_j` is the split that a box across 0 needs.
+Nothing is lost by this. Whatever the shares v and w, :math:`p - q` lies in the box, and every point of
+it is reached; p and q act through :math:`p - q` alone, as all weights on them are fixed. Of
+:math:`u^+_j` and :math:`u^-_j` one is 0, so that a weight and its counterpart need not agree: only one
+of them counts. So the two sets of outputs are equal, all of :mod:`proplace.certification` applies, and
+its branching on the sign of :math:`u_j` is the split that a box across 0 needs.
 """
 
 from __future__ import annotations

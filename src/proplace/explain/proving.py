@@ -96,7 +96,8 @@ class Judge:
 
     def margins(self, rows: Array) -> float | Array:
         """Return the margin that each row must keep."""
-        return self.model.margins(self.models.shifts, rows, self.margin)
+        box = self.models.around(rows)
+        return self.model.margins(self.models.shifts, rows, self.margin, box)
 
     def certify(self, rows: Array, target: int, until: float = math.inf) -> Report:
         """Verdicts with certificates, as far as they come in time."""
@@ -106,6 +107,7 @@ class Judge:
             self.models.shifts,
             target,
             margin=self.required(rows) if self.model.preprocesses else self.margin,
+            box=self.models.around(rows),
             certificates=True,
             time_limit=time_left(until),
         )
