@@ -188,7 +188,7 @@ class Proplace(Explainer):
         """Fit the distance and the margins; which rows are robust is found for each target."""
         model = self.model_
         self.shifts_ = shifts_for(model, self.delta)
-        self.rows_ = distinct(model.schema.canonical(rows))  # answers lie between legal rows
+        self.rows_ = distinct(self.rows_)
         self.others_ = tuple(read_also(model, self.also, self.schema))
         voters = (Voter(IN_USE, model, self.shifts_), *self.others_)
         judges = [self._judge(models, voter.model) for voter in voters for models in voter.sets()]
