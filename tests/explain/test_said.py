@@ -64,12 +64,15 @@ def test_a_folder_of_results_knows_what_was_missing(gaps, tmp_path):
     assert [e.words().sentence for e in read] == [e.words().sentence for e in result]
 
 
-def test_a_step_that_the_models_own_value_does_not_fit_is_refused(gaps):
+def test_a_range_without_the_models_own_value_is_refused(gaps):
     pipe, _ = gaps
-    schema = pp.Schema([pp.Continuous(name, 0, 100, step=0.1) for name in TABLE])
-    with pytest.raises(SchemaError, match=r"counts a missing cell as .*leave step out"):
+    schema = pp.Schema([pp.Continuous(name, 60, 100, step=0.1) for name in TABLE])
+    with pytest.raises(SchemaError, match=r"counts a missing cell as .*\(60.0 to 100.0\); widen"):
         pp.Model.of(pipe).with_schema(schema)
-    pp.Model.of(pipe).with_schema(pp.Schema([pp.Continuous(name, 0, 100) for name in TABLE]))
+    # a mean is no multiple of the step, which is for answers
+    pp.Model.of(pipe).with_schema(
+        pp.Schema([pp.Continuous(name, 0, 100, step=0.1) for name in TABLE])
+    )
 
 
 def module(*, norm):
@@ -181,14 +184,14 @@ def test_pictures_of_people_outside_of_a_range(tmp_path):
     result.report(tmp_path / "page.html")
 
 
-def test_a_draft_of_a_schema_keeps_what_the_model_fills_in_legal(gaps, tmp_path):
-    """The mean of a column is no multiple of its step: such a number gets none."""
+def test_a_draft_of_a_schema_keeps_what_the_model_fills_in_legal(tmp_path):
+    """Also where it lies outside of the table's own range."""
     from skl2onnx import to_onnx
     from typer.testing import CliRunner
 
     from proplace.apps.cli import app
 
-    pipe, _ = gaps
+    pipe = fitted(SimpleImputer(strategy="constant", fill_value=-1.0), StandardScaler())
     TABLE.to_csv(tmp_path / "train.csv", index=False)
     model = to_onnx(pipe, TABLE[:1].astype("float32"), options={"zipmap": False})
     (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
@@ -196,8 +199,8 @@ def test_a_draft_of_a_schema_keeps_what_the_model_fills_in_legal(gaps, tmp_path)
     done = CliRunner().invoke(app, [*map(str, words), "--out", str(tmp_path / "s.yaml")])
     assert done.exit_code == 0, done.output
     schema = pp.Schema.read(tmp_path / "s.yaml")
-    assert pp.Schema.infer(TABLE).by_name["income"].step is not None
-    assert all(feature.step is None for feature in schema.features)
+    assert pp.Schema.infer(TABLE).by_name["income"].lower > 0.0
+    assert [(f.lower, f.step) for f in schema.features] == [(-1.0, 0.1)] * 3
     row = TABLE[:1].astype(object)
     row.iloc[0, 0] = None
     assert not schema.problems(row)

@@ -61,7 +61,8 @@ class Explainer(Parameters, ABC):
     model_, net_, schema_
         The model that was read, its network, and its features with the user's own.
     rows_
-        The training rows as the network takes them.
+        The training rows as the network takes them, each number with a step at its nearest legal
+        value: what answers are made of.
     shifts_
         Delta; all radii are 0 for a method without one.
     sets_
@@ -125,10 +126,11 @@ class Explainer(Parameters, ABC):
         self.check_parameters()
         processes("n_jobs", self.n_jobs)
         model = model_of(self.source, self.schema)
-        self.model_, self.rows_ = training_rows(model, X, declared=self.schema is not None)
+        self.model_, rows = training_rows(model, X, declared=self.schema is not None)
         self.net_, self.schema_ = self.model_.network, self.model_.schema
-        self._training = Training.of(self.rows_)
-        self.learn(self.rows_)
+        self._training = Training.of(rows)
+        self.rows_ = self.schema_.on_grids(rows)  # answers lie between legal rows
+        self.learn(rows)
         for other in self.others_:
             check_agreement(other.model, X, what=f"{other.name}, training")
         self._ready: int | None = None

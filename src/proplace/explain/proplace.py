@@ -197,7 +197,7 @@ class Proplace(Explainer):
         """Fit the distance and the margins; which rows are robust is found for each target."""
         model = self.model_
         self.shifts_ = shifts_for(model, self.delta)
-        self.rows_ = distinct(model.schema.canonical(rows))  # answers lie between legal rows
+        self.rows_ = distinct(self.rows_)
         self.tolerance_ = tolerances(model.schema, self.tolerance)
         self.others_ = tuple(read_also(model, self.also, self.schema))
         voters = (Voter(IN_USE, model, self.shifts_), *self.others_)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, cast
 
 from proplace.schema.amounts import amount, decimals, gap, number
@@ -62,9 +63,10 @@ def difference(feature: AnyFeature | None, before: Any, after: Any) -> str:
     if not numeric(feature, before):
         return ""
     feature = cast("Continuous | Ordinal", feature)
-    size = abs(float(after) - float(before))
-    if decimals(feature) is None:
-        size = float(f"{size:.6g}")  # 0.3 - 0.1 is not 0.2 to the last digit
+    # As one would work it out on paper: 0.3 - 0.1 is not 0.2 to the last digit in floats.
+    size = float(abs(Decimal(repr(float(after))) - Decimal(repr(float(before)))))
+    if decimals(feature) is None or float(f"{size:.{decimals(feature)}f}") != size:
+        size = float(f"{size:.6g}")
     return f"{gap(feature, size, decimals(feature))} {'higher' if after > before else 'lower'}"
 
 

@@ -62,6 +62,9 @@ class Model:
         Whether the columns have names of their own; else they are known by their order.
     origin
         The name and digest of the file that the model was read from, or what it was in memory.
+    declared
+        Whether the user described the columns (:meth:`with_schema`). If not, an explainer drafts
+        ranges and readable steps for the numbers of a model that encodes its table itself.
 
     Examples
     --------
@@ -88,6 +91,7 @@ class Model:
     _columns: tuple[str, ...] = ()
     _original: Callable[[pd.DataFrame], Any] | None = None
     origin: Origin = dataclasses.field(default_factory=lambda: Origin("Network"))
+    declared: bool = False
 
     @classmethod
     def of(cls, source: object, *, activation: str | None = None) -> Model:
@@ -331,7 +335,8 @@ class Model:
         single = self.network.precision != "float64"
         features = [_merged(feature, theirs[name], single) for name, feature in mine.items()]
         merged = Schema(features, rules=schema.rules)
-        return dataclasses.replace(self, schema=merged, network=self._seen_through(merged))
+        net = self._seen_through(merged)
+        return dataclasses.replace(self, schema=merged, network=net, declared=True)
 
     def _seen_through(self, schema: Schema) -> Network:
         """Return the network on the rows of a schema that calls some of its numbers yes or no.
@@ -380,6 +385,7 @@ class Model:
             self,
             schema=schema,
             named=True,
+            declared=True,
             _columns=tuple(schema.by_name),
             _original=None
             if ask is None
@@ -439,11 +445,10 @@ def _merged(own: AnyFeature, given: AnyFeature, single: bool) -> AnyFeature:
         )
     if isinstance(own, Continuous) and isinstance(given, Continuous):
         _check_scaling(own, given, single)
-        if not fits(given, own.missing):
+        if not _in_range(given, own.missing):
             raise SchemaError(
-                f"feature {own.name!r}: the model counts a missing cell as {own.missing!r}, which is "
-                f"not among the values in steps of {given.step!r} between {given.lower!r} and "
-                f"{given.upper!r}; leave step out for this feature, or widen its range"
+                f"feature {own.name!r}: the model counts a missing cell as {own.missing!r}, which lies "
+                f"outside of its range ({given.lower!r} to {given.upper!r}); widen the range"
             )
         return dataclasses.replace(given, scaling=own.scaling, missing=own.missing)
     assert not isinstance(own, Continuous)  # noqa: S101  (both are labels)
@@ -478,8 +483,8 @@ def _merged(own: AnyFeature, given: AnyFeature, single: bool) -> AnyFeature:
     return dataclasses.replace(own, **named)
 
 
-def fits(feature: Continuous, missing: Label | None) -> bool:
-    """Whether what a missing cell counts as is a legal value of a number."""
+def _in_range(feature: Continuous, missing: Label | None) -> bool:
+    """Whether what a missing cell counts as lies in the range of a number."""
     return missing is None or bool(feature.read(pd.Series([missing]))[1][0])
 
 

@@ -47,15 +47,18 @@ def _with_unit(feature: Continuous | Ordinal, text: str, value: float, *, unit: 
 def number(value: float, decimals: int | None = None, *, exact: bool = False) -> str:
     """A number with separators from 10,000 on; "about" where six digits do not say it all.
 
+    ``decimals`` are written where they say it all, which a person's own value need not have.
     ``exact`` writes all digits instead.
 
     Examples
     --------
     >>> number(1998.0), number(12000.0), number(0.5, 2), number(1 / 3), number(2.5e-7)
     ('1998', '12,000', '0.50', 'about 0.333333', '2.5e-07')
+    >>> number(0.125, 2), number(1 / 3, 2, exact=True)
+    ('0.125', '0.3333333333333333')
     """
     value = float(value) + 0.0  # no -0.0
-    if decimals is not None:
+    if decimals is not None and float(f"{value:.{decimals}f}") == value:
         text = f"{value:,.{decimals}f}"
     else:
         rounded = value if exact else float(f"{value:.6g}")

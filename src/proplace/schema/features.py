@@ -42,7 +42,7 @@ Limit = Annotated[Number, Field(ge=0)]
 Name = Annotated[str, Field(min_length=1)]
 
 OUTSIDE = 0.25
-"""How far outside of a range a person's own value may lie, as a share of the range."""
+"""How far outside of a range a person's own value may lie, as a share of the range; or one step."""
 
 FINEST = 1e12
 """Numbers of so many steps are still told apart after scaling."""
@@ -72,8 +72,8 @@ class Continuous(_Feature):
         Name of the column in the table.
     lower, upper
         Range of legal values. Either may be left out if ``scaling`` does not need it. A person's own
-        value may lie outside of a range with two ends, by up to a quarter of it: then it stays what
-        it is, or moves into the range.
+        value may lie outside of a range with two ends, by up to a quarter of it or one step: then it
+        stays what it is, or moves into the range.
     step
         An answer takes the values ``lower``, ``lower + step``, ... up to ``upper``, or leaves the
         person's own value as it is. Training rows and people may lie anywhere between.
@@ -241,7 +241,7 @@ class Continuous(_Feature):
     def _beyond(self, v: Array) -> tuple[Bools, Array]:
         """Which values lie a little outside of the range, and these without the noise of a grid."""
         low, high = self._bounds
-        reach = OUTSIDE * (high - low)
+        reach = self._reach
         if not np.isfinite(reach):  # of a range with one end a share means nothing
             return np.zeros(len(v), dtype=np.bool_), v
         with np.errstate(invalid="ignore"):
@@ -260,7 +260,7 @@ class Continuous(_Feature):
     def why_people(self, value: object) -> str:
         """Say why a cell of a person cannot be read."""
         why, (low, high) = self.why(value), self._bounds
-        near = OUTSIDE * (high - low)
+        near = self._reach
         if not (is_number(value) and np.isfinite(near)):
             return why
         v = float(cast("float", value))
@@ -352,6 +352,12 @@ class Continuous(_Feature):
     def _bounds(self) -> tuple[float, float]:
         low = -np.inf if self.lower is None else self.lower
         return low, (np.inf if self.upper is None else self.upper)
+
+    @property
+    def _reach(self) -> float:
+        """How far outside of the range a person's own value may lie."""
+        low, high = self._bounds
+        return max(OUTSIDE * (high - low), self.step or 0.0)
 
     @property
     def _slack(self) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -27,6 +28,7 @@ Encoding = Literal["minmax", "standard", "model"]
 _DECIMALS = (0, 1, 2)  # with more decimals a number is measured, not counted
 _DIGITS = 6  # that a value of the grid is written with, at most
 _MOST = 0.95  # of the different numbers have the resolution; others may be means that fill gaps
+_SINGLE = 2.0**-24  # relative: what rounding to float32 may change
 _STEPS = 100  # about so many steps in the range of a number that is measured
 
 
@@ -156,6 +158,27 @@ def _number(
     )
 
 
+def with_range(feature: Continuous, cells: Array) -> Continuous:
+    """Return a number with the range and the readable step of some cells, missing ones apart.
+
+    What a missing cell counts as is in the range. Cells that are all the same, or steps too fine for
+    the feature's scaling, leave it without either.
+
+    Examples
+    --------
+    >>> with_range(Continuous("age", scaling=(40.0, 12.0)), np.array([17.0, 33.0, 90.0, np.nan]))
+    Continuous('age', 17, 90, step=1, scaling=(40, 12))
+    """
+    known = cells[np.isfinite(cells)]
+    if feature.missing is not None:
+        known = np.append(known, float(feature.missing))
+    grid = readable_grid(known) if len(known) and np.ptp(known) > 0.0 else None
+    if grid is None or abs(feature.offset) > FINEST * grid[2]:
+        return feature
+    lower, upper, step = grid
+    return replace(feature, lower=lower, upper=upper, step=step)
+
+
 def readable_grid(values: Array) -> tuple[float, float, float] | None:
     """Ends and step of a grid around some numbers whose values are easy to read and to say.
 
@@ -173,8 +196,7 @@ def readable_grid(values: Array) -> tuple[float, float, float] | None:
     """
     low, high = float(values.min()), float(values.max())
     known = np.unique(values)
-    fits = (n for n in _DECIMALS if (np.round(known, n) == known).mean() >= _MOST)
-    decimals = next(fits, None)
+    decimals = next((n for n in _DECIMALS if _have_decimals(known, n)), None)
     step = (
         _round_number(_spread(values) / _STEPS)
         if decimals is None
@@ -191,6 +213,13 @@ def readable_grid(values: Array) -> tuple[float, float, float] | None:
         upper.to_integral_value(ROUND_CEILING) * step,
     )
     return float(ends[0]), float(ends[1]), float(step)
+
+
+def _have_decimals(values: Array, decimals: int) -> bool:
+    """Whether most numbers have at most so many decimals, but for the noise of float32."""
+    noise = np.minimum(_SINGLE * np.abs(values), 1e-3 * 10.0**-decimals)
+    near = np.abs(np.round(values, decimals) - values) <= noise
+    return bool(near.mean() >= _MOST)
 
 
 def _spread(values: Array) -> float:

@@ -222,10 +222,9 @@ class Schema:
     def encode_people(self, frame: Frame) -> tuple[Array, dict[int, BadRow]]:
         """Encode people as :meth:`encode_valid` does, with numbers of their own outside of a range.
 
-        A number may lie outside of its range by up to a quarter of it, in at most ``MOST_OUTSIDE``
-        features of a person: a model takes any number, and such a person is none the less one to
-        explain. What is returned as an answer keeps
-        such a value or lies inside the range.
+        A number may lie outside of its range by up to a quarter of it, or by one step, in at most
+        ``MOST_OUTSIDE`` features of a person: a model takes any number, and such a person is none the
+        less one to explain. What is returned as an answer keeps such a value or lies inside the range.
         """
         X, bad, cells = self._read(frame, _own)
         X[bad >= 0] = np.nan
@@ -311,6 +310,16 @@ class Schema:
             return legal
         before = self._rows(person)
         return np.where((rows == before) & self._numbers, before, legal)
+
+    def on_grids(self, rows: Array) -> Array:
+        """Rows whose numbers with a step take their nearest legal values; all else stays as it is."""
+        steps = [j for j, column in enumerate(self.columns) if column.kind == "grid"]
+        if not steps:
+            return rows
+        rows = rows.copy()
+        for j in steps:
+            rows[:, j] = self.columns[j].nearest(rows[:, j])
+        return rows
 
     def legal(self, X: npt.ArrayLike) -> Bools:
         """Which encoded rows hold legal values only: in range, on the grid, one category each."""

@@ -531,9 +531,12 @@ def guessed(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def plain(value: Any, feature: AnyFeature) -> Any:
-    """One value of a feature as a Python object: whole numbers and labels as the schema has them."""
+    """One value of a feature as a Python object: whole numbers and labels as the schema has them.
+
+    A person's own number need not be whole where those of answers are.
+    """
     if isinstance(feature, Continuous):
-        return int(value) if feature.whole else float(value)
+        return int(value) if feature.whole and value == int(value) else float(value)
     return next(label for label in feature.labels if label == value)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +13,8 @@ import pandas as pd
 from proplace.core.errors import InputError, RowsLeftOutWarning, SchemaError
 from proplace.loaders.model import Model
 from proplace.schema import Binary, Continuous, Schema
+from proplace.schema.cells import filled, numbers
+from proplace.schema.infer import with_range
 from proplace.schema.problems import BadRow, left_out
 from proplace.tables.frames import as_frame
 
@@ -50,7 +53,26 @@ def with_booleans(model: Model, frame: pd.DataFrame) -> Model:
     ]
     if features == list(model.schema.features):
         return model
-    return model.with_schema(Schema(features, rules=model.schema.rules))
+    found = model.with_schema(Schema(features, rules=model.schema.rules))
+    return replace(found, declared=model.declared)
+
+
+def with_steps(model: Model, frame: pd.DataFrame) -> Model:
+    """Return a model whose numbers have the range and a readable step of their columns in a table.
+
+    This is for a model that encodes its table itself and whose columns nobody has described: answers
+    are then numbers that people can read and follow. What is described is left as it is, and rows of
+    plain numbers are those of the network, which knows no steps.
+    """
+    if model.declared or not model.preprocesses:
+        return model
+    features = [
+        with_range(feature, numbers(filled(frame[feature.name], feature.missing)))
+        if isinstance(feature, Continuous) and feature.name in frame.columns
+        else feature
+        for feature in model.schema.features
+    ]
+    return replace(model, schema=Schema(features, rules=model.schema.rules))
 
 
 def _is_boolean(feature: AnyFeature, frame: pd.DataFrame) -> bool:
@@ -65,7 +87,8 @@ def _is_boolean(feature: AnyFeature, frame: pd.DataFrame) -> bool:
 def training_rows(model: Model, X: Table, *, declared: bool) -> tuple[Model, Array]:
     """Return the model with the table's column names, and the training rows as the network takes them.
 
-    Columns without names of their own get those of the table. ``declared`` says whether the user gave
+    Columns without names of their own get those of the table, and numbers that nobody has described a
+    range and a step (:func:`with_steps`). ``declared`` says whether the user gave
     a schema: then an array holds encoded rows, unless the model encodes its table itself. Rows of a
     table that cannot be used, for a missing cell or another that is not legal, are left out with a
     ``RowsLeftOutWarning``. In an array, all rows must be legal.
@@ -74,11 +97,12 @@ def training_rows(model: Model, X: Table, *, declared: bool) -> tuple[Model, Arr
     if frame is not None:
         model = _named(model, frame)
         frame = _text_names(frame)
-        model = model if declared else with_booleans(model, frame)
+        model = model if declared else with_steps(with_booleans(model, frame), frame)
         rows = _usable_rows(model, frame)
     elif declared and not model.preprocesses:
         rows = model.network.rows(X)
-        legal = model.schema.legal_people(rows)
+        legal = ~model.schema.outside(rows).any(axis=1)
+        legal &= model.schema.legal(model.schema.on_grids(rows))
         if not legal.all():
             bad = int(np.flatnonzero(~legal)[0])
             raise SchemaError(
@@ -87,7 +111,7 @@ def training_rows(model: Model, X: Table, *, declared: bool) -> tuple[Model, Arr
             )
     elif model.preprocesses:
         table = model.table(X)
-        model = model if declared else with_booleans(model, table)
+        model = model if declared else with_steps(with_booleans(model, table), table)
         rows = _usable_rows(model, table)
     else:
         rows = model.network.rows(X)

@@ -57,9 +57,12 @@ def own(label: Label) -> Label:
 
 
 def feature_type(feature: AnyFeature) -> type:
-    """Return the type of a column of a feature's values."""
+    """Return the type of a column of a feature's values.
+
+    Numbers are floats: where those of answers are whole, a person's own need not be.
+    """
     if isinstance(feature, Continuous):
-        return int if feature.whole else float
+        return float
     return labels_type(feature.labels)
 
 

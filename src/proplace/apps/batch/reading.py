@@ -32,7 +32,7 @@ from proplace.explain.result_tables import AnswerColumns, proof_name
 from proplace.explain.results import Explanation, Explanations, Setting
 from proplace.explain.several import IN_USE
 from proplace.schema import Continuous
-from proplace.tables.files import literal, open_table, unliteral
+from proplace.tables.files import literal, open_table, plain, unliteral
 from proplace.tables.writing import feature_type
 
 if TYPE_CHECKING:
@@ -281,8 +281,7 @@ class _Cells:
         """Cells of a column of values of a feature; None where there is none."""
         cells = self.column(name)
         if isinstance(feature, Continuous):
-            kind = feature_type(feature)
-            return [None if cell in (None, "") else kind(cell) for cell in cells]
+            return [None if cell in (None, "") else plain(float(cell), feature) for cell in cells]
         text = self._csv or feature_type(feature) is str
         spelt = {
             (str(literal(label)) if self._csv else str(label)) if text else label: label

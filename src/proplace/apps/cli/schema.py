@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path  # noqa: TC003  (typer reads it at run time)
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,8 +12,11 @@ from proplace.apps.cli import common, referee
 from proplace.apps.cli.console import tell
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from proplace.loaders.model import Model as WholeModel
     from proplace.schema import Schema
+    from proplace.schema.rules import AnyFeature
     from proplace.tables.files import TableFile
 
 Names = list[str] | None
@@ -84,6 +88,7 @@ def schema(
         scaling="minmax" if whole is None or not whole.preprocesses else "model",
     )
     if whole is not None:
+        found = _with_missing(found, frame, whole.schema)
         # What the model does to its table itself (scaling, categories) is kept, in its own words.
         found = _refereed(whole.with_schema(found), source, label, predictions)
     if out is None:
@@ -94,6 +99,23 @@ def schema(
         found.write(out)
     if common.watched():
         tell(f"{out}: {found!r}; read it, edit it, then: proplace explain --schema {out}")
+
+
+def _with_missing(found: Schema, frame: pd.DataFrame, own: Schema) -> Schema:
+    """A draft in whose ranges lies what the model fills into missing cells."""
+    from proplace.schema import Continuous, Schema  # noqa: PLC0415
+    from proplace.schema.cells import numbers  # noqa: PLC0415
+    from proplace.schema.infer import with_range  # noqa: PLC0415
+
+    features: list[AnyFeature] = []
+    for feature in found.features:
+        fill = own.by_name[feature.name].missing if feature.name in own.by_name else None
+        if isinstance(feature, Continuous) and fill is not None:
+            wider = with_range(replace(feature, missing=fill), numbers(frame[feature.name]))
+            features.append(replace(wider, missing=None))
+        else:
+            features.append(feature)
+    return Schema(features, rules=found.rules)
 
 
 def _refereed(
