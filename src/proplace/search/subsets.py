@@ -75,7 +75,9 @@ class Moves:
     first: Integers
 
     @classmethod
-    def of(cls, schema: Schema, x: Array, low: Array, high: Array, features: Iterable[int]) -> Moves:
+    def of(
+        cls, schema: Schema, x: Array, low: Array, high: Array, features: Iterable[int]
+    ) -> Moves:
         """The moves of some features, columns staying between ``low`` and ``high``."""
         found: list[tuple[int, Array, float, bool]] = []
         profile = set(schema.profile_columns.tolist())
@@ -206,6 +208,11 @@ class SubsetBounds:
                     nodes += _waves(self._grow(node, size, cutoff))
         return OpenSets(found, complete=True)
 
+    def may_be_robust(self, points: Array) -> Mask:
+        """Which points keep the margin of the search in every scenario met so far."""
+        result: Mask = self.values(points) >= self.problem.search_margin - _SAFE
+        return result
+
     # -- sets --------------------------------------------------------------------------------------
 
     def _roots(self, among: Iterable[Features] | None) -> _Nodes:
@@ -238,7 +245,9 @@ class SubsetBounds:
         order = np.argsort(-gain, axis=1, kind="stable")
         rank = np.empty_like(order)
         np.put_along_axis(rank, order, np.arange(order.shape[1])[None], axis=1)
-        number = np.searchsorted(feature[self.moves.first], feature)  # feature of a move, counted here
+        number = np.searchsorted(
+            feature[self.moves.first], feature
+        )  # feature of a move, counted here
         rank = rank[:, number]
         row, move = np.nonzero(nodes.allowed)
         allowed = nodes.allowed[row] & (rank[row] > rank[row, move][:, None])
@@ -254,8 +263,8 @@ class SubsetBounds:
 
     def _most(self, cutoff: float) -> Array:
         """The largest size of each move that is not beyond the cutoff; 0: it cannot be made."""
-        with np.errstate(divide="ignore"):
-            most = np.minimum(self.moves.most, cutoff / self.cost)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            most = np.fmin(self.moves.most, cutoff / self.cost)
         return np.where(self.moves.whole & (most < 1.0), 0.0, most)
 
     # -- sizes -------------------------------------------------------------------------------------
@@ -277,7 +286,7 @@ class SubsetBounds:
             return []
         points = self._points(boxes, bound, cutoff)
         wanted = self.problem.search_margin
-        looks = self._values(points) >= wanted
+        looks = self.values(points) >= wanted
         if looks.any() and len(self.scenarios) < _MOST_SCENARIOS:
             best = np.flatnonzero(looks)[bound.lower[looks].argmin()]
             self._learn(self.oracle.attack(points[best][None])[0])
@@ -326,7 +335,8 @@ class SubsetBounds:
         points: Array = self.problem.x + (sizes[:, None] @ moves)[:, 0]
         return points
 
-    def _values(self, points: Array) -> Array:
+    def values(self, points: Array) -> Array:
+        """Upper bounds on the worst margins: those of every scenario met so far."""
         result: Array = np.min([each.value(points) for each in self.scenarios], axis=0)
         return result
 
@@ -443,7 +453,7 @@ class _NodeSupport:
         total = (positive @ (self.made - self.least)[:, :, None])[:, :, 0] + self._top(positive)
         if self.additive and np.isfinite(self.cutoff):
             rest = np.maximum(self.cutoff - self.used, 0.0)[:, None]
-            total = np.minimum(total, rest * _product(positive, self.rate).max(axis=2))
+            total = np.fmin(total, _product(rest, _product(positive, self.rate).max(axis=2)))
         result: Array = total + (g @ self.least[:, :, None])[:, :, 0]
         return result
 
@@ -496,7 +506,8 @@ class _BoxSupport:
         total = (positive @ self.width[:, :, None])[:, :, 0]
         if self.additive and np.isfinite(self.cutoff):
             rest = np.maximum(self.cutoff - self.used, 0.0)[:, None]
-            total = np.minimum(total, rest * _product(positive, self.rate[:, None]).max(axis=2))
+            ratio = _product(positive, self.rate[:, None]).max(axis=2)
+            total = np.fmin(total, _product(rest, ratio))
         result: Array = total + (g @ self.low[:, :, None])[:, :, 0]
         return result
 
