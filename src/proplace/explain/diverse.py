@@ -19,9 +19,9 @@ _FREEZE = 4  # changed features that are tried, one at a time, for the next answ
 
 
 def diverse(
-    find: Callable[[frozenset[int]], Finding], schema: Schema, count: int
+    find: Callable[[frozenset[int]], Finding], schema: Schema, count: int, *, few: bool = False
 ) -> Iterator[Finding]:
-    """Give up to ``count`` answers, nearest first.
+    """Give up to ``count`` answers, nearest first; if ``few``, those with fewer changes come first.
 
     ``find`` searches the nearest answer that keeps some features (by number) as they are. After an
     answer, the features it changes most are kept, one at a time, and the search is repeated in the
@@ -29,7 +29,12 @@ def diverse(
     """
     ticket = itertools.count()
     first = find(frozenset())
-    heap = [(first.distance, next(ticket), frozenset[int](), first)]
+
+    def key(answer: Finding) -> tuple[int, float]:
+        return len(_costs(answer, schema)) if few else 0, answer.distance
+
+    start = key(first) if first.found else (0, 0.0)
+    heap = [(start, next(ticket), frozenset[int](), first)]
     given: set[frozenset[int]] = set()
     tried: set[frozenset[int]] = set()
     while heap and len(given) < count:
@@ -54,7 +59,7 @@ def diverse(
             tried.add(more)
             other = find(more)
             if other.found:
-                heapq.heappush(heap, (other.distance, next(ticket), more, other))
+                heapq.heappush(heap, (key(other), next(ticket), more, other))
 
 
 def _costs(answer: Finding, schema: Schema) -> dict[int, float]:

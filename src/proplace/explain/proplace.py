@@ -15,7 +15,9 @@ from proplace.core.errors import InputError, OptionError
 from proplace.core.options import integer, not_negative, one_of
 from proplace.explain.base import Explainer
 from proplace.explain.diverse import diverse
+from proplace.explain.few import FewChanges, Tried
 from proplace.explain.findings import Finding, Optimality
+from proplace.explain.following import Preference, by_column, check_options, fixed_features
 from proplace.explain.proving import Clock, Judge, Prover
 from proplace.explain.several import IN_USE, Voter, check_also, read_also
 from proplace.loaders.coordinates import shifts_for
@@ -29,8 +31,10 @@ from proplace.region.neighbours import (
     variants,
 )
 from proplace.schema.tolerances import check_tolerance, encoded_tolerance, tolerances
+from proplace.search.oracle import Oracle
 from proplace.search.pieces import SearchResult, search
 from proplace.search.problem import SearchProblem
+from proplace.search.subsets import Moves, SubsetBounds
 from proplace.search.tuning import DEFAULT
 from proplace.solvers import LP_TOLERANCE, TITLES, Solver, check
 from proplace.tables.rows import distinct
@@ -54,6 +58,7 @@ if TYPE_CHECKING:
     from proplace.schema.person import Person
     from proplace.schema.validation import Label
     from proplace.search.pieces import SearchName
+    from proplace.search.subsets import Features
 
 DEFAULT_MARGIN = 1e-6
 DEFAULT_SLACK = 1e-4
@@ -101,10 +106,25 @@ class Proplace(Explainer):
         counts in units of its range in the training rows), ``"l2"``, ``"linf"``, ``"mad"``, or
         an object with ``between`` and ``subgradient``.
     weights
-        One weight per encoded column for a named distance.
+        One weight per encoded column for a named distance, in place of 1/columns; or factors by
+        feature name, ``{"income": 2}``: a feature that is not named has 1, and all columns of a
+        feature have its weight.
     region
         ``"hull"``: the convex hulls of the robust neighbours and the person. ``"box"``: anywhere
         within the features' ranges and rules, plausible or not.
+    changeable
+        Names of the features that answers may change (as far as the schema lets them); all others
+        are kept as if they were immutable. None: all.
+    max_changes
+        Answers change at most so many features: the nearest of these.
+    prefer
+        ``"near"``: the nearest answer. ``"few"``: of the answers within ``stretch`` times the distance
+        of that one, the one that changes the fewest features, and of those the nearest. Other
+        features are kept as if they were immutable, so that the region is the one that such
+        rules define. ``optimal`` then means that fewer changes are excluded; ``bound`` is about the
+        nearest answer all the same.
+    stretch
+        How many times as far as the nearest answer a shorter one may be, at least 1.
     margin
         Every network in Delta must reach the target class by at least this much. ``"float32"``,
         ``"float16"`` or ``"bfloat16"``: as much as covers the rounding of a model deployed so. The
@@ -147,8 +167,12 @@ class Proplace(Explainer):
         k: int = 20,
         schema: Schema | None = None,
         distance: distances.Name | Distance = "l1",
-        weights: npt.ArrayLike | None = None,
+        weights: npt.ArrayLike | Mapping[str, float] | None = None,
         region: RegionKind = "hull",
+        changeable: Sequence[str] | None = None,
+        max_changes: int | None = None,
+        prefer: Preference = "near",
+        stretch: float = 1.25,
         margin: Margin | None = None,
         slack: float = DEFAULT_SLACK,
         search: SearchName = "tree",
@@ -165,6 +189,10 @@ class Proplace(Explainer):
         self.distance = distance
         self.weights = weights
         self.region = region
+        self.changeable = changeable
+        self.max_changes = max_changes
+        self.prefer = prefer
+        self.stretch = stretch
         self.margin = margin
         self.slack = slack
         self.search = search
@@ -180,6 +208,7 @@ class Proplace(Explainer):
         check_tolerance(self.tolerance)
         integer("k", self.k)
         one_of("region", self.region, ("hull", "box"))
+        check_options(self.changeable, self.max_changes, self.prefer, self.stretch)
         one_of("search", self.search, ("tree", "bilevel"))
         _check_solver(self.search, self.solver)
         if isinstance(self.margin, str):
@@ -206,8 +235,9 @@ class Proplace(Explainer):
         self.sets_ = tuple(judge.models for judge in judges)
         units = model.units(rows) if model.preprocesses else None
         self.distance_ = distances.resolve(
-            self.distance, self.net_.inputs, rows, self.weights, units
+            self.distance, self.net_.inputs, rows, by_column(self.schema_, self.weights), units
         )
+        self.fixed_ = fixed_features(self.schema_, self.changeable)
         self._robust: dict[int, RobustRows] = {}
 
     def _judge(self, models: ModelSet, model: Model) -> Judge:
@@ -250,18 +280,42 @@ class Proplace(Explainer):
         def find(kept: frozenset[int]) -> Finding:
             if kept and clock.over:
                 return Finding("not_found", _NO_TIME, x=x)
-            return self._answer(x, target, kept, clock)
+            if self.prefer == "few" or self.max_changes is not None:
+                return self._short(x, target, kept, clock)
+            return self._tried(_Asked(x, target, self.fixed_, kept), clock).finding
 
-        return diverse(find, self.schema_, count)
+        return diverse(find, self.schema_, count, few=self.prefer == "few")
 
-    def _answer(self, x: Array, target: int, kept: frozenset[int], clock: Clock) -> Finding:
-        """The nearest answer for one person that keeps some features as they are."""
+    def _short(self, x: Array, target: int, kept: frozenset[int], clock: Clock) -> Finding:
+        """The answer with few changes that keeps some features as they are."""
         start = time.monotonic()
-        people = variants(self.schema_, x)
-        near, pieces = self._region(people, target, clock)
-        if near.status != "found":
-            return Finding(near.status, near.reason, x=x)
-        problem = SearchProblem(
+        fixed = self.fixed_ | kept
+        near = self._tried(_Asked(x, target, fixed), clock).finding
+        if not near.found:
+            return near
+        everything = frozenset(range(len(self.schema_.features)))
+        problem, low, high = self._problem(x, target), *self._reach(x, fixed)
+        moves = Moves.of(self.schema_, x, low, high, everything - fixed)
+        assert near.point is not None  # noqa: S101  (it was found)
+        bounds = SubsetBounds(problem, moves, Oracle(problem), near.point[None])
+
+        def solve(features: Features, cutoff: float) -> Tried:
+            asked = _Asked(x, target, everything - features, cutoff=cutoff, bounds=bounds)
+            return self._tried(asked, clock)
+
+        search = FewChanges(self.schema_, near, solve, bounds, clock)
+        if self.max_changes is not None:
+            found = search.at_most(self.max_changes)
+            if found is None:
+                reason = f"no robust point changes at most {self.max_changes} features; raise max_changes"
+                return Finding("infeasible_rules", reason, x=x, seconds=time.monotonic() - start)
+            search.near = found
+        if self.prefer == "few" and search.near.found:
+            search.near = search.fewest(self.stretch)
+        return replace(search.near, seconds=time.monotonic() - start)
+
+    def _problem(self, x: Array, target: int) -> SearchProblem:
+        return SearchProblem(
             self.sets_,
             target,
             x,
@@ -269,18 +323,48 @@ class Proplace(Explainer):
             self.slack,
             self.schema_.grids(x),
         )
+
+    def _reach(self, x: Array, fixed: frozenset[int]) -> tuple[Array, Array]:
+        """Ends of the columns of every region in which some features are kept."""
+        person = variants(self.schema_, x, fixed)[0]
+        low, high = self.rows_.min(axis=0), self.rows_.max(axis=0)
+        if self.region == "box":
+            low = np.where(np.isfinite(person.lower), person.lower, low)
+            high = np.where(np.isfinite(person.upper), person.upper, high)
+        else:
+            half_steps = self._problem(x, 0).half_steps()
+            low = np.maximum(person.lower, low - half_steps)
+            high = np.minimum(person.upper, high + half_steps)
+        return np.minimum(low, x), np.maximum(high, x)
+
+    def _tried(self, asked: _Asked, clock: Clock) -> Tried:
+        """The nearest answer for one person in one region, as far as it is within a cutoff."""
+        start, x = time.monotonic(), asked.x
+        people = variants(self.schema_, x, asked.fixed)
+        near, pieces = self._region(people, asked, clock)
+        if near.status != "found":
+            return Tried(Finding(near.status, near.reason, x=x), settled=True)
+        problem = self._problem(x, asked.target)
         if near.late:  # without all neighbours nothing can be said of the region
             outcome = SearchResult(None, np.inf, 0.0, "unknown")
         else:
-            if kept:
-                columns = [i for i, c in enumerate(self.schema_.columns) if c.feature in kept]
+            if asked.kept:
+                columns = [i for i, c in enumerate(self.schema_.columns) if c.feature in asked.kept]
                 pieces = keep(pieces, x, columns)
             outcome = search(
-                problem, pieces, method=self.search, solver=self.solver, deadline=clock.search
+                problem,
+                pieces,
+                method=self.search,
+                solver=self.solver,
+                deadline=clock.search,
+                cutoff=asked.cutoff,
             )
-        attempt = _Attempt(problem, people, near.rows[:0] if kept else near.rows, outcome)
+        settled = outcome.status in ("optimal", "infeasible")
+        if outcome.point is None and np.isfinite(asked.cutoff):
+            return Tried(Finding("not_found", "nothing within the cutoff", x=x), settled)
+        attempt = _Attempt(problem, people, near.rows[:0] if asked.kept else near.rows, outcome)
         finding = self._finding(attempt, clock, "" if near.late else self._few(near.rows))
-        return replace(
+        finding = replace(
             finding,
             x=x,
             neighbours=near.rows,
@@ -289,23 +373,24 @@ class Proplace(Explainer):
             rounds=outcome.rounds,
             seconds=time.monotonic() - start,
         )
+        return Tried(finding, settled and finding.status == "optimal")
 
     def _region(
-        self, people: Sequence[Person], target: int, clock: Clock
+        self, people: Sequence[Person], asked: _Asked, clock: Clock
     ) -> tuple[Neighbours, Iterable[ConvexPiece]]:
         """Neighbours (none for a box) and convex pieces, over all variants of the person."""
-        schema, robust = self.schema_, self._robust_rows(target)
+        schema, robust = self.schema_, self._robust_rows(asked.target)
         if self.region == "box":
             low, high = self.rows_.min(axis=0), self.rows_.max(axis=0)
             boxes = (box_pieces(schema, person, low, high) for person in people)
             return Neighbours(robust.rows[:0], "found"), itertools.chain.from_iterable(boxes)
         found, pieces = [], []
         for person in people:
-            free = unrestricted(schema) and person is people[0]
+            free = unrestricted(schema) and person is people[0] and not asked.fixed
             near = (
                 robust.nearest(person.x, self.k)
                 if free
-                else robust.admissible(person, self.k, clock.search)
+                else self._admissible(robust, person, asked, clock)
             )
             found.append(near)
             if near.status == "found":
@@ -317,6 +402,22 @@ class Proplace(Explainer):
         order = np.argsort(self.distance_.between(people[0].x, rows), kind="stable")
         late = any(near.late for near in good)
         return Neighbours(rows[order], "found", late=late), pieces
+
+    def _admissible(
+        self, robust: RobustRows, person: Person, asked: _Asked, clock: Clock
+    ) -> Neighbours:
+        if asked.bounds is None:
+            return robust.admissible(person, self.k, clock.search)
+        kept = np.array([c.feature in asked.fixed for c in self.schema_.columns])
+        categories = self.schema_.profile_columns
+        return robust.keeping(
+            person,
+            np.flatnonzero(~kept),
+            categories[kept[categories]],
+            self.k,
+            asked.bounds.may_be_robust,
+            clock.search,
+        )
 
     def _few(self, neighbours: Array) -> str:
         """Say so where there are fewer neighbours than were asked for."""
@@ -387,6 +488,22 @@ class Proplace(Explainer):
                 self.model_.called(target),
             )
         return self._robust[target]
+
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """Which region of a person is searched, and what of it is of interest.
+
+    ``fixed`` features make the region, as if they were immutable; ``kept`` ones cut it to the part in
+    which they are as they are. ``bounds``, where there are some, know rows that are not robust.
+    """
+
+    x: Array
+    target: int
+    fixed: frozenset[int]
+    kept: frozenset[int] = frozenset()
+    cutoff: float = np.inf
+    bounds: SubsetBounds | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -43,8 +43,11 @@ def search(
     method: SearchName = "tree",
     solver: Solver = "highs",
     deadline: float = np.inf,
+    cutoff: float = np.inf,
 ) -> SearchResult:
     """Solve the pieces in the order of a bound on their distance, stopping at the best answer.
+
+    Only points nearer than ``cutoff`` are of interest; status ``infeasible`` means that there are none.
 
     ``solver`` is that of the mixed-integer programs of ``bilevel``; the tree runs on HiGHS. Where a
     solver gives no answer, ``trouble`` says so; nothing is concluded from it.
@@ -56,13 +59,14 @@ def search(
     best = Outcome(None, np.inf, np.inf, "infeasible")
     lower, nodes, programs, rounds, open_, trouble = np.inf, 0, 0, 0, False, ""
     for bound, piece in ranked:
-        if bound >= best.distance:
+        nearer = min(best.distance, cutoff)
+        if bound >= nearer:
             break
         if time.monotonic() >= deadline:
             lower, open_ = min(lower, bound), True
             break
         found = (
-            tree.solve(problem, piece, cutoff=best.distance, deadline=deadline, oracle=oracle)
+            tree.solve(problem, piece, cutoff=nearer, deadline=deadline, oracle=oracle)
             if method == "tree"
             else _bilevel(problem, piece, bound, solver, deadline)
         )
@@ -74,7 +78,7 @@ def search(
         lower = min(lower, found.lower)
         open_ |= found.status in ("feasible", "unknown")
         trouble = trouble or found.trouble
-        if found.distance < best.distance:
+        if found.distance < nearer:
             best = found
     counts = nodes, programs, rounds
     if best.point is None:

@@ -1,0 +1,270 @@
+r"""Answers that change few features.
+
+For a set S of features let :math:`R(S)` be the region of the person with all other features kept, as if
+they were immutable (neighbours are made to fit the kept values and tested again), and :math:`d(S)` the
+distance of its nearest robust point. With :math:`d^*` the distance of the nearest answer, of all that may
+be changed, ``prefer="few"`` asks for
+
+.. math::
+    \min |S| \quad\text{over all S with } d(S) \le \mathrm{stretch} \cdot d^* ,
+
+and of those with as few features for the one with the least :math:`d(S)`; ``max_changes`` for the least
+:math:`d(S)` of all S with at most so many features. Regions of smaller sets need not lie in those of larger
+ones, so no set can be ruled out by another. What is ruled out is whatever cannot reach the margin at
+all (:mod:`proplace.search.subsets`); the sets that are left are searched, the most promising first.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from proplace.explain.findings import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from proplace.core.network import Array
+    from proplace.explain.proving import Clock
+    from proplace.schema import Schema
+    from proplace.search.subsets import Features, SubsetBounds
+
+MOST_SETS = 200
+"""Sets of features whose regions are searched for one answer, at most."""
+MOST_PARTS = 40_000
+"""Parts of the space of moves that are bounded for one answer, at most."""
+
+_EQUAL = 1e-9  # relative difference of distances that count as equal
+_WIDER = (
+    1.25,
+    2.0,
+    4.0,
+    math.inf,
+)  # times the least distance: where answers are looked for in turn
+
+
+class Tried(NamedTuple):
+    """What a search of one region gave; ``settled``: nothing nearer is there, which is proved."""
+
+    finding: Finding
+    settled: bool
+
+
+class Level(NamedTuple):
+    """The nearest answer of all sets of one size, and whether that is proved."""
+
+    best: Finding | None
+    proved: bool
+
+
+@dataclass(eq=False)
+class FewChanges:
+    """The search for answers with few changes, for one person.
+
+    Attributes
+    ----------
+    schema, near
+        The features, and the nearest answer.
+    solve
+        Searches the region of a set of features for a point nearer than a cutoff.
+    bounds
+        Excludes sets.
+    clock
+        When to end.
+    """
+
+    schema: Schema
+    near: Finding
+    solve: Callable[[Features, float], Tried]
+    bounds: SubsetBounds
+    clock: Clock
+
+    def __post_init__(self) -> None:
+        self.searched = 0
+
+    # -- what is asked -----------------------------------------------------------------------------
+
+    def at_most(self, most: int) -> Finding | None:
+        """The nearest answer with at most so many changes; None: there is none, which is proved."""
+        near, best = self.near, None
+        if len(changed(near, self.schema)) <= most:
+            best, wider = near, (1.0,)
+        else:
+            wider = _WIDER
+        proved = near.status == "optimal" or best is None
+        for factor in wider:
+            cutoff = factor * near.distance
+            for size in range(1, most + 1):
+                level = self._level(size, cutoff if best is None else best.distance)
+                proved &= level.proved
+                best = level.best or best
+            if best is not None or not proved:
+                break
+        if best is None:
+            return (
+                None if proved else Finding("not_found", _not_decided(most, self.clock), x=near.x)
+            )
+        why = (
+            "" if proved else f"that no answer with at most {most} changes is nearer is not proved"
+        )
+        return self._said(best, why)
+
+    def fewest(self, stretch: float, most: int | None = None) -> Finding:
+        """The answer with the fewest changes within ``stretch`` times the distance of the nearest one."""
+        cutoff = stretch * self.near.distance
+        count = len(changed(self.near, self.schema))
+        for size in range(1, count + 1):
+            level = self._level(size, cutoff if size < count else self.near.distance)
+            if level.best is not None:
+                why = "that none with as few changes is nearer is not proved"
+                return self._said(level.best, "" if level.proved else why)
+            if not level.proved:
+                break
+        else:
+            return self._said(self.near, "")
+        best = self._shortened(size, cutoff)
+        count = len(changed(best, self.schema))
+        why = f"that {size} changes are not enough is not proved"
+        if size < count - 1:
+            why = f"that fewer than {count} changes are not enough is not proved, of less than {size} it is"
+        if size == count:
+            why = "that none with as few changes is nearer is not proved"
+        return self._said(best, why)
+
+    def _said(self, best: Finding, why: str) -> Finding:
+        """An answer with what is proved of it; the bound is that of the nearest one."""
+        near = self.near
+        bound = min(near.bound, best.distance)
+        if near.status != "optimal":
+            why = "; ".join(part for part in (why, near.reason) if part)
+        elif not why and best.status != "optimal":
+            why = best.reason
+        return replace(
+            best,
+            status="feasible" if why else "optimal",
+            reason=why,
+            bound=bound,
+            optimality=near.optimality,
+        )
+
+    # -- all sets of one size ----------------------------------------------------------------------
+
+    def _level(self, size: int, cutoff: float) -> Level:
+        """The nearest answer of all sets of a size that lies within a cutoff."""
+        cutoff *= 1.0 + _EQUAL
+        left = MOST_PARTS - self.bounds.bounded
+        found = self.bounds.open_sets(size, cutoff, most=left, deadline=self.clock.search)
+        proved, best = found.complete, None
+        todo = _ordered(found.sets.items())
+        while todo:
+            if self.searched >= MOST_SETS or self.clock.over:
+                return Level(best, proved=False)
+            (_, features), *todo = todo
+            tried = self._search(features, cutoff)
+            proved &= tried.settled
+            if tried.finding.found and tried.finding.distance <= cutoff:
+                best, cutoff = tried.finding, tried.finding.distance
+                todo = self._still_open(size, cutoff, [each for _, each in todo])
+        return Level(best, proved)
+
+    def _still_open(
+        self, size: int, cutoff: float, sets: list[Features]
+    ) -> list[tuple[float, Features]]:
+        """The sets that may have something nearer, in order."""
+        if not sets:
+            return []
+        left = MOST_PARTS - self.bounds.bounded
+        found = self.bounds.open_sets(
+            size, cutoff, among=sets, most=left, deadline=self.clock.search
+        )
+        if not found.complete:
+            return _ordered((each, found.sets.get(each, 0.0)) for each in sets)
+        return _ordered(found.sets.items())
+
+    def _search(self, features: Features, cutoff: float) -> Tried:
+        self.searched += 1
+        return self.solve(features, cutoff)
+
+    # -- where there are too many sets ---------------------------------------------------------------
+
+    def _shortened(self, least: int, cutoff: float) -> Finding:
+        """An answer with fewer changes, not proved the shortest: of which none can be left out.
+
+        The features that matter most for the nearest answer come first; then what can go, goes.
+        """
+        best = self.near
+        order = self._by_weight(best)
+        for size in _growing(least, len(order)):
+            features = frozenset(order[:size])
+            found = self._shorter([features], cutoff)
+            if found is not None:
+                best = found
+                break
+        while True:
+            now = changed(best, self.schema)
+            order = self._by_weight(best)
+            shorter = self._shorter([now - {each} for each in reversed(order)], cutoff)
+            if shorter is None:
+                return best
+            best = shorter
+
+    def _shorter(self, sets: list[Features], cutoff: float) -> Finding | None:
+        """An answer of the first of some sets of a size that has one within the cutoff."""
+        cutoff *= 1.0 + _EQUAL
+        sets = [each for each in sets if each]
+        if not sets or self.clock.over:
+            return None
+        size = len(sets[0])
+        found = self.bounds.open_sets(size, cutoff, among=sets, deadline=self.clock.search)
+        for features in sets:
+            if found.complete and features not in found.sets:
+                continue
+            if self.clock.over:
+                return None
+            tried = self.solve(features, cutoff)
+            if tried.finding.found and tried.finding.distance <= cutoff:
+                return tried.finding
+        return None
+
+    def _by_weight(self, finding: Finding) -> list[int]:
+        """The changed features by what taking the change back would cost of the margin, the most first."""
+        x, point, features = *_ends(finding), sorted(changed(finding, self.schema))
+        rows = np.tile(point, (len(features), 1))
+        for row, feature in zip(rows, features, strict=True):
+            span = self.schema.spans[feature]
+            row[span] = x[span]
+        values = self.bounds.values(rows)
+        return [features[i] for i in np.argsort(values, kind="stable")]
+
+
+def changed(finding: Finding, schema: Schema) -> Features:
+    """The features that an answer changes."""
+    x, point = _ends(finding)
+    return frozenset(schema.columns[int(j)].feature for j in np.flatnonzero(x != point))
+
+
+def _ends(finding: Finding) -> tuple[Array, Array]:
+    assert finding.x is not None and finding.point is not None  # noqa: S101, PT018
+    return finding.x, finding.point
+
+
+def _ordered(sets: Iterable[tuple[Features, float]]) -> list[tuple[float, Features]]:
+    """Sets by their bound, then by their features: the order is the same in every run."""
+    found = sorted((bound, sorted(features)) for features, bound in sets)
+    return [(bound, frozenset(features)) for bound, features in found]
+
+
+def _growing(first: int, end: int) -> Iterator[int]:
+    """Sizes from the first on, in steps that double, below the end."""
+    size, step = first, 1
+    while size < end:
+        yield size
+        size, step = size + step, 2 * step
+
+
+def _not_decided(most: int, clock: Clock) -> str:
+    why = "the time limit came" if clock.over else "there are too many sets of features"
+    return f"{why} before an answer with at most {most} changes was found or excluded; raise max_changes"

@@ -1,0 +1,84 @@
+"""Options that say what an answer may change, by the names of features."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from proplace.core.errors import OptionError
+from proplace.core.options import integer, not_negative, one_of
+from proplace.schema.validation import did_you_mean, listing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from proplace.core.network import Array
+    from proplace.schema import Schema
+
+Preference = Literal["near", "few"]
+
+
+def check_options(
+    changeable: Sequence[str] | None, max_changes: int | None, prefer: str, stretch: float
+) -> None:
+    """Say what is wrong with options that can be checked without a model."""
+    if changeable is not None:
+        if isinstance(changeable, (str, bytes)):
+            raise OptionError(
+                f"changeable must be a list of names, not one text; write [{changeable!r}]"
+            )
+        names = list(changeable)
+        if not names:
+            raise OptionError("changeable is empty: name at least one feature, or leave it out")
+        if not all(isinstance(name, str) for name in names):
+            raise OptionError("changeable must be a list of names of features")
+    if max_changes is not None:
+        integer("max_changes", max_changes)
+    one_of("prefer", prefer, ("near", "few"))
+    if not_negative("stretch", stretch) < 1.0:
+        raise OptionError(
+            f"stretch must be at least 1, not {stretch!r}: a shorter answer may be so many times as "
+            "far as the nearest one"
+        )
+
+
+def fixed_features(schema: Schema, changeable: Sequence[str] | None) -> frozenset[int]:
+    """Numbers of the features that answers must keep."""
+    if changeable is None:
+        return frozenset()
+    _known(schema, "changeable", changeable)
+    wanted = set(changeable)
+    free = [f.name for f in schema.features if f.name in wanted and not f.immutable]
+    if not free:
+        raise OptionError(
+            f"changeable names immutable features only ({listing(sorted(wanted))}); name one that "
+            "can be changed"
+        )
+    return frozenset(i for i, f in enumerate(schema.features) if f.name not in wanted)
+
+
+def by_column(
+    schema: Schema, weights: npt.ArrayLike | Mapping[str, float] | None
+) -> npt.ArrayLike | None:
+    """Weights of the encoded columns: those of their features, if they are given by name."""
+    if not isinstance(weights, Mapping):
+        return weights
+    _known(schema, "weights", weights)
+    found: Array = np.ones(schema.width)
+    for feature, span in zip(schema.features, schema.spans, strict=True):
+        found[span] = not_negative(f"the weight of {feature.name}", weights.get(feature.name, 1.0))
+    return found / schema.width
+
+
+def _known(schema: Schema, option: str, names: Iterable[str]) -> None:
+    """Refuse names that are no features."""
+    known = [feature.name for feature in schema.features]
+    for name in names:
+        if name not in known:
+            raise OptionError(
+                f"{option}: {name!r} is not a feature{did_you_mean(str(name), known)}; the features "
+                f"are {listing(known)}"
+            )
