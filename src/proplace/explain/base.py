@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from proplace.core.distances import Distance
+    from proplace.core.effort import Efforts
     from proplace.core.model_set import ModelSet
     from proplace.core.network import Array, Network
     from proplace.core.shifts import Shifts
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 Person = tuple["Array", "BadRow | None"]
 """An encoded row, and what is wrong with it if it is bad."""
 
-_LIVE = ("n_jobs", "time_limit")  # may change after fit, which does not use them
+_LIVE = ("n_jobs", "time_limit", "max_effort")  # may change after fit, which does not use them
 
 
 class Explainer(Parameters, ABC):
@@ -71,6 +72,8 @@ class Explainer(Parameters, ABC):
         Other models that must accept an answer.
     distance_
         The distance as fitted.
+    efforts_
+        What changes cost a person; None where nothing is said about it.
     """
 
     source: object
@@ -86,6 +89,7 @@ class Explainer(Parameters, ABC):
     sets_: tuple[ModelSet, ...]
     others_: tuple[Voter, ...] = ()
     distance_: Distance
+    efforts_: Efforts | None = None
     prover_: Prover | None
 
     _block = 1  # rows that are searched together
@@ -195,6 +199,8 @@ class Explainer(Parameters, ABC):
             self.distance_,
             self.model_.classes,
             self.sets_,
+            self.efforts_,
+            getattr(self, "max_effort", None),
         )
 
     def provenance(self, target: int) -> Provenance:
@@ -207,7 +213,7 @@ class Explainer(Parameters, ABC):
             target,
             others=self.others_,
             method=type(self).__name__,
-            distance=getattr(self, "distance", "l1"),
+            distance="effort" if self.efforts_ else getattr(self, "distance", "l1"),
             k=getattr(self, "k", None),
             region=getattr(self, "region", None),
         )

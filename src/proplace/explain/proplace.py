@@ -15,6 +15,7 @@ from proplace.core.errors import InputError, OptionError
 from proplace.core.options import integer, not_negative, one_of
 from proplace.explain.base import Explainer
 from proplace.explain.diverse import diverse
+from proplace.explain.effort import check_effort, convex, efforts_of
 from proplace.explain.few import FewChanges, Tried
 from proplace.explain.findings import Finding, Optimality
 from proplace.explain.following import Preference, by_column, check_options, fixed_features
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from proplace.core.model_set import ModelSet
     from proplace.core.network import Array
     from proplace.core.shifts import Delta
+    from proplace.explain.effort import Effort
     from proplace.explain.findings import Status
     from proplace.explain.proving import Proved
     from proplace.loaders.model import Model
@@ -66,6 +68,7 @@ _TIDY = 1e-6  # encoded changes up to this are reverted where what is left is ro
 # Shares of the way to a neighbour, tried in turn when a proof fails after rounding.
 _REPAIRS = (1e-6, 1e-4, 1e-2, 0.1, 0.5)
 _HAIR = "its answer failed the last test by a hair"
+_NOT_CONVEX = "a curve of effort is not convex, so that another answer may take less"
 _NO_TIME = "the time limit came before a point was proved robust; allow more time"
 _ASK_AGAIN = "this is no fault of the row: raise the slack, or try another search"
 
@@ -109,6 +112,15 @@ class Proplace(Explainer):
         One weight per encoded column for a named distance, in place of 1/columns; or factors by
         feature name, ``{"income": 2}``: a feature that is not named has 1, and all columns of a
         feature have its weight.
+    effort
+        What changes cost a person, by the name of the feature; the sum is the distance then, in units
+        of effort. A number: the effort of one encoded unit (with min-max scaling, of the whole range),
+        or of any change of a category. Points ``[(0, 0), (1000, 1), (5000, 8)]``: the effort of a
+        change in original units (below 0: of less; else less is like more). A feature about which
+        nothing is said here has the ``effort`` of the schema, else 1. Where a curve is not convex, an
+        answer is ``optimal`` only if it is proved that none takes less effort.
+    max_effort
+        Answers that take more effort are given as well, but marked as ``out_of_reach``.
     region
         ``"hull"``: the convex hulls of the robust neighbours and the person. ``"box"``: anywhere
         within the features' ranges and rules, plausible or not.
@@ -168,6 +180,8 @@ class Proplace(Explainer):
         schema: Schema | None = None,
         distance: distances.Name | Distance = "l1",
         weights: npt.ArrayLike | Mapping[str, float] | None = None,
+        effort: Mapping[str, Effort] | None = None,
+        max_effort: float | None = None,
         region: RegionKind = "hull",
         changeable: Sequence[str] | None = None,
         max_changes: int | None = None,
@@ -188,6 +202,8 @@ class Proplace(Explainer):
         self.schema = schema
         self.distance = distance
         self.weights = weights
+        self.effort = effort
+        self.max_effort = max_effort
         self.region = region
         self.changeable = changeable
         self.max_changes = max_changes
@@ -207,6 +223,7 @@ class Proplace(Explainer):
         check_also(self.also)
         check_tolerance(self.tolerance)
         integer("k", self.k)
+        check_effort(self.effort, self.max_effort)
         one_of("region", self.region, ("hull", "box"))
         check_options(self.changeable, self.max_changes, self.prefer, self.stretch)
         one_of("search", self.search, ("tree", "bilevel"))
@@ -234,9 +251,18 @@ class Proplace(Explainer):
         self.prover_ = Prover(self.schema_, tuple(judges))
         self.sets_ = tuple(judge.models for judge in judges)
         units = model.units(rows) if model.preprocesses else None
-        self.distance_ = distances.resolve(
-            self.distance, self.net_.inputs, rows, by_column(self.schema_, self.weights), units
-        )
+        self.efforts_ = efforts_of(self.schema_, self.effort, self.max_effort, units)
+        if self.efforts_ is None:
+            self.distance_ = distances.resolve(
+                self.distance, self.net_.inputs, rows, by_column(self.schema_, self.weights), units
+            )
+        elif self.distance == "l1" and self.weights is None:
+            self.distance_ = self.efforts_
+        else:
+            raise OptionError(
+                "efforts are the distance: leave distance and weights out, or the efforts (also those "
+                "of the schema)"
+            )
         self.fixed_ = fixed_features(self.schema_, self.changeable)
         self._robust: dict[int, RobustRows] = {}
 
@@ -319,7 +345,7 @@ class Proplace(Explainer):
             self.sets_,
             target,
             x,
-            self.distance_,
+            convex(self.distance_, self.schema_, x, self.rows_),
             self.slack,
             self.schema_.grids(x),
         )
@@ -459,11 +485,14 @@ class Proplace(Explainer):
         problem, outcome = attempt.problem, attempt.outcome
         optimal = is_answer and outcome.status == "optimal"
         bound = 0.0 if outcome.status == "infeasible" else max(outcome.lower, 0.0)
+        distance = float(self.distance_.between(problem.x, proved.point))
         why = ""
         if not optimal:
             why = f"the solver failed ({trouble})" if trouble else "stopped at the time limit"
+        elif problem.distance is not self.distance_ and bound < distance * (1.0 - DEFAULT.gap):
+            optimal, why = False, _NOT_CONVEX
+        if not optimal:
             why = f"{why}; nothing nearer than {bound:.6g} has the margin in the region"
-        distance = float(self.distance_.between(problem.x, proved.point))
         bound = min(bound, distance)
         names = f"{self.search}, {TITLES[self.solver]}"
         return Finding(

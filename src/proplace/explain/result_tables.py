@@ -39,8 +39,11 @@ FACTS = (
     "sentence",
     "certificate",
     "missing",
+    "effort",
+    "out_of_reach",
 )
-_TYPES = {"distance": float, "bound": float, "margin": float, "rank": int}  # else text
+_NUMBERS = ("distance", "bound", "margin", "effort")
+_TYPES = {**dict.fromkeys(_NUMBERS, float), "rank": int, "out_of_reach": bool}  # else text
 
 
 @dataclass(frozen=True)
@@ -103,6 +106,8 @@ class AnswerColumns:
             "sentence": clipped(words.sentence, limits.SPREADSHEET_CELL),
             "certificate": None if proof is None else proof.digest,
             "missing": json.dumps(e.filled, ensure_ascii=False) if e.filled else None,
+            "effort": e.effort,
+            "out_of_reach": e.out_of_reach,
         }
         return {
             **e.ids,

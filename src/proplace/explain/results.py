@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from proplace.certification import Proof
     from proplace.core.distances import Distance
+    from proplace.core.effort import Efforts
     from proplace.core.model_set import ModelSet
     from proplace.core.network import Array, Network
     from proplace.core.shifts import Shifts
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from proplace.schema import Schema
     from proplace.schema.validation import Label
 
+_ROUNDING = 1e-9  # relative: sums of efforts are known as well as this
 _ROWS = 20  # answers that a notebook shows
 
 
@@ -44,7 +46,8 @@ class Setting:
     is None where it is not known: of results that were read from a folder. ``sets`` are all sets of
     networks that have a say, with their names; the first is that of ``net`` and ``shifts``, and more
     follow where other networks must accept an answer, or where the model in use does not lie in its
-    own box. Empty where they are not known.
+    own box. Empty where they are not known. ``efforts`` are what changes cost a person, None where
+    nothing is said about it, and ``max_effort`` is how much of that counts as within reach.
     """
 
     net: Network
@@ -53,6 +56,8 @@ class Setting:
     distance: Distance | None
     classes: tuple[Label, ...] = ()
     sets: tuple[ModelSet, ...] = ()
+    efforts: Efforts | None = None
+    max_effort: float | None = None
 
     @property
     def radius(self) -> float | None:
@@ -123,6 +128,9 @@ class Explanation:
         Cells of the person's row that are no features, by the name of their column: who it is.
     filled
         Features whose cell was missing: ``original`` holds what the model counts in its place.
+    effort
+        What the changes cost the person in all, in the user's own units of effort; NaN where no
+        efforts are given, or there is no answer. Then it is the distance, too.
     """
 
     index: Hashable
@@ -147,6 +155,27 @@ class Explanation:
     setting: Setting | None = field(default=None, repr=False)
     ids: Mapping[str, Any] = field(default_factory=dict)
     filled: tuple[str, ...] = ()
+    effort: float = np.nan
+
+    @property
+    def efforts(self) -> dict[str, float]:
+        """What each changed feature costs; empty where no efforts are given."""
+        setting = self.setting
+        if setting is None or setting.efforts is None or self.x is None or self.point is None:
+            return {}
+        found = {}
+        for name in setting.schema.by_name:
+            row, span = self.x.copy(), setting.schema.span(name)
+            row[span] = self.point[span]
+            if (row != self.x).any():
+                found[name] = float(setting.efforts.between(self.x, row))
+        return found
+
+    @property
+    def out_of_reach(self) -> bool:
+        """Whether the answer takes more effort than what was set as reachable (``max_effort``)."""
+        most = None if self.setting is None else self.setting.max_effort
+        return most is not None and self.effort > most * (1.0 + _ROUNDING)
 
     @property
     def label(self) -> Label:
@@ -284,9 +313,9 @@ class Explanations(Sequence[Explanation]):
 
         First the answer: each feature under its own name, in original units. Then ``status``,
         ``distance``, ``bound``, ``margin``, ``rank``, ``reason``, ``target`` (the class by its label),
-        ``delta``, ``changes`` and ``sentence`` (in words), ``certificate`` (its digest), and the
-        person's own values as ``original_...``. Where a feature has such a name, ours gets the
-        prefix ``ce_``.
+        ``delta``, ``changes`` and ``sentence`` (in words), ``certificate`` (its digest), ``missing``
+        (cells that the model fills), ``effort``, ``out_of_reach``, and the person's own values as
+        ``original_...``. Where a feature has such a name, ours gets the prefix ``ce_``.
         """
         from proplace.explain.result_tables import AnswerColumns
 
@@ -300,6 +329,25 @@ class Explanations(Sequence[Explanation]):
             else pd.Index(labels, name=levels[0], tupleize_cols=False)
         )
         return pd.DataFrame(records, index=index, columns=columns.all)
+
+    def paths(self, index: Hashable) -> pd.DataFrame:
+        """The answers of one person beside each other, in words.
+
+        Parameters
+        ----------
+        index
+            Label of the person's row, as an answer has it in ``index``.
+
+        Returns
+        -------
+            One row for each feature that any of the answers changes; the columns are what is ``now``
+            and each ``path``, with ``–`` for what it leaves as it is. The last rows say what each
+            path takes: ``effort`` where efforts are given, else ``distance``, then ``status``, and
+            ``out of reach`` where it is said how much effort is reachable.
+        """
+        from proplace.explain.paths import beside
+
+        return beside([e for e in self if e.index == index], index).frame()
 
     def _features(self) -> list[str]:
         """Names of the features, as far as anything is known about them."""
@@ -388,6 +436,8 @@ class Explanations(Sequence[Explanation]):
         return page
 
     def _repr_html_(self) -> str:
+        from proplace.explain.paths import beside, several
+
         rows = []
         for e in self._items[:_ROWS]:
             changes = e.words().changes
@@ -395,6 +445,11 @@ class Explanations(Sequence[Explanation]):
             distance = "" if np.isnan(e.distance) else f"{e.distance:.4g}"
             rows.append((e.index, e.status, what or e.reason, distance))
         parts = [markup.table(["", "status", "what changes", "distance"], rows)]
+        parts += [
+            markup.card(f"{e.index}: the paths beside each other", beside(found, e.index).html())
+            for found in several(self._items[:_ROWS])
+            for e in found[:1]
+        ]
         if len(self) > _ROWS:
             parts.append(markup.paragraph(f"and {len(self) - _ROWS} more: to_frame() has all"))
         if self.provenance is not None:

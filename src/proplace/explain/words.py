@@ -48,6 +48,7 @@ _DIGITS = 12  # of a digest that stands in the place of a name
 
 _NOT_NEAREST = " A nearer answer may exist, but none more than {share} nearer."
 _UNKNOWN = " A nearer answer may exist."
+_REACH = " This takes an effort of {effort}, beyond what was set as reachable ({most})."
 
 
 @dataclass(frozen=True)
@@ -194,7 +195,7 @@ def in_words(e: Explanation, wording: Wording) -> Words:
             for name, value in e.original.items()
             for feature in (features.get(str(name)),)
         )
-    sentence = _sentence(e, wording, changed) + _missing(e, features)
+    sentence = _sentence(e, wording, changed) + _reach(e) + _missing(e, features)
     return Words(visible(sentence), changes, person)
 
 
@@ -213,6 +214,13 @@ def _missing(e: Explanation, features: Mapping[str, AnyFeature]) -> str:
         for name in e.filled
     ]
     return f" Missing, and counted as the model does: {', '.join(parts)}."
+
+
+def _reach(e: Explanation) -> str:
+    """Say so where an answer takes more effort than what was set as reachable."""
+    if not e.out_of_reach or e.setting is None or e.setting.max_effort is None:
+        return ""
+    return _REACH.format(effort=number(e.effort), most=number(e.setting.max_effort))
 
 
 def _sentence(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from proplace.core.distances import L1, LInf
+from proplace.core.effort import Efforts
 from proplace.core.errors import SolverError
 from proplace.search.branching import Gains, choose
 from proplace.search.program import check_time
@@ -237,7 +238,7 @@ class Subproblem:
     def _add_distance_cut(self, solution: LpPoint) -> bool:
         """Add a cut of a convex distance where the program underrates it; False: it does not."""
         problem = self.state.problem
-        if isinstance(problem.distance, (L1, LInf)):
+        if isinstance(problem.distance, (L1, LInf, Efforts)):
             return False
         true = float(problem.distance.between(problem.x, solution.point))
         if true <= solution.objective + 1e-8 * max(1.0, true):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from proplace.core import limits
+from proplace.core.effort import Efforts
 from proplace.core.errors import ProplaceError
 from proplace.core.fold import digest
 from proplace.explain.provenance import Provenance
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
     from proplace.explain.results import Setting
     from proplace.schema.validation import Label
 
-FORMAT = "proplace-batch-4"
+FORMAT = "proplace-batch-5"
 NAME = "manifest.json"
-_EARLIER = ("proplace-batch-1", "proplace-batch-2", "proplace-batch-3")
+_EARLIER = tuple(f"proplace-batch-{number}" for number in range(1, 5))
 _FIELDS = {"format", "question", "about", "results", "complete", "seal"}
 
 
@@ -47,17 +48,21 @@ class About:
         Labels of the classes.
     folds
         Digest of the batch norm that was folded into the network; empty if there is none.
+    efforts
+        What changes cost a person; None where nothing is said about it.
     """
 
     provenance: Provenance
     schema: Schema
     classes: tuple[Label, ...]
     folds: str
+    efforts: Efforts | None = None
 
     @classmethod
     def of(cls, provenance: Provenance, setting: Setting) -> About:
         """Write down what answers of a setting are about."""
-        return cls(provenance, setting.schema, setting.classes, digest(setting.net.folds))
+        folds = digest(setting.net.folds)
+        return cls(provenance, setting.schema, setting.classes, folds, setting.efforts)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as they can be written as JSON."""
@@ -67,6 +72,7 @@ class About:
             "rules": [files.plain(rule) for rule in self.schema.rules],
             "classes": list(self.classes),
             "folds": self.folds,
+            "efforts": None if self.efforts is None else self.efforts.to_dict(),
         }
 
     @classmethod
@@ -76,7 +82,8 @@ class About:
         if not isinstance(fields["folds"], str):
             raise ValueError("folds must be a digest, or empty")
         made = Provenance.from_dict(fields["provenance"])
-        return cls(made, schema, tuple(fields["classes"]), fields["folds"])
+        efforts = fields["efforts"] and Efforts.from_dict(fields["efforts"])
+        return cls(made, schema, tuple(fields["classes"]), fields["folds"], efforts)
 
 
 @dataclass(frozen=True)

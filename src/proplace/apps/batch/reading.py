@@ -133,7 +133,16 @@ class ResultsFolder:
         question = manifest.question
         sets = _sets(path, question["delta"], about)
         first = sets[0]
-        setting = Setting(first.net, first.shifts, about.schema, None, about.classes, sets)
+        setting = Setting(
+            first.net,
+            first.shifts,
+            about.schema,
+            None,
+            about.classes,
+            sets,
+            about.efforts,
+            question.get("max_effort"),
+        )
         table = _results(path / f"results.{question['format']}", manifest)
         columns = AnswerColumns.of(list(about.schema.by_name), question["id columns"])
         return cls(
@@ -211,8 +220,8 @@ class ResultsFolder:
         known = cells.filled(list(self.columns.originals.values()))
         known |= np.array([status != "bad_input" for status in statuses])
         before = _people(cells, self.columns.originals, schema, known)
-        distance, bound, margin = (
-            cells.numbers(facts[name]) for name in ("distance", "bound", "margin")
+        distance, bound, margin, effort = (
+            cells.numbers(facts[name]) for name in ("distance", "bound", "margin", "effort")
         )
         ranks, reasons = cells.whole(facts["rank"]), cells.text(facts["reason"])
         ids = {name: cells.text(name) for name in self.columns.ids}
@@ -237,6 +246,7 @@ class ResultsFolder:
                     bound=bound[n],
                     margin=margin[n],
                     filled=tuple(json.loads(gaps[n])) if gaps[n] else (),
+                    effort=effort[n],
                 ),
                 digests[n] or None,
             )

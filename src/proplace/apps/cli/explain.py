@@ -44,6 +44,16 @@ Out = Annotated[
 ]
 Count = Annotated[int, typer.Option(help="Answers for each person, each changing else.")]
 K = Annotated[int, typer.Option("--k", help="Robust neighbours that span the region.")]
+Effort = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="What a change of a feature costs, as name=number: across its whole range, or to another "
+        "category; may be repeated. Others cost what the schema says, else 1. The distance is the sum."
+    ),
+]
+MaxEffort = Annotated[
+    float | None, typer.Option(help="Answers that take more effort are marked as out of reach.")
+]
 Regions = Annotated[
     Region, typer.Option(help="hull: plausible answers; box: anywhere within the ranges.")
 ]
@@ -78,7 +88,7 @@ class Question:
         For which networks the answers must hold.
     others
         More models that must accept them, with what `--also` says of each.
-    k, distance, region, time_limit
+    k, distance, region, time_limit, effort, max_effort
         As :class:`proplace.Proplace` takes them.
     target
         The wanted class, by its label as text.
@@ -98,6 +108,8 @@ class Question:
     label: str | None
     predictions: str | None
     schema: Path | None
+    effort: dict[str, float] | None = None
+    max_effort: float | None = None
 
     def fitted(
         self,
@@ -123,6 +135,8 @@ class Question:
             also=also or None,
             k=self.k,
             distance=self.distance.value,
+            effort=self.effort,
+            max_effort=self.max_effort,
             region=self.region.value,
             n_jobs=processes,
             time_limit=self.time_limit,
@@ -151,6 +165,8 @@ def explain(
     distance: Annotated[
         common.Distance, typer.Option(help="What near means.")
     ] = common.Distance.l1,
+    effort: Effort = None,
+    max_effort: MaxEffort = None,
     region: Regions = Region.hull,
     time_limit: TimeLimit = None,
     jobs: Jobs = None,
@@ -207,6 +223,8 @@ def explain(
         label,
         predictions,
         schema,
+        one_person.numbers("--effort", effort) if effort else None,
+        max_effort,
     )
     rows = open_table(train, delimiter=delimiter, encoding=encoding)
     source = None if table is None else open_table(table, delimiter=delimiter, encoding=encoding)

@@ -125,6 +125,19 @@ def pairs(words: list[str]) -> dict[str, str]:
     return found
 
 
+def numbers(option: str, words: list[str]) -> dict[str, float]:
+    """Read name=number pairs."""
+    from proplace.core.errors import OptionError  # noqa: PLC0415
+
+    found = {}
+    for name, text in pairs(words).items():
+        try:
+            found[name] = float(text)
+        except ValueError:
+            raise OptionError(f"{option} {name}={text}: {text!r} is not a number") from None
+    return found
+
+
 def save_certificates(result: Explanations, folder: Path) -> None:
     """Write the proofs for one person, none in the place of another file."""
     from proplace.core.errors import OutputError  # noqa: PLC0415
@@ -152,9 +165,11 @@ def show(result: Explanations) -> None:
         words = answer.words()
         say_table(["feature", "now", "then"], [[c.title, c.before, c.after] for c in words.changes])
         say(words.sentence)
+        far = "distance" if math.isnan(answer.effort) else "effort"
+        reach = ", out of reach" if answer.out_of_reach else ""
         say(
-            f"{answer.status}; distance {answer.distance:.6g}; every network {_where(answer)} reaches "
-            f"class {short(answer.label)} by at least {answer.margin:.3g}"
+            f"{answer.status}; {far} {answer.distance:.6g}{reach}; every network {_where(answer)} "
+            f"reaches class {short(answer.label)} by at least {answer.margin:.3g}"
         )
         if answer.reason:
             say(answer.reason)
@@ -177,7 +192,7 @@ def show_json(result: Explanations, row: int | None, agreement: dict[str, Any]) 
 def answer_facts(answer: Explanation, made: Provenance) -> dict[str, Any]:
     """Everything about an answer that JSON can hold."""
     before, after = _values(answer, answer.original), _values(answer, answer.counterfactual)
-    numbers = {name: getattr(answer, name) for name in ("distance", "bound", "margin")}
+    numbers = {name: getattr(answer, name) for name in ("distance", "bound", "margin", "effort")}
     proof = answer.certificate
     return {
         "id": {name: _plain(value) for name, value in answer.ids.items()},
@@ -193,6 +208,8 @@ def answer_facts(answer: Explanation, made: Provenance) -> dict[str, Any]:
         },
         "rank": answer.rank,
         **{name: None if math.isnan(value) else value for name, value in numbers.items()},
+        "efforts": answer.efforts,
+        "out_of_reach": answer.out_of_reach,
         "original": before,
         "missing": list(answer.filled),
         "counterfactual": after,
