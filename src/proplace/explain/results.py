@@ -123,6 +123,11 @@ class Explanation:
         Cells of the person's row that are no features, by the name of their column: who it is.
     filled
         Features whose cell was missing: ``original`` holds what the model counts in its place.
+    holds
+        For numbers, by the name of the feature: the interval around the answer's value, in original
+        units, in which the answer is proved. All of them hold at once: every row whose numbers
+        lie in these intervals, and which is the answer otherwise, is accepted by every network of
+        Delta. Empty where nothing of the kind is proved.
     """
 
     index: Hashable
@@ -147,6 +152,7 @@ class Explanation:
     setting: Setting | None = field(default=None, repr=False)
     ids: Mapping[str, Any] = field(default_factory=dict)
     filled: tuple[str, ...] = ()
+    holds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def label(self) -> Label:
