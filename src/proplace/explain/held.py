@@ -86,6 +86,23 @@ def held(
     return _closed(number, value, low, high)
 
 
+def room(feature: AnyFeature | None, value: Any, ends: tuple[float, float]) -> str:
+    """Both ends of the interval in which a number that stays may lie; empty where it may not move.
+
+    Examples
+    --------
+    >>> room(Continuous("age", 18, 90, step=1, unit="years"), 38, (36.5, 40))
+    '37 to 40 years'
+    """
+    if not numeric(feature, value):
+        return ""
+    number = cast("Continuous | Ordinal", feature)
+    low, high = _inward(number, *ends)
+    if math.isnan(low) or math.isnan(high) or not low <= Decimal(repr(float(value))) <= high:
+        return ""
+    return _interval(number, low, high) if low < high else ""
+
+
 def _open(feature: Continuous | Ordinal, low: Decimal, high: Decimal, *, up: bool) -> Held | None:
     """An interval that reaches to an end of the range."""
     if low == high:

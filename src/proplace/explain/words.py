@@ -265,7 +265,7 @@ class _Change:
 
 def _held(e: Explanation, name: str) -> Held | None:
     """In which interval a changed number is proved to do, where the answer itself is proved."""
-    if e.setting is None or not _certain(e) or name not in e.holds:
+    if e.setting is None or not certain(e) or name not in e.holds:
         return None
     before, after = e.changed[name]
     return held(e.setting.schema.by_name.get(name), before, after, e.holds[name])
@@ -316,7 +316,7 @@ def _sentence(
         promise=promise(e),
         reason=e.reason.rstrip("."),
     )
-    return text[:1].upper() + text[1:] + _how_near(e)
+    return text[:1].upper() + text[1:] + how_near(e)
 
 
 def _conditions(changed: Sequence[_Change], largest: Sequence[_Change]) -> str:
@@ -385,7 +385,7 @@ def in_delta(setting: Setting) -> str:
 
 def proved(e: Explanation) -> bool:
     """Whether an answer, or the person as is, is proved for every network of a Delta that has more."""
-    return e.setting is not None and not e.setting.alone and _certain(e)
+    return e.setting is not None and not e.setting.alone and certain(e)
 
 
 def accepted_now(e: Explanation) -> bool:
@@ -395,7 +395,7 @@ def accepted_now(e: Explanation) -> bool:
     return bool(e.setting.net.predict(e.point)[0] == e.target)
 
 
-def _certain(e: Explanation) -> bool:
+def certain(e: Explanation) -> bool:
     """Whether every network of Delta, were it only the one in use, gives the wanted class."""
     if e.certificate is not None and e.certificate.verdict != "robust":
         return False
@@ -404,7 +404,7 @@ def _certain(e: Explanation) -> bool:
 
 def promise(e: Explanation) -> str:
     """How far an answer holds, as the end of a sentence: only what is proved."""
-    if e.setting is None or not _certain(e):
+    if e.setting is None or not certain(e):
         return _UNPROVED
     if not proved(e):
         return _TODAY
@@ -423,7 +423,8 @@ def _values(e: Explanation) -> str:
     return _AT_ONCE + (_RANGED if any(part.ranged for part in found) else "")
 
 
-def _how_near(e: Explanation) -> str:
+def how_near(e: Explanation) -> str:
+    """How much nearer another answer may be; empty where this is the nearest."""
     if e.status not in ("feasible", "valid"):
         return ""
     if not 0.0 < e.bound <= e.distance:
