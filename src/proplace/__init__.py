@@ -107,6 +107,7 @@ connect(
         "explanation_figure": "proplace.apps.report.plots",
         "result_figure": "proplace.apps.report.plots",
         "write_report": "proplace.apps.report.page",
+        "letter_of": "proplace.apps.report.letter",
     }
 )
 

@@ -16,6 +16,7 @@ from proplace.core.wiring import upstairs
 from proplace.explain.findings import STATUSES
 
 if TYPE_CHECKING:
+    import datetime
     import os
     from collections.abc import Hashable, Iterator, Mapping
     from pathlib import Path
@@ -131,6 +132,11 @@ class Explanation:
     effort
         What the changes cost the person in all, in the user's own units of effort; NaN where no
         efforts are given, or there is no answer. Then it is the distance, too.
+    holds
+        For numbers, by the name of the feature: the interval around the answer's value, in original
+        units, in which the answer is proved. All of them hold at once: every row whose numbers
+        lie in these intervals, and which is the answer otherwise, is accepted by every network of
+        Delta. Empty where nothing of the kind is proved.
     """
 
     index: Hashable
@@ -156,6 +162,7 @@ class Explanation:
     ids: Mapping[str, Any] = field(default_factory=dict)
     filled: tuple[str, ...] = ()
     effort: float = np.nan
+    holds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def efforts(self) -> dict[str, float]:
@@ -432,6 +439,81 @@ class Explanations(Sequence[Explanation]):
             kept=kept,
             note=note,
             statement=statement,
+        )
+        return page
+
+    @overload
+    def letter(
+        self,
+        index: Hashable,
+        path: None = None,
+        wording: Wording | None = None,
+        *,
+        date: datetime.date | str | None = None,
+        valid_until: datetime.date | str | None = None,
+        reference: str | None = None,
+    ) -> str: ...
+    @overload
+    def letter(
+        self,
+        index: Hashable,
+        path: str | os.PathLike[str],
+        wording: Wording | None = None,
+        *,
+        date: datetime.date | str | None = None,
+        valid_until: datetime.date | str | None = None,
+        reference: str | None = None,
+    ) -> Path: ...
+    def letter(
+        self,
+        index: Hashable,
+        path: str | os.PathLike[str] | None = None,
+        wording: Wording | None = None,
+        *,
+        date: datetime.date | str | None = None,
+        valid_until: datetime.date | str | None = None,
+        reference: str | None = None,
+    ) -> str | Path:
+        """Write a letter to one person: a page of A4 to print, in plain words (extra ``report``).
+
+        It says what would have to change, what is promised and under which conditions, and how
+        anyone can check it. What is not proved is not promised; a person without an answer gets the
+        reason. The same answer and dates give the same page.
+
+        Parameters
+        ----------
+        index
+            Label of the person's row in the table that was explained.
+        path
+            The HTML file to write; without it, the page is returned as text.
+        wording
+            What to call things.
+        date
+            Day of the letter (``2026-03-31`` or a date); today if left out.
+        valid_until
+            Last day on which the sender stands by the letter. A proof knows no dates.
+        reference
+            Of the promise; the first digits of the certificate's digest if left out.
+
+        Returns
+        -------
+            The path of the page, or the page itself.
+
+        Raises
+        ------
+        OptionError
+            There is no such person, or nothing to write to them: the row could not be explained.
+        """
+        from proplace.explain.words import Wording
+
+        page: str | Path = upstairs("letter_of")(
+            self,
+            index,
+            path,
+            wording or Wording(),
+            date=date,
+            valid_until=valid_until,
+            reference=reference,
         )
         return page
 

@@ -7,11 +7,13 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from proplace.core.errors import OptionError
 from proplace.core.text import clipped, visible
 from proplace.explain.findings import CERTIFIABLE
+from proplace.explain.held import Held, held
 from proplace.explain.several import IN_USE
 from proplace.explain.values import difference, pair, shown, yes_or_no
 from proplace.schema.amounts import number
@@ -24,8 +26,8 @@ if TYPE_CHECKING:
     from proplace.schema.rules import AnyFeature
     from proplace.schema.validation import Label
 
-_ANSWER = "{subject} would have been {outcome} if {changes}{promise}."
-_ANOTHER = "{subject} would also have been {outcome} if {changes}{promise}."
+_ANSWER = "{subject} would have been {outcome} {changes}{promise}."
+_ANOTHER = "{subject} would also have been {outcome} {changes}{promise}."
 _ALREADY = "{subject} would be {outcome} without any change{promise}."
 _NO_ANSWER = "No change can be promised after which {subject} would be {outcome}: {reason}."
 _RULES = (
@@ -36,8 +38,14 @@ _BAD = "This row could not be explained: {reason}."
 
 _CHANGE = "{title} were {to} instead of {before}"
 _NEXT_CHANGE = "{title} {to} instead of {before}"  # the verb is that of the first
+_MANY = 5  # changes that a sentence can name; of more it names the largest, and the list has all
+_NAMED = 3
+_TOGETHER = "with {count} changes together; the largest are {largest}"
+_LARGE = "{title} {to} instead of {before}"
 
 _EVERY = "; this is proved for every network {within}"
+_AT_ONCE = ", and for all of these values at once"
+_RANGED = " up to the ends of their ranges"
 _ALSO_NOW = "; the model in use lies outside of this set, and accepts it as well"
 _NOT_NOW = "; the model in use lies outside of this set, and does not accept it"
 _TODAY = "; this is shown for the model in use only, a retrained one may answer otherwise"
@@ -129,17 +137,41 @@ class Terms:
 
 @dataclass(frozen=True)
 class ChangeInWords:
-    """One changed feature: its title, its two values with units, and the difference of numbers."""
+    """One changed feature.
+
+    Attributes
+    ----------
+    title
+        What it is called.
+    before, after
+        Its two values, with units and all their digits.
+    difference
+        By how much a number rises or falls.
+    name
+        Name of the feature.
+    held
+        The interval of a number in which the answer is proved (``Explanation.holds``).
+    size
+        The largest change of its encoded columns.
+    """
 
     title: str
     before: str
     after: str
     difference: str
+    name: str = ""
+    held: Held | None = None
+    size: float = 0.0
+
+    @property
+    def goal(self) -> str:
+        """What it must become: the value, or what is proved to do as well ("at least ...")."""
+        return self.after if self.held is None else self.held.goal
 
 
 @dataclass(frozen=True)
 class Words:
-    """What :meth:`Explanation.words` returns; ``str`` of it is the sentence.
+    """What :meth:`Explanation.words` returns; ``str`` of it is the sentence, and a list of many changes.
 
     Attributes
     ----------
@@ -156,7 +188,15 @@ class Words:
     person: tuple[tuple[str, str], ...]
 
     def __str__(self) -> str:
-        return self.sentence
+        if len(self.changes) <= _MANY:
+            return self.sentence
+        listed = [f"- {c.title}: {c.goal} instead of {c.before}" for c in self.largest_first]
+        return "\n".join([self.sentence, *listed])
+
+    @property
+    def largest_first(self) -> tuple[ChangeInWords, ...]:
+        """The changes by their size, those of one size in the order of the table."""
+        return tuple(sorted(self.changes, key=lambda c: -c.size))
 
     @property
     def summary(self) -> str:
@@ -176,17 +216,20 @@ def in_words(e: Explanation, wording: Wording) -> Words:
     """Write an explanation in words."""
     features = {} if e.setting is None else e.setting.schema.by_name
     changed = [
-        (features.get(str(name)), str(name), before, after)
+        _Change(features.get(str(name)), str(name), before, after, _held(e, str(name)))
         for name, (before, after) in e.changed.items()
     ]
     changes = tuple(
         ChangeInWords(
-            visible(_title(feature, name)),
-            visible(_own(e, feature, name, before)),
-            visible(shown(feature, after)),
-            visible(difference(feature, before, after)),
+            visible(_title(c.feature, c.name)),
+            visible(_own(e, c.feature, c.name, c.before)),
+            visible(shown(c.feature, c.after)),
+            visible(difference(c.feature, c.before, c.after)),
+            c.name,
+            c.held,
+            _size(e, c.name),
         )
-        for feature, name, before, after in changed
+        for c in changed
     )
     person: tuple[tuple[str, str], ...] = ()
     if e.original is not None:
@@ -195,8 +238,46 @@ def in_words(e: Explanation, wording: Wording) -> Words:
             for name, value in e.original.items()
             for feature in (features.get(str(name)),)
         )
-    sentence = _sentence(e, wording, changed) + _reach(e) + _missing(e, features)
+    order = sorted(range(len(changes)), key=lambda n: -changes[n].size)
+    largest = [changed[n] for n in order[:_NAMED]]
+    sentence = _sentence(e, wording, changed, largest) + _reach(e) + _missing(e, features)
     return Words(visible(sentence), changes, person)
+
+
+@dataclass(frozen=True)
+class _Change:
+    """One changed feature, before it is put in words."""
+
+    feature: AnyFeature | None
+    name: str
+    before: Any
+    after: Any
+    held: Held | None
+
+    def clause(self, template: str) -> str:
+        """The change as a part of a sentence."""
+        title = _title(self.feature, self.name)
+        if isinstance(self.feature, Binary) and yes_or_no(self.feature):
+            title = f"“{title}”"  # such titles are often no nouns: "has a cosigner"
+        new, old = pair(self.feature, self.before, self.after)
+        goal = new if self.held is None else self.held.goal
+        return template.format(title=title, to=goal, before=old)
+
+
+def _held(e: Explanation, name: str) -> Held | None:
+    """In which interval a changed number is proved to do, where the answer itself is proved."""
+    if e.setting is None or not certain(e) or name not in e.holds:
+        return None
+    before, after = e.changed[name]
+    return held(e.setting.schema.by_name.get(name), before, after, e.holds[name])
+
+
+def _size(e: Explanation, name: str) -> float:
+    """The largest change of the encoded columns of a feature: 1 is another category."""
+    if e.setting is None or e.x is None or e.point is None:
+        return 0.0
+    span = e.setting.schema.span(name)
+    return float(np.abs(e.point[span] - e.x[span]).max())
 
 
 def _own(e: Explanation, feature: AnyFeature | None, name: str, value: Any) -> str:
@@ -224,9 +305,7 @@ def _reach(e: Explanation) -> str:
 
 
 def _sentence(
-    e: Explanation,
-    wording: Wording,
-    changed: Sequence[tuple[AnyFeature | None, str, Any, Any]],
+    e: Explanation, wording: Wording, changed: Sequence[_Change], largest: Sequence[_Change]
 ) -> str:
     template = {
         "already_valid": _ALREADY,
@@ -241,21 +320,20 @@ def _sentence(
     text = template.format(
         subject=wording.subject,
         outcome=outcome_of(e, wording),
-        changes=_listed(
-            _clause(_NEXT_CHANGE if n else _CHANGE, *change) for n, change in enumerate(changed)
-        ),
-        promise=_promise(e),
+        changes=_conditions(changed, largest),
+        promise=promise(e),
         reason=e.reason.rstrip("."),
     )
-    return text[:1].upper() + text[1:] + _how_near(e)
+    return text[:1].upper() + text[1:] + how_near(e)
 
 
-def _clause(template: str, feature: AnyFeature | None, name: str, before: Any, after: Any) -> str:
-    title = _title(feature, name)
-    if isinstance(feature, Binary) and yes_or_no(feature):
-        title = f"“{title}”"  # such titles are often no nouns: "has a cosigner"
-    new, old = pair(feature, before, after)
-    return template.format(title=title, to=new, before=old)
+def _conditions(changed: Sequence[_Change], largest: Sequence[_Change]) -> str:
+    """Under which changes: all of them where they can be read aloud, else how many and the largest."""
+    if len(changed) > _MANY:
+        named = _listed(change.clause(_LARGE) for change in largest)
+        return _TOGETHER.format(count=len(changed), largest=named)
+    clauses = (c.clause(_NEXT_CHANGE if n else _CHANGE) for n, c in enumerate(changed))
+    return f"if {_listed(clauses)}"
 
 
 def _title(feature: AnyFeature | None, name: str) -> str:
@@ -315,7 +393,7 @@ def in_delta(setting: Setting) -> str:
 
 def proved(e: Explanation) -> bool:
     """Whether an answer, or the person as is, is proved for every network of a Delta that has more."""
-    return e.setting is not None and not e.setting.alone and _certain(e)
+    return e.setting is not None and not e.setting.alone and certain(e)
 
 
 def accepted_now(e: Explanation) -> bool:
@@ -325,27 +403,36 @@ def accepted_now(e: Explanation) -> bool:
     return bool(e.setting.net.predict(e.point)[0] == e.target)
 
 
-def _certain(e: Explanation) -> bool:
+def certain(e: Explanation) -> bool:
     """Whether every network of Delta, were it only the one in use, gives the wanted class."""
     if e.certificate is not None and e.certificate.verdict != "robust":
         return False
     return e.status in CERTIFIABLE and e.margin >= 0.0
 
 
-def _promise(e: Explanation) -> str:
-    """How far the answer holds: only what is proved."""
-    if e.setting is None or not _certain(e):
+def promise(e: Explanation) -> str:
+    """How far an answer holds, as the end of a sentence: only what is proved."""
+    if e.setting is None or not certain(e):
         return _UNPROVED
     if not proved(e):
         return _TODAY
-    promise = _EVERY.format(within=within(e.setting))
+    text = _EVERY.format(within=within(e.setting)) + _values(e)
     if not e.setting.inside:
-        promise += _ALSO_NOW if accepted_now(e) else _NOT_NOW
+        text += _ALSO_NOW if accepted_now(e) else _NOT_NOW
     others = other_sets(e.setting)
-    return f"{promise}; the same is proved for {others}" if others else promise
+    return f"{text}; the same is proved for {others}" if others else text
 
 
-def _how_near(e: Explanation) -> str:
+def _values(e: Explanation) -> str:
+    """That it is proved for intervals of numbers, where the sentence speaks of such."""
+    found = [part for name in e.changed if (part := _held(e, str(name))) is not None]
+    if not found:
+        return ""
+    return _AT_ONCE + (_RANGED if any(part.ranged for part in found) else "")
+
+
+def how_near(e: Explanation) -> str:
+    """How much nearer another answer may be; empty where this is the nearest."""
     if e.status not in ("feasible", "valid"):
         return ""
     if not 0.0 < e.bound <= e.distance:

@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from proplace.apps.batch.folder import NETWORK, files_of, names_of
 from proplace.apps.report import claims
 from proplace.apps.report.pictures import Picture, margins_view, region_view, validity_view
 from proplace.apps.report.plots import has_margins, held, margin_curves
+from proplace.apps.report.proofs import Proof, kept_proofs, new_proofs
+from proplace.apps.report.templating import generator, label_of, templates
 from proplace.core.errors import OptionError
 from proplace.core.files import atomic_write
-from proplace.core.model_set import ModelSet
-from proplace.core.optional import require
-from proplace.core.text import visible
 from proplace.explain.findings import CERTIFIABLE
 from proplace.explain.geometry import compared, no_region
-from proplace.explain.result_tables import proof_name
-from proplace.explain.words import ChangeInWords, Terms, Wording, in_delta, in_words
+from proplace.explain.words import ChangeInWords, Terms, Wording, in_words
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    import os
+    from collections.abc import Sequence
 
     from proplace.core.network import Array, Network
-    from proplace.explain.results import Explanation, Explanations, Setting
-
-_MODEL = "model.npz"  # what the network is called beside proofs
+    from proplace.explain.results import Explanation, Explanations
 
 MOST = 50
 """Answers of one report: more make a page that nobody reads and few browsers like."""
@@ -52,29 +46,6 @@ _STATUS = {
 
 
 _NUMBER = re.compile(r"-?[0-9]")  # at the start of a cell: no line ends within its digits
-
-
-@dataclass(frozen=True)
-class Proof:
-    """The certificate of one answer: what it says, and how to save (if need be) and check it.
-
-    Attributes
-    ----------
-    says, digest
-        What is proved, and the digest of the certificate.
-    command
-        How to check it.
-    save
-        What saves certificate and model in Python; empty where that is not the way.
-    again
-        Options that make the same command save it, and those whose place they take; None likewise.
-    """
-
-    says: str
-    digest: str
-    command: str
-    save: tuple[str, ...] = ()
-    again: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -124,23 +95,20 @@ def write_report(
             f"a report shows at most {MOST} answers, not {len(result)}; report a part: "
             f"result[:{MOST}].report(...)"
         )
-    jinja2 = require("jinja2", "report", "the report")
+    environment = templates("the report")
+    environment.tests["number_first"] = lambda value: _NUMBER.match(value) is not None
     plain = compared(result, against)
     terms = Terms.of(result, wording, against)
     target = Path(path)
-    saved = _kept(target, result, Path(kept), again) if kept else _proofs(target, result, proofs)
+    saved = (
+        kept_proofs(target, result, Path(kept), again)
+        if kept
+        else new_proofs(target, result, proofs)
+    )
     answers = [
         _answer(e, plain[n], wording, terms, retrained, Place(n, saved.get(n)))
         for n, e in enumerate(result)
     ]
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("proplace.apps.report"),
-        autoescape=True,  # names and categories come from the user's table
-        finalize=_literal,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-    )
-    environment.tests["number_first"] = lambda value: _NUMBER.match(value) is not None
     text = environment.get_template("report.html.j2").render(
         title=title,
         note=note,
@@ -155,17 +123,12 @@ def write_report(
         glossary=claims.glossary(result, terms, compares=any(row is not None for row in plain)),
         record=claims.record(result),
         networks="the set" if _is_general(result) else "delta",
-        generator=_generator(),
+        generator=generator(),
     )
     target.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(target) as file:
         file.write(text.encode())
     return target
-
-
-def _literal(value: object) -> object:
-    """Spell out what would not be seen on the page; called for everything that it shows."""
-    return visible(value) if type(value) is str else value
 
 
 # -- parts of the page ---------------------------------------------------------------------------
@@ -188,7 +151,7 @@ def _answer(
     place: Place,
 ) -> Answer:
     words = in_words(e, wording)
-    label = _label(e.index) + (f" ({e.who})" if e.who else "")
+    label = label_of(e.index) + (f" ({e.who})" if e.who else "")
     name = f"{wording.person[:1].upper()}{wording.person[1:]} {label}"
     pictures: list[Picture] = []
     kept = said = missing = ""
@@ -223,11 +186,6 @@ def _answer(
     )
 
 
-def _label(index: Hashable) -> str:
-    """Name a row; a row of several levels by all of them."""
-    return ", ".join(map(str, index)) if isinstance(index, tuple) else str(index)
-
-
 @dataclass(frozen=True)
 class _Overview:
     pictures: tuple[Picture, ...]
@@ -257,12 +215,6 @@ def _overview(
     return _Overview(tuple(pictures))
 
 
-def _generator() -> str:
-    from proplace import __version__  # noqa: PLC0415  (the package imports this module)
-
-    return f"proplace {__version__}"
-
-
 def _of_models(row: Array, retrained: Sequence[Network], target: int) -> str:
     kept = round(float(held(row[None], retrained, target)[0]) * len(retrained))
     return f"{kept} of {len(retrained)}"
@@ -272,98 +224,7 @@ def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}." if text else ""
 
 
-# -- proofs --------------------------------------------------------------------------------------
-
-
-def _proofs(
-    page: Path, result: Explanations, folder: str | os.PathLike[str] | None
-) -> dict[int, Proof]:
-    """What to say about each certificate; with a folder, write them there with the networks."""
-    setting, found = claims.setting_of(result), {}
-    files = {} if setting is None else files_of(_sets(setting))
-    files = {_MODEL if name == NETWORK else name: thing for name, thing in files.items()}
-    if folder is not None:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        for name, thing in files.items():
-            thing.save(Path(folder) / name)
-    for n, e in enumerate(result):
-        if e.certificate is None:
-            continue
-        if folder is None:
-            command = _command("proof.json", _MODEL, e.setting, Path())
-            found[n] = Proof(_says(e), e.certificate.digest, command, _saving(n, e.setting))
-            continue
-        place = Path(folder) / f"answer-{n + 1}.json"
-        e.certificate.save(place)
-        model = _beside(page, Path(folder) / _MODEL)
-        near = Path(_beside(page, Path(folder)))
-        command = _command(_beside(page, place), model, e.setting, near)
-        found[n] = Proof(_says(e), e.certificate.digest, command)
-    return found
-
-
-def _kept(
-    page: Path, result: Explanations, folder: Path, again: tuple[str, str] | None
-) -> dict[int, Proof]:
-    """What to say about each certificate of a folder of results."""
-    made, found = result.provenance, {}
-    file = None if made is None or made.file_digest is None else made.model
-    model = file or _beside(page, folder / NETWORK)
-    near = Path(_beside(page, folder))
-    for n, e in enumerate(result):
-        if e.certificate is not None:
-            place = folder / "certificates" / proof_name(int(str(e.index)), e.rank)
-            command = _command(_beside(page, place), model, e.setting, near)
-            found[n] = Proof(_says(e), e.certificate.digest, command, again=again)
-    return found
-
-
-def _command(proof: str, model: str, setting: Setting | None, near: Path) -> str:
-    """How to check a certificate, with the files of its networks in some folder."""
-    words = ["proplace", "check", proof, "--model", model]
-    sets = () if setting is None else _sets(setting)
-    files = files_of(sets)
-    for number in range(1, len(sets) + 1):
-        network, shifts = names_of(number)
-        if number == 1 and shifts in files:
-            words += ["--shifts", (near / shifts).as_posix()]
-        elif number > 1 and network in files:
-            more = f":{(near / shifts).as_posix()}" if shifts in files else ""
-            words += ["--also", f"{(near / network).as_posix()}{more}"]
-    return shlex.join(words)
-
-
-def _saving(n: int, setting: Setting | None) -> tuple[str, ...]:
-    """How to save a certificate, and the sets of networks that it is about, from Python."""
-    words = [f'result[{n}].certificate.save("proof.json")']
-    sets = () if setting is None else _sets(setting)
-    files = files_of(sets)
-    for number in range(1, len(sets) + 1):
-        where = f"result[{n}].setting" + (f".sets[{number - 1}]" if number > 1 else "")
-        for name, part in zip(names_of(number), ("net", "shifts"), strict=True):
-            if name in files:
-                words.append(f'{where}.{part}.save("{_MODEL if name == NETWORK else name}")')
-    return tuple(words)
-
-
-def _sets(setting: Setting) -> Sequence[ModelSet]:
-    """The sets of networks of a setting; where they are not known, that of the model in use."""
-    return setting.sets or (ModelSet(setting.net, setting.shifts),)
-
-
 def _is_general(result: Explanations) -> bool:
     """Whether the answers are about a set with an interval for each parameter."""
     setting = claims.setting_of(result)
     return setting is not None and setting.general
-
-
-def _says(e: Explanation) -> str:
-    where = "within delta" if e.setting is None else in_delta(e.setting)
-    if e.certificate is not None and e.certificate.verdict == "robust":
-        return f"Every network {where} gives this answer the outcome."
-    return f"Some network {where} gives another outcome; the proof holds it."
-
-
-def _beside(page: Path, file: Path) -> str:
-    """The path of a file as seen from the folder of the page."""
-    return os.path.relpath(file, page.parent).replace(os.sep, "/")
