@@ -19,6 +19,7 @@ from proplace.certification.proof import (
     parameters,
     parameters_of_shifts,
 )
+from proplace.certification.refusal import Choice, Refusal, Space
 from proplace.certification.shift_recovery import shifted_network
 
 __all__ = [
@@ -26,11 +27,14 @@ __all__ = [
     "Bundle",
     "Certificate",
     "Certificates",
+    "Choice",
     "Evidence",
     "Margin",
     "PointRobustness",
     "Proof",
+    "Refusal",
     "Report",
+    "Space",
     "Verdict",
     "WorstCase",
     "certify",

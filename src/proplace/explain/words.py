@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from proplace.core.errors import OptionError
-from proplace.core.text import clipped, visible
+from proplace.core.text import clipped, enumerated, visible
 from proplace.explain.findings import CERTIFIABLE
 from proplace.explain.several import IN_USE
 from proplace.explain.values import difference, pair, shown, yes_or_no
@@ -18,7 +18,7 @@ from proplace.schema.amounts import number
 from proplace.schema.features import Binary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from proplace.explain.results import Explanation, Explanations, Setting
     from proplace.schema.rules import AnyFeature
@@ -32,6 +32,7 @@ _RULES = (
     "Within what may change for this person, no change can be promised after which {subject} "
     "would be {outcome}: {reason}."
 )
+_FIXED = "{subject} would not be {outcome} whatever this person changed: {reason}."
 _BAD = "This row could not be explained: {reason}."
 
 _CHANGE = "{title} were {to} instead of {before}"
@@ -225,6 +226,7 @@ def _sentence(
         "no_robust_neighbour": _NO_ANSWER,
         "not_found": _NO_ANSWER,
         "infeasible_rules": _RULES,
+        "fixed": _FIXED,
         "bad_input": _BAD,
         "solver_error": _BAD,
         "worker_died": _BAD,
@@ -233,7 +235,7 @@ def _sentence(
     text = template.format(
         subject=wording.subject,
         outcome=outcome_of(e, wording),
-        changes=_listed(
+        changes=enumerated(
             _clause(_NEXT_CHANGE if n else _CHANGE, *change) for n, change in enumerate(changed)
         ),
         promise=_promise(e),
@@ -252,11 +254,6 @@ def _clause(template: str, feature: AnyFeature | None, name: str, before: Any, a
 
 def _title(feature: AnyFeature | None, name: str) -> str:
     return name if feature is None else feature.title
-
-
-def _listed(parts: Iterable[str]) -> str:
-    *most, last = list(parts) or [""]
-    return f"{', '.join(most)} and {last}" if most else last
 
 
 def outcome_of(e: Explanation, wording: Wording) -> str:
@@ -290,7 +287,7 @@ def named(setting: Setting) -> str:
 
 def other_sets(setting: Setting) -> str:
     """Other models that have a say, each by itself or with the networks of its set; empty if none."""
-    return _listed(
+    return enumerated(
         each.name
         if each.shifts.frozen
         else f"every network {'of the set' if each.shifts.radii is None else 'within the delta'} of "

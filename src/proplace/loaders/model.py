@@ -219,21 +219,30 @@ class Model:
             units = np.where(numbers & (spread > 0.0), spread, units)
         return units
 
-    def margins(self, shifts: Shifts, rows: Array, margin: Margin | None) -> float | Array:
+    def margins(
+        self, shifts: Shifts, rows: Array, margin: Margin | None, high: Array | None = None
+    ) -> float | Array:
         """Return the margin to ask for at encoded rows, worked out for the table's own numbers.
 
         A model that is deployed in float32 also scales its inputs in float32, so its rounding is that
-        of the network with the scaling in front, at the cells of the table.
+        of the network with the scaling in front, at the cells of the table. With ``high``, for all
+        points of the boxes between ``rows`` and ``high``.
         """
         if not self.preprocesses:
-            return thresholds(self.network, shifts, rows, margin)
+            box = None if high is None else (rows, high)
+            return thresholds(self.network, shifts, rows, margin, box)
         offset, scale = self.scaling
         own = self.network.input_map
         s = 1.0 if own.scale is None else own.scale
         t = 0.0 if own.shift is None else own.shift
         parts = dict(own.parts) | {"scale": s / scale, "shift": t - s * offset / scale}
         raw = self.network.behind(InputMap(**parts))
-        return thresholds(raw, shifts, offset + scale * rows, margin)
+        cells = offset + scale * rows
+        if high is None:
+            return thresholds(raw, shifts, cells, margin)
+        other = offset + scale * high
+        box = np.minimum(cells, other), np.maximum(cells, other)
+        return thresholds(raw, shifts, cells, margin, box)
 
     @property
     def encoding(self) -> str:
