@@ -158,6 +158,10 @@ def attack(net, x, delta, target, T, steps=40):
 # -- one mixed-integer program per row and objective ---------------------------------------------
 
 
+class Infeasible(AssertionError):
+    """A program without a solution."""
+
+
 class Milp:
     """Least ``c . logits`` over Delta at ``x``: every layer with its z, h and one binary per ReLU.
 
@@ -252,9 +256,91 @@ class Milp:
         solver.setOptionValue("mip_abs_gap", 1e-9)
         solver.passModel(lp)
         solver.run()
+        if solver.getModelStatus() == highspy.HighsModelStatus.kInfeasible:
+            raise Infeasible
         if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
             raise AssertionError(f"the oracle's solver says {solver.getModelStatus()}")
         return np.array(solver.getSolution().col_value)
+
+
+class BoxMilp(Milp):
+    """Least ``c . logits`` over Delta and over a box of inputs, for given signs of what layer 1 sees.
+
+    Where each u_j keeps its sign, the interval of its product with a weight is linear in u_j.
+    """
+
+    def __init__(self, net, low, high, delta, signs):
+        self.low, self.high, self.binary = [], [], []
+        self.rows, self.row_low, self.row_high = [], [], []
+        x = [self.variable(lo, hi) for lo, hi in zip(low, high, strict=True)]
+        shift = seen(net, np.zeros(net.inputs))
+        M = np.array([seen(net, unit) - shift for unit in np.eye(net.inputs)]).T
+        ends = np.stack([M * low, M * high])
+        u_low, u_high = ends.min(axis=0).sum(axis=1) + shift, ends.max(axis=0).sum(axis=1) + shift
+        u = []
+        for j, sign in enumerate(signs):
+            limits = (
+                (max(0.0, u_low[j]), u_high[j]) if sign > 0 else (u_low[j], min(0.0, u_high[j]))
+            )
+            u.append(self.variable(*limits))
+            self.row({u[j]: 1.0, **dict(zip(x, -M[j], strict=True))}, shift[j], shift[j])
+        h, sides, layers = u, np.array(signs), list(middles_of(net, delta))
+        for i, ((W, dw), (b, db)) in enumerate(layers):
+            h_low, h_high = (np.array([ends[j] for j in h]) for ends in (self.low, self.high))
+            least, most = W - sides * dw, W + sides * dw
+            z_low = np.minimum(least * h_low, least * h_high).sum(axis=1) + b - db
+            z_high = np.maximum(most * h_low, most * h_high).sum(axis=1) + b + db
+            z = [self.variable(lo, hi) for lo, hi in zip(z_low, z_high, strict=True)]
+            for k, column in enumerate(z):
+                self.row(
+                    {column: 1.0, **dict(zip(h, -least[k], strict=True))}, b[k] - db[k], np.inf
+                )
+                self.row(
+                    {column: 1.0, **dict(zip(h, -most[k], strict=True))}, -np.inf, b[k] + db[k]
+                )
+            if i < len(layers) - 1:
+                h, sides = [self.relu(column) for column in z], np.ones(len(z))
+        self.logits = z
+
+    def least(self, c):
+        """The optimum, or infinity where the box has no point with these signs."""
+        try:
+            return super().least(c)
+        except Infeasible:
+            return np.inf
+
+    @classmethod
+    def cases(cls, net, low, high, delta):
+        """One program for each combination of signs that the box leaves."""
+        shift = seen(net, np.zeros(net.inputs))
+        M = np.array([seen(net, unit) - shift for unit in np.eye(net.inputs)]).T
+        ends = np.stack([M * low, M * high])
+        u_low, u_high = ends.min(axis=0).sum(axis=1) + shift, ends.max(axis=0).sum(axis=1) + shift
+        both = zip(u_low, u_high, strict=True)
+        signs = [[s for s in (1, -1) if max(s * lo, s * hi) >= 0.0] for lo, hi in both]
+        for chosen in itertools.product(*signs):
+            yield cls(net, low, high, delta, chosen)
+
+
+def milp_box_margin(net, low, high, delta, target):
+    """Worst margin over Delta and over a box of inputs, by mixed-integer programs."""
+    return min(
+        program.least(c)
+        for program in BoxMilp.cases(net, low, high, delta)
+        for c in objectives_of(net, target)
+    )
+
+
+def joint_attack(net, low, high, delta, target, rng, count=400):
+    """Least margin met by random corners of Delta at random points and corners of a box of inputs."""
+    T = rng.choice([-1.0, 1.0], (count, size_of(net)))
+    least = np.inf
+    for _ in range(8):
+        share = rng.choice([0.0, 1.0, rng.random()], len(low))
+        x = np.minimum(np.maximum(low + share * (high - low), low), high)
+        least = min(least, margins_of(spread(net, delta, T), seen(net, x), target).min())
+        least = min(least, attack(net, x, delta, target, T[:6].copy(), steps=8))
+    return float(least)
 
 
 def objectives_of(net, target):

@@ -11,6 +11,7 @@ from proplace.certification.attacks import Attack, PointRobustness
 from proplace.certification.bundle import Bundle, Proof
 from proplace.certification.certificates import Certificates, Evidence
 from proplace.certification.checker import Verdict
+from proplace.certification.input_boxes import InputBox, InputBoxes
 from proplace.certification.precision_margin import Margin, rounded_as, thresholds, uncovered
 from proplace.certification.proof import (
     Certificate,
@@ -29,6 +30,8 @@ __all__ = [
     "Certificates",
     "Choice",
     "Evidence",
+    "InputBox",
+    "InputBoxes",
     "Margin",
     "PointRobustness",
     "Proof",

@@ -7,7 +7,7 @@ is the least of its objectives, a logit's range is that of plus and minus the lo
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from proplace.certification.bounds import Abstraction, WorstCaseProblem
 from proplace.certification.certificates import Certificates, Claims, Decided, prove
 from proplace.certification.engine import Rows, least_values, traced_least_values
-from proplace.certification.input_boxes import InputBoxes
+from proplace.certification.input_boxes import InputBoxes, checked_box
 from proplace.certification.lp_bnb import minimise
 from proplace.certification.precision_margin import DOUBLE, rounding_error, thresholds
 from proplace.certification.shift_recovery import shifted_network
@@ -124,27 +124,29 @@ def certify(
     """
     X = net.rows(X)
     shifts = Shifts.of(net, delta)
+    box = None if box is None else checked_box(X, box)
     threshold = thresholds(net, shifts, X, margin, box)
-    if box is not None:
-        boxes = InputBoxes(net, shifts)
-        net, shifts, X = boxes.net, boxes.shifts, boxes.rows(*box)
-    question = _Question(net, shifts, Abstraction(net, shifts), target, _deadline(time_limit))
     wanted = np.broadcast_to(np.asarray(threshold, dtype=np.float64), len(X))
+    whole = Claims(net, shifts, target, X, wanted)
+    if box is not None:
+        whole = replace(whole, box=box, larger=InputBoxes(net, shifts))
+    question = _Question.of(whole, _deadline(time_limit))
     lower, upper = np.full(len(X), -np.inf), np.full(len(X), np.inf)
     robust, undecided = np.zeros(len(X), dtype=bool), np.ones(len(X), dtype=bool)
     parts: list[Proofs] = []
     with progress_bar("certify", len(X), show=progress) as advance:
-        for rows in _chunks(net, len(X)):
+        for rows in _chunks(question.abstraction.net, len(X)):
             if question.late() and rows.start:
                 break
+            claims = whole.take(rows)
             if certificates:
-                found, proofs = question.proved(X[rows], wanted[rows])
+                found, proofs = question.proved(claims)
                 parts.append(proofs)
             else:
-                found = question.decided(X[rows], wanted[rows])
+                found = question.decided(claims)
             low, high = found.lower, found.upper
             if exact_margin:
-                closer = question.exact(X[rows])
+                closer = question.exact(claims)
                 low, high = np.maximum(low, closer.lower), np.minimum(high, closer.upper)
             robust[rows], undecided[rows] = found.robust, ~found.robust & ~found.refuted
             lower[rows], upper[rows] = _agreeing(low, high, wanted[rows], found)
@@ -165,59 +167,72 @@ class _Verdicts:
 
 @dataclass(frozen=True, eq=False)
 class _Question:
-    """What is asked of every row of a table."""
+    """What is asked of every row of a table, or of every point of a box around it.
 
-    net: Network
-    shifts: Shifts
+    ``abstraction`` is that of the network, or of the larger one that takes boxes.
+    """
+
     abstraction: Abstraction
-    target: int
+    objectives: Array
     deadline: float
+
+    @classmethod
+    def of(cls, claims: Claims, deadline: float) -> _Question:
+        model = claims.larger or claims
+        return cls(Abstraction(model.net, model.shifts), claims.objectives, deadline)
 
     def late(self) -> bool:
         return time.monotonic() >= self.deadline
 
-    def exact(self, X: Array) -> LeastValues:
+    def exact(self, claims: Claims) -> LeastValues:
         """Bounds on the worst margin of each row that meet, as far as there is time."""
-        rows = Rows(self.net.transform(X), np.full(len(X), -np.inf), self.deadline)
-        return least_values(self.abstraction, rows, self.net.objectives(self.target))
+        rows = Rows(claims.seen, np.full(len(claims), -np.inf), self.deadline)
+        return least_values(self.abstraction, rows, self.objectives)
 
-    def decided(self, X: Array, threshold: Array) -> _Verdicts:
+    def decided(self, claims: Claims) -> _Verdicts:
         """Where the bounds clear the threshold by more than rounding can have done, they decide.
 
         Elsewhere a proof does.
         """
-        objectives, front = self.net.objectives(self.target), self.net.input_map
-        rows = Rows(front(X), threshold, self.deadline)
-        found = least_values(self.abstraction, rows, objectives)
+        threshold, front = claims.threshold, self.abstraction.net.input_map
+        rows = Rows(claims.seen, threshold, self.deadline)
+        found = least_values(self.abstraction, rows, self.objectives)
         low, high = found.lower, found.upper
-        size = None if front.matrix is None else front.size(X)
-        error = self.abstraction.roundoff.error(rows.U, objectives, found.multiplier_size, size)
+        size = None if front.matrix is None else front.size(claims.X)
+        error = self.abstraction.roundoff.error(
+            rows.U, self.objectives, found.multiplier_size, size
+        )
+        # A larger network is the network itself but for last digits, which are rounded outwards: they
+        # move the value of a shift by far less than another such error.
+        away = error if claims.box is None else 2.0 * error
         with np.errstate(invalid="ignore"):  # of what overflowed nothing is known
-            yes, no = low - error >= threshold, high + error < threshold
+            yes, no = low - error >= threshold, high + away < threshold
         near = np.flatnonzero(~yes & ~no & ((low >= threshold) | (high < threshold)))
         if len(near):
-            verdicts, _ = self.proved(X[near], threshold[near])
+            verdicts, _ = self.proved(claims.take(near))
             yes[near], no[near] = verdicts.robust, verdicts.refuted
         return _Verdicts(low, high, yes, no)
 
-    def proved(self, X: Array, threshold: Array) -> tuple[_Verdicts, Proofs]:
+    def proved(self, claims: Claims) -> tuple[_Verdicts, Proofs]:
         """Only what has a proof is decided."""
-        rows = Rows(self.net.transform(X), threshold, self.deadline)
-        objectives = self.net.objectives(self.target)
-        found, trace = traced_least_values(self.abstraction, rows, objectives)
-        claims = Claims(self.net, self.shifts, self.target, X, threshold)
+        rows = Rows(claims.seen, claims.threshold, self.deadline)
+        found, trace = traced_least_values(self.abstraction, rows, self.objectives)
         proofs = prove(claims, trace, self._sorted(claims, found), self.deadline)
         yes, no = proofs.robust & proofs.proved, ~proofs.robust & proofs.proved
         return _Verdicts(found.lower, found.upper, yes, no), proofs
 
     def _sorted(self, claims: Claims, found: LeastValues) -> Decided:
         """Sort the rows by what their bounds say."""
-        X, threshold, high = claims.X, claims.threshold, found.upper
+        threshold, high = claims.threshold, found.upper
         missed = (high < threshold) & np.isfinite(threshold)  # infinity cannot be written down
-        clear = np.zeros(len(X), dtype=bool)  # far enough for all roundings on the way to a shift
+        clear = np.zeros(
+            len(claims), dtype=bool
+        )  # far enough for all roundings on the way to a shift
         rows = np.flatnonzero(missed)
         if len(rows):
-            error = 64.0 * rounding_error(self.net, self.shifts, X[rows], DOUBLE)
+            here = claims.take(rows)
+            ends = (here.X,) if here.box is None else here.box
+            error = 64.0 * rounding_error(here.net, here.shifts, ends[0], DOUBLE, ends[-1])
             clear[rows] = high[rows] + error < threshold[rows]
         return Decided(
             robust=np.flatnonzero(~missed & (found.lower >= threshold)),

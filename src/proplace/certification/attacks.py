@@ -16,6 +16,7 @@ from proplace.certification.batched_bnb import first_bounds
 from proplace.certification.bounds import Abstraction, WorstCaseProblem
 from proplace.certification.certificates import Evidence
 from proplace.certification.engine import Rows, traced_least_values
+from proplace.certification.input_boxes import InputBoxes
 from proplace.certification.lp_bnb import refine_attack
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class Attack:
     Attributes
     ----------
     u
-        The point as the first layer sees it.
+        The point as the first layer sees it; with a tolerance, the row of the larger network.
     objective
         Which of the objectives it hurts.
     hidden
@@ -50,17 +51,27 @@ class Attack:
 
 
 class PointRobustness:
-    """Attacks on points, and tests of points, for one network, its shifts and a target class."""
+    """Attacks on points, and tests of points, for one network, its shifts and a target class.
 
-    def __init__(self, net: Network, shifts: Shifts, target: int) -> None:
-        self.net = net
+    With a ``tolerance``, how far each column of a point may be missed, a shift is one of the network and
+    a miss: one of the larger network of :class:`InputBoxes`, which activations then belong to.
+    """
+
+    def __init__(
+        self, net: Network, shifts: Shifts, target: int, tolerance: Array | None = None
+    ) -> None:
+        self.boxes = None if tolerance is None else InputBoxes(net, shifts)
+        self.tolerance = tolerance
+        if self.boxes is not None:
+            net, shifts = self.boxes.net, self.boxes.shifts
+        self.net, self.shifts = net, shifts
         self.objectives = net.objectives(target)
         self._abstraction = Abstraction(net, shifts)
         self._linear = [self._abstraction.objective(c) for c in self.objectives]
 
     def upper_bounds(self, points: Array) -> Array:
         """Cheap upper bounds on the worst margin of each point: margins of concrete shifts."""
-        U = self.net.transform(points)
+        U = self._seen(points)
         if self.net.widths:
             found = self._attacked(U, self._abstraction.interval_bounds(U), steps=1)
             values = [value for value, _ in found]
@@ -71,7 +82,7 @@ class PointRobustness:
 
     def attack(self, points: Array) -> list[Attack]:
         """Find a shift that hurts each point, not necessarily the worst."""
-        U = self.net.transform(points)
+        U = self._seen(points)
         if not self.net.widths:
             values = [self._abstraction.linear_minimum(U, c) for c in self.objectives]
             worst = np.argmin(values, axis=0)
@@ -90,16 +101,18 @@ class PointRobustness:
 
         Bounds on both sides of the threshold mean that the deadline came before a verdict.
         """
-        rows = Rows(self.net.transform(point), np.array([threshold]), deadline)
+        rows = Rows(self._seen(point), np.array([threshold]), deadline)
         found, trace = traced_least_values(self._abstraction, rows, self.objectives)
-        return Evidence(point, float(found.lower[0]), float(found.upper[0]), trace)
+        t = self.tolerance
+        box = None if t is None else (point - t, point + t)
+        return Evidence(point, float(found.lower[0]), float(found.upper[0]), trace, box)
 
     def worst_attack(self, tested: Evidence, *, refine: bool = False) -> Attack:
         """The worst shift that a test has met, made worse by gradient steps.
 
         With ``refine`` it is also made the worst of those with its signs, by a linear program.
         """
-        U, trace = self.net.transform(tested.point), tested.trace
+        U, trace = self._seen(tested.point), tested.trace
         index, hidden, activations = int(trace.worst[0]), list(trace.hidden), trace.activations
         if activations is None:
             return Attack(U[0], index, ())
@@ -111,6 +124,13 @@ class PointRobustness:
             _, hidden = refine_attack(problem, hidden)
         layers = tuple(layer[0] for layer in hidden)
         return Attack(U[0], index, layers, activations.low[0], activations.high[0])
+
+    def _seen(self, points: Array) -> Array:
+        """Points as the first layer sees them."""
+        if self.tolerance is not None:
+            points = np.atleast_2d(points)
+            points = np.hstack([points, np.broadcast_to(self.tolerance, points.shape)])
+        return self.net.transform(points)
 
     def _attacked(
         self, U: Array, activations: ActivationBounds, steps: int

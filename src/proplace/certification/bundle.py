@@ -12,6 +12,7 @@ from proplace.certification import checker
 from proplace.certification.proof import (
     Certificate,
     covers,
+    demanded,
     digest,
     parameters,
     parameters_of_shifts,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from proplace.certification.checker import Verdict
+    from proplace.certification.input_boxes import InputBox
     from proplace.core.network import Network
     from proplace.core.shifts import Shifts
 
@@ -109,13 +111,20 @@ class Bundle:
         except (OSError, ValueError, RecursionError, checker.Rejected) as error:
             raise CertificateError(f"{path.name}: not a bundle of certificates ({error})") from None
 
-    def check(self, sets: Iterable[ModelSet | tuple[Network, Shifts]]) -> Verdict:
+    def check(
+        self,
+        sets: Iterable[ModelSet | tuple[Network, Shifts]],
+        *,
+        box: InputBox | None = None,
+    ) -> Verdict:
         """Check every certificate against the network and the box that it names.
 
         Parameters
         ----------
         sets
             The networks, each with its box, that must give the input its class.
+        box
+            The ends of a box of inputs, as the networks take them, that must be covered.
 
         Returns
         -------
@@ -127,11 +136,12 @@ class Bundle:
         if not pairs:
             raise CertificateError("give the networks, each with its box, that must be covered")
         named = {certificate.facts.get("shifts") for certificate in self.certificates}
-        boxes = {box.digest: box for _, box in pairs if box.digest in named}
+        boxes = {shifts.digest: shifts for _, shifts in pairs if shifts.digest in named}
         found = checker.check_all(
             self.text,
             [parameters(net) for net, _ in pairs],
-            [parameters_of_shifts(box) for box in boxes.values()],
+            [parameters_of_shifts(each) for each in boxes.values()],
+            demanded(box),
         )
         for net, shifts in pairs if found.accepted else ():
             proved = [part.statement for part in found.parts if part.statement is not None]

@@ -19,13 +19,15 @@ import numpy as np
 from proplace.certification import proof
 from proplace.certification.batched_bnb import Nodes, root_nodes
 from proplace.certification.bounds import start_slopes
+from proplace.certification.input_boxes import InputBoxes
 from proplace.certification.proof import Certificate
-from proplace.certification.rounding import Enclosure
+from proplace.certification.rounding import Enclosure, cut_unit
 from proplace.certification.shift_recovery import shifted_network
 
 if TYPE_CHECKING:
     from proplace.certification.bounds import Index, Mask
     from proplace.certification.engine import ProofTrace
+    from proplace.certification.input_boxes import InputBox
     from proplace.core.network import Array, Network
     from proplace.core.shifts import Shifts
 
@@ -34,18 +36,52 @@ _DIGITS = (4, 8, None)  # of multipliers: as few as prove the threshold; None is
 
 @dataclass(frozen=True, eq=False)
 class Claims:
-    """What certificates are about: rows, a target class, and the margin that each row must keep."""
+    """What certificates are about: rows, a target class, and the margin that each row must keep.
+
+    ``box`` holds the ends of a box around each row, where that is to be kept at every point of it;
+    ``larger`` then is the network that takes such boxes, of which a trace speaks.
+    """
 
     net: Network
     shifts: Shifts
     target: int
     X: Array
     threshold: Array
+    box: InputBox | None = None
+    larger: InputBoxes | None = None
 
     @property
     def objectives(self) -> Array:
         """Rows over the logits of which the margin is the least."""
         return self.net.objectives(self.target)
+
+    @property
+    def seen(self) -> Array:
+        """Rows as the first layer sees them, of the larger network if there is one."""
+        if self.box is None or self.larger is None:
+            return self.net.transform(self.X)
+        return self.larger.rows(*self.box)
+
+    def take(self, rows: Index | slice) -> Claims:
+        """The claims about some of the rows."""
+        box = None if self.box is None else (self.box[0][rows], self.box[1][rows])
+        return replace(self, X=self.X[rows], threshold=self.threshold[rows], box=box)
+
+    def ends(self, row: int) -> InputBox | None:
+        """Ends of the box around one row."""
+        return None if self.box is None else (self.box[0][row], self.box[1][row])
+
+    def enclosure(
+        self, rows: Index, lower: Sequence[Array], upper: Sequence[Array], *, tighten: bool
+    ) -> Enclosure:
+        """Enclose the activations of some rows."""
+        if self.box is None or self.larger is None:
+            return Enclosure.of(self.net, self.shifts, self.X[rows], lower, upper, tighten=tighten)
+        inputs = self.larger.rows(*(end[rows] for end in self.box))
+        unit = cut_unit(self.net, self.shifts)
+        return Enclosure.of(
+            self.larger.net, self.larger.shifts, inputs, lower, upper, tighten=tighten, unit=unit
+        )
 
     def __len__(self) -> int:
         return len(self.X)
@@ -211,14 +247,8 @@ class _FewestDigits:
             place = np.full(len(self.claims), -1)
             place[rows[group]] = np.arange(len(group))
             lower = [layer[group] for layer in tried.lower]
-            enclosure = Enclosure.of(
-                self.claims.net,
-                self.claims.shifts,
-                self.claims.X[rows[group]],
-                lower,
-                [layer[group] for layer in tried.upper],
-                tighten=tighten,
-            )
+            upper = [layer[group] for layer in tried.upper]
+            enclosure = self.claims.enclosure(rows[group], lower, upper, tighten=tighten)
             tested = []
             for c, nodes in zip(self.claims.objectives, leaves, strict=True):
                 mine = np.flatnonzero(place[nodes.row] >= 0)
@@ -307,6 +337,7 @@ def _certificate(
         claims.target,
         float(claims.threshold[row]),
         "robust" if robust else "not robust",
+        box=claims.ends(row),
     )
     facts |= _tree(trace, multipliers, row) if robust else _shift(claims, trace, row)
     return Certificate.of(facts)
@@ -328,31 +359,43 @@ def _tree(trace: ProofTrace, multipliers: Multipliers, row: int) -> dict[str, An
 
 
 def _shift(claims: Claims, trace: ProofTrace, row: int) -> dict[str, Any]:
-    u = claims.net.transform(claims.X[row])[0]
-    hidden = [layer[row] for layer in trace.hidden]
+    x, hidden = claims.X[row], [layer[row] for layer in trace.hidden]
+    point, ends = {}, claims.ends(row)
+    if ends is not None and claims.larger is not None:
+        x, hidden = np.clip(claims.larger.point(hidden), *ends), claims.larger.behind(hidden)
+        point = {"point": x.tolist()}
+    u = claims.net.transform(x)[0]
     c = claims.objectives[trace.worst[row]]
     with np.errstate(all="ignore"):
         worst = shifted_network(claims.net, claims.shifts, u, hidden, c)
-    return {"shifted": proof.shifted_fields(worst)}
+    return point | {"shifted": proof.shifted_fields(worst)}
 
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """What a test of one point has found: bounds on its worst margin over Delta, and their proof."""
+    """What a test of one point has found: bounds on its worst margin over Delta, and their proof.
+
+    ``box`` holds the ends of a box around the point, where the bounds are those over all points of it;
+    the trace then is that of the larger network of :class:`InputBoxes`.
+    """
 
     point: Array
     lower: float
     upper: float
     trace: ProofTrace
+    box: InputBox | None = None
 
     def certificate(
         self, net: Network, shifts: Shifts, target: int, threshold: float
     ) -> Certificate | None:
         """Write down, and test, the proof that the margin reaches a threshold; None if there is none."""
-        if not self.lower >= threshold:
+        if not self.lower >= threshold or self.box is not None:
             return None
         none = np.zeros(0, np.intp)
         claims = Claims(net, shifts, target, self.point[None], np.array([threshold]))
+        if self.box is not None:
+            box = self.box[0][None], self.box[1][None]
+            claims = replace(claims, box=box, larger=InputBoxes(net, shifts))
         proofs = prove(claims, self.trace, Decided(np.zeros(1, np.intp), none, none))
         return proofs.certificate(0) if proofs.robust[0] else None
 

@@ -1,6 +1,7 @@
 r"""Check certificates in exact arithmetic: ``python checker.py proof.json net.npz``.
 
-It prints what was proved; ``--target``, ``--delta``, ``--input``, ``--margin`` reject what proves less.
+It prints what was proved; ``--target``, ``--delta``, ``--input``, ``--margin`` reject what proves less,
+and so do ``--low`` and ``--high``, the ends of a box of inputs.
 A certificate about a box of networks needs the box: ``--shifts box.npz``. A bundle of certificates
 needs every network and every box that they speak of: ``bundle.json a.npz b.npz --shifts c.npz``.
 
@@ -11,7 +12,8 @@ the shifts file that the certificate names by its digest (format 2; the network 
 input map, and may lie outside). Every network with its parameters in these intervals has at least the
 ``margin`` at x ("robust"), or the network in the certificate is one of them and has less ("not
 robust"). Margin: the logit (target 1) or minus the logit (target 0); of several logits, the target's
-minus the largest other.
+minus the largest other. Format 3 claims the same of every point of the box of inputs from ``low`` to
+``high``, in which x lies, and of networks of either kind; "not robust" then has one ``point`` of it.
 
 *Robust.* Let W, b be the lower ends of a layer's intervals and W', b' the upper ends. Parameters move
 one by one, so over all of these networks the first activations form the box between max(0, .) of
@@ -32,6 +34,15 @@ the last hidden layer back to the second, a_k v_k is replaced by something below
 with [lo, hi] a range of U_k. What is left is linear in the first activations; its minimum over their
 box is a bound. A tree cuts the ranges at 0 and follows both sides; each leaf must bound its
 objective by the margin. Any multipliers give a true bound, so their maker need not be trusted.
+
+*Robust at every point of a box of inputs.* A point y of the box is p - q with p = max(0, y) in
+[max(0, low), max(0, high)] and q = max(0, -y) in [max(0, -high), max(0, -low)]. The scaler in front
+is a layer v+ = max(0, M (p - q) + t), v- = max(0, -M (p - q) - t) with M = diag(scale), t = shift (1 and
+0 where there is none); a fixed matrix is one more such layer, on v+ - v- (or the only one, where there
+is no scaler). Then u = u+ - u- with what comes out of the last of them, and the first layer of the
+network acts on (u+, u-) with weights in [W, W'] and [-W', -W]. So whatever a network of the claim does
+at a point of the box, a larger one can do, whose first activations are the box of (p, q) and whose
+other layers are these: a bound for the larger one, found as above, is one for the claim.
 
 *Numbers.* Every given number is an IEEE double, so an integer in units of 2^-K for one K ("fine").
 Everything computed is a sum of products of at most D of them, so an integer in units of 2^-KD
@@ -61,6 +72,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 FORMAT = "proplace-certificate-1"  # the networks within delta
 FORMAT_BOX = "proplace-certificate-2"  # the networks of a shifts file
+FORMAT_INPUTS = "proplace-certificate-3"  # either of them, at every point of a box of inputs
 FORMAT_BUNDLE = "proplace-bundle-1"
 MOST_BYTES = 32_000_000
 MOST_LISTS = 1_000_000  # and objects: each takes many times its bytes in memory
@@ -96,7 +108,8 @@ class Statement(NamedTuple):
 
     It speaks of the networks within ``delta``, or of those of the box whose digest is ``shifts``
     (``delta`` is empty then); ``inside`` says whether the network itself is one of them. ``network`` is
-    its digest.
+    its digest. ``low`` and ``high`` are the ends of the box of inputs that it speaks of; None: of the
+    ``input`` alone.
     """
 
     verdict: str
@@ -107,6 +120,13 @@ class Statement(NamedTuple):
     shifts: str | None = None
     inside: bool = True
     network: str = ""
+    low: list[float] | None = None
+    high: list[float] | None = None
+
+    @property
+    def ends(self) -> tuple[list[float], list[float]]:
+        """Ends of the box of inputs, which may be a single one."""
+        return self.low or self.input, self.high or self.input
 
     def __str__(self) -> str:
         delta = "; ".join(f"{w!r}, {b!r}" for w, b in self.delta)
@@ -120,13 +140,19 @@ class Statement(NamedTuple):
         good = self.verdict == "robust"
         some, size = ("every", "with a margin of at least") if good else ("a", "a margin below")
         what = f"{some} network {where} gives class {self.target} {size} {self.margin!r}"
-        return f"{self.verdict}: {what} at input {', '.join(map(repr, self.input))}"
+        x = ", ".join(map(repr, self.input))
+        if self.low is None:
+            return f"{self.verdict}: {what} at input {x}"
+        ends = zip(*self.ends, strict=True)
+        box = ", ".join(f"[{low!r}, {high!r}]" if low < high else repr(low) for low, high in ends)
+        return f"{self.verdict}: {what} at {some} point of the box {box} around input {x}"
 
 
 class Demand(NamedTuple):
     """What a certificate must prove to be of use; None: anything.
 
-    ``delta`` is proved of a box that holds all networks within it, ``shifts`` of the box of that digest.
+    ``delta`` is proved of a box that holds all networks within it, ``shifts`` of the box of that digest,
+    ``low`` and ``high`` of a box of inputs that reaches down and up to them.
     """
 
     target: int | None = None
@@ -134,6 +160,8 @@ class Demand(NamedTuple):
     input: list[float] | None = None
     margin: float | None = None
     shifts: str | None = None
+    low: list[float] | None = None
+    high: list[float] | None = None
 
 
 class Verdict(NamedTuple):
@@ -201,7 +229,8 @@ def check_all(
         said = [part.statement for part in parts if part.statement is not None]
         if bundle and {p.verdict for p in said} != {"robust"}:
             raise Rejected("a certificate of the bundle proves that the input is not robust")
-        if any((p.input, p.target) != (said[0].input, said[0].target) for p in said):
+        about = [(p.input, *p.ends, p.target) for p in said]
+        if any(each != about[0] for each in about):
             raise Rejected("the certificates of the bundle speak of different inputs or classes")
     except Rejected as failure:
         statement = parts[0].statement if parts and not bundle else None
@@ -225,21 +254,23 @@ def _check(
 ) -> tuple[Verdict, int]:
     """Check the fields of a certificate with at most so much work; also returns what it took."""
     verdict, kind = facts.get("verdict"), facts.get("format")
-    if kind not in (FORMAT, FORMAT_BOX) or verdict not in ("robust", "not robust"):
-        raise Rejected(
-            f"no certificate of format {FORMAT!r} or {FORMAT_BOX!r} with a known verdict"
-        )
-    fields = FACTS if kind == FORMAT else FACTS - {"delta"} | {"shifts"}
-    if wrong := set(facts) ^ fields ^ PROOFS[verdict]:
+    kinds = (FORMAT, FORMAT_BOX, FORMAT_INPUTS)
+    if kind not in kinds or verdict not in ("robust", "not robust"):
+        raise Rejected(f"no certificate of format {', '.join(kinds)} with a known verdict")
+    wide = kind == FORMAT_INPUTS
+    named = kind == FORMAT_BOX or (wide and "delta" not in facts)
+    fields = FACTS - {"delta"} | {"shifts"} if named else FACTS
+    fields = fields | PROOFS[verdict] | ({"low", "high"} if wide else set())
+    if wrong := set(facts) ^ (fields | {"point"} if wide and verdict != "robust" else fields):
         raise Rejected(f"fields missing or unknown: {ascii(sorted(wrong))[1:-1][:200]}")
     if facts["network"] != digest(network):
         raise Rejected("the certificate speaks of another network: the digests differ")
-    box = _box(facts["shifts"], network, shifts) if kind == FORMAT_BOX else None
+    box = _box(facts["shifts"], network, shifts) if named else None
     claim = _Claim(facts, network, box, most)
     claim.robust() if verdict == "robust" else claim.not_robust()
     inside = box is None or _holds(box, network, 0.0)
     said = verdict, claim.target, claim.delta, claim.x, claim.asked
-    proved = Statement(*said, facts.get("shifts"), inside, facts["network"])
+    proved = Statement(*said, facts.get("shifts"), inside, facts["network"], *claim.ends)
     lacking = _lacking(proved, demand, network, box)
     reason = f"{lacking}; proved is only: {proved}" if lacking else str(proved)
     return Verdict(not lacking, reason, proved), claim.work
@@ -264,6 +295,13 @@ def _lacking(  # noqa: PLR0911
         return f"a margin of {demand.margin!r} is demanded"
     if demand.shifts not in (None, proved.shifts):
         return f"the box of shifts {demand.shifts!a} is demanded"
+    (low, high), n = proved.ends, len(proved.input)
+    if demand.low is not None and (len(demand.low) != n or _outside(low, demand.low, demand.low)):
+        return f"a box of inputs down to {demand.low!r} is demanded"
+    if demand.high is not None and (
+        len(demand.high) != n or _outside(demand.high, demand.high, high)
+    ):
+        return f"a box of inputs up to {demand.high!r} is demanded"
     return None
 
 
@@ -323,10 +361,10 @@ def digest(given: Parameters | Shifts) -> str:
 
 
 class _Claim:
-    """A certificate in the shapes of its network.
+    """A certificate in the shapes of its network, or of the larger one that takes a box of inputs.
 
     ``low`` and ``high`` are the ends of all intervals: per layer the rows in fine and the biases in
-    exact units.
+    exact units. ``ends`` are those of the box of inputs, ``front`` the sizes of the maps behind it.
     """
 
     def __init__(
@@ -335,14 +373,27 @@ class _Claim:
         self.facts, self.net, self.shifts, self.most = facts, network, box, most
         self.asked = _number("margin", facts["margin"])
         self.widths = [len(W) for W, _ in network.layers]
-        self.inner = self.widths[1:-1]
-        self.x = _numbers("input", facts["input"], len((network.matrix or network.layers[0][0])[0]))
+        n = len((network.matrix or network.layers[0][0])[0])
+        self.x = self.at = _numbers("input", facts["input"], n)
         self.target = _index("target", facts["target"], max(2, self.widths[-1]))
         self.delta: list[list[float]] = []
         if box is None:
             self.delta = _table("delta", facts["delta"], [2] * len(self.widths))
             if min(chain(*self.delta)) < 0.0:
                 raise Rejected("delta is negative")
+        self.ends = [_numbers(end, facts[end], n) for end in ("low", "high") if end in facts]
+        self.front: list[int] = []
+        if self.ends:
+            self.within("the input", self.x)
+        if self.ends and facts["verdict"] == "robust":
+            scaled = network.scale or network.shift or not network.matrix
+            self.front = [n] * bool(scaled) + [len(network.matrix or [])] * bool(network.matrix)
+            self.widths = [2 * n, *(2 * size for size in self.front), *self.widths]
+        self.inner = self.widths[1:-1]
+
+    def within(self, name: str, point: list[float]) -> None:
+        if _outside(self.ends[0], point, self.ends[1]):
+            raise Rejected(f"{name} lies outside the box of inputs")
 
     def limit(self, work: int) -> None:
         if work > self.most:
@@ -372,16 +423,20 @@ class _Claim:
         ]
         coarse = 96 - min([math.frexp(size)[1] for size in sizes if size], default=0)
         given = [*self.x, *scale, *shift, *offset, self.asked, *chain(*matrix, *self.delta, *more)]
+        given += [*self.at, *chain(*self.ends)]
         self.K = max(_bits(given), min(_bits(chain(*layers)), coarse if cut else sys.maxsize))
         self.N = self.K * D
         bits = self.K + max(0, *(math.frexp(v)[1] for v in chain(given, *layers)))
         short, long = 1 + bits // 64, 1 + bits * D // 64
         work = fine * (100 + 4 * short * long) + exact * (100 + 4 * long * long)
-        work += sum(map(len, [given, *layers])) * (3000 + 4 * long)  # to take them to integers
+        numbers = sum(map(len, [given, *layers])) + sum(
+            4 * len(self.x) * size for size in self.front
+        )
+        work += numbers * (3000 + 4 * long)  # to take them to integers
         self.limit(work)
         self.margin = self.exact([self.asked])[0]
         self.take_ends()
-        triples = zip(self.exact(self.x), self.fine(scale), self.exact(shift), strict=True)
+        triples = zip(self.exact(self.at), self.fine(scale), self.exact(shift), strict=True)
         self.u = [(x * s >> self.K) + t for x, s, t in triples]
         rows = [self.fine(row) for row in matrix]
         self.u = self.affine(rows, self.u, self.exact(offset)) if matrix else self.u
@@ -406,6 +461,31 @@ class _Claim:
                 )
             for ends, (rows, bias) in ((self.low, low), (self.high, high)):
                 ends.append((rows, [v << (self.N - self.K) for v in bias]))
+        if self.front:
+            self.take_front()
+
+    def take_front(self) -> None:
+        """Put the layers of the larger network in front: the box of inputs stands for its first."""
+        net, n, maps = self.net, len(self.x), []
+        if len(self.front) == 2 or not net.matrix:
+            diagonal = self.fine(net.scale or [1.0] * n)
+            scaler = [[s if i == j else 0 for j in range(n)] for i, s in enumerate(diagonal)]
+            maps.append((scaler, self.exact(net.shift or [0.0] * n)))
+        if net.matrix:
+            rows = [self.fine(row) for row in net.matrix]
+            maps.append((rows, self.exact(net.offset or [0.0] * len(rows))))
+        fixed: list[tuple[list[list[int]], list[int]]] = [([], [])]
+        for rows, bias in maps:
+            up = [[*row, *(-w for w in row)] for row in rows]
+            down = [[*(-w for w in row), *row] for row in rows]
+            fixed.append(([*up, *down], [*bias, *(-v for v in bias)]))
+        (low, b_low), (high, b_high) = self.low[0], self.high[0]
+        wide_low, wide_high = (
+            [[*row, *(-w for w in other)] for row, other in zip(*pair, strict=True)]
+            for pair in ((low, high), (high, low))
+        )
+        self.low = [*fixed, (wide_low, b_low), *self.low[1:]]
+        self.high = [*fixed, (wide_high, b_high), *self.high[1:]]
 
     def fine(self, values: list[float]) -> list[int]:
         """Take doubles n / 2^k to fine units, down where they are cut."""
@@ -433,6 +513,11 @@ class _Claim:
             found.append(self.affine(rows, self.u, b))
         return found
 
+    def inputs(self) -> list[list[int]]:
+        """Return the least and the greatest values of a point of the box of inputs, and of minus it."""
+        low, high = map(self.exact, self.ends)
+        return [[*low, *(-v for v in high)], [*high, *(-v for v in low)]]
+
     def rivals(self, low: Any, high: Any) -> list[tuple[int, int]]:
         """Pair the target's lower value with each rival's upper one; a single logit's rival has 0."""
         if len(low) == 1:
@@ -450,6 +535,9 @@ class _Claim:
                 raise Rejected("the shifted network has a bias where the network has none")
             bias = [0.0] * len(W) if b is None else _numbers("b", layer["b"], len(W))
             moved.append((_table("W", layer["W"], [len(W[0])] * len(W)), bias))
+        if self.ends:
+            self.at = _numbers("point", self.facts["point"], len(self.x))
+            self.within("the point", self.at)
         values = [*chain(*([*W, b] for W, b in moved))]
         self.integers(values, len(moved) + 2, sum(map(len, values)), 0, False)
         h = self.u
@@ -476,7 +564,10 @@ class _Claim:
         # two passes more.
         sizes = [n * m for n, m in zip(self.inner, self.widths, strict=False)]
         passes = [2 * n if self.facts["tighten"] and i else 0 for i, n in enumerate(self.inner)]
-        fine, exact = 2 * self.widths[0] * len(self.net.layers[0][0][0]) + 3 * sum(sizes), 0
+        seen = (
+            0 if self.front else len(self.net.layers[0][0][0])
+        )  # a box of inputs takes no product
+        fine, exact = 2 * self.widths[0] * seen + 3 * sum(sizes), 0
         for i, n in enumerate([*passes, count]):
             fine += n * (sum(sizes[:i]) + 8 * sum(self.widths[: i + 1]))
             exact += n * 4 * sum(self.widths[: i + 1])
@@ -490,7 +581,7 @@ class _Claim:
             raise Rejected("tighten is neither true nor false")
         values = [*lower, *upper, *([*part.values()] for leaf in leaves for part in leaf)]
         self.integers(values, 4 + 2 * len(self.inner), fine, exact, True)
-        low, high = self.first()
+        low, high = self.inputs() if self.front else self.first()
         self.box = [max(v, 0) for v in low], [max(v, 0) for v in high]
         self.lower, self.upper = [self.fine(v) for v in lower], [self.fine(v) for v in upper]
         self.find_ranges()
@@ -771,8 +862,18 @@ def main() -> int:
         default=[],
         help="the box of networks that a certificate speaks of: an .npz file written by Shifts.save",
     )
-    for name, kind in (("target", int), ("delta", float), ("margin", float), ("input", row)):
-        parser.add_argument(f"--{name}", type=kind, help="--input=0.5,-1" if kind is row else None)
+    kinds: dict[str, Any] = {
+        "target": int,
+        "delta": float,
+        "margin": float,
+        "input": row,
+        "low": row,
+        "high": row,
+    }
+    for name, kind in kinds.items():
+        parser.add_argument(
+            f"--{name}", type=kind, help=f"--{name}=0.5,-1" if kind is row else None
+        )
     given = vars(parser.parse_args())
     try:
         with open(given.pop("proof"), "rb") as proof:

@@ -13,11 +13,11 @@ with the fixed input map :math:`x \mapsto M x + t`, and then the layers of the n
 of them on :math:`u = u^+ - u^-`: weights in :math:`[\underline W, \overline W]` on :math:`u^+` and in
 :math:`[-\overline W, -\underline W]` on :math:`u^-`.
 
-Nothing is lost by this. Whatever the shares v and w, :math:`p - q` lies in the box, and every point of it
-is reached; p and q act through :math:`p - q` alone, as all weights on them are fixed. Of
-:math:`u^+_j` and :math:`u^-_j` one is 0, so that a weight and its counterpart need not agree: only one of
-them counts. So the two sets of outputs are equal, all of :mod:`proplace.certification` applies, and its
-branching on the sign of :math:`u_j` is the split that a box across 0 needs.
+Nothing is lost by this. Whatever the shares v and w, :math:`p - q` lies in the box, and every point of
+it is reached; p and q act through :math:`p - q` alone, as all weights on them are fixed. Of
+:math:`u^+_j` and :math:`u^-_j` one is 0, so that a weight and its counterpart need not agree: only one
+of them counts. So the two sets of outputs are equal, all of :mod:`proplace.certification` applies, and
+its branching on the sign of :math:`u_j` is the split that a box across 0 needs.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from proplace.core.errors import InputError
 from proplace.core.layer_box import LayerBox
 from proplace.core.network import Layer, Network
 from proplace.core.shifts import Shifts
@@ -35,10 +36,30 @@ from proplace.core.shifts import Shifts
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy.typing as npt
+
     from proplace.core.network import Array
 
 InputBox: TypeAlias = "tuple[Array, Array]"
 """Lower and upper ends of a box around each of some rows."""
+
+
+def checked_box(rows: Array, box: tuple[npt.ArrayLike, npt.ArrayLike]) -> InputBox:
+    """The ends of a box around each row, as arrays; an InputError says what is wrong with them."""
+    low, high = (np.array(end, dtype=np.float64, ndmin=2) for end in box)
+    for name, end in (("lower", low), ("upper", high)):
+        if end.shape != rows.shape:
+            raise InputError(
+                f"the {name} ends of the boxes have shape {end.shape}, but the rows have {rows.shape}; "
+                "give an end for every number of every row"
+            )
+    outside = ~((low <= rows) & (rows <= high) & np.isfinite(high - low)).all(axis=1)
+    if outside.any():
+        raise InputError(
+            f"row {int(np.flatnonzero(outside)[0])} does not lie in its box, or the box is not finite; "
+            "give ends with low <= row <= high"
+        )
+    return low, high
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +102,10 @@ class InputBoxes:
         n = self.original.inputs
         result: Array = hidden[0][..., :n] - hidden[0][..., n:]
         return result
+
+    def behind(self, hidden: Sequence[Array]) -> list[Array]:
+        """Activations of the network itself among those of the larger one."""
+        return list(hidden[self._front :])
 
     def of_network(
         self, pairs: Sequence[tuple[Array, Array]], hidden: Sequence[Array]

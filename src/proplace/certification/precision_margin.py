@@ -147,7 +147,8 @@ def thresholds(
 ) -> float | Array:
     """The margin that each row must keep: numbers as they are, ``"float32"`` worked out row by row.
 
-    With ``box``: that every point of a box around each row must keep. None is ``"float32"`` for a model that is deployed in float32, else 0.
+    With ``box``: that every point of a box around each row must keep. None is ``"float32"`` for a model
+    that is deployed in float32, else 0.
     """
     if isinstance(margin, np.ndarray):
         return margin

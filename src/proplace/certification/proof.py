@@ -31,12 +31,13 @@ if TYPE_CHECKING:
 
     from proplace.certification.batched_bnb import Nodes
     from proplace.certification.checker import Statement, Verdict
+    from proplace.certification.input_boxes import InputBox
     from proplace.core.network import Array
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """A verdict about one input, with its proof.
+    """A verdict about one input, or every point of a box around it, with its proof.
 
     Examples
     --------
@@ -101,7 +102,9 @@ class Certificate:
         except (OSError, ValueError, RecursionError, checker.Rejected) as error:
             raise CertificateError(f"{path.name}: not a certificate ({error})") from None
 
-    def check(self, net: Network, shifts: Shifts | None = None) -> Verdict:
+    def check(
+        self, net: Network, shifts: Shifts | None = None, *, box: InputBox | None = None
+    ) -> Verdict:
         """Check every step of the proof against the network, in exact arithmetic.
 
         Parameters
@@ -111,20 +114,24 @@ class Certificate:
         shifts
             The box of networks that must be covered. It is needed where the certificate names a box by
             its digest: then the intervals are not in it.
+        box
+            The ends of a box of inputs, as the network takes them, that must be covered.
 
         Returns
         -------
         Verdict
-            Its ``statement`` is what was proved: target, delta or box, input and margin.
+            Its ``statement`` is what was proved: target, delta or box, input and margin, and the ends
+            of the box of inputs where it speaks of one.
         """
-        named = self.facts.get("format") == checker.FORMAT_BOX
+        kind, named = self.facts.get("format"), "shifts" in self.facts
+        named = named and kind in (checker.FORMAT_BOX, checker.FORMAT_INPUTS)
         if named and shifts is None:
             raise CertificateError(
                 "the certificate speaks of a box of networks, which it names by its digest alone; give "
                 "the box: certificate.check(net, shifts), with shifts = Shifts.load(...) from its file"
             )
-        box = parameters_of_shifts(shifts) if named and shifts is not None else None
-        verdict = checker.check(self.text, parameters(net), shifts=box)
+        intervals = parameters_of_shifts(shifts) if named and shifts is not None else None
+        verdict = checker.check(self.text, parameters(net), demanded(box), intervals)
         if verdict.statement is None or shifts is None or covers(verdict.statement, net, shifts):
             return verdict
         reason = f"it does not cover the box of shifts; proved is only: {verdict.statement}"
@@ -132,7 +139,8 @@ class Certificate:
 
     def _repr_html_(self) -> str:
         facts = self.facts
-        names = [name for name in ("target", "delta", "margin", "input") if name in facts]
+        shown = ("target", "delta", "margin", "input", "low", "high")
+        names = [name for name in shown if name in facts]
         rows: list[tuple[str, str]] = [(name, brief(facts[name])) for name in names]
         if "shifts" in facts:
             rows.append(("shifts (SHA-256)", clipped(str(facts["shifts"]), 80)))
@@ -171,6 +179,14 @@ def covers(proved: Statement, net: Network, shifts: Shifts) -> bool:
     return all(mine >= theirs for mine, theirs in radii)
 
 
+def demanded(box: InputBox | None) -> checker.Demand:
+    """Return the demand for a box of inputs, if there is one."""
+    if box is None:
+        return checker.Demand()
+    low, high = (np.asarray(end, dtype=np.float64).ravel().tolist() for end in box)
+    return checker.Demand(low=low, high=high)
+
+
 def parameters_of_shifts(shifts: Shifts) -> checker.Shifts:
     """Return the box as the checker takes it: by its ends, as they are in its file."""
     return checker.Shifts(parameters(shifts.low), parameters(shifts.high))
@@ -183,10 +199,20 @@ def digest(net: Network) -> str:
 
 
 def claim(
-    net_digest: str, shifts: Shifts, x: Array, target: int, margin: float, verdict: str
+    net_digest: str,
+    shifts: Shifts,
+    x: Array,
+    target: int,
+    margin: float,
+    verdict: str,
+    *,
+    box: InputBox | None = None,
 ) -> dict[str, Any]:
-    """Fields that every certificate has; a box that is not given by radii is named by its digest."""
-    facts = {
+    """Fields that every certificate has; a box that is not given by radii is named by its digest.
+
+    ``box`` holds the ends of the box of inputs that it speaks of.
+    """
+    facts: dict[str, Any] = {
         "format": checker.FORMAT,
         "network": net_digest,
         "input": x.tolist(),
@@ -195,8 +221,13 @@ def claim(
         "verdict": verdict,
     }
     if shifts.radii is None:
-        return facts | {"format": checker.FORMAT_BOX, "shifts": shifts.digest}
-    return facts | {"delta": [list(pair) for pair in shifts.radii]}
+        facts |= {"format": checker.FORMAT_BOX, "shifts": shifts.digest}
+    else:
+        facts["delta"] = [list(pair) for pair in shifts.radii]
+    if box is not None:
+        low, high = box
+        facts |= {"format": checker.FORMAT_INPUTS, "low": low.tolist(), "high": high.tolist()}
+    return facts
 
 
 def shifted_fields(net: Network) -> list[dict[str, Any]]:

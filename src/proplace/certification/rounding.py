@@ -40,9 +40,15 @@ class Enclosure:
     """
 
     def __init__(
-        self, net: Network, shifts: Shifts, lower: Sequence[Array], upper: Sequence[Array]
+        self,
+        net: Network,
+        shifts: Shifts,
+        lower: Sequence[Array],
+        upper: Sequence[Array],
+        unit: float,
     ) -> None:
         self.net, self.shifts, self.lower, self.upper = net, shifts, lower, upper
+        self.unit = unit
         self.ranges: list[tuple[Array, Array]] = []
         self.lines: list[Array] = []
         self._stacked = [  # low ends above high ends, so that one product takes both
@@ -52,13 +58,6 @@ class Enclosure:
             )
             for box in shifts.layers[1:-1]
         ]
-        # The checker may cut parameters to units that are 2^-96 of the smallest layer's largest
-        # weight (of the network if delta is around it, else of the box's ends): see there.
-        centred = shifts.radii is not None
-        weights = [np.abs(layer.W) for layer in net.layers]
-        weights = weights if centred else [box.size[0] for box in shifts.layers]
-        sizes = [float(W.max()) for W in weights]
-        self.unit = 2.0**-90 * min((size for size in sizes if size > 0.0), default=1.0) + _TINY
 
     @classmethod
     def of(
@@ -70,6 +69,7 @@ class Enclosure:
         upper: Sequence[Array],
         *,
         tighten: bool,
+        unit: float | None = None,
     ) -> Enclosure:
         """Enclose the activations of rows.
 
@@ -81,8 +81,11 @@ class Enclosure:
             Slopes of the lower and upper sides of each inner layer, arrays (rows, width).
         tighten
             Whether ranges behind the second hidden layer also come from backward passes.
+        unit
+            Of a larger network that takes boxes of inputs: the :func:`cut_unit` of the network itself,
+            to which the checker cuts.
         """
-        enclosure = cls(net, shifts, lower, upper)
+        enclosure = cls(net, shifts, lower, upper, cut_unit(net, shifts) if unit is None else unit)
         with np.errstate(all="ignore"):
             enclosure._first(X)
             if net.widths:
@@ -209,6 +212,19 @@ class Enclosure:
         error = error + _gamma(A.shape[-1] + 8) * (np.abs(term).sum(axis=-1) + np.abs(total))
         error = error + _TINY
         return _proved(total, error), used[::-1]
+
+
+def cut_unit(net: Network, shifts: Shifts) -> float:
+    """Bound on the units to which the checker may cut parameters.
+
+    These are 2^-96 of the smallest layer's largest weight: of the network if delta is around it, else
+    of the box's ends.
+    """
+    weights = [np.abs(layer.W) for layer in net.layers]
+    if shifts.radii is None:
+        weights = [box.size[0] for box in shifts.layers]
+    sizes = [float(W.max()) for W in weights]
+    return 2.0**-90 * min((size for size in sizes if size > 0.0), default=1.0) + _TINY
 
 
 def _dot(mid: Array, rad: Array, W: Array) -> tuple[Array, Array]:

@@ -66,8 +66,8 @@ class LayerBox:
         """The box, by its ends, of what lies within radii of each parameter; rounded outwards."""
         W, b = centre.W, centre.b
         return cls(
-            Layer(_down(W, -weight), None if b is None else _down(b, -bias)),
-            Layer(_up(W, weight), None if b is None else _up(b, bias)),
+            Layer(sum_down(W, -weight), None if b is None else sum_down(b, -bias)),
+            Layer(sum_up(W, weight), None if b is None else sum_up(b, bias)),
         )
 
     def outward(self) -> LayerBox:
@@ -184,12 +184,14 @@ def _sum(a: Array, r: Array | float) -> tuple[Array, Array]:
     return s, (a - (s - part)) + (r - part)
 
 
-def _down(a: Array, r: Array | float) -> Array:
+def sum_down(a: Array, r: Array | float) -> Array:
+    """The largest float that is not above ``a + r``."""
     s, error = _sum(a, r)
     return np.where(error < 0.0, np.nextafter(s, -np.inf), s)
 
 
-def _up(a: Array, r: Array | float) -> Array:
+def sum_up(a: Array, r: Array | float) -> Array:
+    """The least float that is not below ``a + r``."""
     s, error = _sum(a, r)
     return np.where(error > 0.0, np.nextafter(s, np.inf), s)
 

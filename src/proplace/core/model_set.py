@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from proplace.core.layer_box import sum_down, sum_up
+
 if TYPE_CHECKING:
     from proplace.core.network import Array, Network
     from proplace.core.shifts import Shifts
@@ -36,12 +38,22 @@ class ModelSet:
         What the set is called in words.
     margin
         The margin that every network of the box must keep.
+    tolerance
+        By how much each encoded column may miss an answer, which must be accepted all the same; None
+        where answers are met exactly.
     """
 
     net: Network
     shifts: Shifts
     name: str = ""
     margin: float = 0.0
+    tolerance: Array | None = None
+
+    def around(self, rows: Array) -> tuple[Array, Array] | None:
+        """The box of all points that miss a row by no more than the tolerance; its ends lie outside."""
+        if self.tolerance is None:
+            return None
+        return sum_down(rows, -self.tolerance), sum_up(rows, self.tolerance)
 
     @property
     def where(self) -> str:

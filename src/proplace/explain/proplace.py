@@ -29,6 +29,7 @@ from proplace.region.neighbours import (
     unrestricted,
     variants,
 )
+from proplace.schema.tolerances import check_tolerance, encoded_tolerance, tolerances
 from proplace.search.pieces import SearchResult, search
 from proplace.search.problem import SearchProblem
 from proplace.search.tuning import DEFAULT
@@ -36,7 +37,7 @@ from proplace.solvers import LP_TOLERANCE, TITLES, Solver, check
 from proplace.tables.rows import distinct
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -88,6 +89,11 @@ class Proplace(Explainer):
         model in use accepts, whatever the others say (the reason tells).
     k
         Number of robust neighbours that span the plausible region.
+    tolerance
+        By how much a person may miss an answer and must be accepted all the same, in original units:
+        ``{"income": 500}``. An answer is then accepted by every network of Delta at every point that
+        misses it by no more, in all of these features at once, changed or not. It counts in the place
+        of what the schema says of a feature (``Continuous(..., tolerance=500)``).
     schema
         Features, units and rules. Without one, tables hold the model's own columns, all free. A
         model that encodes its table itself keeps its encoding: the schema adds ranges, steps,
@@ -139,6 +145,7 @@ class Proplace(Explainer):
         delta: Delta,
         *,
         also: Sequence[object] | None = None,
+        tolerance: Mapping[str, float] | None = None,
         k: int = 20,
         schema: Schema | None = None,
         distance: distances.Name | Distance = "l1",
@@ -154,6 +161,7 @@ class Proplace(Explainer):
         self.source = source
         self.delta = delta
         self.also = also
+        self.tolerance = tolerance
         self.k = k
         self.schema = schema
         self.distance = distance
@@ -171,6 +179,7 @@ class Proplace(Explainer):
     def check_parameters(self) -> None:
         """Raise ``OptionError`` for the first parameter that is not valid."""
         check_also(self.also)
+        check_tolerance(self.tolerance)
         integer("k", self.k)
         one_of("region", self.region, ("hull", "box"))
         one_of("search", self.search, ("tree", "bilevel"))
@@ -191,6 +200,7 @@ class Proplace(Explainer):
         model = self.model_
         self.shifts_ = shifts_for(model, self.delta)
         self.rows_ = distinct(model.schema.canonical(rows))  # answers lie between legal rows
+        self.tolerance_ = tolerances(model.schema, self.tolerance)
         self.others_ = tuple(read_also(model, self.also, self.schema))
         voters = (Voter(IN_USE, model, self.shifts_), *self.others_)
         judges = [self._judge(models, voter.model) for voter in voters for models in voter.sets()]
@@ -208,7 +218,8 @@ class Proplace(Explainer):
         if margin is None:
             precision = models.net.precision
             margin = DEFAULT_MARGIN if precision == "float64" else precision
-        judge = Judge(models, model, margin)
+        tolerance = encoded_tolerance(self.schema_, self.tolerance_)
+        judge = Judge(replace(models, tolerance=tolerance), model, margin)
         # The required margin is convex in x, so its maximum over the rows bounds it on their hulls.
         margins = judge.margins(self.rows_)
         largest = float(np.max(margins))
@@ -218,7 +229,7 @@ class Proplace(Explainer):
                 f"distinct training row {row} leaves the range of {margin} on its way through "
                 f"{models.name}; {uncovered(models.net, margin)}"
             )
-        return replace(judge, models=replace(models, margin=largest))
+        return replace(judge, models=replace(judge.models, margin=largest))
 
     def prepare(self, target: int) -> None:
         """Find the robust rows."""

@@ -96,13 +96,14 @@ class Judge:
 
     def margins(self, rows: Array) -> float | Array:
         """Return the margin that each row must keep."""
-        return self.model.margins(self.models.shifts, rows, self.margin)
+        box = self.models.around(rows)
+        return self.model.margins(self.models.shifts, rows, self.margin, box)
 
     def rounding(self, low: Array, high: Array) -> Array:
         """What the rounding of a model that is deployed in fewer digits can do to a margin, on boxes."""
         if not isinstance(self.margin, str):
             return np.zeros(len(low))
-        margins = self.model.margins(self.models.shifts, low, self.margin, high)
+        margins = self.model.margins(self.models.shifts, low, self.margin, (low, high))
         return np.broadcast_to(margins, len(low))
 
     def certify(self, rows: Array, target: int, until: float = math.inf) -> Report:
@@ -113,6 +114,7 @@ class Judge:
             self.models.shifts,
             target,
             margin=self.required(rows) if self.model.preprocesses else self.margin,
+            box=self.models.around(rows),
             certificates=True,
             time_limit=time_left(until),
         )

@@ -220,16 +220,20 @@ class Model:
         return units
 
     def margins(
-        self, shifts: Shifts, rows: Array, margin: Margin | None, high: Array | None = None
+        self,
+        shifts: Shifts,
+        rows: Array,
+        margin: Margin | None,
+        box: tuple[Array, Array] | None = None,
     ) -> float | Array:
         """Return the margin to ask for at encoded rows, worked out for the table's own numbers.
 
+        With ``box``, the ends of a box around each row: what covers every point of it.
+
         A model that is deployed in float32 also scales its inputs in float32, so its rounding is that
-        of the network with the scaling in front, at the cells of the table. With ``high``, for all
-        points of the boxes between ``rows`` and ``high``.
+        of the network with the scaling in front, at the cells of the table.
         """
         if not self.preprocesses:
-            box = None if high is None else (rows, high)
             return thresholds(self.network, shifts, rows, margin, box)
         offset, scale = self.scaling
         own = self.network.input_map
@@ -237,12 +241,11 @@ class Model:
         t = 0.0 if own.shift is None else own.shift
         parts = dict(own.parts) | {"scale": s / scale, "shift": t - s * offset / scale}
         raw = self.network.behind(InputMap(**parts))
-        cells = offset + scale * rows
-        if high is None:
-            return thresholds(raw, shifts, cells, margin)
-        other = offset + scale * high
-        box = np.minimum(cells, other), np.maximum(cells, other)
-        return thresholds(raw, shifts, cells, margin, box)
+        cells = None
+        if box is not None:
+            ends = [offset + scale * end for end in box]
+            cells = np.minimum(*ends), np.maximum(*ends)
+        return thresholds(raw, shifts, offset + scale * rows, margin, cells)
 
     @property
     def encoding(self) -> str:

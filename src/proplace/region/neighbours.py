@@ -109,6 +109,7 @@ class RobustRows:
                     models.shifts,
                     self.target,
                     margin=models.margin + self.slack,
+                    box=models.around(rows[left]),
                     time_limit=time_left(deadline),
                 )
                 good[left] = report.robust

@@ -88,6 +88,9 @@ class Continuous(_Feature):
         ``"increasing"``: the value cannot fall; ``"decreasing"``: it cannot rise.
     max_increase, max_decrease
         By how much the person's value may rise or fall at most.
+    tolerance
+        By how much a person may miss the value of an answer, more or less, and must be accepted all
+        the same.
     unit, label
         Words for reports.
     missing
@@ -111,6 +114,7 @@ class Continuous(_Feature):
     direction: Direction | None = None
     max_increase: Limit | None = None
     max_decrease: Limit | None = None
+    tolerance: Limit | None = None
     unit: str | None = None
     kind: Literal["continuous"] = field(default="continuous", repr=False)
 
@@ -127,6 +131,8 @@ class Continuous(_Feature):
             )
         if self.missing is not None and not is_number(self.missing):
             raise ValueError(f"missing must be a number, not {self.missing!r}")
+        if self.tolerance and self.immutable:
+            raise ValueError("what is immutable cannot be missed; leave the tolerance out")
         if self.step is None:
             return self
         if low is None or high is None:

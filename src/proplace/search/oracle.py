@@ -82,9 +82,10 @@ class SetOracle:
     """Robustness of points against one set of networks; ``offset`` is added to all values."""
 
     def __init__(self, models: ModelSet, target: int, offset: float = 0.0) -> None:
-        self.net, self.shifts, self.margin = models.net, models.shifts, models.margin
+        self.net, self.margin = models.net, models.margin
         self.offset = offset
-        self.robustness = PointRobustness(models.net, models.shifts, target)
+        self.robustness = PointRobustness(models.net, models.shifts, target, models.tolerance)
+        self.shifts = self.robustness.shifts
         self.objectives = self.robustness.objectives
         self._passed: Evidence | None = None
 
@@ -123,6 +124,11 @@ class SetOracle:
     def _shifted(self, attack: Attack) -> ShiftedObjective:
         u, hidden, c = attack.u, list(attack.hidden), self.objectives[attack.objective]
         pairs = self._layers(u, hidden, c)
+        boxes = self.robustness.boxes
+        if boxes is not None:
+            miss = boxes.point(hidden) - u[: len(u) // 2]
+            pairs = boxes.of_network(pairs, hidden)
+            return ShiftedObjective.of(self.net, pairs, c, self.offset, miss)
         if len(hidden) == 2 and attack.low is not None and attack.high is not None:
             inside = (hidden[0] > attack.low + _AT_END) & (hidden[0] < attack.high - _AT_END)
             if inside.any():

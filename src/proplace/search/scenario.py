@@ -26,14 +26,21 @@ class ShiftedObjective:
 
     @classmethod
     def of(
-        cls, net: Network, pairs: list[tuple[Array, Array]], c: Array, offset: float = 0.0
+        cls,
+        net: Network,
+        pairs: list[tuple[Array, Array]],
+        c: Array,
+        offset: float = 0.0,
+        miss: Array | None = None,
     ) -> ShiftedObjective:
         """Read the shifted layers of a network, for the objective ``c`` over its logits.
 
         ``offset`` is added to the objective, so that sets of different margins have one threshold.
+        With ``miss`` the network is asked at ``x' + miss``.
         """
         pairs = list(pairs)
-        pairs[0] = net.input_map.fold(*pairs[0])
+        W, b = net.input_map.fold(*pairs[0])
+        pairs[0] = W, b if miss is None else b + W @ miss
         last, bias = pairs.pop()
         return cls(tuple(pairs), c @ last, float(c @ bias) + offset)
 

@@ -32,15 +32,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from proplace.certification import shifted_network
+from proplace.certification import InputBoxes, shifted_network
 from proplace.core.errors import SolverError
+from proplace.core.network import Network
 from proplace.search.bilevel.member import Member
 from proplace.search.bilevel.relu import interval, relu
 from proplace.solvers import Model
 
 if TYPE_CHECKING:
     from proplace.core.model_set import ModelSet
-    from proplace.core.network import Array, Network
+    from proplace.core.network import Array
     from proplace.core.shifts import Shifts
     from proplace.search.bilevel.run import Run
     from proplace.search.problem import SearchProblem
@@ -69,9 +70,13 @@ def worst_model(problem: SearchProblem, point: Array, run: Run) -> Worst | None:
 
 def _worst_of(models: ModelSet, target: int, point: Array, run: Run) -> Worst | None:
     """The worst model of one set: the one with the least margin by a plain forward pass."""
-    net, shifts = models.net, models.shifts
+    net, shifts, boxes = models.net, models.shifts, None
+    if models.tolerance is not None:
+        boxes = InputBoxes(net, shifts)
+        net, shifts = boxes.net, boxes.shifts
+        point = np.concatenate([point, models.tolerance])
     u = net.transform(point)[0]
-    candidates: list[tuple[float, Network]] = []
+    candidates: list[tuple[float, Network, list[Array]]] = []
     least = math.inf
     for c in net.objectives(target):
         if net.widths:
@@ -83,15 +88,26 @@ def _worst_of(models: ModelSet, target: int, point: Array, run: Run) -> Worst | 
             value, hidden = _least_output(shifts, u, c), []
         least = min(least, value)
         shifted = shifted_network(net, shifts, u, hidden, c)
-        candidates.append((float(shifted.margin(point, target)[0]), shifted))
-    margin, network = min(candidates, key=lambda pair: pair[0])
+        candidates.append((float(shifted.margin(point, target)[0]), shifted, hidden))
+    margin, network, hidden = min(candidates, key=lambda each: each[0])
     # A forward pass of the model must agree with the program that found it.
     if margin - least > _AGREE * max(1.0, abs(least)):
         raise SolverError(
             f"{run.solver} found {least!r} for the worst margin of a point, but the model it "
             f"describes has {margin!r}; try another solver"
         )
+    if boxes is not None:
+        network = _at_miss(boxes, network, u, hidden)
     return Worst(Member(network, models.margin), least - models.margin)
+
+
+def _at_miss(boxes: InputBoxes, larger: Network, u: Array, hidden: list[Array]) -> Network:
+    """The network that asks a shift of ``boxes.original`` at a point beside the given one."""
+    pairs = [(layer.W, layer.bias) for layer in larger.layers]
+    (W, b), *rest = boxes.of_network(pairs, hidden)
+    miss = boxes.point(hidden) - u[: len(u) // 2]
+    first = W, b + boxes.original.input_map.pull_back(W) @ miss
+    return Network([first, *rest]).behind(boxes.original.input_map)
 
 
 def _worst_activations(

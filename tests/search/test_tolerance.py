@@ -1,0 +1,128 @@
+"""Searches for points that bear a miss: the tree against Algorithm 1, a mesh of points, and attacks."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import proplace as pp
+from oracles import joint_attack, milp_box_margin
+from proplace.certification import certify
+from proplace.core.distances import L1
+from proplace.core.model_set import ModelSet
+from proplace.search import bilevel, tree
+from proplace.search.oracle import Oracle
+from proplace.search.problem import SearchProblem
+from search_problems import MARGIN, SAME, compare, plain, random_problem
+
+
+def tolerant(seed, *, kind="l1"):
+    """A random problem whose answers may be missed, with what is left of its robust rows."""
+    for attempt in range(60):
+        problem, piece = random_problem((seed, attempt), kind, depth=seed % 4)
+        rng = np.random.default_rng([seed, attempt, 11])
+        t = rng.choice([0.0, 0.02, 0.1, 0.3], len(problem.x))
+        if not t.any():
+            continue
+        sets = tuple(replace(models, tolerance=t) for models in problem.sets)
+        problem = replace(problem, sets=sets)
+        if piece.vertices is None or len(robust(problem, piece.vertices)):
+            return problem, piece
+    raise AssertionError("no such problem")
+
+
+def robust(problem, rows):
+    for models in problem.sets:
+        asked = {"margin": models.margin + problem.slack, "box": models.around(rows)}
+        rows = rows[certify(models.net, rows, models.shifts, problem.target, **asked).robust]
+    return rows
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_same_as_algorithm_1(seed):
+    compare(*tolerant(seed))
+
+
+@pytest.mark.parametrize("seed", range(30, 36))
+@pytest.mark.parametrize("kind", ["linf", "l2"])
+def test_same_as_algorithm_1_in_other_distances(seed, kind):
+    compare(*tolerant(seed, kind=kind))
+
+
+def test_a_tolerance_takes_answers_farther_in_many_problems():
+    """Else the tests above could not tell it from none."""
+    farther = 0
+    for seed in range(10):
+        problem, piece = tolerant(seed)
+        plain_sets = tuple(replace(models, tolerance=None) for models in problem.sets)
+        exact = tree.solve(replace(problem, sets=plain_sets), piece)
+        farther += tree.solve(problem, piece).distance > exact.distance + 1e-3
+    assert farther >= 5
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_answers_bear_every_miss_that_an_attack_finds(seed):
+    problem, piece = tolerant(seed)
+    found = tree.solve(problem, piece)
+    rng = np.random.default_rng(seed)
+    for models in problem.sets if found.point is not None else ():
+        low, high = found.point - models.tolerance, found.point + models.tolerance
+        met = joint_attack(models.net, low, high, models.shifts, problem.target, rng, 200)
+        assert met >= models.margin - 1e-9
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_nearer_point_on_a_fine_mesh(seed):
+    """A mesh of points, each judged over its box by mixed-integer programs."""
+    for attempt in range(200):
+        rng = np.random.default_rng([seed, 7, attempt])
+        sizes = [2, *rng.integers(2, 5, size=int(rng.integers(3))), 1]
+        layers = [
+            (rng.normal(size=(m, n)), rng.normal(size=m)) for n, m in itertools.pairwise(sizes)
+        ]
+        net = pp.Network(layers)
+        t = rng.choice([0.0, 0.1, 0.3], 2)
+        models = ModelSet(net, pp.Shifts.of(net, 0.03), margin=MARGIN, tolerance=t)
+        X = rng.uniform(-2.0, 2.0, (80, 2))
+        problem = SearchProblem((models,), 1, X[0], L1(np.full(2, 0.5)), 1e-5)
+        good = robust(problem, X)
+        if t.any() and len(good) >= 2 and net.margin(X[0])[0] < -0.05:
+            break
+    corners = np.vstack([problem.x, good[:2]])
+    found = tree.solve(problem, plain(problem.x, corners))
+    n = 14
+    shares = [(n - i - j, i, j) for i, j in itertools.product(range(n + 1), repeat=2) if i + j <= n]
+    mesh = np.array(shares) / n @ corners
+    between = problem.distance.between(problem.x, mesh)
+    for point in mesh[between < found.distance - SAME]:
+        assert milp_box_margin(net, point - t, point + t, 0.03, 1) < MARGIN + 1e-5 + 1e-7
+
+
+@pytest.mark.parametrize("solve", [tree.solve, bilevel.solve])
+@pytest.mark.parametrize(("start", "bias"), [(-1.0, 0.0), (-1.0, 0.5), (-3.0, 2.0)])
+def test_the_worst_miss_of_one_number(solve, start, bias):
+    """The worst network says (1 - d) u + b - d for u >= 0 and (1 + d) u + b - d below, at u = x - t."""
+    net, d, t = pp.Network([([[1.0]], [bias])]), 0.02, 0.25
+    models = ModelSet(net, pp.Shifts.of(net, d), tolerance=np.array([t]))
+    problem = SearchProblem((models,), 1, np.array([start]), L1(np.ones(1)), 1e-9)
+    u = (d - bias) / (1.0 - d) if bias < d else (d - bias) / (1.0 + d)
+    assert solve(problem, plain(problem.x)).point[0] == pytest.approx(u + t, abs=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_scenarios_are_shifts_at_misses(seed):
+    """What the oracle finds is never below the worst margin; what refutes a point misses its margin."""
+    problem, _ = tolerant(seed)
+    models, oracle = problem.sets[0], Oracle(problem)
+    for point in np.random.default_rng(seed).uniform(-2.0, 2.0, (4, len(problem.x))):
+        asked = {"box": models.around(point[None]), "exact_margin": True}
+        worst = certify(models.net, point, models.shifts, problem.target, **asked)
+        (scenario,) = oracle.attack(point[None])
+        assert scenario.value(point) >= worst.lower[0] - 1e-7
+        ok, scenario = oracle.test(point)
+        if not ok:
+            assert worst.lower[0] - 1e-7 <= scenario.value(point) < models.margin
+        assert ok == (worst.lower[0] >= models.margin)
