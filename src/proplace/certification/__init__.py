@@ -20,6 +20,7 @@ from proplace.certification.proof import (
     parameters,
     parameters_of_shifts,
 )
+from proplace.certification.refusal import Choice, Refusal, Space
 from proplace.certification.shift_recovery import shifted_network
 
 __all__ = [
@@ -27,13 +28,16 @@ __all__ = [
     "Bundle",
     "Certificate",
     "Certificates",
+    "Choice",
     "Evidence",
     "InputBox",
     "InputBoxes",
     "Margin",
     "PointRobustness",
     "Proof",
+    "Refusal",
     "Report",
+    "Space",
     "Verdict",
     "WorstCase",
     "certify",

@@ -9,6 +9,10 @@ from __future__ import annotations
 
 import re
 from reprlib import Repr
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 VALUE = 100
 """Characters of one value in a message."""
@@ -54,6 +58,18 @@ def clipped(text: str, length: int) -> str:
     'aaaaaaaaaaa…'
     """
     return text if len(text) <= length else f"{text[: length - 1].rstrip()}…"
+
+
+def enumerated(parts: Iterable[str]) -> str:
+    """Return some words as a list in a sentence.
+
+    Examples
+    --------
+    >>> enumerated(["age"]), enumerated(["age", "income", "debt"])
+    ('age', 'age, income and debt')
+    """
+    *most, last = list(parts) or [""]
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def short(value: object) -> str:

@@ -19,6 +19,7 @@ from proplace.explain.effort import check_effort, convex, efforts_of
 from proplace.explain.few import FewChanges, Tried
 from proplace.explain.findings import Finding, Optimality
 from proplace.explain.following import Preference, by_column, check_options, fixed_features
+from proplace.explain.fixed import fixed
 from proplace.explain.proving import Clock, Judge, Prover
 from proplace.explain.several import IN_USE, Voter, check_also, read_also
 from proplace.loaders.coordinates import shifts_for
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
 
 DEFAULT_MARGIN = 1e-6
 DEFAULT_SLACK = 1e-4
+_UNANSWERED = ("no_robust_neighbour", "infeasible_rules", "not_found", "solver_error")
 _TIDY = 1e-6  # encoded changes up to this are reverted where what is left is robust
 # Shares of the way to a neighbour, tried in turn when a proof fails after rounding.
 _REPAIRS = (1e-6, 1e-4, 1e-2, 0.1, 0.5)
@@ -296,13 +298,21 @@ class Proplace(Explainer):
 
     def find(self, X: Array, target: int, count: int) -> list[list[Finding]]:
         """Answers for each person, nearest first, each with another set of changed features."""
-        return [list(self._answers(x, target, count)) for x in X]
+        return [self._answers_or_none(x, target, count) for x in X]
 
     # -- one person --------------------------------------------------------------------------
 
-    def _answers(self, x: Array, target: int, count: int) -> Iterator[Finding]:
+    def _answers_or_none(self, x: Array, target: int, count: int) -> list[Finding]:
+        """Answers for one person; without any, it is asked whether there can be one."""
         clock = Clock.of(self.time_limit)
+        found = list(self._answers(x, target, count, clock))
+        if found[0].status not in _UNANSWERED or clock.over:
+            return found
+        assert self.prover_ is not None  # noqa: S101  (this method has a delta)
+        proved = fixed(self.schema_, self.prover_.judges, self.rows_, x, target, clock.search)
+        return found if proved is None else [proved]
 
+    def _answers(self, x: Array, target: int, count: int, clock: Clock) -> Iterator[Finding]:
         def find(kept: frozenset[int]) -> Finding:
             if kept and clock.over:
                 return Finding("not_found", _NO_TIME, x=x)

@@ -99,6 +99,13 @@ class Judge:
         box = self.models.around(rows)
         return self.model.margins(self.models.shifts, rows, self.margin, box)
 
+    def rounding(self, low: Array, high: Array) -> Array:
+        """What the rounding of a model that is deployed in fewer digits can do to a margin, on boxes."""
+        if not isinstance(self.margin, str):
+            return np.zeros(len(low))
+        margins = self.model.margins(self.models.shifts, low, self.margin, (low, high))
+        return np.broadcast_to(margins, len(low))
+
     def certify(self, rows: Array, target: int, until: float = math.inf) -> Report:
         """Verdicts with certificates, as far as they come in time."""
         return certify(

@@ -94,7 +94,9 @@ class Explanation:
         proved nearest (the time limit came first, or the method does not ask for the nearest).
         ``valid``: the network gives the point the target class; not certified robust.
         ``already_valid``: the network gives the target class already. ``no_robust_neighbour``,
-        ``infeasible_rules``, ``not_found`` (the method, or its time, ended without a point),
+        ``infeasible_rules``, ``fixed`` (it is proved that no network of Delta gives the target class to
+        any input that the schema allows this person), ``not_found`` (the method, or its time, ended
+        without a point),
         ``bad_input``, ``solver_error`` (the solver failed, which is no fault of the row),
         ``worker_died`` (the process died each time that it was at this row, which may be no fault of
         the row: worth another try), ``source_disagrees`` (the model itself refuses the answer, so it

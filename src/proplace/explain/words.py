@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from proplace.core.errors import OptionError
-from proplace.core.text import clipped, visible
+from proplace.core.text import clipped, enumerated, visible
 from proplace.explain.findings import CERTIFIABLE
 from proplace.explain.held import Held, held
 from proplace.explain.several import IN_USE
@@ -20,7 +20,7 @@ from proplace.schema.amounts import number
 from proplace.schema.features import Binary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from proplace.explain.results import Explanation, Explanations, Setting
     from proplace.schema.rules import AnyFeature
@@ -34,6 +34,7 @@ _RULES = (
     "Within what may change for this person, no change can be promised after which {subject} "
     "would be {outcome}: {reason}."
 )
+_FIXED = "{subject} would not be {outcome} whatever this person changed: {reason}."
 _BAD = "This row could not be explained: {reason}."
 
 _CHANGE = "{title} were {to} instead of {before}"
@@ -312,6 +313,7 @@ def _sentence(
         "no_robust_neighbour": _NO_ANSWER,
         "not_found": _NO_ANSWER,
         "infeasible_rules": _RULES,
+        "fixed": _FIXED,
         "bad_input": _BAD,
         "solver_error": _BAD,
         "worker_died": _BAD,
@@ -330,19 +332,14 @@ def _sentence(
 def _conditions(changed: Sequence[_Change], largest: Sequence[_Change]) -> str:
     """Under which changes: all of them where they can be read aloud, else how many and the largest."""
     if len(changed) > _MANY:
-        named = _listed(change.clause(_LARGE) for change in largest)
+        named = enumerated(change.clause(_LARGE) for change in largest)
         return _TOGETHER.format(count=len(changed), largest=named)
     clauses = (c.clause(_NEXT_CHANGE if n else _CHANGE) for n, c in enumerate(changed))
-    return f"if {_listed(clauses)}"
+    return f"if {enumerated(clauses)}"
 
 
 def _title(feature: AnyFeature | None, name: str) -> str:
     return name if feature is None else feature.title
-
-
-def _listed(parts: Iterable[str]) -> str:
-    *most, last = list(parts) or [""]
-    return f"{', '.join(most)} and {last}" if most else last
 
 
 def outcome_of(e: Explanation, wording: Wording) -> str:
@@ -376,7 +373,7 @@ def named(setting: Setting) -> str:
 
 def other_sets(setting: Setting) -> str:
     """Other models that have a say, each by itself or with the networks of its set; empty if none."""
-    return _listed(
+    return enumerated(
         each.name
         if each.shifts.frozen
         else f"every network {'of the set' if each.shifts.radii is None else 'within the delta'} of "

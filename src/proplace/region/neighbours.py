@@ -378,10 +378,17 @@ def variants(schema: Schema, x: Array, kept: Collection[int] = ()) -> tuple[Pers
     return (person, *(schema.person(x, kept={*kept, *more}) for more in sets if more))
 
 
-def _profiles(schema: Schema, person: Person) -> Iterator[Array]:
-    """All combinations of categories, as rows that are the person's elsewhere."""
+Options = list[list[tuple["npt.NDArray[np.int64]", "Array"]]]
+"""For each feature with categories, its columns with each of the values that they may take."""
+
+
+def profile_options(schema: Schema, person: Person) -> Options:
+    """Values that the columns of each categorical and binary feature may take, within the bounds.
+
+    Each is a pair of the feature's columns and their values.
+    """
     grouped = {int(j) for group in schema.groups for j in group}
-    options: list[list[tuple[npt.NDArray[np.int64], Array]]] = []
+    options: Options = []
     for group in schema.groups:
         feature = schema.features[schema.columns[int(group[0])].feature]
         units = [np.eye(len(group))[i] for i in range(len(group))]
@@ -393,21 +400,31 @@ def _profiles(schema: Schema, person: Person) -> Iterator[Array]:
             column = np.array([int(j)], dtype=np.int64)
             options.append([(column, np.zeros(1)), (column, np.ones(1))])
     low, high = person.lower, person.upper
-    options = [
+    return [
         [(j, unit) for j, unit in choices if ((unit >= low[j]) & (unit <= high[j])).all()]
         for choices in options
     ]
+
+
+def profiles(person: Person, options: Options) -> Iterator[Array]:
+    """All combinations of some values of categories, as rows that are the person's elsewhere."""
+    for choice in itertools.product(*options):
+        row = person.x.copy()
+        for columns, values in choice:
+            row[columns] = values
+        yield row
+
+
+def _profiles(schema: Schema, person: Person) -> Iterator[Array]:
+    """All combinations of categories, unless they are too many."""
+    options = profile_options(schema, person)
     total = math.prod(len(choices) for choices in options)
     if total > _MOST_PROFILES:
         raise OptionError(
             f"region='box' would try {total} combinations of categories (at most {_MOST_PROFILES}); "
             "make features immutable, or use region='hull'"
         )
-    for choice in itertools.product(*options):
-        row = person.x.copy()
-        for columns, values in choice:
-            row[columns] = values
-        yield row
+    return profiles(person, options)
 
 
 def _coordinates(distance: Distance) -> tuple[Array, float] | None:

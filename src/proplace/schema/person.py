@@ -167,6 +167,7 @@ class Person:
         "_bounded",
         "_limits",
         "_profile",
+        "_range",
         "_rules",
         "_slack",
         "lower",
@@ -178,6 +179,7 @@ class Person:
     def __init__(self, schema: Schema, x: npt.ArrayLike, kept: Collection[int] = ()) -> None:
         self.x: Array = _rows(x, schema.width)[0].copy()
         self._profile = schema.profile_columns
+        self._range = schema.lower, schema.upper
         limits = _limits(schema, self.x)
         stays = _stays(schema, self.x, limits)
         self.outside = tuple(number for number, forced in stays.items() if not forced)
@@ -233,6 +235,17 @@ class Person:
         for rule in self._rules:
             good &= ~rule.broken(rows)
         return good
+
+    @property
+    def reach(self) -> tuple[Array, Array]:
+        """Ends of the box that holds every legal row within the bounds, with what is tolerated.
+
+        Of a bound that comes of a change, :meth:`allowed` takes what misses it by rounding.
+        """
+        low, high = self.lower - self._slack, self.upper + self._slack
+        low = np.where(self.lower >= self._range[0], np.maximum(low, self._range[0]), low)
+        high = np.where(self.upper <= self._range[1], np.minimum(high, self._range[1]), high)
+        return low, high
 
     def broken_rules(self, X: npt.ArrayLike) -> dict[str, int]:
         """How many rows break each restriction, in words; the most frequent first."""

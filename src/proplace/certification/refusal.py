@@ -1,0 +1,258 @@
+r"""Fixed predictions: no network of Delta gives the target class anywhere in a set of inputs.
+
+A network refuses an input if another class has the larger logit. For one box of inputs it is enough that
+*one* other class o beats the target t there,
+
+.. math::
+    \min_{\theta \in \Delta,\ x \in [\underline x, \overline x]}
+        \mathrm{logit}_o - \mathrm{logit}_t \ge m > 0 ,
+
+which is robustness of class o over a box of inputs, of the network that has the logits of o and t alone.
+The margin m is positive, as a tie may count as acceptance: one logit of 0 is class 1, and of equal
+logits the first class wins.
+
+A :class:`Space` of inputs is a product: an interval for each number, and a finite set of values for
+categories and short grids. Its hull is tried first, with one-hot columns anywhere in between, which is
+sound. Where that is not enough the space is cut in two, at the number or the category with the largest
+influence, and both parts must be refused, perhaps for the sake of different classes. The cuts are a
+tree, whose leaves are boxes that are refused: the proof.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from proplace.certification.api import certify
+from proplace.core.network import Network
+from proplace.core.shifts import Shifts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import numpy.typing as npt
+
+    from proplace.core.network import Array
+
+STRICT = 2.0**-30
+"""The least margin by which another class must win: what is nearer to a tie counts as not refused."""
+MOST_BOXES = 256
+"""Boxes that one proof may look at."""
+_SHARE = 0.5  # of the time that is left, for one round of boxes: a hard one must not take it all
+_LEAST_TIME = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """Columns that take one of some values together, shape (values, columns)."""
+
+    columns: npt.NDArray[np.int64]
+    values: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Space:
+    """A product of intervals and choices.
+
+    Attributes
+    ----------
+    low, high
+        Ends of every column; of the columns of choices, those of the hull of their values.
+    choices
+        Columns that take certain values only; no column is in two of them.
+    """
+
+    low: Array
+    high: Array
+    choices: tuple[Choice, ...] = ()
+
+    @classmethod
+    def of(cls, low: Array, high: Array, choices: Sequence[Choice] = ()) -> Space:
+        """Set the ends of the columns of choices."""
+        low, high = low.copy(), high.copy()
+        for choice in choices:
+            low[choice.columns] = choice.values.min(axis=0)
+            high[choice.columns] = choice.values.max(axis=0)
+        return cls(low, high, tuple(choices))
+
+    @property
+    def mixed(self) -> bool:
+        """Whether the hull holds more than the space: a choice is still open."""
+        return any(len(choice.values) > 1 for choice in self.choices)
+
+    def widest(self, influence: Array) -> tuple[int, float] | None:
+        """Where to cut: a column and a value, or the number of a choice (as -1 - number) and a count.
+
+        None for a single point.
+        """
+        spread = influence * (self.high - self.low)
+        score = np.where(self.high > self.low, spread, -1.0)
+        for choice in self.choices:
+            score[choice.columns] = -1.0
+        best, cut = -1.0, None
+        j = int(score.argmax())
+        middle = self.low[j] + (self.high[j] - self.low[j]) / 2.0
+        if score[j] >= 0.0 and self.low[j] < middle < self.high[j]:
+            best, cut = float(score[j]), (j, float(middle))
+        for number, choice in enumerate(self.choices):
+            worth = float(spread[choice.columns].sum())
+            if len(choice.values) > 1 and worth > best:
+                best, cut = worth, (-1 - number, len(choice.values) // 2)
+        return cut
+
+    def cut(self, at: tuple[int, float]) -> tuple[Space, Space]:
+        """Both parts: below and above a value, or the first values of a choice and the rest."""
+        where, place = at
+        if where >= 0:
+            high, low = self.high.copy(), self.low.copy()
+            high[where] = low[where] = place
+            return replace(self, high=high), replace(self, low=low)
+        number = -1 - where
+        choice = self.choices[number]
+        halves = choice.values[: int(place)], choice.values[int(place) :]
+        first, second = (
+            Space.of(
+                self.low,
+                self.high,
+                [replace(c, values=half) if c is choice else c for c in self.choices],
+            )
+            for half in halves
+        )
+        return first, second
+
+
+@dataclass(eq=False)
+class Node:
+    """A space in the tree of cuts: cut in two, or refused as a whole for the sake of a class."""
+
+    space: Space
+    at: tuple[int, float] | None = None
+    parts: tuple[Node, ...] = ()
+    other: int | None = None
+
+    def leaves(self) -> Iterator[Node]:
+        """The boxes of the tree, in preorder."""
+        if not self.parts:
+            yield self
+        for part in self.parts:
+            yield from part.leaves()
+
+
+@dataclass(frozen=True, eq=False)
+class Refusal:
+    """The question whether every network of a box refuses every input of some spaces.
+
+    Attributes
+    ----------
+    net, shifts
+        The networks.
+    target
+        The class that must not be given.
+    margins
+        The margin by which another class must win on each of some boxes, given by their ends; where a
+        model is deployed in float32 or less, what covers its rounding.
+    """
+
+    net: Network
+    shifts: Shifts
+    target: int
+    margins: Callable[[Array, Array], Array] = field(
+        default=lambda low, high: np.full(len(low), STRICT)
+    )
+
+    def prove(
+        self, spaces: Sequence[Space], *, most: int = MOST_BOXES, deadline: float = np.inf
+    ) -> list[Node] | None:
+        """A tree of refused boxes for each space; None where there is no proof.
+
+        There is none if some input is not refused, if more than ``most`` boxes would be needed, and at
+        the deadline.
+        """
+        roots = [Node(space) for space in spaces]
+        open_, count, influence = roots, len(roots), self._influence()
+        while open_:
+            if count > most or time.monotonic() >= deadline:
+                return None
+            others, accepted = self._refused(open_, deadline)
+            if accepted:
+                return None
+            left: list[Node] = []
+            for node, other in zip(open_, others, strict=True):
+                if other >= 0:
+                    node.other = other
+                    continue
+                node.at = node.space.widest(influence)
+                if node.at is None:
+                    return None
+                node.parts = tuple(Node(part) for part in node.space.cut(node.at))
+                left += node.parts
+            open_, count = left, count + len(left)
+        return roots
+
+    def _refused(self, nodes: Sequence[Node], deadline: float) -> tuple[list[int], bool]:
+        """A class that beats the target on each box, or -1; and whether some input is not refused."""
+        low, high = (
+            np.array([getattr(node.space, end) for node in nodes]) for end in ("low", "high")
+        )
+        margins = np.maximum(self.margins(low, high), STRICT)
+        found, lost = np.full(len(nodes), -1), np.zeros(len(nodes), dtype=bool)
+        rivals = [o for o in range(self.net.classes) if o != self.target]
+        for other in rivals:
+            rows = np.flatnonzero(found < 0)
+            if not len(rows):
+                break
+            net, shifts, winner = self.duel(other)
+            report = certify(
+                net,
+                low[rows] + (high[rows] - low[rows]) / 2.0,
+                shifts,
+                winner,
+                margin=margins[rows],
+                box=(low[rows], high[rows]),
+                time_limit=_share(deadline, len(rivals)),
+            )
+            found[rows[report.robust]] = other
+            lost[rows] = ~report.robust & ~report.undecided
+        accepted = len(rivals) == 1 and any(
+            gone and not node.space.mixed for node, gone in zip(nodes, lost, strict=True)
+        )
+        return found.tolist(), accepted
+
+    def duel(self, other: int) -> tuple[Network, Shifts, int]:
+        """The networks with the logits of two classes alone, and the number of ``other`` in there."""
+        if self.net.outputs <= 2:
+            return self.net, self.shifts, other
+        pair = [other, self.target]
+        if self.shifts.radii is None:
+            ends = (_with_logits(end, pair) for end in (self.shifts.low, self.shifts.high))
+            return _with_logits(self.net, pair), Shifts(*ends), 0
+        net = _with_logits(self.net, pair)
+        return net, Shifts.of(net, list(self.shifts.radii)), 0
+
+    def _influence(self) -> Array:
+        """How much each column can move a logit, roughly: products of the sizes of all weights."""
+        reach = np.ones(self.net.outputs)
+        for box in reversed(self.shifts.layers):
+            reach = reach @ box.size[0]
+        front = self.net.input_map
+        if front.matrix is not None:
+            reach = reach @ np.abs(front.matrix)
+        return reach if front.scale is None else reach * np.abs(front.scale)
+
+
+def _with_logits(net: Network, classes: list[int]) -> Network:
+    """The network with some of its logits, in that order."""
+    *hidden, last = net.layers
+    pairs = [(layer.W, layer.b) for layer in hidden]
+    pairs.append((last.W[classes], None if last.b is None else last.b[classes]))
+    return Network(pairs, **net.input_map.parts, precision=net.precision, folds=None)
+
+
+def _share(deadline: float, parts: int) -> float | None:
+    """Seconds for one test of some: part of what is left, and always some."""
+    if np.isinf(deadline):
+        return None
+    return max(_SHARE * (deadline - time.monotonic()) / parts, _LEAST_TIME)

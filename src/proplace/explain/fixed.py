@@ -1,0 +1,101 @@
+"""Fixed predictions: people whom no network of Delta accepts, whatever they change.
+
+Where no answer was found, it is asked whether there can be any: whether every network of a set refuses
+every input that the schema allows the person (:mod:`proplace.region.admissible`), whether the data hold
+such people or not. A yes is proved (:mod:`proplace.certification.refusal`). Without a proof nothing is
+said: some input may be accepted by some network, or the time was too short.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from proplace.certification import Refusal
+from proplace.core.text import enumerated
+from proplace.explain.findings import Finding
+from proplace.explain.several import IN_USE
+from proplace.region.admissible import admissible
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from proplace.certification import Space
+    from proplace.core.model_set import ModelSet
+    from proplace.core.network import Array
+    from proplace.explain.proving import Judge
+    from proplace.schema import Schema
+
+SECONDS = 2.0
+"""The most that is spent on the question for one person."""
+_SAMPLE = 2000  # training rows that are tried first: one that is accepted answers the question
+_NAMED = 6  # features that a reason names
+
+
+def fixed(
+    schema: Schema, judges: Sequence[Judge], rows: Array, x: Array, target: int, deadline: float
+) -> Finding | None:
+    """The finding that a prediction is fixed; None without a proof.
+
+    Parameters
+    ----------
+    schema
+        What the person may change.
+    judges
+        The sets of networks; it is enough that all networks of one of them refuse.
+    rows
+        Training rows.
+    x
+        The person.
+    target
+        The class that is wanted.
+    deadline
+        When to stop, by ``time.monotonic``; never later than ``SECONDS`` from now.
+    """
+    start = time.monotonic()
+    deadline = min(deadline, start + SECONDS)
+    spaces = admissible(schema, x)
+    if not spaces:
+        return None
+    person = schema.person(x)
+    known = schema.canonical(person.adapt(rows[:_SAMPLE], overwrite_categories=True), person=x)
+    known = known[person.allowed(known)]
+    for judge in judges:
+        models = judge.models
+        if models.has_its_network and (models.net.predict(known) == target).any():
+            continue
+        refusal = Refusal(models.net, models.shifts, target, judge.rounding)
+        if refusal.prove(spaces, deadline=deadline) is not None:
+            return Finding(
+                "fixed",
+                f"{_everyone(models)} {_whatever(schema, spaces)}; this is proved",
+                x=x,
+                seconds=time.monotonic() - start,
+            )
+    return None
+
+
+def _everyone(models: ModelSet) -> str:
+    """Who refuses."""
+    if models.shifts.frozen:
+        return f"{models.name or IN_USE} refuses"
+    if models.name.startswith("the box of"):
+        return f"every network of {models.name} refuses"
+    where = "of the box of shifts" if models.shifts.trained_radii is None else "within delta"
+    whose = "" if models.name in ("", IN_USE) else f" of {models.name}"
+    return f"every network {where}{whose} refuses"
+
+
+def _whatever(schema: Schema, spaces: Sequence[Space]) -> str:
+    """What is refused: all values of the features that may change."""
+    low = np.min([space.low for space in spaces], axis=0)
+    high = np.max([space.high for space in spaces], axis=0)
+    free = {schema.columns[j].feature for j in np.flatnonzero(low < high).tolist()}
+    names = [feature.title for n, feature in enumerate(schema.features) if n in free]
+    if not names:
+        return "it, and nothing may change"
+    if len(names) > _NAMED:
+        return f"it whatever the {len(names)} features that may change become"
+    return f"it whatever {enumerated(names)} may become"
