@@ -18,8 +18,8 @@ from proplace.explain.diverse import diverse
 from proplace.explain.effort import check_effort, convex, efforts_of
 from proplace.explain.few import FewChanges, Tried
 from proplace.explain.findings import Finding, Optimality
-from proplace.explain.following import Preference, by_column, check_options, fixed_features
 from proplace.explain.fixed import fixed
+from proplace.explain.following import Preference, by_column, check_options, fixed_features
 from proplace.explain.proving import Clock, Judge, Prover
 from proplace.explain.several import IN_USE, Voter, check_also, read_also
 from proplace.loaders.coordinates import shifts_for
