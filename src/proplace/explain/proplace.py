@@ -69,6 +69,7 @@ _UNANSWERED = ("no_robust_neighbour", "infeasible_rules", "not_found", "solver_e
 _TIDY = 1e-6  # encoded changes up to this are reverted where what is left is robust
 # Shares of the way to a neighbour, tried in turn when a proof fails after rounding.
 _REPAIRS = (1e-6, 1e-4, 1e-2, 0.1, 0.5)
+_MANY_STEPS = "with so many steps it is not worked out which answer is the nearest"
 _HAIR = "its answer failed the last test by a hair"
 _NOT_CONVEX = "a curve of effort is not convex, so that another answer may take less"
 _NO_TIME = "the time limit came before a point was proved robust; allow more time"
@@ -499,6 +500,8 @@ class Proplace(Explainer):
         why = ""
         if not optimal:
             why = f"the solver failed ({trouble})" if trouble else "stopped at the time limit"
+            if outcome.gave_up and not trouble:
+                why = _MANY_STEPS
         elif problem.distance is not self.distance_ and bound < distance * (1.0 - DEFAULT.gap):
             optimal, why = False, _NOT_CONVEX
         if not optimal:

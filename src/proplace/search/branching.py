@@ -81,6 +81,8 @@ def _grid_value(
 ) -> tuple[Decision, Decision] | None:
     """The two sides of the value that is farthest from its grid."""
     worst, found = relaxation.tuning.grid_tolerance, None
+    if problem.between:
+        return None
     for i in relaxation.grid_rows:
         grid, value = problem.grids[i], float(point[i])
         nearest = grid.nearest(value)

@@ -59,6 +59,7 @@ def search(
         return SearchResult(None, np.inf, 0.0, "unknown")
     best = Outcome(None, np.inf, np.inf, "infeasible")
     lower, nodes, programs, rounds, open_, trouble = np.inf, 0, 0, 0, False, ""
+    gave_up = False
     for bound, piece in ranked:
         nearer = min(best.distance, cutoff)
         if bound >= nearer:
@@ -79,6 +80,7 @@ def search(
         lower = min(lower, found.lower)
         open_ |= found.status in ("feasible", "unknown")
         trouble = trouble or found.trouble
+        gave_up |= found.gave_up
         if found.distance < nearer:
             best = found
     counts = nodes, programs, rounds
@@ -93,6 +95,7 @@ def search(
         "optimal" if proved else "feasible",
         *counts,
         "" if proved else trouble,
+        gave_up and not proved,
         oracle.evidence(best.point),
     )
 

@@ -31,7 +31,8 @@ class SearchProblem:
     """The input x, the sets of networks, and what counts as near and as robust.
 
     ``sets`` has at least one. ``grids`` maps a column number to its column for those with legal values
-    of their own.
+    of their own; ``between``: values between these are taken as well, up to half a step outside of the
+    piece as if they were rounded. No legal point is nearer than the nearest of those.
     """
 
     sets: tuple[ModelSet, ...]
@@ -40,6 +41,7 @@ class SearchProblem:
     distance: Distance
     slack: float
     grids: Mapping[int, Column] = field(default_factory=dict)
+    between: bool = False
 
     @property
     def margin(self) -> float:
@@ -64,6 +66,8 @@ class SearchProblem:
     def snap(self, points: Array) -> Array:
         """Round the grid columns to legal values, and what is almost a value of x to that value."""
         points = np.where(np.abs(points - self.x) <= SAME, self.x, points)
+        if self.between:
+            return points
         for i, column in self.grids.items():
             here = points[..., i]  # the value of x is legal, also outside of the grid
             points[..., i] = np.where(here == self.x[i], here, column.nearest(here))
@@ -90,6 +94,8 @@ class Outcome:
         Nodes of the tree, linear (or mixed-integer) programs solved, scenarios added.
     trouble
         What the solver gave no answer to, where the outcome is less than it could be for that.
+    gave_up
+        Whether the search ended early because steps would take too many nodes.
     """
 
     point: Array | None
@@ -100,3 +106,4 @@ class Outcome:
     programs: int = 0
     rounds: int = 0
     trouble: str = ""
+    gave_up: bool = False

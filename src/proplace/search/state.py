@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from proplace.search.polytope import Polytope
-from proplace.search.program import Effort
+from proplace.search.program import Effort, Late
 from proplace.search.tuning import DEFAULT
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ class SearchState:
     unresolved_bound, trouble
         The least bound of a node to which the solver gave no answer, and what went wrong: nothing
         may be concluded about the points of such a node.
+    gave_up
+        Whether the search ended because steps would take too many nodes.
     nodes, rounds, effort
         Nodes of the tree, scenarios added to relaxations, and the linear programs of the tree.
     """
@@ -76,6 +79,7 @@ class SearchState:
         self.distance_cuts_at: list[Array] = []
         self.unresolved_bound, self.trouble = np.inf, ""
         self.nodes = self.rounds = 0
+        self.gave_up = False
         self.effort = Effort()
 
     # -- the incumbent -----------------------------------------------------------------------
@@ -101,6 +105,32 @@ class SearchState:
         self.upper = upper
         gap = self.tuning.gap * max(1e-3, upper) if np.isfinite(upper) else 0.0
         self.prune_at = upper - gap
+
+    def count_node(self) -> None:
+        """Count a node; Late where steps would take too many of them to prove which point is nearest."""
+        self.nodes += 1
+        if self.nodes > self.most_nodes and self.point is not None:
+            self.gave_up = True
+            raise Late
+
+    @cached_property
+    def free_grids(self) -> int:
+        """Number of columns with steps that are not fixed in the piece."""
+        free = self.piece.lower < self.piece.upper
+        return 0 if self.problem.between else sum(bool(free[i]) for i in self.problem.grids)
+
+    @property
+    def many_grids(self) -> bool:
+        """Whether so many columns have steps that a tree over their values may not come to an end."""
+        return self.free_grids >= self.tuning.many_grids
+
+    @cached_property
+    def most_nodes(self) -> float:
+        """Nodes after which the search ends with the best point so far."""
+        if not self.many_grids:
+            return np.inf
+        rough = self.free_grids > self.tuning.most_grids
+        return self.tuning.rough_nodes if rough else self.tuning.grid_nodes
 
     # -- what is nearer ----------------------------------------------------------------------
 

@@ -184,7 +184,7 @@ class Subproblem:
                     if children:
                         return children
                     self.stop_at = np.inf
-                state.nodes += 1
+                state.count_node()
                 try:
                     solution = self._solve(decisions, bound)
                     if solution is None:

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,6 +33,7 @@ from proplace.search.local import LocalSearch
 from proplace.search.oracle import Oracle
 from proplace.search.problem import Outcome
 from proplace.search.program import Late
+from proplace.search.rounding import Rounding
 from proplace.search.state import SearchState
 from proplace.search.subproblem import Child, Subproblem
 from proplace.search.tuning import DEFAULT
@@ -57,16 +59,42 @@ def solve(
     Status ``infeasible`` then means: none that is nearer.
     """
     oracle = oracle or Oracle(problem)
-    state = SearchState(problem, piece, oracle, cutoff=cutoff, deadline=deadline, tuning=tuning)
-    local = LocalSearch(state)
+    return _solved(
+        SearchState(problem, piece, oracle, cutoff=cutoff, deadline=deadline, tuning=tuning)
+    )
+
+
+def _solved(state: SearchState) -> Outcome:
+    """Search from the beginning to the end."""
+    local, least = LocalSearch(state), 0.0
     try:
+        if state.many_grids:
+            least = _between(state)
         local.start()
         root = _root(state, local)
         if root is not None and root.many_open and local.refine():
             root = _root(state, local)
     except Late:
-        return _outcome(state, 0.0)
-    return _outcome(state, np.inf if root is None else _explore(state, local, root))
+        return _outcome(state, least)
+    lower = np.inf if root is None else _explore(state, local, root)
+    return _outcome(state, max(lower, least))
+
+
+def _between(state: SearchState) -> float:
+    """Search between the steps, and dive from there; returns the bound that this proves."""
+    loose = SearchState(
+        replace(state.problem, between=True),
+        state.piece,
+        state.oracle,
+        cutoff=state.upper,
+        deadline=state.deadline,
+        tuning=state.tuning,
+    )
+    found = _solved(loose)
+    state.scenarios += loose.scenarios
+    if loose.point is not None:
+        Rounding(state).near(loose.point, loose.scenarios)
+    return found.lower
 
 
 def _root(state: SearchState, local: LocalSearch) -> Subproblem | None:
@@ -122,4 +150,5 @@ def _outcome(state: SearchState, lower: float) -> Outcome:
         "optimal" if proved else "feasible",
         *counts,
         "" if proved else state.trouble,
+        state.gave_up and not proved,
     )

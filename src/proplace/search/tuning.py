@@ -19,6 +19,15 @@ class Tuning:
     gap
         Relative gap between the incumbent and the bound at which an answer counts as optimal; nodes
         whose bound is nearer to the incumbent than that are pruned.
+    many_grids
+        Number of columns with steps from which on a search first looks between the steps, and rounds
+        what it finds; then the tree over their values ends after ``grid_nodes`` nodes, if need be
+        without a proof that its answer is the nearest.
+    most_grids
+        With more columns than these such a proof is out of reach, and the tree ends after
+        ``rough_nodes``.
+    roundings
+        Points that are rounded for a first incumbent, at most.
     few_open
         Number of open neurons (whose ReLU may be active or not) from which on work that shrinks the
         tree pays: tightening, a second local search, another cut. Below, the tree is quicker.
@@ -84,6 +93,11 @@ class Tuning:
     """
 
     gap: float = 1e-7
+    many_grids: int = 8
+    most_grids: int = 12
+    grid_nodes: int = 2000
+    rough_nodes: int = 100
+    roundings: int = 12
     few_open: int = 16
     tightening_rounds: int = 12
     stalled_share: float = 0.85
