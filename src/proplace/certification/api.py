@@ -19,7 +19,6 @@ from proplace.certification.engine import Rows, least_values, traced_least_value
 from proplace.certification.input_boxes import InputBoxes, checked_box
 from proplace.certification.lp_bnb import minimise
 from proplace.certification.precision_margin import DOUBLE, rounding_error, thresholds
-from proplace.certification.shift_recovery import shifted_network
 from proplace.core.errors import InputError, OptionError, SolverError
 from proplace.core.progress import progress_bar
 from proplace.core.shifts import Shifts
@@ -87,6 +86,8 @@ class WorstCase:
         A network within Delta (every parameter, exactly) whose margin is the least.
     margin
         Its margin, by a plain forward pass.
+    point
+        Where the network was asked, as it takes rows: the row itself, or the worst point of its box.
     lower
         Lower bound on the margin of any network in Delta, up to the rounding of float64. It meets
         ``margin`` to tolerance unless a time limit came first, or the sizes of the parameters differ
@@ -97,6 +98,7 @@ class WorstCase:
     network: Network
     margin: float
     lower: float
+    point: Array
 
 
 def certify(
@@ -258,21 +260,27 @@ def worst_case(
     delta: Delta,
     target: int = 1,
     *,
+    box: InputBox | None = None,
     time_limit: float | None = None,
 ) -> WorstCase:
     """Find the network within ``delta`` that gives ``x`` the least margin for the target class.
 
     The row and the target are those of the network itself; else this is :func:`proplace.worst_case`.
+    With ``box``, the ends of a box around the row, also find the point of it where this is so.
     """
-    U = net.transform(x)
-    if len(U) != 1:
-        raise InputError(f"worst_case takes one row, not {len(U)}")
-    shifts = Shifts.of(net, delta)
-    deadline = _deadline(time_limit)
-    abstraction = Abstraction(net, shifts)
-    activations = abstraction.tighten(abstraction.interval_bounds(U)) if net.widths else None
-    best: Network | None = None
-    margin, lower = np.inf, np.inf
+    X = net.rows(x)
+    if len(X) != 1:
+        raise InputError(f"worst_case takes one row, not {len(X)}")
+    claims = Claims(net, Shifts.of(net, delta), target, X, np.zeros(1))
+    if box is not None:
+        larger = InputBoxes(net, claims.shifts)
+        claims = replace(claims, box=checked_box(X, box), larger=larger)
+    deadline, U = _deadline(time_limit), claims.seen
+    abstraction = _Question.of(claims, deadline).abstraction
+    hidden_layers = abstraction.net.widths
+    activations = abstraction.tighten(abstraction.interval_bounds(U)) if hidden_layers else None
+    found: list[tuple[float, Network, Array]] = []
+    lower = np.inf
     for c in net.objectives(target):
         hidden: tuple[Array, ...] = ()
         if activations is None:
@@ -281,12 +289,10 @@ def worst_case(
             problem = WorstCaseProblem(abstraction, activations, U, abstraction.objective(c))
             minimum = minimise(problem, deadline=deadline)
             lower, hidden = min(lower, minimum.lower), minimum.hidden
-        candidate = shifted_network(net, shifts, U[0], hidden, c)
-        value = float(candidate.margin(x, target)[0])
-        if value < margin:
-            best, margin = candidate, value
-    assert best is not None  # noqa: S101  (a target has at least one objective)
-    return WorstCase(best, margin, min(lower, margin))
+        network, point = claims.shifted(0, hidden, c)
+        found.append((float(network.margin(point, target)[0]), network, point))
+    margin, best, point = min(found, key=lambda each: each[0])
+    return WorstCase(best, margin, min(lower, margin), point)
 
 
 def output_range(
