@@ -78,7 +78,7 @@ class Question:
         For which networks the answers must hold.
     others
         More models that must accept them, with what `--also` says of each.
-    k, distance, region, time_limit
+    k, distance, region, tolerance, time_limit
         As :class:`proplace.Proplace` takes them.
     target
         The wanted class, by its label as text.
@@ -93,6 +93,7 @@ class Question:
     k: int
     distance: common.Distance
     region: Region
+    tolerance: dict[str, float] | None
     time_limit: float | None
     target: str
     label: str | None
@@ -124,6 +125,7 @@ class Question:
             k=self.k,
             distance=self.distance.value,
             region=self.region.value,
+            tolerance=self.tolerance,
             n_jobs=processes,
             time_limit=self.time_limit,
         )
@@ -152,6 +154,7 @@ def explain(
         common.Distance, typer.Option(help="What near means.")
     ] = common.Distance.l1,
     region: Regions = Region.hull,
+    tolerance: common.Tolerance = None,
     time_limit: TimeLimit = None,
     jobs: Jobs = None,
     backend: Where = Backend.loky,
@@ -202,6 +205,7 @@ def explain(
         k,
         distance,
         region,
+        common.tolerance_of(tolerance),
         time_limit,
         target,
         label,
