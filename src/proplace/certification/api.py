@@ -112,13 +112,15 @@ def certify(
     certificates: bool = False,
     exact_margin: bool = False,
     time_limit: float | None = None,
+    quick: bool = False,
     progress: bool = False,
 ) -> Report:
     """Say for each row whether every network within ``delta`` gives it the target class.
 
     The rows and the target are those of the network itself; else this is :func:`proplace.certify`,
     which describes the parameters. Here ``margin`` may also be an array of one number for each row.
-    With ``box``, the ends of a box around each row, this is asked of every point of the box.
+    With ``box``, the ends of a box around each row, this is asked of every point of the box. With
+    ``quick``, rows that batched bounds do not decide are left undecided.
 
     Cheap batched bounds and attacks decide most rows; branch and bound decides the rest. A row whose
     bounds do not clear the threshold by more than all rounding errors together is decided by a proof
@@ -132,7 +134,7 @@ def certify(
     whole = Claims(net, shifts, target, X, wanted)
     if box is not None:
         whole = replace(whole, box=box, larger=InputBoxes(net, shifts))
-    question = _Question.of(whole, _deadline(time_limit))
+    question = _Question.of(whole, _deadline(time_limit), quick=quick)
     lower, upper = np.full(len(X), -np.inf), np.full(len(X), np.inf)
     robust, undecided = np.zeros(len(X), dtype=bool), np.ones(len(X), dtype=bool)
     parts: list[Proofs] = []
@@ -177,11 +179,12 @@ class _Question:
     abstraction: Abstraction
     objectives: Array
     deadline: float
+    quick: bool
 
     @classmethod
-    def of(cls, claims: Claims, deadline: float) -> _Question:
+    def of(cls, claims: Claims, deadline: float, *, quick: bool = False) -> _Question:
         model = claims.larger or claims
-        return cls(Abstraction(model.net, model.shifts), claims.objectives, deadline)
+        return cls(Abstraction(model.net, model.shifts), claims.objectives, deadline, quick)
 
     def late(self) -> bool:
         return time.monotonic() >= self.deadline
@@ -197,7 +200,7 @@ class _Question:
         Elsewhere a proof does.
         """
         threshold, front = claims.threshold, self.abstraction.net.input_map
-        rows = Rows(claims.seen, threshold, self.deadline)
+        rows = Rows(claims.seen, threshold, self.deadline, self.quick)
         found = least_values(self.abstraction, rows, self.objectives)
         low, high = found.lower, found.upper
         size = None if front.matrix is None else front.size(claims.X)
@@ -217,7 +220,7 @@ class _Question:
 
     def proved(self, claims: Claims) -> tuple[_Verdicts, Proofs]:
         """Only what has a proof is decided."""
-        rows = Rows(claims.seen, claims.threshold, self.deadline)
+        rows = Rows(claims.seen, claims.threshold, self.deadline, self.quick)
         found, trace = traced_least_values(self.abstraction, rows, self.objectives)
         proofs = prove(claims, trace, self._sorted(claims, found), self.deadline)
         yes, no = proofs.robust & proofs.proved, ~proofs.robust & proofs.proved

@@ -100,7 +100,8 @@ class Provenance:
         Other sets of networks that have a say, the model in use by itself among them where it does not
         lie in its box.
     tolerance
-        By how much each feature of an answer may be missed, in original units, by name.
+        By how much features of an answer may be missed, in original units: pairs of a name and a
+        number.
 
     Examples
     --------
@@ -129,7 +130,7 @@ class Provenance:
     region: str | None = None
     also: tuple[Other, ...] = ()
     delta_about: str = ""
-    tolerance: Mapping[str, float] = field(default_factory=dict)
+    tolerance: tuple[tuple[str, float], ...] = ()
 
     @classmethod
     def of(
@@ -176,7 +177,7 @@ class Provenance:
             region,
             tuple(also),
             sets[0].shifts.about,
-            dict(tolerance or {}),
+            tuple((tolerance or {}).items()),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -186,6 +187,7 @@ class Provenance:
             if isinstance(part["delta"], tuple):
                 part["delta"] = [list(pair) for pair in part["delta"]]
         fields["also"] = list(fields["also"])
+        fields["tolerance"] = dict(self.tolerance)
         for name in ("also", "tolerance"):
             if not fields[name]:
                 del fields[name]
@@ -234,6 +236,8 @@ def _read(kind: type, fields: Any, optional: Set[str] = frozenset()) -> dict[str
     for name in names:
         if not _GOOD[name](read[name]):
             raise InputError(f"the provenance of the result has a {name} that cannot be read")
+    if "tolerance" in read:
+        read["tolerance"] = tuple(read["tolerance"].items())
     return read
 
 

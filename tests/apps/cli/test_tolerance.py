@@ -26,7 +26,7 @@ def results(loans, tmp_path_factory):
 
 def test_the_folder_knows_its_tolerance(loans, results):
     opened = ResultsFolder.open(results / "wide")
-    assert opened.about.provenance.tolerance == {"income": 0.25}
+    assert opened.about.provenance.tolerance == (("income", 0.25),)
     column = opened.setting.schema.span("income").start
     (models,) = opened.setting.sets
     assert models.tolerance[column] == pytest.approx(0.025)
