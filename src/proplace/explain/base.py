@@ -216,6 +216,7 @@ class Explainer(Parameters, ABC):
             distance="effort" if self.efforts_ else getattr(self, "distance", "l1"),
             k=getattr(self, "k", None),
             region=getattr(self, "region", None),
+            tolerance=getattr(self, "tolerance_", None),
         )
 
     def check_fitted(self) -> None:

@@ -20,6 +20,7 @@ from proplace.explain.few import FewChanges, Tried
 from proplace.explain.findings import Finding, Optimality
 from proplace.explain.fixed import fixed
 from proplace.explain.following import Preference, by_column, check_options, fixed_features
+from proplace.explain.holds import Answer, holds
 from proplace.explain.proving import Clock, Judge, Prover
 from proplace.explain.several import IN_USE, Voter, check_also, read_also
 from proplace.loaders.coordinates import shifts_for
@@ -103,6 +104,11 @@ class Proplace(Explainer):
         ``{"income": 500}``. An answer is then accepted by every network of Delta at every point that
         misses it by no more, in all of these features at once, changed or not. It counts in the place
         of what the schema says of a feature (``Continuous(..., tolerance=500)``).
+    holds
+        Also prove how far an answer can be passed: for the numbers that it changes, that all values
+        beyond it are accepted, too, up to the ends of their ranges, all at once ("at least 52,000").
+        What can be proved quickly is in ``Explanation.holds``, and the certificate of the answer
+        then is that of all of these values.
     schema
         Features, units and rules. Without one, tables hold the model's own columns, all free. A
         model that encodes its table itself keeps its encoding: the schema adds ranges, steps,
@@ -179,6 +185,7 @@ class Proplace(Explainer):
         *,
         also: Sequence[object] | None = None,
         tolerance: Mapping[str, float] | None = None,
+        holds: bool = False,
         k: int = 20,
         schema: Schema | None = None,
         distance: distances.Name | Distance = "l1",
@@ -201,6 +208,7 @@ class Proplace(Explainer):
         self.delta = delta
         self.also = also
         self.tolerance = tolerance
+        self.holds = holds
         self.k = k
         self.schema = schema
         self.distance = distance
@@ -225,6 +233,8 @@ class Proplace(Explainer):
         """Raise ``OptionError`` for the first parameter that is not valid."""
         check_also(self.also)
         check_tolerance(self.tolerance)
+        if not isinstance(self.holds, (bool, np.bool_)):
+            raise OptionError(f"holds must be True or False, not {self.holds!r}")
         integer("k", self.k)
         check_effort(self.effort, self.max_effort)
         one_of("region", self.region, ("hull", "box"))
@@ -307,6 +317,9 @@ class Proplace(Explainer):
         """Answers for one person; without any, it is asked whether there can be one."""
         clock = Clock.of(self.time_limit)
         found = list(self._answers(x, target, count, clock))
+        if self.holds or self.tolerance_:
+            people = variants(self.schema_, x, self.fixed_)
+            found = [self._holding(f, people, target, clock) if f.found else f for f in found]
         if found[0].status not in _UNANSWERED or clock.over:
             return found
         assert self.prover_ is not None  # noqa: S101  (this method has a delta)
@@ -518,6 +531,20 @@ class Proplace(Explainer):
             certificate=proved.proof,
             optimality=Optimality(bound, problem.search_margin, DEFAULT.gap, LP_TOLERANCE, names),
         )
+
+    def _holding(
+        self, finding: Finding, people: Sequence[Person], target: int, clock: Clock
+    ) -> Finding:
+        """The finding with what is proved around it: all misses, and what lies beyond."""
+        point = finding.point
+        assert point is not None and self.prover_ is not None  # noqa: S101, PT018  (it is found)
+        person = next(each for each in people if each.allowed(point)[0])
+        box = self.sets_[0].around(point) or (point, point)
+        answer = Answer(self.schema_, point, person, self.tolerance_, box)
+        if not self.holds:
+            return replace(finding, holds=answer.missed())
+        found = holds(answer, self.prover_, target, clock.proof)
+        return replace(finding, holds=found.values, certificate=found.proof or finding.certificate)
 
     def _robust_rows(self, target: int) -> RobustRows:
         if target not in self._robust:

@@ -13,8 +13,11 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from proplace.certification import checker, parameters, parameters_of_shifts
 from proplace.certification import digest as network_digest
+from proplace.core.model_set import around
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from proplace.apps.batch.reading import Line, ResultsFolder
     from proplace.certification.checker import Demand, Parameters, Statement, Verdict
     from proplace.core.model_set import ModelSet
+    from proplace.core.network import Array
     from proplace.core.shifts import Shifts
 
 _PROOF = re.compile(r"row-\d{12}-\d+\.json")
@@ -101,6 +105,7 @@ def _checked(
         return Checked(name, file, False, verdict.reason, verdict.statement)
     proved = [part.statement for part in verdict.parts if part.statement] or [verdict.statement]
     wrong = _amiss(line, verdict.statement) or _uncovered(sets, proved)
+    wrong = wrong or too_narrow(verdict.statement, sets[0].tolerance)
     if wrong:
         reason = f"{wrong}; proved is only: {'; '.join(map(str, proved))}"
         return Checked(name, file, False, reason, verdict.statement)
@@ -120,6 +125,20 @@ def _amiss(line: Line, proved: Statement) -> str:
     if e.point is None or proved.input != e.point.tolist():
         return "the line has another counterfactual"
     return ""
+
+
+def too_narrow(proved: Statement, tolerance: Array | None) -> str:
+    """Say that a proof of robustness does not hold for every miss; empty if it does.
+
+    ``tolerance`` is by how much each encoded column may be missed.
+    """
+    if tolerance is None or proved.verdict != "robust":
+        return ""
+    if len(tolerance) != len(proved.input):
+        return "the tolerance is one of other columns"
+    (low, high), (down, up) = proved.ends, around(np.array(proved.input), tolerance)
+    wide = (np.array(low) <= down).all() and (up <= np.array(high)).all()
+    return "" if wide else "a tolerance is promised, and not every miss within it is proved"
 
 
 class Promise(NamedTuple):

@@ -32,6 +32,7 @@ from proplace.explain.result_tables import AnswerColumns, proof_name
 from proplace.explain.results import Explanation, Explanations, Setting
 from proplace.explain.several import IN_USE
 from proplace.schema import Continuous
+from proplace.schema.tolerances import encoded_tolerance, tolerances
 from proplace.tables.files import literal, open_table, plain, unliteral
 from proplace.tables.writing import feature_type
 
@@ -357,6 +358,11 @@ def _sets(path: Path, delta: Any, about: About) -> tuple[ModelSet, ...]:
     net = _network(path / network, made.network_digest, about.folds)
     box = _shifts(path / shifts, net, delta, made.delta_about)
     outside = any(other.name == IN_USE for other in made.also)
+    try:  # what was asked for, in the place of what the schema says
+        asked = dict.fromkeys(about.schema.by_name, 0.0) | dict(made.tolerance)
+        tolerance = encoded_tolerance(about.schema, tolerances(about.schema, asked))
+    except ProplaceError as error:
+        raise ResultsError(f"{path / NAME}: cannot be read ({error}); {_AGAIN}") from None
     sets = [ModelSet(net, box, f"the box of {IN_USE}" if outside else IN_USE)]
     for number, other in enumerate(made.also, start=2):
         network, shifts = names_of(number)
@@ -364,7 +370,7 @@ def _sets(path: Path, delta: Any, about: About) -> tuple[ModelSet, ...]:
         if other.network_digest != made.network_digest:
             own = _network(path / network, other.network_digest)
         sets.append(ModelSet(own, _shifts(path / shifts, own, other.delta), other.name))
-    return tuple(sets)
+    return tuple(replace(each, tolerance=tolerance) for each in sets)
 
 
 def _network(path: Path, digest: str, folds: str | None = None) -> Network:

@@ -88,7 +88,7 @@ class Question:
         For which networks the answers must hold.
     others
         More models that must accept them, with what `--also` says of each.
-    k, distance, region, time_limit, effort, max_effort
+    k, distance, region, tolerance, time_limit, effort, max_effort
         As :class:`proplace.Proplace` takes them.
     target
         The wanted class, by its label as text.
@@ -103,6 +103,7 @@ class Question:
     k: int
     distance: common.Distance
     region: Region
+    tolerance: dict[str, float] | None
     time_limit: float | None
     target: str
     label: str | None
@@ -138,6 +139,7 @@ class Question:
             effort=self.effort,
             max_effort=self.max_effort,
             region=self.region.value,
+            tolerance=self.tolerance,
             n_jobs=processes,
             time_limit=self.time_limit,
         )
@@ -168,6 +170,7 @@ def explain(
     effort: Effort = None,
     max_effort: MaxEffort = None,
     region: Regions = Region.hull,
+    tolerance: common.Tolerance = None,
     time_limit: TimeLimit = None,
     jobs: Jobs = None,
     backend: Where = Backend.loky,
@@ -218,6 +221,7 @@ def explain(
         k,
         distance,
         region,
+        common.tolerance_of(tolerance),
         time_limit,
         target,
         label,
