@@ -117,8 +117,14 @@ def is_true(net, facts, rng, shifts=None):
     """
     delta = facts["delta"] if shifts is None else shifts
     x, target, wanted = facts["input"], facts["target"], Q(facts["margin"])
+    if "low" in facts:
+        assert all(p <= v <= q for p, v, q in zip(facts["low"], x, facts["high"], strict=True))
     if facts["verdict"] == "robust":
-        return worst_found(net, x, delta, target, rng) >= wanted
+        points = [x, *some_points(facts["low"], facts["high"], rng)] if "low" in facts else [x]
+        return all(worst_found(net, p, delta, target, rng) >= wanted for p in points)
+    if "low" in facts:
+        x = facts["point"]
+        assert all(p <= v <= q for p, v, q in zip(facts["low"], x, facts["high"], strict=True))
     layers = []
     ends = intervals(net, delta)
     for moved, layer, (low, high, b_low, b_high) in zip(
@@ -131,6 +137,19 @@ def is_true(net, facts, rng, shifts=None):
             assert all(r <= s <= t for r, s, t in zip(p, v, q, strict=True))
         layers.append((W, b))
     return margin(layers, seen(net, x), target) < wanted
+
+
+def some_points(low, high, rng, count=4):
+    """Corners of a box of inputs, a few points inside, and where its columns are 0."""
+    low, high = np.array(low, dtype=float), np.array(high, dtype=float)
+    if 2 ** (low < high).sum() <= count:
+        ends = [sorted({p, q}) for p, q in zip(low.tolist(), high.tolist(), strict=True)]
+        corners = [*itertools.product(*ends)]
+    else:
+        corners = np.where(rng.random((count, len(low))) < 0.5, low, high).tolist()
+    inside = low + rng.random((2, len(low))) * (high - low)
+    inside = np.clip([*inside, np.zeros(len(low))], low, high)
+    return [*corners, *inside.tolist()]
 
 
 def worst(net, x, delta, target):

@@ -217,7 +217,8 @@ def test_certificates_of_the_first_release_are_accepted():
             assert verdict.accepted, verdict.reason
             assert verdict == pp.Certificate(text).check(net)
             said = facts["verdict"], facts["target"], facts["delta"], facts["input"]
-            assert verdict.statement == (*said, facts["margin"], None, True, facts["network"])
+            about = None, True, facts["network"], None, None
+            assert verdict.statement == (*said, facts["margin"], *about)
             assert exactly.is_true(net, facts, np.random.default_rng(0))
             for margin in (facts["margin"] + 100.0, facts["margin"] - 100.0):
                 wrong = (margin > facts["margin"]) == (facts["verdict"] == "robust")

@@ -18,6 +18,7 @@ from proplace.certification.certificates import Evidence
 from proplace.certification.engine import Rows, traced_least_values
 from proplace.certification.input_boxes import InputBoxes
 from proplace.certification.lp_bnb import refine_attack
+from proplace.core.layer_box import sum_down, sum_up
 
 if TYPE_CHECKING:
     from proplace.certification.bounds import ActivationBounds
@@ -104,7 +105,7 @@ class PointRobustness:
         rows = Rows(self._seen(point), np.array([threshold]), deadline)
         found, trace = traced_least_values(self._abstraction, rows, self.objectives)
         t = self.tolerance
-        box = None if t is None else (point - t, point + t)
+        box = None if t is None else (sum_down(point, -t), sum_up(point, t))
         return Evidence(point, float(found.lower[0]), float(found.upper[0]), trace, box)
 
     def worst_attack(self, tested: Evidence, *, refine: bool = False) -> Attack:

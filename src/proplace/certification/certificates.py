@@ -389,7 +389,7 @@ class Evidence:
         self, net: Network, shifts: Shifts, target: int, threshold: float
     ) -> Certificate | None:
         """Write down, and test, the proof that the margin reaches a threshold; None if there is none."""
-        if not self.lower >= threshold or self.box is not None:
+        if not self.lower >= threshold:
             return None
         none = np.zeros(0, np.intp)
         claims = Claims(net, shifts, target, self.point[None], np.array([threshold]))
