@@ -1,8 +1,11 @@
-"""Spaces of inputs that every network of Delta refuses, against mixed-integer programs and enumeration."""
+"""Spaces of inputs that every network of Delta refuses, against mixed-integer programs and corners."""
 
 from __future__ import annotations
 
 import itertools
+import json
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -10,8 +13,9 @@ import pytest
 
 import proplace as pp
 from oracles import BoxMilp, corner_margins, margins_of, random_box, random_case, size_of, spread
-from proplace.certification import Choice, Refusal, Space
+from proplace.certification import Choice, Refusal, Space, checker
 from proplace.certification.refusal import STRICT
+from proplace.core.errors import CertificateError
 
 
 def best_margin(net, low, high, delta, target):
@@ -151,3 +155,141 @@ def test_cuts_cover_their_space():
         for choice in space.choices:
             x[choice.columns] = choice.values[rng.integers(len(choice.values))]
         assert any(((leaf.low <= x) & (x <= leaf.high)).all() for leaf in leaves)
+
+
+# -- certificates ------------------------------------------------------------------------------------
+
+
+def wide_case(kind):
+    """A network, its set and a proof with cuts of an interval and of a choice, three classes."""
+    net = pp.Network(
+        [
+            (np.eye(3), None),
+            ([[0.0, 0.0, 0.0], [1.0, -1.0, 0.0], [-1.0, 1.0, 0.0]], [0.0, 0.5, 0.5]),
+        ],
+        scale=[1.0, 1.0, 2.0],
+    )
+    shifts = pp.Shifts.of(net, 0.01)
+    if kind == "box":
+        shifts = pp.Shifts(shifts.low, shifts.high)
+    low, high = np.array([0.0, 0.0, 0.5]), np.array([1.0, 1.0, 0.5])
+    two = Choice(np.array([1]), np.array([[0.0], [1.0]]))
+    refusal = Refusal(net, shifts, 0)
+    space = Space.of(low, high, [two])
+    return net, shifts, space, refusal.certificate(refusal.prove([space]))
+
+
+@pytest.mark.parametrize("kind", ["delta", "box"])
+def test_a_certificate_is_checked_and_says_what_it_proves(kind, tmp_path):
+    net, shifts, space, proof = wide_case(kind)
+    verdict = proof.check(net, shifts, spaces=[space])
+    assert verdict.accepted, verdict.reason
+    said = verdict.statement
+    assert (said.verdict, said.target, said.network) == ("fixed", 0, proof.facts["network"])
+    assert said.margin >= STRICT
+    kinds = {"cut" if "at" in node else "leaf" for node in proof.facts["trees"][0]}
+    assert kinds == {"cut", "leaf"}
+    proof.save(tmp_path / "proof.json")
+    assert pp.FixedPrediction.load(tmp_path / "proof.json") == proof
+    net.save(tmp_path / "net.npz")
+    shifts.save(tmp_path / "shifts.npz")
+    given = ["--shifts", str(tmp_path / "shifts.npz")] * (kind == "box")
+    command = [sys.executable, checker.__file__, "proof.json", "net.npz", *given]
+    alone = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert alone.returncode == 0, alone.stdout + alone.stderr
+    assert alone.stdout.startswith("accepted: fixed: no network")
+    asked = [*command, "--target", "0"]
+    alone = subprocess.run(asked, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (
+        alone.returncode == 1
+    )  # whoever demands a class does not want to hear that nobody gets it
+    assert "opposite" in alone.stdout
+
+
+def test_a_certificate_of_another_set_network_or_space_is_rejected():
+    net, _, space, proof = wide_case("delta")
+    assert not proof.check(net, pp.Shifts.of(net, 0.011)).accepted
+    assert proof.check(net, pp.Shifts.of(net, 0.009)).accepted
+    other = pp.Network([(layer.W + 0.001, layer.b) for layer in net.layers], scale=net.scale)
+    assert "another network" in proof.check(other).reason
+    wider = Space.of(space.low, np.array([1.5, 1.0, 0.5]), space.choices)
+    assert "other inputs" in proof.check(net, spaces=[wider]).reason
+    _, _, _, boxed = wide_case("box")
+    with pytest.raises(CertificateError, match="give the box"):
+        boxed.check(net)
+    assert not boxed.check(net, pp.Shifts.of(net, 0.02)).accepted
+
+
+def leaf(facts, n=0):
+    return [node for node in facts["trees"][0] if "certificate" in node][n]
+
+
+def first_cut(facts, name):
+    return next(node for node in facts["trees"][0] if name in node)
+
+
+CHANGES = {
+    "another target": lambda f: f.update(target=1),
+    "a wider interval": lambda f: f["spaces"][0]["high"].__setitem__(0, 1.0 + 1e-9),
+    "a kept column that moves": lambda f: f["spaces"][0]["low"].__setitem__(2, 0.499),
+    "one more value": lambda f: f["spaces"][0]["choices"][0]["values"].append([0.5]),
+    "a value outside": lambda f: f["spaces"][0]["choices"][0]["values"].append([2.0]),
+    "the choice becomes an interval": lambda f: f["spaces"][0].update(choices=[]),
+    "no space": lambda f: f.update(spaces=[], trees=[]),
+    "one more space": lambda f: f["spaces"].append(f["spaces"][0]),
+    "a larger delta": lambda f: f.update(delta=[[0.02, 0.02], [0.02, 0.02]]),
+    "a larger delta everywhere": lambda f: (
+        f.update(delta=[[0.5, 0.0], [0.5, 0.5]]),
+        [
+            node["certificate"].update(delta=[[0.5, 0.0], [0.5, 0.5]])
+            for node in f["trees"][0]
+            if "certificate" in node
+        ],
+    ),
+    "a leaf less": lambda f: f["trees"][0].pop(),
+    "a leaf more": lambda f: f["trees"][0].append(f["trees"][0][-1]),
+    "leaves exchanged": lambda f: f["trees"][0].reverse(),
+    "another winner": lambda f: leaf(f).update(other=3 - leaf(f)["other"]),
+    "the target wins": lambda f: leaf(f).update(other=0),
+    "the duel turned round": lambda f: leaf(f)["certificate"].update(target=1),
+    "a margin of 0": lambda f: leaf(f)["certificate"].update(margin=0),
+    "a smaller box": lambda f: leaf(f)["certificate"].update(
+        high=leaf(f)["certificate"]["low"], input=leaf(f)["certificate"]["low"]
+    ),
+    "a cut elsewhere": lambda f: first_cut(f, "column").update(at=0.25),
+    "a cut through a choice": lambda f: (
+        first_cut(f, "choice") and first_cut(f, "column").update(column=1)
+    ),
+    "a cut of nothing": lambda f: first_cut(f, "choice").update(at=0),
+    "a field more": lambda f: f.update(input=[0.0, 0.0, 0.5]),
+    "nested": lambda f: leaf(f).update(certificate=json.loads(json.dumps(f))),
+    "no certificate": lambda f: leaf(f).update(certificate=None),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_was_changed_is_rejected(change):
+    """Each change claims more than was proved, or breaks the proof."""
+    net, _, _, proof = wide_case("delta")
+    facts = proof.facts
+    CHANGES[change](facts)
+    assert facts != proof.facts
+    assert not pp.FixedPrediction(json.dumps(facts)).check(net).accepted
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_certificates_of_random_networks_are_accepted(seed):
+    rng = np.random.default_rng([seed, 4])
+    met = 0
+    for _ in range(6):
+        case = random_case(rng, seed % 4, inputs=2, width=3)
+        delta = random_box(rng, case.net) if seed % 3 == 2 else case.delta
+        shifts = pp.Shifts.of(case.net, delta)
+        low, high = (ends[0] for ends in around(rng, case.X[:1]))
+        refusal = Refusal(case.net, shifts, case.target)
+        trees = refusal.prove([Space.of(low, high)], most=16)
+        if trees is not None:
+            met += 1
+            verdict = refusal.certificate(trees).check(case.net, shifts)
+            assert verdict.accepted, verdict.reason
+    assert met

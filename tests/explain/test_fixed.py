@@ -67,7 +67,7 @@ def legal(person):
     return np.array(found, dtype=float)
 
 
-def people(seed, count=40):
+def people(seed, count=24):
     rng = np.random.default_rng(seed)
     return pd.DataFrame(
         {
@@ -105,7 +105,7 @@ def test_the_cases_above_are_of_both_kinds():
         net, table = network(seed, 7, low=3.0), people(seed)
         for person in table.itertuples():
             counts[bool(best(net, legal(person)).max() < 0.0)] += 1
-    assert min(counts.values()) >= 20
+    assert min(counts.values()) >= 12
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -114,20 +114,21 @@ def test_admissible_spaces_hold_all_that_is_allowed(seed):
     table = people(seed, 12)
     for x, person in zip(SCHEMA.encode(table), table.itertuples(), strict=True):
         spaces = admissible(SCHEMA, x)
-        rows = {tuple(row) for row in legal(person)}
+        expected = {tuple(row) for row in legal(person)}
         held = set()
         for space in spaces:
             parts = [[((j,), (v,)) for v in {space.low[j], space.high[j]}] for j in range(7)]
             for choice in space.choices:
                 for j in choice.columns:
                     parts[j] = [((), ())]
-                parts.append([(tuple(choice.columns), tuple(v)) for v in choice.values])
+                rows = choice.values  # noqa: PD011  (no table)
+                parts.append([(tuple(choice.columns), tuple(v)) for v in rows])
             for point in itertools.product(*parts):
                 row = np.full(7, np.nan)
                 for columns, values in point:
                     row[list(columns)] = values
                 held.add(tuple(row))
-        assert held == rows
+        assert held == expected
 
 
 def test_linear_rules_narrow_the_spaces_and_never_too_far():
@@ -163,7 +164,10 @@ def test_without_ranges_nothing_is_proved():
     ranged = pp.Schema.encoded(2, lower=0.0, upper=1.0)
     (answer,) = pp.Proplace(net, 0.01, schema=ranged).fit([[0.1, 0.2]]).explain([[0.5, 0.5]])
     assert answer.status == "fixed"
-    assert answer.reason == "every network within delta refuses it whatever x0 and x1 may become; this is proved"
+    assert (
+        answer.reason
+        == "every network within delta refuses it whatever x0 and x1 may become; this is proved"
+    )
 
 
 def test_a_value_out_of_range_may_stay_or_move_inside():

@@ -11,6 +11,7 @@ from proplace.certification.attacks import Attack, PointRobustness
 from proplace.certification.bundle import Bundle, Proof
 from proplace.certification.certificates import Certificates, Evidence
 from proplace.certification.checker import Verdict
+from proplace.certification.fixed_prediction import FixedPrediction
 from proplace.certification.input_boxes import InputBox, InputBoxes
 from proplace.certification.precision_margin import Margin, rounded_as, thresholds, uncovered
 from proplace.certification.proof import (
@@ -30,6 +31,7 @@ __all__ = [
     "Certificates",
     "Choice",
     "Evidence",
+    "FixedPrediction",
     "InputBox",
     "InputBoxes",
     "Margin",

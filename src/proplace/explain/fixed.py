@@ -67,11 +67,13 @@ def fixed(
         if models.has_its_network and (models.net.predict(known) == target).any():
             continue
         refusal = Refusal(models.net, models.shifts, target, judge.rounding)
-        if refusal.prove(spaces, deadline=deadline) is not None:
+        trees = refusal.prove(spaces, deadline=deadline)
+        if trees is not None:
             return Finding(
                 "fixed",
                 f"{_everyone(models)} {_whatever(schema, spaces)}; this is proved",
                 x=x,
+                certificate=refusal.certificate(trees),
                 seconds=time.monotonic() - start,
             )
     return None
