@@ -21,10 +21,11 @@ from proplace.certification.proof import (
     parameters,
     parameters_of_shifts,
 )
-from proplace.certification.refusal import Choice, Refusal, Space
+from proplace.certification.refusal import STRICT, Choice, Refusal, Space
 from proplace.certification.shift_recovery import shifted_network
 
 __all__ = [
+    "STRICT",
     "Attack",
     "Bundle",
     "Certificate",
