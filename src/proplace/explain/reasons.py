@@ -223,8 +223,15 @@ class ReasonsList(Sequence[Reasons]):
         return pd.DataFrame(lines, columns=columns)
 
     def _repr_html_(self) -> str:
-        frame = self.to_frame().drop(columns="rank").fillna("")
-        return markup.card(repr(self), markup.table(list(frame), frame.to_numpy().tolist()))
+        rows = [
+            (
+                person.index,
+                person.status,
+                "; ".join(reason.change for reason in person.all) or person.about.reason,
+            )
+            for person in self
+        ]
+        return markup.card(repr(self), markup.table(["", "status", "what would change it"], rows))
 
     def __repr__(self) -> str:
         return f"ReasonsList({len(self)} people)"

@@ -192,11 +192,11 @@ class Changes:
             total += math.prod(map(len, values))
             if total > MOST_VALUES:
                 return None
-            rows = np.array(list(itertools.product(*values))).reshape(-1, len(free))
-            block = np.repeat(piece.lower[None], len(rows), axis=0)
-            block[:, free] = rows
-            found.append(block)
-        rows = np.vstack(found) if found else np.empty((0, len(self.x)))
+            for chosen in itertools.product(*values):
+                row = piece.lower.copy()
+                row[free] = chosen
+                found.append(row)
+        rows = np.array(found).reshape(-1, len(self.x))
         rows = np.unique(q.schema.canonical(rows, person=self.x), axis=0)
         allowed = np.any([person.allowed(rows) for person in self.people], axis=0)
         rows = rows[allowed & (rows != self.x).any(axis=1)]
