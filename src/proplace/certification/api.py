@@ -227,7 +227,7 @@ class _Question:
         missed = (high < threshold) & np.isfinite(threshold)  # infinity cannot be written down
         clear = np.zeros(
             len(claims), dtype=bool
-        )  # far enough for all roundings on the way to a shift
+        )  # by more than all roundings on the way to a shift
         rows = np.flatnonzero(missed)
         if len(rows):
             here = claims.take(rows)

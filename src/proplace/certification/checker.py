@@ -275,7 +275,8 @@ def _check(
     named = kind == FORMAT_BOX or (wide and "delta" not in facts)
     fields = FACTS - {"delta"} | {"shifts"} if named else FACTS
     fields = fields | PROOFS[verdict] | ({"low", "high"} if wide else set())
-    if wrong := set(facts) ^ (fields | {"point"} if wide and verdict != "robust" else fields):
+    fields = fields | ({"point"} if wide and verdict != "robust" else set())
+    if wrong := set(facts) ^ fields:
         raise Rejected(f"fields missing or unknown: {ascii(sorted(wrong))[1:-1][:200]}")
     if facts["network"] != digest(network):
         raise Rejected("the certificate speaks of another network: the digests differ")
@@ -311,12 +312,11 @@ def _lacking(  # noqa: PLR0911
     if demand.shifts not in (None, proved.shifts):
         return f"the box of shifts {demand.shifts!a} is demanded"
     (low, high), n = proved.ends, len(proved.input)
-    if demand.low is not None and (len(demand.low) != n or _outside(low, demand.low, demand.low)):
-        return f"a box of inputs down to {demand.low!r} is demanded"
-    if demand.high is not None and (
-        len(demand.high) != n or _outside(demand.high, demand.high, high)
-    ):
-        return f"a box of inputs up to {demand.high!r} is demanded"
+    down, up = demand.low, demand.high
+    if down is not None and (len(down) != n or _outside(low, down, down)):
+        return f"a box of inputs down to {down!r} is demanded"
+    if up is not None and (len(up) != n or _outside(up, up, high)):
+        return f"a box of inputs up to {up!r} is demanded"
     return None
 
 
@@ -444,10 +444,8 @@ class _Claim:
         bits = self.K + max(0, *(math.frexp(v)[1] for v in chain(given, *layers)))
         short, long = 1 + bits // 64, 1 + bits * D // 64
         work = fine * (100 + 4 * short * long) + exact * (100 + 4 * long * long)
-        numbers = sum(map(len, [given, *layers])) + sum(
-            4 * len(self.x) * size for size in self.front
-        )
-        work += numbers * (3000 + 4 * long)  # to take them to integers
+        numbers = [*map(len, [given, *layers]), *(4 * len(self.x) * size for size in self.front)]
+        work += sum(numbers) * (3000 + 4 * long)  # to take them to integers
         self.limit(work)
         self.margin = self.exact([self.asked])[0]
         self.take_ends()
