@@ -483,7 +483,9 @@ def test_parameters_that_the_checker_cuts(place):
             X, reach = np.array([x]), np.array([[0.0, 1.0]])
             facts = random_proof(rng, net, shifts, X, (X - reach, X + reach), target, 0.0)
             assert checked(net, shifts, facts).accepted
-            m, e = math.frexp(facts["margin"])  # with fewer digits, so that these do not set the units
+            m, e = math.frexp(
+                facts["margin"]
+            )  # with fewer digits, so that these do not set the units
             less = math.ldexp(math.floor(8 * m) / 8, e)
             assert checked(net, shifts, {**facts, "margin": less}).accepted
 

@@ -11,7 +11,7 @@ from proplace.certification.attacks import Attack, PointRobustness
 from proplace.certification.bundle import Bundle, Proof
 from proplace.certification.certificates import Certificates, Evidence
 from proplace.certification.checker import Verdict
-from proplace.certification.fixed_prediction import FixedPrediction
+from proplace.certification.fixed_prediction import FixedPrediction, written
 from proplace.certification.input_boxes import InputBox, InputBoxes
 from proplace.certification.precision_margin import Margin, rounded_as, thresholds, uncovered
 from proplace.certification.proof import (
@@ -54,4 +54,5 @@ __all__ = [
     "thresholds",
     "uncovered",
     "worst_case",
+    "written",
 ]

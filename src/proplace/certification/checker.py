@@ -296,7 +296,10 @@ def _lacking(  # noqa: PLR0911
     proved: Statement, demand: Demand, network: Parameters, box: Shifts | None
 ) -> str | None:
     """Say what is demanded and not proved, if anything is."""
-    if proved.verdict != "robust" and demand != Demand():
+    asked = demand
+    if proved.verdict == "fixed":  # of which networks this is so may be demanded
+        asked = demand._replace(delta=None, shifts=None)
+    if proved.verdict != "robust" and asked != Demand():
         return "the certificate proves the opposite of what is demanded"
     if demand.target not in (None, proved.target):
         return f"class {demand.target} is demanded"
@@ -818,7 +821,7 @@ class _Fixed:
             [*map(max, high)],
             self.facts["spaces"],
         )
-        lacking = _lacking(proved, demand, self.net, None)
+        lacking = _lacking(proved, demand, self.net, self.shifts)
         reason = f"{lacking}; proved is only: {proved}" if lacking else str(proved)
         return Verdict(not lacking, reason, proved), most - self.left
 
