@@ -81,6 +81,9 @@ def test_what_was_proved_is_printed(folder):
         "shifts": None,
         "inside": True,
         "network": digest(net),
+        "low": None,
+        "high": None,
+        "spaces": None,
     }
 
 
