@@ -10,7 +10,7 @@ from proplace.core.wiring import connect
 
 if TYPE_CHECKING:
     from proplace.apps.batch import read_results
-    from proplace.certification import Bundle, Certificate, Report, WorstCase
+    from proplace.certification import Bundle, Certificate, FixedPrediction, Report, WorstCase
     from proplace.core.network import Network
     from proplace.core.shifts import Shifts
     from proplace.explain.baselines import MilpR, ProtoR, Rbr, Rnce, Roar, RobX, Wachter
@@ -31,6 +31,7 @@ __all__ = [
     "Continuous",
     "Explanation",
     "Explanations",
+    "FixedPrediction",
     "IfThen",
     "Linear",
     "MilpR",
@@ -65,6 +66,7 @@ _HOMES = {
     "calibrate_delta": "explain.calibration",
     "Bundle": "certification",
     "Certificate": "certification",
+    "FixedPrediction": "certification",
     "Report": "certification",
     "WorstCase": "certification",
     "certify": "explain.robustness",

@@ -104,7 +104,7 @@ def test_the_nearest_legal_robust_point_of_a_box(rules, distance, search):
             far = away.mean(axis=1) if distance == "l1" else away.max(axis=1)
             robust = worst(net, points / 8.0) >= MARGIN
             if not robust.any():
-                assert e.status in ("infeasible_rules", "no_robust_neighbour"), e
+                assert e.status in ("infeasible_rules", "no_robust_neighbour", "fixed"), e
                 continue
             met += 1
             assert e.status == "optimal", e.reason
@@ -162,7 +162,7 @@ def test_the_nearest_legal_robust_point_of_the_hulls(search):
             if len(points):
                 found.append(np.abs(points - person).mean(axis=1).min())
         if not found:
-            assert e.status == "no_robust_neighbour", e
+            assert e.status in ("no_robust_neighbour", "fixed"), e
             continue
         met += 1
         assert e.status == "optimal", e.reason

@@ -213,7 +213,7 @@ def test_rules_hold_in_original_units(seed):
     found = 0
     for answer, (_, old) in zip(result, frame.iterrows(), strict=True):
         if not answer.found:
-            assert answer.status in ("infeasible_rules", "no_robust_neighbour")
+            assert answer.status in ("infeasible_rules", "no_robust_neighbour", "fixed")
             assert answer.reason
             continue
         found += 1
@@ -436,8 +436,8 @@ def test_infeasible_rules_names_the_rule():
     assert "a small household" in answer.reason
     frozen = Schema([replace(c, immutable=True, label=c.name.upper()) for c in columns])
     answer = pp.Proplace(net, 0.05, k=3, schema=frozen).fit(train).explain([[0.2, 0.1]])[0]
-    assert answer.status == "infeasible_rules"
-    assert "A is immutable" in answer.reason
+    assert answer.status == "fixed"
+    assert "and nothing may change" in answer.reason
 
 
 def test_bad_input_never_loses_other_rows():
@@ -768,7 +768,7 @@ def test_complete(seed):
                 if len(answer.neighbours) >= report.robust.sum():
                     assert answer.distance <= nearest + 1e-9
             else:
-                assert answer.status in ("infeasible_rules", "no_robust_neighbour")
+                assert answer.status in ("infeasible_rules", "no_robust_neighbour", "fixed")
                 assert answer.reason
 
 

@@ -277,11 +277,16 @@ def test_rules_that_leave_nothing_for_one_of_the_networks():
     explainer = pp.Proplace(one, 0.01, also=[two], schema=schema, k=5).fit(frame)
     person = pd.DataFrame({"a": [0.05], "b": [0.05]})
     answer = explainer.explain(person)[0]
-    assert answer.status == "infeasible_rules"
-    reason = answer.reason
+    assert answer.status == "fixed"
+    assert answer.reason.startswith("every network within delta refuses it whatever b may become")
+    near = explainer._robust_rows(1).admissible(explainer.schema_.person([0.05, 0.05]), 5)
+    assert near.status == "infeasible_rules"
+    reason = near.reason
     assert "is robust for every network: 0 for the model in use, 0 also for network 2" in reason
     person = pd.DataFrame({"a": [0.3], "b": [0.15]})  # may reach 0.75: enough for one of them
-    reason = explainer.explain(person)[0].reason
+    answer = explainer.explain(person)[0]
+    assert answer.reason.startswith("network 2 refuses it whatever b may become (a cannot change)")
+    reason = explainer._robust_rows(1).admissible(explainer.schema_.person(answer.x), 5).reason
     assert "for the model in use, 0 also for network 2" in reason
     assert "every network: 0 for" not in reason
 

@@ -11,6 +11,7 @@ from proplace.certification.attacks import Attack, PointRobustness
 from proplace.certification.bundle import Bundle, Proof
 from proplace.certification.certificates import Certificates, Evidence
 from proplace.certification.checker import Verdict
+from proplace.certification.fixed_prediction import FixedPrediction, written
 from proplace.certification.input_boxes import InputBox, InputBoxes
 from proplace.certification.precision_margin import Margin, rounded_as, thresholds, uncovered
 from proplace.certification.proof import (
@@ -20,16 +21,18 @@ from proplace.certification.proof import (
     parameters,
     parameters_of_shifts,
 )
-from proplace.certification.refusal import Choice, Refusal, Space
+from proplace.certification.refusal import STRICT, Choice, Refusal, Space
 from proplace.certification.shift_recovery import shifted_network
 
 __all__ = [
+    "STRICT",
     "Attack",
     "Bundle",
     "Certificate",
     "Certificates",
     "Choice",
     "Evidence",
+    "FixedPrediction",
     "InputBox",
     "InputBoxes",
     "Margin",
@@ -51,4 +54,5 @@ __all__ = [
     "thresholds",
     "uncovered",
     "worst_case",
+    "written",
 ]

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from proplace.certification.checker import Verdict
+    from proplace.certification.fixed_prediction import FixedPrediction
     from proplace.certification.input_boxes import InputBox
     from proplace.core.network import Network
     from proplace.core.shifts import Shifts
@@ -161,5 +162,8 @@ class Bundle:
         return f"Bundle({len(self.certificates)} certificate{'s' * (len(self.certificates) > 1)})"
 
 
-Proof: TypeAlias = "Certificate | Bundle"
-"""A certificate; where several sets of networks have a say, one for each in a bundle."""
+Proof: TypeAlias = "Certificate | Bundle | FixedPrediction"
+"""A certificate; where several sets of networks have a say, one for each in a bundle.
+
+That of a fixed prediction says that there can be no answer.
+"""

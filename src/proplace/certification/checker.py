@@ -44,6 +44,13 @@ network acts on (u+, u-) with weights in [W, W'] and [-W', -W]. So whatever a ne
 at a point of the box, a larger one can do, whose first activations are the box of (p, q) and whose
 other layers are these: a bound for the larger one, found as above, is one for the claim.
 
+*Fixed.* The claim is that none of these networks gives the ``target`` to any input of some spaces:
+products of intervals and of sets of values that some columns take together. A tree cuts each space, an
+interval at a number or the values of a choice behind the first few, and follows both parts. Each leaf
+has a certificate of format 3 that some other class wins, with a margin > 0, on a box that holds what is
+left of the space there. Of more than two logits it is about the network that has the logits of these two
+classes alone, the other one first. All leaves speak of the networks of the claim.
+
 *Numbers.* Every given number is an IEEE double, so an integer in units of 2^-K for one K ("fine").
 Everything computed is a sum of products of at most D of them, so an integer in units of 2^-KD
 ("exact"); fine * exact >> K and exact * exact >> KD lose nothing. No operation rounds, with one
@@ -74,6 +81,7 @@ FORMAT = "proplace-certificate-1"  # the networks within delta
 FORMAT_BOX = "proplace-certificate-2"  # the networks of a shifts file
 FORMAT_INPUTS = "proplace-certificate-3"  # either of them, at every point of a box of inputs
 FORMAT_BUNDLE = "proplace-bundle-1"
+FORMAT_FIXED = "proplace-fixed-1"  # a class that is given nowhere in some spaces of inputs
 MOST_BYTES = 32_000_000
 MOST_LISTS = 1_000_000  # and objects: each takes many times its bytes in memory
 MOST_NUMBERS = 4_000_000  # in a network file; twice as many in a shifts file
@@ -109,7 +117,7 @@ class Statement(NamedTuple):
     It speaks of the networks within ``delta``, or of those of the box whose digest is ``shifts``
     (``delta`` is empty then); ``inside`` says whether the network itself is one of them. ``network`` is
     its digest. ``low`` and ``high`` are the ends of the box of inputs that it speaks of; None: of the
-    ``input`` alone.
+    ``input`` alone. Where the verdict is "fixed", there is no input; the box is that around ``spaces``.
     """
 
     verdict: str
@@ -122,6 +130,7 @@ class Statement(NamedTuple):
     network: str = ""
     low: list[float] | None = None
     high: list[float] | None = None
+    spaces: list[dict[str, Any]] | None = None
 
     @property
     def ends(self) -> tuple[list[float], list[float]]:
@@ -137,6 +146,9 @@ class Statement(NamedTuple):
         if self.shifts is not None:
             itself = "lies" if self.inside else "does not lie"
             where = f"of the box of shifts {self.shifts} (the network itself {itself} in it)"
+        if self.spaces is not None:
+            what = f"no network {where} gives class {self.target}"
+            return f"{self.verdict}: {what} at any input of {_spoken(self.spaces, self.ends)}"
         good = self.verdict == "robust"
         some, size = ("every", "with a margin of at least") if good else ("a", "a margin below")
         what = f"{some} network {where} gives class {self.target} {size} {self.margin!r}"
@@ -254,6 +266,8 @@ def _check(
 ) -> tuple[Verdict, int]:
     """Check the fields of a certificate with at most so much work; also returns what it took."""
     verdict, kind = facts.get("verdict"), facts.get("format")
+    if kind == FORMAT_FIXED:
+        return _Fixed(facts, network, shifts).check(demand, most)
     kinds = (FORMAT, FORMAT_BOX, FORMAT_INPUTS)
     if kind not in kinds or verdict not in ("robust", "not robust"):
         raise Rejected(f"no certificate of format {', '.join(kinds)} with a known verdict")
@@ -271,7 +285,8 @@ def _check(
     claim.robust() if verdict == "robust" else claim.not_robust()
     inside = box is None or _holds(box, network, 0.0)
     said = verdict, claim.target, claim.delta, claim.x, claim.asked
-    proved = Statement(*said, facts.get("shifts"), inside, facts["network"], *claim.ends)
+    low, high = claim.ends or (None, None)
+    proved = Statement(*said, facts.get("shifts"), inside, facts["network"], low, high)
     lacking = _lacking(proved, demand, network, box)
     reason = f"{lacking}; proved is only: {proved}" if lacking else str(proved)
     return Verdict(not lacking, reason, proved), claim.work
@@ -281,7 +296,10 @@ def _lacking(  # noqa: PLR0911
     proved: Statement, demand: Demand, network: Parameters, box: Shifts | None
 ) -> str | None:
     """Say what is demanded and not proved, if anything is."""
-    if proved.verdict != "robust" and demand != Demand():
+    asked = demand
+    if proved.verdict == "fixed":  # of which networks this is so may be demanded
+        asked = demand._replace(delta=None, shifts=None)
+    if proved.verdict != "robust" and asked != Demand():
         return "the certificate proves the opposite of what is demanded"
     if demand.target not in (None, proved.target):
         return f"class {demand.target} is demanded"
@@ -691,6 +709,162 @@ class _Claim:
                 raise Rejected(f"{name}: a leaf does not prove the margin")
         if todo:
             raise Rejected(f"{name} ends before its last leaf")
+
+
+class _Space(NamedTuple):
+    """What is left of a space: ends of all columns, and the choices that are left of each block."""
+
+    low: list[float]
+    high: list[float]
+    choices: list[tuple[list[int], list[list[float]]]]
+
+    @classmethod
+    def read(cls, space: Any, n: int) -> _Space:
+        """Read a space; the ends of the columns of a choice are those of its values."""
+        if not isinstance(space, dict) or set(space) != {"low", "high", "choices"}:
+            raise Rejected("a space does not hold low, high and choices alone")
+        low, high = (_numbers(end, space[end], n) for end in ("low", "high"))
+        choices, seen = [], set[int]()
+        for choice in _list("choices", space["choices"]):
+            if not isinstance(choice, dict) or set(choice) != {"columns", "values"}:
+                raise Rejected("a choice does not hold columns and values alone")
+            columns = [_index("columns", j, n) for j in _list("columns", choice["columns"])]
+            rows = _list("values", choice["values"])
+            if not rows or not columns or len(seen.union(columns)) < len(seen) + len(columns):
+                raise Rejected("a choice has no values or columns, or a column twice")
+            seen |= {*columns}
+            choices.append((columns, _table("values", rows, [len(columns)] * len(rows))))
+        found = cls(low, high, choices)
+        if _outside(low, low, high) or found.ends() != (low, high):
+            raise Rejected("the ends of a space are crossed, or not those of its choices")
+        return found
+
+    def ends(self) -> tuple[list[float], list[float]]:
+        """Ends of the smallest box around what is left."""
+        low, high = self.low[:], self.high[:]
+        for columns, rows in self.choices:
+            for j, values in zip(columns, zip(*rows, strict=True), strict=True):
+                low[j], high[j] = min(values), max(values)
+        return low, high
+
+    def parts(self, node: dict[str, Any]) -> tuple[_Space, _Space]:
+        """Cut the space: a column at a number, or the values of a choice behind the first few."""
+        if set(node) == {"column", "at"}:
+            j, at = _index("column", node["column"], len(self.low)), _number("at", node["at"])
+            if any(j in columns for columns, _ in self.choices):
+                raise Rejected("a cut goes through the columns of a choice")
+            low, high = self.low[:], self.high[:]
+            low[j], high[j] = max(at, low[j]), min(at, high[j])
+            return self._replace(high=high), self._replace(low=low)
+        i = _index("choice", node["choice"], len(self.choices))
+        columns, rows = self.choices[i]
+        at = _index("at", node["at"], len(rows))
+        if not at:
+            raise Rejected("a cut leaves one of its parts without values")
+        before, behind = self.choices[:i], self.choices[i + 1 :]
+        first, second = ([*before, (columns, part), *behind] for part in (rows[:at], rows[at:]))
+        return self._replace(choices=first), self._replace(choices=second)
+
+
+class _Fixed:
+    """A certificate that no network gives a class to any input of some spaces."""
+
+    def __init__(self, facts: dict[str, Any], network: Parameters, shifts: Shifts | None) -> None:
+        named = "shifts" if "shifts" in facts else "delta"
+        if wrong := set(facts) ^ {"format", "network", "target", named, "spaces", "trees"}:
+            raise Rejected(f"fields missing or unknown: {ascii(sorted(wrong))[1:-1][:200]}")
+        if facts["network"] != digest(network):
+            raise Rejected("the certificate speaks of another network: the digests differ")
+        self.facts, self.net, self.shifts = facts, network, None
+        self.delta: list[list[float]] = []
+        if named == "shifts":
+            self.shifts = _box(facts["shifts"], network, shifts)
+        else:
+            self.delta = _table("delta", facts["delta"], [2] * len(network.layers))
+        self.outputs = len(network.layers[-1][0])
+        self.target = _index("target", facts["target"], max(2, self.outputs))
+        n = len((network.matrix or network.layers[0][0])[0])
+        self.spaces = [_Space.read(space, n) for space in _list("spaces", facts["spaces"])]
+        if not self.spaces:
+            raise Rejected("nothing is claimed: there is no space")
+
+    def check(self, demand: Demand, most: int) -> tuple[Verdict, int]:
+        """Follow the trees with at most so much work; also returns what it took."""
+        self.left, self.margin = most, math.inf
+        trees = _list("trees", self.facts["trees"], len(self.spaces))
+        for space, tree in zip(self.spaces, trees, strict=True):
+            todo = [space]
+            for node in _list("tree", tree):
+                if not todo or not isinstance(node, dict):
+                    raise Rejected("a tree goes on behind its last leaf, or holds no nodes")
+                here = todo.pop()
+                if set(node) == {"other", "certificate"}:
+                    self.leaf(node, here)
+                elif set(node) in ({"column", "at"}, {"choice", "at"}):
+                    todo += reversed(here.parts(node))
+                else:
+                    raise Rejected("a node is neither a cut nor a leaf with a certificate")
+            if todo:
+                raise Rejected("a tree ends before its last leaf")
+        ends = zip(*((space.low, space.high) for space in self.spaces), strict=True)
+        low, high = (zip(*end, strict=True) for end in ends)
+        proved = Statement(
+            "fixed",
+            self.target,
+            self.delta,
+            [],
+            self.margin,
+            self.facts.get("shifts"),
+            self.shifts is None or _holds(self.shifts, self.net, 0.0),
+            self.facts["network"],
+            [*map(min, low)],
+            [*map(max, high)],
+            self.facts["spaces"],
+        )
+        lacking = _lacking(proved, demand, self.net, self.shifts)
+        reason = f"{lacking}; proved is only: {proved}" if lacking else str(proved)
+        return Verdict(not lacking, reason, proved), most - self.left
+
+    def leaf(self, node: dict[str, Any], space: _Space) -> None:
+        """Check that another class wins on a box that holds what is left of the space."""
+        other, proof = _index("other", node["other"], max(2, self.outputs)), node["certificate"]
+        if other == self.target:
+            raise Rejected("the class that wins is the one that must not")
+        if not isinstance(proof, dict) or proof.get("format") != FORMAT_INPUTS:
+            raise Rejected(f"a leaf has no certificate of format {FORMAT_INPUTS!r}")
+        net, box = self.net, self.shifts
+        if self.outputs > 2:
+            net = _duel(net, other, self.target)
+            box = box and Shifts(*(_duel(end, other, self.target) for end in box))
+        verdict, work = _check(proof, net, Demand(), box, self.left)
+        proved, winner = verdict.statement, 0 if self.outputs > 2 else other
+        if proved is None or (proved.verdict, proved.target) != ("robust", winner):
+            raise Rejected("a leaf proves something else than that the other class wins")
+        if not proved.margin > 0.0:
+            raise Rejected("a leaf proves no positive margin: a tie may count as acceptance")
+        (low, high), ends = proved.ends, space.ends()
+        if _outside(low, ends[0], high) or _outside(low, ends[1], high):
+            raise Rejected("a leaf does not cover what is left of its space")
+        if (proved.delta, proved.shifts is None) != (self.delta, self.shifts is None):
+            raise Rejected("a leaf speaks of another set of networks")
+        self.margin, self.left = min(self.margin, proved.margin), self.left - work
+
+
+def _duel(network: Parameters, other: int, target: int) -> Parameters:
+    """Return the network with the logits of two classes alone."""
+    *hidden, (W, b) = network.layers
+    last = [W[other], W[target]], b and [b[other], b[target]]
+    return network._replace(layers=[*hidden, last])
+
+
+def _spoken(spaces: list[dict[str, Any]], ends: tuple[list[float], list[float]]) -> str:
+    """Say which inputs are meant."""
+    box = ", ".join(f"[{p!r}, {q!r}]" if p < q else repr(p) for p, q in zip(*ends, strict=True))
+    choices = sum(len(choice["values"]) > 1 for space in spaces for choice in space["choices"])
+    if len(spaces) == 1 and not choices:
+        return f"the box {box}"
+    count = f"{len(spaces)} spaces" if len(spaces) > 1 else "the space"
+    return f"{count} in the box {box}, of certain values in {choices} choices"
 
 
 def _bits(values: Any) -> int:

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from proplace.certification.api import certify
+from proplace.certification.fixed_prediction import FixedPrediction
 from proplace.core.network import Network
 from proplace.core.shifts import Shifts
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from proplace.certification.proof import Certificate
     from proplace.core.network import Array
 
 STRICT = 2.0**-30
@@ -132,13 +134,17 @@ class Node:
     at: tuple[int, float] | None = None
     parts: tuple[Node, ...] = ()
     other: int | None = None
+    proof: Certificate | None = None
+
+    def preorder(self) -> Iterator[Node]:
+        """All nodes of the tree: a cut, then what follows on its first side, then on the other."""
+        yield self
+        for part in self.parts:
+            yield from part.preorder()
 
     def leaves(self) -> Iterator[Node]:
         """The boxes of the tree, in preorder."""
-        if not self.parts:
-            yield self
-        for part in self.parts:
-            yield from part.leaves()
+        return (node for node in self.preorder() if not node.parts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,13 +182,11 @@ class Refusal:
         while open_:
             if count > most or time.monotonic() >= deadline:
                 return None
-            others, accepted = self._refused(open_, deadline)
-            if accepted:
+            if self._accepted(open_, deadline):
                 return None
             left: list[Node] = []
-            for node, other in zip(open_, others, strict=True):
-                if other >= 0:
-                    node.other = other
+            for node in open_:
+                if node.other is not None:
                     continue
                 node.at = node.space.widest(influence)
                 if node.at is None:
@@ -192,16 +196,20 @@ class Refusal:
             open_, count = left, count + len(left)
         return roots
 
-    def _refused(self, nodes: Sequence[Node], deadline: float) -> tuple[list[int], bool]:
-        """A class that beats the target on each box, or -1; and whether some input is not refused."""
+    def certificate(self, trees: Sequence[Node]) -> FixedPrediction:
+        """Write down what :meth:`prove` has found."""
+        return FixedPrediction.of(self.net, self.shifts, self.target, trees)
+
+    def _accepted(self, nodes: Sequence[Node], deadline: float) -> bool:
+        """Find a class that beats the target on each box; True if some input is surely not refused."""
         low, high = (
             np.array([getattr(node.space, end) for node in nodes]) for end in ("low", "high")
         )
         margins = np.maximum(self.margins(low, high), STRICT)
-        found, lost = np.full(len(nodes), -1), np.zeros(len(nodes), dtype=bool)
+        lost = np.zeros(len(nodes), dtype=bool)
         rivals = [o for o in range(self.net.classes) if o != self.target]
         for other in rivals:
-            rows = np.flatnonzero(found < 0)
+            rows = np.flatnonzero([node.other is None for node in nodes])
             if not len(rows):
                 break
             net, shifts, winner = self.duel(other)
@@ -212,14 +220,17 @@ class Refusal:
                 winner,
                 margin=margins[rows],
                 box=(low[rows], high[rows]),
+                certificates=True,
                 time_limit=_share(deadline, len(rivals)),
             )
-            found[rows[report.robust]] = other
+            assert report.certificates is not None  # noqa: S101  (asked for)
+            for i in np.flatnonzero(report.robust).tolist():
+                node = nodes[rows[i]]
+                node.other, node.proof = other, report.certificates[i]
             lost[rows] = ~report.robust & ~report.undecided
-        accepted = len(rivals) == 1 and any(
+        return len(rivals) == 1 and any(
             gone and not node.space.mixed for node, gone in zip(nodes, lost, strict=True)
         )
-        return found.tolist(), accepted
 
     def duel(self, other: int) -> tuple[Network, Shifts, int]:
         """The networks with the logits of two classes alone, and the number of ``other`` in there."""

@@ -67,11 +67,13 @@ def fixed(
         if models.has_its_network and (models.net.predict(known) == target).any():
             continue
         refusal = Refusal(models.net, models.shifts, target, judge.rounding)
-        if refusal.prove(spaces, deadline=deadline) is not None:
+        trees = refusal.prove(spaces, deadline=deadline)
+        if trees is not None:
             return Finding(
                 "fixed",
                 f"{_everyone(models)} {_whatever(schema, spaces)}; this is proved",
                 x=x,
+                certificate=refusal.certificate(trees),
                 seconds=time.monotonic() - start,
             )
     return None
@@ -93,9 +95,14 @@ def _whatever(schema: Schema, spaces: Sequence[Space]) -> str:
     low = np.min([space.low for space in spaces], axis=0)
     high = np.max([space.high for space in spaces], axis=0)
     free = {schema.columns[j].feature for j in np.flatnonzero(low < high).tolist()}
-    names = [feature.title for n, feature in enumerate(schema.features) if n in free]
-    if not names:
+    if not free:
         return "it, and nothing may change"
-    if len(names) > _NAMED:
-        return f"it whatever the {len(names)} features that may change become"
-    return f"it whatever {enumerated(names)} may become"
+    moves, stays = (
+        [feature.title for n, feature in enumerate(schema.features) if (n in free) == moving]
+        for moving in (True, False)
+    )
+    what = enumerated(moves)
+    if len(moves) > _NAMED:
+        what = f"the {len(moves)} features that may change"
+    why = f" ({enumerated(stays)} cannot change)" if 0 < len(stays) <= _NAMED else ""
+    return f"it whatever {what} may become{why}"

@@ -3,7 +3,8 @@
 A line promises that its counterfactual, encoded as the network takes it, gets the wanted class from
 every network within the batch's delta, or of its set of shifts. Its certificate must be there, be the
 one that was written, prove its claim in exact arithmetic, and be about that input, that class and that
-delta, or that set by its digest.
+delta, or that set by its digest. A line that says that a prediction is fixed promises that no network of
+one of the sets gives the class to any input that the schema allows this person.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from proplace.certification import checker, parameters, parameters_of_shifts
+from proplace.certification import checker, parameters, parameters_of_shifts, written
 from proplace.certification import digest as network_digest
 from proplace.core.model_set import around
+from proplace.region.admissible import admissible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from proplace.core.model_set import ModelSet
     from proplace.core.network import Array
     from proplace.core.shifts import Shifts
+    from proplace.explain.results import Explanation
 
 _PROOF = re.compile(r"row-\d{12}-\d+\.json")
 
@@ -73,7 +76,8 @@ def check_folder(
     claimed = set()
     for line in folder.lines():
         claimed.add(line.proof_name)
-        if line.explanation.point is not None and (line.explanation.found or line.digest):
+        e = line.explanation
+        if e.status == "fixed" or (e.point is not None and (e.found or line.digest)):
             yield _checked(folder, line, readings, demand)
     place = folder.path / "certificates"
     found = {path.name for path in place.iterdir()} if place.is_dir() else set()
@@ -97,15 +101,18 @@ def _checked(
         content,
         readings,
         demand,
-        Promise(found=e.found, margin=e.margin),
+        Promise.of(e),
         shifts=[sets[0].shifts] if sets[0].shifts.radii is None else [],
         others=sets[1:],
     )
     if not verdict.accepted or verdict.statement is None:
         return Checked(name, file, False, verdict.reason, verdict.statement)
     proved = [part.statement for part in verdict.parts if part.statement] or [verdict.statement]
-    wrong = _amiss(line, verdict.statement) or _uncovered(sets, proved)
-    wrong = wrong or too_narrow(verdict.statement, sets[0].tolerance)
+    if e.status == "fixed":
+        wrong = _not_fixed(folder, line, verdict.statement)
+    else:
+        wrong = _amiss(line, verdict.statement) or _uncovered(sets, proved)
+        wrong = wrong or too_narrow(verdict.statement, sets[0].tolerance)
     if wrong:
         reason = f"{wrong}; proved is only: {'; '.join(map(str, proved))}"
         return Checked(name, file, False, reason, verdict.statement)
@@ -118,7 +125,7 @@ _MISSING = "the certificate is missing"
 def _amiss(line: Line, proved: Statement) -> str:
     """Say in what a certificate is about something else than its line; empty if in nothing."""
     e = line.explanation
-    if proved.verdict != "robust" and Promise(found=e.found, margin=e.margin).robust(proved):
+    if proved.verdict != "robust" and Promise.of(e).robust(proved):
         return "the line promises what the certificate disproves"
     if proved.target != e.target:
         return f"the line is about class {e.target}"
@@ -141,15 +148,40 @@ def too_narrow(proved: Statement, tolerance: Array | None) -> str:
     return "" if wide else "a tolerance is promised, and not every miss within it is proved"
 
 
+def _not_fixed(folder: ResultsFolder, line: Line, proved: Statement) -> str:
+    """Say in what a certificate does not prove that the prediction of a line is fixed."""
+    e = line.explanation
+    if proved.verdict != "fixed":
+        return "the line says that the prediction is fixed"
+    if proved.target != e.target:
+        return f"the line is about class {e.target}"
+    sets = [each for each in folder.setting.sets if network_digest(each.net) == proved.network]
+    if not any(_about(proved, models.shifts) for models in sets):
+        return "the line is about other sets of networks"
+    spaces = None if e.x is None else admissible(folder.setting.schema, e.x)
+    if not spaces or proved.spaces != [written(space) for space in spaces]:
+        return "it is about other inputs than those that the schema allows this person"
+    return ""
+
+
 class Promise(NamedTuple):
-    """What an answer says of itself: whether it is one, and the least margin within delta."""
+    """What an answer says of itself: whether it is one, and the least margin within delta.
+
+    ``fixed``: it says that there can be none.
+    """
 
     found: bool
     margin: float
+    fixed: bool = False
+
+    @classmethod
+    def of(cls, e: Explanation) -> Promise:
+        """Return what an explanation says of itself."""
+        return cls(e.found, e.margin, e.status == "fixed")
 
     def robust(self, proved: Statement) -> bool:
         """Whether robustness is promised: of an answer, or of a person with enough margin as is."""
-        return self.found or self.margin >= proved.margin
+        return not self.fixed and (self.found or self.margin >= proved.margin)
 
 
 def answer_verdict(
@@ -169,7 +201,13 @@ def answer_verdict(
     """
     verdict = first_verdict(proof, readings, demand, shifts=shifts, others=others)
     proved = verdict.statement
-    if verdict.accepted or proved is None or proved.verdict == "robust" or promise.robust(proved):
+    if proved is None:
+        return verdict
+    opposite = proved.verdict != "robust" and promise.robust(proved)
+    if opposite or promise.fixed != (proved.verdict == "fixed"):
+        reason = f"the answer promises something else; proved is only: {proved}"
+        return verdict._replace(accepted=False, reason=reason)
+    if verdict.accepted or proved.verdict == "robust":
         return verdict
     met = (
         demand.margin is None
@@ -180,7 +218,8 @@ def answer_verdict(
     )
     if not met:
         return verdict
-    return checker.Verdict(True, f"as the answer says, the row is {proved}", proved)
+    what = "it is" if promise.fixed else "the row is"
+    return checker.Verdict(True, f"as the answer says, {what} {proved}", proved)
 
 
 def _uncovered(sets: Sequence[ModelSet], proved: Sequence[Statement]) -> str:
@@ -239,6 +278,8 @@ def first_verdict(
     boxes = [*shifts, *(each.shifts for each in others if each.shifts.radii is None)]
     ends = [parameters_of_shifts(box) for box in boxes]
     more = [parameters(each.net) for each in others]
+    if _format(proof) == checker.FORMAT_FIXED:  # of the networks of one set, whichever that is
+        readings = [*readings, *more]
     verdicts = [_verdict(proof, network, more, ends, demand) for network in readings]
     return next((v for v in verdicts if v.accepted or v.statement is not None), verdicts[0])
 
@@ -269,6 +310,13 @@ def certificates_of(proof: bytes) -> list[dict[str, Any]] | None:
     """The certificates of a bundle; None where the content is something else."""
     try:
         return checker.bundled(checker.parse(proof))
+    except checker.Rejected:
+        return None
+
+
+def _format(proof: bytes) -> Any:
+    try:
+        return checker.parse(proof).get("format")
     except checker.Rejected:
         return None
 

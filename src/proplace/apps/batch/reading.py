@@ -19,9 +19,9 @@ import pandas as pd
 
 from proplace.apps.batch.folder import names_of
 from proplace.apps.batch.manifest import NAME, About, Manifest, NotAManifest
-from proplace.certification import Bundle, Certificate
+from proplace.certification import Bundle, Certificate, FixedPrediction
 from proplace.certification import digest as network_digest
-from proplace.certification.checker import FORMAT_BUNDLE, MOST_BYTES, bundled
+from proplace.certification.checker import FORMAT_BUNDLE, FORMAT_FIXED, MOST_BYTES, bundled
 from proplace.core.errors import ProplaceError, ResultsError
 from proplace.core.fold import digest as folds_digest
 from proplace.core.model_set import ModelSet
@@ -198,6 +198,8 @@ class ResultsFolder:
         facts = json.loads(content)
         if facts.get("format") == FORMAT_BUNDLE:
             return Bundle.of(Certificate.of(proof) for proof in bundled(facts))
+        if facts.get("format") == FORMAT_FIXED:
+            return FixedPrediction(content.decode())
         return Certificate(content.decode())
 
     def proof(self, line: Line) -> bytes | None:

@@ -103,6 +103,8 @@ class Known:
         statements = [
             part.statement for part in (*found.parts, found) if part.statement is not None
         ]
+        if any(one.verdict == "fixed" for one in statements):
+            return ""  # one set that refuses is enough
         for other in self.others:
             mine = [one for one in statements if one.network == digest(other.net)]
             if not any(
@@ -266,12 +268,12 @@ def _summary(entries: Sequence[dict[str, Any]]) -> str:
     """How many certificates of a folder prove their answers, and how many of these that one is lost."""
     good = [entry for entry in entries if entry["accepted"]]
     words = f"{len(good)} of {len(entries)} certificates prove their answers"
-    lost = sum(entry["proved"]["verdict"] != "robust" for entry in good)
-    if not lost:
-        return words
-    return (
-        f"{words}; {lost} of them that a person who has the class today does not have it robustly"
-    )
+    verdicts = [entry["proved"]["verdict"] for entry in good]
+    if lost := verdicts.count("not robust"):
+        words += f"; {lost} of them that a person who has the class today does not have it robustly"
+    if fixed := verdicts.count("fixed"):
+        words += f"; {fixed} of them that no change leads to the class"
+    return words
 
 
 def _name(entry: dict[str, Any]) -> str:
@@ -375,6 +377,8 @@ def _of_file(file: Path, known: Known, demand: Demand) -> Iterator[dict[str, Any
             wrong = _other_set(verdict, answer) or _other_answer(verdict, answer, known.model)
             if verdict.accepted and wrong:
                 verdict = checker.Verdict(False, wrong)
+            elif verdict.accepted and answer.get("status") == "fixed":
+                verdict = verdict._replace(reason=f"{verdict.reason}{_NOT_ALL}")
             elif verdict.accepted and not _is_encoded(known.model, answer, verdict):
                 verdict = verdict._replace(reason=f"{verdict.reason}{_NOT_COMPARED}")
         yield _entry(f"{file}, answer {n}", verdict)
@@ -430,8 +434,9 @@ def _promise(answer: dict[str, Any]) -> Promise:
 
     margin = answer.get("margin")
     return Promise(
-        answer.get("status") != "already_valid",
+        answer.get("status") not in ("already_valid", "fixed"),
         margin if isinstance(margin, (int, float)) else math.inf,
+        answer.get("status") == "fixed",
     )
 
 
@@ -447,6 +452,12 @@ def _other_set(verdict: Verdict, answer: dict[str, Any]) -> str:
 _NOT_COMPARED = (
     "; that this input is the answer was not compared, since the network does not say how the table is "
     "encoded: a folder of results (explain --out) knows it"
+)
+
+
+_NOT_ALL = (
+    "; that these are all inputs that the person may become was not compared, since the rules of change "
+    "are not given: a folder of results (explain --out) knows them"
 )
 
 

@@ -1,0 +1,111 @@
+"""People of whom it is proved that nothing helps, in folders of results and as `explain` prints them."""
+
+from __future__ import annotations
+
+import json
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import proplace as pp
+from proplace.apps.batch.reading import ResultsFolder
+from proplace.apps.cli import app
+
+RUN = CliRunner()
+SCHEMA = pp.Schema(
+    [
+        pp.Continuous("a", 0, 10, step=1),
+        pp.Continuous("b", 0, 10, step=1, immutable=True),
+        pp.Categorical("c", ["x", "y"]),
+    ]
+)
+NET = pp.Network([([[0.25, 1.0, 0.0, 0.125]], [-1.0])])
+PEOPLE = pd.DataFrame({"a": [2, 2, 9], "b": [5, 8, 10], "c": ["x", "x", "y"]})
+
+
+@pytest.fixture(scope="module", params=["delta", "box"])
+def folder(request, tmp_path_factory):
+    """A folder with the model and the results of three people, one of them fixed."""
+    place = tmp_path_factory.mktemp(request.param)
+    NET.save(place / "net.npz")
+    SCHEMA.write(place / "schema.yaml")
+    PEOPLE.to_csv(place / "people.csv", index=False)
+    around = pp.Shifts.of(NET, 0.01)
+    pp.Shifts(around.low, around.high).save(place / "box.npz")
+    given = ["--delta", "0.01"] if request.param == "delta" else ["--shifts", place / "box.npz"]
+    command = ["explain", "--model", place / "net.npz", "--train", place / "people.csv"]
+    command += ["--input", place / "people.csv", "--schema", place / "schema.yaml", *given]
+    command += ["--out", place / "results", "--certificates"]
+    done = RUN.invoke(app, [str(word) for word in command])
+    assert done.exit_code in (0, 1), done.output
+    return place
+
+
+def check(folder, *words):
+    box = ["--shifts", str(folder / "box.npz")] * (folder.name.startswith("box"))
+    return RUN.invoke(app, ["check", *map(str, words), "--model", str(folder / "net.npz"), *box])
+
+
+def test_a_folder_holds_the_proof_that_nothing_helps(folder):
+    result = pp.read_results(folder / "results")
+    assert result[0].status == "fixed"
+    assert isinstance(result[0].certificate, pp.FixedPrediction)
+    assert result[0].certificate.check(NET, result[0].setting.shifts).accepted
+    done = RUN.invoke(app, ["check", str(folder / "results"), "--model", str(folder / "net.npz")])
+    assert done.exit_code == 0, done.output
+    assert "1 of them that no change leads to the class" in done.output
+    (proof,) = (folder / "results" / "certificates").glob("row-*0-0.json")
+    done = check(folder, proof)
+    assert done.exit_code == 0, done.output
+    assert "accepted: fixed: no network" in done.output
+    done = check(folder, proof, "--target", "1")
+    assert done.exit_code == 1
+    assert "opposite" in done.output
+
+
+def test_a_proof_about_something_else_is_rejected(folder, monkeypatch):
+    """True certificates, about less than the schema allows this person, or another class."""
+    (first, *_) = pp.read_results(folder / "results")
+    shifts = first.setting.shifts
+    narrow = pp.Schema([pp.Continuous("a", 0, 9, step=1, scaling=(0, 10)), *SCHEMA.features[1:]])
+    (other,) = pp.Proplace(NET, shifts, schema=narrow).fit(PEOPLE).explain(PEOPLE[:1])
+    smaller = pp.Shifts.of(NET, 0.005)
+    (fewer,) = pp.Proplace(NET, smaller, schema=SCHEMA).fit(PEOPLE).explain(PEOPLE[:1])
+    accepted = pp.certify(NET, [[1.0, 1.0, 0.0, 1.0]], shifts, certificates=True).certificates[0]
+    for proof, reason in (
+        (other.certificate, "other inputs than those that the schema allows"),
+        (fewer.certificate, "other sets of networks"),
+        (accepted, "promises something else"),
+    ):
+        content = proof.text.encode()
+        monkeypatch.setattr(
+            ResultsFolder,
+            "proof",
+            lambda self, line, c=content, own=ResultsFolder.proof: (
+                c if line.explanation.status == "fixed" else own(self, line)
+            ),
+        )
+        done = RUN.invoke(
+            app, ["check", str(folder / "results"), "--model", str(folder / "net.npz")]
+        )
+        monkeypatch.undo()
+        assert done.exit_code == 1, done.output
+        assert reason in done.output
+
+
+def test_what_explain_prints_is_checked(folder, tmp_path):
+    command = ["explain", "--model", folder / "net.npz", "--train", folder / "people.csv"]
+    command += ["--input", folder / "people.csv", "--schema", folder / "schema.yaml"]
+    box = folder.name.startswith("box")
+    command += ["--shifts", folder / "box.npz"] if box else ["--delta", "0.01"]
+    done = RUN.invoke(app, [str(word) for word in [*command, "--row", "0", "--json"]])
+    (answer,) = json.loads(done.stdout)
+    assert answer["status"] == "fixed"
+    (tmp_path / "answer.json").write_text(done.stdout)
+    done = check(folder, tmp_path / "answer.json")
+    assert done.exit_code == 0, done.output
+    assert "rules of change" in done.output
+    for status in ("optimal", "already_valid"):
+        (tmp_path / "answer.json").write_text(json.dumps([{**answer, "status": status}]))
+        assert check(folder, tmp_path / "answer.json").exit_code == 1

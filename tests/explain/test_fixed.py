@@ -1,0 +1,229 @@
+"""Fixed predictions: whom no network of Delta accepts, against an enumeration of all that is legal.
+
+The oracle knows the greatest logit over Delta of a network with one hidden layer in closed form, and
+enumerates the values of every feature with plain Python.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import proplace as pp
+from proplace.explain.fixed import fixed
+from proplace.region.admissible import MOST_VALUES, admissible
+from proplace.schema.rules import Change
+
+DELTA = 0.02
+
+
+def network(seed, inputs, *, low=0.0):
+    rng = np.random.default_rng(seed)
+    return pp.Network(
+        [
+            (rng.normal(0, 1, (5, inputs)), rng.normal(0, 0.3, 5)),
+            (rng.normal(0, 1, (1, 5)), rng.normal(0, 0.3, 1) - low),
+        ]
+    )
+
+
+def best(net, rows, delta=DELTA):
+    """Greatest logit over all networks within delta, of a network with one hidden layer."""
+    (W, b), (V, c) = ((np.array(layer.W), np.array(layer.b)) for layer in net.layers)
+    reach = delta * (np.abs(rows).sum(axis=1) + 1.0)
+    z = rows @ W.T + b
+    least, most = (np.maximum(z + side * reach[:, None], 0.0) for side in (-1.0, 1.0))
+    v = V[0] + delta
+    return np.where(v >= 0.0, v * most, v * least).sum(axis=1) + c[0] + delta
+
+
+SCHEMA = pp.Schema(
+    [
+        pp.Continuous("age", 0, 8, step=1, direction="increasing", max_increase=3),
+        pp.Continuous("debt", -4, 4, step=1, scaling="none"),
+        pp.Binary("home"),
+        pp.Categorical("job", ["clerk", "cook", "guard"]),
+        pp.Binary("sex", immutable=True),
+    ],
+    rules=[
+        pp.IfThen({"job": "guard"}, [Change("age", at_least=2)]),
+    ],
+)
+
+
+def legal(person):
+    """All rows that the rules allow, in original units and encoded."""
+    jobs = ["clerk", "cook", "guard"]
+    found = []
+    for age, debt, home, job in itertools.product(range(9), range(-4, 5), (0, 1), jobs):
+        if not person.age <= age <= person.age + 3:
+            continue
+        if job == "guard" and person.job != "guard" and age < person.age + 2:
+            continue
+        found.append([age / 8, debt, home, *(job == j for j in jobs), person.sex])
+    return np.array(found, dtype=float)
+
+
+def people(seed, count=24):
+    rng = np.random.default_rng(seed)
+    return pd.DataFrame(
+        {
+            "age": rng.integers(0, 9, count),
+            "debt": rng.integers(-4, 5, count),
+            "home": rng.integers(0, 2, count),
+            "job": rng.choice(["clerk", "cook", "guard"], count),
+            "sex": rng.integers(0, 2, count),
+        }
+    )
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_fixed_iff_no_network_accepts_anything_legal(seed):
+    net, table = network(seed, 7, low=3.0), people(seed)
+    result = pp.Proplace(net, DELTA, schema=SCHEMA, k=5).fit(table).explain(table)
+    seen = set()
+    for e, person in zip(result, table.itertuples(), strict=True):
+        most = best(net, legal(person)).max()
+        seen.add(e.status)
+        if e.found or e.status == "already_valid":
+            assert most >= 0.0
+        else:
+            assert (e.status == "fixed") == (most < 0.0), (e.status, most)
+        if e.status == "fixed":
+            assert e.point is None
+            assert "whatever this person changed" in str(e.words())
+    assert seen - {"already_valid"}
+
+
+def test_the_cases_above_are_of_both_kinds():
+    """Else the test above would show nothing."""
+    counts = {True: 0, False: 0}
+    for seed in range(6):
+        net, table = network(seed, 7, low=3.0), people(seed)
+        for person in table.itertuples():
+            counts[bool(best(net, legal(person)).max() < 0.0)] += 1
+    assert min(counts.values()) >= 12
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_admissible_spaces_hold_all_that_is_allowed(seed):
+    """Every legal row lies in a space; without linear rules and long grids, nothing else does."""
+    table = people(seed, 12)
+    for x, person in zip(SCHEMA.encode(table), table.itertuples(), strict=True):
+        spaces = admissible(SCHEMA, x)
+        expected = {tuple(row) for row in legal(person)}
+        held = set()
+        for space in spaces:
+            parts = [[((j,), (v,)) for v in {space.low[j], space.high[j]}] for j in range(7)]
+            for choice in space.choices:
+                for j in choice.columns:
+                    parts[j] = [((), ())]
+                rows = choice.values  # noqa: PD011  (no table)
+                parts.append([(tuple(choice.columns), tuple(v)) for v in rows])
+            for point in itertools.product(*parts):
+                row = np.full(7, np.nan)
+                for columns, values in point:
+                    row[list(columns)] = values
+                held.add(tuple(row))
+        assert held == expected
+
+
+def test_linear_rules_narrow_the_spaces_and_never_too_far():
+    schema = pp.Schema(
+        [pp.Continuous(name, 0, 10, scaling="none") for name in ("a", "b", "c")],
+        rules=[pp.Linear({"a": 2.0, "b": -1.0}, upper=-3.0), pp.Linear({"c": 3.0}, lower=6.0)],
+    )
+    (space,) = admissible(schema, np.array([1.0, 9.0, 4.0]))
+    assert space.low == pytest.approx([0.0, 3.0, 2.0], abs=1e-6)
+    assert space.high == pytest.approx([3.5, 10.0, 10.0], abs=1e-6)
+    rng = np.random.default_rng(0)
+    rows = rng.uniform(0, 10, (20_000, 3))
+    rows = rows[schema.person(np.array([1.0, 9.0, 4.0])).allowed(rows)]
+    assert len(rows) > 500
+    assert ((rows >= space.low) & (rows <= space.high)).all()
+
+
+def test_rules_that_leave_nothing_are_no_proof_of_anything():
+    schema = pp.Schema(
+        [pp.Continuous(name, 0, 1, scaling="none") for name in ("a", "b")],
+        rules=[pp.Linear({"a": 1.0, "b": 1.0}, lower=3.0)],
+    )
+    assert admissible(schema, np.array([0.5, 0.5])) == []
+    net = pp.Network([([[1.0, 1.0]], [-9.0])])
+    (answer,) = pp.Proplace(net, 0.01, schema=schema).fit([[0.1, 0.2]]).explain([[0.5, 0.5]])
+    assert answer.status != "fixed"
+
+
+def test_without_ranges_nothing_is_proved():
+    net = pp.Network([([[1.0, 1.0]], [-9.0])])
+    (answer,) = pp.Proplace(net, 0.01).fit([[0.1, 0.2]]).explain([[0.5, 0.5]])
+    assert answer.status == "no_robust_neighbour"
+    ranged = pp.Schema.encoded(2, lower=0.0, upper=1.0)
+    (answer,) = pp.Proplace(net, 0.01, schema=ranged).fit([[0.1, 0.2]]).explain([[0.5, 0.5]])
+    assert answer.status == "fixed"
+    assert (
+        answer.reason
+        == "every network within delta refuses it whatever x0 and x1 may become; this is proved"
+    )
+
+
+def test_a_value_out_of_range_may_stay_or_move_inside():
+    """Where it is, the person is refused; inside of the range all are accepted: not fixed."""
+    schema = pp.Schema([pp.Continuous("a", 0, 8, step=1), pp.Binary("b", immutable=True)])
+    net = pp.Network([([[-8.0, 1.0]], [8.5])])  # accepted up to a = 8.5, or 9.5 with b
+    train = pd.DataFrame({"a": [8, 9 - 1], "b": [0, 1]})
+    for shift, status in ((8.5, "optimal"), (-0.5, "fixed")):
+        net = pp.Network([([[-8.0, 1.0]], [shift])])
+        explainer = pp.Proplace(net, 0.01, schema=schema, region="box").fit(train)
+        (answer,) = explainer.explain(pd.DataFrame({"a": [9.9], "b": [0]}))
+        assert answer.status == status
+
+
+def test_long_grids_are_intervals():
+    schema = pp.Schema([pp.Continuous("a", 0, 1000, step=1), pp.Continuous("b", 0, 20, step=1)])
+    (space,) = admissible(schema, np.array([0.5, 0.5]))
+    assert [len(choice.values) for choice in space.choices] == [21]
+    assert 21 <= MOST_VALUES < 1001
+
+
+def test_one_of_several_sets_that_refuses_is_enough():
+    schema = pp.Schema.encoded(1, lower=0.0, upper=1.0)
+    yes, no = pp.Network([([[1.0]], [-0.5])]), pp.Network([([[1.0]], [-3.0])])
+    explainer = pp.Proplace(yes, 0.01, also=[(no, 0.02)], schema=schema, region="box")
+    (answer,) = explainer.fit([[0.9]]).explain([[0.2]])
+    assert answer.status == "fixed"
+    assert answer.reason.startswith("every network within delta of network 2 refuses it")
+    explainer = pp.Proplace(yes, 0.01, also=[no], schema=schema, region="box")
+    (answer,) = explainer.fit([[0.9]]).explain([[0.2]])
+    assert answer.reason.startswith("network 2 refuses it whatever x0 may become")
+    # Each refuses somewhere, and neither everywhere: no answer, and no proof that it is fixed.
+    other = pp.Network([([[-1.0]], [0.4])])
+    explainer = pp.Proplace(yes, 0.01, also=[(other, 0.01)], schema=schema, region="box")
+    (answer,) = explainer.fit([[0.9]]).explain([[0.2]])
+    assert answer.status == "no_robust_neighbour"
+
+
+def test_the_rounding_of_a_float32_model_is_covered():
+    """Refused by less than float32 can tell: real numbers refuse it, the deployed model may not."""
+    schema = pp.Schema.encoded(2, lower=0.0, upper=1.0)
+    layers = [([[1000.0, -1000.0]], [-1000.0 - 2e-5])]
+    for precision, status in (("float64", "fixed"), ("float32", "no_robust_neighbour")):
+        net = pp.Network(layers, precision=precision)
+        explainer = pp.Proplace(net, 0.0, schema=schema, region="box").fit([[0.5, 0.5]])
+        (answer,) = explainer.explain([[0.1, 0.9]])
+        assert answer.status == status
+
+
+def test_people_with_answers_are_never_asked(monkeypatch):
+    net, table = network(1, 7), people(1)
+    explainer = pp.Proplace(net, DELTA, schema=SCHEMA, k=5).fit(table)
+    asked = []
+    monkeypatch.setattr(
+        "proplace.explain.proplace.fixed", lambda *args: asked.append(args) or fixed(*args)
+    )
+    result = explainer.explain(table)
+    without = sum(not e.found and e.status != "already_valid" for e in result)
+    assert len(asked) == without < len(result)
