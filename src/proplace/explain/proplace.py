@@ -59,6 +59,8 @@ DEFAULT_SLACK = 1e-4
 _TIDY = 1e-6  # encoded changes up to this are reverted where what is left is robust
 # Shares of the way to a neighbour, tried in turn when a proof fails after rounding.
 _REPAIRS = (1e-6, 1e-4, 1e-2, 0.1, 0.5)
+_STOPPED = "stopped at the time limit"
+_ROUNDED = "rounded to the steps of its numbers"
 _HAIR = "its answer failed the last test by a hair"
 _NO_TIME = "the time limit came before a point was proved robust; allow more time"
 _ASK_AGAIN = "this is no fault of the row: raise the slack, or try another search"
@@ -349,7 +351,9 @@ class Proplace(Explainer):
         bound = 0.0 if outcome.status == "infeasible" else max(outcome.lower, 0.0)
         why = ""
         if not optimal:
-            why = f"the solver failed ({trouble})" if trouble else "stopped at the time limit"
+            why = f"the solver failed ({trouble})" if trouble else _STOPPED
+            if outcome.rounded and not trouble:
+                why = _ROUNDED if self.time_limit is None else f"{_ROUNDED}, or {_STOPPED}"
             why = f"{why}; nothing nearer than {bound:.6g} has the margin in the region"
         distance = float(self.distance_.between(problem.x, proved.point))
         bound = min(bound, distance)

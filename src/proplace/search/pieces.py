@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -13,6 +13,7 @@ from proplace.core.errors import SolverError
 from proplace.search import bilevel, tree
 from proplace.search.oracle import Oracle
 from proplace.search.problem import Outcome
+from proplace.search.rounding import MOST_EXACT, rounded
 from proplace.search.tuning import DEFAULT
 
 if TYPE_CHECKING:
@@ -30,10 +31,12 @@ SearchName = Literal["tree", "bilevel"]
 class SearchResult(Outcome):
     """The best outcome of all pieces, with what the exact tests have proved of its point.
 
-    ``evidence`` holds one entry for each set of networks, or none at all.
+    ``evidence`` holds one entry for each set of networks, or none at all. ``rounded``: the point was
+    rounded to the steps of many features, and the bound is that of the problem without them.
     """
 
     evidence: tuple[Evidence, ...] = ()
+    rounded: bool = False
 
 
 def search(
@@ -47,8 +50,11 @@ def search(
     """Solve the pieces in the order of a bound on their distance, stopping at the best answer.
 
     ``solver`` is that of the mixed-integer programs of ``bilevel``; the tree runs on HiGHS. Where a
-    solver gives no answer, ``trouble`` says so; nothing is concluded from it.
+    solver gives no answer, ``trouble`` says so; nothing is concluded from it. With steps in many
+    features, the point is the nearest without them, rounded (:mod:`proplace.search.rounding`).
     """
+    if len(problem.grids) > MOST_EXACT:
+        return _rounded(problem, list(pieces), method, solver, deadline)
     oracle = Oracle(problem)
     ranked = _ranked(problem, pieces, deadline)
     if ranked is None:
@@ -89,6 +95,34 @@ def search(
         *counts,
         "" if proved else trouble,
         oracle.evidence(best.point),
+    )
+
+
+def _rounded(
+    problem: SearchProblem,
+    pieces: list[ConvexPiece],
+    method: SearchName,
+    solver: Solver,
+    deadline: float,
+) -> SearchResult:
+    """Solve the problem without its steps, then round what was found."""
+    plain = replace(problem, grids={})
+    found = search(plain, pieces, method=method, solver=solver, deadline=deadline)
+    if found.point is None:
+        return found
+    point = rounded(problem, found.point, pieces, deadline)
+    if point is None:  # whoever proves the answer rounds it, and goes towards a neighbour
+        return replace(found, evidence=(), status="feasible", rounded=True)
+    distance = float(problem.distance.between(problem.x, point))
+    lower = min(found.lower, distance)
+    return replace(
+        found,
+        point=point,
+        distance=distance,
+        lower=lower,
+        status="feasible",
+        evidence=(),
+        rounded=True,
     )
 
 
