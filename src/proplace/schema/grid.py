@@ -148,12 +148,18 @@ class Lattice:
 class WithValue:
     """The codes of a grid and one more: that of a person, which need not lie on it.
 
-    ``below`` is how many values of the grid lie below it.
+    ``below`` is how many values of the grid lie below it. A small grid is held as one sorted array.
     """
 
     grid: Codes
     code: float
     below: int
+    _table: Table | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.grid, Table):
+            codes = np.insert(self.grid.code, self.below, self.code)
+            object.__setattr__(self, "_table", Table(codes, codes))
 
     @property
     def count(self) -> int:
@@ -162,10 +168,14 @@ class WithValue:
 
     def encoded(self, n: Integers) -> Array:
         """Return the encoded values with the numbers ``n``."""
+        if self._table is not None:
+            return self._table.encoded(n)
         return np.where(n == self.below, self.code, self.grid.encoded(self._number(n)))
 
     def near(self, e: Array) -> Integers:
         """Find the number of the legal value nearest to ``e``; of two equally near the upper."""
+        if self._table is not None:
+            return self._table.near(e)
         n = self.grid.near(e)
         n = n + (n >= self.below)
         for _ in range(2):  # the value may be nearer than the nearest of the grid, or than both

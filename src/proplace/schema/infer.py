@@ -217,7 +217,7 @@ def readable_grid(values: Array) -> tuple[float, float, float] | None:
 
 def _have_decimals(values: Array, decimals: int) -> bool:
     """Whether most numbers have at most so many decimals, but for the noise of float32."""
-    noise = np.minimum(_SINGLE * np.abs(values), 1e-3 * 10.0**-decimals)
+    noise = np.minimum(_SINGLE * np.abs(values), 1e-2 * 10.0**-decimals)
     near = np.abs(np.round(values, decimals) - values) <= noise
     return bool(near.mean() >= _MOST)
 
