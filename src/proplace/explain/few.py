@@ -17,8 +17,8 @@ all (:mod:`proplace.search.subsets`); the sets that are left are searched, the m
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from proplace.core.network import Array
     from proplace.explain.proving import Clock
     from proplace.schema import Schema
-    from proplace.search.subsets import Features, SubsetBounds
+    from proplace.search.subsets import Features, OpenSets, SubsetBounds
 
-MOST_SETS = 200
+MOST_SETS = 100
 """Sets of features whose regions are searched for one answer, at most."""
-MOST_PARTS = 40_000
+MOST_PARTS = 20_000
 """Parts of the space of moves that are bounded for one answer, at most."""
 
 _EQUAL = 1e-9  # relative difference of distances that count as equal
@@ -53,11 +53,14 @@ class Tried(NamedTuple):
     settled: bool
 
 
-class Level(NamedTuple):
-    """The nearest answer of all sets of one size, and whether that is proved."""
+@dataclass
+class _Level:
+    """The sets of one size: the nearest answer so far, whether that is proved, what was searched."""
 
-    best: Finding | None
-    proved: bool
+    cutoff: float
+    best: Finding | None = None
+    proved: bool = True
+    searched: set[Features] = field(default_factory=set)
 
 
 @dataclass(eq=False)
@@ -152,41 +155,60 @@ class FewChanges:
 
     # -- all sets of one size ----------------------------------------------------------------------
 
-    def _level(self, size: int, cutoff: float) -> Level:
-        """The nearest answer of all sets of a size that lies within a cutoff."""
-        cutoff *= 1.0 + _EQUAL
-        left = MOST_PARTS - self.bounds.bounded
-        found = self.bounds.open_sets(size, cutoff, most=left, deadline=self.clock.search)
-        proved, best = found.complete, None
-        todo = _ordered(found.sets.items())
-        while todo:
-            if self.searched >= MOST_SETS or self.clock.over:
-                return Level(best, proved=False)
-            (_, features), *todo = todo
-            tried = self._search(features, cutoff)
-            proved &= tried.settled
-            if tried.finding.found and tried.finding.distance <= cutoff:
-                best, cutoff = tried.finding, tried.finding.distance
-                todo = self._still_open(size, cutoff, [each for _, each in todo])
-        return Level(best, proved)
+    def _level(self, size: int, cutoff: float) -> _Level:
+        """The nearest answer of all sets of a size that lies within a cutoff.
 
-    def _still_open(
-        self, size: int, cutoff: float, sets: list[Features]
-    ) -> list[tuple[float, Features]]:
-        """The sets that may have something nearer, in order."""
+        The first sets that are met are searched at once, until there is an answer: with a smaller
+        cutoff much more is excluded.
+        """
+        level = _Level(cutoff * (1.0 + _EQUAL))
+
+        def tried(features: Features) -> float:
+            if level.best is None and not self._over:
+                self._try(level, features)
+            return level.cutoff
+
+        found = self._open(size, level.cutoff, tried=tried)
+        level.proved &= found.complete
+        todo = self._still_open(size, level, found.sets)
+        while todo:
+            if self._over:
+                level.proved = False
+                break
+            features, *todo = todo
+            if self._try(level, features):
+                todo = self._still_open(size, level, todo)
+        return level
+
+    def _open(self, size: int, cutoff: float, **options: Any) -> OpenSets:
+        left = MOST_PARTS - self.bounds.bounded
+        return self.bounds.open_sets(
+            size, cutoff, most=left, deadline=self.clock.search, **options
+        )
+
+    def _still_open(self, size: int, level: _Level, sets: Iterable[Features]) -> list[Features]:
+        """The sets that may have something nearer, the most promising first."""
+        sets = [each for each in sets if each not in level.searched]
         if not sets:
             return []
-        left = MOST_PARTS - self.bounds.bounded
-        found = self.bounds.open_sets(
-            size, cutoff, among=sets, most=left, deadline=self.clock.search
-        )
-        if not found.complete:
-            return _ordered((each, found.sets.get(each, 0.0)) for each in sets)
-        return _ordered(found.sets.items())
+        found = self._open(size, level.cutoff, among=sets)
+        left = found.sets if found.complete else {each: found.sets.get(each, 0.0) for each in sets}
+        return sorted(left, key=lambda each: (left[each], sorted(each)))
 
-    def _search(self, features: Features, cutoff: float) -> Tried:
+    def _try(self, level: _Level, features: Features) -> bool:
+        """Search the region of a set; whether it has something nearer."""
         self.searched += 1
-        return self.solve(features, cutoff)
+        level.searched.add(features)
+        finding, settled = self.solve(features, level.cutoff)
+        level.proved &= settled
+        if not (finding.found and finding.distance <= level.cutoff):
+            return False
+        level.best, level.cutoff = finding, finding.distance
+        return True
+
+    @property
+    def _over(self) -> bool:
+        return self.searched >= MOST_SETS or self.clock.over
 
     # -- where there are too many sets ---------------------------------------------------------------
 
@@ -249,12 +271,6 @@ def changed(finding: Finding, schema: Schema) -> Features:
 def _ends(finding: Finding) -> tuple[Array, Array]:
     assert finding.x is not None and finding.point is not None  # noqa: S101, PT018
     return finding.x, finding.point
-
-
-def _ordered(sets: Iterable[tuple[Features, float]]) -> list[tuple[float, Features]]:
-    """Sets by their bound, then by their features: the order is the same in every run."""
-    found = sorted((bound, sorted(features)) for features, bound in sets)
-    return [(bound, frozenset(features)) for bound, features in found]
 
 
 def _growing(first: int, end: int) -> Iterator[int]:

@@ -228,6 +228,7 @@ class Proplace(Explainer):
             self.distance, self.net_.inputs, rows, by_column(self.schema_, self.weights), units
         )
         self.fixed_ = fixed_features(self.schema_, self.changeable)
+        self._ends = self.rows_.min(axis=0), self.rows_.max(axis=0)
         self._robust: dict[int, RobustRows] = {}
 
     def _judge(self, models: ModelSet, model: Model) -> Judge:
@@ -316,7 +317,7 @@ class Proplace(Explainer):
     def _reach(self, x: Array, fixed: frozenset[int]) -> tuple[Array, Array]:
         """Ends of the columns of every region in which some features are kept."""
         person = variants(self.schema_, x, fixed)[0]
-        low, high = self.rows_.min(axis=0), self.rows_.max(axis=0)
+        low, high = self._ends
         if self.region == "box":
             low = np.where(np.isfinite(person.lower), person.lower, low)
             high = np.where(np.isfinite(person.upper), person.upper, high)
@@ -370,7 +371,7 @@ class Proplace(Explainer):
         """Neighbours (none for a box) and convex pieces, over all variants of the person."""
         schema, robust = self.schema_, self._robust_rows(asked.target)
         if self.region == "box":
-            low, high = self.rows_.min(axis=0), self.rows_.max(axis=0)
+            low, high = self._ends
             boxes = (box_pieces(schema, person, low, high) for person in people)
             return Neighbours(robust.rows[:0], "found"), itertools.chain.from_iterable(boxes)
         found, pieces = [], []

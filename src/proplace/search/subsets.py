@@ -29,7 +29,7 @@ import numpy.typing as npt
 from proplace.core.distances import L1, L2, LInf
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from proplace.core.network import Array
     from proplace.schema import Schema
@@ -172,6 +172,7 @@ class SubsetBounds:
         self.problem, self.moves, self.oracle = problem, moves, oracle
         self.scenarios: list[ShiftedObjective] = []
         self._first: list[tuple[Array, Array]] = []  # the first layer at x, and of each move
+        self._excluded: list[int] = []  # parts that each scenario has excluded
         self.bounded = 0  # parts so far
         distance = problem.distance
         named = isinstance(distance, (L1, L2, LInf)) and len(moves.E) > 0
@@ -189,8 +190,12 @@ class SubsetBounds:
         among: Iterable[Features] | None = None,
         most: int = MOST_PARTS,
         deadline: float = np.inf,
+        tried: Callable[[Features], float] | None = None,
     ) -> OpenSets:
-        """The sets of ``size`` features (of some, if given) that may have an answer up to ``cutoff``."""
+        """The sets of ``size`` features (of some, if given) that may have an answer up to ``cutoff``.
+
+        ``tried`` is called with each set as soon as it is open, and says which cutoff holds from then on.
+        """
         found: dict[Features, float] = {}
         end = self.bounded + most
         nodes: list[_Nodes] = [self._roots(among)]
@@ -199,7 +204,10 @@ class SubsetBounds:
             if self.bounded >= end or time.monotonic() >= deadline:
                 return OpenSets(found, complete=False)
             if boxes:
+                before = len(found)
                 boxes += self._explore(boxes.pop(), cutoff, found)
+                for features in list(found)[before:] if tried is not None else ():
+                    cutoff = tried(features)
             else:
                 node = nodes.pop()
                 if node.made.shape[1] == size:
@@ -210,8 +218,11 @@ class SubsetBounds:
 
     def may_be_robust(self, points: Array) -> Mask:
         """Which points keep the margin of the search in every scenario met so far."""
-        result: Mask = self.values(points) >= self.problem.search_margin - _SAFE
-        return result
+        good = np.ones(len(points), dtype=bool)
+        for scenario in self.scenarios:
+            left = np.flatnonzero(good)
+            good[left] = scenario.value(points[left]) >= self.problem.search_margin - _SAFE
+        return good
 
     # -- sets --------------------------------------------------------------------------------------
 
@@ -344,6 +355,7 @@ class SubsetBounds:
 
     def _learn(self, scenario: ShiftedObjective) -> None:
         self.scenarios.append(scenario)
+        self._excluded.append(0)
         a = scenario.a[None], np.array([scenario.const])
         W, b = scenario.layers[0] if scenario.layers else a
         self._first.append((W @ self.problem.x + b, W @ self.moves.E.T))
@@ -354,7 +366,7 @@ class SubsetBounds:
         """Which parts no scenario excludes, each with the least of its bounds."""
         alive = np.arange(count)
         best: _Bound | None = None
-        for number in range(len(self.scenarios)):
+        for number in sorted(range(len(self.scenarios)), key=lambda i: -self._excluded[i]):
             self.bounded += len(alive)
             bound = self._bounds(number, support)
             if best is not None:
@@ -363,6 +375,7 @@ class SubsetBounds:
                 g = np.where(keep[:, None], best.g, bound.g)
                 bound = _Bound(np.minimum(best.upper, bound.upper), lower, g)
             good = (bound.upper >= self.problem.search_margin - _SAFE) & (bound.lower <= cutoff)
+            self._excluded[number] += len(good) - int(good.sum())
             alive, best = alive[good], bound.take(good)
             support = support.take(good)
             if not len(alive):
