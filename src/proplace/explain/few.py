@@ -1,17 +1,21 @@
 r"""Answers that change few features.
 
-For a set S of features let :math:`R(S)` be the region of the person with all other features kept, as if
-they were immutable (neighbours are made to fit the kept values and tested again), and :math:`d(S)` the
-distance of its nearest robust point. With :math:`d^*` the distance of the nearest answer, of all that may
-be changed, ``prefer="few"`` asks for
+For a set S of features let :math:`R(S)` be the region of the person with all other features kept, as
+if they were immutable (neighbours are made to fit the kept values and tested again), and :math:`d(S)`
+the distance of its nearest robust point. With :math:`d^*` the distance of the nearest answer, of all
+features that may be changed, ``prefer="few"`` asks for
 
 .. math::
     \min |S| \quad\text{over all S with } d(S) \le \mathrm{stretch} \cdot d^* ,
 
-and of those with as few features for the one with the least :math:`d(S)`; ``max_changes`` for the least
-:math:`d(S)` of all S with at most so many features. Regions of smaller sets need not lie in those of larger
-ones, so no set can be ruled out by another. What is ruled out is whatever cannot reach the margin at
-all (:mod:`proplace.search.subsets`); the sets that are left are searched, the most promising first.
+and of the sets with as few features for the one with the least :math:`d(S)`; ``max_changes`` asks for
+the least :math:`d(S)` of all S with at most so many features. The region of a smaller set need not lie
+in that of a larger one, so no set is ruled out by another. What is ruled out is whatever cannot reach
+the margin at all (:mod:`proplace.search.subsets`); the sets that are left are searched, the most
+promising first, each for something nearer than the best so far.
+
+That is exact as long as the work stays within ``MOST_SETS`` searches and ``MOST_WORK``. Beyond, the
+nearest answer is shortened: what it needs most comes first, then every change that can be left out is.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from proplace.explain.findings import Finding
+from proplace.search.subsets import MOST_WORK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -34,8 +39,6 @@ if TYPE_CHECKING:
 
 MOST_SETS = 100
 """Sets of features whose regions are searched for one answer, at most."""
-MOST_PARTS = 20_000
-"""Parts of the space of moves that are bounded for one answer, at most."""
 
 _EQUAL = 1e-9  # relative difference of distances that count as equal
 _WIDER = (
@@ -92,50 +95,52 @@ class FewChanges:
 
     def at_most(self, most: int) -> Finding | None:
         """The nearest answer with at most so many changes; None: there is none, which is proved."""
-        near, best = self.near, None
-        if len(changed(near, self.schema)) <= most:
-            best, wider = near, (1.0,)
-        else:
-            wider = _WIDER
-        proved = near.status == "optimal" or best is None
-        for factor in wider:
-            cutoff = factor * near.distance
+        near = self.near
+        few = len(changed(near, self.schema)) <= most
+        best, proved = (near, near.status == "optimal") if few else (None, True)
+        for factor in (1.0,) if few else _WIDER:
             for size in range(1, most + 1):
-                level = self._level(size, cutoff if best is None else best.distance)
+                cutoff = factor * near.distance if best is None else best.distance
+                level = self._level(size, cutoff)
                 proved &= level.proved
                 best = level.best or best
             if best is not None or not proved:
                 break
+        if best is None and proved:
+            return None
         if best is None:
-            return (
-                None if proved else Finding("not_found", _not_decided(most, self.clock), x=near.x)
+            best = self._shortened(most, math.inf)
+        if len(changed(best, self.schema)) > most:
+            why = (
+                "the time limit came" if self.clock.over else "there are too many sets of features"
             )
+            reason = f"{why} before an answer with at most {most} changes was found or excluded"
+            return Finding("not_found", f"{reason}; raise max_changes", x=near.x)
         why = (
             "" if proved else f"that no answer with at most {most} changes is nearer is not proved"
         )
         return self._said(best, why)
 
-    def fewest(self, stretch: float, most: int | None = None) -> Finding:
-        """The answer with the fewest changes within ``stretch`` times the distance of the nearest one."""
+    def fewest(self, stretch: float) -> Finding:
+        """The answer with the fewest changes within ``stretch`` times the least distance."""
         cutoff = stretch * self.near.distance
         count = len(changed(self.near, self.schema))
         for size in range(1, count + 1):
             level = self._level(size, cutoff if size < count else self.near.distance)
             if level.best is not None:
-                why = "that none with as few changes is nearer is not proved"
-                return self._said(level.best, "" if level.proved else why)
+                return self._said(level.best, "" if level.proved else _NEARER)
             if not level.proved:
                 break
         else:
             return self._said(self.near, "")
         best = self._shortened(size, cutoff)
         count = len(changed(best, self.schema))
-        why = f"that {size} changes are not enough is not proved"
-        if size < count - 1:
-            why = f"that fewer than {count} changes are not enough is not proved, of less than {size} it is"
-        if size == count:
-            why = "that none with as few changes is nearer is not proved"
-        return self._said(best, why)
+        if size >= count:
+            return self._said(best, _NEARER)
+        least = f"; at least {size} are needed" if size > 1 else ""
+        return self._said(
+            best, f"that fewer than {count} changes are not enough is not proved{least}"
+        )
 
     def _said(self, best: Finding, why: str) -> Finding:
         """An answer with what is proved of it; the bound is that of the nearest one."""
@@ -181,10 +186,8 @@ class FewChanges:
         return level
 
     def _open(self, size: int, cutoff: float, **options: Any) -> OpenSets:
-        left = MOST_PARTS - self.bounds.bounded
-        return self.bounds.open_sets(
-            size, cutoff, most=left, deadline=self.clock.search, **options
-        )
+        left = MOST_WORK - self.bounds.work
+        return self.bounds.open_sets(size, cutoff, most=left, deadline=self.clock.search, **options)
 
     def _still_open(self, size: int, level: _Level, sets: Iterable[Features]) -> list[Features]:
         """The sets that may have something nearer, the most promising first."""
@@ -252,8 +255,8 @@ class FewChanges:
         return None
 
     def _by_weight(self, finding: Finding) -> list[int]:
-        """The changed features by what taking the change back would cost of the margin, the most first."""
-        x, point, features = *_ends(finding), sorted(changed(finding, self.schema))
+        """The changed features, those first without which the margin would be least."""
+        (x, point), features = _ends(finding), sorted(changed(finding, self.schema))
         rows = np.tile(point, (len(features), 1))
         for row, feature in zip(rows, features, strict=True):
             span = self.schema.spans[feature]
@@ -279,8 +282,3 @@ def _growing(first: int, end: int) -> Iterator[int]:
     while size < end:
         yield size
         size, step = size + step, 2 * step
-
-
-def _not_decided(most: int, clock: Clock) -> str:
-    why = "the time limit came" if clock.over else "there are too many sets of features"
-    return f"{why} before an answer with at most {most} changes was found or excluded; raise max_changes"

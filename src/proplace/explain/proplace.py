@@ -297,7 +297,8 @@ class Proplace(Explainer):
         if self.max_changes is not None:
             found = search.at_most(self.max_changes)
             if found is None:
-                reason = f"no robust point changes at most {self.max_changes} features; raise max_changes"
+                most = f"at most {self.max_changes} feature{'s' * (self.max_changes > 1)}"
+                reason = f"no robust point of the region changes {most}; raise max_changes"
                 return Finding("infeasible_rules", reason, x=x, seconds=time.monotonic() - start)
             search.near = found
         if self.prefer == "few" and search.near.found:
@@ -352,7 +353,8 @@ class Proplace(Explainer):
         settled = outcome.status in ("optimal", "infeasible")
         if outcome.point is None and np.isfinite(asked.cutoff):
             return Tried(Finding("not_found", "nothing within the cutoff", x=x), settled)
-        attempt = _Attempt(problem, people, near.rows[:0] if asked.kept else near.rows, outcome)
+        fallback = near.rows[:0] if asked.kept else near.rows
+        attempt = _Attempt(problem, people, fallback, outcome, ruled=bool(asked.fixed))
         finding = self._finding(attempt, clock, "" if near.late else self._few(near.rows))
         finding = replace(
             finding,
@@ -439,7 +441,8 @@ class Proplace(Explainer):
             problem.snap(attempt.fallback), attempt.people, problem.target, clock.proof
         )
         if proved is None:
-            return Finding(*attempt.why_none(clock, ruled=not unrestricted(self.schema_)))
+            ruled = attempt.ruled or not unrestricted(self.schema_)
+            return Finding(*attempt.why_none(clock, ruled=ruled))
         return self._proved(attempt, proved, attempt.trouble(clock), few, is_answer=False)
 
     def _proved(
@@ -504,6 +507,7 @@ class _Attempt:
     people: Sequence[Person]
     fallback: Array
     outcome: SearchResult
+    ruled: bool = False  # features are kept that the schema lets change
 
     def candidates(self) -> tuple[list[Array], list[Array]]:
         """Points to certify, best first: the search's own, then some that are near it.
