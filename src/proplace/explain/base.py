@@ -70,6 +70,8 @@ class Explainer(Parameters, ABC):
         Other models that must accept an answer.
     distance_
         The distance as fitted.
+    changes_
+        What is asked of the changes of an answer, in words; empty where any will do.
     """
 
     source: object
@@ -85,6 +87,7 @@ class Explainer(Parameters, ABC):
     sets_: tuple[ModelSet, ...]
     others_: tuple[Voter, ...] = ()
     distance_: Distance
+    changes_: str = ""
     prover_: Prover | None
 
     _block = 1  # rows that are searched together
@@ -208,6 +211,7 @@ class Explainer(Parameters, ABC):
             distance=getattr(self, "distance", "l1"),
             k=getattr(self, "k", None),
             region=getattr(self, "region", None),
+            changes=self.changes_,
         )
 
     def check_fitted(self) -> None:

@@ -41,12 +41,8 @@ MOST_SETS = 100
 """Sets of features whose regions are searched for one answer, at most."""
 
 _EQUAL = 1e-9  # relative difference of distances that count as equal
-_WIDER = (
-    1.25,
-    2.0,
-    4.0,
-    math.inf,
-)  # times the least distance: where answers are looked for in turn
+_WIDER = (1.25, 2.0, 4.0, math.inf)  # times the least distance: where answers are sought in turn
+_NEARER = "that none with as few changes is nearer is not proved"
 
 
 class Tried(NamedTuple):
@@ -239,19 +235,12 @@ class FewChanges:
     def _shorter(self, sets: list[Features], cutoff: float) -> Finding | None:
         """An answer of the first of some sets of a size that has one within the cutoff."""
         cutoff *= 1.0 + _EQUAL
-        sets = [each for each in sets if each]
-        if not sets or self.clock.over:
-            return None
-        size = len(sets[0])
-        found = self.bounds.open_sets(size, cutoff, among=sets, deadline=self.clock.search)
-        for features in sets:
-            if found.complete and features not in found.sets:
-                continue
+        for features in self.bounds.not_excluded([each for each in sets if each], cutoff):
             if self.clock.over:
                 return None
-            tried = self.solve(features, cutoff)
-            if tried.finding.found and tried.finding.distance <= cutoff:
-                return tried.finding
+            finding = self.solve(features, cutoff).finding
+            if finding.found and finding.distance <= cutoff:
+                return finding
         return None
 
     def _by_weight(self, finding: Finding) -> list[int]:

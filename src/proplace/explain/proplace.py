@@ -17,7 +17,13 @@ from proplace.explain.base import Explainer
 from proplace.explain.diverse import diverse
 from proplace.explain.few import FewChanges, Tried
 from proplace.explain.findings import Finding, Optimality
-from proplace.explain.following import Preference, by_column, check_options, fixed_features
+from proplace.explain.following import (
+    Preference,
+    by_column,
+    check_options,
+    fixed_features,
+    in_words,
+)
 from proplace.explain.proving import Clock, Judge, Prover
 from proplace.explain.several import IN_USE, Voter, check_also, read_also
 from proplace.loaders.coordinates import shifts_for
@@ -228,6 +234,7 @@ class Proplace(Explainer):
             self.distance, self.net_.inputs, rows, by_column(self.schema_, self.weights), units
         )
         self.fixed_ = fixed_features(self.schema_, self.changeable)
+        self.changes_ = in_words(self.changeable, self.max_changes, self.prefer, self.stretch)
         self._ends = self.rows_.min(axis=0), self.rows_.max(axis=0)
         self._robust: dict[int, RobustRows] = {}
 

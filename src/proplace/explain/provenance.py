@@ -99,6 +99,9 @@ class Provenance:
     also
         Other sets of networks that have a say, the model in use by itself among them where it does not
         lie in its box.
+    changes
+        What was asked of the changes of an answer (few, at most so many, of some features); empty
+        where any will do.
 
     Examples
     --------
@@ -127,6 +130,7 @@ class Provenance:
     region: str | None = None
     also: tuple[Other, ...] = ()
     delta_about: str = ""
+    changes: str = ""
 
     @classmethod
     def of(
@@ -141,6 +145,7 @@ class Provenance:
         distance: object,
         k: int | None = None,
         region: str | None = None,
+        changes: str = "",
     ) -> Provenance:
         """Write down what is about to be asked, now."""
         from proplace import __version__  # noqa: PLC0415  (the package imports this module)
@@ -172,6 +177,7 @@ class Provenance:
             region,
             tuple(also),
             sets[0].shifts.about,
+            changes,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -189,9 +195,9 @@ class Provenance:
     def from_dict(cls, fields: Mapping[str, Any]) -> Provenance:
         """Read what :meth:`to_dict` has made; anything else is refused."""
         also = fields.get("also", []) if hasattr(fields, "get") else []
-        # "also" and the words about a set are missing in results that were written before.
+        # These, and the words about a set and the changes, are missing in results from before.
         if hasattr(fields, "keys"):
-            fields = {"delta_about": "", **fields}
+            fields = {"delta_about": "", "changes": "", **fields}
         read = _read(cls, fields, {"also"})
         if not isinstance(also, list):
             raise InputError("the provenance of the result has an also that cannot be read")
@@ -292,4 +298,5 @@ _GOOD: dict[str, Callable[[Any], bool]] = {
     "k": lambda value: value is None or (type(value) is int and value > 0),
     "region": lambda value: value is None or _is_text(value),
     "delta_about": _is_text,
+    "changes": _is_text,
 }

@@ -225,8 +225,9 @@ class SubsetBounds:
             if boxes:
                 before = len(found)
                 boxes += self._explore(boxes.pop(), cutoff, found)
-                for features in list(found)[before:] if tried is not None else ():
-                    cutoff = tried(features)
+                if tried is not None:
+                    for features in list(found)[before:]:
+                        cutoff = tried(features)
             else:
                 node = nodes.pop()
                 if node.made.shape[1] == size:
@@ -234,6 +235,14 @@ class SubsetBounds:
                 else:
                     nodes += _waves(self._grow(node, size, cutoff), self._wave())
         return OpenSets(found, complete=True)
+
+    def not_excluded(self, sets: Sequence[Features], cutoff: float) -> list[Features]:
+        """The sets of one size, which may be large, that a single bound for each does not exclude."""
+        if not sets:
+            return []
+        support = _NodeSupport(self, self._roots(sets), len(sets[0]), cutoff)
+        alive, _ = self._survivors(support, len(sets), cutoff)
+        return [sets[i] for i in alive]
 
     def may_be_robust(self, points: Array) -> Mask:
         """Which points keep the margin of the search in every scenario met so far."""

@@ -26,6 +26,13 @@ class Region(StrEnum):
     box = "box"
 
 
+class Prefer(StrEnum):
+    """Which answer is the best."""
+
+    near = "near"
+    few = "few"
+
+
 Words = Annotated[
     list[str] | None, typer.Argument(help="One person as name=value pairs.", show_default=False)
 ]
@@ -46,6 +53,20 @@ Count = Annotated[int, typer.Option(help="Answers for each person, each changing
 K = Annotated[int, typer.Option("--k", help="Robust neighbours that span the region.")]
 Regions = Annotated[
     Region, typer.Option(help="hull: plausible answers; box: anywhere within the ranges.")
+]
+Preference = Annotated[
+    Prefer,
+    typer.Option(
+        help="near: the nearest answer; few: the fewest changes within --stretch times its distance."
+    ),
+]
+Stretch = Annotated[
+    float, typer.Option(help="With --prefer few: how many times the least distance is near enough.")
+]
+MaxChanges = Annotated[int | None, typer.Option(help="Change at most so many features.")]
+Changeable = Annotated[
+    str | None,
+    typer.Option(help="Change these features only, as in income,job; the others are kept."),
 ]
 TimeLimit = Annotated[
     float | None, typer.Option(help="Seconds for one person; the best answer so far is given.")
@@ -78,8 +99,8 @@ class Question:
         For which networks the answers must hold.
     others
         More models that must accept them, with what `--also` says of each.
-    k, distance, region, time_limit
-        As :class:`proplace.Proplace` takes them.
+    k, distance, region, time_limit, changes
+        As :class:`proplace.Proplace` takes them; ``changes`` are the options about changes.
     target
         The wanted class, by its label as text.
     label, predictions
@@ -98,6 +119,7 @@ class Question:
     label: str | None
     predictions: str | None
     schema: Path | None
+    changes: dict[str, Any]
 
     def fitted(
         self,
@@ -126,6 +148,7 @@ class Question:
             region=self.region.value,
             n_jobs=processes,
             time_limit=self.time_limit,
+            **self.changes,
         )
         known = common.training_rows(rows, whole.schema, others)
         agreement = referee.referee(whole, rows, lambda: [known], self.label, self.predictions)
@@ -152,6 +175,10 @@ def explain(
         common.Distance, typer.Option(help="What near means.")
     ] = common.Distance.l1,
     region: Regions = Region.hull,
+    prefer: Preference = Prefer.near,
+    stretch: Stretch = 1.25,
+    max_changes: MaxChanges = None,
+    changeable: Changeable = None,
     time_limit: TimeLimit = None,
     jobs: Jobs = None,
     backend: Where = Backend.loky,
@@ -182,6 +209,9 @@ def explain(
 
     proplace explain --model m.onnx --train train.csv --schema schema.yaml --delta 0.02 age=40 job=cook
 
+    proplace explain --model m.onnx --train train.csv --delta 0.02 --input people.csv --out results
+    --prefer few --max-changes 3
+
     proplace explain --model m.onnx --train train.csv --shifts shifts.npz --also last-year.onnx:0.01
     --input people.csv --out results
     """
@@ -207,6 +237,12 @@ def explain(
         label,
         predictions,
         schema,
+        {
+            "prefer": prefer.value,
+            "stretch": stretch,
+            "max_changes": max_changes,
+            "changeable": _names(changeable),
+        },
     )
     rows = open_table(train, delimiter=delimiter, encoding=encoding)
     source = None if table is None else open_table(table, delimiter=delimiter, encoding=encoding)
@@ -232,6 +268,11 @@ def explain(
     whole_input.summarise(summary, agreement, as_json=as_json)
     if page is not None:
         report.write_folder_page(out, page, statement)
+
+
+def _names(text: str | None) -> list[str] | None:
+    """Names that are written side by side with commas between them."""
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _is_single(words: dict[str, str], table: Path | None, row: int | None) -> bool:

@@ -49,7 +49,12 @@ _STATUS = {
     "worker_died": "no answer yet",
     "source_disagrees": "withheld",
 }
-
+_SHORT = {
+    **_STATUS,
+    "optimal": "best answer for what was asked, proved",
+    "feasible": "proved, perhaps not the best for what was asked",
+}
+"""The same where more is asked of the changes than that they are near."""
 
 _NUMBER = re.compile(r"-?[0-9]")  # at the start of a cell: no line ends within its digits
 
@@ -127,10 +132,11 @@ def write_report(
     jinja2 = require("jinja2", "report", "the report")
     plain = compared(result, against)
     terms = Terms.of(result, wording, against)
+    short = result.provenance is not None and bool(result.provenance.changes)
     target = Path(path)
     saved = _kept(target, result, Path(kept), again) if kept else _proofs(target, result, proofs)
     answers = [
-        _answer(e, plain[n], wording, terms, retrained, Place(n, saved.get(n)))
+        _answer(e, plain[n], wording, terms, retrained, Place(n, saved.get(n), short))
         for n, e in enumerate(result)
     ]
     environment = jinja2.Environment(
@@ -173,10 +179,11 @@ def _literal(value: object) -> object:
 
 @dataclass(frozen=True)
 class Place:
-    """The number of an answer on the page, and its proof."""
+    """The number of an answer on the page, its proof, and whether few changes were asked for."""
 
     number: int
     proof: Proof | None
+    short: bool = False
 
 
 def _answer(
@@ -187,7 +194,7 @@ def _answer(
     retrained: Sequence[Network],
     place: Place,
 ) -> Answer:
-    words = in_words(e, wording)
+    words, status = in_words(e, wording), (_SHORT if place.short else _STATUS)[e.status]
     label = _label(e.index) + (f" ({e.who})" if e.who else "")
     name = f"{wording.person[:1].upper()}{wording.person[1:]} {label}"
     pictures: list[Picture] = []
@@ -208,10 +215,10 @@ def _answer(
         anchor=f"answer-{place.number + 1}",
         name=label + (f" ({e.rank + 1})" if e.rank else ""),
         heading=name if not e.rank else f"{name}, another way",
-        status=_STATUS[e.status],
+        status=status,
         good=e.status in CERTIFIABLE,
         sentence=words.sentence,
-        summary=words.summary or _STATUS[e.status],
+        summary=words.summary or status,
         note=_sentence(e.reason) if e.found else "",
         changes=words.changes,
         person=words.person,
