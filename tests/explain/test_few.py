@@ -1,8 +1,8 @@
 """Answers with few changes, against brute force over all sets of features.
 
-In a box whose columns all have steps the oracle looks at every legal point, and knows the worst margin of
-a network with one hidden layer in closed form. In hulls it is a plain search for each set, in a schema
-in which all other features are immutable.
+In a box whose columns all have steps the oracle looks at every legal point, and knows the worst margin
+of a network with one hidden layer in closed form. In hulls it is a plain search for each set, in a
+schema in which all other features are immutable.
 """
 
 from __future__ import annotations
@@ -219,8 +219,11 @@ def hull(request):
 
 def legal(hull, e):
     """An answer is what a certificate says, and legal for the person."""
-    assert e.certificate is not None
-    assert pp.certify(hull.net, e.point, DELTA).robust.all()
+    bundle, sets = isinstance(e.certificate, pp.Bundle), e.setting.sets
+    verdict = e.certificate.check(sets) if bundle else e.certificate.check(hull.net)
+    assert verdict.accepted, verdict.reason
+    assert len(sets) == 1 or bundle
+    assert all(pp.certify(each.net, e.point, each.shifts).robust.all() for each in sets)
     assert hull.schema.person(e.x).allowed(e.point[None])[0]
 
 
@@ -350,7 +353,10 @@ def test_by_hand():
     net = pp.Network([([[2.0, 1.9]], [-1.0])])
     rows = [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.5, 0.5]]
     options = {"k": 3, "schema": pp.Schema([pp.Continuous("a", 0, 1), pp.Continuous("b", 0, 1)])}
-    explain = lambda **more: pp.Proplace(net, 0.1, **options, **more).fit(rows).explain([[0, 0]])[0]
+
+    def explain(**more):
+        return pp.Proplace(net, 0.1, **options, **more).fit(rows).explain([[0, 0]])[0]
+
     needed = (1.1 + MARGIN) / np.array([1.9, 1.8])
     e = explain(prefer="few")
     assert changed(e) == {0}
@@ -409,7 +415,10 @@ def test_weights_by_name_go_to_all_columns_of_a_feature():
 
 
 BAD = [
-    ({"changeable": ["a", "bb"]}, r"changeable: 'bb' is not a feature; the features are 'a', 'b', 'c', 'd'"),
+    (
+        {"changeable": ["a", "bb"]},
+        r"changeable: 'bb' is not a feature; the features are 'a', 'b', 'c', 'd'",
+    ),
     ({"changeable": []}, "name at least one"),
     ({"changeable": "a"}, r"write \['a'\]"),
     ({"changeable": [1]}, "names of features"),
