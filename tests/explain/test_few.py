@@ -16,6 +16,9 @@ import pytest
 import proplace as pp
 from proplace.core.errors import OptionError
 from proplace.explain import few
+from proplace.explain.findings import Finding
+from proplace.explain.proving import Clock
+from proplace.search.subsets import OpenSets
 
 DELTA = 0.02
 MARGIN = 1e-6 + 1e-4  # what the search asks for
@@ -296,6 +299,45 @@ def test_beyond_the_work_allowed_no_change_can_be_left_out(plain, monkeypatch, l
         if e.status == "feasible":
             assert "not proved" in e.reason
     assert "feasible" in seen
+
+
+class Nothing:
+    """Bounds that exclude nothing, and know nothing of the margins."""
+
+    work = 0
+
+    def open_sets(self, *_, **__):
+        return OpenSets({}, complete=False)
+
+    def not_excluded(self, sets, _):
+        return sets
+
+    def values(self, points):
+        return np.zeros(len(points))
+
+
+def test_what_is_not_needed_goes_one_after_another():
+    """Features 2 and 5 of six are needed; nothing else is told beforehand."""
+    schema = pp.Schema([pp.Continuous(f"c{i}", 0, 1) for i in range(6)])
+    asked = []
+
+    def answer(features):
+        point = np.isin(np.arange(6), list(features)).astype(float)
+        return Finding("optimal", "", x=np.zeros(6), point=point, distance=1.0, bound=1.0)
+
+    def solve(features, cutoff):
+        asked.append(set(features))
+        assert cutoff == pytest.approx(1.5)
+        good = features >= {2, 5}
+        return few.Tried(answer(features) if good else Finding("not_found", ""), settled=True)
+
+    search = few.FewChanges(schema, answer(range(6)), solve, Nothing(), Clock())
+    found = search.fewest(1.5)
+    assert np.flatnonzero(found.point).tolist() == [2, 5]
+    assert found.status == "feasible"
+    assert found.reason == "that fewer than 2 changes are not enough is not proved"
+    assert {2} in asked
+    assert {5} in asked  # the last of the changes was tried, too
 
 
 @pytest.mark.parametrize("limit", ["MOST_SETS", "MOST_WORK"])

@@ -11,6 +11,7 @@ import proplace as pp
 from proplace.core.distances import L1, L2, Convex, LInf
 from proplace.core.model_set import ModelSet
 from proplace.region.neighbours import RobustRows, hull_pieces, variants
+from proplace.search import subsets
 from proplace.search.oracle import Oracle
 from proplace.search.pieces import search
 from proplace.search.problem import SearchProblem
@@ -120,6 +121,16 @@ def test_of_given_sets_only_these_are_looked_at(distance):
     assert set(bounds.open_sets(2, np.inf, among=some).sets) == set(everything) & set(some)
     assert not bounds.open_sets(2, np.inf, among=[]).sets
     assert not bounds.open_sets(7, np.inf).sets  # more than there are
+
+
+@pytest.mark.parametrize("numbers", [1, 1_000])
+def test_many_parts_are_bounded_in_waves(monkeypatch, numbers):
+    _, problem, moves = question(1, (5, 5), 1, DISTANCES["l1"])
+    bounds = SubsetBounds(problem, moves, Oracle(problem), problem.x[None])
+    expected = [set(bounds.open_sets(size, np.inf).sets) for size in (1, 2, 3)]
+    monkeypatch.setattr(subsets, "_WAVE", numbers)
+    assert [set(bounds.open_sets(size, np.inf).sets) for size in (1, 2, 3)] == expected
+    assert any(expected)
 
 
 def test_what_is_open_is_told_at_once_and_lowers_the_cutoff():
