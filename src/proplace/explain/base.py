@@ -74,6 +74,8 @@ class Explainer(Parameters, ABC):
         The distance as fitted.
     efforts_
         What changes cost a person; None where nothing is said about it.
+    changes_
+        What is asked of the changes of an answer, in words; empty where any will do.
     """
 
     source: object
@@ -90,6 +92,7 @@ class Explainer(Parameters, ABC):
     others_: tuple[Voter, ...] = ()
     distance_: Distance
     efforts_: Efforts | None = None
+    changes_: str = ""
     prover_: Prover | None
 
     _block = 1  # rows that are searched together
@@ -217,6 +220,7 @@ class Explainer(Parameters, ABC):
             k=getattr(self, "k", None),
             region=getattr(self, "region", None),
             tolerance=getattr(self, "tolerance_", None),
+            changes=self.changes_,
         )
 
     def check_fitted(self) -> None:

@@ -1,28 +1,33 @@
 r"""Answers that change few features.
 
-For a set S of features let :math:`R(S)` be the region of the person with all other features kept, as if
-they were immutable (neighbours are made to fit the kept values and tested again), and :math:`d(S)` the
-distance of its nearest robust point. With :math:`d^*` the distance of the nearest answer, of all that may
-be changed, ``prefer="few"`` asks for
+For a set S of features let :math:`R(S)` be the region of the person with all other features kept, as
+if they were immutable (neighbours are made to fit the kept values and tested again), and :math:`d(S)`
+the distance of its nearest robust point. With :math:`d^*` the distance of the nearest answer, of all
+features that may be changed, ``prefer="few"`` asks for
 
 .. math::
     \min |S| \quad\text{over all S with } d(S) \le \mathrm{stretch} \cdot d^* ,
 
-and of those with as few features for the one with the least :math:`d(S)`; ``max_changes`` for the least
-:math:`d(S)` of all S with at most so many features. Regions of smaller sets need not lie in those of larger
-ones, so no set can be ruled out by another. What is ruled out is whatever cannot reach the margin at
-all (:mod:`proplace.search.subsets`); the sets that are left are searched, the most promising first.
+and of the sets with as few features for the one with the least :math:`d(S)`; ``max_changes`` asks for
+the least :math:`d(S)` of all S with at most so many features. The region of a smaller set need not lie
+in that of a larger one, so no set is ruled out by another. What is ruled out is whatever cannot reach
+the margin at all (:mod:`proplace.search.subsets`); the sets that are left are searched, the most
+promising first, each for something nearer than the best so far.
+
+That is exact as long as the work stays within ``MOST_SETS`` searches and ``MOST_WORK``. Beyond, the
+nearest answer is shortened: what it needs most comes first, then every change that can be left out is.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from proplace.explain.findings import Finding
+from proplace.search.subsets import MOST_WORK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -30,20 +35,14 @@ if TYPE_CHECKING:
     from proplace.core.network import Array
     from proplace.explain.proving import Clock
     from proplace.schema import Schema
-    from proplace.search.subsets import Features, SubsetBounds
+    from proplace.search.subsets import Features, OpenSets, SubsetBounds
 
-MOST_SETS = 200
+MOST_SETS = 100
 """Sets of features whose regions are searched for one answer, at most."""
-MOST_PARTS = 40_000
-"""Parts of the space of moves that are bounded for one answer, at most."""
 
 _EQUAL = 1e-9  # relative difference of distances that count as equal
-_WIDER = (
-    1.25,
-    2.0,
-    4.0,
-    math.inf,
-)  # times the least distance: where answers are looked for in turn
+_WIDER = (1.25, 2.0, 4.0, math.inf)  # times the least distance: where answers are sought in turn
+_NEARER = "that none with as few changes is nearer is not proved"
 
 
 class Tried(NamedTuple):
@@ -53,11 +52,14 @@ class Tried(NamedTuple):
     settled: bool
 
 
-class Level(NamedTuple):
-    """The nearest answer of all sets of one size, and whether that is proved."""
+@dataclass
+class _Level:
+    """The sets of one size: the nearest answer so far, whether that is proved, what was searched."""
 
-    best: Finding | None
-    proved: bool
+    cutoff: float
+    best: Finding | None = None
+    proved: bool = True
+    searched: set[Features] = field(default_factory=set)
 
 
 @dataclass(eq=False)
@@ -89,50 +91,52 @@ class FewChanges:
 
     def at_most(self, most: int) -> Finding | None:
         """The nearest answer with at most so many changes; None: there is none, which is proved."""
-        near, best = self.near, None
-        if len(changed(near, self.schema)) <= most:
-            best, wider = near, (1.0,)
-        else:
-            wider = _WIDER
-        proved = near.status == "optimal" or best is None
-        for factor in wider:
-            cutoff = factor * near.distance
+        near = self.near
+        few = len(changed(near, self.schema)) <= most
+        best, proved = (near, near.status == "optimal") if few else (None, True)
+        for factor in (1.0,) if few else _WIDER:
             for size in range(1, most + 1):
-                level = self._level(size, cutoff if best is None else best.distance)
+                cutoff = factor * near.distance if best is None else best.distance
+                level = self._level(size, cutoff)
                 proved &= level.proved
                 best = level.best or best
             if best is not None or not proved:
                 break
+        if best is None and proved:
+            return None
         if best is None:
-            return (
-                None if proved else Finding("not_found", _not_decided(most, self.clock), x=near.x)
+            best = self._shortened(most, math.inf)
+        if len(changed(best, self.schema)) > most:
+            why = (
+                "the time limit came" if self.clock.over else "there are too many sets of features"
             )
+            reason = f"{why} before an answer with at most {most} changes was found or excluded"
+            return Finding("not_found", f"{reason}; raise max_changes", x=near.x)
         why = (
             "" if proved else f"that no answer with at most {most} changes is nearer is not proved"
         )
         return self._said(best, why)
 
-    def fewest(self, stretch: float, most: int | None = None) -> Finding:
-        """The answer with the fewest changes within ``stretch`` times the distance of the nearest one."""
+    def fewest(self, stretch: float) -> Finding:
+        """The answer with the fewest changes within ``stretch`` times the least distance."""
         cutoff = stretch * self.near.distance
         count = len(changed(self.near, self.schema))
         for size in range(1, count + 1):
             level = self._level(size, cutoff if size < count else self.near.distance)
             if level.best is not None:
-                why = "that none with as few changes is nearer is not proved"
-                return self._said(level.best, "" if level.proved else why)
+                return self._said(level.best, "" if level.proved else _NEARER)
             if not level.proved:
                 break
         else:
             return self._said(self.near, "")
         best = self._shortened(size, cutoff)
         count = len(changed(best, self.schema))
-        why = f"that {size} changes are not enough is not proved"
-        if size < count - 1:
-            why = f"that fewer than {count} changes are not enough is not proved, of less than {size} it is"
-        if size == count:
-            why = "that none with as few changes is nearer is not proved"
-        return self._said(best, why)
+        if size >= count:
+            return self._said(best, _NEARER)
+        least = f"; at least {size} are needed" if size > 1 else ""
+        return self._said(
+            best, f"that fewer than {count} changes are not enough is not proved{least}"
+        )
 
     def _said(self, best: Finding, why: str) -> Finding:
         """An answer with what is proved of it; the bound is that of the nearest one."""
@@ -152,41 +156,58 @@ class FewChanges:
 
     # -- all sets of one size ----------------------------------------------------------------------
 
-    def _level(self, size: int, cutoff: float) -> Level:
-        """The nearest answer of all sets of a size that lies within a cutoff."""
-        cutoff *= 1.0 + _EQUAL
-        left = MOST_PARTS - self.bounds.bounded
-        found = self.bounds.open_sets(size, cutoff, most=left, deadline=self.clock.search)
-        proved, best = found.complete, None
-        todo = _ordered(found.sets.items())
-        while todo:
-            if self.searched >= MOST_SETS or self.clock.over:
-                return Level(best, proved=False)
-            (_, features), *todo = todo
-            tried = self._search(features, cutoff)
-            proved &= tried.settled
-            if tried.finding.found and tried.finding.distance <= cutoff:
-                best, cutoff = tried.finding, tried.finding.distance
-                todo = self._still_open(size, cutoff, [each for _, each in todo])
-        return Level(best, proved)
+    def _level(self, size: int, cutoff: float) -> _Level:
+        """The nearest answer of all sets of a size that lies within a cutoff.
 
-    def _still_open(
-        self, size: int, cutoff: float, sets: list[Features]
-    ) -> list[tuple[float, Features]]:
-        """The sets that may have something nearer, in order."""
+        The first sets that are met are searched at once, until there is an answer: with a smaller
+        cutoff much more is excluded.
+        """
+        level = _Level(cutoff * (1.0 + _EQUAL))
+
+        def tried(features: Features) -> float:
+            if level.best is None and not self._over:
+                self._try(level, features)
+            return level.cutoff
+
+        found = self._open(size, level.cutoff, tried=tried)
+        level.proved &= found.complete
+        todo = self._still_open(size, level, found.sets)
+        while todo:
+            if self._over:
+                level.proved = False
+                break
+            features, *todo = todo
+            if self._try(level, features):
+                todo = self._still_open(size, level, todo)
+        return level
+
+    def _open(self, size: int, cutoff: float, **options: Any) -> OpenSets:
+        left = MOST_WORK - self.bounds.work
+        return self.bounds.open_sets(size, cutoff, most=left, deadline=self.clock.search, **options)
+
+    def _still_open(self, size: int, level: _Level, sets: Iterable[Features]) -> list[Features]:
+        """The sets that may have something nearer, the most promising first."""
+        sets = [each for each in sets if each not in level.searched]
         if not sets:
             return []
-        left = MOST_PARTS - self.bounds.bounded
-        found = self.bounds.open_sets(
-            size, cutoff, among=sets, most=left, deadline=self.clock.search
-        )
-        if not found.complete:
-            return _ordered((each, found.sets.get(each, 0.0)) for each in sets)
-        return _ordered(found.sets.items())
+        found = self._open(size, level.cutoff, among=sets)
+        left = found.sets if found.complete else {each: found.sets.get(each, 0.0) for each in sets}
+        return sorted(left, key=lambda each: (left[each], sorted(each)))
 
-    def _search(self, features: Features, cutoff: float) -> Tried:
+    def _try(self, level: _Level, features: Features) -> bool:
+        """Search the region of a set; whether it has something nearer."""
         self.searched += 1
-        return self.solve(features, cutoff)
+        level.searched.add(features)
+        finding, settled = self.solve(features, level.cutoff)
+        level.proved &= settled
+        if not (finding.found and finding.distance <= level.cutoff):
+            return False
+        level.best, level.cutoff = finding, finding.distance
+        return True
+
+    @property
+    def _over(self) -> bool:
+        return self.searched >= MOST_SETS or self.clock.over
 
     # -- where there are too many sets ---------------------------------------------------------------
 
@@ -214,24 +235,17 @@ class FewChanges:
     def _shorter(self, sets: list[Features], cutoff: float) -> Finding | None:
         """An answer of the first of some sets of a size that has one within the cutoff."""
         cutoff *= 1.0 + _EQUAL
-        sets = [each for each in sets if each]
-        if not sets or self.clock.over:
-            return None
-        size = len(sets[0])
-        found = self.bounds.open_sets(size, cutoff, among=sets, deadline=self.clock.search)
-        for features in sets:
-            if found.complete and features not in found.sets:
-                continue
+        for features in self.bounds.not_excluded([each for each in sets if each], cutoff):
             if self.clock.over:
                 return None
-            tried = self.solve(features, cutoff)
-            if tried.finding.found and tried.finding.distance <= cutoff:
-                return tried.finding
+            finding = self.solve(features, cutoff).finding
+            if finding.found and finding.distance <= cutoff:
+                return finding
         return None
 
     def _by_weight(self, finding: Finding) -> list[int]:
-        """The changed features by what taking the change back would cost of the margin, the most first."""
-        x, point, features = *_ends(finding), sorted(changed(finding, self.schema))
+        """The changed features, those first without which the margin would be least."""
+        (x, point), features = _ends(finding), sorted(changed(finding, self.schema))
         rows = np.tile(point, (len(features), 1))
         for row, feature in zip(rows, features, strict=True):
             span = self.schema.spans[feature]
@@ -251,20 +265,9 @@ def _ends(finding: Finding) -> tuple[Array, Array]:
     return finding.x, finding.point
 
 
-def _ordered(sets: Iterable[tuple[Features, float]]) -> list[tuple[float, Features]]:
-    """Sets by their bound, then by their features: the order is the same in every run."""
-    found = sorted((bound, sorted(features)) for features, bound in sets)
-    return [(bound, frozenset(features)) for bound, features in found]
-
-
 def _growing(first: int, end: int) -> Iterator[int]:
     """Sizes from the first on, in steps that double, below the end."""
     size, step = first, 1
     while size < end:
         yield size
         size, step = size + step, 2 * step
-
-
-def _not_decided(most: int, clock: Clock) -> str:
-    why = "the time limit came" if clock.over else "there are too many sets of features"
-    return f"{why} before an answer with at most {most} changes was found or excluded; raise max_changes"

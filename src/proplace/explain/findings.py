@@ -40,8 +40,10 @@ class Meaning(NamedTuple):
 
 
 STATUSES: Mapping[Status, Meaning] = {
-    "optimal": Meaning(True, True, "the nearest robust point of the region"),
-    "feasible": Meaning(True, True, "certified robust, not proved nearest"),
+    "optimal": Meaning(
+        True, True, "the nearest robust point of the region, or the shortest answer"
+    ),
+    "feasible": Meaning(True, True, "certified robust, not proved nearest or shortest"),
     "valid": Meaning(True, False, "accepted by the network itself, not certified robust"),
     "already_valid": Meaning(False, False, "the network gives the target class already"),
     "no_robust_neighbour": Meaning(False, False, "nothing in the data is robust at this delta"),

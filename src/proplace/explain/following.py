@@ -45,6 +45,20 @@ def check_options(
         )
 
 
+def in_words(
+    changeable: Sequence[str] | None, max_changes: int | None, prefer: str, stretch: float
+) -> str:
+    """What is asked of the changes; nothing where any will do."""
+    parts = []
+    if prefer == "few":
+        parts.append(f"as few as there are within {stretch:g} times the least distance")
+    if max_changes is not None:
+        parts.append(f"at most {max_changes}")
+    if changeable is not None:
+        parts.append(f"of {', '.join(changeable)} only")
+    return "; ".join(parts)
+
+
 def fixed_features(schema: Schema, changeable: Sequence[str] | None) -> frozenset[int]:
     """Numbers of the features that answers must keep."""
     if changeable is None:

@@ -19,7 +19,13 @@ from proplace.explain.effort import check_effort, convex, efforts_of
 from proplace.explain.few import FewChanges, Tried
 from proplace.explain.findings import Finding, Optimality
 from proplace.explain.fixed import fixed
-from proplace.explain.following import Preference, by_column, check_options, fixed_features
+from proplace.explain.following import (
+    Preference,
+    by_column,
+    check_options,
+    fixed_features,
+    in_words,
+)
 from proplace.explain.holds import Answer, holds
 from proplace.explain.proving import Clock, Judge, Prover
 from proplace.explain.reasons import DEFAULT_PAIRS, reasons_of
@@ -280,6 +286,8 @@ class Proplace(Explainer):
                 "of the schema)"
             )
         self.fixed_ = fixed_features(self.schema_, self.changeable)
+        self.changes_ = in_words(self.changeable, self.max_changes, self.prefer, self.stretch)
+        self._ends = self.rows_.min(axis=0), self.rows_.max(axis=0)
         self._robust: dict[int, RobustRows] = {}
 
     def _judge(self, models: ModelSet, model: Model) -> Judge:
@@ -402,7 +410,8 @@ class Proplace(Explainer):
         if self.max_changes is not None:
             found = search.at_most(self.max_changes)
             if found is None:
-                reason = f"no robust point changes at most {self.max_changes} features; raise max_changes"
+                most = f"at most {self.max_changes} feature{'s' * (self.max_changes > 1)}"
+                reason = f"no robust point of the region changes {most}; raise max_changes"
                 return Finding("infeasible_rules", reason, x=x, seconds=time.monotonic() - start)
             search.near = found
         if self.prefer == "few" and search.near.found:
@@ -422,7 +431,7 @@ class Proplace(Explainer):
     def _reach(self, x: Array, fixed: frozenset[int]) -> tuple[Array, Array]:
         """Ends of the columns of every region in which some features are kept."""
         person = variants(self.schema_, x, fixed)[0]
-        low, high = self.rows_.min(axis=0), self.rows_.max(axis=0)
+        low, high = self._ends
         if self.region == "box":
             low = np.where(np.isfinite(person.lower), person.lower, low)
             high = np.where(np.isfinite(person.upper), person.upper, high)
@@ -457,7 +466,8 @@ class Proplace(Explainer):
         settled = outcome.status in ("optimal", "infeasible")
         if outcome.point is None and np.isfinite(asked.cutoff):
             return Tried(Finding("not_found", "nothing within the cutoff", x=x), settled)
-        attempt = _Attempt(problem, people, near.rows[:0] if asked.kept else near.rows, outcome)
+        fallback = near.rows[:0] if asked.kept else near.rows
+        attempt = _Attempt(problem, people, fallback, outcome, ruled=bool(asked.fixed))
         finding = self._finding(attempt, clock, "" if near.late else self._few(near.rows))
         finding = replace(
             finding,
@@ -476,7 +486,7 @@ class Proplace(Explainer):
         """Neighbours (none for a box) and convex pieces, over all variants of the person."""
         schema, robust = self.schema_, self._robust_rows(asked.target)
         if self.region == "box":
-            low, high = self.rows_.min(axis=0), self.rows_.max(axis=0)
+            low, high = self._ends
             boxes = (box_pieces(schema, person, low, high) for person in people)
             return Neighbours(robust.rows[:0], "found"), itertools.chain.from_iterable(boxes)
         found, pieces = [], []
@@ -544,7 +554,8 @@ class Proplace(Explainer):
             problem.snap(attempt.fallback), attempt.people, problem.target, clock.proof
         )
         if proved is None:
-            return Finding(*attempt.why_none(clock, ruled=not unrestricted(self.schema_)))
+            ruled = attempt.ruled or not unrestricted(self.schema_)
+            return Finding(*attempt.why_none(clock, ruled=ruled))
         return self._proved(attempt, proved, attempt.trouble(clock), few, is_answer=False)
 
     def _proved(
@@ -628,6 +639,7 @@ class _Attempt:
     people: Sequence[Person]
     fallback: Array
     outcome: SearchResult
+    ruled: bool = False  # features are kept that the schema lets change
 
     def candidates(self) -> tuple[list[Array], list[Array]]:
         """Points to certify, best first: the search's own, then some that are near it.

@@ -102,6 +102,9 @@ class Provenance:
     tolerance
         By how much features of an answer may be missed, in original units: pairs of a name and a
         number.
+    changes
+        What was asked of the changes of an answer (few, at most so many, of some features); empty
+        where any will do.
 
     Examples
     --------
@@ -131,6 +134,7 @@ class Provenance:
     also: tuple[Other, ...] = ()
     delta_about: str = ""
     tolerance: tuple[tuple[str, float], ...] = ()
+    changes: str = ""
 
     @classmethod
     def of(
@@ -146,6 +150,7 @@ class Provenance:
         k: int | None = None,
         region: str | None = None,
         tolerance: Mapping[str, float] | None = None,
+        changes: str = "",
     ) -> Provenance:
         """Write down what is about to be asked, now."""
         from proplace import __version__  # noqa: PLC0415  (the package imports this module)
@@ -178,6 +183,7 @@ class Provenance:
             tuple(also),
             sets[0].shifts.about,
             tuple((tolerance or {}).items()),
+            changes,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -197,9 +203,9 @@ class Provenance:
     def from_dict(cls, fields: Mapping[str, Any]) -> Provenance:
         """Read what :meth:`to_dict` has made; anything else is refused."""
         also = fields.get("also", []) if hasattr(fields, "get") else []
-        # The words about a set are missing in results that were written before.
+        # These, and the words about a set and the changes, are missing in results from before.
         if hasattr(fields, "keys"):
-            fields = {"delta_about": "", "tolerance": {}, **fields}
+            fields = {"delta_about": "", "tolerance": {}, "changes": "", **fields}
         read = _read(cls, fields, {"also"})
         if not isinstance(also, list):
             raise InputError("the provenance of the result has an also that cannot be read")
@@ -305,4 +311,5 @@ _GOOD: dict[str, Callable[[Any], bool]] = {
     "tolerance": lambda value: (
         isinstance(value, dict) and all(_is_text(n) and _is_radius(t) for n, t in value.items())
     ),
+    "changes": _is_text,
 }

@@ -5,23 +5,26 @@ one (:math:`s \in \{0, 1\}`). A point that changes at most m features is
 :math:`x' = x + \sum_t s_t e_t` with at most one move of a feature and moves of at most m features. A
 robust point keeps the margin in every network of Delta, so in any one of them (a scenario), and the
 margin of a scenario is bounded from above by a linear function :math:`c + \sum_t g_t s_t` (backward
-bounds through the ReLUs, as in :mod:`proplace.search.ranges`). Over all points nearer than D it is at most
+bounds through the ReLUs, as in :mod:`proplace.search.ranges`). Over all points nearer than D it is at
+most
 
 .. math::
     c + \min\Big( \textstyle\sum\text{ of the m largest } \max_{t \in f} g_t^+ \bar s_t,\;
     D \max_t g_t^+ / c_t \Big)
 
-with :math:`c_t` the cost of a move in the L1 distance (other distances bound each move alone). Where that
-is less than the margin, no set of m features has an answer, whatever its region. Otherwise a feature
-is either left out or moves in one of its ways, and the parts are bounded anew, until a set is known and
-its moves are cut in halves. Everything is done for many parts at once.
+with :math:`c_t` the cost of a move in the L1 distance (other distances bound each move alone). Where
+that is less than the margin, no set of m features has an answer, whatever its region. Otherwise one
+feature after another is made to move, those before it are left out, and these parts are bounded anew,
+until the whole set is known and the sizes of its moves are cut in halves. A set is *open* when a point
+of it keeps the margin in all scenarios that were met, or after enough cuts. Everything is done for many
+parts at once.
 """
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +32,7 @@ import numpy.typing as npt
 from proplace.core.distances import L1, L2, LInf
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from proplace.core.network import Array
     from proplace.schema import Schema
@@ -41,13 +44,16 @@ Integers = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
 Features = frozenset[int]
 
-_SAFE = 1e-9  # room for the rounding of the bounds
+_SAFE, _ROUNDING = 1e-9, 1e-13  # room for the rounding of bounds, and as a share of their sums
 _MOST_SCENARIOS = 8
 _HALVINGS = 10  # of the moves of one set, at most
-_WAVE = 512  # parts that are bounded at once
+_WAVE = 1_500_000  # numbers of one step of a bound that are held at once
 
-MOST_PARTS = 20_000
-"""Parts that are bounded for one question, at most."""
+MOST_WORK = 100_000_000
+"""Numbers that the bounds for one answer may take, at most.
+
+A part of the space of moves takes about 2,500 of them in a network of 2 x 20 neurons with 20 inputs.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +140,18 @@ class _Boxes(NamedTuple):
     cuts: Integers
 
     def take(self, which: Integers | Mask | slice) -> _Boxes:
-        return _Boxes(*(each[which] for each in self))
+        return _Boxes(self.made[which], self.low[which], self.high[which], self.cuts[which])
+
+    def halved(self, moves: Integers) -> _Boxes:
+        """Both halves of each box, cut at one of its moves."""
+        rows, (low, high) = np.arange(len(moves)), (self.low.copy(), self.high.copy())
+        low[rows, moves] = high[rows, moves] = 0.5 * (low + high)[rows, moves]
+        return _Boxes(
+            np.vstack([self.made, self.made]),
+            np.vstack([low, self.low]),
+            np.vstack([self.high, high]),
+            np.tile(self.cuts + 1, 2),
+        )
 
 
 class _Bound(NamedTuple):
@@ -153,7 +170,7 @@ class _Bound(NamedTuple):
 
 @dataclass(frozen=True)
 class OpenSets:
-    """Sets of features that are not excluded, each with a lower bound on the distance of an answer.
+    """Sets of features that are not excluded, each with a guess at the distance of an answer.
 
     ``complete``: every other set of the size is excluded.
     """
@@ -172,7 +189,10 @@ class SubsetBounds:
         self.problem, self.moves, self.oracle = problem, moves, oracle
         self.scenarios: list[ShiftedObjective] = []
         self._first: list[tuple[Array, Array]] = []  # the first layer at x, and of each move
-        self.bounded = 0  # parts so far
+        self._excluded: list[int] = []  # parts that each scenario has excluded
+        self._size: list[int] = []  # numbers that the bound of one part takes
+        self._room: list[float] = []  # for the rounding of bounds
+        self.work = 0
         distance = problem.distance
         named = isinstance(distance, (L1, L2, LInf)) and len(moves.E) > 0
         cost = distance.between(problem.x, problem.x + moves.E) if named else np.zeros(len(moves.E))
@@ -187,31 +207,50 @@ class SubsetBounds:
         cutoff: float,
         *,
         among: Iterable[Features] | None = None,
-        most: int = MOST_PARTS,
+        most: int = MOST_WORK,
         deadline: float = np.inf,
+        tried: Callable[[Features], float] | None = None,
     ) -> OpenSets:
-        """The sets of ``size`` features (of some, if given) that may have an answer up to ``cutoff``."""
+        """The sets of ``size`` features (of some, if given) that may have an answer up to ``cutoff``.
+
+        ``tried`` is called with each set as soon as it is open, and says which cutoff holds then.
+        """
         found: dict[Features, float] = {}
-        end = self.bounded + most
+        end = self.work + most
         nodes: list[_Nodes] = [self._roots(among)]
         boxes: list[_Boxes] = []
         while nodes or boxes:
-            if self.bounded >= end or time.monotonic() >= deadline:
+            if self.work >= end or time.monotonic() >= deadline:
                 return OpenSets(found, complete=False)
             if boxes:
+                before = len(found)
                 boxes += self._explore(boxes.pop(), cutoff, found)
+                if tried is not None:
+                    for features in list(found)[before:]:
+                        cutoff = tried(features)
             else:
                 node = nodes.pop()
                 if node.made.shape[1] == size:
-                    boxes += _waves(self._boxes(node, cutoff))
+                    boxes += _waves(self._boxes(node, cutoff), self._wave())
                 else:
-                    nodes += _waves(self._grow(node, size, cutoff))
+                    nodes += _waves(self._grow(node, size, cutoff), self._wave())
         return OpenSets(found, complete=True)
+
+    def not_excluded(self, sets: Sequence[Features], cutoff: float) -> list[Features]:
+        """The sets of one size, which may be large, that a single bound for each does not exclude."""
+        if not sets:
+            return []
+        support = _NodeSupport(self, self._roots(sets), len(sets[0]), cutoff)
+        alive, _ = self._survivors(support, len(sets), cutoff)
+        return [sets[i] for i in alive]
 
     def may_be_robust(self, points: Array) -> Mask:
         """Which points keep the margin of the search in every scenario met so far."""
-        result: Mask = self.values(points) >= self.problem.search_margin - _SAFE
-        return result
+        good = np.ones(len(points), dtype=bool)
+        for scenario, room in zip(self.scenarios, self._room, strict=True):
+            left = np.flatnonzero(good)
+            good[left] = scenario.value(points[left]) >= self.problem.search_margin - room
+        return good
 
     # -- sets --------------------------------------------------------------------------------------
 
@@ -293,17 +332,15 @@ class SubsetBounds:
             looks &= self.scenarios[-1].value(points) >= wanted
         width = boxes.high - boxes.low
         over = looks | (boxes.cuts >= _HALVINGS) | (width.max(axis=1) < _SAFE)
+        features = [frozenset(each) for each in self.moves.feature[boxes.made].tolist()]
         for i in np.flatnonzero(over):
-            features = frozenset(self.moves.feature[boxes.made[i]].tolist())
-            found[features] = min(found.get(features, np.inf), float(bound.lower[i]))
-        boxes, g = boxes.take(~over), bound.g[~over]
+            found[features[i]] = min(found.get(features[i], np.inf), float(bound.lower[i]))
+        left = np.array([each not in found for each in features])  # one box is enough
+        boxes, g, width = boxes.take(left), bound.g[left], width[left]
         if not len(boxes.made):
             return []
-        rows, move = np.arange(len(g)), (np.abs(g) * width[~over]).argmax(axis=1)
-        low, high, cuts = boxes.low.copy(), boxes.high.copy(), boxes.cuts + 1
-        low[rows, move] = high[rows, move] = 0.5 * (low + high)[rows, move]
-        halves = boxes._replace(low=low, cuts=cuts), boxes._replace(high=high, cuts=cuts)
-        return _waves(_Boxes(*(np.concatenate(each) for each in zip(*halves, strict=True))))
+        halves = boxes.halved((np.abs(g) * width).argmax(axis=1))
+        return _waves(halves, self._wave())
 
     def _within(self, boxes: _Boxes, cutoff: float) -> _Boxes:
         """Shorten the moves to what the cutoff allows."""
@@ -344,9 +381,24 @@ class SubsetBounds:
 
     def _learn(self, scenario: ShiftedObjective) -> None:
         self.scenarios.append(scenario)
+        self._excluded.append(0)
         a = scenario.a[None], np.array([scenario.const])
         W, b = scenario.layers[0] if scenario.layers else a
         self._first.append((W @ self.problem.x + b, W @ self.moves.E.T))
+        pairs = [*(layer[0].shape for layer in scenario.layers[1:]), (len(W), len(self.moves.E))]
+        self._size.append(sum(2 * rows * columns for rows, columns in pairs))
+        self._room.append(self._rounding(scenario))
+
+    def _rounding(self, scenario: ShiftedObjective) -> float:
+        """What the rounding of a bound may amount to: a share of the largest sums that it is made of."""
+        moves = self.moves
+        h: Array = np.abs(self.problem.x) + moves.most @ np.abs(moves.E)
+        for W, b in scenario.layers:
+            h = np.abs(W) @ h + np.abs(b)
+        return _SAFE + _ROUNDING * float(np.abs(scenario.a) @ h + abs(scenario.const))
+
+    def _wave(self) -> int:
+        return max(1, _WAVE // max(self._size))
 
     def _survivors(
         self, support: _NodeSupport | _BoxSupport, count: int, cutoff: float
@@ -354,15 +406,17 @@ class SubsetBounds:
         """Which parts no scenario excludes, each with the least of its bounds."""
         alive = np.arange(count)
         best: _Bound | None = None
-        for number in range(len(self.scenarios)):
-            self.bounded += len(alive)
+        for number in sorted(range(len(self.scenarios)), key=lambda i: -self._excluded[i]):
+            self.work += len(alive) * self._size[number]
             bound = self._bounds(number, support)
             if best is not None:
                 keep = best.upper < bound.upper
                 lower = np.maximum(best.lower, bound.lower)
                 g = np.where(keep[:, None], best.g, bound.g)
                 bound = _Bound(np.minimum(best.upper, bound.upper), lower, g)
-            good = (bound.upper >= self.problem.search_margin - _SAFE) & (bound.lower <= cutoff)
+            enough = self.problem.search_margin - self._room[number]
+            good = (bound.upper >= enough) & (bound.lower <= cutoff)
+            self._excluded[number] += len(good) - int(good.sum())
             alive, best = alive[good], bound.take(good)
             support = support.take(good)
             if not len(alive):
@@ -385,14 +439,17 @@ class SubsetBounds:
             A, const = _back(scenario, ranges, scenario.a[None, None], np.array([[scenario.const]]))
             const, g = const + A @ z, A @ G
         upper = const + support(g)
-        lower = support.distance(g, const, self.problem.search_margin - _SAFE)
+        lower = support.distance(g, const, self.problem.search_margin - self._room[number])
         return _Bound(upper[:, 0], lower, np.broadcast_to(g, (len(upper), *g.shape[1:]))[:, 0])
 
 
-def _waves(parts: Any) -> list[Any]:
+_Parts = TypeVar("_Parts", _Nodes, _Boxes)
+
+
+def _waves(parts: _Parts, size: int) -> list[_Parts]:
     """Cut parts into waves; the first comes last, for it is taken from there."""
-    starts = range(0, len(parts.made), _WAVE)
-    return [parts.take(slice(start, start + _WAVE)) for start in starts][::-1]
+    starts = range(0, len(parts.made), size)
+    return [parts.take(slice(start, start + size)) for start in starts][::-1]
 
 
 def _back(

@@ -203,7 +203,19 @@ def test_without_a_schema_the_table_holds_the_networks_columns(framework, tmp_pa
     assert found[["a", "b", "c"]].to_numpy() == pytest.approx(expected.points, abs=1e-15)
 
 
-@pytest.mark.parametrize("option", ["distance", "region", "target", "time_limit", "jobs"])
+OPTIONS = [
+    "distance",
+    "region",
+    "target",
+    "time_limit",
+    "jobs",
+    "prefer",
+    "max_changes",
+    "changeable",
+]
+
+
+@pytest.mark.parametrize("option", OPTIONS)
 def test_options_reach_the_explainer(loans, option, tmp_path):
     value, python = {
         "distance": ("linf", {"distance": "linf"}),
@@ -211,6 +223,9 @@ def test_options_reach_the_explainer(loans, option, tmp_path):
         "target": (0, {}),
         "time_limit": (1e-9, {"time_limit": 1e-9}),
         "jobs": (2, {}),
+        "prefer": ("few", {"prefer": "few"}),
+        "max_changes": (1, {"max_changes": 1}),
+        "changeable": ("income, job", {"changeable": ["income", "job"]}),
     }[option]
     command = run if option == "jobs" else run_quickly  # processes need a whole interpreter
     done = command("explain", *loans.options(**{option: value, "out": tmp_path / "out"}))
@@ -224,6 +239,22 @@ def test_options_reach_the_explainer(loans, option, tmp_path):
         usual = pp.Proplace(loans.net, 0.01, k=5, schema=loans.schema).fit(loans.train)
         usual = usual.explain(loans.people)
         assert [(e.status, e.distance) for e in usual] != [(e.status, e.distance) for e in expected]
+
+
+def test_a_batch_goes_on_only_with_the_same_preference(loans, tmp_path):
+    options = loans.options(out=tmp_path / "out")
+    done = run_quickly("explain", *options, "--prefer", "few", "--stretch", 1.5)
+    assert done.returncode == 0, done.stderr
+    back = pp.read_results(tmp_path / "out")
+    assert back.provenance.changes == "as few as there are within 1.5 times the least distance"
+    again = run_quickly("explain", *options, "--prefer", "few", "--stretch", 1.5)
+    assert again.returncode == 0, again.stderr
+    other = run_quickly("explain", *options)
+    assert other.returncode == 1
+    assert "another prefer (then few, now near)" in other.stderr
+    unknown = run_quickly("explain", *options, "--changeable", "income,jobb")
+    assert unknown.returncode != 0
+    assert "'jobb' is not a feature (did you mean 'job'?)" in unknown.stderr
 
 
 def test_the_installed_script_is_the_same_command(loans):

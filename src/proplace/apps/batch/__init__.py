@@ -222,6 +222,8 @@ def _about(explainer: Explainer) -> dict[str, Any]:
         options.pop(name, None)
     options = {name: list(v) if isinstance(v, tuple) else v for name, v in options.items()}
     options["distance"] = _name(options.get("distance", "l1"))
+    if options.get("changeable") is not None:
+        options["changeable"] = sorted(options["changeable"])
     return {
         "version": __version__,
         "method": type(explainer).__qualname__,

@@ -26,6 +26,13 @@ class Region(StrEnum):
     box = "box"
 
 
+class Prefer(StrEnum):
+    """Which answer is the best."""
+
+    near = "near"
+    few = "few"
+
+
 Words = Annotated[
     list[str] | None, typer.Argument(help="One person as name=value pairs.", show_default=False)
 ]
@@ -56,6 +63,20 @@ MaxEffort = Annotated[
 ]
 Regions = Annotated[
     Region, typer.Option(help="hull: plausible answers; box: anywhere within the ranges.")
+]
+Preference = Annotated[
+    Prefer,
+    typer.Option(
+        help="near: the nearest answer; few: the fewest changes within --stretch times its distance."
+    ),
+]
+Stretch = Annotated[
+    float, typer.Option(help="With --prefer few: how many times the least distance is near enough.")
+]
+MaxChanges = Annotated[int | None, typer.Option(help="Change at most so many features.")]
+Changeable = Annotated[
+    str | None,
+    typer.Option(help="Change these features only, as in income,job; the others are kept."),
 ]
 TimeLimit = Annotated[
     float | None, typer.Option(help="Seconds for one person; the best answer so far is given.")
@@ -88,8 +109,8 @@ class Question:
         For which networks the answers must hold.
     others
         More models that must accept them, with what `--also` says of each.
-    k, distance, region, tolerance, time_limit, effort, max_effort
-        As :class:`proplace.Proplace` takes them.
+    k, distance, region, tolerance, time_limit, changes, effort, max_effort
+        As :class:`proplace.Proplace` takes them; ``changes`` are the options about changes.
     target
         The wanted class, by its label as text.
     label, predictions
@@ -109,6 +130,7 @@ class Question:
     label: str | None
     predictions: str | None
     schema: Path | None
+    changes: dict[str, Any]
     effort: dict[str, float] | None = None
     max_effort: float | None = None
 
@@ -142,6 +164,7 @@ class Question:
             tolerance=self.tolerance,
             n_jobs=processes,
             time_limit=self.time_limit,
+            **self.changes,
         )
         known = common.training_rows(rows, whole.schema, others)
         agreement = referee.referee(whole, rows, lambda: [known], self.label, self.predictions)
@@ -171,6 +194,10 @@ def explain(
     max_effort: MaxEffort = None,
     region: Regions = Region.hull,
     tolerance: common.Tolerance = None,
+    prefer: Preference = Prefer.near,
+    stretch: Stretch = 1.25,
+    max_changes: MaxChanges = None,
+    changeable: Changeable = None,
     time_limit: TimeLimit = None,
     jobs: Jobs = None,
     backend: Where = Backend.loky,
@@ -201,6 +228,9 @@ def explain(
 
     proplace explain --model m.onnx --train train.csv --schema schema.yaml --delta 0.02 age=40 job=cook
 
+    proplace explain --model m.onnx --train train.csv --delta 0.02 --input people.csv --out results
+    --prefer few --max-changes 3
+
     proplace explain --model m.onnx --train train.csv --shifts shifts.npz --also last-year.onnx:0.01
     --input people.csv --out results
     """
@@ -227,6 +257,12 @@ def explain(
         label,
         predictions,
         schema,
+        {
+            "prefer": prefer.value,
+            "stretch": stretch,
+            "max_changes": max_changes,
+            "changeable": _names(changeable),
+        },
         one_person.numbers("--effort", effort) if effort else None,
         max_effort,
     )
@@ -254,6 +290,11 @@ def explain(
     whole_input.summarise(summary, agreement, as_json=as_json)
     if page is not None:
         report.write_folder_page(out, page, statement)
+
+
+def _names(text: str | None) -> list[str] | None:
+    """Names that are written side by side with commas between them."""
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _is_single(words: dict[str, str], table: Path | None, row: int | None) -> bool:

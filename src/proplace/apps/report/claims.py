@@ -204,6 +204,7 @@ def record(result: Explanations) -> list[Fact]:
         Fact("Distance", made.distance),
         Fact("Robust neighbours (k)", "" if made.k is None else str(made.k)),
         Fact("Region", made.region or ""),
+        Fact("Changes", made.changes),
     ]
     return [fact for fact in facts if fact.value]
 
@@ -390,6 +391,10 @@ _GLOSSARY = {
         "No answer of the region with a little more margin has a smaller distance. This rests on a "
         "solver’s arithmetic; that the answer is robust does not."
     ),
+    "best for what was asked": (
+        "Of the changes was asked: {changes}. No answer with a little more margin fits that better. "
+        "This rests on a solver’s arithmetic; that the answer is robust does not."
+    ),
     "robust neighbour": (
         "A person of the training data to whom every network {within} says {outcome}, chosen for "
         "being near the {person}."
@@ -413,11 +418,13 @@ def glossary(result: Explanations, terms: Terms, *, compares: bool) -> list[Fact
     neighbours = any(e.neighbours is not None and len(e.neighbours) for e in result)
     setting = setting_of(result)
     general = setting is not None and setting.general
+    few = made is not None and bool(made.changes)
     used = {
         "delta": not general,
         "the set, the box": general,
         "certificate": certificates,
-        "nearest": any(e.status == "optimal" for e in result),
+        "nearest": any(e.status == "optimal" for e in result) and not few,
+        "best for what was asked": any(e.status == "optimal" for e in result) and few,
         "robust neighbour": neighbours,
         "plausible region": neighbours,
         "plain nearest answer": compares and terms.other == "plain nearest answer",
@@ -428,6 +435,7 @@ def glossary(result: Explanations, terms: Terms, *, compares: bool) -> list[Fact
         "outcome": terms.outcome,
         "person": terms.person,
         "measure": measure,
+        "changes": made.changes if made is not None else "",
         "within": "within delta" if setting is None else in_delta(setting),
         "besides": ", not only the one in use" if setting is None or setting.inside else "",
     }

@@ -44,7 +44,12 @@ _STATUS = {
     "worker_died": "no answer yet",
     "source_disagrees": "withheld",
 }
-
+_SHORT = {
+    **_STATUS,
+    "optimal": "best answer for what was asked, proved",
+    "feasible": "proved, perhaps not the best for what was asked",
+}
+"""The same where more is asked of the changes than that they are near."""
 
 _NUMBER = re.compile(r"-?[0-9]")  # at the start of a cell: no line ends within its digits
 
@@ -100,6 +105,7 @@ def write_report(
     environment.tests["number_first"] = lambda value: _NUMBER.match(value) is not None
     plain = compared(result, against)
     terms = Terms.of(result, wording, against)
+    short = result.provenance is not None and bool(result.provenance.changes)
     target = Path(path)
     saved = (
         kept_proofs(target, result, Path(kept), again)
@@ -107,7 +113,7 @@ def write_report(
         else new_proofs(target, result, proofs)
     )
     answers = [
-        _answer(e, plain[n], wording, terms, retrained, Place(n, saved.get(n)))
+        _answer(e, plain[n], wording, terms, retrained, Place(n, saved.get(n), short))
         for n, e in enumerate(result)
     ]
     text = environment.get_template("report.html.j2").render(
@@ -137,10 +143,11 @@ def write_report(
 
 @dataclass(frozen=True)
 class Place:
-    """The number of an answer on the page, and its proof."""
+    """The number of an answer on the page, its proof, and whether few changes were asked for."""
 
     number: int
     proof: Proof | None
+    short: bool = False
 
 
 def _answer(
@@ -151,7 +158,7 @@ def _answer(
     retrained: Sequence[Network],
     place: Place,
 ) -> Answer:
-    words = in_words(e, wording)
+    words, status = in_words(e, wording), (_SHORT if place.short else _STATUS)[e.status]
     label = label_of(e.index) + (f" ({e.who})" if e.who else "")
     name = f"{wording.person[:1].upper()}{wording.person[1:]} {label}"
     pictures: list[Picture] = []
@@ -172,10 +179,10 @@ def _answer(
         anchor=f"answer-{place.number + 1}",
         name=label + (f" ({e.rank + 1})" if e.rank else ""),
         heading=name if not e.rank else f"{name}, another way",
-        status=_STATUS[e.status],
+        status=status,
         good=e.status in CERTIFIABLE,
         sentence=words.sentence,
-        summary=words.summary or _STATUS[e.status],
+        summary=words.summary or status,
         note=_sentence(e.reason) if e.found else "",
         changes=words.changes,
         person=words.person,

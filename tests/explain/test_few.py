@@ -1,0 +1,483 @@
+"""Answers with few changes, against brute force over all sets of features.
+
+In a box whose columns all have steps the oracle looks at every legal point, and knows the worst margin
+of a network with one hidden layer in closed form. In hulls it is a plain search for each set, in a
+schema in which all other features are immutable.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+
+import proplace as pp
+from proplace.core.errors import OptionError
+from proplace.explain import few
+from proplace.explain.findings import Finding
+from proplace.explain.proving import Clock
+from proplace.search.subsets import OpenSets
+
+DELTA = 0.02
+MARGIN = 1e-6 + 1e-4  # what the search asks for
+STRETCH = 1.25
+
+
+def network(seed, inputs, hidden=(5,), outputs=1):
+    """A random network; with one output, it accepts about half of random rows."""
+    rng = np.random.default_rng(seed)
+    sizes = [inputs, *hidden, outputs]
+    layers = [
+        (rng.normal(0, 1, (rows, columns)), rng.normal(0, 0.3, rows))
+        for columns, rows in itertools.pairwise(sizes)
+    ]
+    if outputs == 1:
+        layers[-1][1][:] -= np.median(pp.Network(layers).logits(rng.random((200, inputs))))
+    return pp.Network(layers)
+
+
+def changed(e):
+    """Numbers of the features that an answer changes, from its encoded rows alone."""
+    columns = e.setting.schema.columns
+    return frozenset(columns[j].feature for j in np.flatnonzero(e.x != e.point))
+
+
+# -- boxes: every legal point ----------------------------------------------------------------------
+
+
+def worst(net, rows, delta=DELTA):
+    """Least logit over all networks within delta, of a network with one hidden layer."""
+    (W, b), (V, c) = ((np.array(layer.W), np.array(layer.b)) for layer in net.layers)
+    reach = delta * (np.abs(rows).sum(axis=1) + 1.0)
+    z = rows @ W.T + b
+    low, high = (np.maximum(z + side * reach[:, None], 0.0) for side in (-1.0, 1.0))
+    v = V[0] - delta
+    return np.where(v >= 0.0, v * low, v * high).sum(axis=1) + c[0] - delta
+
+
+GRID = pp.Schema(
+    [
+        pp.Continuous("a", 0, 4, step=1),
+        pp.Continuous("b", 0, 4, step=1, direction="increasing"),
+        pp.Continuous("c", 0, 4, step=1, max_decrease=2),
+        pp.Continuous("d", 0, 4, step=2),
+        pp.Categorical("e", ["p", "q", "r"]),
+        pp.Binary("f", immutable=True),
+    ]
+)
+
+
+def grid_points(x):
+    """Every legal point of the schema above for a person, encoded."""
+    quarters = np.arange(5) / 4
+    values = [
+        quarters,
+        quarters[quarters >= x[1]],
+        quarters[quarters >= x[2] - 0.5 - 1e-12],
+        np.unique([0.0, 0.5, 1.0, x[3]]),
+    ]
+    points = [
+        [*numbers, *category, x[-1]]
+        for numbers in itertools.product(*values)
+        for category in np.eye(3)
+    ]
+    return np.array(points)
+
+
+def counts_of(points, x):
+    """How many features each point changes: four numbers, and one category of three columns."""
+    differs = points != x
+    return differs[:, :4].sum(axis=1) + differs[:, 4:7].any(axis=1)
+
+
+DISTANCES = {
+    "l1": lambda d, w: (np.abs(d) * w).sum(axis=1),
+    "linf": lambda d, w: (np.abs(d) * w).max(axis=1),
+    "l2": lambda d, w: np.sqrt((d**2 * w).sum(axis=1)),
+}
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+@pytest.mark.parametrize("seed", range(3))
+def test_in_a_box_nothing_legal_is_shorter(seed, distance):
+    net = network(seed, 8)
+    rng = np.random.default_rng(seed)
+    frame = GRID.decode(rng.random((60, 8)))
+    people = [x for x in GRID.encode(frame) if net.predict(x)[0] == 0][:6]
+    weights = np.full(8, 1.0 if distance == "linf" else 1.0 / 8.0)
+    options = {"schema": GRID, "region": "box", "distance": distance}
+    most, checked = 2, 0
+    asked = {"few": {"prefer": "few", "stretch": STRETCH}, "most": {"max_changes": most}}
+    found = {
+        name: pp.Proplace(net, DELTA, **options, **more).fit(frame).explain(np.array(people))
+        for name, more in asked.items()
+    }
+    for i, x in enumerate(people):
+        points = grid_points(x)
+        value = worst(net, points)
+        points = points[value >= MARGIN]
+        if not len(points) or ((value > 0.0) & (value < 2 * MARGIN)).any():
+            continue
+        distances, counts = DISTANCES[distance](points - x, weights), counts_of(points, x)
+        near = distances <= STRETCH * distances.min() * (1 + 1e-9)
+        fewest = counts[near].min()
+        e = found["few"][i]
+        assert e.status == "optimal"
+        assert len(changed(e)) == fewest
+        assert e.distance == pytest.approx(distances[near & (counts == fewest)].min())
+        assert e.bound <= distances.min() + 1e-9
+        assert (points == e.point).all(axis=1).any()
+        e = found["most"][i]
+        if (counts <= most).any():
+            assert e.status == "optimal"
+            assert len(changed(e)) <= most
+            assert e.distance == pytest.approx(distances[counts <= most].min())
+        else:
+            assert e.status == "infeasible_rules"
+            assert "raise max_changes" in e.reason
+        checked += 1
+    assert checked >= 2
+
+
+# -- hulls: a plain search for each set ------------------------------------------------------------
+
+
+def kept(schema, free):
+    """The schema in which all features but some are immutable."""
+    features = [
+        feature if i in free else dataclasses.replace(feature, immutable=True)
+        for i, feature in enumerate(schema.features)
+    ]
+    return pp.Schema(features, rules=schema.rules)
+
+
+MIXED = pp.Schema(
+    [
+        pp.Continuous("a", 0, 1),
+        pp.Continuous("b", 0, 10, step=1, direction="increasing"),
+        pp.Categorical("c", ["p", "q", "r"]),
+        pp.Binary("d"),
+        pp.Continuous("e", 0, 1, immutable=True),
+    ],
+    rules=[pp.Linear({"a": 1, "b": -0.1}, lower=-0.9)],
+)
+PLAIN = pp.Schema([pp.Continuous(name, 0, 1) for name in "abcd"])
+CASES = {
+    "numbers": (PLAIN, {"hidden": (6, 6)}, {}),
+    "mixed": (MIXED, {"hidden": (6, 6)}, {}),
+    "three classes": (PLAIN, {"hidden": (6,), "outputs": 3}, {}),
+    "two networks": (PLAIN, {"hidden": (6,)}, {"also": [(network(91, 4, (5, 5)), 0.01)]}),
+    "no hidden layer": (PLAIN, {"hidden": ()}, {}),
+    "weights": (PLAIN, {"hidden": (6, 6)}, {"weights": {"a": 0.0, "b": 3.0}}),
+    "l2": (PLAIN, {"hidden": (6, 6)}, {"distance": "l2"}),
+    "bilevel": (PLAIN, {"hidden": (5,)}, {"search": "bilevel"}),
+}
+
+
+class Hull:
+    """A case, its answers, and the distance of each person for each set of features."""
+
+    def __init__(self, name, people=4):
+        schema, shape, options = CASES[name]
+        self.schema = schema
+        self.options = {"k": 6, **options}
+        for seed in itertools.count():
+            self.net = network(seed, schema.width, **shape)
+            self.rows = schema.canonical(np.random.default_rng(seed).random((150, schema.width)))
+            explainer = self.explainer(schema)
+            refused = self.rows[self.net.predict(self.rows) != 1]
+            if len(explainer.robust_rows()) >= 8 and len(refused) >= people:
+                break
+        self.people = refused[:people]
+        free = [i for i, feature in enumerate(schema.features) if not feature.immutable]
+        self.sets = [
+            frozenset(each)
+            for size in range(1, len(free) + 1)
+            for each in itertools.combinations(free, size)
+        ]
+        self.distances = {}
+        for each in self.sets:
+            found = self.explainer(kept(schema, each)).explain(self.people)
+            self.distances[each] = [e.distance if e.found else np.inf for e in found]
+        self.near = explainer.explain(self.people)
+
+    def explainer(self, schema, **options):
+        return pp.Proplace(self.net, DELTA, schema=schema, **self.options, **options).fit(self.rows)
+
+    def answers(self, **options):
+        return self.explainer(self.schema, **options).explain(self.people)
+
+    def best(self, i, size, cutoff):
+        """The least distance of a person over all sets of a size, if it is within a cutoff."""
+        least = min(d[i] for each, d in self.distances.items() if len(each) == size)
+        return least if least <= cutoff * (1 + 1e-7) else np.inf
+
+
+@pytest.fixture(scope="module", params=CASES)
+def hull(request):
+    return Hull(request.param)
+
+
+def legal(hull, e):
+    """An answer is what a certificate says, and legal for the person."""
+    bundle, sets = isinstance(e.certificate, pp.Bundle), e.setting.sets
+    verdict = e.certificate.check(sets) if bundle else e.certificate.check(hull.net)
+    assert verdict.accepted, verdict.reason
+    assert len(sets) == 1 or bundle
+    assert all(pp.certify(each.net, e.point, each.shifts).robust.all() for each in sets)
+    assert hull.schema.person(e.x).allowed(e.point[None])[0]
+
+
+def test_in_hulls_no_smaller_set_has_an_answer(hull):
+    checked = 0
+    for i, (e, near) in enumerate(zip(hull.answers(prefer="few"), hull.near, strict=True)):
+        if not near.found:
+            assert e.status == near.status
+            continue
+        legal(hull, e)
+        cutoff, count = STRETCH * near.distance, len(changed(near))
+        by_size = {size: hull.best(i, size, cutoff) for size in range(1, count + 1)}
+        size = min((size for size, d in by_size.items() if np.isfinite(d)), default=count)
+        least = by_size[size] if size < count else min(by_size[count], near.distance)
+        assert e.status == "optimal"
+        assert len(changed(e)) <= size
+        assert e.distance == pytest.approx(least, rel=1e-5, abs=1e-9)
+        assert e.bound == pytest.approx(min(near.bound, e.distance))
+        checked += 1
+    assert checked >= 2
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_in_hulls_the_nearest_with_at_most_so_many_changes(hull, most):
+    answers = hull.answers(max_changes=most)
+    for i, (e, near) in enumerate(zip(answers, hull.near, strict=True)):
+        if not near.found:
+            continue
+        least = min(hull.best(i, size, np.inf) for size in range(1, most + 1))
+        if len(changed(near)) <= most:
+            least = min(least, near.distance)
+        if np.isinf(least):
+            assert e.status == "infeasible_rules"
+            continue
+        legal(hull, e)
+        assert e.status == "optimal"
+        assert len(changed(e)) <= most
+        assert e.distance == pytest.approx(least, rel=1e-5, abs=1e-9)
+
+
+def test_both_together_are_short_within_the_stretch_of_the_nearest_of_these(hull):
+    few_of_two = hull.answers(prefer="few", max_changes=2)
+    for e, near in zip(few_of_two, hull.answers(max_changes=2), strict=True):
+        assert e.found == near.found
+        if e.found:
+            assert len(changed(e)) <= len(changed(near))
+            assert e.distance <= STRETCH * near.distance * (1 + 1e-6)
+
+
+# -- where not all can be proved -------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return Hull("numbers", people=6)
+
+
+@pytest.mark.parametrize("limit", ["MOST_SETS", "MOST_WORK"])
+def test_beyond_the_work_allowed_no_change_can_be_left_out(plain, monkeypatch, limit):
+    monkeypatch.setattr(few, limit, 0)
+    seen = set()
+    for i, (e, near) in enumerate(zip(plain.answers(prefer="few"), plain.near, strict=True)):
+        legal(plain, e)
+        assert e.distance <= STRETCH * near.distance * (1 + 1e-6)
+        now = changed(e)
+        if len(now) > 1:  # each smaller set has nothing within the stretch
+            for feature in now:
+                assert plain.distances[now - {feature}][i] > STRETCH * near.distance
+        seen.add(e.status)
+        if e.status == "feasible":
+            assert "not proved" in e.reason
+    assert "feasible" in seen
+
+
+class Nothing:
+    """Bounds that exclude nothing, and know nothing of the margins."""
+
+    work = 0
+
+    def open_sets(self, *_, **__):
+        return OpenSets({}, complete=False)
+
+    def not_excluded(self, sets, _):
+        return sets
+
+    def values(self, points):
+        return np.zeros(len(points))
+
+
+def test_what_is_not_needed_goes_one_after_another():
+    """Features 2 and 5 of six are needed; nothing else is told beforehand."""
+    schema = pp.Schema([pp.Continuous(f"c{i}", 0, 1) for i in range(6)])
+    asked = []
+
+    def answer(features):
+        point = np.isin(np.arange(6), list(features)).astype(float)
+        return Finding("optimal", "", x=np.zeros(6), point=point, distance=1.0, bound=1.0)
+
+    def solve(features, cutoff):
+        asked.append(set(features))
+        assert cutoff == pytest.approx(1.5)
+        good = features >= {2, 5}
+        return few.Tried(answer(features) if good else Finding("not_found", ""), settled=True)
+
+    search = few.FewChanges(schema, answer(range(6)), solve, Nothing(), Clock())
+    found = search.fewest(1.5)
+    assert np.flatnonzero(found.point).tolist() == [2, 5]
+    assert found.status == "feasible"
+    assert found.reason == "that fewer than 2 changes are not enough is not proved"
+    assert {2} in asked
+    assert {5} in asked  # the last of the changes was tried, too
+
+
+@pytest.mark.parametrize("limit", ["MOST_SETS", "MOST_WORK"])
+def test_beyond_the_work_allowed_max_changes_holds_all_the_same(plain, monkeypatch, limit):
+    monkeypatch.setattr(few, limit, 0)
+    for e in plain.answers(max_changes=2):
+        assert e.status in ("feasible", "optimal", "not_found")
+        if e.found:
+            legal(plain, e)
+            assert len(changed(e)) <= 2
+
+
+def test_at_the_time_limit_the_nearest_answer_is_given(plain, monkeypatch):
+    monkeypatch.setattr(few.FewChanges, "_over", property(lambda self: True))
+    monkeypatch.setattr(few.FewChanges, "_shortened", lambda self, *_: self.near)
+    for e, near in zip(plain.answers(prefer="few"), plain.near, strict=True):
+        assert e.distance == near.distance
+        assert e.status == "feasible"
+        assert "not proved" in e.reason
+    for e in plain.answers(prefer="few", max_changes=2, time_limit=1e-3):
+        assert e.status in ("optimal", "feasible", "not_found")
+
+
+# -- several answers, several processes ------------------------------------------------------------
+
+
+def test_several_short_answers(plain):
+    explainer = plain.explainer(plain.schema, prefer="few")
+    first, several = explainer.explain(plain.people), explainer.explain(plain.people, count=3)
+    for i, one in enumerate(first):
+        answers = [e for e in several if e.index == i]
+        assert [e.rank for e in answers] == list(range(len(answers)))
+        assert answers[0].point.tobytes() == one.point.tobytes()
+        sets = [frozenset(changed(e)) for e in answers]
+        assert len(set(sets)) == len(sets)
+        order = [(len(changed(e)), e.distance) for e in answers]
+        assert order == sorted(order)
+        for e in answers:
+            legal(plain, e)
+    assert len(several) > len(first)
+
+
+def test_the_answers_are_the_same_for_any_number_of_processes(plain):
+    one = plain.explainer(plain.schema, prefer="few", n_jobs=1).explain(plain.people)
+    two = plain.explainer(plain.schema, prefer="few", n_jobs=2).explain(plain.people)
+    assert one.points.tobytes() == two.points.tobytes()
+    assert [e.status for e in one] == [e.status for e in two]
+
+
+# -- by hand ---------------------------------------------------------------------------------------
+
+
+def test_by_hand():
+    """The logit is 2a + 1.9b - 1; delta takes 0.1 (|a| + |b|) + 0.1 of it at most."""
+    net = pp.Network([([[2.0, 1.9]], [-1.0])])
+    rows = [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.5, 0.5]]
+    options = {"k": 3, "schema": pp.Schema([pp.Continuous("a", 0, 1), pp.Continuous("b", 0, 1)])}
+
+    def explain(**more):
+        return pp.Proplace(net, 0.1, **options, **more).fit(rows).explain([[0, 0]])[0]
+
+    needed = (1.1 + MARGIN) / np.array([1.9, 1.8])
+    e = explain(prefer="few")
+    assert changed(e) == {0}
+    assert e.distance == pytest.approx(needed[0] / 2)
+    e = explain(changeable=["b"])
+    assert (e.status, changed(e)) == ("optimal", {1})
+    assert e.distance == pytest.approx(needed[1] / 2)
+    e = explain(weights={"a": 3.0})
+    assert changed(e) == {1}
+    e = explain(weights={"a": 3.0}, changeable=["a"])
+    assert e.distance == pytest.approx(3 * needed[0] / 2)
+
+
+def test_equal_features_are_chosen_in_their_order():
+    net = pp.Network([([[1.0, 1.0, 1.0]], [-0.5])])
+    rows = [[0.0, 0.0, 0.0], *np.eye(3).tolist()]
+    e = pp.Proplace(net, 0.01, k=3, prefer="few").fit(rows).explain([[0.0, 0.0, 0.0]])[0]
+    assert (e.status, changed(e)) == ("optimal", {0})
+
+
+def test_a_person_outside_of_a_range_may_stay_there():
+    schema = pp.Schema([pp.Continuous("a", 0, 1), pp.Continuous("b", 0, 1)])
+    net = pp.Network([([[1.0, 2.0]], [-1.0])])
+    rows = np.array([[0.1, 0.1], [0.2, 0.9], [0.9, 0.8], [0.5, 1.0]])
+    explainer = pp.Proplace(net, 0.01, k=3, schema=schema, prefer="few").fit(rows)
+    e = explainer.explain([[-0.05, 0.1]])[0]
+    assert (e.status, changed(e)) == ("optimal", {1})
+    assert e.point[0] == -0.05
+
+
+# -- options ---------------------------------------------------------------------------------------
+
+
+def test_changeable_is_as_if_all_others_were_immutable(hull):
+    free = [f.name for f in hull.schema.features if not f.immutable][:2]
+    numbers = {i for i, f in enumerate(hull.schema.features) if f.name in free}
+    names = [*free, *(f.name for f in hull.schema.features if f.immutable)]
+    for e, d in zip(
+        hull.answers(changeable=names), hull.distances[frozenset(numbers)], strict=True
+    ):
+        assert e.found == np.isfinite(d)
+        if e.found:
+            assert changed(e) <= numbers
+            assert e.distance == pytest.approx(d)
+
+
+def test_weights_by_name_go_to_all_columns_of_a_feature():
+    rows = MIXED.canonical(np.random.default_rng(0).random((30, MIXED.width)))
+    net = network(0, MIXED.width)
+    explainer = pp.Proplace(net, DELTA, schema=MIXED, weights={"c": 2.0, "d": 0.5}).fit(rows)
+    expected = np.array([1.0, 1.0, 2.0, 2.0, 2.0, 0.5, 1.0]) / 7
+    np.testing.assert_array_equal(explainer.distance_.weights, expected)
+    plain = pp.Proplace(net, DELTA, schema=MIXED, weights={}).fit(rows)
+    default = pp.Proplace(net, DELTA, schema=MIXED).fit(rows)
+    np.testing.assert_array_equal(plain.distance_.weights, default.distance_.weights)
+
+
+BAD = [
+    (
+        {"changeable": ["a", "bb"]},
+        r"changeable: 'bb' is not a feature; the features are 'a', 'b', 'c', 'd'",
+    ),
+    ({"changeable": []}, "name at least one"),
+    ({"changeable": "a"}, r"write \['a'\]"),
+    ({"changeable": [1]}, "names of features"),
+    ({"changeable": ["e"]}, "immutable features only"),
+    ({"max_changes": 0}, "max_changes must be a whole number >= 1"),
+    ({"prefer": "short"}, "prefer must be one of 'near', 'few'"),
+    ({"stretch": 0.9}, "stretch must be at least 1"),
+    ({"stretch": np.inf}, "stretch must be"),
+    ({"weights": {"z": 1.0}}, "weights: 'z' is not a feature"),
+    ({"weights": {"a": -1.0}}, "the weight of a must be a number >= 0"),
+    ({"weights": dict.fromkeys("abcde", 0.0)}, "not all 0"),
+]
+
+
+@pytest.mark.parametrize(("options", "said"), BAD, ids=[str(each[0]) for each in BAD])
+def test_bad_options_are_refused_with_what_to_change(options, said):
+    rows = MIXED.canonical(np.random.default_rng(0).random((30, MIXED.width)))
+    explainer = pp.Proplace(network(0, MIXED.width), DELTA, schema=MIXED, **options)
+    with pytest.raises(OptionError, match=said):
+        explainer.fit(rows)
