@@ -22,6 +22,7 @@ from proplace.core.optional import require
 from proplace.core.text import visible
 from proplace.explain.findings import CERTIFIABLE
 from proplace.explain.geometry import compared, no_region
+from proplace.explain.paths import SAME, beside, several
 from proplace.explain.result_tables import proof_name
 from proplace.explain.words import ChangeInWords, Terms, Wording, in_delta, in_words
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
     from proplace.core.network import Array, Network
+    from proplace.explain.paths import Paths
     from proplace.explain.results import Explanation, Explanations, Setting
 
 _MODEL = "model.npz"  # what the network is called beside proofs
@@ -96,6 +98,8 @@ class Answer:
     held: str
     retrained: str
     proof: Proof | None
+    out_of_reach: bool
+    paths: Paths | None
 
 
 def write_report(
@@ -129,8 +133,12 @@ def write_report(
     terms = Terms.of(result, wording, against)
     target = Path(path)
     saved = _kept(target, result, Path(kept), again) if kept else _proofs(target, result, proofs)
+    paths = {
+        run[0]: beside(run, run[0].index, [_status(e) for e in run])
+        for run in several(list(result))
+    }
     answers = [
-        _answer(e, plain[n], wording, terms, retrained, Place(n, saved.get(n)))
+        _answer(e, plain[n], wording, terms, retrained, Place(n, saved.get(n), paths.get(e)))
         for n, e in enumerate(result)
     ]
     environment = jinja2.Environment(
@@ -151,6 +159,7 @@ def write_report(
         overview=_overview(result, plain, terms, retrained),
         answers=answers,
         retrained=len(retrained),
+        same=SAME,
         wording=wording,
         glossary=claims.glossary(result, terms, compares=any(row is not None for row in plain)),
         record=claims.record(result),
@@ -173,10 +182,11 @@ def _literal(value: object) -> object:
 
 @dataclass(frozen=True)
 class Place:
-    """The number of an answer on the page, and its proof."""
+    """The number of an answer on the page, its proof, and all answers of a person at the first."""
 
     number: int
     proof: Proof | None
+    paths: Paths | None
 
 
 def _answer(
@@ -208,10 +218,10 @@ def _answer(
         anchor=f"answer-{place.number + 1}",
         name=label + (f" ({e.rank + 1})" if e.rank else ""),
         heading=name if not e.rank else f"{name}, another way",
-        status=_STATUS[e.status],
+        status=_status(e),
         good=e.status in CERTIFIABLE,
         sentence=words.sentence,
-        summary=words.summary or _STATUS[e.status],
+        summary=words.summary or _status(e),
         note=_sentence(e.reason) if e.found else "",
         changes=words.changes,
         person=words.person,
@@ -220,7 +230,14 @@ def _answer(
         held=kept,
         retrained=said,
         proof=place.proof,
+        out_of_reach=e.out_of_reach,
+        paths=place.paths,
     )
+
+
+def _status(e: Explanation) -> str:
+    """What to call a status; of several answers only the first is the nearest of all."""
+    return "proved" if e.rank and e.status == "optimal" else _STATUS[e.status]
 
 
 def _label(index: Hashable) -> str:
