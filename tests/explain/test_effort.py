@@ -201,6 +201,8 @@ def test_someone_who_is_there_needs_no_effort():
         ({"effort": {"a": [1, 2]}}, r"points \(change, effort\)"),
         ({"effort": {"a": [(0, 0), (5, 3), (9, 1)]}}, "takes no less effort"),
         ({"effort": {"a": 0, "b": 0}}, "every feature has the effort 0"),
+        ({"effort": {"a": 1e-9, "b": 0}}, "in other units, such as 1000 times"),
+        ({"effort": {"a": 1e12}}, "in other units, such as a millionth"),
         ({"effort": [1, 2]}, "by name"),
         ({"max_effort": 3}, r"effort=\{\}"),
         ({"effort": {}, "max_effort": -1}, "max_effort must be a number >= 0"),

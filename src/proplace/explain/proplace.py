@@ -25,7 +25,6 @@ from proplace.region.neighbours import (
     RobustRows,
     box_pieces,
     hull_pieces,
-    keep,
     unrestricted,
     variants,
 )
@@ -36,7 +35,7 @@ from proplace.solvers import LP_TOLERANCE, TITLES, Solver, check
 from proplace.tables.rows import distinct
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -255,11 +254,11 @@ class Proplace(Explainer):
 
     def find(self, X: Array, target: int, count: int) -> list[list[Finding]]:
         """Answers for each person, nearest first, each with another set of changed features."""
-        return [list(self._answers(x, target, count)) for x in X]
+        return [self._answers(x, target, count) for x in X]
 
     # -- one person --------------------------------------------------------------------------
 
-    def _answers(self, x: Array, target: int, count: int) -> Iterator[Finding]:
+    def _answers(self, x: Array, target: int, count: int) -> list[Finding]:
         clock = Clock.of(self.time_limit)
 
         def find(kept: frozenset[int]) -> Finding:
@@ -267,13 +266,13 @@ class Proplace(Explainer):
                 return Finding("not_found", _NO_TIME, x=x)
             return self._answer(x, target, kept, clock)
 
-        return diverse(find, self.schema_, count)
+        return diverse(find, self.schema_, count, self.distance_)
 
     def _answer(self, x: Array, target: int, kept: frozenset[int], clock: Clock) -> Finding:
         """The nearest answer for one person that keeps some features as they are."""
         start = time.monotonic()
-        people = variants(self.schema_, x)
-        near, pieces = self._region(people, target, clock)
+        people = variants(self.schema_, x, kept)
+        near, pieces = self._region(people, target, kept, clock)
         if near.status != "found":
             return Finding(near.status, near.reason, x=x)
         problem = SearchProblem(
@@ -287,13 +286,10 @@ class Proplace(Explainer):
         if near.late:  # without all neighbours nothing can be said of the region
             outcome = SearchResult(None, np.inf, 0.0, "unknown")
         else:
-            if kept:
-                columns = [i for i, c in enumerate(self.schema_.columns) if c.feature in kept]
-                pieces = keep(pieces, x, columns)
             outcome = search(
                 problem, pieces, method=self.search, solver=self.solver, deadline=clock.search
             )
-        attempt = _Attempt(problem, people, near.rows[:0] if kept else near.rows, outcome)
+        attempt = _Attempt(problem, people, near.rows, outcome)
         finding = self._finding(attempt, clock, "" if near.late else self._few(near.rows))
         return replace(
             finding,
@@ -306,7 +302,7 @@ class Proplace(Explainer):
         )
 
     def _region(
-        self, people: Sequence[Person], target: int, clock: Clock
+        self, people: Sequence[Person], target: int, kept: frozenset[int], clock: Clock
     ) -> tuple[Neighbours, Iterable[ConvexPiece]]:
         """Neighbours (none for a box) and convex pieces, over all variants of the person."""
         schema, robust = self.schema_, self._robust_rows(target)
@@ -316,7 +312,7 @@ class Proplace(Explainer):
             return Neighbours(robust.rows[:0], "found"), itertools.chain.from_iterable(boxes)
         found, pieces = [], []
         for person in people:
-            free = unrestricted(schema) and person is people[0]
+            free = unrestricted(schema) and person is people[0] and not kept
             near = (
                 robust.nearest(person.x, self.k)
                 if free

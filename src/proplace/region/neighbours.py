@@ -30,7 +30,7 @@ from proplace.region.convex_piece import ConvexPiece
 from proplace.schema.person import TOLERANCE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from proplace.core.distances import Distance
     from proplace.core.model_set import ModelSet
@@ -253,23 +253,6 @@ def box_pieces(
             yield ConvexPiece(None, lower, upper, piece.A, piece.row_lower, piece.row_upper)
 
 
-def keep(pieces: Iterable[ConvexPiece], x: Array, columns: list[int]) -> Iterator[ConvexPiece]:
-    """The part of each piece in which some columns have the person's values."""
-    unit = np.eye(len(x))[columns]
-    for piece in pieces:
-        fixed = piece.lower[columns] == piece.upper[columns]
-        if (piece.lower[columns] != x[columns])[fixed].any():
-            continue  # another category
-        yield ConvexPiece(
-            piece.vertices,
-            piece.lower,
-            piece.upper,
-            np.vstack([piece.A, unit]),
-            np.concatenate([piece.row_lower, x[columns]]),
-            np.concatenate([piece.row_upper, x[columns]]),
-        )
-
-
 def _piece(schema: Schema, person: Person, row: Array, vertices: Array | None) -> ConvexPiece:
     lower, upper = person.lower.copy(), person.upper.copy()
     profile = schema.profile_columns
@@ -290,15 +273,16 @@ def _piece(schema: Schema, person: Person, row: Array, vertices: Array | None) -
     )
 
 
-def variants(schema: Schema, x: Array) -> tuple[Person, ...]:
+def variants(schema: Schema, x: Array, kept: Collection[int] = ()) -> tuple[Person, ...]:
     """The person as it is, and one variant for each set of out-of-range values that is left unchanged.
 
-    The other values must move into their ranges. The region is the union over all variants.
+    The other values must move into their ranges. The region is the union over all variants. All of
+    them keep the values of the features ``kept``, as if these were immutable.
     """
-    person = schema.person(x)
-    free = person.outside
-    sets = [kept for size in range(len(free) + 1) for kept in itertools.combinations(free, size)]
-    return (person, *(schema.person(x, kept=kept) for kept in sets if kept))
+    person = schema.person(x, kept=kept)
+    free = [number for number in person.outside if number not in kept]
+    sets = [more for size in range(len(free) + 1) for more in itertools.combinations(free, size)]
+    return (person, *(schema.person(x, kept={*kept, *more}) for more in sets if more))
 
 
 def _profiles(schema: Schema, person: Person) -> Iterator[Array]:
