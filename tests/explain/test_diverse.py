@@ -1,55 +1,139 @@
-"""Several answers: what is kept while the next one is looked for."""
+"""Several answers: what is kept while the next one is looked for, and what is a path of its own."""
 
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import proplace as pp
+from proplace.core.effort import Curve, Efforts
 from proplace.explain.diverse import diverse
 from proplace.explain.findings import Finding
 from proplace.schema import Schema
 
+WIDTH = 6
 
-def run(changes, count, width=6):
-    """Answers of a search that changes the features that are not kept, by their ``changes``.
 
-    Returns the answers, and what was kept in each search.
+def run(answers, count, distance=None):
+    """Run against answers that are known: changes by feature, for what is kept.
+
+    Where nothing is known for the features that are kept, there is no answer. Returns the changes of
+    what was found, and what was kept in each search.
     """
-    schema, asked = Schema([pp.Continuous(f"c{i}", 0, 1) for i in range(width)]), []
+    schema, asked = Schema([pp.Continuous(f"c{i}", 0, 1) for i in range(WIDTH)]), []
 
     def find(kept):
         asked.append(set(kept))
-        x, point = np.zeros(width), np.zeros(width)
-        for feature, change in enumerate(changes):
-            if feature not in kept:
-                point[feature] = change
-        if not point.any():
+        x, point = np.zeros(WIDTH), np.zeros(WIDTH)
+        changes = answers.get(tuple(sorted(kept)))
+        if changes is None:
             return Finding("not_found", "nothing", x=x)
-        return Finding("optimal", "", x=x, point=point, distance=float(1.0 + len(kept)))
+        for feature, change in changes.items():
+            point[feature] = change
+        return Finding("optimal", "", x=x, point=point, distance=sum(changes.values()))
 
-    return list(diverse(find, schema, count)), asked
+    found = diverse(find, schema, count, distance)
+    assert [e.rank for e in found] == list(range(len(found)))
+    return [
+        {int(f): float(e.point[f]) for f in np.flatnonzero(e.point)} if e.found else e.reason
+        for e in found
+    ], asked
 
 
 def test_what_changes_most_is_kept_first():
-    answers, asked = run([0.1, 0.4, 0.3, 0.2], 2)
+    found, asked = run({(): {0: 0.1, 1: 0.4, 2: 0.3, 3: 0.2}, (1,): {4: 2.0}}, 2)
     assert asked == [set(), {1}, {2}, {3}, {0}]
-    assert len(answers) == 2
-    _, asked = run([0.1, 0.2, 0.6, 0.5, 0.4, 0.3], 2)
+    assert found == [{0: 0.1, 1: 0.4, 2: 0.3, 3: 0.2}, {4: 2.0}]
+    _, asked = run({(): {0: 0.1, 1: 0.2, 2: 0.6, 3: 0.5, 4: 0.4, 5: 0.3}}, 2)
     assert asked == [set(), {2}, {3}, {4}, {5}]  # of many, a few
-    _, asked = run([0.3, 0.3], 2)
+    _, asked = run({(): {0: 0.3, 1: 0.3}}, 2)
     assert asked == [set(), {0}, {1}]  # of equals, the first
 
 
 def test_what_was_kept_stays_kept():
     """The second answer keeps feature 1; what comes after it keeps that and one more."""
-    answers, asked = run([0.1, 0.4, 0.2], 4)
-    assert asked[:4] == [set(), {1}, {2}, {0}]
-    assert asked[4:] == [{1, 2}, {0, 1}, {0, 2}]  # each once
-    changed = [set(np.flatnonzero(e.point)) for e in answers]
-    assert changed == [{0, 1, 2}, {0, 2}, {0, 1}, {1, 2}]
-    assert [e.rank for e in answers] == [0, 1, 2, 3]
+    answers = {(): {1: 1.0}, (1,): {2: 1.5, 3: 0.1}, (1, 2): {4: 3.0}, (1, 3): {2: 1.7}}
+    found, asked = run(answers, 3)
+    assert asked == [set(), {1}, {1, 2}, {1, 3}, {1, 2, 3}]
+    assert found == [{1: 1.0}, {2: 1.5, 3: 0.1}, {4: 3.0}]
+
+
+def test_a_trifle_more_or_less_is_no_path_of_its_own():
+    """The same without a trifle, and with another one: what they share is kept instead."""
+    answers = {
+        (): {0: 1.0, 1: 0.02},
+        (1,): {0: 1.1},
+        (0,): {2: 1.2, 3: 0.3},
+        (0, 1): {2: 1.6},
+        (0, 2): {3: 3.0, 4: 0.1},
+    }
+    found, asked = run(answers, 3)
+    assert found == [{0: 1.0, 1: 0.02}, {2: 1.2, 3: 0.3}, {3: 3.0, 4: 0.1}]
+    assert {0, 1} in asked
+
+
+@pytest.mark.parametrize(
+    ("second", "taken"),
+    [
+        ({0: 0.6, 1: 0.4, 2: 5.0}, False),  # all that the first changes, and more
+        ({0: 0.1, 1: 0.1, 2: 5.0}, True),  # of that, trifles only
+        ({0: 0.6}, False),  # nothing but a part of the first
+        ({0: 0.5, 2: 0.26}, True),  # 0.5 of the 0.76 in common: less than two thirds
+        ({0: 0.5, 2: 0.24}, False),
+        ({0: 0.6, 2: 0.01}, False),
+        ({0: 0.2, 1: 5.0}, False),  # the same features
+        ({2: 0.01}, True),
+    ],
+)
+def test_how_much_two_paths_may_share(second, taken):
+    found, _ = run({(): {0: 0.6, 1: 0.4}, (0,): second, (1,): second}, 2)
+    assert len(found) == 1 + taken
+
+
+def test_what_two_share_most_of_is_kept_next():
+    """Kept is as much as must go for the rest to be less than two thirds."""
+    answers = {(): {0: 0.5, 1: 0.4, 2: 0.1}, (2,): {0: 0.5, 1: 0.4, 3: 0.2}}
+    _, asked = run(answers, 2)
+    assert asked == [set(), {0}, {1}, {2}, {0, 2}]
+    answers = {(): {0: 0.3, 1: 0.3, 2: 0.4, 3: 0.4}, (2,): {0: 0.3, 1: 0.3, 3: 0.9}}
+    _, asked = run(answers, 2)
+    assert asked[5:] == [{2, 3}]
+    answers[(2,)] = {0: 0.4, 1: 0.4, 3: 0.1}
+    _, asked = run(answers, 2)
+    assert asked[5:] == [{0, 2}]
+
+
+def test_the_effort_says_what_is_a_trifle():
+    """Feature 0 changes most, but takes hardly any effort."""
+    answers = {(): {0: 0.9, 1: 0.1}, (1,): {0: 0.9, 2: 0.2}}
+    found, asked = run(answers, 2)
+    assert asked[1] == {0}
+    assert found == [answers[()]]
+    efforts = Efforts((Curve.of(0.01), *[Curve.of(1.0)] * (WIDTH - 1)))
+    found, asked = run(answers, 2, efforts)
+    assert asked[1] == {1}
+    assert found == list(answers.values())
+
+
+def test_a_nearer_one_comes_first():
+    """What keeps a feature is looked for among other neighbours, and may be nearer."""
+    found, _ = run({(): {0: 1.0}, (0,): {1: 0.5}}, 2)
+    assert found == [{1: 0.5}, {0: 1.0}]
 
 
 def test_no_more_searches_than_answers_need():
-    _, asked = run([0.1, 0.4, 0.2], 1)
+    _, asked = run({(): {0: 0.1, 1: 0.4}}, 1)
     assert asked == [set()]
+    found, asked = run({}, 3)
+    assert (found, asked) == (["nothing"], [set()])
+
+
+def test_searches_come_to_an_end():
+    """Answers without end that are all alike."""
+
+    class Endless(dict):
+        def get(self, kept):
+            return {f: 1.0 for f in range(WIDTH) if f not in kept} or None
+
+    _, asked = run(Endless(), 2)
+    assert len(asked) <= 16

@@ -968,7 +968,8 @@ def test_explanations_as_a_sequence():
     assert list(table.columns) == [
         *world.frame.columns,
         *("status", "distance", "bound", "margin", "rank", "reason"),
-        *("target", "delta", "changes", "sentence", "certificate", "missing"),
+        *("target", "delta", "changes", "sentence", "certificate", "missing", "effort"),
+        "out_of_reach",
         *(f"original_{name}" for name in world.frame.columns),
     ]
 

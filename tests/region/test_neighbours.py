@@ -7,7 +7,7 @@ import numpy as np
 import proplace as pp
 from proplace.core.distances import L1
 from proplace.core.model_set import ModelSet
-from proplace.region.neighbours import RobustRows, hull_pieces, keep
+from proplace.region.neighbours import RobustRows, hull_pieces, variants
 from proplace.schema import Categorical, Continuous, Schema
 
 
@@ -20,17 +20,17 @@ def test_rows_are_tested_at_the_margin_of_the_search():
     np.testing.assert_array_equal(rows.robust, [[0.75], [1.0]])
 
 
-def test_features_that_are_kept_leave_the_pieces_of_their_own_category():
+def test_features_that_are_kept_stay_in_every_piece():
     schema = Schema([Categorical("job", ["clerk", "cook"]), Continuous("age", 0, 1)])
     x = np.array([1.0, 0.0, 0.25])
-    person = schema.person(x)
-    neighbours = np.array([[1.0, 0.0, 0.75], [0.0, 1.0, 0.5]])
-    pieces = hull_pieces(schema, person, neighbours)
-    assert [piece.lower[:2].tolist() for piece in pieces] == [[1.0, 0.0], [0.0, 1.0]]
-    (own,) = keep(pieces, x, [0, 1])
-    assert own.lower[:2].tolist() == own.upper[:2].tolist() == [1.0, 0.0]
-    kept = keep(pieces, x, [2])  # a number: every category may keep it
-    assert [piece.lower[:2].tolist() for piece in kept] == [[1.0, 0.0], [0.0, 1.0]]
-    for piece in kept:
-        np.testing.assert_array_equal(piece.A, [[0.0, 0.0, 1.0]])
-        assert piece.row_lower.tolist() == piece.row_upper.tolist() == [0.25]
+    rows = np.array([[1.0, 0.0, 0.75], [0.0, 1.0, 0.5]])
+    profiles = {(): [[1.0, 0.0], [0.0, 1.0]], (0,): [[1.0, 0.0]], (1,): [[1.0, 0.0], [0.0, 1.0]]}
+    for kept, expected in profiles.items():
+        (person,) = variants(schema, x, kept)
+        adapted = person.adapt(rows, overwrite_categories=True)
+        pieces = hull_pieces(schema, person, adapted[person.allowed(adapted)])
+        assert [piece.lower[:2].tolist() for piece in pieces] == expected
+        for piece in pieces:
+            ages = 0.25 if 1 in kept else piece.vertices[:, 2]
+            assert (piece.vertices[:, 2] == ages).all()
+            assert (piece.lower[2] == piece.upper[2] == 0.25) == (1 in kept)

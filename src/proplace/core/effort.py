@@ -218,6 +218,11 @@ class Efforts:
             result[first + column] = effort * np.sign(part[column])
         return result
 
+    @property
+    def steepest(self) -> float:
+        """The largest effort of an encoded unit, or of another category."""
+        return max(float(self._segments[2].max()), *(e for *_, e in self.categories), 0.0)
+
     @cached_property
     def convex(self) -> bool:
         """Whether this is a distance as it is."""

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 Effort = float | Sequence[tuple[float, float]]
 """Effort of one encoded unit, or points (change, effort) of a curve in original units."""
 
+_LEAST, _MOST = 1e-3, 1e9  # of the largest effort: a solver's tolerances are absolute
+
 DEFAULT = 1.0
 """Effort of one encoded unit, or of another category, of a feature about which nothing is said."""
 
@@ -77,8 +79,14 @@ def efforts_of(
             unit = 1.0 if units is None else float(units[span.start])
             curves.append(_encoded(feature, value, unit))
     found = Efforts(tuple(curves), tuple(categories))
-    if not any(curve != _FLAT for curve in curves) and not any(e for *_, e in categories):
+    if found.steepest == 0.0:
         raise OptionError("effort: every feature has the effort 0; give one of them more")
+    if not _LEAST <= found.steepest <= _MOST:
+        raise OptionError(
+            f"effort: the largest effort of a whole unit is {found.steepest:g}, where solvers count "
+            f"from {_LEAST:g} to {_MOST:g}; give all efforts in other units, such as "
+            f"{'1000 times as many' if found.steepest < _LEAST else 'a millionth as many'}"
+        )
     return found
 
 

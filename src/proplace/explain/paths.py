@@ -55,15 +55,15 @@ class Paths:
 
 
 def beside(
-    answers: Sequence[Explanation], index: Hashable, wording: Wording | None = None
+    answers: Sequence[Explanation], index: Hashable, statuses: Sequence[str] | None = None
 ) -> Paths:
-    """Put the answers of one person beside each other."""
+    """Put the answers of one person beside each other; ``statuses`` are words for that of each."""
     if not answers:
         raise OptionError(f"there is no person {short(index)} among these answers")
     own: dict[Hashable, tuple[str, str]] = {}
     after: list[dict[Hashable, str]] = []
     for e in answers:
-        changes = dict(zip(e.changed, in_words(e, wording or Wording()).changes, strict=True))
+        changes = dict(zip(e.changed, in_words(e, Wording()).changes, strict=True))
         own.update({name: (c.title, c.before) for name, c in changes.items()})
         after.append({name: c.after for name, c in changes.items()})
     order = () if answers[0].original is None else answers[0].original.index
@@ -75,7 +75,7 @@ def beside(
     setting = answers[0].setting
     efforts = setting is not None and setting.efforts is not None
     facts = [("effort" if efforts else "distance", *(_shown(e.distance) for e in answers))]
-    facts.append(("status", *(e.status for e in answers)))
+    facts.append(("status", *(statuses or (e.status for e in answers))))
     if setting is not None and setting.max_effort is not None:
         facts.append(("out of reach", *("yes" if e.out_of_reach else "no" for e in answers)))
     names = [f"path {n}" for n in range(1, len(answers) + 1)]

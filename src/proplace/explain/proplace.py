@@ -36,7 +36,6 @@ from proplace.region.neighbours import (
     RobustRows,
     box_pieces,
     hull_pieces,
-    keep,
     unrestricted,
     variants,
 )
@@ -50,7 +49,7 @@ from proplace.solvers import LP_TOLERANCE, TITLES, Solver, check
 from proplace.tables.rows import distinct, read_people
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -369,7 +368,7 @@ class Proplace(Explainer):
     def _answers_or_none(self, x: Array, target: int, count: int) -> list[Finding]:
         """Answers for one person; without any, it is asked whether there can be one."""
         clock = Clock.of(self.time_limit)
-        found = list(self._answers(x, target, count, clock))
+        found = self._answers(x, target, count, clock)
         if self.holds or self.tolerance_:
             people = variants(self.schema_, x, self.fixed_)
             found = [self._holding(f, people, target, clock) if f.found else f for f in found]
@@ -379,15 +378,15 @@ class Proplace(Explainer):
         proved = fixed(self.schema_, self.prover_.judges, self.rows_, x, target, clock.search)
         return found if proved is None else [proved]
 
-    def _answers(self, x: Array, target: int, count: int, clock: Clock) -> Iterator[Finding]:
+    def _answers(self, x: Array, target: int, count: int, clock: Clock) -> list[Finding]:
         def find(kept: frozenset[int]) -> Finding:
             if kept and clock.over:
                 return Finding("not_found", _NO_TIME, x=x)
             if self.prefer == "few" or self.max_changes is not None:
                 return self._short(x, target, kept, clock)
-            return self._tried(_Asked(x, target, self.fixed_, kept), clock).finding
+            return self._tried(_Asked(x, target, self.fixed_ | kept), clock).finding
 
-        return diverse(find, self.schema_, count, few=self.prefer == "few")
+        return diverse(find, self.schema_, count, self.distance_, few=self.prefer == "few")
 
     def _short(self, x: Array, target: int, kept: frozenset[int], clock: Clock) -> Finding:
         """The answer with few changes that keeps some features as they are."""
@@ -452,9 +451,6 @@ class Proplace(Explainer):
         if near.late:  # without all neighbours nothing can be said of the region
             outcome = SearchResult(None, np.inf, 0.0, "unknown")
         else:
-            if asked.kept:
-                columns = [i for i, c in enumerate(self.schema_.columns) if c.feature in asked.kept]
-                pieces = keep(pieces, x, columns)
             outcome = search(
                 problem,
                 pieces,
@@ -466,8 +462,7 @@ class Proplace(Explainer):
         settled = outcome.status in ("optimal", "infeasible")
         if outcome.point is None and np.isfinite(asked.cutoff):
             return Tried(Finding("not_found", "nothing within the cutoff", x=x), settled)
-        fallback = near.rows[:0] if asked.kept else near.rows
-        attempt = _Attempt(problem, people, fallback, outcome, ruled=bool(asked.fixed))
+        attempt = _Attempt(problem, people, near.rows, outcome, ruled=bool(asked.fixed))
         finding = self._finding(attempt, clock, "" if near.late else self._few(near.rows))
         finding = replace(
             finding,
@@ -619,14 +614,13 @@ class Proplace(Explainer):
 class _Asked:
     """Which region of a person is searched, and what of it is of interest.
 
-    ``fixed`` features make the region, as if they were immutable; ``kept`` ones cut it to the part in
-    which they are as they are. ``bounds``, where there are some, know rows that are not robust.
+    ``fixed`` features make the region, as if they were immutable. ``bounds``, where there are some, know
+    rows that are not robust.
     """
 
     x: Array
     target: int
     fixed: frozenset[int]
-    kept: frozenset[int] = frozenset()
     cutoff: float = np.inf
     bounds: SubsetBounds | None = None
 

@@ -329,23 +329,6 @@ def box_pieces(
             yield ConvexPiece(None, lower, upper, piece.A, piece.row_lower, piece.row_upper)
 
 
-def keep(pieces: Iterable[ConvexPiece], x: Array, columns: list[int]) -> Iterator[ConvexPiece]:
-    """The part of each piece in which some columns have the person's values."""
-    unit = np.eye(len(x))[columns]
-    for piece in pieces:
-        fixed = piece.lower[columns] == piece.upper[columns]
-        if (piece.lower[columns] != x[columns])[fixed].any():
-            continue  # another category
-        yield ConvexPiece(
-            piece.vertices,
-            piece.lower,
-            piece.upper,
-            np.vstack([piece.A, unit]),
-            np.concatenate([piece.row_lower, x[columns]]),
-            np.concatenate([piece.row_upper, x[columns]]),
-        )
-
-
 def _piece(schema: Schema, person: Person, row: Array, vertices: Array | None) -> ConvexPiece:
     lower, upper = person.lower.copy(), person.upper.copy()
     profile = schema.profile_columns

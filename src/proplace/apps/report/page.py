@@ -18,6 +18,7 @@ from proplace.core.errors import OptionError
 from proplace.core.files import atomic_write
 from proplace.explain.findings import CERTIFIABLE
 from proplace.explain.geometry import compared, no_region
+from proplace.explain.paths import SAME, beside, several
 from proplace.explain.words import ChangeInWords, Terms, Wording, in_words
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from proplace.core.network import Array, Network
+    from proplace.explain.paths import Paths
     from proplace.explain.results import Explanation, Explanations
 
 MOST = 50
@@ -73,6 +75,8 @@ class Answer:
     held: str
     retrained: str
     proof: Proof | None
+    out_of_reach: bool
+    paths: Paths | None
 
 
 def write_report(
@@ -112,8 +116,12 @@ def write_report(
         if kept
         else new_proofs(target, result, proofs)
     )
+    paths = {
+        run[0]: beside(run, run[0].index, [_status(e, short=short) for e in run])
+        for run in several(list(result))
+    }
     answers = [
-        _answer(e, plain[n], wording, terms, retrained, Place(n, saved.get(n), short))
+        _answer(e, plain[n], wording, terms, retrained, Place(n, saved.get(n), paths.get(e), short))
         for n, e in enumerate(result)
     ]
     text = environment.get_template("report.html.j2").render(
@@ -126,6 +134,7 @@ def write_report(
         overview=_overview(result, plain, terms, retrained),
         answers=answers,
         retrained=len(retrained),
+        same=SAME,
         wording=wording,
         glossary=claims.glossary(result, terms, compares=any(row is not None for row in plain)),
         record=claims.record(result),
@@ -143,10 +152,15 @@ def write_report(
 
 @dataclass(frozen=True)
 class Place:
-    """The number of an answer on the page, its proof, and whether few changes were asked for."""
+    """Where an answer stands on the page.
+
+    Its number, its proof, all answers of a person at the first of them, and whether few changes were
+    asked for.
+    """
 
     number: int
     proof: Proof | None
+    paths: Paths | None
     short: bool = False
 
 
@@ -158,7 +172,7 @@ def _answer(
     retrained: Sequence[Network],
     place: Place,
 ) -> Answer:
-    words, status = in_words(e, wording), (_SHORT if place.short else _STATUS)[e.status]
+    words, status = in_words(e, wording), _status(e, short=place.short)
     label = label_of(e.index) + (f" ({e.who})" if e.who else "")
     name = f"{wording.person[:1].upper()}{wording.person[1:]} {label}"
     pictures: list[Picture] = []
@@ -191,7 +205,16 @@ def _answer(
         held=kept,
         retrained=said,
         proof=place.proof,
+        out_of_reach=e.out_of_reach,
+        paths=place.paths,
     )
+
+
+def _status(e: Explanation, *, short: bool) -> str:
+    """What to call a status; of several answers only the first is the nearest of all."""
+    if e.rank and e.status == "optimal":
+        return "proved"
+    return (_SHORT if short else _STATUS)[e.status]
 
 
 @dataclass(frozen=True)
