@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,7 +51,7 @@ _UNCHANGED = 1400  # characters of the list of what stays, beyond which it is co
 _ORDER = ("First way", "Second way", "Third way", "Fourth way")
 _SIZES = {"airy": 10.5, "even": 9.6, "dense": 8.6, "tight": 7.6, "small": 6.8}  # points of its type
 _LETTER = 0.58  # width of a letter, of its size
-_WIDE, _HIGH = 487.0, 720.0  # points of the page within its margins, and some air
+_WIDE, _HIGH = 487.0, 715.0  # points of the page within its margins, and some air
 
 _NETWORK = (
     "A network is the program that decides; its weights and biases are the numbers inside it, and "
@@ -109,16 +110,15 @@ class Letter:
         """About how high it is in a type of some points."""
         texts = [*self.promises, *self.conditions, *self.limits, self.detail, self.unchecked]
         lines = sum(_lines(text, pt) * 1.45 + 0.6 for text in texts if text)
-        lines += 1.6 * _lines(self.lead, pt * 1.12) + 2.6 * len(self.digests)
-        share = 0.7 / (1 + max(1, len(self.columns)) + (not self.columns))
-        for row in self.rows:
-            cells = [(row.title, 0.3), *((text, share) for text in (row.today, *row.goals, row.by))]
-            room = 0.75 if pt > 9 else 0.45
-            lines += 1.4 * max(_lines(text, pt, of) for text, of in cells) + room
-        fixed = (
-            24 if self.digests else 15
-        )  # headings, the head of the page and of the table, the foot
-        return (lines + fixed) * pt
+        lines += 1.6 * _lines(self.lead, pt * 1.12) + 1.3 * len(self.digests)
+        cells = [(row.title, row.today, *row.goals, row.by) for row in self.rows]
+        needs = [max(1.15 * len(text) + 3 for text in column) for column in zip(*cells, strict=True)]
+        shares = [need / max(sum(needs), _WIDE / (_LETTER * pt)) for need in needs]
+        for row in cells:
+            most = max(_lines(text, pt, of) for text, of in zip(row, shares, strict=True))
+            lines += 1.35 * most + (0.8 if pt > 9 else 0.45 if pt > 8 else 0.25)
+        # The rest: headings, the head of the page and of the table, how to check it, the foot.
+        return (lines + (22 if self.digests else 15)) * pt
 
 
 def _lines(text: str, pt: float, share: float = 1.0) -> int:
@@ -273,8 +273,10 @@ _COUNTS = ("No", "One", "Two", "Three", "Four")
 
 
 def _detail(first: Explanation) -> str:
-    """The reason as the search gives it."""
-    return "" if first.found or first.status == "already_valid" else clipped(first.reason, _REASON)
+    """The reason as the search gives it, without what it advises those who asked to do."""
+    if first.found or first.status == "already_valid":
+        return ""
+    return clipped(re.sub(r"; [^()]*$", "", first.reason), _REASON).rstrip(".")
 
 
 def _now(e: Explanation) -> bool:
