@@ -5,21 +5,19 @@ from __future__ import annotations
 import html
 import json
 import re
-import shutil
-import subprocess
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import proplace as pp
+from browser import CHROMIUM, NO_BROWSER, chromium
 from small_lender import LOAN
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("jinja2")
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=NO_BROWSER)
 
 PHONE, DESKTOP = 390, 1280
 
@@ -64,36 +62,6 @@ addEventListener("load", () => {{
   }});
 }});
 </script>"""
-
-
-def chromium(folder, *arguments):
-    """Run the browser once, without a window and with an empty profile."""
-    done = subprocess.run(
-        [
-            CHROMIUM,
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-quic",
-            "--no-first-run",
-            "--disable-background-networking",
-            "--disable-component-update",
-            "--disable-sync",
-            "--disable-dev-shm-usage",
-            "--allow-file-access-from-files",
-            "--hide-scrollbars",
-            "--enable-logging=stderr",
-            "--virtual-time-budget=20000",
-            f"--user-data-dir={folder}",
-            *arguments,
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout, re.findall(r"CONSOLE.*", done.stderr)
 
 
 def seen(page, width, tmp_path):

@@ -112,7 +112,9 @@ class Letter:
         lines = sum(_lines(text, pt) * 1.45 + 0.6 for text in texts if text)
         lines += 1.6 * _lines(self.lead, pt * 1.12) + 1.3 * len(self.digests)
         cells = [(row.title, row.today, *row.goals, row.by) for row in self.rows]
-        needs = [max(1.15 * len(text) + 3 for text in column) for column in zip(*cells, strict=True)]
+        needs = [
+            max(1.15 * len(text) + 3 for text in column) for column in zip(*cells, strict=True)
+        ]
         shares = [need / max(sum(needs), _WIDE / (_LETTER * pt)) for need in needs]
         for row in cells:
             most = max(_lines(text, pt, of) for text, of in zip(row, shares, strict=True))
@@ -139,8 +141,8 @@ def letter_of(
     """Write the letter to one person; see :meth:`proplace.Explanations.letter`."""
     environment = templates("the letter")
     answers = _answers(result, index)
-    day = datetime.date.today() if date is None else _day("date", date)
-    last = None if valid_until is None else _day("valid_until", valid_until)
+    day = datetime.date.today() if date is None else day_of("date", date)
+    last = None if valid_until is None else day_of("valid_until", valid_until)
     if last is not None and last < day:
         raise OptionError(f"valid_until {last} lies before the date of the letter, {day}")
     letter = _letter(answers, wording, (day, last), reference, result.provenance)
@@ -177,7 +179,8 @@ def _answers(result: Explanations, index: Hashable) -> list[Explanation]:
     return sorted(found, key=lambda e: e.rank)
 
 
-def _day(name: str, value: datetime.date | str) -> datetime.date:
+def day_of(name: str, value: datetime.date | str) -> datetime.date:
+    """Return a day that was given as such, or as text; ``name`` is what a complaint calls it."""
     if isinstance(value, datetime.datetime):
         return value.date()
     if isinstance(value, datetime.date):
