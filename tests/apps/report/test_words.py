@@ -86,6 +86,38 @@ def test_every_kind_of_feature():
     )
 
 
+def many(count):
+    """An answer that changes each of some numbers, the later ones by more."""
+    names = [f"n{i}" for i in range(count)]
+    schema = pp.Schema([pp.Continuous(name, 0, 100, step=1) for name in names])
+    net = pp.Network([(np.zeros((1, count)), [1.0])])
+    x, point = np.zeros(count), (1 + np.arange(count)) / 100
+    about = Setting(net, pp.Shifts.of(net, 0.02), schema, L1(np.ones(count)))
+    before, after = (schema.decode(row[None]).iloc[0].astype(object) for row in (x, point))
+    e = pp.Explanation(7, "optimal", "", 1, before, after, 0.2, 0.2, 0.01, setting=about)
+    return replace(e, x=x, point=point)
+
+
+def test_many_changes_are_counted_and_listed():
+    words = many(12).words(LOAN)
+    assert words.sentence == (
+        "The loan would have been approved with 12 changes together; the largest are n11 12 instead of "
+        "0, n10 11 instead of 0 and n9 10 instead of 0; this is proved for every network whose weights "
+        "and biases each differ by at most 0.02 from the model in use."
+    )
+    listed = str(words).splitlines()
+    assert listed[0] == words.sentence
+    assert listed[1:] == [f"- n{i}: {i + 1} instead of 0" for i in reversed(range(12))]
+    assert len(words.changes) == len(words.table()) == 12  # in the order of the table
+    assert [c.name for c in words.changes] == [f"n{i}" for i in range(12)]
+    assert str(many(5).words(LOAN)) == many(5).words(LOAN).sentence
+    assert "if n0 were 1 instead of 0, n1 2 instead of 0" in many(5).words(LOAN).sentence
+    assert (
+        "would also have been approved with 12 changes"
+        in replace(many(12), rank=1).words(LOAN).sentence
+    )
+
+
 def test_a_first_yes_or_no_has_a_verb():
     assert "if “has a cosigner” were yes instead of no;" in str(explanation(cosigner=1).words())
 

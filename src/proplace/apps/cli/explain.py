@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from proplace.apps.cli import common, delta, one_person, referee, report, whole_input
+from proplace.apps.cli import common, delta, letters, one_person, referee, report, whole_input
 from proplace.apps.cli.whole_input import Backend
 
 if TYPE_CHECKING:
@@ -209,6 +209,10 @@ def explain(
     every: Every = 5.0,
     page: report.Page = None,
     statement: report.Statement = None,
+    folder: letters.Folder = None,
+    subject: letters.Subject = None,
+    outcome: letters.Outcome = None,
+    valid_until: letters.ValidUntil = None,
     delimiter: common.Delimiter = None,
     encoding: common.Encoding = "utf-8",
     assume: common.Assume = None,
@@ -240,6 +244,7 @@ def explain(
     single = _is_single(words, table, row)
     _check_output(out, page, single=single, certificates=certificates)
     report.check_statement(statement, page)
+    letters.check(folder, certificates, subject, outcome, valid_until)
     jobs = common.processes(jobs)
     given, more = delta.Given.of(number, shifts), delta.others(also or [])
     whole, *rest = common.read_models([model, *(other.path for other in more)], assume)
@@ -277,6 +282,8 @@ def explain(
             one_person.save_certificates(answers, out / "certificates")
         if page is not None:
             report.write_person_page(answers, page, out, statement)
+        if folder is not None:
+            letters.write([answers], folder, subject, outcome, valid_until)
         if as_json:
             one_person.show_json(answers, row, agreement)
         else:
@@ -290,6 +297,8 @@ def explain(
     whole_input.summarise(summary, agreement, as_json=as_json)
     if page is not None:
         report.write_folder_page(out, page, statement)
+    if folder is not None:
+        letters.write(letters.of_folder(out), folder, subject, outcome, valid_until)
 
 
 def _names(text: str | None) -> list[str] | None:

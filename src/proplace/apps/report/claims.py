@@ -307,10 +307,14 @@ def _promised(sure: Sequence[Explanation], terms: Terms) -> str:
     if all(e.certificate is not None for e in sure):
         proof += ", and each has a certificate that anyone can check"
     same = "" if setting.general else "of the same architecture "
+    values = "exactly the values in the tables, with all their digits"
+    if any(e.holds for e in sure):
+        values += (
+            ", and of all values at once where a table names more than one, up to the range’s end"
+        )
     return (
         f"To an answer that is called proved, every network {same}{within(setting)} says "
-        f"{terms.outcome}. {proof}. It speaks of exactly the values in the tables, with all their "
-        f"digits.{_in_use(sure, setting)}{_others(setting)}"
+        f"{terms.outcome}. {proof}. It speaks of {values}.{_in_use(sure, setting)}{_others(setting)}"
     )
 
 

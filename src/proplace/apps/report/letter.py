@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 from proplace.apps.report.claims import Fact
 from proplace.apps.report.proofs import MODEL, command
 from proplace.apps.report.templating import generator, label_of, templates
+from proplace.certification import digest as network_digest
 from proplace.core.errors import OptionError
 from proplace.core.files import atomic_write
 from proplace.core.text import clipped, short, visible
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Hashable, Sequence
 
-    from proplace.explain.provenance import Provenance
     from proplace.explain.results import Explanation, Explanations
     from proplace.explain.words import ChangeInWords, Wording, Words
 
@@ -46,11 +47,12 @@ MOST_WAYS = 4
 
 _DIGITS = 12  # of a digest that is the reference of a promise
 _CELL, _TITLE, _LINE, _REASON = 64, 90, 160, 700  # characters of what may be of any length
+_WORD = 26  # characters of a word that may be broken in two; numbers are shorter
 _UNCHANGED = 1400  # characters of the list of what stays, beyond which it is counted
 _ORDER = ("First way", "Second way", "Third way", "Fourth way")
 _SIZES = {"airy": 10.5, "even": 9.6, "dense": 8.6, "tight": 7.6, "small": 6.8}  # points of its type
 _LETTER = 0.58  # width of a letter, of its size
-_WIDE, _HIGH = 487.0, 720.0  # points of the page within its margins, and some air
+_WIDE, _HIGH = 487.0, 715.0  # points of the page within its margins, and some air
 
 _NETWORK = (
     "A network is the program that decides; its weights and biases are the numbers inside it, and "
@@ -101,6 +103,11 @@ class Letter:
     unchecked: str
 
     @property
+    def fits(self) -> bool:
+        """Whether it keeps to one page in the smallest type."""
+        return self._height(min(_SIZES.values())) <= _HIGH
+
+    @property
     def size(self) -> str:
         """The largest type in which the letter keeps to one page, else the smallest."""
         return next((name for name, pt in _SIZES.items() if self._height(pt) <= _HIGH), "small")
@@ -109,16 +116,17 @@ class Letter:
         """About how high it is in a type of some points."""
         texts = [*self.promises, *self.conditions, *self.limits, self.detail, self.unchecked]
         lines = sum(_lines(text, pt) * 1.45 + 0.6 for text in texts if text)
-        lines += 1.6 * _lines(self.lead, pt * 1.12) + 2.6 * len(self.digests)
-        share = 0.7 / (1 + max(1, len(self.columns)) + (not self.columns))
-        for row in self.rows:
-            cells = [(row.title, 0.3), *((text, share) for text in (row.today, *row.goals, row.by))]
-            room = 0.75 if pt > 9 else 0.45
-            lines += 1.4 * max(_lines(text, pt, of) for text, of in cells) + room
-        fixed = (
-            24 if self.digests else 15
-        )  # headings, the head of the page and of the table, the foot
-        return (lines + fixed) * pt
+        lines += 1.6 * _lines(self.lead, pt * 1.12) + 1.3 * len(self.digests)
+        cells = [(row.title, row.today, *row.goals, row.by) for row in self.rows]
+        needs = [
+            max(1.15 * len(text) + 3 for text in column) for column in zip(*cells, strict=True)
+        ]
+        shares = [need / max(sum(needs), _WIDE / (_LETTER * pt)) for need in needs]
+        for row in cells:
+            most = max(_lines(text, pt, of) for text, of in zip(row, shares, strict=True))
+            lines += 1.35 * most + (0.8 if pt > 9 else 0.45 if pt > 8 else 0.25)
+        # The rest: headings, the head of the page and of the table, how to check it, the foot.
+        return (lines + (22 if self.digests else 15)) * pt
 
 
 def _lines(text: str, pt: float, share: float = 1.0) -> int:
@@ -138,12 +146,13 @@ def letter_of(
 ) -> str | Path:
     """Write the letter to one person; see :meth:`proplace.Explanations.letter`."""
     environment = templates("the letter")
+    environment.tests["long"] = lambda text: max(map(len, text.split()), default=0) > _WORD
     answers = _answers(result, index)
-    day = datetime.date.today() if date is None else _day("date", date)
-    last = None if valid_until is None else _day("valid_until", valid_until)
+    day = datetime.date.today() if date is None else day_of("date", date)
+    last = None if valid_until is None else day_of("valid_until", valid_until)
     if last is not None and last < day:
         raise OptionError(f"valid_until {last} lies before the date of the letter, {day}")
-    letter = _letter(answers, wording, (day, last), reference, result.provenance)
+    letter = _letter(answers, wording, (day, last), reference)
     text = environment.get_template("letter.html.j2").render(letter=letter, generator=generator())
     if path is None:
         return str(text)
@@ -177,7 +186,8 @@ def _answers(result: Explanations, index: Hashable) -> list[Explanation]:
     return sorted(found, key=lambda e: e.rank)
 
 
-def _day(name: str, value: datetime.date | str) -> datetime.date:
+def day_of(name: str, value: datetime.date | str) -> datetime.date:
+    """Return a day that was given as such, or as text; ``name`` is what a complaint calls it."""
     if isinstance(value, datetime.datetime):
         return value.date()
     if isinstance(value, datetime.date):
@@ -213,10 +223,25 @@ def _letter(
     wording: Wording,
     days: tuple[datetime.date, datetime.date | None],
     reference: str | None,
-    made: Provenance | None,
+) -> Letter:
+    """The letter, with as many ways as a page holds."""
+    found = sum(e.found for e in answers)
+    for count in range(min(found, MOST_WAYS), 1, -1):
+        letter = _with_ways(answers, count, wording, days, reference)
+        if letter.fits:
+            return letter
+    return _with_ways(answers, 1, wording, days, reference)
+
+
+def _with_ways(
+    answers: Sequence[Explanation],
+    count: int,
+    wording: Wording,
+    days: tuple[datetime.date, datetime.date | None],
+    reference: str | None,
 ) -> Letter:
     first = answers[0]
-    ways = [e for e in answers if e.found][:MOST_WAYS]
+    ways = [e for e in answers if e.found][:count]
     words = [in_words(e, wording) for e in ways]
     shown = ways or [first]
     own = in_words(first, wording)
@@ -234,7 +259,7 @@ def _letter(
         promises=_promises(shown, wording),
         conditions=_conditions(sure, words, own, days[1]) if sure else (),
         limits=_limits(first, wording, own, sure=bool(sure)),
-        digests=_digests(shown, made),
+        digests=_digests(shown),
         command=command("certificate.json", MODEL, first.setting, Path()),
         unchecked=_unchecked(sure),
     )
@@ -256,12 +281,13 @@ def _opening(
         return "No change can be promised", f"{none} {why}".strip()
     count = len(words[0].changes)
     changes = "this one change" if count == 1 else f"these {count} changes, all of them together"
+    more = f" {found} ways were found, of which this is the nearest." if found > 1 else ""
     if len(words) == 1:
-        lead = f"{subject} would have been {outcome}{by} with {changes}."
+        lead = f"{subject} would have been {outcome}{by} with {changes}.{more}"
         return "What would have to change", _capital(lead) + how_near(first)
-    many = f"{found} ways were found, and {len(words)} are shown" if found > len(words) else (
-        f"{_COUNTS[len(words)]} ways were found"
-    )  # fmt: skip
+    many = f"{_COUNTS[len(words)]} ways were found"
+    if found > len(words):
+        many = f"{found} ways were found, and the nearest {len(words)} are shown"
     lead = (
         f"{subject} would have been {outcome}{by} in each of these ways. {many}; each is complete by "
         "itself, and the first is the nearest to how things are today."
@@ -273,8 +299,10 @@ _COUNTS = ("No", "One", "Two", "Three", "Four")
 
 
 def _detail(first: Explanation) -> str:
-    """The reason as the search gives it."""
-    return "" if first.found or first.status == "already_valid" else clipped(first.reason, _REASON)
+    """The reason as the search gives it, without what it advises those who asked to do."""
+    if first.found or first.status == "already_valid":
+        return ""
+    return clipped(re.sub(r"; [^()]*$", "", first.reason), _REASON).rstrip(".")
 
 
 def _now(e: Explanation) -> bool:
@@ -298,7 +326,7 @@ def _facts(
 
 def _reference(e: Explanation) -> str:
     """The first digits of the certificate's digest; empty where nothing is proved by one."""
-    return e.certificate.digest[:_DIGITS] if e.certificate is not None and certain(e) else ""
+    return e.certificate.digest[:_DIGITS] if e.certificate is not None and proved(e) else ""
 
 
 def _rows(words: Sequence[Words]) -> tuple[Row, ...]:
@@ -328,16 +356,19 @@ def _promises(shown: Sequence[Explanation], wording: Wording) -> tuple[str, ...]
         outcome = clipped(outcome_of(first, wording), _LINE)
         known = first.status in ("no_robust_neighbour", "infeasible_rules", "not_found")
         return (_NOTHING, _NOT_EVER.format(outcome=outcome)) if known else (_NOTHING,)
-    said = [_capital(promise(e).removeprefix("; ")) + "." for e in shown]
+    said = [
+        _capital(promise(e).removeprefix("; ")) + (f". {_THEOREM}" if proved(e) else ".")
+        for e in shown
+    ]
     texts = said[:1]
     if len(set(said)) > 1:
         texts = [f"{name}: {text}" for name, text in zip(_ORDER, said, strict=False)]
     if not any(map(proved, shown)):
         return (f"{_NOTHING} {texts[0]}", *texts[1:])
-    after = "as things are" if not first.found else "after these changes"
+    whose = "model’s answer" if all(map(_now, shown)) else "answer of the networks described here"
+    after = "after these changes" if first.found else "as things are"
     outcome = clipped(outcome_of(first, wording), _LINE)
-    says = f"The model’s answer {after} is “{outcome}”. {texts[0]}"
-    return (says, *texts[1:], f"{_THEOREM} {_NETWORK}")
+    return (f"The {whose} {after} is “{outcome}”. {texts[0]}", *texts[1:], _NETWORK)
 
 
 def _conditions(
@@ -429,16 +460,17 @@ def _limits(first: Explanation, wording: Wording, own: Words, *, sure: bool) -> 
     return (limit,) if sure or not basis else (limit, basis)
 
 
-def _digests(shown: Sequence[Explanation], made: Provenance | None) -> tuple[Fact, ...]:
+def _digests(shown: Sequence[Explanation]) -> tuple[Fact, ...]:
     """The names of the certificates, and of the model that they speak of."""
-    proofs = [(n, e.certificate) for n, e in enumerate(shown) if certain(e) and e.certificate]
+    proofs = [(n, e.certificate) for n, e in enumerate(shown) if proved(e) and e.certificate]
     several = len(shown) > 1
     facts = [
         Fact(f"Certificate of the {_ORDER[n].lower()}" if several else "Certificate", proof.digest)
         for n, proof in proofs
     ]
-    if facts and made is not None:
-        facts.append(Fact("Network in use", made.network_digest))
+    setting = shown[0].setting
+    if facts and setting is not None:
+        facts.append(Fact("Network in use", network_digest(setting.net)))
     return tuple(facts)
 
 

@@ -10,14 +10,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from proplace.apps.report import claims
-from proplace.apps.report.pictures import Picture, margins_view, region_view, validity_view
+from proplace.apps.report.pictures import (
+    Picture,
+    categories_view,
+    margins_view,
+    region_view,
+    validity_view,
+)
 from proplace.apps.report.plots import has_margins, held, margin_curves
 from proplace.apps.report.proofs import Proof, kept_proofs, new_proofs
 from proplace.apps.report.templating import generator, label_of, templates
 from proplace.core.errors import OptionError
 from proplace.core.files import atomic_write
 from proplace.explain.findings import CERTIFIABLE
-from proplace.explain.geometry import compared, no_region
+from proplace.explain.geometry import compared, moves_numbers, no_region
 from proplace.explain.paths import SAME, beside, several
 from proplace.explain.words import ChangeInWords, Terms, Wording, in_words
 
@@ -28,6 +34,8 @@ if TYPE_CHECKING:
     from proplace.core.network import Array, Network
     from proplace.explain.paths import Paths
     from proplace.explain.results import Explanation, Explanations
+
+_MOST_CHANGES = 5  # of one answer in the table of all answers; the rest are counted
 
 MOST = 50
 """Answers of one report: more make a page that nobody reads and few browsers like."""
@@ -181,6 +189,9 @@ def _answer(
         missing = no_region(e)
         if not missing:
             pictures.append(region_view(e, plain, terms))
+        if (view := categories_view(e, terms)) is not None:
+            pictures.append(view)
+            missing = missing if moves_numbers(e) else ""  # it shows all that there is to show
         if has_margins(e):
             pictures.append(margins_view(*margin_curves([e], [plain]), e, terms))
         if retrained:
@@ -196,9 +207,9 @@ def _answer(
         status=status,
         good=e.status in CERTIFIABLE,
         sentence=words.sentence,
-        summary=words.summary or status,
+        summary=_summary(words.largest_first) or status,
         note=_sentence(e.reason) if e.found else "",
-        changes=words.changes,
+        changes=words.largest_first,
         person=words.person,
         pictures=tuple(pictures),
         missing=f"There is no map of the region: {missing}." if missing else "",
@@ -215,6 +226,14 @@ def _status(e: Explanation, *, short: bool) -> str:
     if e.rank and e.status == "optimal":
         return "proved"
     return (_SHORT if short else _STATUS)[e.status]
+
+
+def _summary(changes: Sequence[ChangeInWords]) -> str:
+    """The changes on one line, the largest of many; the rest are counted."""
+    parts = [f"{c.title} {c.before} → {c.goal}" for c in changes[:_MOST_CHANGES]]
+    if rest := len(changes) - len(parts):
+        parts.append(f"and {rest} smaller change{'s' if rest > 1 else ''}")
+    return "; ".join(parts)
 
 
 @dataclass(frozen=True)

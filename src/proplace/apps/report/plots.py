@@ -12,6 +12,7 @@ from proplace.apps.report.style import LIGHT, drawn, new_figure, style
 from proplace.core.errors import OptionError
 from proplace.core.optional import require
 from proplace.core.text import clipped, visible
+from proplace.explain.categories import category_picture
 from proplace.explain.geometry import (
     compared,
     needed,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from proplace.core.network import Array, Network
+    from proplace.explain.categories import CategoryPicture
     from proplace.explain.geometry import Plane, RegionPicture
     from proplace.explain.results import Explanation, Explanations, Setting
     from proplace.schema.rules import AnyFeature
@@ -42,7 +44,8 @@ FACTORS = np.linspace(0.0, 2.0, 25)
 _AT_DELTA = int(np.flatnonzero(FACTORS == 1.0)[0])
 _ROW = 0.34  # inches of one changed feature
 _LETTER, _SPACE = 0.027, 0.06  # a letter at a tick, and the room between two ticks, of an axis
-_MOST_ROWS = 60  # changed features in one picture; the rest are the smallest, and counted
+_MOST_ROWS = 10  # changed features in one picture; the rest are the smallest, and counted
+_PANEL = 5.2  # inches of one of several panels
 
 
 def explanation_figure(e: Explanation, wording: Wording) -> Figure:
@@ -54,13 +57,16 @@ def explanation_figure(e: Explanation, wording: Wording) -> Figure:
     if not no_region(e):
         picture = region_picture(e, also=plain)
         draw.append(lambda axes: draw_region(axes, picture, e, terms))
+    categories = category_picture(e)
+    if categories is not None:
+        draw.append(lambda axes: draw_categories(axes, categories, e, terms))
     if has_margins(e):
         curves = margin_curves([e], [plain])
         draw.append(lambda axes: draw_margins(axes, *curves, e, terms))
     above = 4.7 if draw else 0.0
     below = _ROW * (min(len(e.changes), _MOST_ROWS + 1) + 1)
     with style(LIGHT):
-        figure = new_figure(10.4 if draw else 8.6, above + below)
+        figure = new_figure(max(10.4, _PANEL * len(draw)) if draw else 8.6, above + below)
         if not draw:
             draw_changes(figure.subplots(), e, wording)
             return figure
@@ -170,6 +176,41 @@ def draw_region(
     _region_legend(axes, p, terms, where if has_margins(e) else "")
 
 
+def draw_categories(axes: Axes, picture: CategoryPicture, e: Explanation, terms: Terms) -> None:
+    """Draw the margin in each category that comes into question: in use, and at its worst."""
+    p, least = picture, has_margins(e)
+    both = np.concatenate([p.margin, p.worst if least else p.margin, [0.0]])
+    room = 0.1 * max(float(np.ptp(both)), 1e-9)
+    low, high = float(both.min()) - room, float(both.max()) + room
+    places = np.arange(len(p.names))
+    axes.axvspan(low, 0.0, color=LIGHT.refused, linewidth=0)
+    axes.axvspan(0.0, high, color=LIGHT.robust, linewidth=0)
+    axes.axvline(0.0, color=LIGHT.ink, linewidth=0.9)
+    if least:
+        axes.hlines(places, p.worst, p.margin, color=LIGHT.soft, linewidth=2.0)
+    axes.scatter(
+        p.margin, places, s=46, marker="o", color=LIGHT.page, edgecolors=LIGHT.ink, zorder=4,
+        label="the model in use",
+    )  # fmt: skip
+    if least:
+        where = "of the set" if needed(e).general else "within delta"
+        axes.scatter(
+            p.worst, places, s=52, marker="D", color=LIGHT.ours, edgecolors=LIGHT.page, zorder=5,
+            label=f"the worst network {where}",
+        )  # fmt: skip
+    axes.set_xlim(low, high)
+    axes.set_ylim(len(p.names) - 0.4, -0.6)
+    names = [textwrap.fill(clipped(visible(name), 44), 22) for name in p.names]
+    axes.set_yticks(places, [name.replace("$", r"\$") for name in names])
+    for n, label in enumerate(axes.get_yticklabels()):
+        label.set_fontweight("bold" if n in (0, len(p.names) - 1) else "normal")
+    axes.tick_params(axis="y", length=0)
+    axes.locator_params(axis="x", nbins=5)
+    more = f"; {p.more} more with less" if p.more else ""
+    axes.set_xlabel(drawn(f"margin ({terms.outcome} above 0){more}", 60))
+    axes.legend(loc="upper left", bbox_to_anchor=(0.0, -0.17), ncols=1, borderaxespad=0.2)
+
+
 def draw_margins(
     axes: Axes,
     ours: Array,
@@ -247,11 +288,7 @@ def draw_changes(axes: Axes, e: Explanation, wording: Wording) -> None:
 
     One line each, the largest change first: the title on the left, the values on the right.
     """
-    features = needed(e).schema.by_name
-    words = in_words(e, wording).changes
-    changes = sorted(
-        zip(e.changes.iterrows(), words, strict=True), key=lambda c: -_size(e, str(c[0][0]))
-    )
+    features, changes = needed(e).schema.by_name, in_words(e, wording).largest_first
     rows = min(len(changes), _MOST_ROWS)
     axes.set_xlim(-0.03, 1.03)
     axes.set_ylim(rows + (len(changes) > rows), -1.0)
@@ -261,9 +298,11 @@ def draw_changes(axes: Axes, e: Explanation, wording: Wording) -> None:
         "textcoords": "offset points",
         "va": "center",
     }
-    for n, ((name, row), change) in enumerate(changes[:rows]):
-        before, after = _places(features.get(str(name)), row["from"], row["to"])
-        new, old = pair(features.get(str(name)), row["from"], row["to"])
+    for n, change in enumerate(changes[:rows]):
+        feature, both = features.get(change.name), e.changed[change.name]
+        before, after = _places(feature, *both, reach=changes[0].size)
+        new, old = pair(feature, *both)
+        new = new if change.held is None else change.held.goal
         values = f"{old} → {new}".replace("about ", "")
         axes.annotate(
             drawn(change.title, 34), (0.0, n), xytext=(-6, 0), ha="right", weight="bold", **at
@@ -274,19 +313,9 @@ def draw_changes(axes: Axes, e: Explanation, wording: Wording) -> None:
         _mark(axes, np.array([before, n]), "o", LIGHT.ink)
         _mark(axes, np.array([after, n]), "D", LIGHT.ours)
     if len(changes) > rows:
-        text = f"and {len(changes) - rows} smaller changes"
+        rest = len(changes) - rows
+        text = f"and {rest} smaller change{'s' if rest > 1 else ''}"
         axes.annotate(text, (0.0, rows), xytext=(-6, 0), ha="right", color=LIGHT.soft, **at)
-
-
-def _size(e: Explanation, name: str) -> float:
-    """How far the answer is from the person in one feature alone, by the distance in use."""
-    setting = needed(e)
-    assert e.x is not None and e.point is not None  # noqa: S101, PT018  (there is an answer)
-    x, span = e.x.copy(), setting.schema.span(name)
-    x[span] = e.point[span]
-    if setting.distance is None:  # read from a folder
-        return float(np.abs(x - e.x).sum())
-    return float(setting.distance.between(e.x, x))
 
 
 def draw_validity(
@@ -362,8 +391,9 @@ def _axis(e: Explanation, plane: Plane, i: int) -> _Axis:
         if i == 0:
             length = float(plane.coordinates(np.array(e.point))[0, 0]) or 1.0
             names = [schema.by_name[str(name)].title for name in e.changes.index]
+            what = ", ".join(names) if len(names) <= 3 else f"{len(names)} features"
             return _Axis(
-                f"along the change ({', '.join(names)})",
+                f"along the change ({what})",
                 1.0 / length,
                 0.0,
                 [(1.0, "answer"), (0.0, "now"), (0.5, "halfway")],
@@ -404,16 +434,21 @@ def _apart(
     return kept
 
 
-def _places(feature: AnyFeature | None, before: Any, after: Any) -> tuple[float, float]:
-    """Where two values lie on a line from 0 to 1: the feature's range, if it has one."""
+def _places(
+    feature: AnyFeature | None, before: Any, after: Any, *, reach: float
+) -> tuple[float, float]:
+    """Where two values lie on a line from 0 to 1: the feature's range, if it has one.
+
+    Features without one share a scale, on which a change of ``reach`` (encoded) is half of the line.
+    """
     if isinstance(feature, Ordinal):
         before, after = (feature.numbers[feature.levels.index(v)] for v in (before, after))
         low, high = feature.numbers[0], feature.numbers[-1]
     elif isinstance(feature, Continuous) and None not in (feature.lower, feature.upper):
         low, high = float(feature.lower or 0.0), float(feature.upper or 0.0)
     elif isinstance(feature, Continuous):
-        middle, reach = (before + after) / 2.0, abs(after - before)
-        low, high = middle - reach, middle + reach
+        middle = (before + after) / 2.0
+        low, high = middle - reach * feature.scale, middle + reach * feature.scale
     else:
         return 0.0, 1.0  # other categories have no place between
     return (float(before) - low) / (high - low), (float(after) - low) / (high - low)

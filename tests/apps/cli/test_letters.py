@@ -1,0 +1,111 @@
+"""`proplace explain --letters`: one page for each person, and what is refused before any work."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import proplace as pp
+from commands import run, run_quickly
+
+pytest.importorskip("jinja2")
+
+WORDS = ["--subject", "the loan", "--outcome", "approved", "--valid-until", "2999-12-31"]
+
+
+@pytest.fixture(scope="module")
+def folder(loans, tmp_path_factory):
+    """Results and letters of a few people, one of whom has a missing cell."""
+    folder = tmp_path_factory.mktemp("letters")
+    people = loans.people.head(4).assign(name=["<b>Ann", "Bob", "Cy", "../Dee"])
+    people["income"] = people["income"].astype(object)
+    people.loc[2, "income"] = None
+    people.to_csv(folder / "people.csv", index=False)
+    done = run(
+        "explain",
+        *loans.options(input=folder / "people.csv", out=folder / "out", letters=folder / "letters"),
+        *WORDS,
+        "--certificates",
+        "--id",
+        "name",
+        "--count",
+        "2",
+    )
+    assert done.returncode == 0, done.stderr
+    assert "no letter for 1 that could not be explained: row 2" in done.stderr
+    return folder
+
+
+def test_each_person_gets_a_letter(folder):
+    names = sorted(path.name for path in (folder / "letters").iterdir())
+    assert names == [f"row-{n:012d}.html" for n in (0, 1, 3)]
+    assert not (folder / "letters.part").exists()
+    result = pp.read_results(folder / "out")
+    for n, name in zip((0, 1, 3), ("&lt;b&gt;Ann", "Bob", "../Dee"), strict=True):
+        text = (folder / "letters" / f"row-{n:012d}.html").read_text(encoding="utf-8")
+        assert f"Person {n} (name {name})" in text
+        assert "Valid until</dt><dd>31 December 2999" in text
+        found = [e for e in result if e.index == n and e.found]
+        assert found
+        assert "The loan would have been approved" in text
+        for e in found:  # the letter names the certificates that lie in the folder
+            assert e.certificate.digest in text
+            assert re.search(
+                rf"<td class=\"to\">{re.escape(e.words().changes[0].after)}</td>", text
+            )
+
+
+def test_letters_of_one_person(loans, tmp_path):
+    options = loans.options(row=1, out=tmp_path / "out", letters=tmp_path / "to" / "one")
+    done = run("explain", *options, "--certificates")
+    assert done.returncode == 0, done.stderr
+    (path,) = (tmp_path / "to" / "one").iterdir()
+    (proof,) = (tmp_path / "out" / "certificates").iterdir()
+    assert path.stem == proof.stem.rpartition("-")[0]
+    text = path.read_text(encoding="utf-8")
+    assert pp.Certificate.load(proof).digest in text
+    assert "The outcome would have been class" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--letters", "{new}"], "--letters needs --certificates"),
+        (["--letters", "{there}", "--certificates"], "is there already"),
+        (
+            ["--letters", "{new}", "--certificates", "--valid-until", "soon"],
+            "must be a day such as",
+        ),
+        (["--letters", "{new}", "--certificates", "--valid-until", "1999-01-01"], "is over"),
+        (["--subject", "it"], "--subject is for letters: give --letters FOLDER, too"),
+        (["--outcome", "it"], "--outcome is for letters"),
+        (["--valid-until", "2999-12-31"], "--valid-until is for letters"),
+    ],
+)
+def test_what_is_refused_before_any_work(loans, tmp_path, words, message):
+    (tmp_path / "there").mkdir()
+    places = {"new": tmp_path / "new", "there": tmp_path / "there"}
+    done = run_quickly(
+        "explain", *loans.options(out=tmp_path / "out"), *(word.format(**places) for word in words)
+    )
+    assert done.returncode == 1, done.stderr
+    assert message in re.sub(r"\s+", " ", done.stderr)
+    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_run_that_was_killed_leaves_no_old_letter(folder, tmp_path):
+    from proplace.apps.cli.letters import of_folder, write
+
+    part = tmp_path / "letters.part"
+    part.mkdir()
+    (part / "row-000000000099.html").write_text("of another run", encoding="utf-8")
+    write(of_folder(folder / "out"), tmp_path / "letters", "the loan", "approved", "2999-12-31")
+    names = [path.name for path in (tmp_path / "letters").iterdir()]
+    assert "row-000000000099.html" not in names
+    for path in (tmp_path / "letters").iterdir():
+        assert path.read_text(encoding="utf-8") == (folder / "letters" / path.name).read_text(
+            encoding="utf-8"
+        )
+    assert len(names) == 3
