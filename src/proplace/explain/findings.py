@@ -118,7 +118,6 @@ class Finding:
     programs: int = 0
     rounds: int = 0
     seconds: float = field(default=0.0, compare=False)
-    holds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def found(self) -> bool:

@@ -138,11 +138,6 @@ class Explanation:
     effort
         What the changes cost the person in all, in the user's own units of effort; NaN where no
         efforts are given, or there is no answer. Then it is the distance, too.
-    holds
-        For numbers, by the name of the feature: the interval around the answer's value, in original
-        units, in which the answer is proved. All of them hold at once: every row whose numbers
-        lie in these intervals, and which is the answer otherwise, is accepted by every network of
-        Delta. Empty where nothing of the kind is proved.
     """
 
     index: Hashable
@@ -169,7 +164,6 @@ class Explanation:
     ids: Mapping[str, Any] = field(default_factory=dict)
     filled: tuple[str, ...] = ()
     effort: float = np.nan
-    holds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def efforts(self) -> dict[str, float]:

@@ -43,18 +43,17 @@ class Rounding:
 
     def near(self, point: Array, scenarios: Iterable[ShiftedObjective]) -> None:
         """Offer a legal point that is robust, if one is found."""
-        state = self.state
+        state, last, factor = self.state, point, 1.0
         known = [*state.oracle.attack(point[None]), *scenarios]
-        for scenario in known:
-            self._cut(scenario, point)
-        last, factor = None, 1.0
+        for each in known:
+            self._cut(each, point)
         for _ in range(state.tuning.roundings):
             found = self._solved()
             if found is None:
                 return
             legal = self.problem.snap(found.hull_point)
             missing = self.problem.search_margin - min(float(s.value(legal)) for s in known)
-            factor = 2.0 * factor if last is not None and np.array_equal(legal, last) else 1.0
+            factor = 2.0 * factor if np.array_equal(legal, last) else 1.0
             last = legal
             if missing <= 0.0:
                 if not state.polytope.keeps_rules(legal):
