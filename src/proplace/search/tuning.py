@@ -95,7 +95,7 @@ class Tuning:
     gap: float = 1e-7
     many_grids: int = 8
     most_grids: int = 12
-    grid_nodes: int = 2000
+    grid_nodes: int = 10_000
     rough_nodes: int = 100
     roundings: int = 12
     few_open: int = 16
