@@ -8,8 +8,10 @@ person's own among them. With :math:`g` the gradient of the worst margin at :mat
 
 1. start from the rounding that the margin likes best, up where :math:`g_j > 0` and down elsewhere; if it
    fails the exact test, from one farther on the way to a robust neighbour;
-2. give numbers their value nearer to the person's, in the order of distance gained per margin lost,
-   wherever the point still passes the exact test.
+2. of all ways to give the numbers that gain most their value nearer to the person's, take the nearest
+   that passes the exact test (concrete shifts, many points at once, refute most of the others before);
+3. then the same for the other numbers, one by one, those first that gain most distance for the margin
+   they lose.
 
 The answer is robust by test, no number of it is farther than a step from :math:`p_j` (from the way to a
 neighbour, where the first start fails), and no robust point of the region before rounding is nearer than
@@ -18,6 +20,7 @@ the bound.
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,6 +40,8 @@ MOST_EXACT = 8
 _TOLERANCE = 1e-9  # of the rules
 _WAYS = (0.02, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0)  # shares of the way to a neighbour
 _NEIGHBOURS = 4
+_AT_ONCE = 10  # numbers all of whose roundings are compared
+_TESTS = 24  # exact tests of these, the nearest first
 
 
 def rounded(
@@ -55,7 +60,9 @@ def rounded(
         best = np.where(low == high, low, best)
         best = np.where(gradient == 0.0, _nearer(problem, low, high), best)
         if passes(best):
-            return _nearer_by_steps(problem, best, (low, high), gradient, passes)
+            goal = _nearer(problem, low, high)
+            found = _nearest_rounding(problem, oracle, best, goal, passes)
+            return _nearer_by_steps(problem, found, goal, gradient, passes)
     return None
 
 
@@ -83,22 +90,46 @@ def _nearer(problem: SearchProblem, low: Array, high: Array) -> Array:
     return np.where(np.abs(low - problem.x) <= np.abs(high - problem.x), low, high)
 
 
+def _gains(problem: SearchProblem, point: Array, goal: Array) -> Array:
+    """How much nearer a point is with each one of its numbers at the goal; 0 where it is there."""
+    trials = np.where(np.eye(len(point), dtype=bool), goal, point)
+    gains: Array = problem.distance.between(problem.x, point) - problem.distance.between(
+        problem.x, trials
+    )
+    return gains
+
+
+def _nearest_rounding(
+    problem: SearchProblem,
+    oracle: Oracle,
+    point: Array,
+    goal: Array,
+    passes: Callable[[Array], bool],
+) -> Array:
+    """The nearest robust one of all ways to set the numbers that gain most to their goals."""
+    gains = _gains(problem, point, goal)
+    columns = np.argsort(-gains, kind="stable")[:_AT_ONCE]
+    columns = columns[goal[columns] != point[columns]]
+    ways = np.array(list(itertools.product((False, True), repeat=len(columns))), dtype=bool)
+    points = np.repeat(point[None], len(ways), axis=0)
+    points[:, columns] = np.where(ways, goal[columns], point[columns])
+    points = points[oracle.upper_bounds(points) >= problem.margin]
+    order = np.argsort(problem.distance.between(problem.x, points), kind="stable")
+    return next((points[i] for i in order[:_TESTS] if passes(points[i])), point)
+
+
 def _nearer_by_steps(
     problem: SearchProblem,
     point: Array,
-    ends: tuple[Array, Array],
+    goal: Array,
     gradient: Array,
     passes: Callable[[Array], bool],
 ) -> Array:
-    """Move numbers towards the person's own where the point stays robust."""
-    goal = _nearer(problem, *ends)
+    """Set numbers to their goals, one by one, where the point stays robust."""
     columns = np.flatnonzero(goal != point)
-    here = float(problem.distance.between(problem.x, point))
-    trials = np.where(np.eye(len(point), dtype=bool)[columns], goal, point)
-    gains = here - np.array([float(problem.distance.between(problem.x, row)) for row in trials])
     lost = np.abs(gradient * (goal - point))[columns]
-    order = np.argsort(-gains / np.maximum(lost, 1e-300), kind="stable")
-    for j in columns[order]:
+    gains = _gains(problem, point, goal)[columns]
+    for j in columns[np.argsort(-gains / np.maximum(lost, 1e-300), kind="stable")]:
         trial = point.copy()
         trial[j] = goal[j]
         if passes(trial):
