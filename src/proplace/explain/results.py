@@ -85,7 +85,8 @@ class Explanation:
         Label of the person's row in the table that was explained.
     status
         ``optimal``: the nearest robust point of the region. ``feasible``: certified robust, but not
-        proved nearest (the time limit came first, or the method does not ask for the nearest).
+        proved nearest (the time limit came first, the answer was rounded to the steps of many
+        features, or the method does not ask for the nearest).
         ``valid``: the network gives the point the target class; not certified robust.
         ``already_valid``: the network gives the target class already. ``no_robust_neighbour``,
         ``infeasible_rules``, ``not_found`` (the method, or its time, ended without a point),
