@@ -142,12 +142,13 @@ def test_true_and_false_need_no_schema(step, dtype):
     answers = pd.DataFrame([e.counterfactual for e in result]).astype(frame.dtypes)
     assert (pipe.predict(answers) == "yes").all()
     # Nothing else than the way to say it has changed.
+    income = pp.Continuous("income", frame.income.min(), frame.income.max(), step=0.01)
     said = (
         pp.Proplace(
             pipe,
             0.001,
             k=5,
-            schema=pp.Schema([pp.Continuous("income"), pp.Binary("owner", (False, True))]),
+            schema=pp.Schema([income, pp.Binary("owner", (False, True))]),
         )
         .fit(frame)
         .explain(refused, "yes")

@@ -118,9 +118,10 @@ class Proplace(Explainer):
         What can be proved quickly is in ``Explanation.holds``, and the certificate of the answer
         then is that of all of these values.
     schema
-        Features, units and rules. Without one, tables hold the model's own columns, all free. A
-        model that encodes its table itself keeps its encoding: the schema adds ranges, steps,
-        directions, labels and rules.
+        Features, units and rules. Without one, tables hold the model's own columns, all free; numbers
+        of a model that encodes its table itself get the range and a readable step of the training
+        table then. Such a model keeps its encoding: the schema adds ranges, steps, directions, labels
+        and rules.
     distance
         ``"l1"`` (mean absolute difference of encoded columns; a number that the model scales itself
         counts in units of its range in the training rows), ``"l2"``, ``"linf"``, ``"mad"``, or

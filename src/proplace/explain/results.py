@@ -91,7 +91,8 @@ class Explanation:
         Label of the person's row in the table that was explained.
     status
         ``optimal``: the nearest robust point of the region. ``feasible``: certified robust, but not
-        proved nearest (the time limit came first, or the method does not ask for the nearest).
+        proved nearest (the time limit came first, so many features have steps that the search ended
+        early, or the method does not ask for the nearest).
         ``valid``: the network gives the point the target class; not certified robust.
         ``already_valid``: the network gives the target class already. ``no_robust_neighbour``,
         ``infeasible_rules``, ``fixed`` (it is proved that no network of Delta gives the target class to

@@ -148,7 +148,8 @@ class Schema:
         - true/false, and numbers that are only 0 and 1: :class:`Binary`;
         - other numbers: :class:`Continuous` with a readable step (:func:`readable_grid`): 1 for whole
           numbers, 0.1 or 0.01 with at most two decimals, else a round number near a hundredth of the
-          range. Ranges are those of the table, rounded outwards to multiples of the step;
+          range. Ranges are those of the table, rounded outwards to multiples of the step; people may
+          lie a little outside;
         - text and unordered categories: :class:`Binary` for two values, else
           :class:`Categorical`, sorted (or in the order of the pandas categories);
         - ordered pandas categories: :class:`Ordinal`.
