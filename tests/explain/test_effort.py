@@ -273,3 +273,19 @@ def test_paths_of_a_distance_and_without_an_answer():
     table = explainer.explain(train[:2]).paths(1)
     assert list(table.index) == ["distance", "status"]
     assert list(table["path 1"]) == ["0", "already_valid"]
+
+
+def test_kept_features_are_kept():
+    """Neighbours are made to fit what a path keeps: both change both numbers here."""
+    schema = Schema([pp.Continuous("a", 0, 100, step=1), pp.Continuous("b", 0, 100, step=1)])
+    net = pp.Network([([[1.0, 1.0]], [-0.9])])
+    train = pd.DataFrame({"a": [20, 90, 95], "b": [20, 95, 90]})
+    result = (
+        pp.Proplace(net, 0.01, schema=schema, effort={"a": 2})
+        .fit(train)
+        .explain(train[:1], count=3)
+    )
+    assert {tuple(e.changed) for e in result} >= {("b",), ("a", "b")}
+    (kept,) = (e for e in result if list(e.changed) == ["b"])
+    assert (kept.neighbours[:, 0] == 0.2).all()
+    assert (kept.neighbours[:, 1] > 0.8).all()

@@ -58,8 +58,9 @@ def efforts_of(
     if effort is None and not own:
         if max_effort is not None:
             raise OptionError(
-                "max_effort needs efforts: give effort={'income': 2}, or effort={} to count each "
-                "feature as 1 for its whole range, or efforts in the schema"
+                "max_effort needs efforts: say in the schema what changes cost, or as "
+                "effort={'income': 2} (--effort income=2); effort={} counts each feature as 1 for its "
+                "whole range"
             )
         return None
     for name in effort or {}:
