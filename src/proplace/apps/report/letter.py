@@ -50,9 +50,15 @@ _CELL, _TITLE, _LINE, _REASON = 64, 90, 160, 700  # characters of what may be of
 _WORD = 26  # characters of a word that may be broken in two; numbers are shorter
 _UNCHANGED = 1400  # characters of the list of what stays, beyond which it is counted
 _ORDER = ("First way", "Second way", "Third way", "Fourth way")
-_SIZES = {"airy": 10.5, "even": 9.6, "dense": 8.6, "tight": 7.6, "small": 6.8}  # points of its type
+_SIZES = {  # points of the type, and about how high a letter may be in it: large type is often broken
+    "airy": (10.5, 650.0),
+    "even": (9.6, 690.0),
+    "dense": (8.6, 700.0),
+    "tight": (7.6, 730.0),
+    "small": (6.8, 740.0),
+}
 _LETTER = 0.58  # width of a letter, of its size
-_WIDE, _HIGH = 487.0, 715.0  # points of the page within its margins, and some air
+_WIDE = 487.0  # points of the page within its margins
 
 _NETWORK = (
     "A network is the program that decides; its weights and biases are the numbers inside it, and "
@@ -105,12 +111,16 @@ class Letter:
     @property
     def fits(self) -> bool:
         """Whether it keeps to one page in the smallest type."""
-        return self._height(min(_SIZES.values())) <= _HIGH
+        return self._fits("small")
 
     @property
     def size(self) -> str:
         """The largest type in which the letter keeps to one page, else the smallest."""
-        return next((name for name, pt in _SIZES.items() if self._height(pt) <= _HIGH), "small")
+        return next(filter(self._fits, _SIZES), "small")
+
+    def _fits(self, size: str) -> bool:
+        pt, most = _SIZES[size]
+        return self._height(pt) <= most
 
     def _height(self, pt: float) -> float:
         """About how high it is in a type of some points."""
