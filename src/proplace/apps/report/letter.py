@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from proplace.core.errors import OptionError
 from proplace.core.files import atomic_write
 from proplace.core.text import clipped, short, visible
 from proplace.explain.held import room
+from proplace.explain.provenance import now
 from proplace.explain.words import (
     accepted_now,
     certain,
@@ -33,7 +35,6 @@ from proplace.explain.words import (
 )
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Hashable, Sequence
 
     from proplace.explain.results import Explanation, Explanations
@@ -158,7 +159,7 @@ def letter_of(
     environment = templates("the letter")
     environment.tests["long"] = lambda text: max(map(len, text.split()), default=0) > _WORD
     answers = _answers(result, index)
-    day = datetime.date.today() if date is None else day_of("date", date)
+    day = _today() if date is None else day_of("date", date)
     last = None if valid_until is None else day_of("valid_until", valid_until)
     if last is not None and last < day:
         raise OptionError(f"valid_until {last} lies before the date of the letter, {day}")
@@ -194,6 +195,13 @@ def _answers(result: Explanations, index: Hashable) -> list[Explanation]:
             "explain the row again"
         )
     return sorted(found, key=lambda e: e.rank)
+
+
+def _today() -> datetime.date:
+    """The day on which the letter is written; that of ``SOURCE_DATE_EPOCH`` where it is set."""
+    if "SOURCE_DATE_EPOCH" in os.environ:
+        return datetime.date.fromisoformat(now()[:10])
+    return datetime.date.today()
 
 
 def day_of(name: str, value: datetime.date | str) -> datetime.date:
@@ -290,7 +298,8 @@ def _opening(
         why = _WHY.get(first.status, "").format(outcome=outcome)
         return "No change can be promised", f"{none} {why}".strip()
     count = len(words[0].changes)
-    changes = "this one change" if count == 1 else f"these {count} changes, all of them together"
+    whole = "both" if count == 2 else "all of them"
+    changes = "this one change" if count == 1 else f"these {count} changes, {whole} together"
     more = f" {found} ways were found, of which this is the nearest." if found > 1 else ""
     if len(words) == 1:
         lead = f"{subject} would have been {outcome}{by} with {changes}.{more}"
