@@ -491,7 +491,8 @@ class Explanations(Sequence[Explanation]):
         wording
             What to call things.
         date
-            Day of the letter (``2026-03-31`` or a date); today if left out.
+            Day of the letter (``2026-03-31`` or a date); today if left out, or the day of
+            ``SOURCE_DATE_EPOCH`` where that is set.
         valid_until
             Last day on which the sender stands by the letter. A proof knows no dates.
         reference

@@ -79,9 +79,8 @@ def test_an_answer(one):
         rows = {row[0]: row[1:] for row in page.cells[1:]}
         assert rows == {c.title: [c.before, c.after, c.difference] for c in words.changes}
         count = len(words.changes)
-        together = (
-            "this one change" if count == 1 else f"these {count} changes, all of them together"
-        )
+        whole = "both" if count == 2 else "all of them"
+        together = "this one change" if count == 1 else f"these {count} changes, {whole} together"
         assert f"The loan would have been approved with {together}." in page.text
         assert f"Applicant {e.index}" in page.text
         assert "Date 31 March 2026" in page.text
@@ -356,7 +355,13 @@ def test_the_same_answer_and_days_give_the_same_page(one, lender, tmp_path):
     assert path.read_text(encoding="utf-8") == text
 
 
-def test_without_a_date_it_is_of_today(one):
+def test_without_a_date_it_is_of_the_builds_day_where_that_is_set(one, monkeypatch):
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", str(86_400 * 365))
+    assert "Date 1 January 1971" in Page(one.letter(one[0].index)).text
+
+
+def test_without_a_date_it_is_of_today(one, monkeypatch):
+    monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
     days = [datetime.date.today()]
     page = Page(one.letter(one[0].index))
     days.append(datetime.date.today())

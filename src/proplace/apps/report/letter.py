@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from proplace.core.errors import OptionError
 from proplace.core.files import atomic_write
 from proplace.core.text import clipped, short, visible
 from proplace.explain.held import room
+from proplace.explain.provenance import now
 from proplace.explain.words import (
     accepted_now,
     certain,
@@ -33,7 +35,6 @@ from proplace.explain.words import (
 )
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Hashable, Sequence
 
     from proplace.explain.results import Explanation, Explanations
@@ -50,9 +51,15 @@ _CELL, _TITLE, _LINE, _REASON = 64, 90, 160, 700  # characters of what may be of
 _WORD = 26  # characters of a word that may be broken in two; numbers are shorter
 _UNCHANGED = 1400  # characters of the list of what stays, beyond which it is counted
 _ORDER = ("First way", "Second way", "Third way", "Fourth way")
-_SIZES = {"airy": 10.5, "even": 9.6, "dense": 8.6, "tight": 7.6, "small": 6.8}  # points of its type
+_SIZES = {  # points of the type, and about how high a letter may be in it: large type is often broken
+    "airy": (10.5, 650.0),
+    "even": (9.6, 690.0),
+    "dense": (8.6, 700.0),
+    "tight": (7.6, 730.0),
+    "small": (6.8, 740.0),
+}
 _LETTER = 0.58  # width of a letter, of its size
-_WIDE, _HIGH = 487.0, 715.0  # points of the page within its margins, and some air
+_WIDE = 487.0  # points of the page within its margins
 
 _NETWORK = (
     "A network is the program that decides; its weights and biases are the numbers inside it, and "
@@ -105,12 +112,16 @@ class Letter:
     @property
     def fits(self) -> bool:
         """Whether it keeps to one page in the smallest type."""
-        return self._height(min(_SIZES.values())) <= _HIGH
+        return self._fits("small")
 
     @property
     def size(self) -> str:
         """The largest type in which the letter keeps to one page, else the smallest."""
-        return next((name for name, pt in _SIZES.items() if self._height(pt) <= _HIGH), "small")
+        return next(filter(self._fits, _SIZES), "small")
+
+    def _fits(self, size: str) -> bool:
+        pt, most = _SIZES[size]
+        return self._height(pt) <= most
 
     def _height(self, pt: float) -> float:
         """About how high it is in a type of some points."""
@@ -148,7 +159,7 @@ def letter_of(
     environment = templates("the letter")
     environment.tests["long"] = lambda text: max(map(len, text.split()), default=0) > _WORD
     answers = _answers(result, index)
-    day = datetime.date.today() if date is None else day_of("date", date)
+    day = _today() if date is None else day_of("date", date)
     last = None if valid_until is None else day_of("valid_until", valid_until)
     if last is not None and last < day:
         raise OptionError(f"valid_until {last} lies before the date of the letter, {day}")
@@ -184,6 +195,13 @@ def _answers(result: Explanations, index: Hashable) -> list[Explanation]:
             "explain the row again"
         )
     return sorted(found, key=lambda e: e.rank)
+
+
+def _today() -> datetime.date:
+    """The day on which the letter is written; that of ``SOURCE_DATE_EPOCH`` where it is set."""
+    if "SOURCE_DATE_EPOCH" in os.environ:
+        return datetime.date.fromisoformat(now()[:10])
+    return datetime.date.today()
 
 
 def day_of(name: str, value: datetime.date | str) -> datetime.date:
@@ -280,7 +298,8 @@ def _opening(
         why = _WHY.get(first.status, "").format(outcome=outcome)
         return "No change can be promised", f"{none} {why}".strip()
     count = len(words[0].changes)
-    changes = "this one change" if count == 1 else f"these {count} changes, all of them together"
+    whole = "both" if count == 2 else "all of them"
+    changes = "this one change" if count == 1 else f"these {count} changes, {whole} together"
     more = f" {found} ways were found, of which this is the nearest." if found > 1 else ""
     if len(words) == 1:
         lead = f"{subject} would have been {outcome}{by} with {changes}.{more}"

@@ -96,10 +96,8 @@ def categories_view(e: Explanation, terms: Terms) -> Picture | None:
         caption += f"Diamonds: the worst of {every}, a proved bound. "
         count = len(picture.names)
         alt += f"In {int(sure.sum())} of {count} rows {every} says {outcome}. "
-    caption += (
-        f"Between the {terms.person} now and the answer stand rows that are the answer but for "
-    )
-    caption += f"{titles}." if len(picture.names) > 2 else f"{titles}: here there are none."
+    if len(picture.names) > 2:
+        caption += f"The rows between are the answer, but for {titles}."
     inches = _SQUARE[0], min(_SQUARE[1], 2.2 + 0.5 * len(picture.names))
     return _picture(
         lambda axes: draw_categories(axes, picture, e, terms), inches, alt.strip(), caption
