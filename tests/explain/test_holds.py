@@ -172,7 +172,7 @@ def test_no_claim_without_an_end():
 def test_several_networks_must_all_accept_it(lender):
     model, table = lender
     accepted = model.predict(table)
-    net = MLPClassifier((5,), max_iter=300, random_state=1, learning_rate_init=0.01)
+    net = MLPClassifier((5,), max_iter=900, random_state=1, learning_rate_init=0.02)
     other = make_pipeline(StandardScaler(), net).fit(table, accepted)
     refused = table[model.predict(table) == 0][:4]
     options = {"schema": schema(), "holds": True, "also": [(other, 0.002)]}

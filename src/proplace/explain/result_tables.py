@@ -41,6 +41,7 @@ FACTS = (
     "missing",
     "effort",
     "out_of_reach",
+    "holds",
 )
 _NUMBERS = ("distance", "bound", "margin", "effort")
 _TYPES = {**dict.fromkeys(_NUMBERS, float), "rank": int, "out_of_reach": bool}  # else text
@@ -108,6 +109,7 @@ class AnswerColumns:
             "missing": json.dumps(e.filled, ensure_ascii=False) if e.filled else None,
             "effort": e.effort,
             "out_of_reach": e.out_of_reach,
+            "holds": json.dumps(dict(e.holds), ensure_ascii=False) if e.holds else None,
         }
         return {
             **e.ids,

@@ -10,7 +10,7 @@ import pytest
 
 import proplace as pp
 from commands import call
-from proplace.apps.batch.checking import too_narrow
+from proplace.apps.batch.checking import not_held, too_narrow
 from proplace.apps.batch.reading import ResultsFolder
 
 
@@ -159,3 +159,29 @@ def test_one_certificate_of_a_network(tmp_path):
         words = ["--model", tmp_path / "net.npz", "--tolerance", word]
         done = call("check", tmp_path / f"{number}.json", *words)
         assert done.returncode == (0 if accepted else 1), done.stdout
+
+
+def test_what_holds_is_written_read_and_checked(loans, tmp_path):
+    out, model = tmp_path / "results", loans.folder / "model.onnx"
+    words = [*loans.options(out=out), "--certificates", "--holds", "--tolerance", "income=0.25"]
+    done = call("explain", *words)
+    assert done.returncode == 0, done.stderr
+    answers = pp.read_results(out)
+    assert all("income" in e.holds for e in answers)
+    wide = [e for e in answers if e.holds["income"][1] == 10.0]
+    assert wide
+    done = call("check", out, "--model", model)
+    assert done.returncode == 0, done.stdout
+    opened = ResultsFolder.open(out)
+    line = next(opened.lines())
+    proved = opened.certificate(line).check(loans.net).statement
+    e = line.explanation
+    assert not not_held(proved, loans.schema, e.holds)
+    more = {**e.holds, "age": (18.0, 90.0)}
+    assert "more is said to hold" in not_held(proved, loans.schema, more)
+    low, high = e.holds["income"]
+    for interval in ((low - 0.01, high), (low, high + 0.01)):
+        assert not_held(proved, loans.schema, {"income": interval})
+    shown = call("explain", *loans.options(row=0), "--holds", "--json")
+    (answer,) = json.loads(shown.stdout)
+    assert answer["holds"] == {n: list(ends) for n, ends in answer["holds"].items()}

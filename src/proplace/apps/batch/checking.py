@@ -19,17 +19,20 @@ import numpy as np
 from proplace.certification import checker, parameters, parameters_of_shifts, written
 from proplace.certification import digest as network_digest
 from proplace.core.model_set import around
+from proplace.explain.holds import held_box
 from proplace.region.admissible import admissible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from proplace.apps.batch.reading import Line, ResultsFolder
+    from proplace.certification import InputBox
     from proplace.certification.checker import Demand, Parameters, Statement, Verdict
     from proplace.core.model_set import ModelSet
     from proplace.core.network import Array
     from proplace.core.shifts import Shifts
     from proplace.explain.results import Explanation
+    from proplace.schema import Schema
 
 _PROOF = re.compile(r"row-\d{12}-\d+\.json")
 
@@ -113,6 +116,7 @@ def _checked(
     else:
         wrong = _amiss(line, verdict.statement) or _uncovered(sets, proved)
         wrong = wrong or too_narrow(verdict.statement, sets[0].tolerance)
+        wrong = wrong or not_held(verdict.statement, folder.setting.schema, e.holds)
     if wrong:
         reason = f"{wrong}; proved is only: {'; '.join(map(str, proved))}"
         return Checked(name, file, False, reason, verdict.statement)
@@ -143,9 +147,24 @@ def too_narrow(proved: Statement, tolerance: Array | None) -> str:
         return ""
     if len(tolerance) != len(proved.input):
         return "the tolerance is one of other columns"
-    (low, high), (down, up) = proved.ends, around(np.array(proved.input), tolerance)
-    wide = (np.array(low) <= down).all() and (up <= np.array(high)).all()
-    return "" if wide else "a tolerance is promised, and not every miss within it is proved"
+    if _reaches(proved, around(np.array(proved.input), tolerance)):
+        return ""
+    return "a tolerance is promised, and not every miss within it is proved"
+
+
+def not_held(proved: Statement, schema: Schema, holds: Mapping[str, tuple[float, float]]) -> str:
+    """Say that a proof does not cover all that is said to hold around an answer; empty if it does."""
+    if not holds or proved.verdict != "robust":
+        return ""
+    if _reaches(proved, held_box(schema, np.array(proved.input), holds)):
+        return ""
+    return "more is said to hold around the answer than is proved"
+
+
+def _reaches(proved: Statement, box: InputBox) -> bool:
+    """Whether a box of inputs lies in that of which something is proved."""
+    (low, high), (down, up) = map(np.array, proved.ends), box
+    return bool((low <= down).all() and (up <= high).all())
 
 
 def _not_fixed(folder: ResultsFolder, line: Line, proved: Statement) -> str:

@@ -229,6 +229,7 @@ class ResultsFolder:
         ranks, reasons = cells.whole(facts["rank"]), cells.text(facts["reason"])
         ids = {name: cells.text(name) for name in self.columns.ids}
         digests, gaps = cells.text(facts["certificate"]), cells.text(facts["missing"])
+        held = cells.text(facts["holds"])
         lines = []
         for n, row in enumerate(cells.whole(self.columns.row)):
             (original, x), (answer, point) = before(n, row), after(n, row)
@@ -250,6 +251,7 @@ class ResultsFolder:
                     margin=margin[n],
                     filled=tuple(json.loads(gaps[n])) if gaps[n] else (),
                     effort=effort[n],
+                    holds=_held(held[n], schema) if held[n] else {},
                 ),
                 digests[n] or None,
             )
@@ -304,6 +306,16 @@ class _Cells:
 
     def _across(self, names: list[str]) -> Iterator[tuple[Any, ...]]:
         return zip(*(self.column(name) for name in names), strict=True)
+
+
+def _held(text: str, schema: Schema) -> dict[str, tuple[float, float]]:
+    """Read what is said to hold around an answer: intervals of numbers, by feature name."""
+    found = {}
+    for name, (low, high) in json.loads(text).items():
+        if not isinstance(schema.by_name[name], Continuous) or not low <= high:
+            raise ValueError(f"what is said to hold of {name!r} is no interval")
+        found[name] = (float(low), float(high))
+    return found
 
 
 def _people(

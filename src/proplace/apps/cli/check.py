@@ -477,6 +477,8 @@ def _other_answer(verdict: Verdict, answer: dict[str, Any], model: Model) -> str
     """
     import pandas as pd  # noqa: PLC0415
 
+    from proplace.apps.batch.checking import not_held  # noqa: PLC0415
+
     proved = verdict.statement
     if proved is None:
         return ""
@@ -491,7 +493,8 @@ def _other_answer(verdict: Verdict, answer: dict[str, Any], model: Model) -> str
     rows, problems = model.schema.encode_people(pd.DataFrame([{n: values[n] for n in names}]))
     if problems or rows[0].tolist() != proved.input:
         return "the answer has other values than the input of its certificate"
-    return ""
+    held = answer.get("holds")
+    return not_held(proved, model.schema, held) if isinstance(held, dict) else ""
 
 
 def _entry(name: str, verdict: Verdict) -> dict[str, Any]:

@@ -78,6 +78,12 @@ Changeable = Annotated[
     str | None,
     typer.Option(help="Change these features only, as in income,job; the others are kept."),
 ]
+Holds = Annotated[
+    bool,
+    typer.Option(
+        "--holds", help="Also prove how far each change can be passed: at least, no more than."
+    ),
+]
 TimeLimit = Annotated[
     float | None, typer.Option(help="Seconds for one person; the best answer so far is given.")
 ]
@@ -109,7 +115,7 @@ class Question:
         For which networks the answers must hold.
     others
         More models that must accept them, with what `--also` says of each.
-    k, distance, region, tolerance, time_limit, changes, effort, max_effort
+    k, distance, region, tolerance, holds, time_limit, changes, effort, max_effort
         As :class:`proplace.Proplace` takes them; ``changes`` are the options about changes.
     target
         The wanted class, by its label as text.
@@ -125,6 +131,7 @@ class Question:
     distance: common.Distance
     region: Region
     tolerance: dict[str, float] | None
+    holds: bool
     time_limit: float | None
     target: str
     label: str | None
@@ -162,6 +169,7 @@ class Question:
             max_effort=self.max_effort,
             region=self.region.value,
             tolerance=self.tolerance,
+            holds=self.holds,
             n_jobs=processes,
             time_limit=self.time_limit,
             **self.changes,
@@ -194,6 +202,7 @@ def explain(
     max_effort: MaxEffort = None,
     region: Regions = Region.hull,
     tolerance: common.Tolerance = None,
+    holds: Holds = False,
     prefer: Preference = Prefer.near,
     stretch: Stretch = 1.25,
     max_changes: MaxChanges = None,
@@ -257,6 +266,7 @@ def explain(
         distance,
         region,
         common.tolerance_of(tolerance),
+        holds,
         time_limit,
         target,
         label,

@@ -215,6 +215,7 @@ def answer_facts(answer: Explanation, made: Provenance) -> dict[str, Any]:
         "missing": list(answer.filled),
         "counterfactual": after,
         "changes": _changes(answer, before or {}, after or {}),
+        **({"holds": {n: list(ends) for n, ends in answer.holds.items()}} if answer.holds else {}),
         "sentence": answer.words().sentence,
         "certificate": None if proof is None else proof.facts,
     }
