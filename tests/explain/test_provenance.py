@@ -52,6 +52,7 @@ def test_it_says_what_was_asked_of_what():
         "region": "hull",
         "delta_about": "",
         "also": (),
+        "tolerance": (),
     }
 
 

@@ -19,7 +19,6 @@ from proplace.certification.engine import Rows, least_values, traced_least_value
 from proplace.certification.input_boxes import InputBoxes, checked_box
 from proplace.certification.lp_bnb import minimise
 from proplace.certification.precision_margin import DOUBLE, rounding_error, thresholds
-from proplace.certification.shift_recovery import shifted_network
 from proplace.core.errors import InputError, OptionError, SolverError
 from proplace.core.progress import progress_bar
 from proplace.core.shifts import Shifts
@@ -87,6 +86,8 @@ class WorstCase:
         A network within Delta (every parameter, exactly) whose margin is the least.
     margin
         Its margin, by a plain forward pass.
+    point
+        Where the network was asked, as it takes rows: the row itself, or the worst point of its box.
     lower
         Lower bound on the margin of any network in Delta, up to the rounding of float64. It meets
         ``margin`` to tolerance unless a time limit came first, or the sizes of the parameters differ
@@ -97,6 +98,7 @@ class WorstCase:
     network: Network
     margin: float
     lower: float
+    point: Array
 
 
 def certify(
@@ -110,13 +112,15 @@ def certify(
     certificates: bool = False,
     exact_margin: bool = False,
     time_limit: float | None = None,
+    quick: bool = False,
     progress: bool = False,
 ) -> Report:
     """Say for each row whether every network within ``delta`` gives it the target class.
 
     The rows and the target are those of the network itself; else this is :func:`proplace.certify`,
     which describes the parameters. Here ``margin`` may also be an array of one number for each row.
-    With ``box``, the ends of a box around each row, this is asked of every point of the box.
+    With ``box``, the ends of a box around each row, this is asked of every point of the box. With
+    ``quick``, rows that batched bounds do not decide are left undecided.
 
     Cheap batched bounds and attacks decide most rows; branch and bound decides the rest. A row whose
     bounds do not clear the threshold by more than all rounding errors together is decided by a proof
@@ -130,7 +134,7 @@ def certify(
     whole = Claims(net, shifts, target, X, wanted)
     if box is not None:
         whole = replace(whole, box=box, larger=InputBoxes(net, shifts))
-    question = _Question.of(whole, _deadline(time_limit))
+    question = _Question.of(whole, _deadline(time_limit), quick=quick)
     lower, upper = np.full(len(X), -np.inf), np.full(len(X), np.inf)
     robust, undecided = np.zeros(len(X), dtype=bool), np.ones(len(X), dtype=bool)
     parts: list[Proofs] = []
@@ -175,11 +179,12 @@ class _Question:
     abstraction: Abstraction
     objectives: Array
     deadline: float
+    quick: bool
 
     @classmethod
-    def of(cls, claims: Claims, deadline: float) -> _Question:
+    def of(cls, claims: Claims, deadline: float, *, quick: bool = False) -> _Question:
         model = claims.larger or claims
-        return cls(Abstraction(model.net, model.shifts), claims.objectives, deadline)
+        return cls(Abstraction(model.net, model.shifts), claims.objectives, deadline, quick)
 
     def late(self) -> bool:
         return time.monotonic() >= self.deadline
@@ -195,7 +200,7 @@ class _Question:
         Elsewhere a proof does.
         """
         threshold, front = claims.threshold, self.abstraction.net.input_map
-        rows = Rows(claims.seen, threshold, self.deadline)
+        rows = Rows(claims.seen, threshold, self.deadline, self.quick)
         found = least_values(self.abstraction, rows, self.objectives)
         low, high = found.lower, found.upper
         size = None if front.matrix is None else front.size(claims.X)
@@ -215,7 +220,7 @@ class _Question:
 
     def proved(self, claims: Claims) -> tuple[_Verdicts, Proofs]:
         """Only what has a proof is decided."""
-        rows = Rows(claims.seen, claims.threshold, self.deadline)
+        rows = Rows(claims.seen, claims.threshold, self.deadline, self.quick)
         found, trace = traced_least_values(self.abstraction, rows, self.objectives)
         proofs = prove(claims, trace, self._sorted(claims, found), self.deadline)
         yes, no = proofs.robust & proofs.proved, ~proofs.robust & proofs.proved
@@ -258,21 +263,27 @@ def worst_case(
     delta: Delta,
     target: int = 1,
     *,
+    box: InputBox | None = None,
     time_limit: float | None = None,
 ) -> WorstCase:
     """Find the network within ``delta`` that gives ``x`` the least margin for the target class.
 
     The row and the target are those of the network itself; else this is :func:`proplace.worst_case`.
+    With ``box``, the ends of a box around the row, also find the point of it where this is so.
     """
-    U = net.transform(x)
-    if len(U) != 1:
-        raise InputError(f"worst_case takes one row, not {len(U)}")
-    shifts = Shifts.of(net, delta)
-    deadline = _deadline(time_limit)
-    abstraction = Abstraction(net, shifts)
-    activations = abstraction.tighten(abstraction.interval_bounds(U)) if net.widths else None
-    best: Network | None = None
-    margin, lower = np.inf, np.inf
+    X = net.rows(x)
+    if len(X) != 1:
+        raise InputError(f"worst_case takes one row, not {len(X)}")
+    claims = Claims(net, Shifts.of(net, delta), target, X, np.zeros(1))
+    if box is not None:
+        larger = InputBoxes(net, claims.shifts)
+        claims = replace(claims, box=checked_box(X, box), larger=larger)
+    deadline, U = _deadline(time_limit), claims.seen
+    abstraction = _Question.of(claims, deadline).abstraction
+    hidden_layers = abstraction.net.widths
+    activations = abstraction.tighten(abstraction.interval_bounds(U)) if hidden_layers else None
+    found: list[tuple[float, Network, Array]] = []
+    lower = np.inf
     for c in net.objectives(target):
         hidden: tuple[Array, ...] = ()
         if activations is None:
@@ -281,12 +292,10 @@ def worst_case(
             problem = WorstCaseProblem(abstraction, activations, U, abstraction.objective(c))
             minimum = minimise(problem, deadline=deadline)
             lower, hidden = min(lower, minimum.lower), minimum.hidden
-        candidate = shifted_network(net, shifts, U[0], hidden, c)
-        value = float(candidate.margin(x, target)[0])
-        if value < margin:
-            best, margin = candidate, value
-    assert best is not None  # noqa: S101  (a target has at least one objective)
-    return WorstCase(best, margin, min(lower, margin))
+        network, point = claims.shifted(0, hidden, c)
+        found.append((float(network.margin(point, target)[0]), network, point))
+    margin, best, point = min(found, key=lambda each: each[0])
+    return WorstCase(best, margin, min(lower, margin), point)
 
 
 def output_range(

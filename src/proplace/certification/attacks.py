@@ -18,7 +18,7 @@ from proplace.certification.certificates import Evidence
 from proplace.certification.engine import Rows, traced_least_values
 from proplace.certification.input_boxes import InputBoxes
 from proplace.certification.lp_bnb import refine_attack
-from proplace.core.layer_box import sum_down, sum_up
+from proplace.core.model_set import around
 
 if TYPE_CHECKING:
     from proplace.certification.bounds import ActivationBounds
@@ -104,8 +104,7 @@ class PointRobustness:
         """
         rows = Rows(self._seen(point), np.array([threshold]), deadline)
         found, trace = traced_least_values(self._abstraction, rows, self.objectives)
-        t = self.tolerance
-        box = None if t is None else (sum_down(point, -t), sum_up(point, t))
+        box = None if self.tolerance is None else around(point, self.tolerance)
         return Evidence(point, float(found.lower[0]), float(found.upper[0]), trace, box)
 
     def worst_attack(self, tested: Evidence, *, refine: bool = False) -> Attack:
@@ -129,8 +128,7 @@ class PointRobustness:
     def _seen(self, points: Array) -> Array:
         """Points as the first layer sees them."""
         if self.tolerance is not None:
-            points = np.atleast_2d(points)
-            points = np.hstack([points, np.broadcast_to(self.tolerance, points.shape)])
+            points = InputBoxes.rows(*around(np.atleast_2d(points), self.tolerance))
         return self.net.transform(points)
 
     def _attacked(

@@ -71,6 +71,16 @@ class Claims:
         """Ends of the box around one row."""
         return None if self.box is None else (self.box[0][row], self.box[1][row])
 
+    def shifted(self, row: int, hidden: Sequence[Array], c: Array) -> tuple[Network, Array]:
+        """The network of Delta with these activations at a row, or at the point of its box they are for.
+
+        Also returns that point. Among such networks it is the one with the least ``c . logits``.
+        """
+        x, ends = self.X[row], self.ends(row)
+        if ends is not None and self.larger is not None:
+            x, hidden = np.clip(self.larger.point(hidden), *ends), self.larger.behind(hidden)
+        return shifted_network(self.net, self.shifts, self.net.transform(x)[0], hidden, c), x
+
     def enclosure(
         self, rows: Index, lower: Sequence[Array], upper: Sequence[Array], *, tighten: bool
     ) -> Enclosure:
@@ -359,16 +369,11 @@ def _tree(trace: ProofTrace, multipliers: Multipliers, row: int) -> dict[str, An
 
 
 def _shift(claims: Claims, trace: ProofTrace, row: int) -> dict[str, Any]:
-    x, hidden = claims.X[row], [layer[row] for layer in trace.hidden]
-    point, ends = {}, claims.ends(row)
-    if ends is not None and claims.larger is not None:
-        x, hidden = np.clip(claims.larger.point(hidden), *ends), claims.larger.behind(hidden)
-        point = {"point": x.tolist()}
-    u = claims.net.transform(x)[0]
-    c = claims.objectives[trace.worst[row]]
+    hidden = [layer[row] for layer in trace.hidden]
     with np.errstate(all="ignore"):
-        worst = shifted_network(claims.net, claims.shifts, u, hidden, c)
-    return point | {"shifted": proof.shifted_fields(worst)}
+        worst, point = claims.shifted(row, hidden, claims.objectives[trace.worst[row]])
+    fields: dict[str, Any] = {"shifted": proof.shifted_fields(worst)}
+    return fields if claims.box is None else fields | {"point": point.tolist()}
 
 
 @dataclass(frozen=True, eq=False)

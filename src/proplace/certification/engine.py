@@ -74,12 +74,14 @@ class Rows:
     """Rows to be decided, as the first layer sees them, each against its own threshold.
 
     With a finite threshold the bounds of a row are made tight enough to decide against it; with
-    ``-inf`` they are made to meet, unless the deadline or the solver's precision comes first.
+    ``-inf`` they are made to meet, unless the deadline or the solver's precision comes first. Where
+    they are to be ``quick``, rows that need linear programs are left undecided.
     """
 
     U: Array
     threshold: Array
     deadline: float = np.inf
+    quick: bool = False
 
 
 def least_values(abstraction: Abstraction, rows: Rows, objectives: Array) -> LeastValues:
@@ -176,7 +178,7 @@ class _Engine:
         lower = np.maximum(first.lower, tree.lower)
         leaves = _leaves_of_closed_trees(tree, rows, wanted)
         for i in np.flatnonzero(self._open(rows, lower)):
-            if time.monotonic() >= deadline:
+            if self.rows.quick or time.monotonic() >= deadline:
                 break
             row = rows[i : i + 1]
             minimum = minimise(

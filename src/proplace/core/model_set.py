@@ -17,11 +17,25 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from proplace.core.layer_box import sum_down, sum_up
 
 if TYPE_CHECKING:
     from proplace.core.network import Array, Network
     from proplace.core.shifts import Shifts
+
+
+_ROUNDING = 2.0**-48  # relative: far more than the roundings on the way from a cell to its code
+
+
+def around(rows: Array, tolerance: Array) -> tuple[Array, Array]:
+    """The box of what misses each row by no more than the tolerance; its ends lie outside.
+
+    It holds the codes of all cells that do so in original units, however they are rounded.
+    """
+    reach = np.where(tolerance > 0.0, tolerance + _ROUNDING * (np.abs(rows) + tolerance), 0.0)
+    return sum_down(rows, -reach), sum_up(rows, reach)
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,9 +65,7 @@ class ModelSet:
 
     def around(self, rows: Array) -> tuple[Array, Array] | None:
         """The box of all points that miss a row by no more than the tolerance; its ends lie outside."""
-        if self.tolerance is None:
-            return None
-        return sum_down(rows, -self.tolerance), sum_up(rows, self.tolerance)
+        return None if self.tolerance is None else around(rows, self.tolerance)
 
     @property
     def where(self) -> str:

@@ -208,6 +208,7 @@ class Explainer(Parameters, ABC):
             distance=getattr(self, "distance", "l1"),
             k=getattr(self, "k", None),
             region=getattr(self, "region", None),
+            tolerance=getattr(self, "tolerance_", None),
         )
 
     def check_fitted(self) -> None:

@@ -111,6 +111,7 @@ class Finding:
     neighbours: Array | None = None
     certificate: Proof | None = None
     optimality: Optimality | None = None
+    holds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     nodes: int = 0
     programs: int = 0
     rounds: int = 0

@@ -139,6 +139,7 @@ def _withheld(finding: Finding, name: str, label: object, wanted: object) -> Fin
         reason=reason,
         point=None,
         certificate=None,
+        holds={},
         distance=np.nan,
         margin=np.nan,
     )

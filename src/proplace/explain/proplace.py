@@ -16,7 +16,11 @@ from proplace.core.options import integer, not_negative, one_of
 from proplace.explain.base import Explainer
 from proplace.explain.diverse import diverse
 from proplace.explain.findings import Finding, Optimality
+<<<<<<< HEAD
 from proplace.explain.fixed import fixed
+=======
+from proplace.explain.holds import Answer, holds
+>>>>>>> tolcert
 from proplace.explain.proving import Clock, Judge, Prover
 from proplace.explain.reasons import DEFAULT_PAIRS, reasons_of
 from proplace.explain.several import IN_USE, Voter, check_also, read_also
@@ -97,6 +101,11 @@ class Proplace(Explainer):
         ``{"income": 500}``. An answer is then accepted by every network of Delta at every point that
         misses it by no more, in all of these features at once, changed or not. It counts in the place
         of what the schema says of a feature (``Continuous(..., tolerance=500)``).
+    holds
+        Also prove how far an answer can be passed: for the numbers that it changes, that all values
+        beyond it are accepted, too, up to the ends of their ranges, all at once ("at least 52,000").
+        What can be proved quickly is in ``Explanation.holds``, and the certificate of the answer
+        then is that of all of these values.
     schema
         Features, units and rules. Without one, tables hold the model's own columns, all free. A
         model that encodes its table itself keeps its encoding: the schema adds ranges, steps,
@@ -149,6 +158,7 @@ class Proplace(Explainer):
         *,
         also: Sequence[object] | None = None,
         tolerance: Mapping[str, float] | None = None,
+        holds: bool = False,
         k: int = 20,
         schema: Schema | None = None,
         distance: distances.Name | Distance = "l1",
@@ -165,6 +175,7 @@ class Proplace(Explainer):
         self.delta = delta
         self.also = also
         self.tolerance = tolerance
+        self.holds = holds
         self.k = k
         self.schema = schema
         self.distance = distance
@@ -183,6 +194,8 @@ class Proplace(Explainer):
         """Raise ``OptionError`` for the first parameter that is not valid."""
         check_also(self.also)
         check_tolerance(self.tolerance)
+        if not isinstance(self.holds, (bool, np.bool_)):
+            raise OptionError(f"holds must be True or False, not {self.holds!r}")
         integer("k", self.k)
         one_of("region", self.region, ("hull", "box"))
         one_of("search", self.search, ("tree", "bilevel"))
@@ -335,6 +348,8 @@ class Proplace(Explainer):
             )
         attempt = _Attempt(problem, people, near.rows[:0] if kept else near.rows, outcome)
         finding = self._finding(attempt, clock, "" if near.late else self._few(near.rows))
+        if finding.found and (self.holds or self.tolerance_):
+            finding = self._holding(finding, people, target, clock)
         return replace(
             finding,
             x=x,
@@ -430,6 +445,20 @@ class Proplace(Explainer):
             certificate=proved.proof,
             optimality=Optimality(bound, problem.search_margin, DEFAULT.gap, LP_TOLERANCE, names),
         )
+
+    def _holding(
+        self, finding: Finding, people: Sequence[Person], target: int, clock: Clock
+    ) -> Finding:
+        """The finding with what is proved around it: all misses, and what lies beyond."""
+        point = finding.point
+        assert point is not None and self.prover_ is not None  # noqa: S101, PT018  (it is found)
+        person = next(each for each in people if each.allowed(point)[0])
+        box = self.sets_[0].around(point) or (point, point)
+        answer = Answer(self.schema_, point, person, self.tolerance_, box)
+        if not self.holds:
+            return replace(finding, holds=answer.missed())
+        found = holds(answer, self.prover_, target, clock.proof)
+        return replace(finding, holds=found.values, certificate=found.proof or finding.certificate)
 
     def _robust_rows(self, target: int) -> RobustRows:
         if target not in self._robust:

@@ -99,6 +99,9 @@ class Provenance:
     also
         Other sets of networks that have a say, the model in use by itself among them where it does not
         lie in its box.
+    tolerance
+        By how much features of an answer may be missed, in original units: pairs of a name and a
+        number.
 
     Examples
     --------
@@ -127,6 +130,7 @@ class Provenance:
     region: str | None = None
     also: tuple[Other, ...] = ()
     delta_about: str = ""
+    tolerance: tuple[tuple[str, float], ...] = ()
 
     @classmethod
     def of(
@@ -141,6 +145,7 @@ class Provenance:
         distance: object,
         k: int | None = None,
         region: str | None = None,
+        tolerance: Mapping[str, float] | None = None,
     ) -> Provenance:
         """Write down what is about to be asked, now."""
         from proplace import __version__  # noqa: PLC0415  (the package imports this module)
@@ -172,6 +177,7 @@ class Provenance:
             region,
             tuple(also),
             sets[0].shifts.about,
+            tuple((tolerance or {}).items()),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -181,17 +187,19 @@ class Provenance:
             if isinstance(part["delta"], tuple):
                 part["delta"] = [list(pair) for pair in part["delta"]]
         fields["also"] = list(fields["also"])
-        if not self.also:
-            del fields["also"]
+        fields["tolerance"] = dict(self.tolerance)
+        for name in ("also", "tolerance"):
+            if not fields[name]:
+                del fields[name]
         return fields
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Provenance:
         """Read what :meth:`to_dict` has made; anything else is refused."""
         also = fields.get("also", []) if hasattr(fields, "get") else []
-        # "also" and the words about a set are missing in results that were written before.
+        # The words about a set are missing in results that were written before.
         if hasattr(fields, "keys"):
-            fields = {"delta_about": "", **fields}
+            fields = {"delta_about": "", "tolerance": {}, **fields}
         read = _read(cls, fields, {"also"})
         if not isinstance(also, list):
             raise InputError("the provenance of the result has an also that cannot be read")
@@ -228,6 +236,8 @@ def _read(kind: type, fields: Any, optional: Set[str] = frozenset()) -> dict[str
     for name in names:
         if not _GOOD[name](read[name]):
             raise InputError(f"the provenance of the result has a {name} that cannot be read")
+    if "tolerance" in read:
+        read["tolerance"] = tuple(read["tolerance"].items())
     return read
 
 
@@ -292,4 +302,7 @@ _GOOD: dict[str, Callable[[Any], bool]] = {
     "k": lambda value: value is None or (type(value) is int and value > 0),
     "region": lambda value: value is None or _is_text(value),
     "delta_about": _is_text,
+    "tolerance": lambda value: (
+        isinstance(value, dict) and all(_is_text(n) and _is_radius(t) for n, t in value.items())
+    ),
 }

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from proplace.certification import Certificate, Evidence, Margin, Proof, Report
+    from proplace.certification import Certificate, Evidence, InputBox, Margin, Proof, Report
     from proplace.core.model_set import ModelSet
     from proplace.core.network import Array
     from proplace.loaders.model import Model
@@ -94,11 +94,15 @@ class Judge:
     model: Model
     margin: Margin | None
 
-    def margins(self, rows: Array) -> float | Array:
-        """Return the margin that each row must keep."""
-        box = self.models.around(rows)
+    def margins(self, rows: Array, box: InputBox | None = None) -> float | Array:
+        """Return the margin that each row must keep, at every point of its box.
+
+        Without ``box`` it is that of all misses within the tolerance.
+        """
+        box = self.models.around(rows) if box is None else box
         return self.model.margins(self.models.shifts, rows, self.margin, box)
 
+<<<<<<< HEAD
     def rounding(self, low: Array, high: Array) -> Array:
         """What the rounding of a model that is deployed in fewer digits can do to a margin, on boxes."""
         if not isinstance(self.margin, str):
@@ -107,16 +111,29 @@ class Judge:
         return np.broadcast_to(margins, len(low))
 
     def certify(self, rows: Array, target: int, until: float = math.inf) -> Report:
+=======
+    def certify(
+        self,
+        rows: Array,
+        target: int,
+        until: float = math.inf,
+        *,
+        box: InputBox | None = None,
+        quick: bool = False,
+    ) -> Report:
+>>>>>>> tolcert
         """Verdicts with certificates, as far as they come in time."""
+        box = self.models.around(rows) if box is None else box
         return certify(
             self.models.net,
             rows,
             self.models.shifts,
             target,
-            margin=self.required(rows) if self.model.preprocesses else self.margin,
-            box=self.models.around(rows),
+            margin=self.required(rows, box) if self.model.preprocesses else self.margin,
+            box=box,
             certificates=True,
             time_limit=time_left(until),
+            quick=quick,
         )
 
     def known(self, evidence: Evidence, target: int) -> Certificate | None:
@@ -124,9 +141,9 @@ class Judge:
         required = self.required(evidence.point[None])
         return evidence.certificate(self.models.net, self.models.shifts, target, required)
 
-    def required(self, rows: Array) -> float:
+    def required(self, rows: Array, box: InputBox | None = None) -> float:
         """The margin that covers each of some rows."""
-        return float(np.max(self.margins(rows)))
+        return float(np.max(self.margins(rows, box)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,6 +195,28 @@ class Prover:
             if time.monotonic() >= until:
                 break
         return None
+
+    def boxes(
+        self, rows: Array, target: int, box: InputBox, until: float = math.inf
+    ) -> list[Proof | None]:
+        """Prove of boxes around rows that every point is robust for all sets, by quick bounds.
+
+        None where they do not prove it.
+        """
+        proofs: list[list[Certificate]] = [[] for _ in rows]
+        left = np.arange(len(rows))
+        for judge in self.judges:
+            if not len(left):
+                break
+            ends = box[0][left], box[1][left]
+            report = judge.certify(rows[left], target, until, box=ends, quick=True)
+            assert report.certificates is not None  # noqa: S101  (asked for)
+            for i in np.flatnonzero(report.robust):
+                proof = report.certificates[int(i)]
+                assert proof is not None  # noqa: S101  (a robust row has one)
+                proofs[left[i]].append(proof)
+            left = left[report.robust]
+        return [_together(found) if i in left else None for i, found in enumerate(proofs)]
 
     def _known(self, evidence: Sequence[Evidence], target: int) -> Proof | None:
         """The proof that a search has found already, if there is one for each set."""

@@ -39,6 +39,7 @@ FACTS = (
     "sentence",
     "certificate",
     "missing",
+    "holds",
 )
 _TYPES = {"distance": float, "bound": float, "margin": float, "rank": int}  # else text
 
@@ -103,6 +104,7 @@ class AnswerColumns:
             "sentence": clipped(words.sentence, limits.SPREADSHEET_CELL),
             "certificate": None if proof is None else proof.digest,
             "missing": json.dumps(e.filled, ensure_ascii=False) if e.filled else None,
+            "holds": json.dumps(dict(e.holds), ensure_ascii=False) if e.holds else None,
         }
         return {
             **e.ids,

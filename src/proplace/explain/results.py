@@ -113,6 +113,10 @@ class Explanation:
         several sets of networks have a say (``setting.sets``), a bundle with one for each.
     optimality
         What the claim that nothing nearer exists rests on.
+    holds
+        For some numeric features, by name, the interval in original units in which the answer is
+        proved to be accepted by every network in Delta, in all of these features at once: the
+        tolerance, and with ``holds=True`` what lies beyond the answer, to the end of the range.
     target, rank
         The wanted class, and the number of this answer among several for one person (0 first).
     x, point, neighbours
@@ -140,6 +144,7 @@ class Explanation:
     x: Array | None = None
     point: Array | None = None
     neighbours: Array | None = None
+    holds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     certificate: Proof | None = None
     optimality: Optimality | None = None
     nodes: int = 0

@@ -6,13 +6,17 @@ from typing import TYPE_CHECKING
 
 from proplace import certification
 from proplace.core.errors import InputError
+from proplace.core.model_set import around
 from proplace.loaders.coordinates import shifts_for
+from proplace.schema.tolerances import encoded_tolerance, tolerances
 from proplace.schema.validation import listing
 from proplace.tables.frames import as_frame
 from proplace.tables.rows import model_of
 
 if TYPE_CHECKING:
-    from proplace.certification import Margin, Report, WorstCase
+    from collections.abc import Mapping
+
+    from proplace.certification import InputBox, Margin, Report, WorstCase
     from proplace.core.network import Array
     from proplace.core.shifts import Delta
     from proplace.loaders.model import Model
@@ -28,6 +32,7 @@ def certify(
     target: Label = 1,
     *,
     schema: Schema | None = None,
+    tolerance: Mapping[str, float] | None = None,
     margin: Margin | None = None,
     certificates: bool = False,
     exact_margin: bool = False,
@@ -52,6 +57,10 @@ def certify(
         The wanted class, by its label.
     schema
         What the columns of a table mean, where the source does not say it itself.
+    tolerance
+        By how much features may be missed, in original units: ``{"income": 500}``. Then the verdict is
+        about every row that misses the given one by no more, in all of these features at once. It
+        counts in the place of what the schema says of a feature.
     margin
         The least margin a robust row must keep. ``"float32"``, ``"float16"`` or ``"bfloat16"``: what
         covers the rounding of a model that is deployed so, a number for each row. None: the name of
@@ -75,19 +84,23 @@ def certify(
     Report(2 of 3 rows robust)
     >>> report.robust
     array([ True,  True, False])
+    >>> certify(net, [[1.0, 0.0], [0.1, 0.0], [0.0, 1.0]], delta=0.05, tolerance={"x0": 0.5}).robust
+    array([ True, False, False])
     """
     model = model_of(source, schema, X)
-    net, rows = model.network, _rows(model, X, declared=schema is not None)
-    shifts = shifts_for(model, delta)
+    net = model.network
+    rows = net.rows(_rows(model, X, declared=schema is not None))
+    shifts, box = shifts_for(model, delta), _box(model, rows, tolerance)
     asked: Margin | Array | None = margin
     if model.preprocesses:
-        asked = model.margins(shifts, net.rows(rows), margin)
+        asked = model.margins(shifts, rows, margin, box)
     return certification.certify(
         net,
         rows,
         shifts,
         model.target(target),
         margin=asked,
+        box=box,
         certificates=certificates,
         exact_margin=exact_margin,
         time_limit=time_limit,
@@ -102,11 +115,13 @@ def worst_case(
     target: Label = 1,
     *,
     schema: Schema | None = None,
+    tolerance: Mapping[str, float] | None = None,
     time_limit: float | None = None,
 ) -> WorstCase:
     """Find the network within ``delta`` that gives ``x`` the least margin for the target class.
 
-    Source, row, target and schema are given as to :func:`certify`.
+    Source, row, target, schema and tolerance are given as to :func:`certify`; with a tolerance, the
+    ``point`` at which the margin is the least is found, too.
 
     Examples
     --------
@@ -117,10 +132,14 @@ def worst_case(
     (1.055, True)
     """
     model = model_of(source, schema, x)
-    rows = _rows(model, x, declared=schema is not None)
-    shifts = shifts_for(model, delta)
+    rows = model.network.rows(_rows(model, x, declared=schema is not None))
     return certification.worst_case(
-        model.network, rows, shifts, model.target(target), time_limit=time_limit
+        model.network,
+        rows,
+        shifts_for(model, delta),
+        model.target(target),
+        box=_box(model, rows, tolerance),
+        time_limit=time_limit,
     )
 
 
@@ -157,6 +176,12 @@ def output_range(
     return certification.output_range(
         model.network, rows, shifts_for(model, delta), progress=progress
     )
+
+
+def _box(model: Model, rows: Array, tolerance: Mapping[str, float] | None) -> InputBox | None:
+    """Boxes of all rows that miss the given ones by no more than the tolerance."""
+    reach = encoded_tolerance(model.schema, tolerances(model.schema, tolerance))
+    return None if reach is None else around(rows, reach)
 
 
 def _rows(model: Model, X: Table, *, declared: bool) -> Table:

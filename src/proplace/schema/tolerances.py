@@ -10,13 +10,14 @@ import numpy as np
 
 from proplace.core.errors import OptionError
 from proplace.schema.features import Continuous
+from proplace.schema.grid import SNAP
 from proplace.schema.validation import listing
 
 if TYPE_CHECKING:
     from proplace.schema.grid import Array
     from proplace.schema.schema import Schema
 
-_WIDER = 1.0 + 2.0**-40  # more than the rounding of the scaling can take away
+_ROUNDING = 2.0**-48  # relative: far more than the rounding of a cell, a sum and a quotient
 
 
 def check_tolerance(given: object) -> None:
@@ -65,12 +66,21 @@ def tolerances(schema: Schema, given: Mapping[str, float] | None = None) -> dict
 
 
 def encoded_tolerance(schema: Schema, by_name: Mapping[str, float]) -> Array | None:
-    """The same per encoded column, rounded up; None where nothing may be missed."""
+    r"""The same per encoded column, rounded up; None where nothing may be missed.
+
+    A cell v is encoded as :math:`e = (v - o) / s`. Where another cell misses it by no more than t, as
+    numbers are written, its code misses e by no more than :math:`t / s`, up to roundings: of the
+    cells, by a share of :math:`|v| \le s |e| + |o|`, and of the code, by a share of :math:`|e|`. What
+    is a share of e itself is added at each row (:func:`proplace.core.model_set.around`), the rest
+    here; so is what reading snaps to a step.
+    """
     if not by_name:
         return None
     encoded = np.zeros(schema.width)
     for name, t in by_name.items():
         feature = schema.by_name[name]
         assert isinstance(feature, Continuous)  # noqa: S101  (tolerances() has seen to it)
-        encoded[schema.span(name)] = t / abs(feature.scale) * _WIDER
+        reach = t + SNAP * (feature.step or 0.0)
+        reach += _ROUNDING * (abs(feature.offset) + reach)
+        encoded[schema.span(name)] = reach / feature.scale * (1.0 + _ROUNDING)
     return encoded

@@ -213,6 +213,7 @@ def _about(explainer: Explainer) -> dict[str, Any]:
         "schema",
         "delta",
         "also",
+        "tolerance",
         "weights",
         "n_jobs",
     ):  # digested, or of no account
@@ -227,6 +228,7 @@ def _about(explainer: Explainer) -> dict[str, Any]:
         "schema": joblib.hash([files.plain(part) for part in (*schema.features, *schema.rules)]),
         **_delta(explainer.shifts_),
         **_other_sets(explainer),
+        **_tolerance(explainer),
         "weights of the distance": _distance_digest(explainer),
         **options,
     }
@@ -237,6 +239,12 @@ def _other_sets(explainer: Explainer) -> dict[str, Any]:
     others = explainer.sets_[1:]
     also = [[joblib.hash(each.net), *_delta(each.shifts).values(), each.margin] for each in others]
     return {"also": also} if also else {}
+
+
+def _tolerance(explainer: Explainer) -> dict[str, Any]:
+    """By how much features may be missed; nothing where answers are met exactly."""
+    given = getattr(explainer, "tolerance_", {})
+    return {"tolerance": dict(given)} if given else {}
 
 
 def _delta(shifts: Shifts) -> dict[str, Any]:

@@ -14,18 +14,33 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+<<<<<<< HEAD
 from proplace.certification import checker, parameters, parameters_of_shifts, written
 from proplace.certification import digest as network_digest
 from proplace.region.admissible import admissible
+=======
+import numpy as np
+
+from proplace.certification import checker, parameters, parameters_of_shifts
+from proplace.certification import digest as network_digest
+from proplace.core.model_set import around
+from proplace.explain.holds import held_box
+>>>>>>> tolcert
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from proplace.apps.batch.reading import Line, ResultsFolder
+    from proplace.certification import InputBox
     from proplace.certification.checker import Demand, Parameters, Statement, Verdict
     from proplace.core.model_set import ModelSet
+    from proplace.core.network import Array
     from proplace.core.shifts import Shifts
+<<<<<<< HEAD
     from proplace.explain.results import Explanation
+=======
+    from proplace.schema import Schema
+>>>>>>> tolcert
 
 _PROOF = re.compile(r"row-\d{12}-\d+\.json")
 
@@ -104,10 +119,16 @@ def _checked(
     if not verdict.accepted or verdict.statement is None:
         return Checked(name, file, False, verdict.reason, verdict.statement)
     proved = [part.statement for part in verdict.parts if part.statement] or [verdict.statement]
+<<<<<<< HEAD
     if e.status == "fixed":
         wrong = _not_fixed(folder, line, verdict.statement)
     else:
         wrong = _amiss(line, verdict.statement) or _uncovered(sets, proved)
+=======
+    wrong = _amiss(line, verdict.statement) or _uncovered(sets, proved)
+    wrong = wrong or too_narrow(verdict.statement, sets[0].tolerance)
+    wrong = wrong or not_held(verdict.statement, folder.setting.schema, e.holds)
+>>>>>>> tolcert
     if wrong:
         reason = f"{wrong}; proved is only: {'; '.join(map(str, proved))}"
         return Checked(name, file, False, reason, verdict.statement)
@@ -129,6 +150,7 @@ def _amiss(line: Line, proved: Statement) -> str:
     return ""
 
 
+<<<<<<< HEAD
 def _not_fixed(folder: ResultsFolder, line: Line, proved: Statement) -> str:
     """Say in what a certificate does not prove that the prediction of a line is fixed."""
     e = line.explanation
@@ -143,6 +165,35 @@ def _not_fixed(folder: ResultsFolder, line: Line, proved: Statement) -> str:
     if not spaces or proved.spaces != [written(space) for space in spaces]:
         return "it is about other inputs than those that the schema allows this person"
     return ""
+=======
+def too_narrow(proved: Statement, tolerance: Array | None) -> str:
+    """Say that a proof of robustness does not hold for every miss; empty if it does.
+
+    ``tolerance`` is by how much each encoded column may be missed.
+    """
+    if tolerance is None or proved.verdict != "robust":
+        return ""
+    if len(tolerance) != len(proved.input):
+        return "the tolerance is one of other columns"
+    if _reaches(proved, around(np.array(proved.input), tolerance)):
+        return ""
+    return "a tolerance is promised, and not every miss within it is proved"
+
+
+def not_held(proved: Statement, schema: Schema, holds: Mapping[str, tuple[float, float]]) -> str:
+    """Say that a proof does not cover all that is said to hold around an answer; empty if it does."""
+    if not holds or proved.verdict != "robust":
+        return ""
+    if _reaches(proved, held_box(schema, np.array(proved.input), holds)):
+        return ""
+    return "more is said to hold around the answer than is proved"
+
+
+def _reaches(proved: Statement, box: InputBox) -> bool:
+    """Whether a box of inputs lies in that of which something is proved."""
+    (low, high), (down, up) = map(np.array, proved.ends), box
+    return bool((low <= down).all() and (up <= high).all())
+>>>>>>> tolcert
 
 
 class Promise(NamedTuple):

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from proplace.explain.results import Setting
     from proplace.schema.validation import Label
 
-FORMAT = "proplace-batch-4"
+FORMAT = "proplace-batch-5"
 NAME = "manifest.json"
-_EARLIER = ("proplace-batch-1", "proplace-batch-2", "proplace-batch-3")
+_EARLIER = tuple(f"proplace-batch-{number}" for number in range(1, 5))
 _FIELDS = {"format", "question", "about", "results", "complete", "seal"}
 
 

@@ -32,6 +32,7 @@ from proplace.explain.result_tables import AnswerColumns, proof_name
 from proplace.explain.results import Explanation, Explanations, Setting
 from proplace.explain.several import IN_USE
 from proplace.schema import Continuous
+from proplace.schema.tolerances import encoded_tolerance, tolerances
 from proplace.tables.files import literal, open_table, unliteral
 from proplace.tables.writing import feature_type
 
@@ -219,6 +220,7 @@ class ResultsFolder:
         ranks, reasons = cells.whole(facts["rank"]), cells.text(facts["reason"])
         ids = {name: cells.text(name) for name in self.columns.ids}
         digests, gaps = cells.text(facts["certificate"]), cells.text(facts["missing"])
+        held = cells.text(facts["holds"])
         lines = []
         for n, row in enumerate(cells.whole(self.columns.row)):
             (original, x), (answer, point) = before(n, row), after(n, row)
@@ -239,6 +241,7 @@ class ResultsFolder:
                     bound=bound[n],
                     margin=margin[n],
                     filled=tuple(json.loads(gaps[n])) if gaps[n] else (),
+                    holds=_held(held[n], schema) if held[n] else {},
                 ),
                 digests[n] or None,
             )
@@ -296,6 +299,16 @@ class _Cells:
         return zip(*(self.column(name) for name in names), strict=True)
 
 
+def _held(text: str, schema: Schema) -> dict[str, tuple[float, float]]:
+    """Read what is said to hold around an answer: intervals of numbers, by feature name."""
+    found = {}
+    for name, (low, high) in json.loads(text).items():
+        if not isinstance(schema.by_name[name], Continuous) or not low <= high:
+            raise ValueError(f"what is said to hold of {name!r} is no interval")
+        found[name] = (float(low), float(high))
+    return found
+
+
 def _people(
     cells: _Cells,
     names: dict[str, str],
@@ -350,6 +363,11 @@ def _sets(path: Path, delta: Any, about: About) -> tuple[ModelSet, ...]:
     net = _network(path / network, made.network_digest, about.folds)
     box = _shifts(path / shifts, net, delta, made.delta_about)
     outside = any(other.name == IN_USE for other in made.also)
+    try:  # what was asked for, in the place of what the schema says
+        asked = dict.fromkeys(about.schema.by_name, 0.0) | dict(made.tolerance)
+        tolerance = encoded_tolerance(about.schema, tolerances(about.schema, asked))
+    except ProplaceError as error:
+        raise ResultsError(f"{path / NAME}: cannot be read ({error}); {_AGAIN}") from None
     sets = [ModelSet(net, box, f"the box of {IN_USE}" if outside else IN_USE)]
     for number, other in enumerate(made.also, start=2):
         network, shifts = names_of(number)
@@ -357,7 +375,7 @@ def _sets(path: Path, delta: Any, about: About) -> tuple[ModelSet, ...]:
         if other.network_digest != made.network_digest:
             own = _network(path / network, other.network_digest)
         sets.append(ModelSet(own, _shifts(path / shifts, own, other.delta), other.name))
-    return tuple(sets)
+    return tuple(replace(each, tolerance=tolerance) for each in sets)
 
 
 def _network(path: Path, digest: str, folds: str | None = None) -> Network:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path  # noqa: TC003  (typer reads it at run time)
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,11 +13,11 @@ from proplace.apps.cli import common, delta, referee
 from proplace.apps.cli.console import say
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import pandas as pd
 
-    from proplace.core.shifts import Delta
+    from proplace.certification import Report
     from proplace.loaders.model import Model as WholeModel
     from proplace.schema.validation import Label
     from proplace.tables.files import TableFile
@@ -34,6 +35,7 @@ def certify(
     label: referee.Label = None,
     predictions: referee.Predictions = None,
     target: common.Target = common.DEFAULT_TARGET,
+    tolerance: common.Tolerance = None,
     out: Annotated[
         Path | None,
         typer.Option(help="Write the verdict on each row to this .csv or .parquet file."),
@@ -49,7 +51,8 @@ def certify(
 
     Prints how many rows are robust; with --out also each row: its class now, whether it is robust,
     and bounds on its least margin over all networks within delta. With --shifts FILE in place of
-    --delta it is every network of that set.
+    --delta it is every network of that set. With --tolerance, every row that misses the given one by no
+    more must get the class, too.
 
     [bold]Example[/bold]
 
@@ -57,11 +60,12 @@ def certify(
     """
     from proplace.core.errors import OutputError  # noqa: PLC0415
     from proplace.core.files import atomic_write  # noqa: PLC0415
+    from proplace.explain.robustness import certify as certify_table  # noqa: PLC0415
     from proplace.tables.files import is_parquet, open_table  # noqa: PLC0415
 
     if out is not None and not (is_parquet(out) or out.suffix.lower() == ".csv"):
         raise OutputError(f"{out}: verdicts are written to a .csv, .parquet or .pq file")
-    given = delta.Given.of(number, shifts)
+    given, missed = delta.Given.of(number, shifts), common.tolerance_of(tolerance)
     whole = common.read_model(model, assume)
     source = open_table(table, delimiter=delimiter, encoding=encoding)
     others = [*(ids or []), *(drop or []), *referee.named(label, predictions)]
@@ -76,7 +80,8 @@ def certify(
     counts = {"rows": 0, "robust": 0, "not_robust": 0, "undecided": 0, "bad_input": 0}
 
     def verdicts() -> Iterator[pd.DataFrame]:
-        for part in _verdicts(whole, source, given.delta, wanted, ids or []):
+        asked = partial(certify_table, delta=given.delta, target=wanted, tolerance=missed)
+        for part in _verdicts(whole, source, asked, ids or []):
             counts["rows"] += len(part)
             for verdict, count in part[names["verdict"]].value_counts().items():
                 counts[str(verdict)] += int(count)
@@ -90,6 +95,7 @@ def certify(
             _writer(out, source, ids or [], whole.classes).write(verdicts(), file)
     if as_json:
         facts = {**given.facts, "target": wanted, **counts, **agreement}
+        facts |= {} if missed is None else {"tolerance": missed}
         typer.echo(json.dumps(facts if out is None else {**facts, "out": str(out)}))
     else:
         rest = "".join(
@@ -98,18 +104,26 @@ def certify(
         called = whole.called(whole.target(wanted))
         say(
             f"{counts['robust']} of {counts['rows']} rows get {called} from every network "
-            f"{given.words}{rest}"
+            f"{given.words}{_missed(missed)}{rest}"
         )
 
 
+def _missed(tolerance: dict[str, float] | None) -> str:
+    """By how much rows may be missed, in words."""
+    if tolerance is None:
+        return ""
+    return f", also where {', '.join(f'{n} is missed by {t:g}' for n, t in tolerance.items())}"
+
+
 def _verdicts(
-    model: WholeModel, source: TableFile, asked: Delta, target: Label, ids: list[str]
+    model: WholeModel,
+    source: TableFile,
+    asked: Callable[[WholeModel, pd.DataFrame], Report],
+    ids: list[str],
 ) -> Iterator[pd.DataFrame]:
     """One line per row, chunk by chunk."""
     import numpy as np  # noqa: PLC0415
     import pandas as pd  # noqa: PLC0415
-
-    from proplace.explain.robustness import certify as certify_table  # noqa: PLC0415
 
     schema, classes, ours = model.schema, np.array(model.classes, dtype=object), _names(ids)
     for frame, broken in source.frames(schema):
@@ -117,7 +131,7 @@ def _verdicts(
         reasons = {frame.index[i]: bad.reason for i, bad in problems.items()}
         reasons |= {row: bad.reason for row, bad in broken.items()}
         good = ~frame.index.isin(list(reasons))
-        report = certify_table(model, frame[good], asked, target)
+        report = asked(model, frame[good])
         names = np.where(
             report.robust, "robust", np.where(report.undecided, "undecided", "not_robust")
         )

@@ -41,12 +41,15 @@ class Known:
         The set of networks; None where none was given.
     others
         More networks that a bundle speaks of, with their sets.
+    tolerance
+        By how much features may be missed, in original units, and every miss must be proved.
     """
 
     model: Model
     readings: Sequence[Parameters]
     shifts: Shifts | None
     others: Sequence[ModelSet] = ()
+    tolerance: dict[str, float] | None = None
 
     def verdict(self, proof: bytes, demand: Demand, promise: Promise | None = None) -> Verdict:
         """Check one certificate: of an answer, if that says what it promises."""
@@ -67,9 +70,31 @@ class Known:
             found = answer_verdict(
                 proof, self.readings, demand, promise, shifts=boxes, others=self.others
             )
-        if found.accepted and (lacking := self.uncovered(found)):
+        if promise is None and self.tolerance and found.accepted and found.statement is not None:
+            demand = demand._replace(margin=-math.inf)  # only what is robust bears a miss
+            found = first_verdict(proof, self.readings, demand, shifts=boxes, others=self.others)
+        if found.accepted and (lacking := self.uncovered(found) or self.too_narrow(found)):
             return checker.Verdict(False, f"{lacking}; proved is only: {found.reason}")
         return found
+
+    def too_narrow(self, found: Verdict, schema: Schema | None = None) -> str:
+        """Say that a miss within the tolerance is not proved to be accepted; empty if all are.
+
+        ``schema`` says how the table is encoded, where the model does not.
+        """
+        from proplace.apps.batch.checking import too_narrow  # noqa: PLC0415
+        from proplace.schema.tolerances import encoded_tolerance, tolerances  # noqa: PLC0415
+
+        if self.tolerance is None:
+            return ""
+        columns = schema or self.model.schema
+        # What the schema says of other features is the promise of an answer, not this demand.
+        given = dict.fromkeys(columns.by_name, 0.0) | self.tolerance
+        asked = encoded_tolerance(columns, tolerances(columns, given))
+        statements = [
+            part.statement for part in (*found.parts, found) if part.statement is not None
+        ]
+        return next((said for one in statements if (said := too_narrow(one, asked))), "")
 
     def uncovered(self, found: Verdict) -> str:
         """Say which of the other networks is not proved to accept the input; empty if all are."""
@@ -128,6 +153,14 @@ def check(
     margin: Annotated[
         float | None, typer.Option(help="Reject what is proved for a smaller margin.")
     ] = None,
+    tolerance: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=NUMBER",
+            help="Reject what is not proved for every miss of a feature by no more than this, in "
+            "original units, such as income=500; may be repeated.",
+        ),
+    ] = None,
     assume: common.Assume = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object instead of lines.")
@@ -136,11 +169,11 @@ def check(
     """Check certificates in exact arithmetic; exit status 0 if all are accepted, else 1.
 
     Prints what each one proves: the class, delta, the margin and the input. With --target, --delta,
-    --shifts, --input or --margin, a certificate that proves less, or that a row is not robust, is
-    rejected. Of
+    --shifts, --input, --margin or --tolerance, a certificate that proves less, or that a row is not
+    robust, is rejected. Of
     a folder of results, every answer must have its certificate, which must prove exactly this answer,
-    its class and its delta; then only what fails is printed, and a summary. Of a person who has the
-    class today, but not robustly, it proves just that, and is accepted as that.
+    its class, its delta and its tolerance; then only what fails is printed, and a summary. Of a person
+    who has the class today, but not robustly, it proves just that, and is accepted as that.
 
     [bold]Examples[/bold]
 
@@ -168,7 +201,11 @@ def check(
         number, delta, _numbers(row), margin, None if box is None else box.digest
     )
     known = Known(
-        whole, [parameters(net) for net in _readings(whole, model, assume)], box, _others(also)
+        whole,
+        [parameters(net) for net in _readings(whole, model, assume)],
+        box,
+        _others(also),
+        common.tolerance_of(tolerance),
     )
     shown: list[dict[str, Any]] = []
     accepted = True
@@ -268,6 +305,7 @@ def _of_results(path: Path, known: Known, demand: Demand) -> Iterator[dict[str, 
     """Check the answers of a folder of results."""
     from proplace.apps.batch.checking import check_folder  # noqa: PLC0415
     from proplace.apps.batch.reading import ResultsFolder  # noqa: PLC0415
+    from proplace.certification import checker  # noqa: PLC0415
     from proplace.core.errors import CertificateError, OptionError  # noqa: PLC0415
 
     if demand.input is not None:
@@ -285,7 +323,13 @@ def _of_results(path: Path, known: Known, demand: Demand) -> Iterator[dict[str, 
                 "with the same --also"
             )
     readings = [*known.readings, *_through(known.model, folder.setting.schema)]
-    for line in check_folder(folder, readings, demand):
+    for found in check_folder(folder, readings, demand):
+        line, schema = found, folder.setting.schema
+        if line.accepted and line.statement is not None and known.tolerance is not None:
+            verdict = checker.Verdict(True, line.reason, line.statement)
+            if lacking := known.too_narrow(verdict, schema):
+                reason = f"{lacking}; proved is only: {line.reason}"
+                line = dataclasses.replace(line, accepted=False, reason=reason)
         proved = None if line.statement is None else line.statement._asdict()
         yield {
             "file": str(path / "certificates" / line.file),
@@ -324,10 +368,11 @@ def _of_file(file: Path, known: Known, demand: Demand) -> Iterator[dict[str, Any
         if answer["certificate"] is not None:
             proof = json.dumps(answer["certificate"]).encode()
             asked, there = _stricter(demand, answer), known
+            there = dataclasses.replace(known, tolerance=_wider(known, answer))
             if known.model.network.folded and asked.delta is not None and known.shifts is None:
                 box = Shifts.of(known.model.network, asked.delta)  # of trained weights
                 asked = asked._replace(delta=None, shifts=box.digest)
-                there = dataclasses.replace(known, shifts=box)
+                there = dataclasses.replace(there, shifts=box)
             verdict = there.verdict(proof, asked, _promise(answer))
             wrong = _other_set(verdict, answer) or _other_answer(verdict, answer, known.model)
             if verdict.accepted and wrong:
@@ -368,6 +413,19 @@ def _stricter(demand: Demand, answer: dict[str, Any]) -> Demand:
     if isinstance(stated, bool) or not isinstance(stated, (int, float)):
         return demand
     return demand._replace(delta=stated if demand.delta is None else max(stated, demand.delta))
+
+
+def _wider(known: Known, answer: dict[str, Any]) -> dict[str, float] | None:
+    """The tolerance that is demanded, or what the answer itself says where that is more.
+
+    What an answer says can be compared only where the model itself says how a table becomes rows.
+    """
+    stated = answer.get("tolerance")
+    if not (known.model.preprocesses and known.model.named and isinstance(stated, dict)):
+        return known.tolerance
+    demanded = known.tolerance or {}
+    names = dict.fromkeys([*stated, *demanded])
+    return {name: max(stated.get(name, 0.0), demanded.get(name, 0.0)) for name in names}
 
 
 def _promise(answer: dict[str, Any]) -> Promise:
@@ -419,6 +477,8 @@ def _other_answer(verdict: Verdict, answer: dict[str, Any], model: Model) -> str
     """
     import pandas as pd  # noqa: PLC0415
 
+    from proplace.apps.batch.checking import not_held  # noqa: PLC0415
+
     proved = verdict.statement
     if proved is None:
         return ""
@@ -433,7 +493,8 @@ def _other_answer(verdict: Verdict, answer: dict[str, Any], model: Model) -> str
     rows, problems = model.schema.encode_people(pd.DataFrame([{n: values[n] for n in names}]))
     if problems or rows[0].tolist() != proved.input:
         return "the answer has other values than the input of its certificate"
-    return ""
+    held = answer.get("holds")
+    return not_held(proved, model.schema, held) if isinstance(held, dict) else ""
 
 
 def _entry(name: str, verdict: Verdict) -> dict[str, Any]:

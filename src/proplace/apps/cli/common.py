@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from contextlib import contextmanager
 from enum import StrEnum
@@ -72,6 +73,14 @@ Delimiter = Annotated[
     ),
 ]
 Encoding = Annotated[str, typer.Option(help="Encoding of CSV files.")]
+Tolerance = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=NUMBER",
+        help="By how much a feature may be missed, in original units, such as income=500; may be "
+        "repeated.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
 
@@ -114,6 +123,28 @@ def read_models(paths: Sequence[Path], assume: Assumption | None) -> list[WholeM
         read_model(path, assume if stated else None)
         for path, stated in zip(paths, needed, strict=True)
     ]
+
+
+def tolerance_of(words: list[str] | None) -> dict[str, float] | None:
+    """Read what --tolerance says of each feature; None where it says nothing."""
+    from proplace.core.errors import OptionError  # noqa: PLC0415
+
+    found: dict[str, float] = {}
+    for word in words or []:
+        name, _, number = word.rpartition("=")
+        try:
+            value = float(number)
+        except ValueError:
+            value = math.nan
+        if not name or not 0.0 <= value < math.inf:
+            raise OptionError(
+                f"--tolerance {word!r}: give the name of a feature and a number of its unit, 0 or "
+                "more, such as income=500"
+            )
+        if name in found:
+            raise OptionError(f"--tolerance names {name!r} twice")
+        found[name] = value
+    return found or None
 
 
 def note(text: str) -> None:

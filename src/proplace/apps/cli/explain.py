@@ -47,6 +47,12 @@ K = Annotated[int, typer.Option("--k", help="Robust neighbours that span the reg
 Regions = Annotated[
     Region, typer.Option(help="hull: plausible answers; box: anywhere within the ranges.")
 ]
+Holds = Annotated[
+    bool,
+    typer.Option(
+        "--holds", help="Also prove how far each change can be passed: at least, no more than."
+    ),
+]
 TimeLimit = Annotated[
     float | None, typer.Option(help="Seconds for one person; the best answer so far is given.")
 ]
@@ -78,7 +84,7 @@ class Question:
         For which networks the answers must hold.
     others
         More models that must accept them, with what `--also` says of each.
-    k, distance, region, time_limit
+    k, distance, region, tolerance, holds, time_limit
         As :class:`proplace.Proplace` takes them.
     target
         The wanted class, by its label as text.
@@ -93,6 +99,8 @@ class Question:
     k: int
     distance: common.Distance
     region: Region
+    tolerance: dict[str, float] | None
+    holds: bool
     time_limit: float | None
     target: str
     label: str | None
@@ -124,6 +132,8 @@ class Question:
             k=self.k,
             distance=self.distance.value,
             region=self.region.value,
+            tolerance=self.tolerance,
+            holds=self.holds,
             n_jobs=processes,
             time_limit=self.time_limit,
         )
@@ -152,6 +162,8 @@ def explain(
         common.Distance, typer.Option(help="What near means.")
     ] = common.Distance.l1,
     region: Regions = Region.hull,
+    tolerance: common.Tolerance = None,
+    holds: Holds = False,
     time_limit: TimeLimit = None,
     jobs: Jobs = None,
     backend: Where = Backend.loky,
@@ -202,6 +214,8 @@ def explain(
         k,
         distance,
         region,
+        common.tolerance_of(tolerance),
+        holds,
         time_limit,
         target,
         label,

@@ -186,6 +186,7 @@ def answer_facts(answer: Explanation, made: Provenance) -> dict[str, Any]:
         "target": answer.label,
         "delta": made.to_dict()["delta"],
         "shifts": _shifts(answer),
+        **({"tolerance": dict(made.tolerance)} if made.tolerance else {}),
         "model": {
             "name": made.model,
             "file_digest": made.file_digest,
@@ -197,6 +198,7 @@ def answer_facts(answer: Explanation, made: Provenance) -> dict[str, Any]:
         "missing": list(answer.filled),
         "counterfactual": after,
         "changes": _changes(answer, before or {}, after or {}),
+        **({"holds": {n: list(ends) for n, ends in answer.holds.items()}} if answer.holds else {}),
         "sentence": answer.words().sentence,
         "certificate": None if proof is None else proof.facts,
     }

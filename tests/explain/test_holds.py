@@ -1,0 +1,201 @@
+"""What lies beyond an answer and is proved to be accepted: sampling and attacks never contradict."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import proplace as pp
+from oracles import joint_attack, milp_box_margin
+from proplace.core.errors import OptionError
+from proplace.explain.holds import held_box
+
+TOLERANCE = {"income": 1.0}
+
+
+@pytest.fixture(scope="module")
+def lender():
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(
+        {
+            "income": rng.uniform(10, 90, 300).round(1),
+            "debt": rng.uniform(0, 60, 300).round(1),
+            "age": rng.integers(20, 70, 300).astype(float),
+            "home": rng.integers(0, 2, 300),
+        }
+    )
+    middle = (table["age"] - 45).abs()  # neither more nor less of it is always better
+    accepted = table["income"] - table["debt"] - middle + 8 * table["home"] > 10
+    net = MLPClassifier((8, 6), max_iter=500, random_state=0, learning_rate_init=0.01)
+    return make_pipeline(StandardScaler(), net).fit(table, accepted.astype(int)), table
+
+
+def schema(**changes):
+    features = {
+        "income": pp.Continuous("income", 0, 100, step=1),
+        "debt": pp.Continuous("debt", 0, 80, step=0.5),
+        "age": pp.Continuous("age", 18, 80, step=1),
+        "home": pp.Binary("home"),
+    }
+    rules = changes.pop("rules", ())
+    return pp.Schema(list((features | changes).values()), rules=rules)
+
+
+def explained(lender, *, people=10, **options):
+    model, table = lender
+    refused = table[model.predict(table) == 0][:people]
+    options = {"schema": schema(), "holds": True, **options}
+    explainer = pp.Proplace(model, 0.005, **options).fit(table)
+    return explainer, explainer.explain(refused)
+
+
+def within(e, rng, count):
+    """Rows of the table anywhere in what is said to hold: corners, and points between."""
+    shares = rng.random((count, len(e.holds)))
+    shares[: count // 2] = np.round(shares[: count // 2])
+    rows = pd.DataFrame([e.counterfactual] * count).reset_index(drop=True)
+    for (name, (low, high)), share in zip(e.holds.items(), shares.T, strict=True):
+        rows[name] = np.clip(low + share * (high - low), low, high)
+    return rows
+
+
+@pytest.mark.parametrize("tolerance", [None, TOLERANCE])
+def test_everything_that_is_said_to_hold_is_accepted(lender, tolerance):
+    explainer, result = explained(lender, tolerance=tolerance)
+    (models,) = explainer.sets_
+    rng, wide = np.random.default_rng(1), 0
+    for e in result:
+        assert e.found
+        before, after = e.original, e.counterfactual
+        assert (lender[0].predict(within(e, rng, 200)) == 1).all()
+        low, high = held_box(explainer.schema_, e.point, e.holds)
+        assert joint_attack(models.net, low, high, models.shifts, 1, rng, 60) >= -1e-9
+        statement = e.certificate.check(models.net, box=(low, high))
+        assert statement.accepted, statement.reason
+        for name, (least, most) in e.holds.items():
+            feature, t = explainer.schema_.by_name[name], (tolerance or {}).get(name, 0.0)
+            assert least <= after[name] <= most
+            if after[name] > before[name] and most > after[name] + t:
+                wide += 1
+                assert (least, most) == (after[name] - t, feature.upper)
+            elif after[name] < before[name] and least < after[name] - t:
+                wide += 1
+                assert (least, most) == (feature.lower, after[name] + t)
+            else:
+                assert (least, most) == (after[name] - t, after[name] + t)
+        assert set(tolerance or ()) <= set(e.holds)
+    assert wide >= 5
+
+
+def test_what_is_not_claimed_is_often_false(lender):
+    """Age is best in the middle: all that lies beyond it is refused somewhere, and never claimed."""
+    explainer, result = explained(lender)
+    (models,) = explainer.sets_
+    kept = broken = 0
+    for e in result:
+        changed = [n for n in ("income", "debt", "age") if e.counterfactual[n] != e.original[n]]
+        for name in changed:
+            if name in e.holds:
+                kept += 1
+                continue
+            feature = explainer.schema_.by_name[name]
+            rising = e.counterfactual[name] > e.original[name]
+            ends = (
+                (e.counterfactual[name], feature.upper)
+                if rising
+                else (feature.lower, e.counterfactual[name])
+            )
+            box = held_box(explainer.schema_, e.point, {**e.holds, name: ends})
+            broken += milp_box_margin(models.net, *box, models.shifts, 1) < 0.0
+    assert kept >= 5
+    assert broken >= 1
+
+
+def test_answers_are_the_same_with_and_without(lender):
+    _, plain = explained(lender, holds=False)
+    _, wide = explained(lender)
+    for one, two in zip(plain, wide, strict=True):
+        np.testing.assert_array_equal(one.point, two.point)
+        assert (one.status, one.distance, one.bound) == (two.status, two.distance, two.bound)
+        assert one.holds == {}
+        assert "low" not in one.certificate.facts
+
+
+def test_with_a_tolerance_alone_it_is_the_tolerance(lender):
+    _, result = explained(lender, holds=False, tolerance={"income": 0.3, "debt": 0.1}, people=3)
+    for e in result:
+        v = e.counterfactual
+        assert e.holds == {
+            "income": (round(v["income"] - 0.3, 1), round(v["income"] + 0.3, 1)),
+            "debt": (round(v["debt"] - 0.1, 1), round(v["debt"] + 0.1, 1)),
+        }
+
+
+def test_nothing_is_claimed_beyond_what_the_person_may_become(lender):
+    """A person's income may rise by 40 at most; a linear rule binds income and debt."""
+    limited = schema(income=pp.Continuous("income", 0, 100, step=1, max_increase=60))
+    _, result = explained(lender, schema=limited)
+    rising = [e for e in result if e.found and "income" in e.holds]
+    assert rising
+    for e in rising:
+        most = e.holds["income"][1]
+        assert most <= e.original["income"] + 60 + 1e-9
+        assert most == min(100, np.floor(e.original["income"] + 60))
+    rule = pp.Linear({"income": 1, "debt": -1}, upper=60)
+    _, free = explained(lender)
+    _, ruled = explained(lender, schema=schema(rules=[rule]))
+    claimed = 0
+    for e in ruled:
+        if not e.found:
+            continue
+        claimed += bool(e.holds)
+        corners = [e.holds.get(n, (e.counterfactual[n],) * 2) for n in ("income", "debt")]
+        assert max(i - d for i, d in itertools.product(*corners)) <= 60 + 1e-6
+    assert any({"income", "debt"} & set(e.holds) for e in free)
+
+
+def test_no_claim_without_an_end():
+    """Columns of a bare network have no ranges."""
+    net = pp.Network([([[1.0, -1.0]], [0.0])])
+    rows = np.random.default_rng(0).uniform(-1, 1, (50, 2))
+    (e,) = pp.Proplace(net, 0.01, holds=True, k=5).fit(rows).explain([[-0.5, 0.5]])
+    assert e.found
+    assert e.holds == {}
+
+
+def test_several_networks_must_all_accept_it(lender):
+    model, table = lender
+    accepted = model.predict(table)
+    net = MLPClassifier((5,), max_iter=900, random_state=1, learning_rate_init=0.02)
+    other = make_pipeline(StandardScaler(), net).fit(table, accepted)
+    refused = table[model.predict(table) == 0][:4]
+    options = {"schema": schema(), "holds": True, "also": [(other, 0.002)]}
+    explainer = pp.Proplace(model, 0.005, **options).fit(table)
+    rng, wide = np.random.default_rng(2), 0
+    for e in explainer.explain(refused):
+        low, high = held_box(explainer.schema_, e.point, e.holds)
+        assert e.certificate.check(explainer.sets_, box=(low, high)).accepted
+        for models in explainer.sets_:
+            assert joint_attack(models.net, low, high, models.shifts, 1, rng, 40) >= -1e-9
+        wide += bool(e.holds)
+    assert wide
+
+
+def test_the_same_whoever_else_is_explained(lender):
+    _, one = explained(lender, people=2)
+    _, two = explained(lender, people=4)
+    two = two[:2]
+    assert [e.holds for e in one] == [e.holds for e in two]
+    assert [e.certificate.text for e in one] == [e.certificate.text for e in two]
+
+
+def test_withheld_answers_hold_nothing_and_flags_are_checked(lender):
+    model, table = lender
+    with pytest.raises(OptionError, match="holds"):
+        pp.Proplace(model, 0.01, holds="yes").fit(table)

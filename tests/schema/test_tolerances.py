@@ -1,0 +1,154 @@
+"""Tolerances in original units: every cell that misses by no more has its code in the box."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from fractions import Fraction as Q
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.preprocessing import MinMaxScaler, StandardScaler
+
+import proplace as pp
+from proplace.core.errors import OptionError, SchemaError
+from proplace.core.model_set import around
+from proplace.schema.tolerances import encoded_tolerance, tolerances
+
+FEATURES = [
+    pp.Continuous("plain", 0, 1),
+    pp.Continuous("income", 0, 2e5, step=100),
+    pp.Continuous("year", 1990, 2030, step=1),
+    pp.Continuous("share", 0, 1, step=0.01),
+    pp.Continuous("as_is", -1000, 1000, scaling="none"),
+    pp.Continuous("far", 1e6, 1e6 + 1, scaling=(1e6 + 0.3, 0.1)),
+    pp.Continuous("thin", 0, 100, scaling=(50.0, 1e-7)),
+    pp.Continuous("wide", 0, 1, scaling=(0.1, 1e7)),
+    pp.Continuous("unbounded", scaling=(3.0, 7.0)),
+]
+
+
+def decimals(rng, low, high, digits):
+    """A number as somebody writes it."""
+    return Decimal(repr(round(float(rng.uniform(low, high)), digits)))
+
+
+@pytest.mark.parametrize("feature", FEATURES, ids=lambda f: f.name)
+def test_what_misses_by_no_more_has_its_code_in_the_box(feature):
+    """Ends included, as decimal numbers: 0.7 plus 0.1 is 0.8, whatever their floats say."""
+    rng = np.random.default_rng(0)
+    schema = pp.Schema([feature])
+    low = -50.0 if feature.lower is None else feature.lower
+    high = 50.0 if feature.upper is None else feature.upper
+    tight = 0
+    for _ in range(300):
+        digits = int(rng.integers(0, 9))
+        v = decimals(rng, low, high, digits)
+        reach = (high - low) * 10.0 ** float(rng.uniform(-9, -0.5))
+        t = Decimal(repr(float(f"{reach:.{int(rng.integers(1, 5))}g}")))
+        shares = [Decimal(1), Decimal(-1), Decimal(repr(round(float(rng.uniform(-1, 1)), 3)))]
+        missed = [w for share in shares if low <= (w := v + share * t) <= high]
+        if not low <= v <= high or not missed or not t:
+            continue
+        encoded = encoded_tolerance(schema, tolerances(schema, {feature.name: float(t)}))
+        rows = schema.encode(pd.DataFrame({feature.name: [float(v)]}))
+        (box_low,), (box_high,) = (end[0] for end in around(rows, encoded))
+        codes = schema.encode(pd.DataFrame({feature.name: [float(w) for w in missed]}))[:, 0]
+        assert ((codes >= box_low) & (codes <= box_high)).all()
+        for w in missed:  # as real numbers too: a model that scales in more digits
+            exact = (Q(w) - Q(feature.offset)) / Q(feature.scale)
+            assert Q(box_low) <= exact <= Q(box_high)
+        snapped = 2e-6 * (feature.step or 0.0) / feature.scale
+        roundings = 1e-12 * (abs(box_low) + abs(feature.offset / feature.scale))
+        tight += box_high - box_low <= 2.0001 * float(t) / feature.scale + snapped + roundings
+    assert tight >= 50
+
+
+def test_a_cell_that_is_snapped_to_a_step_stays_in_the_box():
+    schema = pp.Schema([pp.Continuous("a", 0, 10, step=1)])
+    t = 1.0 - 1e-7
+    code = schema.encode(pd.DataFrame({"a": [5.0, 5.0 + t]}))
+    assert code[1] == 0.6
+    low, high = around(code[:1], encoded_tolerance(schema, {"a": t}))
+    assert low[0] <= code[1] <= high[0]
+
+
+@pytest.mark.parametrize("scaler", [StandardScaler(), MinMaxScaler()])
+def test_the_scaler_of_a_model_itself_stays_in_the_box(scaler):
+    rng = np.random.default_rng(1)
+    cells = np.round(rng.uniform(1e3, 1e5, (50, 1)), 2)
+    scaler.fit(cells)
+    standard = isinstance(scaler, StandardScaler)
+    offset = float((scaler.mean_ if standard else scaler.data_min_)[0])
+    scale = float(scaler.scale_[0] if standard else scaler.data_range_[0])
+    schema = pp.Schema([pp.Continuous("x", 0, 2e5, scaling=(offset, scale))])
+    for t in (1e-6, 0.01, 7.0, 12345.0):
+        encoded = encoded_tolerance(schema, {"x": t})
+        rows = schema.encode(pd.DataFrame({"x": cells[:, 0]}))
+        low, high = around(rows, encoded)
+        for share in (-1.0, -0.3, 1.0):
+            codes = scaler.transform(cells + share * t)
+            assert (codes >= low).all()
+            assert (codes <= high).all()
+
+
+def test_other_columns_are_met_exactly():
+    schema = pp.Schema([pp.Continuous("a", 0, 1), pp.Categorical("b", ["x", "y", "z"])])
+    encoded = encoded_tolerance(schema, tolerances(schema, {"a": 0.25}))
+    rows = np.array([[0.5, 0.0, 1.0, 0.0]])
+    low, high = around(rows, encoded)
+    np.testing.assert_array_equal(low[:, 1:], rows[:, 1:])
+    np.testing.assert_array_equal(high[:, 1:], rows[:, 1:])
+    assert low[0, 0] == pytest.approx(0.25)
+    assert encoded_tolerance(schema, tolerances(schema)) is None
+    assert encoded_tolerance(schema, tolerances(schema, {"a": 0})) is None
+
+
+def test_what_is_given_counts_in_the_place_of_the_schema():
+    schema = pp.Schema(
+        [pp.Continuous("a", 0, 1, tolerance=0.5), pp.Continuous("b", 0, 1, tolerance=0.25)]
+    )
+    assert tolerances(schema) == {"a": 0.5, "b": 0.25}
+    assert tolerances(schema, {"a": 0.125}) == {"a": 0.125, "b": 0.25}
+    assert tolerances(schema, {"a": 0}) == {"b": 0.25}
+
+
+@pytest.mark.parametrize("suffix", [".yaml", ".json"])
+def test_schema_files_carry_it(tmp_path, suffix):
+    schema = pp.Schema([pp.Continuous("income", 0, 2e5, step=100, tolerance=500)])
+    schema.write(tmp_path / f"schema{suffix}")
+    read = pp.Schema.read(tmp_path / f"schema{suffix}")
+    assert read == schema
+    assert tolerances(read) == {"income": 500.0}
+
+
+@pytest.mark.parametrize("bad", [-1.0, float("nan"), float("inf"), "much", True, None])
+def test_bad_numbers_are_refused(bad):
+    schema = pp.Schema([pp.Continuous("a", 0, 1)])
+    with pytest.raises(OptionError, match="tolerance of 'a' must be a number"):
+        tolerances(schema, {"a": bad})
+    if bad is not None:
+        with pytest.raises(SchemaError):
+            pp.Continuous("a", 0, 1, tolerance=bad)
+
+
+def test_what_cannot_be_missed_is_refused():
+    schema = pp.Schema(
+        [
+            pp.Continuous("age", 18, 90, immutable=True),
+            pp.Categorical("job", ["x", "y", "z"]),
+            pp.Ordinal("grade", ["low", "high"]),
+            pp.Binary("home"),
+        ]
+    )
+    for name, said in (
+        ("age", "immutable"),
+        ("job", "only a number"),
+        ("grade", "only a number"),
+        ("home", "only a number"),
+        ("ages", "no feature"),
+    ):
+        with pytest.raises(OptionError, match=said):
+            tolerances(schema, {name: 1.0})
+    with pytest.raises(SchemaError, match="immutable"):
+        pp.Continuous("age", 18, 90, immutable=True, tolerance=1)
