@@ -16,11 +16,8 @@ from proplace.core.options import integer, not_negative, one_of
 from proplace.explain.base import Explainer
 from proplace.explain.diverse import diverse
 from proplace.explain.findings import Finding, Optimality
-<<<<<<< HEAD
 from proplace.explain.fixed import fixed
-=======
 from proplace.explain.holds import Answer, holds
->>>>>>> tolcert
 from proplace.explain.proving import Clock, Judge, Prover
 from proplace.explain.reasons import DEFAULT_PAIRS, reasons_of
 from proplace.explain.several import IN_USE, Voter, check_also, read_also

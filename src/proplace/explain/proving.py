@@ -102,7 +102,6 @@ class Judge:
         box = self.models.around(rows) if box is None else box
         return self.model.margins(self.models.shifts, rows, self.margin, box)
 
-<<<<<<< HEAD
     def rounding(self, low: Array, high: Array) -> Array:
         """What the rounding of a model that is deployed in fewer digits can do to a margin, on boxes."""
         if not isinstance(self.margin, str):
@@ -110,8 +109,6 @@ class Judge:
         margins = self.model.margins(self.models.shifts, low, self.margin, (low, high))
         return np.broadcast_to(margins, len(low))
 
-    def certify(self, rows: Array, target: int, until: float = math.inf) -> Report:
-=======
     def certify(
         self,
         rows: Array,
@@ -121,7 +118,6 @@ class Judge:
         box: InputBox | None = None,
         quick: bool = False,
     ) -> Report:
->>>>>>> tolcert
         """Verdicts with certificates, as far as they come in time."""
         box = self.models.around(rows) if box is None else box
         return certify(

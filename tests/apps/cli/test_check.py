@@ -83,10 +83,7 @@ def test_what_was_proved_is_printed(folder):
         "network": digest(net),
         "low": None,
         "high": None,
-<<<<<<< HEAD
         "spaces": None,
-=======
->>>>>>> tolcert
     }
 
 

@@ -14,18 +14,13 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-<<<<<<< HEAD
-from proplace.certification import checker, parameters, parameters_of_shifts, written
-from proplace.certification import digest as network_digest
-from proplace.region.admissible import admissible
-=======
 import numpy as np
 
-from proplace.certification import checker, parameters, parameters_of_shifts
+from proplace.certification import checker, parameters, parameters_of_shifts, written
 from proplace.certification import digest as network_digest
 from proplace.core.model_set import around
 from proplace.explain.holds import held_box
->>>>>>> tolcert
+from proplace.region.admissible import admissible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -36,11 +31,8 @@ if TYPE_CHECKING:
     from proplace.core.model_set import ModelSet
     from proplace.core.network import Array
     from proplace.core.shifts import Shifts
-<<<<<<< HEAD
     from proplace.explain.results import Explanation
-=======
     from proplace.schema import Schema
->>>>>>> tolcert
 
 _PROOF = re.compile(r"row-\d{12}-\d+\.json")
 
@@ -119,16 +111,12 @@ def _checked(
     if not verdict.accepted or verdict.statement is None:
         return Checked(name, file, False, verdict.reason, verdict.statement)
     proved = [part.statement for part in verdict.parts if part.statement] or [verdict.statement]
-<<<<<<< HEAD
     if e.status == "fixed":
         wrong = _not_fixed(folder, line, verdict.statement)
     else:
         wrong = _amiss(line, verdict.statement) or _uncovered(sets, proved)
-=======
-    wrong = _amiss(line, verdict.statement) or _uncovered(sets, proved)
-    wrong = wrong or too_narrow(verdict.statement, sets[0].tolerance)
-    wrong = wrong or not_held(verdict.statement, folder.setting.schema, e.holds)
->>>>>>> tolcert
+        wrong = wrong or too_narrow(verdict.statement, sets[0].tolerance)
+        wrong = wrong or not_held(verdict.statement, folder.setting.schema, e.holds)
     if wrong:
         reason = f"{wrong}; proved is only: {'; '.join(map(str, proved))}"
         return Checked(name, file, False, reason, verdict.statement)
@@ -150,7 +138,6 @@ def _amiss(line: Line, proved: Statement) -> str:
     return ""
 
 
-<<<<<<< HEAD
 def _not_fixed(folder: ResultsFolder, line: Line, proved: Statement) -> str:
     """Say in what a certificate does not prove that the prediction of a line is fixed."""
     e = line.explanation
@@ -165,7 +152,8 @@ def _not_fixed(folder: ResultsFolder, line: Line, proved: Statement) -> str:
     if not spaces or proved.spaces != [written(space) for space in spaces]:
         return "it is about other inputs than those that the schema allows this person"
     return ""
-=======
+
+
 def too_narrow(proved: Statement, tolerance: Array | None) -> str:
     """Say that a proof of robustness does not hold for every miss; empty if it does.
 
@@ -193,7 +181,6 @@ def _reaches(proved: Statement, box: InputBox) -> bool:
     """Whether a box of inputs lies in that of which something is proved."""
     (low, high), (down, up) = map(np.array, proved.ends), box
     return bool((low <= down).all() and (up <= high).all())
->>>>>>> tolcert
 
 
 class Promise(NamedTuple):
