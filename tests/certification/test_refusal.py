@@ -13,7 +13,7 @@ import pytest
 
 import proplace as pp
 from oracles import BoxMilp, corner_margins, margins_of, random_box, random_case, size_of, spread
-from proplace.certification import Choice, Refusal, Space, checker
+from proplace.certification import Choice, Refusal, Space, certify, checker
 from proplace.certification.refusal import STRICT
 from proplace.core.errors import CertificateError
 
@@ -293,3 +293,27 @@ def test_certificates_of_random_networks_are_accepted(seed):
             verdict = refusal.certificate(trees).check(case.net, shifts)
             assert verdict.accepted, verdict.reason
     assert met
+
+
+@pytest.mark.parametrize("kind", ["the target wins", "not robust", "a point"])
+def test_a_true_proof_of_something_else_is_no_leaf(kind):
+    """Class 1 wins everywhere; what is proved of it does not prove that class 1 is given nowhere."""
+    net = pp.Network([([[1.0, -1.0]], [2.0])])
+    low, high = np.zeros((1, 2)), np.full((1, 2), 0.5)
+    box = None if kind == "a point" else (low, high)
+    target, margin = (0, 0.5) if kind == "not robust" else (1, 0.5)
+    report = certify(net, low, 0.01, target, margin=margin, box=box, certificates=True)
+    (proof,) = report.certificates
+    assert proof.check(net).accepted
+    for other in (0, 1):
+        facts = {
+            "format": "proplace-fixed-1",
+            "network": proof.facts["network"],
+            "delta": proof.facts["delta"],
+            "target": 1 - other,
+            "spaces": [{"low": low[0].tolist(), "high": high[0].tolist(), "choices": []}],
+            "trees": [[{"other": other, "certificate": proof.facts}]],
+        }
+        verdict = pp.FixedPrediction(json.dumps(facts)).check(net)
+        proves = kind == "the target wins" and other == 1  # that class 0 is given nowhere
+        assert verdict.accepted == proves, verdict.reason

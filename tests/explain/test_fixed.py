@@ -154,7 +154,7 @@ def test_rules_that_leave_nothing_are_no_proof_of_anything():
     assert admissible(schema, np.array([0.5, 0.5])) == []
     net = pp.Network([([[1.0, 1.0]], [-9.0])])
     (answer,) = pp.Proplace(net, 0.01, schema=schema).fit([[0.1, 0.2]]).explain([[0.5, 0.5]])
-    assert answer.status != "fixed"
+    assert answer.status == "no_robust_neighbour"
 
 
 def test_without_ranges_nothing_is_proved():
@@ -173,10 +173,12 @@ def test_without_ranges_nothing_is_proved():
 def test_a_value_out_of_range_may_stay_or_move_inside():
     """Where it is, the person is refused; inside of the range all are accepted: not fixed."""
     schema = pp.Schema([pp.Continuous("a", 0, 8, step=1), pp.Binary("b", immutable=True)])
-    net = pp.Network([([[-8.0, 1.0]], [8.5])])  # accepted up to a = 8.5, or 9.5 with b
-    train = pd.DataFrame({"a": [8, 9 - 1], "b": [0, 1]})
+    moved, kept = admissible(schema, np.array([9.9 / 8, 0.0]))
+    assert (moved.low.tolist(), moved.high.tolist()) == ([0.0, 0.0], [1.0, 0.0])
+    assert kept.low.tolist() == kept.high.tolist() == [9.9 / 8, 0.0]
+    train = pd.DataFrame({"a": [8, 8], "b": [0, 1]})
     for shift, status in ((8.5, "optimal"), (-0.5, "fixed")):
-        net = pp.Network([([[-8.0, 1.0]], [shift])])
+        net = pp.Network([([[-8.0, 1.0]], [shift])])  # accepted up to a = 8 shift
         explainer = pp.Proplace(net, 0.01, schema=schema, region="box").fit(train)
         (answer,) = explainer.explain(pd.DataFrame({"a": [9.9], "b": [0]}))
         assert answer.status == status

@@ -278,8 +278,7 @@ def _check(
     fields = fields | ({"point"} if wide and verdict != "robust" else set())
     if wrong := set(facts) ^ fields:
         raise Rejected(f"fields missing or unknown: {ascii(sorted(wrong))[1:-1][:200]}")
-    if facts["network"] != digest(network):
-        raise Rejected("the certificate speaks of another network: the digests differ")
+    _check_network(facts, network)
     box = _box(facts["shifts"], network, shifts) if named else None
     claim = _Claim(facts, network, box, most)
     claim.robust() if verdict == "robust" else claim.not_robust()
@@ -290,6 +289,11 @@ def _check(
     lacking = _lacking(proved, demand, network, box)
     reason = f"{lacking}; proved is only: {proved}" if lacking else str(proved)
     return Verdict(not lacking, reason, proved), claim.work
+
+
+def _check_network(facts: dict[str, Any], network: Parameters) -> None:
+    if facts["network"] != digest(network):
+        raise Rejected("the certificate speaks of another network: the digests differ")
 
 
 def _lacking(  # noqa: PLR0911
@@ -773,8 +777,7 @@ class _Fixed:
         named = "shifts" if "shifts" in facts else "delta"
         if wrong := set(facts) ^ {"format", "network", "target", named, "spaces", "trees"}:
             raise Rejected(f"fields missing or unknown: {ascii(sorted(wrong))[1:-1][:200]}")
-        if facts["network"] != digest(network):
-            raise Rejected("the certificate speaks of another network: the digests differ")
+        _check_network(facts, network)
         self.facts, self.net, self.shifts = facts, network, None
         self.delta: list[list[float]] = []
         if named == "shifts":
