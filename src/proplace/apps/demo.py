@@ -158,7 +158,7 @@ def run(
     Parameters
     ----------
     folder
-        Where the report, the proofs, the network and the picture are written.
+        Where the report, the proofs, the network, a letter and the picture are written.
     people
         Refused applicants to explain and to compare on; the first six are shown in full.
     retrainings
@@ -196,7 +196,8 @@ def run(
         f"by at most {delta:g}; {int(net.predict(X).sum()):,} by this one."
     )
     with console.status("explaining"):
-        ours = Proplace(net, delta, schema=schema).fit(frame).explain(asked)
+        few = Proplace(net, delta, schema=schema, prefer="few", holds=True)
+        ours = few.fit(frame).explain(asked)
         plain = Proplace(net, 0.0, schema=schema, region="box").fit(frame).explain(asked)
     console.print(_sentences(ours[:_SHOWN]))
     with console.status(f"retraining {retrainings} networks"):
@@ -219,8 +220,11 @@ def run(
         )
         figure = ours.plot(WORDING, retrained=retrained, against=plain)
         figure.savefig(folder / "picture.png", dpi=150)
-    paths = [escape(visible(str(path))) for path in (page, folder / "picture.png")]
-    console.print(f"Report: [bold]{paths[0]}[/bold]   picture: {paths[1]}")
+        first = next((e.index for e in ours if e.found), ours[0].index)
+        letter = ours.letter(first, folder / "letter.html", WORDING)
+    written = (page, letter, folder / "picture.png")
+    paths = [escape(visible(str(path))) for path in written]
+    console.print(f"Report: [bold]{paths[0]}[/bold]   letter: {paths[1]}   picture: {paths[2]}")
 
 
 def _some(people: int) -> str:
