@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     from proplace.explain.results import Explanation
     from proplace.schema.problems import BadRow
 
-DEFAULT_PAIRS = 50
+_TOLD = 4  # reasons that a sentence holds; the table has all
+_NAMED = 8  # features that a sentence names
+DEFAULT_PAIRS = 100
 """Pairs of features that are searched for one person."""
 
 
@@ -141,8 +143,10 @@ class Reasons:
             promise = ""
             if setting is not None and not setting.alone:
                 promise = f", by every network {within(setting)}"
-            options = "; or ".join(reason.change for reason in self.all)
-            yield f"{subject} would have been {outcome}{promise}, with {options}."
+            options = "; or ".join(reason.change for reason in self.all[:_TOLD])
+            rest = len(self.all[_TOLD:])
+            more = f"; and {rest} more way{'s' * (rest > 1)} of one or two features" if rest else ""
+            yield f"{subject} would have been {outcome}{promise}, with {options}{more}."
         else:
             few = "" if self.pairs_left or self.undecided else " or two"
             where = (
@@ -163,7 +167,10 @@ class Reasons:
 
     def _titles(self, names: Sequence[str]) -> str:
         known = {} if self.about.setting is None else self.about.setting.schema.by_name
-        text = enumerated(known[name].title if name in known else name for name in names)
+        titles = [known[name].title if name in known else name for name in names]
+        if len(titles) > _NAMED:
+            titles = [*titles[:_NAMED], f"{len(titles) - _NAMED} more features"]
+        text = enumerated(titles)
         return text[:1].upper() + text[1:] if names is not self.undecided else text
 
     def table(self) -> pd.DataFrame:
