@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from proplace.explain.baselines import MilpR, ProtoR, Rbr, Rnce, Roar, RobX, Wachter
     from proplace.explain.calibration import Calibration, calibrate_delta
     from proplace.explain.proplace import Proplace
+    from proplace.explain.reasons import Reason, Reasons, ReasonsList
     from proplace.explain.results import Explanation, Explanations
     from proplace.explain.robustness import certify, output_range, worst_case
     from proplace.explain.words import Wording
@@ -41,6 +42,9 @@ __all__ = [
     "Proplace",
     "ProtoR",
     "Rbr",
+    "Reason",
+    "Reasons",
+    "ReasonsList",
     "Report",
     "Rnce",
     "Roar",
@@ -73,6 +77,9 @@ _HOMES = {
     "output_range": "explain.robustness",
     "worst_case": "explain.robustness",
     "Proplace": "explain.proplace",
+    "Reason": "explain.reasons",
+    "Reasons": "explain.reasons",
+    "ReasonsList": "explain.reasons",
     "Explanation": "explain.results",
     "Explanations": "explain.results",
     "MilpR": "explain.baselines",

@@ -26,8 +26,9 @@ from proplace.explain.fixed import fixed
 from proplace.explain.packaging import package
 from proplace.explain.proving import Clock
 from proplace.explain.responses import Changes, Question, Response
-from proplace.explain.values import pair
+from proplace.explain.values import pair, yes_or_no
 from proplace.explain.words import Wording, in_delta, outcome_of, within
+from proplace.schema.features import Binary
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
@@ -38,8 +39,11 @@ if TYPE_CHECKING:
     from proplace.explain.responses import Features
     from proplace.explain.results import Explanation
     from proplace.schema.problems import BadRow
+    from proplace.schema.rules import AnyFeature
 
-DEFAULT_PAIRS = 50
+_TOLD = 4  # reasons that a sentence holds; the table has all
+_NAMED = 8  # features that a sentence names
+DEFAULT_PAIRS = 100
 """Pairs of features that are searched for one person."""
 
 
@@ -72,8 +76,7 @@ class Reason:
         for name, (before, after) in e.changed.items():
             feature = known.get(str(name))
             new, old = pair(feature, before, after)
-            title = str(name) if feature is None else feature.title
-            parts.append(visible(f"{title} {new} instead of {old}"))
+            parts.append(visible(f"{_called(feature, str(name))} {new} instead of {old}"))
         return enumerated(parts)
 
     def __repr__(self) -> str:
@@ -141,8 +144,10 @@ class Reasons:
             promise = ""
             if setting is not None and not setting.alone:
                 promise = f", by every network {within(setting)}"
-            options = "; or ".join(reason.change for reason in self.all)
-            yield f"{subject} would have been {outcome}{promise}, with {options}."
+            options = "; or ".join(reason.change for reason in self.all[:_TOLD])
+            rest = len(self.all[_TOLD:])
+            more = f"; and {rest} more way{'s' * (rest > 1)} of one or two features" if rest else ""
+            yield f"{subject} would have been {outcome}{promise}, with {options}{more}."
         else:
             few = "" if self.pairs_left or self.undecided else " or two"
             where = (
@@ -163,7 +168,10 @@ class Reasons:
 
     def _titles(self, names: Sequence[str]) -> str:
         known = {} if self.about.setting is None else self.about.setting.schema.by_name
-        text = enumerated(known[name].title if name in known else name for name in names)
+        titles = [_called(known.get(name), name) for name in names]
+        if len(titles) > _NAMED:
+            titles = [*titles[:_NAMED], f"{len(titles) - _NAMED} more features"]
+        text = enumerated(titles)
         return text[:1].upper() + text[1:] if names is not self.undecided else text
 
     def table(self) -> pd.DataFrame:
@@ -186,6 +194,12 @@ class Reasons:
     def __repr__(self) -> str:
         named = ", ".join(" + ".join(reason.features) for reason in self.all) or "none"
         return f"Reasons({self.index!r}, {self.status}: {named})"
+
+
+def _called(feature: AnyFeature | None, name: str) -> str:
+    """The title of a feature; in quotes where it is what applies or not: “owns a home”."""
+    title = name if feature is None else feature.title
+    return f"“{title}”" if isinstance(feature, Binary) and yes_or_no(feature) else title
 
 
 class ReasonsList(Sequence[Reasons]):

@@ -5,8 +5,8 @@ neighbours: a reason speaks of what is possible, not of what the data hold); all
 F is *responsive* if some such input is robust in every set of networks. Three ways to an answer, the
 cheapest first:
 
-1. The model in use itself must accept an answer. Where another class wins on the whole box of F, by an
-   exact test over boxes of inputs, F is not responsive.
+1. The model in use itself must accept an answer. Where another class wins on the whole box of F, by a
+   quick test over boxes of inputs, F is not responsive.
 2. Where all features of F have few values, each is tested exactly, the nearest first.
 3. Else the search for the nearest robust point, on the box of F with all other columns fixed; that F is
    not responsive is then as certain as the solver's linear programs are, as with ``optimal``.
@@ -103,7 +103,7 @@ class Changes:
     def hopeful(self, sets: Sequence[Features]) -> list[Features]:
         """The sets of features that the model in use does not refuse whatever they become.
 
-        Those come first with which it comes nearest to another answer.
+        Those come first for which a test has met the input that it accepts most clearly.
         """
         q = self.question
         pieces = [(n, piece) for n, features in enumerate(sets) for piece in self.pieces(features)]
@@ -112,7 +112,7 @@ class Changes:
         low = np.array([piece.lower for _, piece in pieces])
         high = np.array([piece.upper for _, piece in pieces])
         refused = np.zeros(len(pieces), dtype=bool)
-        least = np.full(len(pieces), -np.inf)  # by how much another class wins, up to rounding
+        least = np.full(len(pieces), -np.inf)  # by how much another class wins at some point met
         for other in range(q.net.classes):
             if other != q.target:
                 report = certify(
@@ -122,11 +122,11 @@ class Changes:
                     other,
                     box=(low, high),
                     margin=STRICT,
-                    exact_margin=True,
+                    quick=True,
                     time_limit=time_left(self.deadline),
                 )
                 refused |= report.robust
-                least = np.maximum(least, report.lower)
+                least = np.maximum(least, report.upper)
         best: dict[int, float] = {}
         for i in np.flatnonzero(~refused).tolist():
             n = pieces[i][0]
