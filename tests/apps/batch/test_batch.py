@@ -73,7 +73,7 @@ def test_results_hold_what_explain_says(world, two_answers, kind, every, tmp_pat
     read = pd.read_csv if kind == "csv" else pd.read_parquet
     found = read(summary.results)
     facts = ["ce_status", "distance", "bound", "margin", "rank", "ce_reason", "target", "delta"]
-    facts += ["changes", "sentence", "certificate", "missing", "effort", "out_of_reach"]
+    facts += ["changes", "sentence", "certificate", "missing", "effort", "out_of_reach", "holds"]
     before = ["original_status", "original_x", "original_mixed"]
     assert list(found.columns) == ["row", "reason", "status", "x", "mixed", *facts, *before]
     assert found["row"].tolist() == [e.index for e in expected]
