@@ -167,7 +167,7 @@ def with_range(feature: Continuous, cells: Array) -> Continuous:
     Examples
     --------
     >>> with_range(Continuous("age", scaling=(40.0, 12.0)), np.array([17.0, 33.0, 90.0, np.nan]))
-    Continuous('age', 17, 90, step=1, scaling=(40, 12))
+    Continuous('age', 17, 90, step=1, scaling=(40.0, 12.0))
     """
     known = cells[np.isfinite(cells)]
     if feature.missing is not None:
