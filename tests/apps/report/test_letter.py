@@ -132,6 +132,11 @@ def test_several_ways_beside_each_other(lender):
     assert all(digest in page.text for digest in digests)
     assert "Two ways were found; each is complete by itself" in page.text
     assert "All changes of one way are made" in page.text
+    claim = "the first is the nearest to how things are today"
+    assert first.distance <= second.distance
+    assert claim in page.text
+    other = pp.Explanations([replace(first, distance=second.distance + 0.1), second])
+    assert claim not in letter(other, index).text
 
 
 def test_more_ways_than_fit_are_counted(one):
@@ -139,7 +144,7 @@ def test_more_ways_than_fit_are_counted(one):
     many = pp.Explanations([replace(e, rank=n) for n in range(MOST_WAYS + 2)])
     page = letter(many, e.index)
     assert len(page.cells[0]) == 2 + MOST_WAYS
-    assert "6 ways were found, and the nearest 4 are shown" in page.text
+    assert "6 ways were found, and the first 4 are shown" in page.text
 
 
 def test_a_way_that_is_not_proved_says_so_beside_one_that_is(one):

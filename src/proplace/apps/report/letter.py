@@ -264,7 +264,9 @@ def _with_ways(
     shown = ways or [first]
     own = in_words(first, wording)
     sure = [e for e in shown if proved(e)]
-    head, lead = _opening(first, len(answers), words, wording)
+    # Where few changes count, the first need not be the nearest.
+    nearest = all(first.distance <= e.distance for e in ways)
+    head, lead = _opening(first, len(answers), words, wording, nearest=nearest)
     return Letter(
         heading=head,
         person=clipped(_capital(f"{wording.person} {label_of(first.index)}{_who(first)}"), _LINE),
@@ -284,7 +286,7 @@ def _with_ways(
 
 
 def _opening(
-    first: Explanation, found: int, words: Sequence[Words], wording: Wording
+    first: Explanation, found: int, words: Sequence[Words], wording: Wording, *, nearest: bool
 ) -> tuple[str, str]:
     """The heading, and the first sentence."""
     subject, outcome = clipped(wording.subject, _LINE), clipped(outcome_of(first, wording), _LINE)
@@ -300,20 +302,21 @@ def _opening(
     count = len(words[0].changes)
     whole = "both" if count == 2 else "all of them"
     changes = "this one change" if count == 1 else f"these {count} changes, {whole} together"
-    more = f" {found} ways were found, of which this is the nearest." if found > 1 else ""
+    more = f" {found} ways were found, of which this is the first." if found > 1 else ""
     if len(words) == 1:
         lead = f"{subject} would have been {outcome}{by} with {changes}.{more}"
         return "What would have to change", _capital(lead) + how_near(first)
     many = f"{_COUNTS[len(words)]} ways were found"
     if found > len(words):
-        many = f"{found} ways were found, and the nearest {len(words)} are shown"
+        many = f"{found} ways were found, and the first {len(words)} are shown"
     lead = (
         f"{subject} would have been {outcome}{by} in each of these ways. {many}; each is complete by "
-        "itself, and the first is the nearest to how things are today."
+        f"itself{_NEAREST if nearest else ''}."
     )
     return "What would have to change", _capital(lead)
 
 
+_NEAREST = ", and the first is the nearest to how things are today"
 _COUNTS = ("No", "One", "Two", "Three", "Four")
 
 
