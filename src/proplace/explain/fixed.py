@@ -17,6 +17,7 @@ from proplace.certification import Refusal
 from proplace.core.text import enumerated
 from proplace.explain.findings import Finding
 from proplace.explain.several import IN_USE
+from proplace.explain.values import called
 from proplace.region.admissible import admissible
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def _whatever(schema: Schema, spaces: Sequence[Space]) -> str:
     if not free:
         return "it, and nothing may change"
     moves, stays = (
-        [feature.title for n, feature in enumerate(schema.features) if (n in free) == moving]
+        [called(feature) for n, feature in enumerate(schema.features) if (n in free) == moving]
         for moving in (True, False)
     )
     what = enumerated(moves)

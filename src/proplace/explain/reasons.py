@@ -26,9 +26,8 @@ from proplace.explain.fixed import fixed
 from proplace.explain.packaging import package
 from proplace.explain.proving import Clock
 from proplace.explain.responses import Changes, Question, Response
-from proplace.explain.values import pair, yes_or_no
+from proplace.explain.values import called, pair
 from proplace.explain.words import Wording, in_delta, outcome_of, within
-from proplace.schema.features import Binary
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
     from proplace.explain.responses import Features
     from proplace.explain.results import Explanation
     from proplace.schema.problems import BadRow
-    from proplace.schema.rules import AnyFeature
 
 _TOLD = 4  # reasons that a sentence holds; the table has all
 _NAMED = 8  # features that a sentence names
@@ -76,7 +74,7 @@ class Reason:
         for name, (before, after) in e.changed.items():
             feature = known.get(str(name))
             new, old = pair(feature, before, after)
-            parts.append(visible(f"{_called(feature, str(name))} {new} instead of {old}"))
+            parts.append(visible(f"{called(feature) if feature else name} {new} instead of {old}"))
         return enumerated(parts)
 
     def __repr__(self) -> str:
@@ -168,7 +166,7 @@ class Reasons:
 
     def _titles(self, names: Sequence[str]) -> str:
         known = {} if self.about.setting is None else self.about.setting.schema.by_name
-        titles = [_called(known.get(name), name) for name in names]
+        titles = [called(known[name]) if name in known else name for name in names]
         if len(titles) > _NAMED:
             titles = [*titles[:_NAMED], f"{len(titles) - _NAMED} more features"]
         text = enumerated(titles)
@@ -194,12 +192,6 @@ class Reasons:
     def __repr__(self) -> str:
         named = ", ".join(" + ".join(reason.features) for reason in self.all) or "none"
         return f"Reasons({self.index!r}, {self.status}: {named})"
-
-
-def _called(feature: AnyFeature | None, name: str) -> str:
-    """The title of a feature; in quotes where it is what applies or not: “owns a home”."""
-    title = name if feature is None else feature.title
-    return f"“{title}”" if isinstance(feature, Binary) and yes_or_no(feature) else title
 
 
 class ReasonsList(Sequence[Reasons]):

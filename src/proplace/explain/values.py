@@ -75,6 +75,13 @@ def numeric(feature: AnyFeature | None, value: Any) -> bool:
     return isinstance(feature, (Continuous, Ordinal)) and _is_number(value)
 
 
+def called(feature: AnyFeature) -> str:
+    """The title of a feature; in quotes where it is what applies or not: “owns a home”."""
+    if isinstance(feature, Binary) and yes_or_no(feature):
+        return f"“{feature.title}”"
+    return feature.title
+
+
 def yes_or_no(feature: Binary) -> bool:
     """Whether the two values only say that the feature's title does or does not apply."""
     values = tuple(feature.values)
