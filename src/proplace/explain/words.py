@@ -241,7 +241,7 @@ def in_words(e: Explanation, wording: Wording) -> Words:
         )
     order = sorted(range(len(changes)), key=lambda n: -changes[n].size)
     largest = [changed[n] for n in order[:_NAMED]]
-    sentence = _sentence(e, wording, changed, largest) + _reach(e) + _missing(e, features)
+    sentence = _sentence(e, wording, changed, largest) + reach(e) + _missing(e, features)
     return Words(visible(sentence), changes, person)
 
 
@@ -298,7 +298,7 @@ def _missing(e: Explanation, features: Mapping[str, AnyFeature]) -> str:
     return f" Missing, and counted as the model does: {', '.join(parts)}."
 
 
-def _reach(e: Explanation) -> str:
+def reach(e: Explanation) -> str:
     """Say so where an answer takes more effort than what was set as reachable."""
     if not e.out_of_reach or e.setting is None or e.setting.max_effort is None:
         return ""

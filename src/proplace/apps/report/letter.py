@@ -32,6 +32,7 @@ from proplace.explain.words import (
     outcome_of,
     promise,
     proved,
+    reach,
 )
 
 if TYPE_CHECKING:
@@ -295,6 +296,9 @@ def _opening(
         by = " by the networks that are described below, though not by the model in use,"
     if first.status == "already_valid":
         return "Nothing has to change", _capital(f"{subject} would be {outcome}{by} as things are.")
+    if first.status == "fixed":
+        lead = f"{subject} would not be {outcome} whatever changed of what can change here."
+        return "No change would help", _capital(lead)
     if not first.found:
         none = f"No change can be promised after which {subject} would be {outcome}."
         why = _WHY.get(first.status, "").format(outcome=outcome)
@@ -305,7 +309,7 @@ def _opening(
     more = f" {found} ways were found, of which this is the first." if found > 1 else ""
     if len(words) == 1:
         lead = f"{subject} would have been {outcome}{by} with {changes}.{more}"
-        return "What would have to change", _capital(lead) + how_near(first)
+        return "What would have to change", _capital(lead) + how_near(first) + reach(first)
     many = f"{_COUNTS[len(words)]} ways were found"
     if found > len(words):
         many = f"{found} ways were found, and the first {len(words)} are shown"
@@ -376,6 +380,8 @@ def _promises(shown: Sequence[Explanation], wording: Wording) -> tuple[str, ...]
     first = shown[0]
     if not (first.found or first.status == "already_valid"):
         outcome = clipped(outcome_of(first, wording), _LINE)
+        if first.status == "fixed":
+            return (f"{_NOTHING} That no change would help is proved: {_THEOREM.lower()}",)
         known = first.status in ("no_robust_neighbour", "infeasible_rules", "not_found")
         return (_NOTHING, _NOT_EVER.format(outcome=outcome)) if known else (_NOTHING,)
     said = [
