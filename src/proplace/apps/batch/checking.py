@@ -224,6 +224,8 @@ def answer_verdict(
         return verdict
     opposite = proved.verdict != "robust" and promise.robust(proved)
     if opposite or promise.fixed != (proved.verdict == "fixed"):
+        if not verdict.accepted:
+            return verdict
         reason = f"the answer promises something else; proved is only: {proved}"
         return verdict._replace(accepted=False, reason=reason)
     if verdict.accepted or proved.verdict == "robust":
