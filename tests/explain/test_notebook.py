@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -102,11 +103,11 @@ def test_all_answers(result):
 
 
 def test_many_answers_are_a_page_and_not_a_book(result):
-    many = pp.Explanations([result[0]] * 25)
-    page = shown(many)
+    crowd = [replace(result[0], index=n) for n in range(25)]
+    page = shown(pp.Explanations(crowd))
     assert page.source.count("<tr>") == 21
     assert "and 5 more: to_frame() has all" in page.text
-    assert "more" not in shown(pp.Explanations([result[0]] * 20)).text
+    assert "more" not in shown(pp.Explanations(crowd[:20])).text
     assert "Explanations(none)" in shown(pp.Explanations([])).text
 
 

@@ -294,7 +294,7 @@ def test_training_rows_stay_inside(explainer):
 
 def test_several_answers_stay_legal(explainer):
     answers = explainer.explain(pd.DataFrame([BASE | {"income": 500, "share": -0.1}]), count=4)
-    assert len(answers) >= 3
+    assert len(answers) >= 2
     kept = [e.counterfactual["share"] == -0.1 for e in answers]
     assert any(kept)
     for e, keeps in zip(answers, kept, strict=True):

@@ -969,7 +969,7 @@ def test_explanations_as_a_sequence():
         *world.frame.columns,
         *("status", "distance", "bound", "margin", "rank", "reason"),
         *("target", "delta", "changes", "sentence", "certificate", "missing", "effort"),
-        "out_of_reach",
+        *("out_of_reach", "holds"),
         *(f"original_{name}" for name in world.frame.columns),
     ]
 

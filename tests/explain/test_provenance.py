@@ -53,6 +53,7 @@ def test_it_says_what_was_asked_of_what():
         "delta_about": "",
         "also": (),
         "tolerance": (),
+        "changes": "",
     }
 
 

@@ -40,7 +40,7 @@ def diverse(
     *,
     few: bool = False,
 ) -> list[Finding]:
-    """Return up to ``count`` answers, nearest first, each a path of its own.
+    """Return up to ``count`` answers, each a path of its own: the first, then the nearest of the others.
 
     If ``few``, those with fewer changes come first.
 
@@ -77,7 +77,8 @@ def diverse(
             other = find(more)
             if other.found:
                 heapq.heappush(heap, (key(other), next(ticket), more, other))
-    answers = sorted((answer for _, answer in taken), key=key)
+    others = sorted((answer for _, answer in taken[1:]), key=key)
+    answers = [first, *others]
     return [replace(answer, rank=rank) for rank, answer in enumerate(answers)]
 
 

@@ -143,6 +143,12 @@ OF_THE_EXPLAINER = {
     "k": 4,
     "distance": "l2",
     "weights": [1.0, 2.0, 1.0, 1.0, 1.0],
+    "tolerance": {"x": 0.01},
+    "holds": True,
+    "changeable": ["x"],
+    "max_changes": 1,
+    "prefer": "few",
+    "stretch": 2.0,
     "region": "box",
     "margin": 1e-3,
     "slack": 2e-4,
@@ -152,12 +158,15 @@ OF_THE_EXPLAINER = {
 OF_THE_BATCH = {"target": 0, "count": 2, "ids": ["name"], "certificates": True, "kind": "parquet"}
 SAME_ANSWERS = {"n_jobs", "every", "progress", "drop"}
 GIVEN_OTHERWISE = {"self", "source", "schema", "explainer", "table", "out"}  # in the test below
+OF_EFFORTS = {"effort", "max_effort"}  # tests/apps/batch/test_effort.py
 
 
 def test_every_option_is_tried():
     options = {*inspect.signature(pp.Proplace).parameters}
     options |= {*inspect.signature(explain_file).parameters}
-    known = {*OF_THE_EXPLAINER, *OF_THE_BATCH, "solver"} | SAME_ANSWERS | GIVEN_OTHERWISE
+    known = (
+        {*OF_THE_EXPLAINER, *OF_THE_BATCH, "solver"} | SAME_ANSWERS | GIVEN_OTHERWISE | OF_EFFORTS
+    )
     assert options <= known
 
 

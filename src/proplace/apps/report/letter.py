@@ -380,7 +380,8 @@ def _promises(shown: Sequence[Explanation], wording: Wording) -> tuple[str, ...]
     first = shown[0]
     if not (first.found or first.status == "already_valid"):
         outcome = clipped(outcome_of(first, wording), _LINE)
-        if first.status == "fixed":
+        proof = first.certificate
+        if first.status == "fixed" and proof is not None and proof.verdict == "fixed":
             return (f"{_NOTHING} That no change would help is proved: {_THEOREM.lower()}",)
         known = first.status in ("no_robust_neighbour", "infeasible_rules", "not_found")
         return (_NOTHING, _NOT_EVER.format(outcome=outcome)) if known else (_NOTHING,)
