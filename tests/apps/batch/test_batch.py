@@ -73,7 +73,7 @@ def test_results_hold_what_explain_says(world, two_answers, kind, every, tmp_pat
     read = pd.read_csv if kind == "csv" else pd.read_parquet
     found = read(summary.results)
     facts = ["ce_status", "distance", "bound", "margin", "rank", "ce_reason", "target", "delta"]
-    facts += ["changes", "sentence", "certificate", "missing"]
+    facts += ["changes", "sentence", "certificate", "missing", "holds"]
     before = ["original_status", "original_x", "original_mixed"]
     assert list(found.columns) == ["row", "reason", "status", "x", "mixed", *facts, *before]
     assert found["row"].tolist() == [e.index for e in expected]
@@ -144,6 +144,8 @@ OF_THE_EXPLAINER = {
     "distance": "l2",
     "weights": [1.0, 2.0, 1.0, 1.0, 1.0],
     "region": "box",
+    "tolerance": {"x": 0.01},
+    "holds": True,
     "margin": 1e-3,
     "slack": 2e-4,
     "search": "bilevel",
