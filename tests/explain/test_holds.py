@@ -69,7 +69,7 @@ def within(e, rng, count):
 def test_everything_that_is_said_to_hold_is_accepted(lender, tolerance):
     explainer, result = explained(lender, tolerance=tolerance)
     (models,) = explainer.sets_
-    rng, wide = np.random.default_rng(1), 0
+    rng, wide, less = np.random.default_rng(1), 0, 0
     for e in result:
         assert e.found
         before, after = e.original, e.counterfactual
@@ -85,12 +85,12 @@ def test_everything_that_is_said_to_hold_is_accepted(lender, tolerance):
                 wide += 1
                 assert (least, most) == (after[name] - t, feature.upper)
             elif after[name] < before[name] and least < after[name] - t:
-                wide += 1
+                less += 1
                 assert (least, most) == (feature.lower, after[name] + t)
             else:
                 assert (least, most) == (after[name] - t, after[name] + t)
         assert set(tolerance or ()) <= set(e.holds)
-    assert wide >= 5
+    assert min(wide, less) >= 2
 
 
 def test_what_is_not_claimed_is_often_false(lender):

@@ -41,6 +41,7 @@ NODE_STEPS = 3  # ascent steps on the slopes and multipliers of a node deep in i
 # A batch whose first node has fewer splits than this in every layer gets one pass and no ascent.
 SHALLOW = 5
 NODES_PER_ROW = 65536  # a row whose tree grows larger is left to the linear program
+QUICK_NODES = 200  # the same where no linear program follows
 NODES_PER_BATCH = 4096
 # Numbers in one array: also with wide networks a batch must be done soon, for the deadline's sake.
 FLOATS_PER_BATCH = 1_000_000
@@ -176,12 +177,13 @@ def decide(
     *,
     first: FirstBounds | None = None,
     traced: bool = False,
+    quick: bool = False,
 ) -> TreeBounds:
     """Bounds on each row's least value, tight enough to decide against ``threshold``.
 
     ``threshold`` is one number, or one per row. A row stays undecided where the bounds still lie on
     both sides of it. ``first`` is what :func:`first_bounds` gave for this problem, if it was called
-    before. With ``traced`` the leaves of the trees are kept.
+    before. With ``traced`` the leaves of the trees are kept; ``quick`` trees stay small.
     """
     if first is None:
         first = first_bounds(problem)
@@ -189,7 +191,8 @@ def decide(
     rows = np.flatnonzero((first.lower < threshold) & (first.upper >= threshold))
     if not problem.activations.preactivations or not len(rows):
         return TreeBounds(first.lower, first.upper, first.hidden, np.zeros(len(problem)), (), {})
-    trees = _Trees(problem, threshold, first, traced=traced)
+    most = QUICK_NODES if quick else NODES_PER_ROW
+    trees = _Trees(problem, threshold, first, traced=traced, most=most)
     trees.start(rows, first.backward)
     trees.grow(deadline)
     return trees.bounds()
@@ -233,9 +236,15 @@ class _Trees:
     """The trees of a batch of rows, and all that changes while they grow."""
 
     def __init__(
-        self, problem: WorstCaseProblem, threshold: Array, first: FirstBounds, *, traced: bool
+        self,
+        problem: WorstCaseProblem,
+        threshold: Array,
+        first: FirstBounds,
+        *,
+        traced: bool,
+        most: int,
     ) -> None:
-        self.problem, self.threshold, self.traced = problem, threshold, traced
+        self.problem, self.threshold, self.traced, self.most = problem, threshold, traced, most
         count, preactivations = len(problem), problem.activations.preactivations
         widest = sum(ranges.L_min.shape[1] for ranges in preactivations)
         self.batch = max(1, min(NODES_PER_BATCH, FLOATS_PER_BATCH // widest))
@@ -320,7 +329,7 @@ class _Trees:
                 self.leaves.append(nodes.take(np.flatnonzero(done)))
             np.minimum.at(self.closed, nodes.row[done], value[done])
         np.add.at(self.count, nodes.row, 1)
-        self.given_up[self.count > NODES_PER_ROW] = True
+        self.given_up[self.count > self.most] = True
         stuck = np.flatnonzero(~done & (pick < 0))
         if len(stuck):
             self.stuck.append(nodes.take(stuck))

@@ -171,7 +171,14 @@ class _Engine:
         activations = self.abstraction.tighten(problem.activations)
         reusable = first if activations is problem.activations else None
         problem = replace(problem, activations=activations)
-        tree = decide(problem, wanted, deadline, first=reusable, traced=self.traced)
+        tree = decide(
+            problem,
+            wanted,
+            deadline,
+            first=reusable,
+            traced=self.traced,
+            quick=self.rows.quick,
+        )
         self._offer(index, rows, tree.upper, tree.hidden)
         self._raise_multiplier_size(rows, tree.multiplier_size)
         self.tightened.append((rows, activations))

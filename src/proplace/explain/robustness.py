@@ -84,8 +84,8 @@ def certify(
     Report(2 of 3 rows robust)
     >>> report.robust
     array([ True,  True, False])
-    >>> certify(net, [[1.0, 0.0], [0.1, 0.0], [0.0, 1.0]], delta=0.05, tolerance={"x0": 0.5}).robust
-    array([ True, False, False])
+    >>> certify(net, [[1.0, 0.0], [0.1, 0.0], [0.0, 1.0]], delta=0.05, tolerance={"x1": 0.5}).robust
+    array([False, False, False])
     """
     model = model_of(source, schema, X)
     net = model.network
