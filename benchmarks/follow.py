@@ -9,8 +9,8 @@ that may change may be missed by 1% of its range. All for the same people, netwo
 Columns: *answered*; *digits* of a changed number, the most; *changed* features, median; *distance*, the
 median of its ratio to that of the plain answer of the same person; *lof* (10 neighbours among rows of
 the wanted class); *retrained*: share of answers that networks trained anew on bootstrap samples accept;
-*survive*: share of random misses (each changed number off by up to 1% of its range) after which the network
-in use accepts; *proved*: share of answers for which it is proved that every network within delta accepts
+*survive*: share of random misses (each changed number off by up to 1% of its range) after which the
+network in use accepts; *proved*: share of answers for which it is proved that every network within delta accepts
 at every such miss; *time*: processor time of an answer, over that of a plain one.
 """
 
@@ -151,7 +151,9 @@ def line(case: Case, way: Way, first: tuple[pp.Explanations, float] | None) -> t
     points = result.points[found]
     changed = [len(e.changed) for e in result if e.found]
     most = [digits(after) for e in result if e.found for _, after in e.changed.values()]
-    ratio = [e.distance / b.distance for e, b in zip(result, base, strict=True) if e.found and b.found]
+    ratio = [
+        e.distance / b.distance for e, b in zip(result, base, strict=True) if e.found and b.found
+    ]
     lof = LocalOutlierFactor(n_neighbors=10, novelty=True).fit(data.desired)
     valid = np.mean([other.predict(points) == 1 for other in case.retrained] or [np.nan])
     reach = moves(way.schema, result)[found]
