@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from proplace.schema import Schema
     from proplace.search.subsets import Features, OpenSets, SubsetBounds
 
-MOST_SETS = 100
+MOST_SETS = 40
 """Sets of features whose regions are searched for one answer, at most."""
 
 _EQUAL = 1e-9  # relative difference of distances that count as equal
@@ -46,10 +46,15 @@ _NEARER = "that none with as few changes is nearer is not proved"
 
 
 class Tried(NamedTuple):
-    """What a search of one region gave; ``settled``: nothing nearer is there, which is proved."""
+    """What a search of one region gave; ``settled``: nothing nearer is there, which is proved.
+
+    ``rounded``: the search ended early because of steps; the bound is that of the nearest point between
+    them.
+    """
 
     finding: Finding
     settled: bool
+    rounded: bool = False
 
 
 @dataclass
@@ -76,6 +81,9 @@ class FewChanges:
         Excludes sets.
     clock
         When to end.
+    rounded
+        Whether ``near`` was rounded to steps without a proof that it is the nearest; then the least
+        distance is its bound, that of the nearest robust point between the steps.
     """
 
     schema: Schema
@@ -83,6 +91,7 @@ class FewChanges:
     solve: Callable[[Features, float], Tried]
     bounds: SubsetBounds
     clock: Clock
+    rounded: bool = False
 
     def __post_init__(self) -> None:
         self.searched = 0
@@ -142,7 +151,7 @@ class FewChanges:
         """An answer with what is proved of it; the bound is that of the nearest one."""
         near = self.near
         bound = min(near.bound, best.distance)
-        if near.status != "optimal":
+        if near.status != "optimal" and not (self.rounded and best is not near):
             why = "; ".join(part for part in (why, near.reason) if part)
         elif not why and best.status != "optimal":
             why = best.reason
@@ -198,7 +207,7 @@ class FewChanges:
         """Search the region of a set; whether it has something nearer."""
         self.searched += 1
         level.searched.add(features)
-        finding, settled = self.solve(features, level.cutoff)
+        finding, settled, _ = self.solve(features, level.cutoff)
         level.proved &= settled
         if not (finding.found and finding.distance <= level.cutoff):
             return False

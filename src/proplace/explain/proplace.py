@@ -393,7 +393,8 @@ class Proplace(Explainer):
         """The answer with few changes that keeps some features as they are."""
         start = time.monotonic()
         fixed = self.fixed_ | kept
-        near = self._tried(_Asked(x, target, fixed), clock).finding
+        rough = self.max_changes is None  # where the nearest answer itself is not asked for
+        near, _, rounded = self._tried(_Asked(x, target, fixed, rough=rough), clock)
         if not near.found:
             return near
         everything = frozenset(range(len(self.schema_.features)))
@@ -406,7 +407,7 @@ class Proplace(Explainer):
             asked = _Asked(x, target, everything - features, cutoff=cutoff, bounds=bounds)
             return self._tried(asked, clock)
 
-        search = FewChanges(self.schema_, near, solve, bounds, clock)
+        search = FewChanges(self.schema_, near, solve, bounds, clock, rounded)
         if self.max_changes is not None:
             found = search.at_most(self.max_changes)
             if found is None:
@@ -448,7 +449,7 @@ class Proplace(Explainer):
         near, pieces = self._region(people, asked, clock)
         if near.status != "found":
             return Tried(Finding(near.status, near.reason, x=x), settled=True)
-        problem = self._problem(x, asked.target)
+        problem = replace(self._problem(x, asked.target), rough=asked.rough)
         if near.late:  # without all neighbours nothing can be said of the region
             outcome = SearchResult(None, np.inf, 0.0, "unknown")
         else:
@@ -474,7 +475,7 @@ class Proplace(Explainer):
             rounds=outcome.rounds,
             seconds=time.monotonic() - start,
         )
-        return Tried(finding, settled and finding.status == "optimal")
+        return Tried(finding, settled and finding.status == "optimal", outcome.gave_up)
 
     def _region(
         self, people: Sequence[Person], asked: _Asked, clock: Clock
@@ -616,7 +617,7 @@ class _Asked:
     """Which region of a person is searched, and what of it is of interest.
 
     ``fixed`` features make the region, as if they were immutable. ``bounds``, where there are some, know
-    rows that are not robust.
+    rows that are not robust. ``rough``: a point that is rounded to the steps is enough.
     """
 
     x: Array
@@ -624,6 +625,7 @@ class _Asked:
     fixed: frozenset[int]
     cutoff: float = np.inf
     bounds: SubsetBounds | None = None
+    rough: bool = False
 
 
 @dataclass(frozen=True, eq=False)

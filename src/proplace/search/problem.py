@@ -32,7 +32,8 @@ class SearchProblem:
 
     ``sets`` has at least one. ``grids`` maps a column number to its column for those with legal values
     of their own; ``between``: values between these are taken as well, up to half a step outside of the
-    piece as if they were rounded. No legal point is nearer than the nearest of those.
+    piece as if they were rounded. No legal point is nearer than the nearest of those. ``rough``: where
+    there are grids, that bound and a point that is rounded from there are enough.
     """
 
     sets: tuple[ModelSet, ...]
@@ -42,6 +43,7 @@ class SearchProblem:
     slack: float
     grids: Mapping[int, Column] = field(default_factory=dict)
     between: bool = False
+    rough: bool = False
 
     @property
     def margin(self) -> float:

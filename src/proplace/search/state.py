@@ -122,13 +122,15 @@ class SearchState:
     @property
     def many_grids(self) -> bool:
         """Whether so many columns have steps that a tree over their values may not come to an end."""
-        return self.free_grids >= self.tuning.many_grids
+        return self.free_grids >= (1 if self.problem.rough else self.tuning.many_grids)
 
     @cached_property
     def most_nodes(self) -> float:
         """Nodes after which the search ends with the best point so far."""
         if not self.many_grids:
             return np.inf
+        if self.problem.rough:
+            return 0
         rough = self.free_grids > self.tuning.most_grids
         return self.tuning.rough_nodes if rough else self.tuning.grid_nodes
 

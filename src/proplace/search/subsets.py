@@ -49,7 +49,7 @@ _MOST_SCENARIOS = 8
 _HALVINGS = 10  # of the moves of one set, at most
 _WAVE = 1_500_000  # numbers of one step of a bound that are held at once
 
-MOST_WORK = 100_000_000
+MOST_WORK = 10_000_000
 """Numbers that the bounds for one answer may take, at most.
 
 A part of the space of moves takes about 2,500 of them in a network of 2 x 20 neurons with 20 inputs.
