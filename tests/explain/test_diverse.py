@@ -116,10 +116,10 @@ def test_the_effort_says_what_is_a_trifle():
     assert found == list(answers.values())
 
 
-def test_the_first_stays_the_first():
+def test_a_nearer_one_comes_first():
     """What keeps a feature is looked for among other neighbours, and may be nearer."""
     found, _ = run({(): {0: 1.0}, (0,): {1: 0.5}}, 2)
-    assert found == [{0: 1.0}, {1: 0.5}]
+    assert found == [{1: 0.5}, {0: 1.0}]
 
 
 def test_no_more_searches_than_answers_need():

@@ -40,7 +40,7 @@ def diverse(
     *,
     few: bool = False,
 ) -> list[Finding]:
-    """Return up to ``count`` answers, each a path of its own: the first, then the nearest of the others.
+    """Return up to ``count`` answers, nearest first, each a path of its own.
 
     If ``few``, those with fewer changes come first.
 
@@ -77,8 +77,7 @@ def diverse(
             other = find(more)
             if other.found:
                 heapq.heappush(heap, (key(other), next(ticket), more, other))
-    others = sorted((answer for _, answer in taken[1:]), key=key)
-    answers = [first, *others]
+    answers = sorted((answer for _, answer in taken), key=key)
     return [replace(answer, rank=rank) for rank, answer in enumerate(answers)]
 
 

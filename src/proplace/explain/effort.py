@@ -116,7 +116,7 @@ def _encoded(feature: AnyFeature, value: Effort, unit: float) -> Curve:
                 "number"
             )
         return curve.in_units(feature.scale)
-    return curve.in_units(unit) if curve != _FLAT else _FLAT
+    return curve.in_units(1.0 / unit) if curve != _FLAT else _FLAT  # all of a unit takes the number
 
 
 def _curve(name: str, value: Effort) -> Curve:

@@ -55,7 +55,9 @@ _UNPROVED = "; it is not shown that this lasts when the model is retrained"
 _ABOUT = 160  # characters that a sentence repeats of where a set comes from
 _DIGITS = 12  # of a digest that stands in the place of a name
 
-_NOT_NEAREST = " A nearer answer may exist, but none more than {share} nearer."
+_NOT_NEAREST = (
+    " A nearer answer may exist, but in its plausible region none more than {share} nearer."
+)
 _UNKNOWN = " A nearer answer may exist."
 _REACH = " This takes an effort of {effort}, beyond what was set as reachable ({most})."
 
@@ -434,5 +436,7 @@ def how_near(e: Explanation) -> str:
         return ""
     if not 0.0 < e.bound <= e.distance:
         return _UNKNOWN
+    if e.status == "feasible" and e.bound == e.distance:  # what is open is something else
+        return ""
     share = max(1, math.ceil(100.0 * (1.0 - e.bound / e.distance) - 1e-6))
     return _NOT_NEAREST.format(share=f"{share}%")

@@ -184,9 +184,9 @@ def test_radii_per_layer():
 
 def test_a_search_that_ended_early_says_how_near():
     early = replace(explanation(debt=3), status="feasible", distance=0.2, bound=0.15)
-    assert str(early.words()).endswith("but none more than 25% nearer.")
+    assert str(early.words()).endswith("but in its plausible region none more than 25% nearer.")
     nearly = replace(early, bound=0.1999)
-    assert str(nearly.words()).endswith("but none more than 1% nearer.")
+    assert str(nearly.words()).endswith("but in its plausible region none more than 1% nearer.")
     unknown = replace(early, bound=0.0)
     assert str(unknown.words()).endswith(
         "by at most 0.02 from the model in use. A nearer answer may exist."
