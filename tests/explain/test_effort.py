@@ -7,6 +7,9 @@ import itertools
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import proplace as pp
 from proplace.core.errors import OptionError, SchemaError
@@ -289,3 +292,18 @@ def test_kept_features_are_kept():
     (kept,) = (e for e in result if list(e.changed) == ["b"])
     assert (kept.neighbours[:, 0] == 0.2).all()
     assert (kept.neighbours[:, 1] > 0.8).all()
+
+
+def test_a_number_is_the_effort_of_the_whole_range_where_the_model_scales_itself():
+    """Of a standard scaler, one encoded unit is a standard deviation: that is nothing to count in."""
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"age": rng.integers(20, 70, 300), "rate": rng.uniform(0, 1.5, 300)})
+    pipe = make_pipeline(StandardScaler(), LogisticRegression())
+    pipe.fit(table, (table["age"] / 50 + table["rate"] > 1.7).astype(int))
+    person = pd.DataFrame({"age": [30], "rate": [0.9]})
+    explainer = pp.Proplace(pipe, 0.01, effort={"age": 2.0}, changeable=["age"]).fit(table)
+    (answer,) = explainer.explain(person)
+    change = answer.counterfactual["age"] - 30
+    assert change > 0
+    spread = table["age"].max() - table["age"].min()
+    assert answer.effort == pytest.approx(2.0 * change / spread, rel=1e-6)

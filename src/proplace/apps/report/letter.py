@@ -352,7 +352,13 @@ def _facts(
 
 def _reference(e: Explanation) -> str:
     """The first digits of the certificate's digest; empty where nothing is proved by one."""
-    return e.certificate.digest[:_DIGITS] if e.certificate is not None and proved(e) else ""
+    return e.certificate.digest[:_DIGITS] if e.certificate is not None and _backed(e) else ""
+
+
+def _backed(e: Explanation) -> bool:
+    """Whether a certificate proves what the letter says: an answer, or that no change would help."""
+    proof = e.certificate
+    return proved(e) or (e.status == "fixed" and proof is not None and proof.verdict == "fixed")
 
 
 def _rows(words: Sequence[Words]) -> tuple[Row, ...]:
@@ -380,8 +386,7 @@ def _promises(shown: Sequence[Explanation], wording: Wording) -> tuple[str, ...]
     first = shown[0]
     if not (first.found or first.status == "already_valid"):
         outcome = clipped(outcome_of(first, wording), _LINE)
-        proof = first.certificate
-        if first.status == "fixed" and proof is not None and proof.verdict == "fixed":
+        if first.status == "fixed" and _backed(first):
             return (f"{_NOTHING} That no change would help is proved: {_THEOREM.lower()}",)
         known = first.status in ("no_robust_neighbour", "infeasible_rules", "not_found")
         return (_NOTHING, _NOT_EVER.format(outcome=outcome)) if known else (_NOTHING,)
@@ -491,7 +496,7 @@ def _limits(first: Explanation, wording: Wording, own: Words, *, sure: bool) -> 
 
 def _digests(shown: Sequence[Explanation]) -> tuple[Fact, ...]:
     """The names of the certificates, and of the model that they speak of."""
-    proofs = [(n, e.certificate) for n, e in enumerate(shown) if proved(e) and e.certificate]
+    proofs = [(n, e.certificate) for n, e in enumerate(shown) if _backed(e) and e.certificate]
     several = len(shown) > 1
     facts = [
         Fact(f"Certificate of the {_ORDER[n].lower()}" if several else "Certificate", proof.digest)
