@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 MOST_SETS = 40
 """Sets of features whose regions are searched for one answer, at most."""
 
+_STRETCH = "with so many steps it is not worked out how near the nearest answer is"
 _EQUAL = 1e-9  # relative difference of distances that count as equal
 _WIDER = (1.25, 2.0, 4.0, math.inf)  # times the least distance: where answers are sought in turn
 _NEARER = "that none with as few changes is nearer is not proved"
@@ -94,7 +95,7 @@ class FewChanges:
     rounded: bool = False
 
     def __post_init__(self) -> None:
-        self.searched = 0
+        self.searched, self.within = 0, math.inf
 
     # -- what is asked -----------------------------------------------------------------------------
 
@@ -128,7 +129,7 @@ class FewChanges:
 
     def fewest(self, stretch: float) -> Finding:
         """The answer with the fewest changes within ``stretch`` times the least distance."""
-        cutoff = stretch * self.near.distance
+        cutoff, self.within = stretch * self.near.distance, stretch * self.near.bound
         count = len(changed(self.near, self.schema))
         for size in range(1, count + 1):
             level = self._level(size, cutoff if size < count else self.near.distance)
@@ -155,6 +156,8 @@ class FewChanges:
             why = "; ".join(part for part in (why, near.reason) if part)
         elif not why and best.status != "optimal":
             why = best.reason
+        elif not why and self.rounded and best.distance > self.within * (1.0 + _EQUAL):
+            why = _STRETCH
         return replace(
             best,
             status="feasible" if why else "optimal",

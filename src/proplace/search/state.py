@@ -122,7 +122,9 @@ class SearchState:
     @property
     def many_grids(self) -> bool:
         """Whether so many columns have steps that a tree over their values may not come to an end."""
-        return self.free_grids >= (1 if self.problem.rough else self.tuning.many_grids)
+        tuning = self.tuning
+        least = tuning.rough_grids if self.problem.rough else tuning.many_grids
+        return self.free_grids >= least
 
     @cached_property
     def most_nodes(self) -> float:

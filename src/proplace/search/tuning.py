@@ -23,6 +23,8 @@ class Tuning:
         Number of columns with steps from which on a search first looks between the steps, and rounds
         what it finds; then the tree over their values ends after ``grid_nodes`` nodes, if need be
         without a proof that its answer is the nearest.
+    rough_grids
+        The same number where a rough answer is enough: there is no tree over the values then.
     most_grids
         With more columns than these such a proof is out of reach, and the tree ends after
         ``rough_nodes``.
@@ -94,6 +96,7 @@ class Tuning:
 
     gap: float = 1e-7
     many_grids: int = 8
+    rough_grids: int = 5
     most_grids: int = 12
     grid_nodes: int = 10_000
     rough_nodes: int = 100
