@@ -18,6 +18,7 @@ from proplace.core.errors import OptionError
 from proplace.explain import few
 from proplace.explain.findings import Finding
 from proplace.explain.proving import Clock
+from proplace.search.state import SearchState
 from proplace.search.subsets import OpenSets
 
 DELTA = 0.02
@@ -139,6 +140,39 @@ def test_in_a_box_nothing_legal_is_shorter(seed, distance):
             assert "raise max_changes" in e.reason
         checked += 1
     assert checked >= 2
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+@pytest.mark.parametrize("seed", range(4))
+def test_after_a_rounded_nearest_answer_only_what_is_true_is_called_optimal(
+    seed, distance, monkeypatch
+):
+    """As with many steps: the nearest answer is rounded, and how near the nearest is stays open."""
+    rough = property(lambda state: state.problem.rough and state.free_grids > 0)
+    monkeypatch.setattr(SearchState, "many_grids", rough)
+    net = network(seed, 8)
+    frame = GRID.decode(np.random.default_rng(seed).random((60, 8)))
+    people = [x for x in GRID.encode(frame) if net.predict(x)[0] == 0][:6]
+    weights = np.full(8, 1.0 if distance == "linf" else 1.0 / 8.0)
+    options = {"schema": GRID, "region": "box", "distance": distance, "prefer": "few"}
+    explainer = pp.Proplace(net, DELTA, stretch=STRETCH, **options).fit(frame)
+    for x, e in zip(people, explainer.explain(np.array(people)), strict=True):
+        points = grid_points(x)
+        value = worst(net, points)
+        points = points[value >= MARGIN]
+        if not len(points) or ((value > 0.0) & (value < 2 * MARGIN)).any():
+            continue
+        distances, counts = DISTANCES[distance](points - x, weights), counts_of(points, x)
+        near = distances <= STRETCH * distances.min() * (1 + 1e-9)
+        fewest = counts[near].min()
+        assert e.bound <= distances.min() + 1e-9
+        assert (points == e.point).all(axis=1).any()
+        assert len(changed(e)) <= fewest
+        if e.status == "optimal":
+            assert len(changed(e)) == fewest
+            assert e.distance == pytest.approx(distances[near & (counts == fewest)].min())
+        else:
+            assert "not worked out" in e.reason
 
 
 # -- hulls: a plain search for each set ------------------------------------------------------------

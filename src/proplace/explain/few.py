@@ -83,8 +83,9 @@ class FewChanges:
     clock
         When to end.
     rounded
-        Whether ``near`` was rounded to steps without a proof that it is the nearest; then the least
-        distance is its bound, that of the nearest robust point between the steps.
+        Whether ``near`` was rounded to steps without a proof that it is the nearest. Then sets are
+        excluded up to ``stretch`` times its distance, which is more than is asked, and an answer is
+        proved to lie within the stretch where it does so of the bound of ``near``.
     """
 
     schema: Schema

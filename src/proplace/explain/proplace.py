@@ -392,14 +392,14 @@ class Proplace(Explainer):
     def _short(self, x: Array, target: int, kept: frozenset[int], clock: Clock) -> Finding:
         """The answer with few changes that keeps some features as they are."""
         start = time.monotonic()
-        fixed = self.fixed_ | kept
+        kept = self.fixed_ | kept
         rough = self.max_changes is None  # where the nearest answer itself is not asked for
-        near, _, rounded = self._tried(_Asked(x, target, fixed, rough=rough), clock)
+        near, _, rounded = self._tried(_Asked(x, target, kept, rough=rough), clock)
         if not near.found:
             return near
         everything = frozenset(range(len(self.schema_.features)))
-        problem, low, high = self._problem(x, target), *self._reach(x, fixed)
-        moves = Moves.of(self.schema_, x, low, high, everything - fixed)
+        problem = self._problem(x, target)
+        moves = Moves.of(self.schema_, x, *self._reach(problem, kept), everything - kept)
         assert near.point is not None  # noqa: S101  (it was found)
         bounds = SubsetBounds(problem, moves, Oracle(problem), near.point[None])
 
@@ -429,15 +429,16 @@ class Proplace(Explainer):
             self.schema_.grids(x),
         )
 
-    def _reach(self, x: Array, fixed: frozenset[int]) -> tuple[Array, Array]:
+    def _reach(self, problem: SearchProblem, kept: frozenset[int]) -> tuple[Array, Array]:
         """Ends of the columns of every region in which some features are kept."""
-        person = variants(self.schema_, x, fixed)[0]
+        x = problem.x
+        person = variants(self.schema_, x, kept)[0]
         low, high = self._ends
         if self.region == "box":
             low = np.where(np.isfinite(person.lower), person.lower, low)
             high = np.where(np.isfinite(person.upper), person.upper, high)
         else:
-            half_steps = self._problem(x, 0).half_steps()
+            half_steps = problem.half_steps()
             low = np.maximum(person.lower, low - half_steps)
             high = np.minimum(person.upper, high + half_steps)
         return np.minimum(low, x), np.maximum(high, x)

@@ -69,7 +69,9 @@ def _solved(state: SearchState) -> Outcome:
     local, least = LocalSearch(state), 0.0
     try:
         if state.many_grids:
-            least = _between(state)
+            loose, least = _between(state)
+            if loose.point is not None:
+                Rounding(state).near(loose.point, loose.scenarios)
         local.start()
         root = _root(state, local)
         if root is not None and root.many_open and local.refine():
@@ -80,8 +82,8 @@ def _solved(state: SearchState) -> Outcome:
     return _outcome(state, max(lower, least))
 
 
-def _between(state: SearchState) -> float:
-    """Search between the steps, and dive from there; returns the bound that this proves."""
+def _between(state: SearchState) -> tuple[SearchState, float]:
+    """Search between the steps; returns what was met, and the bound that this proves."""
     loose = SearchState(
         replace(state.problem, between=True),
         state.piece,
@@ -92,9 +94,7 @@ def _between(state: SearchState) -> float:
     )
     found = _solved(loose)
     state.scenarios += loose.scenarios
-    if loose.point is not None:
-        Rounding(state).near(loose.point, loose.scenarios)
-    return found.lower
+    return loose, found.lower
 
 
 def _root(state: SearchState, local: LocalSearch) -> Subproblem | None:
