@@ -30,7 +30,8 @@ BELOW = {
         "search",
     ],
 }
-BELOW["apps"] = [*BELOW["explain"], "explain"]
+BELOW["promises"] = [*BELOW["explain"], "explain"]
+BELOW["apps"] = [*BELOW["promises"], "promises"]
 """The rooms from the ground upwards, each with those that it may import."""
 SOLVERS = {"highspy", "gurobipy", "pyscipopt"}
 BY_NAME = ("import_module", "require")  # functions that import what their first argument names

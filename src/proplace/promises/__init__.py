@@ -1,0 +1,1 @@
+"""Promises to people: a ledger of them, audits of retrained models, and retraining that keeps them."""
