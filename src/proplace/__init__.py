@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from proplace.explain.robustness import certify, output_range, worst_case
     from proplace.explain.words import Wording
     from proplace.loaders.model import Model
+    from proplace.promises.ledger import Ledger
     from proplace.schema import Binary, Categorical, Continuous, IfThen, Linear, Ordinal, Schema
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "Explanations",
     "FixedPrediction",
     "IfThen",
+    "Ledger",
     "Linear",
     "MilpR",
     "Model",
@@ -89,6 +91,7 @@ _HOMES = {
     "Roar": "explain.baselines",
     "RobX": "explain.baselines",
     "Wachter": "explain.baselines",
+    "Ledger": "promises.ledger",
     "Model": "loaders.model",
     "Network": "core.network",
     "Wording": "explain.words",

@@ -84,3 +84,11 @@ class WorkerError(ProplaceError, RuntimeError):
 
 class ResultsError(ProplaceError, ValueError):
     """A folder of results cannot be read: it is unfinished, damaged or of another version."""
+
+
+class LedgerError(ProplaceError, ValueError):
+    """A ledger of promises cannot be opened, or refuses what it is asked to write."""
+
+
+class TamperedError(LedgerError):
+    """What is in a ledger is not what was written."""

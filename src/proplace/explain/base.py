@@ -204,6 +204,7 @@ class Explainer(Parameters, ABC):
             self.sets_,
             self.efforts_,
             getattr(self, "max_effort", None),
+            self.model_.encoding,
         )
 
     def provenance(self, target: int) -> Provenance:

@@ -49,6 +49,8 @@ class Setting:
     follow where other networks must accept an answer, or where the model in use does not lie in its
     own box. Empty where they are not known. ``efforts`` are what changes cost a person, None where
     nothing is said about it, and ``max_effort`` is how much of that counts as within reach.
+    ``encoding`` is the digest of how the model itself turns a table into rows; empty where it takes rows
+    as the schema encodes them.
     """
 
     net: Network
@@ -59,6 +61,7 @@ class Setting:
     sets: tuple[ModelSet, ...] = ()
     efforts: Efforts | None = None
     max_effort: float | None = None
+    encoding: str = ""
 
     @property
     def radius(self) -> float | None:

@@ -436,7 +436,7 @@ def manifest(**changes):
     [
         "",
         "[]",
-        '{"format": "proplace-batch-5"}',
+        '{"format": "proplace-batch-6"}',
         manifest(question=1),
         manifest(about=[]),
         manifest(results={}),

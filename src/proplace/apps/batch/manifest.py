@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from proplace.explain.results import Setting
     from proplace.schema.validation import Label
 
-FORMAT = "proplace-batch-5"
+FORMAT = "proplace-batch-6"
 NAME = "manifest.json"
-_EARLIER = tuple(f"proplace-batch-{number}" for number in range(1, 5))
+_EARLIER = tuple(f"proplace-batch-{number}" for number in range(1, 6))
 _FIELDS = {"format", "question", "about", "results", "complete", "seal"}
 
 
@@ -50,6 +50,9 @@ class About:
         Digest of the batch norm that was folded into the network; empty if there is none.
     efforts
         What changes cost a person; None where nothing is said about it.
+    encoding
+        Digest of how the model itself turns a table into rows; empty where it takes rows as the schema
+        encodes them.
     """
 
     provenance: Provenance
@@ -57,12 +60,15 @@ class About:
     classes: tuple[Label, ...]
     folds: str
     efforts: Efforts | None = None
+    encoding: str = ""
 
     @classmethod
     def of(cls, provenance: Provenance, setting: Setting) -> About:
         """Write down what answers of a setting are about."""
         folds = digest(setting.net.folds)
-        return cls(provenance, setting.schema, setting.classes, folds, setting.efforts)
+        return cls(
+            provenance, setting.schema, setting.classes, folds, setting.efforts, setting.encoding
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as they can be written as JSON."""
@@ -73,17 +79,21 @@ class About:
             "classes": list(self.classes),
             "folds": self.folds,
             "efforts": None if self.efforts is None else self.efforts.to_dict(),
+            "encoding": self.encoding,
         }
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> About:
         """Read what :meth:`to_dict` has made."""
         schema = Schema(fields["features"], rules=fields["rules"])
-        if not isinstance(fields["folds"], str):
-            raise ValueError("folds must be a digest, or empty")
+        for name in ("folds", "encoding"):
+            if not isinstance(fields[name], str):
+                raise ValueError(f"{name} must be a digest, or empty")
         made = Provenance.from_dict(fields["provenance"])
         efforts = fields["efforts"] and Efforts.from_dict(fields["efforts"])
-        return cls(made, schema, tuple(fields["classes"]), fields["folds"], efforts)
+        return cls(
+            made, schema, tuple(fields["classes"]), fields["folds"], efforts, fields["encoding"]
+        )
 
 
 @dataclass(frozen=True)

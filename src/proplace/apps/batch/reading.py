@@ -143,6 +143,7 @@ class ResultsFolder:
             sets,
             about.efforts,
             question.get("max_effort"),
+            about.encoding,
         )
         table = _results(path / f"results.{question['format']}", manifest)
         columns = AnswerColumns.of(list(about.schema.by_name), question["id columns"])

@@ -1,0 +1,295 @@
+"""The database of a ledger: connections, transactions that append to the chain, and versions.
+
+SQLite by default. Writers take turns: a transaction that appends holds the one lock of the ledger from
+its first statement (``BEGIN IMMEDIATE`` in SQLite, the row of the head in PostgreSQL), so that no two
+entries follow the same one. What is in a transaction is there as a whole or not at all, also after the
+process or the machine was stopped in the middle of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from proplace.core.errors import LedgerError
+from proplace.explain.provenance import now
+from proplace.promises import tables
+from proplace.promises.chain import START, Entry, Head
+from proplace.promises.tables import sa
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FORMAT = "proplace-ledger"
+VERSION = 1
+_WAIT = 120_000  # milliseconds that a writer waits for the others
+_LOCK = 7_116_020_017  # of those who create the tables of one PostgreSQL database at once
+_ROWS = 500  # in one statement
+
+
+class Database:
+    """A ledger's database, opened.
+
+    Parameters
+    ----------
+    place
+        The path of a SQLite file, or a URL such as ``postgresql://user@host/name``.
+    create
+        Whether to make a new ledger where there is none.
+    """
+
+    def __init__(self, place: str | os.PathLike[str], *, create: bool = True) -> None:
+        url = _url(place)
+        self.name = url.render_as_string(hide_password=True)
+        path = None if url.database is None else Path(url.database)
+        if url.get_backend_name() == "sqlite" and path is not None:
+            self.name = str(path)
+            if not create and not path.is_file():
+                raise LedgerError(
+                    f"{path}: there is no ledger; proplace explain --ledger, or "
+                    "Ledger(...).issue(result) makes one"
+                )
+            if not path.parent.is_dir():
+                raise LedgerError(f"{path}: there is no folder {path.parent}; make it first")
+        self.engine = sa.create_engine(url, **_options(url))
+        if self.is_sqlite:
+            sa.event.listen(self.engine, "connect", _set_up)
+            sa.event.listen(self.engine, "begin", _begin)
+        try:
+            self._prepare(create=create)
+        except sa.exc.DBAPIError as error:
+            self.engine.dispose()
+            raise LedgerError(
+                f"{self.name}: cannot be opened as a ledger ({_said(error)})"
+            ) from None
+        except LedgerError:
+            self.engine.dispose()
+            raise
+
+    @property
+    def is_sqlite(self) -> bool:
+        """Whether it is a SQLite file."""
+        return self.engine.dialect.name == "sqlite"
+
+    def forget(self) -> None:
+        """Have SQLite write over what was deleted, also in its write-ahead log."""
+        if self.is_sqlite:
+            with self.engine.connect() as connection:
+                raw = connection.connection.cursor()
+                raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                raw.close()
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.engine.dispose()
+
+    # -- transactions ----------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def read(self) -> Iterator[sa.Connection]:
+        """One state of the ledger, whatever others write meanwhile."""
+        with self._failing(), self.engine.connect() as opened:
+            options = {} if self.is_sqlite else {"isolation_level": "REPEATABLE READ"}
+            connection = opened.execution_options(**options)
+            with connection.begin():
+                yield connection
+
+    @contextlib.contextmanager
+    def write(self, actor: str | None = None) -> Iterator[Writer]:
+        """Append entries, with what they speak of: all of them, or none where anything fails."""
+        with self._failing(), self.engine.connect() as opened:
+            connection = opened.execution_options(proplace_writes=True)
+            with connection.begin():
+                found = connection.execute(
+                    sa.select(tables.head.c.entries, tables.head.c.hash).with_for_update()
+                ).one()
+                writer = Writer(connection, Head(*found), actor)
+                yield writer
+                writer.flush()
+
+    @contextlib.contextmanager
+    def _failing(self) -> Iterator[None]:
+        try:
+            yield
+        except sa.exc.DBAPIError as error:
+            raise LedgerError(f"{self.name}: {_said(error)}") from error
+
+    # -- versions --------------------------------------------------------------------------------
+
+    def _prepare(self, *, create: bool) -> None:
+        with self.engine.connect() as opened:
+            connection = opened.execution_options(proplace_writes=True)
+            if not create or sa.inspect(connection).has_table("meta"):
+                connection.rollback()
+                with connection.begin():
+                    found = self._version(connection)
+                if found == VERSION:
+                    return
+            connection.rollback()
+            with connection.begin():
+                if not self.is_sqlite:
+                    connection.execute(sa.text(f"SELECT pg_advisory_xact_lock({_LOCK})"))
+                if not sa.inspect(connection).has_table("meta"):
+                    _create(connection)
+                elif (found := self._version(connection)) < VERSION:
+                    _migrate(connection, found)
+
+    def _version(self, connection: sa.Connection) -> int:
+        """The version of the tables; an error where it is no ledger, or a later one."""
+        try:
+            found = dict(
+                connection.execute(sa.select(tables.meta.c.name, tables.meta.c.value)).t.all()
+            )
+        except sa.exc.DBAPIError:
+            found = {}
+        if found.get("format") != FORMAT:
+            raise LedgerError(f"{self.name}: is no ledger of promises; give the file of one")
+        version = int(found["version"])
+        if version > VERSION:
+            raise LedgerError(
+                f"{self.name}: was written by a later version of proplace (tables {version}, known here "
+                f"are {VERSION}); install that version"
+            )
+        return version
+
+
+class Writer:
+    """A transaction that appends to the chain.
+
+    Rows are kept until :meth:`flush`, which the transaction calls at its end.
+    """
+
+    def __init__(self, connection: sa.Connection, head: Head, actor: str | None) -> None:
+        self.connection, self.head, self._actor, self._time = connection, head, actor, now()
+        self._rows: dict[str, list[dict[str, Any]]] = {}
+
+    @property
+    def time(self) -> str:
+        """When the transaction began."""
+        return self._time
+
+    @property
+    def next(self) -> int:
+        """Number of the next entry."""
+        return self.head.entries + 1
+
+    def append(self, kind: str, body: dict[str, Any], promise: int | None = None) -> Entry:
+        """Add an entry."""
+        if self._actor is not None:
+            body = {**body, "by": self._actor}
+        entry = Entry.after(self.head, self._time, kind, promise, body)
+        self.head = Head(entry.seq, entry.hash)
+        self.add("entries", entry._asdict())
+        return entry
+
+    def add(self, table: str, row: dict[str, Any]) -> None:
+        """Add a row that an entry speaks of."""
+        rows = self._rows.setdefault(table, [])
+        rows.append(row)
+        if len(rows) >= _ROWS:
+            self._insert(table)
+
+    def document(self, digest: str, kind: str, content: bytes) -> None:
+        """Keep a document, if it is not kept yet."""
+        self._insert("documents")
+        known = sa.select(tables.documents.c.digest).where(tables.documents.c.digest == digest)
+        if self.connection.execute(known).first() is None:
+            self.append("document", {"digest": digest, "kind": kind})
+            self.add("documents", {"digest": digest, "kind": kind, "content": content})
+
+    def flush(self) -> None:
+        """Write all rows, and the new head."""
+        for table in list(self._rows):
+            self._insert(table)
+        self.connection.execute(tables.head.update().values(**self.head._asdict()))
+
+    def _insert(self, table: str) -> None:
+        rows = self._rows.pop(table, None)
+        if rows:
+            self.connection.execute(tables.metadata.tables[table].insert(), rows)
+
+
+def _create(connection: sa.Connection) -> None:
+    """Make an empty ledger."""
+    tables.metadata.create_all(connection)
+    rows = [{"name": "format", "value": FORMAT}, {"name": "version", "value": str(VERSION)}]
+    connection.execute(tables.meta.insert(), rows)
+    connection.execute(tables.head.insert(), {"id": 1, "entries": 0, "hash": START})
+    writer = Writer(connection, Head(0, START), None)
+    writer.append("opened", {"format": FORMAT, "version": VERSION, "ledger": uuid.uuid4().hex})
+    writer.flush()
+
+
+def _migrate(connection: sa.Connection, found: int) -> None:
+    """Bring the tables of an earlier version to this one; the chain stays as it is and goes on."""
+    for step in _STEPS[found - 1 :]:
+        for statement in step:
+            connection.execute(sa.text(statement))
+    connection.execute(
+        tables.meta.update().where(tables.meta.c.name == "version").values(value=str(VERSION))
+    )
+    head = Head(*connection.execute(sa.select(tables.head.c.entries, tables.head.c.hash)).one())
+    writer = Writer(connection, head, None)
+    writer.append("migrated", {"from": found, "to": VERSION})
+    writer.flush()
+
+
+_STEPS: tuple[tuple[str, ...], ...] = ()
+"""What leads from version 1 to 2, from 2 to 3, ...: statements in the SQL of both databases."""
+
+
+# -- places and connections ------------------------------------------------------------------------
+
+
+def _url(place: str | os.PathLike[str]) -> sa.URL:
+    """Read a path or a URL."""
+    text = os.fspath(place)
+    if "://" not in text:
+        return sa.URL.create("sqlite", database=text)
+    try:
+        url = sa.make_url(text)
+    except sa.exc.ArgumentError:
+        url = None
+    if url is None or url.get_backend_name() not in ("sqlite", "postgresql"):
+        scheme = text.partition("://")[0]
+        raise LedgerError(
+            f"a ledger is a SQLite file or a PostgreSQL database, not {scheme}://...; give a path such "
+            "as promises.db, or postgresql://user@host/name"
+        )
+    if url.drivername in ("postgresql", "postgresql+psycopg"):
+        return url.set(drivername="postgresql+psycopg")
+    return url
+
+
+def _options(url: sa.URL) -> dict[str, Any]:
+    if url.get_backend_name() == "sqlite":
+        return {"connect_args": {"timeout": _WAIT / 1000}, "poolclass": sa.pool.QueuePool}
+    return {"pool_pre_ping": True}
+
+
+def _set_up(connection: Any, _: object) -> None:
+    """Have SQLite leave transactions to us, survive a power cut, and overwrite what is erased."""
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    for pragma in (
+        f"busy_timeout = {_WAIT}",
+        "journal_mode = WAL",
+        "synchronous = FULL",
+        "secure_delete = ON",
+    ):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin(connection: sa.Connection) -> None:
+    writes = connection.get_execution_options().get("proplace_writes", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _said(error: sa.exc.DBAPIError) -> str:
+    """What the database says, on one line."""
+    return json.dumps(str(error.orig))[1:-1].split("\\n")[0]

@@ -1,0 +1,296 @@
+"""From answers to promises: who they are for, what is proved, and what is written down.
+
+A promise is made of an answer that is proved: its certificates speak of exactly this point, this class
+and all of the sets of networks, and cover what is said to hold around it. Where anything of this is
+missing there is no promise.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from proplace.certification import Bundle, Certificate
+from proplace.certification import digest as network_digest
+from proplace.core.errors import LedgerError
+from proplace.core.model_set import ModelSet
+from proplace.explain.holds import held_box
+from proplace.promises.chain import canonical
+from proplace.schema.validation import did_you_mean, listing
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from proplace.certification import Proof
+    from proplace.core.network import Array
+    from proplace.explain.results import Explanation, Explanations, Setting
+    from proplace.explain.words import Wording
+
+Ids = str | Mapping[Any, object] | Sequence[object] | None
+"""Who the people are: the id column, ids by the label of the row, or one for each answer."""
+
+Existing = Literal["refuse", "add", "renew"]
+
+
+class Draft(NamedTuple):
+    """A promise that is about to be issued.
+
+    Attributes
+    ----------
+    person
+        The user's own id of the person.
+    facts
+        Canonical JSON: the person and the answer in original units, the sentence and what is proved.
+    point, low, high
+        The answer as the network takes it, and the ends of the box around it that is proved, as
+        little-endian doubles; no box where the point alone is proved.
+    certificate
+        The proof, compressed.
+    terms
+        Name of the terms.
+    """
+
+    person: str
+    facts: str
+    point: bytes
+    low: bytes | None
+    high: bytes | None
+    certificate: bytes
+    terms: str
+
+    @property
+    def parts(self) -> tuple[bytes | None, ...]:
+        """What a commitment is made of, in order."""
+        return personal_parts(self._asdict())
+
+
+def personal_parts(row: Mapping[str, Any]) -> tuple[bytes | None, ...]:
+    """The fields of a row of personal data that its commitment binds."""
+    texts = [str(row[name]).encode() for name in ("person", "facts")]
+    blobs = [row[name] for name in ("point", "low", "high", "certificate")]
+    return (*texts, *(None if blob is None else bytes(blob) for blob in blobs))
+
+
+class Skipped(NamedTuple):
+    """An answer that became no promise, and why."""
+
+    index: Any
+    reason: str
+
+
+@dataclass(frozen=True)
+class Issued:
+    """What became of some answers.
+
+    Attributes
+    ----------
+    ids
+        Numbers of the promises, new and known, in the order of the answers.
+    new
+        Those of them that were issued now; the others were in the ledger already.
+    skipped
+        Rows that hold nothing to promise, with the reason.
+    """
+
+    ids: tuple[int, ...]
+    new: tuple[int, ...]
+    skipped: tuple[Skipped, ...] = ()
+
+    def __str__(self) -> str:
+        """One line."""
+        known = len(self.ids) - len(self.new)
+        parts = [f"{len(self.new)} promise{'s' * (len(self.new) != 1)} issued"]
+        if known:
+            parts.append(f"{known} known already")
+        if self.skipped:
+            parts.append(f"{len(self.skipped)} rows with nothing to promise")
+        return ", ".join(parts)
+
+
+def people_of(result: Explanations, ids: Ids) -> list[str]:
+    """The id of the person of each answer, as text."""
+    return [_id(e, _given(result, n, e, ids)) for n, e in enumerate(result)]
+
+
+def _given(result: Explanations, n: int, e: Explanation, ids: Ids) -> object:
+    if ids is None:
+        if len(e.ids) == 1:
+            return next(iter(e.ids.values()))
+        columns = f"the results have the id columns {listing(list(e.ids))}" if e.ids else ""
+        raise LedgerError(
+            "a promise is made to somebody: say who the people are, with ids='name of an id column', "
+            "ids={label of a row: id}, or one id for each answer"
+            f"{'; ' if columns else ''}{columns}"
+        )
+    if isinstance(ids, str):
+        if ids not in e.ids:
+            raise LedgerError(
+                f"ids={ids!r} is no id column of the results{did_you_mean(ids, e.ids)}; they have "
+                f"{listing(list(e.ids)) if e.ids else 'none'}. Give ids={{label of a row: id}} instead"
+            )
+        return e.ids[ids]
+    if isinstance(ids, Mapping):
+        if e.index not in ids:
+            raise LedgerError(f"ids has no id for the row {e.index!r}")
+        return ids[e.index]
+    given = list(ids)
+    if len(given) != len(result):
+        raise LedgerError(
+            f"{len(given)} ids were given for {len(result)} answers; give one for each"
+        )
+    return given[n]
+
+
+def _id(e: Explanation, value: object) -> str:
+    value = value.item() if isinstance(value, np.generic) else value
+    if value is None or (isinstance(value, float) and math.isnan(value)) or not str(value).strip():
+        raise LedgerError(f"row {e.index!r} has no id of a person; a promise is made to somebody")
+    return str(value)
+
+
+def nothing_to_promise(e: Explanation) -> str:
+    """Why an explanation is no promise; empty if it is one.
+
+    An answer without a proof is not passed over: see :func:`draft`.
+    """
+    if e.status == "already_valid":
+        return "has the class today: nothing would have to change"
+    return "" if e.found else f"no answer ({e.status})"
+
+
+def draft(
+    e: Explanation, person: str, terms: str, wording: Wording | None, *, check: bool
+) -> Draft:
+    """Make a promise of an answer, or say what is not proved."""
+    who = f"row {e.index!r}" + (f", answer {e.rank}" if e.rank else "")
+    if e.certificate is None or e.point is None or e.setting is None:
+        raise LedgerError(
+            f"{who}: the answer has no certificate, and nothing is promised without a proof; search "
+            "with Proplace(...) (its answers are certified), or with proplace explain --certificates"
+        )
+    sets = e.setting.sets or (ModelSet(e.setting.net, e.setting.shifts),)
+    box = _proved(who, e, e.certificate, sets)
+    if check:
+        _check(who, e.certificate, sets)
+    low, high = (None, None) if box is None else map(_bytes, box)
+    text = e.certificate.to_json()
+    return Draft(
+        person,
+        canonical(_facts(e, wording)),
+        _bytes(e.point),
+        low,
+        high,
+        zlib.compress(text.encode(), 6),
+        terms,
+    )
+
+
+def _facts(e: Explanation, wording: Wording | None) -> dict[str, Any]:
+    return {
+        "original": _values(e.original),
+        "answer": _values(e.counterfactual),
+        "sentence": e.words(wording).sentence,
+        "index": _plain(e.index),
+        "rank": e.rank,
+        "status": e.status,
+        "reason": e.reason,
+        "distance": _plain(e.distance),
+        "bound": _plain(e.bound),
+        "margin": _plain(e.margin),
+        "effort": _plain(e.effort),
+        "holds": {name: list(ends) for name, ends in e.holds.items()},
+        "filled": list(e.filled),
+    }
+
+
+def _values(row: pd.Series[Any] | None) -> dict[str, Any] | None:
+    return None if row is None else {str(name): _plain(value) for name, value in row.items()}
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON holds it."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if isinstance(value, (str, bool, int, float, type(None))) else str(value)
+
+
+def _bytes(row: Array) -> bytes:
+    return np.ascontiguousarray(row, dtype="<f8").tobytes()
+
+
+def _proved(
+    who: str, e: Explanation, proof: Proof, sets: Sequence[ModelSet]
+) -> tuple[Array, Array] | None:
+    """The box of inputs that is proved to be accepted; an error where less is proved than is said."""
+    parts = proof.certificates if isinstance(proof, Bundle) else (proof,)
+    facts = [part.facts for part in parts if isinstance(part, Certificate)]
+    assert e.point is not None  # noqa: S101  (as was asked before)
+    point = e.point.tolist()
+    right = [
+        one
+        for one in facts
+        if one["verdict"] == "robust" and one["target"] == e.target and one["input"] == point
+    ]
+    for models in sets:
+        if not any(_about(one, models) for one in right):
+            raise LedgerError(
+                f"{who}: its certificate does not prove this answer for {models.name or 'the model'}; "
+                "explain it again"
+            )
+    boxes = [
+        (np.array(one.get("low", point)), np.array(one.get("high", point)))
+        for one in right
+        if any(_about(one, models) for models in sets)
+    ]
+    low = np.max([box[0] for box in boxes], axis=0)
+    high = np.min([box[1] for box in boxes], axis=0)
+    said = [box for models in sets if (box := models.around(e.point)) is not None]
+    if e.holds and e.setting is not None:
+        said.append(held_box(e.setting.schema, e.point, e.holds))
+    if any((down < low).any() or (up > high).any() for down, up in said):
+        raise LedgerError(
+            f"{who}: more is said to hold around the answer than its certificate proves; explain it "
+            "again"
+        )
+    return (low, high) if (low < high).any() else None
+
+
+def _about(facts: Mapping[str, Any], models: ModelSet) -> bool:
+    """Whether a certificate is about the networks of a set."""
+    if facts["network"] != network_digest(models.net):
+        return False
+    if models.shifts.radii is None:
+        return facts.get("shifts") == models.shifts.digest
+    return facts.get("delta") == [list(pair) for pair in models.shifts.radii]
+
+
+def _check(who: str, proof: Proof, sets: Sequence[ModelSet]) -> None:
+    """Check the proof in exact arithmetic."""
+    if isinstance(proof, Bundle):
+        found = proof.check(sets)
+    elif isinstance(proof, Certificate):
+        found = proof.check(sets[0].net, sets[0].shifts)
+    else:
+        raise LedgerError(f"{who}: a proof that there can be no answer is no promise")
+    if not found.accepted:
+        raise LedgerError(
+            f"{who}: its certificate does not hold ({found.reason}); explain it again"
+        )
+
+
+def setting_of(result: Explanations) -> Setting:
+    """What all answers are about; they must be of one run."""
+    settings = {id(e.setting): e.setting for e in result if e.setting is not None}
+    if len(settings) != 1:
+        raise LedgerError(
+            "answers of one run are issued together; these have no setting, or several: issue the "
+            "results of each run by themselves"
+        )
+    return next(iter(settings.values()))
