@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 _CHUNK = 20_000  # promises that are worked on at once
 _PARAMETERS = 500  # of one statement
+_COLUMNS = ["id", "person", "state", "issued", "expires", "target", "sentence", "model", "terms"]
 
 
 class Ledger:
@@ -312,18 +313,35 @@ class Ledger:
             The day whose state is asked for; today if left out. It decides what is expired, nothing
             else.
         """
-        day = _day(as_of, None)
+        rows = self._rows(person, state, _day(as_of, None))
+        return pd.DataFrame(rows, columns=_COLUMNS).set_index("id")
+
+    def promises_in_parts(
+        self, *, as_of: datetime.date | str | None = None
+    ) -> Iterator[pd.DataFrame]:
+        """The table of all promises in parts of bounded size, for ledgers of any size."""
+        part: list[list[Any]] = []
+        for row in self._rows(None, None, _day(as_of, None)):
+            part.append(row)
+            if len(part) == _CHUNK:
+                yield pd.DataFrame(part, columns=_COLUMNS).set_index("id")
+                part = []
+        if part:
+            yield pd.DataFrame(part, columns=_COLUMNS).set_index("id")
+
+    def _rows(self, person: object, state: State | None, day: str | None) -> Iterator[list[Any]]:
+        """Rows of the table of promises, one after the other."""
         p, own = tables.promises.c, tables.personal.c
         query = (
             sa.select(p.id, own.person, p.issued, p.expires, p.terms, own.facts, _closing())
             .join_from(tables.promises, tables.personal, own.entry == p.id, isouter=True)
             .order_by(p.id)
+            .execution_options(yield_per=_PARAMETERS)
         )
         if person is not None:
             query = query.where(own.person == str(person))
         if state == "open":
             query = query.where(_is_open(day))
-        rows: list[list[Any]] = []
         with self._database.read() as connection:
             archive = Archive(connection)
             for number, who, issued, expires, terms, facts, closing in connection.execute(query):
@@ -333,21 +351,7 @@ class Ledger:
                 about = archive.terms(terms)
                 told = None if facts is None else json.loads(facts)["sentence"]
                 name = about.model.origin.name
-                rows.append(
-                    [number, who, state_now, issued, expires, about.label, told, name, terms]
-                )
-        columns = [
-            "id",
-            "person",
-            "state",
-            "issued",
-            "expires",
-            "target",
-            "sentence",
-            "model",
-            "terms",
-        ]
-        return pd.DataFrame(rows, columns=columns).set_index("id")
+                yield [number, who, state_now, issued, expires, about.label, told, name, terms]
 
     def promise(self, number: int, *, as_of: datetime.date | str | None = None) -> Promise:
         """One promise, by its number."""
@@ -381,11 +385,16 @@ class Ledger:
 
     def history(self, promise: int | None = None) -> list[Entry]:
         """Everything that happened, or all of it to one promise, in order."""
+        return list(self.entries(promise))
+
+    def entries(self, promise: int | None = None) -> Iterator[Entry]:
+        """The same, one after the other, whatever the size of the ledger."""
         query = sa.select(tables.entries).order_by(tables.entries.c.seq)
         if promise is not None:
             query = query.where(tables.entries.c.promise == int(promise))
         with self._database.read() as connection:
-            return [Entry(*row) for row in connection.execute(query)]
+            found = connection.execute(query.execution_options(yield_per=_PARAMETERS))
+            yield from (Entry(*row) for row in found)
 
     def open_promises(self, as_of: datetime.date | str | None = None) -> Iterator[OpenPromises]:
         """All open promises, in groups of the same terms and of bounded size."""
