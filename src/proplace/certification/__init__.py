@@ -8,7 +8,7 @@ It may import ``core`` and ``solvers``.
 
 from proplace.certification.api import Report, WorstCase, certify, output_range, worst_case
 from proplace.certification.attacks import Attack, PointRobustness
-from proplace.certification.bundle import Bundle, Proof
+from proplace.certification.bundle import Bundle, Proof, read_proof
 from proplace.certification.certificates import Certificates, Evidence
 from proplace.certification.checker import Verdict
 from proplace.certification.fixed_prediction import FixedPrediction, written
@@ -49,6 +49,7 @@ __all__ = [
     "output_range",
     "parameters",
     "parameters_of_shifts",
+    "read_proof",
     "rounded_as",
     "shifted_network",
     "thresholds",

@@ -13,7 +13,7 @@ import pandas as pd
 from proplace.core.errors import OptionError
 from proplace.core.text import clipped, enumerated, visible
 from proplace.explain.findings import CERTIFIABLE
-from proplace.explain.held import Held, held
+from proplace.explain.interval_words import Held, held
 from proplace.explain.several import IN_USE
 from proplace.explain.values import difference, pair, shown, yes_or_no
 from proplace.schema.amounts import number

@@ -22,7 +22,7 @@ from proplace.certification import digest as network_digest
 from proplace.core.errors import OptionError
 from proplace.core.files import atomic_write
 from proplace.core.text import clipped, short, visible
-from proplace.explain.held import room
+from proplace.explain.interval_words import room
 from proplace.explain.provenance import now
 from proplace.explain.words import (
     accepted_now,
