@@ -375,7 +375,7 @@ def _rows(words: Sequence[Words]) -> tuple[Row, ...]:
                 clipped(change.title, _TITLE),
                 clipped(change.before, _CELL),
                 tuple("" if c is None else clipped(visible(c.goal), _CELL) for c in goals),
-                change.difference if len(words) == 1 and change.held is None else "",
+                change.difference if len(words) == 1 else "",
             )
         )
     return tuple(rows)
