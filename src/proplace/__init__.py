@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from proplace.explain.words import Wording
     from proplace.loaders.model import Model
     from proplace.promises.ledger import Ledger
+    from proplace.promises.placing import place
+    from proplace.promises.within.keras import StayWithin
+    from proplace.promises.within.sklearn import refit_within
+    from proplace.promises.within.torch import stay_within
     from proplace.schema import Binary, Categorical, Continuous, IfThen, Linear, Ordinal, Schema
 
 __all__ = [
@@ -53,6 +57,7 @@ __all__ = [
     "RobX",
     "Schema",
     "Shifts",
+    "StayWithin",
     "Wachter",
     "Wording",
     "WorstCase",
@@ -60,7 +65,10 @@ __all__ = [
     "certify",
     "errors",
     "output_range",
+    "place",
     "read_results",
+    "refit_within",
+    "stay_within",
     "worst_case",
 ]
 __version__ = "0.2.0"
@@ -103,6 +111,10 @@ _HOMES = {
     "Ordinal": "schema",
     "Schema": "schema",
     "Shifts": "core.shifts",
+    "StayWithin": "promises.within.keras",
+    "place": "promises.placing",
+    "refit_within": "promises.within.sklearn",
+    "stay_within": "promises.within.torch",
 }
 
 # What lower floors ask upper ones for (see core.wiring).
