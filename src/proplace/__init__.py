@@ -21,10 +21,14 @@ if TYPE_CHECKING:
     from proplace.explain.robustness import certify, output_range, worst_case
     from proplace.explain.words import Wording
     from proplace.loaders.model import Model
+    from proplace.promises.blend import Blend, blend
+    from proplace.promises.promised import Promised
+    from proplace.promises.repair import Repair, repair
     from proplace.schema import Binary, Categorical, Continuous, IfThen, Linear, Ordinal, Schema
 
 __all__ = [
     "Binary",
+    "Blend",
     "Bundle",
     "Calibration",
     "Categorical",
@@ -39,12 +43,14 @@ __all__ = [
     "Model",
     "Network",
     "Ordinal",
+    "Promised",
     "Proplace",
     "ProtoR",
     "Rbr",
     "Reason",
     "Reasons",
     "ReasonsList",
+    "Repair",
     "Report",
     "Rnce",
     "Roar",
@@ -54,11 +60,13 @@ __all__ = [
     "Wachter",
     "Wording",
     "WorstCase",
+    "blend",
     "calibrate_delta",
     "certify",
     "errors",
     "output_range",
     "read_results",
+    "repair",
     "worst_case",
 ]
 __version__ = "0.2.0"
@@ -89,6 +97,11 @@ _HOMES = {
     "Roar": "explain.baselines",
     "RobX": "explain.baselines",
     "Wachter": "explain.baselines",
+    "Blend": "promises.blend",
+    "blend": "promises.blend",
+    "Promised": "promises.promised",
+    "Repair": "promises.repair",
+    "repair": "promises.repair",
     "Model": "loaders.model",
     "Network": "core.network",
     "Wording": "explain.words",
