@@ -15,7 +15,6 @@ that a t at which the line keeps every promise is a t at which the rounded netwo
 
 from __future__ import annotations
 
-import importlib
 import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -27,7 +26,7 @@ from proplace.core.network import Layer, Network
 from proplace.core.options import positive
 from proplace.core.text import enumerated, short
 from proplace.loaders.model import Model
-from proplace.promises.keeping import Keeping, margins, sentence_delta
+from proplace.promises.keeping import Keeping, margins, model_like, placed, sentence_delta
 from proplace.promises.line import Line
 from proplace.promises.promised import Promised
 
@@ -101,16 +100,13 @@ class Blend:
         )
 
     def placed(self, source: object) -> Any:
-        """A copy of a model of the same architecture with the parameters of ``network``."""
-        placing = importlib.import_module("proplace.promises.placing")
-        return placing.place(self.network, source)
+        """Put the parameters of ``network`` into a copy of a model of the same architecture."""
+        return placed(self.network, source)
 
     @property
     def model(self) -> Any:
-        """The old model with these parameters, as what it was given; a network for a network."""
-        if isinstance(self._source, (Network, Model)):
-            return self.network
-        return self.placed(self._source)
+        """The old model with these parameters; the network itself where no framework made it."""
+        return model_like(self.network, self._source)
 
 
 def blend(

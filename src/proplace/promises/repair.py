@@ -36,7 +36,6 @@ together.
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +46,16 @@ from proplace.core.errors import InputError, SolverError
 from proplace.core.network import Network
 from proplace.core.shifts import Shifts
 from proplace.loaders.model import Model
-from proplace.promises.keeping import UNITS, Keeping, chunks, margins, rounded, sentence_delta
+from proplace.promises.keeping import (
+    UNITS,
+    Keeping,
+    chunks,
+    margins,
+    model_like,
+    placed,
+    rounded,
+    sentence_delta,
+)
 from proplace.promises.promised import Promised
 from proplace.solvers import INF, WITH_DUALS, LinearProgram
 from proplace.tables.frames import as_frame
@@ -126,16 +134,13 @@ class Repair:
         return f"{text}."
 
     def placed(self, source: object) -> Any:
-        """A copy of a model of the same architecture with the parameters of ``network``."""
-        placing = importlib.import_module("proplace.promises.placing")
-        return placing.place(self.network, source)
+        """Put the parameters of ``network`` into a copy of a model of the same architecture."""
+        return placed(self.network, source)
 
     @property
     def model(self) -> Any:
-        """The given model with these parameters, as what it was given; a network for a network."""
-        if isinstance(self._source, (Network, Model)):
-            return self.network
-        return self.placed(self._source)
+        """The given model with these parameters; the network itself where no framework made it."""
+        return model_like(self.network, self._source)
 
 
 def repair(
@@ -301,6 +306,8 @@ class _Cuts:
         """The network with the least change and, of those, the least sum of changes."""
         size = self.space.reach.size
         found = self._solved(self.net)
+        if not self.cuts:
+            return found  # rounding alone decides: the margin is raised
         self.bound = self._dual_bound()
         least = float(self.program.values[-1])
         self.program.set_column_bounds(2 * size, 0.0, least * (1.0 + _SLACK))
