@@ -21,8 +21,11 @@ if TYPE_CHECKING:
     from proplace.explain.robustness import certify, output_range, worst_case
     from proplace.explain.words import Wording
     from proplace.loaders.model import Model
+    from proplace.promises.blend import Blend, blend
     from proplace.promises.ledger import Ledger
     from proplace.promises.placing import place
+    from proplace.promises.promised import Promised
+    from proplace.promises.repair import Repair, repair
     from proplace.promises.within.keras import StayWithin
     from proplace.promises.within.sklearn import refit_within
     from proplace.promises.within.torch import stay_within
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Binary",
+    "Blend",
     "Bundle",
     "Calibration",
     "Categorical",
@@ -45,12 +49,14 @@ __all__ = [
     "Model",
     "Network",
     "Ordinal",
+    "Promised",
     "Proplace",
     "ProtoR",
     "Rbr",
     "Reason",
     "Reasons",
     "ReasonsList",
+    "Repair",
     "Report",
     "Rnce",
     "Roar",
@@ -61,6 +67,7 @@ __all__ = [
     "Wachter",
     "Wording",
     "WorstCase",
+    "blend",
     "calibrate_delta",
     "certify",
     "errors",
@@ -68,6 +75,7 @@ __all__ = [
     "place",
     "read_results",
     "refit_within",
+    "repair",
     "stay_within",
     "worst_case",
 ]
@@ -100,6 +108,11 @@ _HOMES = {
     "RobX": "explain.baselines",
     "Wachter": "explain.baselines",
     "Ledger": "promises.ledger",
+    "Blend": "promises.blend",
+    "blend": "promises.blend",
+    "Promised": "promises.promised",
+    "Repair": "promises.repair",
+    "repair": "promises.repair",
     "Model": "loaders.model",
     "Network": "core.network",
     "Wording": "explain.words",

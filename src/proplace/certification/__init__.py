@@ -13,7 +13,14 @@ from proplace.certification.certificates import Certificates, Evidence
 from proplace.certification.checker import Verdict
 from proplace.certification.fixed_prediction import FixedPrediction, written
 from proplace.certification.input_boxes import InputBox, InputBoxes
-from proplace.certification.precision_margin import Margin, rounded_as, thresholds, uncovered
+from proplace.certification.precision_margin import (
+    DOUBLE,
+    Margin,
+    rounded_as,
+    rounding_error,
+    thresholds,
+    uncovered,
+)
 from proplace.certification.proof import (
     Certificate,
     covers,
@@ -25,6 +32,7 @@ from proplace.certification.refusal import STRICT, Choice, Refusal, Space
 from proplace.certification.shift_recovery import shifted_network
 
 __all__ = [
+    "DOUBLE",
     "STRICT",
     "Attack",
     "Bundle",
@@ -51,6 +59,7 @@ __all__ = [
     "parameters_of_shifts",
     "read_proof",
     "rounded_as",
+    "rounding_error",
     "shifted_network",
     "thresholds",
     "uncovered",
