@@ -13,6 +13,7 @@ import pandas as pd
 from proplace.core.errors import LedgerError
 from proplace.explain.provenance import now
 from proplace.explain.results import Explanations
+from proplace.loaders.coordinates import recoded
 from proplace.loaders.model import Model
 from proplace.promises import tables
 from proplace.promises.chain import Entry, Head, commitment, new_salt
@@ -30,6 +31,7 @@ from proplace.promises.issuing import (
 )
 from proplace.promises.promise import CLOSING, OpenPromises, Promise, State
 from proplace.promises.redeeming import Redemption, check_open, presented, write
+from proplace.promises.promised import Promised
 from proplace.promises.tables import sa
 from proplace.promises.terms import Archive, model_documents, terms_documents
 from proplace.promises.verifying import Verification, Verifier
@@ -40,9 +42,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from types import TracebackType
 
+    from proplace.core.network import Array
     from proplace.explain.words import Wording
     from proplace.promises.database import Writer
     from proplace.promises.issuing import Existing, Ids
+    from proplace.promises.terms import Terms
 
 _CHUNK = 20_000  # promises that are worked on at once
 _PARAMETERS = 500  # of one statement
@@ -419,6 +423,44 @@ class Ledger:
                     yield _group(archive, part[start:n])
                     start = n
 
+    def promised(self, model: object, *, as_of: datetime.date | str | None = None) -> Promised:
+        """All open promises as a model encodes them: for :func:`proplace.blend` and ``repair``.
+
+        Answers of models that encode their tables in another way are encoded anew.
+        """
+        whole = Model.of(model)
+        names: list[str] = []
+        people: list[str] = []
+        targets: list[int] = []
+        parts: list[tuple[Array, Array, Array]] = []
+        own = tables.personal.c
+        with self._database.read() as connection:
+            for group in self._open(connection, Archive(connection), _day(as_of, None)):
+                base = group.terms.model
+                point, _ = recoded(base, whole, group.points, group.points)
+                low, high = recoded(base, whole, group.low, group.high)
+                parts.append((point, np.minimum(low, point), np.maximum(high, point)))
+                names += [str(number) for number in group.ids]
+                targets += [_target(whole, group.terms)] * len(group.ids)
+                between = own.entry.between(int(group.ids[0]), int(group.ids[-1]))
+                known = dict(
+                    connection.execute(sa.select(own.entry, own.person).where(between)).t.all()
+                )
+                people += [known[int(number)] for number in group.ids]
+        if not parts:
+            empty = np.empty((0, whole.network.inputs))
+            return Promised((), empty, np.array([], dtype=np.intp))
+        points, lows, highs = (np.vstack(part) for part in zip(*parts, strict=True))
+        boxed = bool((lows < highs).any())
+        return Promised(
+            tuple(names),
+            points,
+            np.array(targets, dtype=np.intp),
+            lows if boxed else None,
+            highs if boxed else None,
+            tuple(people),
+        )
+
     # -- what becomes of promises ----------------------------------------------------------------
 
     def adopt(self, model: object, note: str = "") -> Entry:
@@ -627,6 +669,13 @@ def _group(archive: Archive, rows: Sequence[Any]) -> OpenPromises:
     )
     ids = np.array([row.id for row in rows], dtype=np.int64)
     return OpenPromises(archive.terms(rows[0].terms), ids, points, low, high)
+
+
+def _target(model: Model, terms: Terms) -> int:
+    """The promised class in a model; classes without labels are in the order of those in use."""
+    if model.classes == tuple(range(terms.model.network.classes)):
+        return terms.target
+    return model.target(terms.label)
 
 
 def _day(given: datetime.date | str | None, issued: str | None) -> str | None:
