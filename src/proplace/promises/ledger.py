@@ -30,8 +30,8 @@ from proplace.promises.issuing import (
     setting_of,
 )
 from proplace.promises.promise import CLOSING, OpenPromises, Promise, State
-from proplace.promises.redeeming import Redemption, check_open, presented, write
 from proplace.promises.promised import Promised
+from proplace.promises.redeeming import Redemption, check_open, presented, write
 from proplace.promises.tables import sa
 from proplace.promises.terms import Archive, model_documents, terms_documents
 from proplace.promises.verifying import Verification, Verifier
