@@ -104,7 +104,8 @@ def test_a_call_that_was_interrupted_is_repeated(folder, ledger, small, monkeypa
     assert ledger.verify().good
 
 
-def test_several_answers_of_a_person_stay_together(tmp_path, ledger, small):
+def test_several_answers_of_a_person_stay_together(tmp_path, ledger, monkeypatch):
+    monkeypatch.setattr(folders, "_PART", 3)  # which would tear the second person apart
     folder = folder_of(crowd(3), tmp_path / "results", count=2, region="box")
     issued = ledger.issue_folder(folder, "name")
     answers = [e for e in pp.read_results(folder) if e.found]
