@@ -114,7 +114,7 @@ def test_a_pipeline_keeps_its_scaler_and_its_answers():
     refused = table[model.predict(X) == "no"][:15]
     answers = [e for e in explainer.explain(refused, target="yes") if e.found and e.certificate]
     assert len(answers) >= 10
-    points = np.array([list(e.counterfactual.values()) for e in answers], dtype=float)
+    points = np.array([e.counterfactual for e in answers], dtype=float)
     later = pp.refit_within(model, NEW, turned(y), shifts, epochs=30)
     assert (later.predict(points) == "yes").all()
     free = copy.deepcopy(model)
@@ -234,7 +234,7 @@ def test_what_cannot_be_trained_is_refused_and_the_advice_works():
         pp.refit_within(fitted(), NEW, y[:-1], 0.1)
     with pytest.raises(OptionError, match="epochs must be a whole number >= 1, not 0"):
         pp.refit_within(fitted(), NEW, y, 0.1, epochs=0)
-    with pytest.raises(OptionError, match="batch_size must be a whole number >= 1, not 1.5"):
+    with pytest.raises(OptionError, match=r"batch_size must be a whole number >= 1, not 1\.5"):
         pp.refit_within(fitted(), NEW, y, 0.1, batch_size=1.5)
     with pytest.raises(OptionError, match="random_state"):
         pp.refit_within(fitted(), NEW, y, 0.1, random_state=None)
