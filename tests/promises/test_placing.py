@@ -161,6 +161,13 @@ def test_batch_norm_is_refused_and_the_advice_works():
     assert pp.place(wanted, plain).rounding == 0.0
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_network_behind_another_scaler_is_refused():
+    mine, theirs = (make_pipeline(StandardScaler(), sklearn_mlp()).fit(k * X, Y) for k in (1, 2))
+    with pytest.raises(InputError, match="scaler"):
+        pp.place(pp.Network.from_sklearn(theirs), mine)
+
+
 def test_what_does_not_fit_is_said():
     source = torch_module()
     with pytest.raises(InputError, match="differ in widths"):
