@@ -145,6 +145,7 @@ connect(
         "result_figure": "proplace.apps.report.plots",
         "write_report": "proplace.apps.report.page",
         "letter_of": "proplace.apps.report.letter",
+        "open_results": "proplace.apps.batch.reading",
     }
 )
 

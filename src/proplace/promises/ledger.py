@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,11 +13,14 @@ import pandas as pd
 
 from proplace.core.errors import LedgerError
 from proplace.explain.provenance import now
+from proplace.explain.results import Explanations
 from proplace.loaders.coordinates import recoded
 from proplace.loaders.model import Model
 from proplace.promises import tables
 from proplace.promises.chain import Entry, Head, commitment, new_salt
 from proplace.promises.database import Database
+from proplace.promises.folders import IssuedFolder, parts_of
+from proplace.promises.in_use import check_named, reading
 from proplace.promises.issuing import (
     Draft,
     Issued,
@@ -29,19 +33,20 @@ from proplace.promises.issuing import (
     setting_of,
 )
 from proplace.promises.promise import CLOSING, OpenPromises, Promise, State
+from proplace.promises.redeeming import Redemption, check_open, presented, write
 from proplace.promises.promised import Promised
 from proplace.promises.tables import sa
 from proplace.promises.terms import Archive, model_of, terms_documents
+from proplace.promises.terms import Archive, model_documents, terms_documents
 from proplace.promises.verifying import Verification, Verifier
 from proplace.schema.validation import listing
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from types import TracebackType
 
     from proplace.core.network import Array
-    from proplace.explain.results import Explanations
     from proplace.explain.words import Wording
     from proplace.promises.database import Writer
     from proplace.promises.issuing import Existing, Ids
@@ -52,6 +57,7 @@ Promised = tuple[str, bytes, bytes | None, bytes | None, str | None]
 
 _CHUNK = 20_000  # promises that are worked on at once
 _PARAMETERS = 500  # of one statement
+_COLUMNS = ["id", "person", "state", "issued", "expires", "target", "sentence", "model", "terms"]
 
 
 class Ledger:
@@ -157,8 +163,7 @@ class Ledger:
             Somebody has no id, an answer has no certificate, or one that proves less than is said;
             a last day that is over; or a person has an open promise.
         """
-        if existing not in ("refuse", "add", "renew"):
-            raise LedgerError(f"existing must be 'refuse', 'add' or 'renew', not {existing!r}")
+        _check_existing(existing)
         if not len(result):
             return Issued((), ())
         people, skipped, drafts = people_of(result, ids), [], list[Draft]()
@@ -182,6 +187,49 @@ class Ledger:
             known = self._known(writer.connection, drafts, writer.time)
             ids_, new = self._issue(writer, drafts, last, known, existing)
         return Issued(tuple(ids_), tuple(new), tuple(skipped))
+
+    def issue_folder(
+        self,
+        folder: str | os.PathLike[str],
+        ids: str | Mapping[Any, object] | None = None,
+        *,
+        expires: datetime.date | str | None = None,
+        existing: Existing = "refuse",
+        wording: Wording | None = None,
+        check: bool = True,
+    ) -> IssuedFolder:
+        """Promise the answers of a folder of results (``proplace explain --out``), of any size.
+
+        The folder is read part by part, and each part is one transaction. A call that was interrupted,
+        or refused in the middle, is repeated: what is in the ledger is not issued twice.
+
+        Parameters
+        ----------
+        folder
+            Results with certificates.
+        ids
+            The id column, or ids by the number of the row; no two rows may have the same. Left out:
+            the one id column.
+        expires, existing, wording, check
+            As for :meth:`issue`.
+        """
+        _day(expires, now())  # wrong options are told before anything is read
+        _check_existing(existing)
+        new = known = skipped = 0
+        for part in parts_of(folder, ids):
+            some = [e for e in part if not nothing_to_promise(e)]
+            issued = self.issue(
+                Explanations(some, provenance=part.provenance),
+                ids,
+                expires=expires,
+                existing=existing,
+                wording=wording,
+                check=check,
+            )
+            new += len(issued.new)
+            known += len(issued.ids) - len(issued.new)
+            skipped += len(part) - len(some)
+        return IssuedFolder(new, known, skipped)
 
     def _issue(
         self,
@@ -273,18 +321,35 @@ class Ledger:
             The day whose state is asked for; today if left out. It decides what is expired, nothing
             else.
         """
-        day = _day(as_of, None)
+        rows = self._rows(person, state, _day(as_of, None))
+        return pd.DataFrame(rows, columns=_COLUMNS).set_index("id")
+
+    def promises_in_parts(
+        self, *, as_of: datetime.date | str | None = None
+    ) -> Iterator[pd.DataFrame]:
+        """The table of all promises in parts of bounded size, for ledgers of any size."""
+        part: list[list[Any]] = []
+        for row in self._rows(None, None, _day(as_of, None)):
+            part.append(row)
+            if len(part) == _CHUNK:
+                yield pd.DataFrame(part, columns=_COLUMNS).set_index("id")
+                part = []
+        if part:
+            yield pd.DataFrame(part, columns=_COLUMNS).set_index("id")
+
+    def _rows(self, person: object, state: State | None, day: str | None) -> Iterator[list[Any]]:
+        """Rows of the table of promises, one after the other."""
         p, own = tables.promises.c, tables.personal.c
         query = (
             sa.select(p.id, own.person, p.issued, p.expires, p.terms, own.facts, _closing())
             .join_from(tables.promises, tables.personal, own.entry == p.id, isouter=True)
             .order_by(p.id)
+            .execution_options(yield_per=_PARAMETERS)
         )
         if person is not None:
             query = query.where(own.person == person_id(person))
         if state == "open":
             query = query.where(_is_open(day))
-        rows: list[list[Any]] = []
         with self._database.read() as connection:
             archive = Archive(connection)
             for number, who, issued, expires, terms, facts, closing in connection.execute(query):
@@ -294,21 +359,7 @@ class Ledger:
                 about = archive.terms(terms)
                 told = None if facts is None else json.loads(facts)["sentence"]
                 name = about.model.origin.name
-                rows.append(
-                    [number, who, state_now, issued, expires, about.label, told, name, terms]
-                )
-        columns = [
-            "id",
-            "person",
-            "state",
-            "issued",
-            "expires",
-            "target",
-            "sentence",
-            "model",
-            "terms",
-        ]
-        return pd.DataFrame(rows, columns=columns).set_index("id")
+                yield [number, who, state_now, issued, expires, about.label, told, name, terms]
 
     def promise(self, number: int, *, as_of: datetime.date | str | None = None) -> Promise:
         """One promise, by its number."""
@@ -342,11 +393,16 @@ class Ledger:
 
     def history(self, promise: int | None = None) -> list[Entry]:
         """Everything that happened, or all of it to one promise, in order."""
+        return list(self.entries(promise))
+
+    def entries(self, promise: int | None = None) -> Iterator[Entry]:
+        """The same, one after the other, whatever the size of the ledger."""
         query = sa.select(tables.entries).order_by(tables.entries.c.seq)
         if promise is not None:
             query = query.where(tables.entries.c.promise == int(promise))
         with self._database.read() as connection:
-            return [Entry(*row) for row in connection.execute(query)]
+            found = connection.execute(query.execution_options(yield_per=_PARAMETERS))
+            yield from (Entry(*row) for row in found)
 
     def open_promises(self, as_of: datetime.date | str | None = None) -> Iterator[OpenPromises]:
         """All open promises, in groups of the same terms and of bounded size."""
@@ -411,6 +467,119 @@ class Ledger:
 
     # -- what becomes of promises ----------------------------------------------------------------
 
+    def adopt(self, model: object, note: str = "") -> Entry:
+        """Say which model decides from now on: :meth:`redeem` asks it where no other is given.
+
+        Parameters
+        ----------
+        model
+            Anything that :meth:`proplace.Model.of` takes. Its columns must have names, be described
+            (:meth:`proplace.Model.with_schema`), or be those of the latest promise.
+        note
+            Why, or by whom; it stays in the ledger for good (no personal data in it).
+        """
+        with self._database.read() as connection:
+            latest = sa.select(tables.promises.c.terms).order_by(tables.promises.c.id.desc())
+            terms = connection.execute(latest.limit(1)).scalar()
+            if terms is None:
+                whole = check_named(Model.of(model))
+            else:
+                whole = reading(model, Archive(connection).terms(terms).model)
+        documents = model_documents(whole)
+        with self._database.write(self._actor) as writer:
+            for document in documents:
+                writer.document(document.digest, *document)
+            return writer.append("adopted", {"model": documents[-1].digest, "note": note})
+
+    def redeem(
+        self,
+        promise: int,
+        person: object,
+        model: object = None,
+        *,
+        as_of: datetime.date | str | None = None,
+        record: bool = True,
+    ) -> Redemption:
+        """Look whether a person who comes back has what was promised, and write it down.
+
+        A person whom the model in use accepts has redeemed the promise, which is closed then; a person
+        whom it refuses was presented, and the promise stays open.
+
+        Parameters
+        ----------
+        promise
+            Number of the promise.
+        person
+            What the person is now, in original units: a dictionary, a row of a table, or a table of one
+            row, with all the columns that the models look at.
+        model
+            The model in use. Left out: the one that was adopted last (:meth:`adopt`), else that of the
+            promise.
+        as_of
+            The day on which the person came; today if left out.
+        record
+            False: look only.
+
+        Raises
+        ------
+        LedgerError
+            The promise is expired, or no longer open.
+        InputError
+            A cell is missing or cannot be read.
+        """
+        day = str(_day(as_of, None))
+        with self._database.read() as connection:
+            found = self._promise(connection, promise, day)
+            check_open(found, self._renewed_into(connection, found.id), day)
+            in_use = self._in_use(connection, found, model)
+        redemption, seen = presented(found, person, in_use, day)
+        if not record:
+            return redemption
+        with self._database.write(self._actor) as writer:
+            now_ = self._promise(writer.connection, promise, day)  # others write, too
+            check_open(now_, self._renewed_into(writer.connection, found.id), day)
+            entry = write(writer, redemption, seen, model_documents(in_use))
+        return replace(redemption, entry=entry)
+
+    def _in_use(self, connection: sa.Connection, promise: Promise, model: object) -> Model:
+        """The model that decides: the given one, the one adopted last, that of the promise."""
+        if model is not None:
+            return reading(model, promise.terms.model)
+        e = tables.entries.c
+        adopted = sa.select(e.body).where(e.promise.is_(None), e.kind == "adopted")
+        body = connection.execute(adopted.order_by(e.seq.desc()).limit(1)).scalar()
+        if body is None:
+            return promise.terms.model
+        return Archive(connection).model(json.loads(body)["model"])
+
+    def _renewed_into(self, connection: sa.Connection, promise: int) -> list[int]:
+        """Numbers of the promises that took the place of one."""
+        e = tables.entries.c
+        query = sa.select(e.body).where(e.promise == promise, e.kind == "renewed")
+        return sorted(
+            {n for (body,) in connection.execute(query) for n in json.loads(body)["into"]}
+        )
+
+    def presented(self, promise: int) -> pd.DataFrame:
+        """Each time that the person came back: the verdict, what they were then, and what was missing.
+
+        The index is the number of the entry. Nothing is left where the person was erased.
+        """
+        e, own = tables.entries.c, tables.personal.c
+        query = (
+            sa.select(e.seq, e.time, e.body, own.facts)
+            .join_from(tables.entries, tables.personal, own.entry == e.seq)
+            .where(e.promise == int(promise), e.kind.in_(("redeemed", "presented")))
+            .order_by(e.seq)
+        )
+        rows = []
+        with self._database.read() as connection:
+            for seq, time, body, facts in connection.execute(query):
+                said, seen = json.loads(body), json.loads(facts)
+                rows.append([seq, time, said["day"], said["verdict"], seen["words"], seen["row"]])
+        columns = ["entry", "time", "day", "verdict", "words", "row"]
+        return pd.DataFrame(rows, columns=columns).set_index("entry")
+
     def withdraw(self, promise: int, reason: str) -> None:
         """Take a promise back; the reason stays in the ledger for good (no personal data in it)."""
         with self._database.write(self._actor) as writer:
@@ -467,6 +636,11 @@ class Ledger:
     def _check_open(self, promise: Promise) -> None:
         if promise.state != "open":
             raise LedgerError(f"promise {promise.id} is {promise.state}, no longer open")
+
+
+def _check_existing(existing: object) -> None:
+    if existing not in ("refuse", "add", "renew"):
+        raise LedgerError(f"existing must be 'refuse', 'add' or 'renew', not {existing!r}")
 
 
 # -- questions to the tables -----------------------------------------------------------------------
