@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     from proplace.explain.robustness import certify, output_range, worst_case
     from proplace.explain.words import Wording
     from proplace.loaders.model import Model
+    from proplace.promises.audit import Audit
     from proplace.promises.ledger import Ledger
     from proplace.schema import Binary, Categorical, Continuous, IfThen, Linear, Ordinal, Schema
 
 __all__ = [
+    "Audit",
     "Binary",
     "Bundle",
     "Calibration",
@@ -91,6 +93,7 @@ _HOMES = {
     "Roar": "explain.baselines",
     "RobX": "explain.baselines",
     "Wachter": "explain.baselines",
+    "Audit": "promises.audit",
     "Ledger": "promises.ledger",
     "Model": "loaders.model",
     "Network": "core.network",
@@ -120,6 +123,7 @@ connect(
         "result_figure": "proplace.apps.report.plots",
         "write_report": "proplace.apps.report.page",
         "letter_of": "proplace.apps.report.letter",
+        "write_audit_page": "proplace.apps.report.audit_page",
     }
 )
 
