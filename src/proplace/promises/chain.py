@@ -19,6 +19,8 @@ import json
 import secrets
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from proplace.certification.document import canonical
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -95,11 +97,6 @@ class Head(NamedTuple):
         if not count.isdigit() or len(digest) != 64:
             raise ValueError("a head is the number of entries, a colon and 64 hexadecimal digits")
         return cls(int(count), digest)
-
-
-def canonical(facts: object) -> str:
-    """JSON of one form alone: sorted keys, no spaces."""
-    return json.dumps(facts, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def sha256(content: bytes) -> str:

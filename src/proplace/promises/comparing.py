@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from proplace.core.model_set import ModelSet
     from proplace.loaders.model import Model
     from proplace.promises.terms import Terms
+    from proplace.schema.validation import Label
 
 _COARSE = {"float64": 0, "float32": 1, "float16": 2, "bfloat16": 3}
 
@@ -60,6 +61,12 @@ class Comparison:
     coarser: bool
     why: str = ""
 
+    @property
+    def label(self) -> Label:
+        """What the model itself calls the promised class."""
+        assert self.target is not None  # noqa: S101  (whoever asks has looked)
+        return self.model.classes[self.target]
+
     @classmethod
     def of(cls, source: object, model: Model, terms: Terms) -> Comparison:
         """Compare what was read of a source with the terms."""
@@ -69,7 +76,7 @@ class Comparison:
         except ProplaceError as error:
             why = str(error)
         try:
-            target = model.target(terms.label)
+            target = terms.target_in(model)
         except TargetError as error:
             return cls(model, None, None, "", False, str(error))
         on_rows = None
@@ -79,11 +86,13 @@ class Comparison:
                 on_rows = taking_rows_of(base, dataclasses.replace(model, classes=base.classes))
             except (InputError, SchemaError) as error:
                 why = str(error)
-        if on_rows is None or model.classes != base.classes:
+        unlabelled = model.classes == tuple(range(base.network.classes))
+        if on_rows is None or not (unlabelled or model.classes == base.classes):
             return cls(model, target, on_rows, "", False, why)
+        named = dataclasses.replace(model, classes=base.classes)
         for models in terms.sets:
             try:
-                inside = _lies_in(models, base, model)
+                inside = _lies_in(models, base, named)
             except (InputError, NetworkError) as error:
                 why = str(error)
                 continue

@@ -100,7 +100,7 @@ def judge(compared: Comparison, group: OpenPromises, *, exact: bool = False) -> 
     table = pd.DataFrame([json.loads(facts)["answer"] for facts in group.facts])
     if compared.on_rows is not None:
         view = _View(compared.on_rows, compared.target, group.points, group.low, group.high)
-        said = _said(compared.model, group.terms.label, table, np.ones(count, dtype=bool))
+        said = _said(compared.model, compared.label, table, np.ones(count, dtype=bool))
         _judge_rows(view, compared, said, found, exact=exact)
         return found
     _judge_table(compared, group, table, found, exact=exact)
@@ -256,7 +256,7 @@ def _judge_table(
         return
     part = Judgement(*(field[good] for field in vars(found).values()))
     view = _View(model, target, rows[good], rows[good], rows[good])
-    _judge_points(view, _said(model, group.terms.label, table, readable)[good], part)
+    _judge_points(view, _said(model, compared.label, table, readable)[good], part)
     boxed = group.boxed[good]
     points = np.flatnonzero((part.verdict == HOLDS) & ~boxed)
     if len(points):
@@ -267,14 +267,13 @@ def _judge_table(
     if len(held):
         part.note[held] = POINT_ONLY
         for other in _ends(group, table, good[held]):
-            _judge_end(compared, group.terms.label, other, held, part)
+            _judge_end(compared, other, held, part)
     for field, values in zip(vars(found).values(), vars(part).values(), strict=True):
         field[good] = values
 
 
 def _judge_end(
     compared: Comparison,
-    label: object,
     table: pd.DataFrame,
     rows: npt.NDArray[np.intp],
     found: Judgement,
@@ -290,7 +289,7 @@ def _judge_end(
     here = np.flatnonzero(asked)
     part = Judgement(*(field[rows[here]].copy() for field in vars(found).values()))
     view = _View(model, target, encoded[here], encoded[here], encoded[here])
-    _judge_points(view, _said(model, label, table, asked)[here], part)
+    _judge_points(view, _said(model, compared.label, table, asked)[here], part)
     refused = part.verdict == BROKEN
     bad = rows[here[refused]]
     found.verdict[bad], found.note[bad] = BROKEN, PART

@@ -11,6 +11,8 @@ import pandas as pd
 
 from proplace.core.errors import LedgerError
 from proplace.explain.provenance import now
+from proplace.loaders.coordinates import recoded
+from proplace.loaders.model import Model
 from proplace.promises import tables
 from proplace.promises.chain import Entry, Head, commitment, new_salt
 from proplace.promises.database import Database
@@ -24,6 +26,7 @@ from proplace.promises.issuing import (
     setting_of,
 )
 from proplace.promises.promise import CLOSING, OpenPromises, Promise, Recipient, State
+from proplace.promises.promised import Promised
 from proplace.promises.tables import sa
 from proplace.promises.terms import Archive, terms_documents
 from proplace.promises.verifying import Verification, Verifier
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
     from types import TracebackType
 
+    from proplace.core.network import Array
     from proplace.explain.results import Explanations
     from proplace.explain.words import Wording
     from proplace.promises.audit import Audit
@@ -375,6 +379,44 @@ class Ledger:
                 if n == len(part) or part[n].terms != part[start].terms:
                     yield _group(archive, part[start:n])
                     start = n
+
+    def promised(self, model: object, *, as_of: datetime.date | str | None = None) -> Promised:
+        """All open promises as a model encodes them: for :func:`proplace.blend` and ``repair``.
+
+        Answers of models that encode their tables in another way are encoded anew.
+        """
+        whole = Model.of(model)
+        names: list[str] = []
+        people: list[str] = []
+        targets: list[int] = []
+        parts: list[tuple[Array, Array, Array]] = []
+        own = tables.personal.c
+        with self._database.read() as connection:
+            for group in self._open(connection, Archive(connection), _day(as_of, None)):
+                base = group.terms.model
+                point, _ = recoded(base, whole, group.points, group.points)
+                low, high = recoded(base, whole, group.low, group.high)
+                parts.append((point, np.minimum(low, point), np.maximum(high, point)))
+                names += [str(number) for number in group.ids]
+                targets += [group.terms.target_in(whole)] * len(group.ids)
+                between = own.entry.between(int(group.ids[0]), int(group.ids[-1]))
+                known = dict(
+                    connection.execute(sa.select(own.entry, own.person).where(between)).t.all()
+                )
+                people += [known[int(number)] for number in group.ids]
+        if not parts:
+            empty = np.empty((0, whole.network.inputs))
+            return Promised((), empty, np.array([], dtype=np.intp))
+        points, lows, highs = (np.vstack(part) for part in zip(*parts, strict=True))
+        boxed = bool((lows < highs).any())
+        return Promised(
+            tuple(names),
+            points,
+            np.array(targets, dtype=np.intp),
+            lows if boxed else None,
+            highs if boxed else None,
+            tuple(people),
+        )
 
     # -- a retrained model -----------------------------------------------------------------------
 

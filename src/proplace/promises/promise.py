@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
-from proplace.certification import Bundle, Certificate, checker
+from proplace.certification import read_proof
 from proplace.explain.results import Explanation, Setting
 
 if TYPE_CHECKING:
@@ -95,13 +95,7 @@ class Promise:
     @cached_property
     def certificate(self) -> Proof | None:
         """The proof."""
-        if self._certificate is None:
-            return None
-        text = zlib.decompress(self._certificate)
-        facts = checker.parse(text)
-        if facts.get("format") == checker.FORMAT_BUNDLE:
-            return Bundle.of(Certificate.of(part) for part in checker.bundled(facts))
-        return Certificate(text.decode())
+        return None if self._certificate is None else read_proof(zlib.decompress(self._certificate))
 
     @cached_property
     def explanation(self) -> Explanation | None:
