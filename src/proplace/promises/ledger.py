@@ -34,6 +34,7 @@ from proplace.promises.issuing import (
 )
 from proplace.promises.promise import CLOSING, OpenPromises, Promise, State
 from proplace.promises.redeeming import Redemption, check_open, presented, write
+from proplace.promises.promise import CLOSING, OpenPromises, Promise, Recipient, State
 from proplace.promises.promised import Promised
 from proplace.promises.tables import sa
 from proplace.promises.terms import Archive, model_of, terms_documents
@@ -44,13 +45,14 @@ from proplace.schema.validation import listing
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Sequence
     from types import TracebackType
 
     from proplace.core.network import Array
     from proplace.explain.words import Wording
+    from proplace.promises.audit import Audit
     from proplace.promises.database import Writer
     from proplace.promises.issuing import Existing, Ids
-    from proplace.promises.terms import Terms
 
 Promised = tuple[str, bytes, bytes | None, bytes | None, str | None]
 """What is promised: terms, point, box and the last day. The same to the same person is one promise."""
@@ -130,6 +132,7 @@ class Ledger:
         *,
         expires: datetime.date | str | None = None,
         existing: Existing = "refuse",
+        replacing: Collection[int] | None = None,
         wording: Wording | None = None,
         check: bool = True,
     ) -> Issued:
@@ -152,6 +155,10 @@ class Ledger:
             What to do where a person has another open promise, or stands in several rows: ``refuse``
             (nothing at all is issued), ``add`` (all of them hold), or ``renew`` (the new ones take the
             place of those before).
+            What to do where a person has another open promise: ``refuse`` (nothing at all is issued),
+            ``add`` (both hold), or ``renew`` (the new one takes the place of the others).
+        replacing
+            Numbers of the promises whose place new ones may take; others stay. None: all.
         wording
             What to call things in the sentence that is kept.
         check
@@ -185,7 +192,7 @@ class Ledger:
             for document in documents:
                 writer.document(document.digest, *document)
             known = self._known(writer.connection, drafts, writer.time)
-            ids_, new = self._issue(writer, drafts, last, known, existing)
+            ids_, new = self._issue(writer, drafts, last, known, existing, replacing=replacing)
         return Issued(tuple(ids_), tuple(new), tuple(skipped))
 
     def issue_folder(
@@ -238,6 +245,8 @@ class Ledger:
         expires: str | None,
         known: dict[str, dict[Promised, int]],
         existing: Existing,
+        *,
+        replacing: Collection[int] | None,
     ) -> tuple[list[int], list[int]]:
         """Write what is not known yet; return the numbers of all promises, and of the new ones."""
         found, new = list[int](), dict[str, list[int]]()
@@ -263,6 +272,9 @@ class Ledger:
             for number in numbers:
                 writer.append("renewed", {"into": new[person]}, number)
         return found, [number for numbers in new.values() for number in numbers]
+                if replacing is None or number in replacing:
+                    writer.append("renewed", {"into": by}, number)
+        return found, new
 
     def _append(self, writer: Writer, one: Draft, expires: str | None) -> int:
         """Write one promise."""
@@ -410,11 +422,17 @@ class Ledger:
             yield from self._open(connection, Archive(connection), _day(as_of, None))
 
     def _open(
-        self, connection: sa.Connection, archive: Archive, day: str | None
+        self,
+        connection: sa.Connection,
+        archive: Archive,
+        day: str | None,
+        *,
+        facts: bool = False,
     ) -> Iterator[OpenPromises]:
         p, own = tables.promises.c, tables.personal.c
+        more = (own.facts,) if facts else ()
         query = (
-            sa.select(p.terms, p.id, own.point, own.low, own.high)
+            sa.select(p.terms, p.id, own.point, own.low, own.high, *more)
             .join_from(tables.promises, tables.personal, own.entry == p.id)
             .where(_is_open(day))
             .order_by(p.terms, p.id)
@@ -445,7 +463,7 @@ class Ledger:
                 low, high = recoded(base, whole, group.low, group.high)
                 parts.append((point, np.minimum(low, point), np.maximum(high, point)))
                 names += [str(number) for number in group.ids]
-                targets += [_target(whole, group.terms)] * len(group.ids)
+                targets += [group.terms.target_in(whole)] * len(group.ids)
                 between = own.entry.between(int(group.ids[0]), int(group.ids[-1]))
                 known = dict(
                     connection.execute(sa.select(own.entry, own.person).where(between)).t.all()
@@ -464,6 +482,64 @@ class Ledger:
             highs if boxed else None,
             tuple(people),
         )
+
+    # -- a retrained model -----------------------------------------------------------------------
+
+    def audit(
+        self,
+        new_model: object,
+        *,
+        as_of: datetime.date | str | None = None,
+        record: bool = True,
+        exact: bool = False,
+    ) -> Audit:
+        """Say of every open promise what a retrained model makes of it.
+
+        Parameters
+        ----------
+        new_model
+            The retrained model: a pipeline, a module, a file, a :class:`Model` or a bare
+            :class:`Network` that takes the rows of the promised model.
+        as_of
+            The day on which promises must be open; today if left out.
+        record
+            Whether to write the audit down: the model, the verdicts, their counts.
+        exact
+            Find margins over boxes and deltas by the exact test instead of quick bounds; verdicts are
+            the same.
+        """
+        from proplace.promises.audit import Auditor  # noqa: PLC0415  (it knows ledgers)
+
+        day = _day(as_of, None)
+        auditor = Auditor(new_model, exact=exact)
+        with self._database.read() as connection:
+            head = Head(*connection.execute(_HEAD).one())
+            for group in self._open(connection, Archive(connection), day, facts=True):
+                auditor.judge(group)
+        audit = auditor.audit(self, str(day), head)
+        if not record:
+            return audit
+        with self._database.write(self._actor) as writer:
+            return auditor.recorded(audit, writer)
+
+    def recipients(self, numbers: Sequence[int]) -> list[Recipient]:
+        """To whom some promises were made, in the order given."""
+        p, own = tables.promises.c, tables.personal.c
+        found: dict[int, Recipient] = {}
+        with self._database.read() as connection:
+            archive = Archive(connection)
+            for start in range(0, len(numbers), _PARAMETERS):
+                part = [int(number) for number in numbers[start : start + _PARAMETERS]]
+                query = (
+                    sa.select(p.id, own.person, p.expires, p.terms, own.facts)
+                    .join_from(tables.promises, tables.personal, own.entry == p.id, isouter=True)
+                    .where(p.id.in_(part))
+                )
+                for number, person, expires, terms, facts in connection.execute(query):
+                    known = {} if facts is None else json.loads(facts)
+                    label = archive.terms(terms).label
+                    found[number] = Recipient(number, person, expires, label, known)
+        return [found[int(number)] for number in numbers]
 
     # -- what becomes of promises ----------------------------------------------------------------
 
@@ -682,14 +758,8 @@ def _group(archive: Archive, rows: Sequence[Any]) -> OpenPromises:
         for end in ("point", "low", "high")
     )
     ids = np.array([row.id for row in rows], dtype=np.int64)
-    return OpenPromises(archive.terms(rows[0].terms), ids, points, low, high)
-
-
-def _target(model: Model, terms: Terms) -> int:
-    """The promised class in a model; classes without labels are in the order of those in use."""
-    if model.classes == tuple(range(terms.model.network.classes)):
-        return terms.target
-    return model.target(terms.label)
+    facts = tuple(row[5] for row in rows) if len(rows[0]) > 5 else ()
+    return OpenPromises(archive.terms(rows[0].terms), ids, points, low, high, facts)
 
 
 def _day(given: datetime.date | str | None, issued: str | None) -> str | None:

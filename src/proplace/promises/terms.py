@@ -124,6 +124,12 @@ class Terms:
         """Label of the promised class."""
         return self.model.classes[self.target]
 
+    def target_in(self, model: Model) -> int:
+        """The promised class in a model; classes without labels are in the order of those in use."""
+        if model.classes == tuple(range(self.model.network.classes)):
+            return self.target
+        return model.target(self.label)
+
 
 def terms_documents(setting: Setting, target: int, provenance: Provenance | None) -> list[Document]:
     """All that the promises of some answers are about; the terms come last."""
