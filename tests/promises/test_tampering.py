@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import sqlite3
 from pathlib import Path
@@ -171,7 +172,7 @@ def test_every_exchange_of_cells_is_found(ledger, name):
     table = tables.metadata.tables[name]
     rows, keys = rows_of(ledger, table), {column.name for column in table.primary_key.columns}
     for column in table.columns:
-        for one, two in zip(rows, rows[1:], strict=False):
+        for one, two in itertools.pairwise(rows):
             if one[column.name] == two[column.name] or column.name in keys:
                 continue
             changes = [

@@ -32,20 +32,17 @@ from proplace.promises.issuing import (
     person_id,
     setting_of,
 )
-from proplace.promises.promise import CLOSING, OpenPromises, Promise, State
-from proplace.promises.redeeming import Redemption, check_open, presented, write
 from proplace.promises.promise import CLOSING, OpenPromises, Promise, Recipient, State
 from proplace.promises.promised import Promised
+from proplace.promises.redeeming import Redemption, check_open, presented, write
 from proplace.promises.tables import sa
-from proplace.promises.terms import Archive, model_of, terms_documents
-from proplace.promises.terms import Archive, model_documents, terms_documents
+from proplace.promises.terms import Archive, model_documents, model_of, terms_documents
 from proplace.promises.verifying import Verification, Verifier
 from proplace.schema.validation import listing
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Mapping, Sequence
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from types import TracebackType
 
     from proplace.core.network import Array
@@ -54,7 +51,7 @@ if TYPE_CHECKING:
     from proplace.promises.database import Writer
     from proplace.promises.issuing import Existing, Ids
 
-Promised = tuple[str, bytes, bytes | None, bytes | None, str | None]
+_Said = tuple[str, bytes, bytes | None, bytes | None, str | None]
 """What is promised: terms, point, box and the last day. The same to the same person is one promise."""
 
 _CHUNK = 20_000  # promises that are worked on at once
@@ -155,8 +152,6 @@ class Ledger:
             What to do where a person has another open promise, or stands in several rows: ``refuse``
             (nothing at all is issued), ``add`` (all of them hold), or ``renew`` (the new ones take the
             place of those before).
-            What to do where a person has another open promise: ``refuse`` (nothing at all is issued),
-            ``add`` (both hold), or ``renew`` (the new one takes the place of the others).
         replacing
             Numbers of the promises whose place new ones may take; others stay. None: all.
         wording
@@ -243,7 +238,7 @@ class Ledger:
         writer: Writer,
         drafts: Sequence[Draft],
         expires: str | None,
-        known: dict[str, dict[Promised, int]],
+        known: dict[str, dict[_Said, int]],
         existing: Existing,
         *,
         replacing: Collection[int] | None,
@@ -270,11 +265,9 @@ class Ledger:
             )
         for person, numbers in others.items() if existing == "renew" else ():
             for number in numbers:
-                writer.append("renewed", {"into": new[person]}, number)
-        return found, [number for numbers in new.values() for number in numbers]
                 if replacing is None or number in replacing:
-                    writer.append("renewed", {"into": by}, number)
-        return found, new
+                    writer.append("renewed", {"into": new[person]}, number)
+        return found, [number for numbers in new.values() for number in numbers]
 
     def _append(self, writer: Writer, one: Draft, expires: str | None) -> int:
         """Write one promise."""
@@ -293,9 +286,9 @@ class Ledger:
 
     def _known(
         self, connection: sa.Connection, drafts: Sequence[Draft], time: str
-    ) -> dict[str, dict[Promised, int]]:
+    ) -> dict[str, dict[_Said, int]]:
         """Open promises of the people, by what is promised."""
-        found: dict[str, dict[Promised, int]] = {}
+        found: dict[str, dict[_Said, int]] = {}
         p, own = tables.promises.c, tables.personal.c
         people = sorted({one.person for one in drafts})
         for start in range(0, len(people), _PARAMETERS):

@@ -31,9 +31,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from proplace.certification.document import canonical
 from proplace.core.errors import LedgerError
 from proplace.explain.values import called, shown
-from proplace.promises.chain import canonical, commitment, new_salt
+from proplace.promises.chain import commitment, new_salt
 from proplace.promises.in_use import decide, encoded, one_row
 from proplace.promises.issuing import personal_parts
 from proplace.schema.amounts import amount, decimals, gap
