@@ -35,8 +35,9 @@ from proplace.promises.issuing import (
 from proplace.promises.promise import CLOSING, OpenPromises, Promise, Recipient, State
 from proplace.promises.promised import Promised
 from proplace.promises.redeeming import Redemption, check_open, presented, write
+from proplace.promises.settings import model_of
 from proplace.promises.tables import sa
-from proplace.promises.terms import Archive, model_documents, model_of, terms_documents
+from proplace.promises.terms import Archive, model_documents, terms_documents
 from proplace.promises.verifying import Verification, Verifier
 from proplace.schema.validation import listing
 
