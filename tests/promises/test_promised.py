@@ -103,9 +103,9 @@ def test_what_is_said_to_hold_is_promised():
         for name, ends in e.holds.items():
             cells = pd.DataFrame([e.counterfactual] * 21)
             cells[name] = np.linspace(*ends, 21)
-            codes = pp.Model.of(new).encode(cells)
-            assert (found.low[row] <= codes).all()
-            assert (codes <= found.high[row]).all()
+            codes = pp.Model.of(new).encode(cells)[:, (column := table.columns.get_loc(name))]
+            assert (found.low[row, column] <= codes).all()
+            assert (codes <= found.high[row, column]).all()
             assert (model.predict(cells.infer_objects()) == "yes").all()
 
 
