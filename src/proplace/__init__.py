@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from proplace.explain.robustness import certify, output_range, worst_case
     from proplace.explain.words import Wording
     from proplace.loaders.model import Model
+    from proplace.promises.audit import Audit
     from proplace.promises.blend import Blend, blend
     from proplace.promises.ledger import Ledger
     from proplace.promises.placing import place
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from proplace.schema import Binary, Categorical, Continuous, IfThen, Linear, Ordinal, Schema
 
 __all__ = [
+    "Audit",
     "Binary",
     "Blend",
     "Bundle",
@@ -107,6 +109,7 @@ _HOMES = {
     "Roar": "explain.baselines",
     "RobX": "explain.baselines",
     "Wachter": "explain.baselines",
+    "Audit": "promises.audit",
     "Ledger": "promises.ledger",
     "Blend": "promises.blend",
     "blend": "promises.blend",
@@ -146,6 +149,7 @@ connect(
         "write_report": "proplace.apps.report.page",
         "letter_of": "proplace.apps.report.letter",
         "open_results": "proplace.apps.batch.reading",
+        "write_audit_page": "proplace.apps.report.audit_page",
     }
 )
 

@@ -28,6 +28,7 @@ from proplace.certification.proof import (
     parameters,
     parameters_of_shifts,
 )
+from proplace.certification.quick import lower_margins
 from proplace.certification.refusal import STRICT, Choice, Refusal, Space
 from proplace.certification.shift_recovery import shifted_network
 
@@ -54,6 +55,7 @@ __all__ = [
     "certify",
     "covers",
     "digest",
+    "lower_margins",
     "output_range",
     "parameters",
     "parameters_of_shifts",

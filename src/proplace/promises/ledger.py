@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,14 +25,17 @@ from proplace.promises.issuing import (
     Draft,
     Issued,
     Skipped,
+    check_answers,
     draft,
     nothing_to_promise,
     people_of,
+    person_id,
     setting_of,
 )
-from proplace.promises.promise import CLOSING, OpenPromises, Promise, State
+from proplace.promises.promise import CLOSING, OpenPromises, Promise, Recipient, State
 from proplace.promises.promised import Promised
 from proplace.promises.redeeming import Redemption, check_open, presented, write
+from proplace.promises.settings import model_of
 from proplace.promises.tables import sa
 from proplace.promises.terms import Archive, model_documents, terms_documents
 from proplace.promises.verifying import Verification, Verifier
@@ -39,14 +43,17 @@ from proplace.schema.validation import listing
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from types import TracebackType
 
     from proplace.core.network import Array
     from proplace.explain.words import Wording
+    from proplace.promises.audit import Audit
     from proplace.promises.database import Writer
     from proplace.promises.issuing import Existing, Ids
-    from proplace.promises.terms import Terms
+
+_Said = tuple[str, bytes, bytes | None, bytes | None, str | None]
+"""What is promised: terms, point, box and the last day. The same to the same person is one promise."""
 
 _CHUNK = 20_000  # promises that are worked on at once
 _PARAMETERS = 500  # of one statement
@@ -123,14 +130,15 @@ class Ledger:
         *,
         expires: datetime.date | str | None = None,
         existing: Existing = "refuse",
+        replacing: Collection[int] | None = None,
         wording: Wording | None = None,
         check: bool = True,
     ) -> Issued:
         """Promise the answers of a result to their people: all of them, or none if any is refused.
 
         Rows without an answer, and people who are accepted today, are passed over. An answer that is in
-        the ledger already, for the same person and on the same terms, is not issued twice, so that a
-        call that was interrupted can be repeated.
+        the ledger already, for the same person, on the same terms and until the same day, is not issued
+        twice, so that a call that was interrupted can be repeated.
 
         Parameters
         ----------
@@ -142,8 +150,11 @@ class Ledger:
         expires
             The last day on which the promises hold, ``2027-03-31`` or a date; None: no end.
         existing
-            What to do where a person has another open promise: ``refuse`` (nothing at all is issued),
-            ``add`` (both hold), or ``renew`` (the new one takes the place of the others).
+            What to do where a person has another open promise, or stands in several rows: ``refuse``
+            (nothing at all is issued), ``add`` (all of them hold), or ``renew`` (the new ones take the
+            place of those before).
+        replacing
+            Numbers of the promises whose place new ones may take; others stay. None: all.
         wording
             What to call things in the sentence that is kept.
         check
@@ -159,8 +170,10 @@ class Ledger:
         if not len(result):
             return Issued((), ())
         people, skipped, drafts = people_of(result, ids), [], list[Draft]()
-        documents = terms_documents(setting_of(result), result[0].target, result.provenance)
+        setting = setting_of(result)
+        documents = terms_documents(setting, result[0].target, result.provenance)
         terms = documents[-1].digest
+        check_answers(result, model_of(setting, result.provenance))
         for e, person in zip(result, people, strict=True):
             if e.target != result[0].target:
                 raise LedgerError("answers for several classes are issued one class at a time")
@@ -175,7 +188,7 @@ class Ledger:
             for document in documents:
                 writer.document(document.digest, *document)
             known = self._known(writer.connection, drafts, writer.time)
-            ids_, new = self._issue(writer, drafts, last, known, existing)
+            ids_, new = self._issue(writer, drafts, last, known, existing, replacing=replacing)
         return Issued(tuple(ids_), tuple(new), tuple(skipped))
 
     def issue_folder(
@@ -226,37 +239,36 @@ class Ledger:
         writer: Writer,
         drafts: Sequence[Draft],
         expires: str | None,
-        known: dict[str, dict[tuple[str, bytes, bytes | None, bytes | None], int]],
+        known: dict[str, dict[_Said, int]],
         existing: Existing,
+        *,
+        replacing: Collection[int] | None,
     ) -> tuple[list[int], list[int]]:
-        found, new = [], []
-        given = {draft.person: set[int]() for draft in drafts}
+        """Write what is not known yet; return the numbers of all promises, and of the new ones."""
+        found, new = list[int](), dict[str, list[int]]()
+        rows, given = dict[str, set[object]](), dict[str, set[int]]()
         for one in drafts:
-            same = known.get(one.person, {}).get((one.terms, one.point, one.low, one.high))
-            if same is not None:
-                found.append(same)
-                given[one.person].add(same)
-                continue
-            number = self._append(writer, one, expires)
-            found.append(number)
-            new.append(number)
-            given[one.person].add(number)
-        others = {
-            person: sorted(set(known.get(person, {}).values()) - numbers)
-            for person, numbers in given.items()
-            if numbers & set(new)
-        }
-        others = {person: numbers for person, numbers in others.items() if numbers}
-        if others and existing == "refuse":
+            key = (*one.promised, expires)
+            theirs = known.setdefault(one.person, {})
+            if key not in theirs:
+                theirs[key] = self._append(writer, one, expires)
+                new.setdefault(one.person, []).append(theirs[key])
+            found.append(theirs[key])
+            rows.setdefault(one.person, set()).add(one.row)
+            given.setdefault(one.person, set()).add(theirs[key])
+        others = {person: sorted(set(known[person].values()) - given[person]) for person in new}
+        several = [person for person in new if others[person] or len(rows[person]) > 1]
+        if several and existing == "refuse":
             raise LedgerError(
-                f"{len(others)} of the people have an open promise already ({listing(list(others))}); "
-                "existing='add' lets both hold, existing='renew' puts the new one in its place"
+                f"{len(several)} of the people have an open promise already, or stand in several rows "
+                f"({listing(several)}); existing='add' lets all of them hold, existing='renew' puts the "
+                "new ones in the place of those before"
             )
         for person, numbers in others.items() if existing == "renew" else ():
-            by = sorted(given[person] & set(new))
             for number in numbers:
-                writer.append("renewed", {"into": by}, number)
-        return found, new
+                if replacing is None or number in replacing:
+                    writer.append("renewed", {"into": new[person]}, number)
+        return found, [number for numbers in new.values() for number in numbers]
 
     def _append(self, writer: Writer, one: Draft, expires: str | None) -> int:
         """Write one promise."""
@@ -269,27 +281,25 @@ class Ledger:
         }
         writer.append("issued", facts, number)
         writer.add("promises", {"id": number, **facts})
-        row = one._asdict()
-        del row["terms"]
+        row = {name: value for name, value in one._asdict().items() if name not in ("terms", "row")}
         writer.add("personal", {"entry": number, "salt": salt, **row})
         return number
 
     def _known(
         self, connection: sa.Connection, drafts: Sequence[Draft], time: str
-    ) -> dict[str, dict[tuple[str, bytes, bytes | None, bytes | None], int]]:
+    ) -> dict[str, dict[_Said, int]]:
         """Open promises of the people, by what is promised."""
-        found: dict[str, dict[tuple[str, bytes, bytes | None, bytes | None], int]] = {}
+        found: dict[str, dict[_Said, int]] = {}
         p, own = tables.promises.c, tables.personal.c
         people = sorted({one.person for one in drafts})
         for start in range(0, len(people), _PARAMETERS):
             query = (
-                sa.select(own.person, p.id, p.terms, own.point, own.low, own.high)
+                sa.select(own.person, p.id, p.terms, own.point, own.low, own.high, p.expires)
                 .join_from(tables.personal, tables.promises, own.entry == p.id)
                 .where(own.person.in_(people[start : start + _PARAMETERS]), _is_open(time[:10]))
             )
             for person, number, *key in connection.execute(query):
-                parts = tuple(bytes(k) if isinstance(k, memoryview) else k for k in key)
-                found.setdefault(person, {})[parts] = number  # type: ignore[index]
+                found.setdefault(person, {})[tuple(key)] = number
         return found
 
     # -- reading ---------------------------------------------------------------------------------
@@ -343,7 +353,7 @@ class Ledger:
             .execution_options(yield_per=_PARAMETERS)
         )
         if person is not None:
-            query = query.where(own.person == str(person))
+            query = query.where(own.person == person_id(person))
         if state == "open":
             query = query.where(_is_open(day))
         with self._database.read() as connection:
@@ -406,11 +416,17 @@ class Ledger:
             yield from self._open(connection, Archive(connection), _day(as_of, None))
 
     def _open(
-        self, connection: sa.Connection, archive: Archive, day: str | None
+        self,
+        connection: sa.Connection,
+        archive: Archive,
+        day: str | None,
+        *,
+        facts: bool = False,
     ) -> Iterator[OpenPromises]:
         p, own = tables.promises.c, tables.personal.c
+        more = (own.facts,) if facts else ()
         query = (
-            sa.select(p.terms, p.id, own.point, own.low, own.high)
+            sa.select(p.terms, p.id, own.point, own.low, own.high, *more)
             .join_from(tables.promises, tables.personal, own.entry == p.id)
             .where(_is_open(day))
             .order_by(p.terms, p.id)
@@ -441,7 +457,7 @@ class Ledger:
                 low, high = recoded(base, whole, group.low, group.high)
                 parts.append((point, np.minimum(low, point), np.maximum(high, point)))
                 names += [str(number) for number in group.ids]
-                targets += [_target(whole, group.terms)] * len(group.ids)
+                targets += [group.terms.target_in(whole)] * len(group.ids)
                 between = own.entry.between(int(group.ids[0]), int(group.ids[-1]))
                 known = dict(
                     connection.execute(sa.select(own.entry, own.person).where(between)).t.all()
@@ -460,6 +476,64 @@ class Ledger:
             highs if boxed else None,
             tuple(people),
         )
+
+    # -- a retrained model -----------------------------------------------------------------------
+
+    def audit(
+        self,
+        new_model: object,
+        *,
+        as_of: datetime.date | str | None = None,
+        record: bool = True,
+        exact: bool = False,
+    ) -> Audit:
+        """Say of every open promise what a retrained model makes of it.
+
+        Parameters
+        ----------
+        new_model
+            The retrained model: a pipeline, a module, a file, a :class:`Model` or a bare
+            :class:`Network` that takes the rows of the promised model.
+        as_of
+            The day on which promises must be open; today if left out.
+        record
+            Whether to write the audit down: the model, the verdicts, their counts.
+        exact
+            Find margins over boxes and deltas by the exact test instead of quick bounds; verdicts are
+            the same.
+        """
+        from proplace.promises.audit import Auditor  # noqa: PLC0415  (it knows ledgers)
+
+        day = _day(as_of, None)
+        auditor = Auditor(new_model, exact=exact)
+        with self._database.read() as connection:
+            head = Head(*connection.execute(_HEAD).one())
+            for group in self._open(connection, Archive(connection), day, facts=True):
+                auditor.judge(group)
+        audit = auditor.audit(self, str(day), head)
+        if not record:
+            return audit
+        with self._database.write(self._actor) as writer:
+            return auditor.recorded(audit, writer)
+
+    def recipients(self, numbers: Sequence[int]) -> list[Recipient]:
+        """To whom some promises were made, in the order given."""
+        p, own = tables.promises.c, tables.personal.c
+        found: dict[int, Recipient] = {}
+        with self._database.read() as connection:
+            archive = Archive(connection)
+            for start in range(0, len(numbers), _PARAMETERS):
+                part = [int(number) for number in numbers[start : start + _PARAMETERS]]
+                query = (
+                    sa.select(p.id, own.person, p.expires, p.terms, own.facts)
+                    .join_from(tables.promises, tables.personal, own.entry == p.id, isouter=True)
+                    .where(p.id.in_(part))
+                )
+                for number, person, expires, terms, facts in connection.execute(query):
+                    known = {} if facts is None else json.loads(facts)
+                    label = archive.terms(terms).label
+                    found[number] = Recipient(number, person, expires, label, known)
+        return [found[int(number)] for number in numbers]
 
     # -- what becomes of promises ----------------------------------------------------------------
 
@@ -579,31 +653,41 @@ class Ledger:
     def withdraw(self, promise: int, reason: str) -> None:
         """Take a promise back; the reason stays in the ledger for good (no personal data in it)."""
         with self._database.write(self._actor) as writer:
-            self._check_open(self._promise(writer.connection, promise, writer.time[:10]))
+            found = self._promise(writer.connection, promise, writer.time[:10])
+            self._check_open(found)
+            if re.search(rf"(?<!\w){re.escape(found.person or '')}(?!\w)", reason):
+                raise LedgerError(
+                    "the reason names the person, and it stays when the person is erased; say it "
+                    "without the id"
+                )
             writer.append("withdrawn", {"reason": reason}, int(promise))
 
     def erase(self, person: object) -> tuple[int, ...]:
         """Erase all that is known about a person, for good: promises, answers, certificates, their id.
 
-        What stays is that there were promises, when, and on which terms. The chain holds as before.
+        What stays is that there were promises, when, and on which terms. The chain holds as before. The
+        database writes its files anew, so that none of the bytes are left in them; its backups are
+        yours to care for, and so is the archive of PostgreSQL's write-ahead log. A call that was
+        interrupted, or that found the files in use, is to be repeated.
 
         Returns
         -------
             The numbers of the promises that were theirs; empty where the person is not known.
         """
-        own = tables.personal.c
+        own, who = tables.personal.c, person_id(person)
         with self._database.write(self._actor) as writer:
             found = writer.connection.execute(
                 sa.select(own.entry, tables.entries.c.promise)
                 .join_from(tables.personal, tables.entries, own.entry == tables.entries.c.seq)
-                .where(own.person == str(person))
+                .where(own.person == who)
                 .order_by(own.entry)
             ).all()
-            theirs = sorted({row.promise for row in found})
-            for number in theirs:
-                entries = [row.entry for row in found if row.promise == number]
+            theirs: dict[int, list[int]] = {}
+            for entry, number in found:
+                theirs.setdefault(number, []).append(entry)
+            for number, entries in theirs.items():
                 writer.append("erased", {"entries": entries}, number)
-            writer.connection.execute(tables.personal.delete().where(own.person == str(person)))
+            writer.connection.execute(tables.personal.delete().where(own.person == who))
         self._database.forget()
         return tuple(theirs)
 
@@ -668,14 +752,8 @@ def _group(archive: Archive, rows: Sequence[Any]) -> OpenPromises:
         for end in ("point", "low", "high")
     )
     ids = np.array([row.id for row in rows], dtype=np.int64)
-    return OpenPromises(archive.terms(rows[0].terms), ids, points, low, high)
-
-
-def _target(model: Model, terms: Terms) -> int:
-    """The promised class in a model; classes without labels are in the order of those in use."""
-    if model.classes == tuple(range(terms.model.network.classes)):
-        return terms.target
-    return model.target(terms.label)
+    facts = tuple(row[5] for row in rows) if len(rows[0]) > 5 else ()
+    return OpenPromises(archive.terms(rows[0].terms), ids, points, low, high, facts)
 
 
 def _day(given: datetime.date | str | None, issued: str | None) -> str | None:
@@ -686,7 +764,7 @@ def _day(given: datetime.date | str | None, issued: str | None) -> str | None:
         date = given if isinstance(given, datetime.date) else datetime.date.fromisoformat(given)
     except (TypeError, ValueError):
         raise LedgerError(f"{given!r} is no day; give one such as 2027-03-31") from None
-    day = f"{date:%Y-%m-%d}" if not isinstance(date, datetime.datetime) else f"{date.date()}"
+    day = (date.date() if isinstance(date, datetime.datetime) else date).isoformat()
     if issued is not None and day < issued[:10]:
         raise LedgerError(f"the last day {day} is over: today is {issued[:10]}; give a later one")
     return day

@@ -145,6 +145,35 @@ class Promise:
         return f"Promise({self.id} {who}, {self.state})"
 
 
+class Recipient(NamedTuple):
+    """Somebody to whom a promise was made, for lists of many.
+
+    Attributes
+    ----------
+    promise
+        Its number.
+    person
+        The user's own id of the person; None once they are erased.
+    expires
+        The last day.
+    target
+        Label of the promised class.
+    facts
+        Person and answer in original units, and the sentence; empty once they are erased.
+    """
+
+    promise: int
+    person: str | None
+    expires: str | None
+    target: Label
+    facts: Mapping[str, Any]
+
+    @property
+    def sentence(self) -> str:
+        """What the person was told."""
+        return str(self.facts.get("sentence", ""))
+
+
 class OpenPromises(NamedTuple):
     """Some open promises that have their terms in common, for work on many at once.
 
@@ -158,6 +187,8 @@ class OpenPromises(NamedTuple):
         The answers, as the model of the terms encodes them.
     low, high
         The ends of the boxes that are proved; both are the point where that alone is.
+    facts
+        Person and answer in original units, each as JSON; empty unless they were asked for.
     """
 
     terms: Terms
@@ -165,6 +196,7 @@ class OpenPromises(NamedTuple):
     points: Array
     low: Array
     high: Array
+    facts: tuple[str, ...] = ()
 
     @property
     def boxed(self) -> npt.NDArray[np.bool_]:

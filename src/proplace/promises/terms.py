@@ -25,6 +25,7 @@ from proplace.loaders.model import Model
 from proplace.loaders.origin import Origin
 from proplace.promises import tables
 from proplace.promises.chain import sha256
+from proplace.promises.settings import model_of
 from proplace.promises.tables import sa
 from proplace.schema import Schema, files
 from proplace.schema.tolerances import encoded_tolerance, tolerances
@@ -76,22 +77,6 @@ def model_documents(model: Model) -> list[Document]:
     return [network, Document.of("model", facts)]
 
 
-def model_of(setting: Setting, provenance: Provenance | None) -> Model:
-    """The model that answers are about, as far as they know it."""
-    origin = Origin("Network")
-    if provenance is not None:
-        origin = Origin(provenance.model, provenance.file_digest)
-    return Model(
-        setting.net,
-        setting.schema,
-        setting.classes or tuple(range(setting.net.classes)),
-        preprocesses=bool(setting.encoding),
-        _columns=tuple(setting.schema.by_name),
-        origin=origin,
-        declared=True,
-    )
-
-
 @dataclass(frozen=True, eq=False)
 class Terms:
     """What promises are about.
@@ -123,6 +108,12 @@ class Terms:
     def label(self) -> Label:
         """Label of the promised class."""
         return self.model.classes[self.target]
+
+    def target_in(self, model: Model) -> int:
+        """The promised class in a model; classes without labels are in the order of those in use."""
+        if model.classes == tuple(range(self.model.network.classes)):
+            return self.target
+        return model.target(self.label)
 
 
 def terms_documents(setting: Setting, target: int, provenance: Provenance | None) -> list[Document]:

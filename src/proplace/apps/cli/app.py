@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from proplace import __version__
+from proplace.apps.cli.audit import audit
 from proplace.apps.cli.calibrate import calibrate
 from proplace.apps.cli.certify import certify
 from proplace.apps.cli.check import check
@@ -35,6 +36,7 @@ app.command()(explain)
 app.command()(certify)
 app.command()(check)
 app.command()(report)
+app.command()(audit)
 app.command()(calibrate)
 app.command()(schema)
 app.command()(experiment)
