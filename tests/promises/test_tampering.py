@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import math
 import sqlite3
 from pathlib import Path
@@ -171,7 +173,7 @@ def test_every_exchange_of_cells_is_found(ledger, name):
     table = tables.metadata.tables[name]
     rows, keys = rows_of(ledger, table), {column.name for column in table.primary_key.columns}
     for column in table.columns:
-        for one, two in zip(rows, rows[1:], strict=False):
+        for one, two in itertools.pairwise(rows):
             if one[column.name] == two[column.name] or column.name in keys:
                 continue
             changes = [
@@ -315,6 +317,7 @@ def test_the_database_itself_refuses_changes(place, result, boxed):
 
 def test_cells_of_another_kind_are_found(file, tmp_path):
     """SQLite puts anything anywhere: a text where bytes were, bytes where a text was."""
+    changed = 0
     for table in tables.metadata.tables.values():
         for column in table.columns:
             path = tmp_path / f"{table.name}-{column.name}.db"
@@ -324,13 +327,18 @@ def test_cells_of_another_kind_are_found(file, tmp_path):
                     raw.execute(f"DROP TRIGGER {name}_no_update")
                 is_bytes = isinstance(column.type, sa.LargeBinary)
                 other = "CAST({} AS TEXT)" if is_bytes else "CAST({} AS BLOB)"
-                raw.execute(
-                    f"UPDATE {table.name} SET {column.name} = {other.format(column.name)} "
-                    f"WHERE rowid = (SELECT max(rowid) FROM {table.name} "
-                    f"WHERE {column.name} IS NOT NULL)"
-                )
+                with contextlib.suppress(sqlite3.IntegrityError):  # an integer key stays one
+                    raw.execute(
+                        f"UPDATE {table.name} SET {column.name} = {other.format(column.name)} "
+                        f"WHERE rowid = (SELECT max(rowid) FROM {table.name} "
+                        f"WHERE {column.name} IS NOT NULL)"
+                    )
+                    changed += 1
             raw.close()
+            if (table.name, column.name) == ("head", "id"):
+                continue
             assert not intact(path), (table.name, column.name)
+    assert changed > 25
 
 
 def test_flipped_bytes_of_the_file_are_found(file, tmp_path):

@@ -474,9 +474,9 @@ def _day(given: datetime.date | str | None, issued: str | None) -> str | None:
         return now()[:10] if issued is None else None
     try:
         date = given if isinstance(given, datetime.date) else datetime.date.fromisoformat(given)
+        day = datetime.date(date.year, date.month, date.day).isoformat()  # there is none of pd.NaT
     except (TypeError, ValueError):
         raise LedgerError(f"{given!r} is no day; give one such as 2027-03-31") from None
-    day = (date.date() if isinstance(date, datetime.datetime) else date).isoformat()
     if issued is not None and day < issued[:10]:
         raise LedgerError(f"the last day {day} is over: today is {issued[:10]}; give a later one")
     return day
