@@ -6,7 +6,10 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import sqlite3
+import threading
 import time
+import tracemalloc
 
 import pytest
 import sqlalchemy as sa
@@ -235,3 +238,45 @@ def test_rows_are_written_in_order_and_parts():
         writer.add("verdicts", {"audit": 1, "promise": n})
     writer.flush()
     assert connection.sizes == [500, 500, 201, 0]
+
+
+def test_a_new_file_that_somebody_holds_is_waited_for(tmp_path):
+    """SQLite does not wait by itself while the kind of its journal is set."""
+    path = tmp_path / "promises.db"
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN EXCLUSIVE")
+    timer = threading.Timer(0.2, other.rollback)
+    timer.start()
+    with pp.Ledger(path) as ledger:
+        assert ledger.verify().good
+    timer.join()
+    other.close()
+
+
+def test_opening_and_reading_wait_for_no_writer(place, result):
+    """Somebody writes for long; others open the ledger and read what was there before."""
+    with pp.Ledger(place) as ledger:
+        ledger.issue(result, ["a", "b", "c"])
+    database = Database(place)
+    with database.write() as writer:
+        writer.append("audited", {})
+        with pp.Ledger(place) as ledger:
+            assert len(ledger.promises()) == 3
+    database.close()
+
+
+def test_memory_does_not_grow_with_the_promises(tmp_path, result, monkeypatch):
+    """Verifying three times as many takes no more memory."""
+    monkeypatch.setattr(pp.promises.verifying, "_CHUNK", 100)
+    monkeypatch.setattr(pp.promises.verifying, "_LARGE", 20)
+    peaks = []
+    for count in (300, 900):
+        big = type(result)(list(result) * count, provenance=result.provenance)
+        with pp.Ledger(tmp_path / f"{count}.db") as ledger:
+            ledger.issue(big, [f"p{n}" for n in range(len(big))], check=False)
+            ledger.verify()
+            tracemalloc.start()
+            assert ledger.verify().promises == 3 * count
+            peaks.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+    assert peaks[1] < 1.3 * peaks[0]
