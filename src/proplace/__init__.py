@@ -21,11 +21,21 @@ if TYPE_CHECKING:
     from proplace.explain.robustness import certify, output_range, worst_case
     from proplace.explain.words import Wording
     from proplace.loaders.model import Model
+    from proplace.promises.audit import Audit
+    from proplace.promises.blend import Blend, blend
     from proplace.promises.ledger import Ledger
+    from proplace.promises.placing import place
+    from proplace.promises.promised import Promised
+    from proplace.promises.repair import Repair, repair
+    from proplace.promises.within.keras import StayWithin
+    from proplace.promises.within.sklearn import refit_within
+    from proplace.promises.within.torch import stay_within
     from proplace.schema import Binary, Categorical, Continuous, IfThen, Linear, Ordinal, Schema
 
 __all__ = [
+    "Audit",
     "Binary",
+    "Blend",
     "Bundle",
     "Calibration",
     "Categorical",
@@ -41,26 +51,34 @@ __all__ = [
     "Model",
     "Network",
     "Ordinal",
+    "Promised",
     "Proplace",
     "ProtoR",
     "Rbr",
     "Reason",
     "Reasons",
     "ReasonsList",
+    "Repair",
     "Report",
     "Rnce",
     "Roar",
     "RobX",
     "Schema",
     "Shifts",
+    "StayWithin",
     "Wachter",
     "Wording",
     "WorstCase",
+    "blend",
     "calibrate_delta",
     "certify",
     "errors",
     "output_range",
+    "place",
     "read_results",
+    "refit_within",
+    "repair",
+    "stay_within",
     "worst_case",
 ]
 __version__ = "0.2.0"
@@ -91,7 +109,13 @@ _HOMES = {
     "Roar": "explain.baselines",
     "RobX": "explain.baselines",
     "Wachter": "explain.baselines",
+    "Audit": "promises.audit",
     "Ledger": "promises.ledger",
+    "Blend": "promises.blend",
+    "blend": "promises.blend",
+    "Promised": "promises.promised",
+    "Repair": "promises.repair",
+    "repair": "promises.repair",
     "Model": "loaders.model",
     "Network": "core.network",
     "Wording": "explain.words",
@@ -103,6 +127,10 @@ _HOMES = {
     "Ordinal": "schema",
     "Schema": "schema",
     "Shifts": "core.shifts",
+    "StayWithin": "promises.within.keras",
+    "place": "promises.placing",
+    "refit_within": "promises.within.sklearn",
+    "stay_within": "promises.within.torch",
 }
 
 # What lower floors ask upper ones for (see core.wiring).
@@ -120,6 +148,8 @@ connect(
         "result_figure": "proplace.apps.report.plots",
         "write_report": "proplace.apps.report.page",
         "letter_of": "proplace.apps.report.letter",
+        "open_results": "proplace.apps.batch.reading",
+        "write_audit_page": "proplace.apps.report.audit_page",
     }
 )
 

@@ -235,9 +235,11 @@ def test_a_result_of_another_item_is_not_taken(monkeypatch):
 # -- the parent dies -----------------------------------------------------------------------------
 
 PARENT = """
-import operator, pathlib, sys, time
+import operator, pathlib, signal, sys, time
 import joblib
 from proplace.explain import parallel
+
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever runs the tests under nohup ignores it
 
 parallel._PROC = pathlib.Path(sys.argv[1])
 shared = lambda item: time.sleep(0.02) or item

@@ -139,3 +139,20 @@ def test_what_cannot_be_missed(pipeline):
     schema = pp.Schema([*numbers, pp.Binary("home")])
     with pytest.raises(OptionError, match="only a number"):
         pp.Proplace(model, 0.01, schema=schema, tolerance={"home": 1}).fit(table)
+
+
+def test_tables_and_sentences_name_the_same_numbers(pipeline):
+    """ "At least 51.5" beside a table that says 53.5 would be two answers to one question."""
+    _, result = explained(pipeline, holds=True)
+    found = [e for e in result if e.found and e.holds]
+    assert any(c.held for e in found for c in e.words().changes)
+    for e in found:
+        words = e.words()
+        for change in words.changes:
+            if change.held is not None:
+                assert change.difference == ""
+                assert change.goal != change.after
+            assert change.goal in words.table().loc[change.title, "to"]
+            assert f"{change.before} → {change.goal}" in words.summary
+            assert change.goal in result.paths(e.index).loc[change.title].tolist()
+            assert change.goal in e._repr_html_()

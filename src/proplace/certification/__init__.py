@@ -8,12 +8,19 @@ It may import ``core`` and ``solvers``.
 
 from proplace.certification.api import Report, WorstCase, certify, output_range, worst_case
 from proplace.certification.attacks import Attack, PointRobustness
-from proplace.certification.bundle import Bundle, Proof
+from proplace.certification.bundle import Bundle, Proof, read_proof
 from proplace.certification.certificates import Certificates, Evidence
 from proplace.certification.checker import Verdict
 from proplace.certification.fixed_prediction import FixedPrediction, written
 from proplace.certification.input_boxes import InputBox, InputBoxes
-from proplace.certification.precision_margin import Margin, rounded_as, thresholds, uncovered
+from proplace.certification.precision_margin import (
+    DOUBLE,
+    Margin,
+    rounded_as,
+    rounding_error,
+    thresholds,
+    uncovered,
+)
 from proplace.certification.proof import (
     Certificate,
     covers,
@@ -21,10 +28,12 @@ from proplace.certification.proof import (
     parameters,
     parameters_of_shifts,
 )
+from proplace.certification.quick import lower_margins
 from proplace.certification.refusal import STRICT, Choice, Refusal, Space
 from proplace.certification.shift_recovery import shifted_network
 
 __all__ = [
+    "DOUBLE",
     "STRICT",
     "Attack",
     "Bundle",
@@ -46,10 +55,13 @@ __all__ = [
     "certify",
     "covers",
     "digest",
+    "lower_margins",
     "output_range",
     "parameters",
     "parameters_of_shifts",
+    "read_proof",
     "rounded_as",
+    "rounding_error",
     "shifted_network",
     "thresholds",
     "uncovered",

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from proplace.certification import checker
+from proplace.certification.document import Document
+from proplace.certification.fixed_prediction import FixedPrediction
 from proplace.certification.proof import (
     Certificate,
     covers,
@@ -19,22 +18,19 @@ from proplace.certification.proof import (
 )
 from proplace.core import markup
 from proplace.core.errors import CertificateError
-from proplace.core.files import atomic_write
 from proplace.core.model_set import ModelSet
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterable
 
     from proplace.certification.checker import Verdict
-    from proplace.certification.fixed_prediction import FixedPrediction
     from proplace.certification.input_boxes import InputBox
     from proplace.core.network import Network
     from proplace.core.shifts import Shifts
 
 
 @dataclass(frozen=True)
-class Bundle:
+class Bundle(Document):
     """Certificates that promise one class to one input, each for its own network and box.
 
     Make one with :meth:`of`.
@@ -59,6 +55,8 @@ class Bundle:
     certificates: tuple[Certificate, ...]
     """The certificates, in the order of their sets."""
 
+    _called = "a bundle of certificates"
+
     @classmethod
     def of(cls, certificates: Iterable[Certificate]) -> Bundle:
         """Put certificates together."""
@@ -74,43 +72,14 @@ class Bundle:
         return "robust" if good else "not robust"
 
     @property
-    def facts(self) -> dict[str, Any]:
-        """The fields of the bundle: its format, and the fields of its certificates."""
-        facts: dict[str, Any] = json.loads(self.text)
-        return facts
-
-    @property
     def text(self) -> str:
         """The bundle as canonical JSON: sorted keys, no spaces."""
         inside = ",".join(certificate.text for certificate in self.certificates)
         return f'{{"certificates":[{inside}],"format":"{checker.FORMAT_BUNDLE}"}}'
 
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the canonical JSON, in hexadecimal."""
-        return hashlib.sha256(self.text.encode()).hexdigest()
-
-    def to_json(self) -> str:
-        """Return the bundle as JSON, one line."""
-        return self.text
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the bundle; the file appears whole or not at all."""
-        with atomic_write(Path(path)) as file:
-            file.write(self.text.encode() + b"\n")
-
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Bundle:
-        """Read a bundle. What it claims is checked by :meth:`check`, not here."""
-        path = Path(path)
-        try:
-            with path.open("rb") as file:
-                facts = checker.parse(file.read(checker.MOST_BYTES + 1))
-            return cls.of(Certificate.of(proof) for proof in checker.bundled(facts))
-        except FileNotFoundError:
-            raise CertificateError(f"{path}: no such file") from None
-        except (OSError, ValueError, RecursionError, checker.Rejected) as error:
-            raise CertificateError(f"{path.name}: not a bundle of certificates ({error})") from None
+    def _read(cls, facts: dict[str, Any]) -> Bundle:
+        return cls.of(Certificate.of(proof) for proof in checker.bundled(facts))
 
     def check(
         self,
@@ -167,3 +136,12 @@ Proof: TypeAlias = "Certificate | Bundle | FixedPrediction"
 
 That of a fixed prediction says that there can be no answer.
 """
+
+
+def read_proof(content: bytes) -> Proof:
+    """Make a proof of the content of its file, of whichever kind; see ``check`` for what it is worth."""
+    facts = checker.parse(content)
+    if facts.get("format") == checker.FORMAT_BUNDLE:
+        return Bundle._read(facts)
+    kind = FixedPrediction if facts.get("format") == checker.FORMAT_FIXED else Certificate
+    return kind(content.decode())

@@ -6,20 +6,16 @@ The format is described in ``docs/certificates.md``; the rules by which it is ac
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from proplace.certification import checker
+from proplace.certification.document import Document, canonical
 from proplace.certification.proof import covers, digest, parameters, parameters_of_shifts
 from proplace.core import markup
 from proplace.core.errors import CertificateError
-from proplace.core.files import atomic_write
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Sequence
 
     from proplace.certification.checker import Verdict
@@ -29,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class FixedPrediction:
+class FixedPrediction(Document):
     """A proof that no network of a set gives a class to any input of some spaces.
 
     Examples
@@ -49,6 +45,8 @@ class FixedPrediction:
     text: str
     """The certificate as canonical JSON: sorted keys, no spaces, shortest decimals."""
 
+    _called = "a certificate of a fixed prediction"
+
     @classmethod
     def of(
         cls, net: Network, shifts: Shifts, target: int, trees: Sequence[Node]
@@ -63,49 +61,18 @@ class FixedPrediction:
             "spaces": [written(tree.space) for tree in trees],
             "trees": [[_node(node) for node in tree.preorder()] for tree in trees],
         }
-        return cls(json.dumps(facts, sort_keys=True, separators=(",", ":"), allow_nan=False))
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """The fields of the certificate."""
-        facts: dict[str, Any] = json.loads(self.text)
-        return facts
+        return cls(canonical(facts))
 
     @property
     def verdict(self) -> Literal["fixed"]:
         """What is claimed."""
         return "fixed"
 
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the canonical JSON, in hexadecimal."""
-        return hashlib.sha256(self.text.encode()).hexdigest()
-
-    def to_json(self) -> str:
-        """Return the certificate as JSON, one line."""
-        return self.text
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the certificate; the file appears whole or not at all."""
-        with atomic_write(Path(path)) as file:
-            file.write(self.text.encode() + b"\n")
-
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> FixedPrediction:
-        """Read a certificate. What it claims is checked by :meth:`check`, not here."""
-        path = Path(path)
-        try:
-            with path.open("rb") as file:
-                facts = checker.parse(file.read(checker.MOST_BYTES + 1))
-            if facts.get("format") != checker.FORMAT_FIXED:
-                raise checker.Rejected(f"its format is not {checker.FORMAT_FIXED!r}")
-            return cls(json.dumps(facts, sort_keys=True, separators=(",", ":"), allow_nan=False))
-        except FileNotFoundError:
-            raise CertificateError(f"{path}: no such file") from None
-        except (OSError, ValueError, RecursionError, checker.Rejected) as error:
-            raise CertificateError(
-                f"{path.name}: not a certificate of a fixed prediction ({error})"
-            ) from None
+    def _read(cls, facts: dict[str, Any]) -> FixedPrediction:
+        if facts.get("format") != checker.FORMAT_FIXED:
+            raise checker.Rejected(f"its format is not {checker.FORMAT_FIXED!r}")
+        return cls(canonical(facts))
 
     def check(
         self, net: Network, shifts: Shifts | None = None, *, spaces: Sequence[Space] | None = None

@@ -7,26 +7,22 @@ those of :mod:`proplace.certification.checker`, which needs nothing but the stan
 from __future__ import annotations
 
 import functools
-import hashlib
-import json
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from proplace.certification import checker
+from proplace.certification.document import Document, canonical
 from proplace.core import markup
 from proplace.core.errors import CertificateError
-from proplace.core.files import atomic_write
 from proplace.core.network import Network
 from proplace.core.shifts import Shifts
 from proplace.core.text import clipped
 from proplace.core.text import short as brief
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Sequence
 
     from proplace.certification.batched_bnb import Nodes
@@ -36,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Certificate:
+class Certificate(Document):
     """A verdict about one input, or every point of a box around it, with its proof.
 
     Examples
@@ -54,16 +50,12 @@ class Certificate:
     text: str
     """The certificate as canonical JSON: sorted keys, no spaces, shortest decimals."""
 
+    _called = "a certificate"
+
     @classmethod
     def of(cls, facts: dict[str, Any]) -> Certificate:
         """Make a certificate from its fields."""
-        return cls(json.dumps(facts, sort_keys=True, separators=(",", ":"), allow_nan=False))
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """The fields of the certificate."""
-        facts: dict[str, Any] = json.loads(self.text)
-        return facts
+        return cls(canonical(facts))
 
     @property
     def verdict(self) -> Literal["robust", "not robust"]:
@@ -71,36 +63,13 @@ class Certificate:
         verdict: Literal["robust", "not robust"] = self.facts["verdict"]
         return verdict
 
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the canonical JSON, in hexadecimal."""
-        return hashlib.sha256(self.text.encode()).hexdigest()
-
-    def to_json(self) -> str:
-        """Return the certificate as JSON, one line."""
-        return self.text
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the certificate; the file appears whole or not at all."""
-        with atomic_write(Path(path)) as file:
-            file.write(self.text.encode() + b"\n")
-
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Certificate:
-        """Read a certificate. What it claims is checked by :meth:`check`, not here."""
-        path = Path(path)
-        try:
-            with path.open("rb") as file:
-                facts = checker.parse(file.read(checker.MOST_BYTES + 1))
-            if facts.get("format") == checker.FORMAT_BUNDLE:
-                raise checker.Rejected("it is a bundle of several; read it with pp.Bundle.load")
-            if facts.get("verdict") not in ("robust", "not robust"):
-                raise checker.Rejected("no known verdict")
-            return cls.of(facts)
-        except FileNotFoundError:
-            raise CertificateError(f"{path}: no such file") from None
-        except (OSError, ValueError, RecursionError, checker.Rejected) as error:
-            raise CertificateError(f"{path.name}: not a certificate ({error})") from None
+    def _read(cls, facts: dict[str, Any]) -> Certificate:
+        if facts.get("format") == checker.FORMAT_BUNDLE:
+            raise checker.Rejected("it is a bundle of several; read it with pp.Bundle.load")
+        if facts.get("verdict") not in ("robust", "not robust"):
+            raise checker.Rejected("no known verdict")
+        return cls.of(facts)
 
     def check(
         self, net: Network, shifts: Shifts | None = None, *, box: InputBox | None = None

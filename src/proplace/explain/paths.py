@@ -65,7 +65,7 @@ def beside(
     for e in answers:
         changes = dict(zip(e.changed, in_words(e, Wording()).changes, strict=True))
         own.update({name: (c.title, c.before) for name, c in changes.items()})
-        after.append({name: c.after for name, c in changes.items()})
+        after.append({name: c.goal for name, c in changes.items()})
     order = () if answers[0].original is None else answers[0].original.index
     features = [
         (*own[name], *(changes.get(name, SAME) for changes in after))

@@ -13,6 +13,7 @@ from proplace.certification import rounded_as, uncovered
 from proplace.core import distances
 from proplace.core.errors import InputError, OptionError
 from proplace.core.options import integer, not_negative, one_of
+from proplace.explain.attempt import NO_TIME, Attempt
 from proplace.explain.base import Explainer
 from proplace.explain.diverse import diverse
 from proplace.explain.effort import check_effort, convex, efforts_of
@@ -59,7 +60,6 @@ if TYPE_CHECKING:
     from proplace.core.network import Array
     from proplace.core.shifts import Delta
     from proplace.explain.effort import Effort
-    from proplace.explain.findings import Status
     from proplace.explain.proving import Proved
     from proplace.explain.reasons import ReasonsList
     from proplace.loaders.model import Model
@@ -75,14 +75,9 @@ if TYPE_CHECKING:
 DEFAULT_MARGIN = 1e-6
 DEFAULT_SLACK = 1e-4
 _UNANSWERED = ("no_robust_neighbour", "infeasible_rules", "not_found", "solver_error")
-_TIDY = 1e-6  # encoded changes up to this are reverted where what is left is robust
-# Shares of the way to a neighbour, tried in turn when a proof fails after rounding.
-_REPAIRS = (1e-6, 1e-4, 1e-2, 0.1, 0.5)
 _MANY_STEPS = "with so many steps it is not worked out which answer is the nearest"
 _HAIR = "its answer failed the last test by a hair"
 _NOT_CONVEX = "a curve of effort is not convex, so that another answer may take less"
-_NO_TIME = "the time limit came before a point was proved robust; allow more time"
-_ASK_AGAIN = "this is no fault of the row: raise the slack, or try another search"
 
 
 class Proplace(Explainer):
@@ -382,7 +377,7 @@ class Proplace(Explainer):
     def _answers(self, x: Array, target: int, count: int, clock: Clock) -> list[Finding]:
         def find(kept: frozenset[int]) -> Finding:
             if kept and clock.over:
-                return Finding("not_found", _NO_TIME, x=x)
+                return Finding("not_found", NO_TIME, x=x)
             if self.prefer == "few" or self.max_changes is not None:
                 return self._short(x, target, kept, clock)
             return self._tried(_Asked(x, target, self.fixed_ | kept), clock).finding
@@ -465,7 +460,7 @@ class Proplace(Explainer):
         settled = outcome.status in ("optimal", "infeasible")
         if outcome.point is None and np.isfinite(asked.cutoff):
             return Tried(Finding("not_found", "nothing within the cutoff", x=x), settled)
-        attempt = _Attempt(problem, people, near.rows, outcome, ruled=bool(asked.fixed))
+        attempt = Attempt(problem, people, near.rows, outcome, ruled=bool(asked.fixed))
         finding = self._finding(attempt, clock, "" if near.late else self._few(near.rows))
         finding = replace(
             finding,
@@ -528,7 +523,7 @@ class Proplace(Explainer):
             return ""
         return f"only {len(neighbours)} of k = {self.k} robust neighbours exist"
 
-    def _finding(self, attempt: _Attempt, clock: Clock, few: str) -> Finding:
+    def _finding(self, attempt: Attempt, clock: Clock, few: str) -> Finding:
         """Prove the best point that can be proved, and say what it is.
 
         Tried in order: the point of the search; points on the segments from it to robust
@@ -557,7 +552,7 @@ class Proplace(Explainer):
         return self._proved(attempt, proved, attempt.trouble(clock), few, is_answer=False)
 
     def _proved(
-        self, attempt: _Attempt, proved: Proved, trouble: str, few: str, *, is_answer: bool
+        self, attempt: Attempt, proved: Proved, trouble: str, few: str, *, is_answer: bool
     ) -> Finding:
         """The finding of a point that is proved robust."""
         problem, outcome = attempt.problem, attempt.outcome
@@ -627,69 +622,6 @@ class _Asked:
     cutoff: float = np.inf
     bounds: SubsetBounds | None = None
     rough: bool = False
-
-
-@dataclass(frozen=True, eq=False)
-class _Attempt:
-    """A search with what it found, and the rows that are answers of last resort."""
-
-    problem: SearchProblem
-    people: Sequence[Person]
-    fallback: Array
-    outcome: SearchResult
-    ruled: bool = False  # features are kept that the schema lets change
-
-    def candidates(self) -> tuple[list[Array], list[Array]]:
-        """Points to certify, best first: the search's own, then some that are near it.
-
-        The search's point comes without changes that nobody would see, then as it is; the others lie
-        on the way from it to the nearest robust neighbours.
-        """
-        point = self.outcome.point
-        if point is None:
-            return [], []
-        tidy = np.where(np.abs(point - self.problem.x) <= _TIDY, self.problem.x, point)
-        own = [tidy, point] if (tidy != point).any() else [point]
-        goals = self._alongside(point)[:3]
-        return own, [point + step * (goal - point) for step in _REPAIRS for goal in goals]
-
-    def _alongside(self, point: Array) -> Array:
-        """Neighbours that leave the same out-of-range values as a point: all in between is legal."""
-        if len(self.people) == 1:
-            return self.fallback
-        person = self.people[0]
-        moves = (person.lower > person.x) | (
-            person.upper < person.x
-        )  # columns that may move inside
-        same = ((self.fallback == person.x) == (point == person.x))[:, moves].all(axis=1)
-        rows: Array = self.fallback[same]
-        return rows
-
-    def trouble(self, clock: Clock) -> str:
-        """What is wrong where only a neighbour was proved."""
-        outcome = self.outcome
-        if outcome.trouble:
-            return outcome.trouble
-        if outcome.status == "infeasible":
-            return "it found no point in a region that holds one"
-        if outcome.point is not None and time.monotonic() < clock.proof:
-            return "its answer failed the last test"
-        return ""
-
-    def why_none(self, clock: Clock, *, ruled: bool) -> tuple[Status, str]:
-        """Status and reason where no point is proved."""
-        outcome = self.outcome
-        if outcome.trouble:
-            return "solver_error", f"the solver failed ({outcome.trouble}); {_ASK_AGAIN}"
-        if outcome.status == "infeasible" and not len(self.fallback):
-            sets = self.problem.sets
-            names = ", ".join(models.name for models in sets)
-            who = sets[0].where if len(sets) == 1 else f"for each of {names}"
-            none = f"no point within the features' ranges and rules is robust {who}"
-            return "infeasible_rules" if ruled else "no_robust_neighbour", none
-        if clock.over:
-            return "not_found", _NO_TIME
-        return "solver_error", f"the solver failed (its answer failed the last test); {_ASK_AGAIN}"
 
 
 def _check_solver(search: SearchName, solver: Solver) -> None:

@@ -255,7 +255,7 @@ class Explanation:
         words = self.words()
         parts = [markup.paragraph(words.sentence)]
         if words.changes:
-            rows = [(c.title, c.before, c.after, c.difference) for c in words.changes]
+            rows = [(c.title, c.before, c.goal, c.difference) for c in words.changes]
             parts.append(markup.table(["", "from", "to", "change"], rows))
         distance = "" if np.isnan(self.distance) else f", distance {self.distance:.4g}"
         return markup.card(f"{self.index}: {self.status}{distance}", *parts)
@@ -529,7 +529,7 @@ class Explanations(Sequence[Explanation]):
         rows = []
         for e in self._items[:_ROWS]:
             changes = e.words().changes
-            what = "; ".join(f"{c.title} {c.before} → {c.after}" for c in changes)
+            what = "; ".join(f"{c.title} {c.before} → {c.goal}" for c in changes)
             distance = "" if np.isnan(e.distance) else f"{e.distance:.4g}"
             rows.append((e.index, e.status, what or e.reason, distance))
         parts = [markup.table(["", "status", "what changes", "distance"], rows)]

@@ -69,12 +69,16 @@ def read_also(base: Model, also: Sequence[object] | None, schema: Schema | None)
         try:
             own = Model.of(source)
             shifts = shifts_for(own, delta)
-            model = _bare(base, own, schema) if isinstance(source, Network) else None
-            model = model or taking_rows_of(base, _described(own, base, schema))
+            model = taking_rows_of(base, described(base, source, own, schema))
         except ProplaceError as error:
             raise type(error)(f"also, {name}: {error}") from None
         voters.append(Voter(name, model, shifts.behind(model.network)))
     return voters
+
+
+def described(base: Model, source: object, own: Model, schema: Schema | None) -> Model:
+    """What was read of a source, its columns described as those of the model in use."""
+    return _bare(base, own, schema) if isinstance(source, Network) else _named(own, base, schema)
 
 
 def _parts(entry: object) -> tuple[object, Delta]:
@@ -117,7 +121,7 @@ def _bare(base: Model, own: Model, schema: Schema | None) -> Model:
     return dataclasses.replace(base, network=net, _original=None, origin=Origin("Network"))
 
 
-def _described(own: Model, base: Model, schema: Schema | None) -> Model:
+def _named(own: Model, base: Model, schema: Schema | None) -> Model:
     """The other model, its columns described as those of the model in use."""
     if schema is not None and (own.preprocesses or not base.preprocesses):
         if own.preprocesses and own.named:

@@ -13,7 +13,7 @@ import pandas as pd
 from proplace.core.errors import OptionError
 from proplace.core.text import clipped, enumerated, visible
 from proplace.explain.findings import CERTIFIABLE
-from proplace.explain.held import Held, held
+from proplace.explain.interval_words import Held, held
 from proplace.explain.several import IN_USE
 from proplace.explain.values import difference, pair, shown, yes_or_no
 from proplace.schema.amounts import number
@@ -149,7 +149,7 @@ class ChangeInWords:
     before, after
         Its two values, with units and all their digits.
     difference
-        By how much a number rises or falls.
+        By how much a number rises or falls; empty where more than one value is proved to do.
     name
         Name of the feature.
     held
@@ -204,12 +204,12 @@ class Words:
     @property
     def summary(self) -> str:
         """The changes on one line, each with both of its values."""
-        return "; ".join(f"{c.title} {c.before} → {c.after}" for c in self.changes)
+        return "; ".join(f"{c.title} {c.before} → {c.goal}" for c in self.changes)
 
     def table(self) -> pd.DataFrame:
         """The changes as a table with columns ``from``, ``to`` and ``change``."""
         return pd.DataFrame(
-            [[c.before, c.after, c.difference] for c in self.changes],
+            [[c.before, c.goal, c.difference] for c in self.changes],
             columns=["from", "to", "change"],
             index=pd.Index([c.title for c in self.changes], name="feature"),
         )
@@ -227,7 +227,7 @@ def in_words(e: Explanation, wording: Wording) -> Words:
             visible(_title(c.feature, c.name)),
             visible(_own(e, c.feature, c.name, c.before)),
             visible(shown(c.feature, c.after)),
-            visible(difference(c.feature, c.before, c.after)),
+            "" if c.held else visible(difference(c.feature, c.before, c.after)),
             c.name,
             c.held,
             _size(e, c.name),

@@ -14,6 +14,7 @@ import numpy as np
 from proplace.core.errors import ModelNotSupported
 from proplace.core.fold import Fold
 from proplace.core.network import Network
+from proplace.core.trained_layer import TrainedLayer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,6 +70,7 @@ class Chain:
         self._linear = linear
         self._layers: list[tuple[Array, Array | None]] = []
         self._folds: list[Fold] = []  # fixed numbers that were folded into them
+        self._trained: list[TrainedLayer] = []  # what they are called in the model
         self._last = ""  # where the last linear layer is
         self._state: Literal["input", "linear", "relu", "done"] = "input"
         self._end = ""  # where the last activation is
@@ -78,6 +80,11 @@ class Chain:
     def width(self) -> int | None:
         """Number of outputs of the last linear layer; None when there is none yet."""
         return int(self._layers[-1][0].shape[0]) if self._layers else None
+
+    @property
+    def trained(self) -> tuple[TrainedLayer, ...]:
+        """Where the parameters of each layer come from; of readers that say what they are called."""
+        return tuple(self._trained)
 
     @property
     def at_input(self) -> bool:
@@ -100,8 +107,10 @@ class Chain:
             )
         self.transform.then(scale, shift)
 
-    def linear(self, where: str, W: Array, b: Array | None) -> None:
-        """Take a linear layer with ``W`` of shape (out, in)."""
+    def linear(
+        self, where: str, W: Array, b: Array | None, names: tuple[str, str | None] = ("", None)
+    ) -> None:
+        """Take a linear layer with ``W`` of shape (out, in); ``names`` are those of W and b."""
         self._not_done(where)
         if self._state == "linear":
             raise ModelNotSupported(
@@ -113,14 +122,15 @@ class Chain:
                 f"{where} takes {W.shape[1]} inputs but {self._last} gives {self.width} outputs: "
                 "the layers do not form one chain"
             )
-        fold = Fold.none(W, b)
+        fold, trained = Fold.none(W, b), TrainedLayer(*names)
         if self._waiting is not None:  # W (g h + t) + b = (W g) h + (b + W t)
             scale, shift = self._waiting.scale, self._waiting.shift
             W, b = W * scale, W @ shift if b is None else b + W @ shift
-            fold = fold.behind(scale, shift)
+            fold, trained = fold.behind(scale, shift), trained.behind(scale, shift)
             self._waiting = None
         self._layers.append((W, b))
         self._folds.append(fold)
+        self._trained.append(trained)
         self._last = where
         self._state = "linear"
 
@@ -152,6 +162,7 @@ class Chain:
         bias = step.shift if b is None else step.scale * b + step.shift
         self._layers[-1] = (step.scale[:, None] * W, np.array(bias))
         self._folds[-1] = self._folds[-1].scaled(step.scale)
+        self._trained[-1] = self._trained[-1].then(step.scale, step.shift)
 
     def take(self, where: str, places: Sequence[int]) -> None:
         """Take some outputs of the last linear layer and leave out the others."""
@@ -163,6 +174,7 @@ class Chain:
         chosen = list(places)
         self._layers[-1] = (W[chosen], None if b is None else b[chosen])
         self._folds[-1] = self._folds[-1].taking(chosen)
+        self._trained[-1] = self._trained[-1].taking(chosen)
         if self._waiting is not None:
             fixed = self._waiting
             self._waiting = Affine(fixed.where, fixed.scale[chosen], fixed.shift[chosen])

@@ -77,6 +77,7 @@ class FileLayer:
     settings: Mapping[str, Any]
     weights: tuple[Values, ...] = ()
     vocabulary: tuple[Any, ...] = ()  # of a lookup, as it is kept: special tokens may be in front
+    path: tuple[str, ...] = ()  # names of the models that it is in, and its own
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,7 +195,7 @@ class Reader:
                 f"{entry.where} is no model of known layers; build it with keras.Sequential or the "
                 "functional API and save it again"
             )
-        model = self._submodel(entry, self._place)
+        model = self._submodel(entry, self._place, ())
         unrolled = _Unrolled(self._title)
         sources = []
         for _, layer in model.inputs:
@@ -225,7 +226,9 @@ class Reader:
         check_layers(self._title, self._layers)
         return Entry(kind, family, name, where, raw["config"], raw)
 
-    def _parts(self, entries: list[Entry], place: Place) -> dict[str, FileLayer | _Submodel]:
+    def _parts(
+        self, entries: list[Entry], place: Place, path: tuple[str, ...]
+    ) -> dict[str, FileLayer | _Submodel]:
         """Return the layers of a model by name, with the numbers that are filed under them."""
         parts: dict[str, FileLayer | _Submodel] = {}
         used: dict[str, int] = {}
@@ -238,7 +241,8 @@ class Reader:
                 count = used[group] = used.get(group, -1) + 1
                 group = f"{group}_{count}" if count else group
             if entry.family == "model":
-                parts[entry.name] = self._submodel(entry, place.inside(entry, group))
+                inner = (*path, entry.name)
+                parts[entry.name] = self._submodel(entry, place.inside(entry, group), inner)
                 continue
             lookup = entry.family == "layer" and entry.kind in LOOKUPS
             parts[entry.name] = FileLayer(
@@ -249,23 +253,25 @@ class Reader:
                 entry.config,
                 place.weights(entry, group) if group and not lookup else (),
                 tuple(place.vocabulary(entry, group)) if lookup else (),
+                (*path, entry.name),
             )
         return parts
 
     # -- models --------------------------------------------------------------------------------
 
-    def _submodel(self, entry: Entry, place: Place) -> _Submodel:
+    def _submodel(self, entry: Entry, place: Place, path: tuple[str, ...]) -> _Submodel:
         if entry.kind == "Sequential":
-            return self._sequential(entry, place)
+            return self._sequential(entry, place, path)
         if entry.kind == "Functional":
-            return self._functional(entry, place)
+            return self._functional(entry, place, path)
         raise ModelNotSupported(
             f"{entry.where} is a model with its own call(), whose layers cannot be followed; "
             "build it with keras.Sequential or the functional API"
         )
 
-    def _sequential(self, entry: Entry, place: Place) -> _Submodel:
-        parts = self._parts([self._entry(raw) for raw in _list(entry.config["layers"])], place)
+    def _sequential(self, entry: Entry, place: Place, path: tuple[str, ...]) -> _Submodel:
+        entries = [self._entry(raw) for raw in _list(entry.config["layers"])]
+        parts = self._parts(entries, place, path)
         first: FileLayer | None = None
         steps: list[_Step] = []
         key: Key = ("", 0)
@@ -277,9 +283,9 @@ class Reader:
             key = (name, 0)
         return _Submodel(entry.name, tuple(steps), ((("", 0), first or _input_of(entry)),), (key,))
 
-    def _functional(self, entry: Entry, place: Place) -> _Submodel:
+    def _functional(self, entry: Entry, place: Place, path: tuple[str, ...]) -> _Submodel:
         entries = [self._entry(raw) for raw in _list(entry.config["layers"])]
-        parts = self._parts(entries, place)
+        parts = self._parts(entries, place, path)
         steps: list[_Step] = []
         inputs: dict[Key, FileLayer | None] = {}
         for inner in entries:

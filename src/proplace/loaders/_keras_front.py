@@ -483,7 +483,8 @@ def _dense(reading: Reading, layer: FileLayer) -> None:
     W = np.asarray(layer.weights[0], dtype=np.float64).T
     b = np.asarray(layer.weights[1], dtype=np.float64) if bias else None
     activation = _activation_of(layer)
-    reading.chain.linear(layer.where, W, b)
+    path = "/".join(layer.path)
+    reading.chain.linear(layer.where, W, b, (f"{path}/kernel", f"{path}/bias" if bias else None))
     reading.activate(layer.where, activation)
 
 

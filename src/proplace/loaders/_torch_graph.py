@@ -97,7 +97,7 @@ class Graph:
         args, kwargs = self.torch.fx.node.map_arg((node.args, node.kwargs), lambda n: values[n])
         if node.op == "call_module":
             leaf = self.traced.get_submodule(node.target)
-            return self._layer(where_of(inside(node.target), leaf), leaf, *args, *kwargs.values())
+            return self._layer(inside(node.target), leaf, *args, *kwargs.values())
         if node.target is operator.getitem and isinstance(args[0], tuple):
             return args[0][args[1]]  # of what split and the like give, or of a shape
         held = [value for value in flat((args, kwargs)) if isinstance(value, Followed)]
@@ -127,13 +127,13 @@ class Graph:
 
     # -- layers --------------------------------------------------------------------------------
 
-    def _layer(self, where: str, leaf: Any, value: Any, *others: Any) -> Any:
-        nn = self.torch.nn
+    def _layer(self, path: str, leaf: Any, value: Any, *others: Any) -> Any:
+        nn, where = self.torch.nn, where_of(path, leaf)
         activation = activation_of(nn, leaf)
         if others or not isinstance(value, Followed):
             raise ModelNotSupported(f"{where} takes more than the rows; give it those alone")
         handlers: list[tuple[type, Callable[[], Any]]] = [
-            (nn.Linear, lambda: self.linear(where, leaf.weight, leaf.bias, value)),
+            (nn.Linear, lambda: self.linear(where, *parameters_of(path, leaf), value)),
             (nn.BatchNorm1d, lambda: self._batch_norm(where, leaf, value)),
             (nn.Embedding, lambda: self.categories(where, value, numpy_of(leaf.weight))),
             (nn.ReLU, lambda: self.relu(where, value)),
@@ -146,9 +146,9 @@ class Graph:
             return self.finish(where, activation, value, getattr(leaf, "dim", None))
         return value  # those that do nothing: others were refused before
 
-    def linear(self, where: str, weight: Any, bias: Any, value: Any) -> Neurons:
+    def linear(self, where: str, weight: Trained, bias: Trained | None, value: Any) -> Neurons:
         """Take a Linear layer."""
-        W, b = numpy_of(weight), None if bias is None else numpy_of(bias)
+        W, b = numpy_of(weight.tensor), None if bias is None else numpy_of(bias.tensor)
         if isinstance(value, Neurons):
             self.plain_row(where, self.current(where, value))
         else:
@@ -161,7 +161,7 @@ class Graph:
                     f"{where} takes {W.shape[1]} inputs, but a row has {columns.size} columns there"
                 )
             self.columns = columns.tolist()
-        self.chain.linear(where, W, b)
+        self.chain.linear(where, W, b, (weight.name, None if bias is None else bias.name))
         return self.neurons((len(W),))
 
     def _batch_norm(self, where: str, leaf: Any, value: Any) -> Any:
@@ -309,6 +309,13 @@ class Graph:
 def inside(target: str) -> str:
     """Return the path of a layer in the user's module, which was wrapped for the recording."""
     return target.removeprefix("module").removeprefix(".")
+
+
+def parameters_of(path: str, leaf: Any) -> tuple[Trained, Trained | None]:
+    """Weights and biases of a Linear layer, by their names in the user's module."""
+    front = f"{path}." if path else ""
+    bias = None if leaf.bias is None else Trained(f"{front}bias", leaf.bias)
+    return Trained(f"{front}weight", leaf.weight), bias
 
 
 def _of_labels(labels: Sequence[Single], values: Sequence[float]) -> Flowing:

@@ -77,7 +77,7 @@ def _linear(graph: Graph, call: Call) -> Any:
             f"{call.where} takes weights that are computed or fixed; use nn.Linear layers"
         )
     where = f"layer {weight.name!r} (F.linear)"
-    return graph.linear(where, weight.tensor, None if bias is None else bias.tensor, value)
+    return graph.linear(where, weight, bias, value)
 
 
 def _one_hot(graph: Graph, call: Call) -> Any:

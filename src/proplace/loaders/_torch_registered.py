@@ -76,7 +76,9 @@ def _chain(nn: Any, leaves: list[tuple[str, Any]], *, plain: bool) -> Chain:
             if not plain and chain.at_linear:
                 chain.relu(where)
             bias = None if leaf.bias is None else numpy_of(leaf.bias)
-            chain.linear(where, numpy_of(leaf.weight), bias)
+            front = f"{path}." if path else ""
+            names = f"{front}weight", None if bias is None else f"{front}bias"
+            chain.linear(where, numpy_of(leaf.weight), bias, names)
         elif plain and isinstance(leaf, nn.ReLU):
             chain.relu(where)
         elif plain and (activation := activation_of(nn, leaf)) is not None:

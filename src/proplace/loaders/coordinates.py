@@ -34,6 +34,7 @@ import numpy as np
 import pandas as pd
 
 from proplace.core.errors import DeltaError, InputError
+from proplace.core.input_map import InputMap
 from proplace.core.network import Network
 from proplace.core.shifts import Shifts
 from proplace.loaders.model import Model
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
     from proplace.schema.rules import AnyFeature
 
 _EXACT = 1e-9  # relative; what solving for a matrix may lose
+_ROUNDING = 2.0**-48  # relative: far more than the roundings of a sum of a few products
+_SAFE = 2.0**-40  # relative; far more than the roundings of sums of thousands of products
 
 _KEEP = "fit that step once, keep it when the model is retrained, and compare those models"
 
@@ -126,9 +129,75 @@ def in_coordinates_of(base: Model, other: Model) -> Network:
     return Network(layers, **own.parts, precision=net.precision, folds=folds)
 
 
+def rounding_in_coordinates_of(base: Model, other: Model) -> tuple[Array, Array]:
+    """How far the first layer of :func:`in_coordinates_of` can be from the one in real numbers.
+
+    For each weight and each bias. The bias also bears what a label of some column is off by where the
+    recoding of labels was solved for.
+    """
+    A, a = _recoded(base, other)
+    first, own = other.network.layers[0], _absolute(base.network.input_map)
+    W, b = _absolute(other.network.input_map).fold(np.abs(first.W), np.abs(first.bias))
+    b = b + W @ (np.abs(a) + _residual(base, other, A, a) / _SAFE)
+    W = W @ np.abs(A)
+    if own.scale is not None:
+        W = np.divide(W, own.scale, out=np.zeros_like(W), where=own.scale != 0.0)
+    b = b + W @ own(np.zeros((1, base.network.inputs)))[0]
+    return _SAFE * W, _SAFE * b
+
+
+def _absolute(front: InputMap) -> InputMap:
+    return InputMap(**{name: np.abs(part) for name, part in front.parts.items()})
+
+
+def _residual(base: Model, other: Model, A: Array, a: Array) -> Array:
+    """By how much each encoded column of ``other`` is off, at most, for any label."""
+    mine, theirs = base.schema, other.schema
+    found = np.zeros(theirs.width)
+    for name, feature in theirs.by_name.items():
+        own = mine.by_name[name]
+        if isinstance(own, Continuous):
+            continue
+        labels = pd.Series(list(own.labels), dtype=object)
+        codes, recoded = (f.read(labels)[0].reshape(len(labels), -1) for f in (own, feature))
+        part, rows = A[theirs.span(name), mine.span(name)], theirs.span(name)
+        off = np.abs(codes @ part.T + a[rows] - recoded)
+        size = np.abs(codes) @ np.abs(part).T + np.abs(a[rows]) + np.abs(recoded)
+        found[rows] = np.where(off > 0.0, off + _SAFE * size, 0.0).max(axis=0)
+    return found
+
+
 def _on_inputs(fold: Fold | None, count: int) -> Fold | None:
     """What is folded into a first layer, which scales rows alone, for another number of inputs."""
     return fold and dataclasses.replace(fold, columns=np.ones(count), shift=np.zeros(count))
+
+
+def recoded(base: Model, other: Model, low: Array, high: Array) -> tuple[Array, Array]:
+    """Boxes of rows of ``base`` as boxes of rows of ``other`` that contain them.
+
+    A model that neither names nor encodes its columns takes the rows of ``base`` as they are. Where the
+    models encode alike, so does any other, exactly; else the ends are rounded outwards.
+
+    Raises InputError, with the reason, where the models look at other columns or labels.
+    """
+    if not (other.named or other.preprocesses):
+        if other.network.inputs != base.network.inputs:
+            raise InputError(
+                f"the network takes {other.network.inputs} columns, and the model in use encodes its "
+                f"table as {base.network.inputs}; give the model itself, which knows its columns"
+            )
+        return low, high
+    A, a = _recoded(base, other if other.named else _under_names_of(base, other))
+    if np.array_equal(A, np.eye(base.schema.width)) and not a.any():
+        return low, high
+    up, down = np.maximum(A, 0.0), np.minimum(A, 0.0)
+    size = np.maximum(np.abs(low), np.abs(high)) @ np.abs(A).T + np.abs(a)
+    slack = np.where(low @ A.T == high @ A.T, 0.0, _ROUNDING * size)
+    ends: tuple[Array, Array] = (
+        low @ up.T + high @ down.T + a - slack,
+        high @ up.T + low @ down.T + a + slack,
+    )
+    return ends
 
 
 def taking_rows_of(base: Model, other: Model) -> Model:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from proplace.core.network import Network
+    from proplace.core.trained_layer import TrainedLayer
 
 
 def read_keras(path: Path) -> Network:
@@ -60,6 +61,11 @@ def from_keras(model: object) -> Network:
         multiplies matrices in float32 on some of its backends all the same.
     """
     return _plain(model_runner(model))
+
+
+def trained_keras(model: object) -> tuple[TrainedLayer, ...]:
+    """Return the parameters of each layer: names of layers, the outermost first, then which it is."""
+    return model_runner(model).reading.chain.trained
 
 
 def model_runner(model: object) -> Runner:

@@ -69,6 +69,13 @@ def whole_sklearn(model: object) -> Whole:
     )
 
 
+def parts_of(model: Any) -> tuple[list[Any], Any]:
+    """Return what stands in front of the classifier, step by step, and the fitted classifier."""
+    front, where, classifier = _steps(getattr(model, "best_estimator_", model))
+    _layers(where, classifier)
+    return [step for _, step in front], classifier
+
+
 class _Pipeline:
     """A classifier, and the columns of the table on their way to its first layer."""
 

@@ -26,7 +26,8 @@ from proplace.loaders._whole import Whole
 if TYPE_CHECKING:
     from proplace.core.input_map import InputMap
     from proplace.core.network import Array, Network, Precision
-    from proplace.loaders._chain import Activation
+    from proplace.core.trained_layer import TrainedLayer
+    from proplace.loaders._chain import Activation, Chain
     from proplace.loaders._flow import Flowing
     from proplace.loaders._verify import Form
 
@@ -93,6 +94,12 @@ def whole_torch(module: object) -> Whole:
     return Whole(network, schema, None, predict, columns=tuple(reading.source.titles), named=False)
 
 
+def trained_torch(module: object) -> tuple[Any, tuple[TrainedLayer, ...]]:
+    """Return the module itself, unwrapped, and by their names in it the parameters of each layer."""
+    reading = _read(module)
+    return reading.source.module, reading.chain.trained
+
+
 @dataclass(frozen=True, eq=False)
 class _Source:
     """The user's own module, run as it is used: in its own arithmetic, on its own device."""
@@ -120,7 +127,11 @@ class _Reading:
     flow: Flow
     columns: list[Flowing]
     layers: Network
-    activation: Activation | None
+    chain: Chain
+
+    @property
+    def activation(self) -> Activation | None:
+        return self.chain.activation
 
     def network(self, input_map: InputMap) -> Network:
         return self.layers.behind(input_map)
@@ -295,7 +306,7 @@ def _recorded(torch: Any, module: Any, recording: Recording) -> _Reading:
         )
     source = _Source(torch, module, dtype, recording.device, width)
     layers = graph.chain.network(_precision(torch, module))
-    return _Reading(source, recording, graph.flow, graph.columns, layers, graph.chain.activation)
+    return _Reading(source, recording, graph.flow, graph.columns, layers, graph.chain)
 
 
 def _graph(torch: Any, module: Any, recording: Recording) -> tuple[Graph, Any]:
@@ -324,7 +335,7 @@ def _registered(torch: Any, module: Any, dtype: Any, device: Any, reason: str) -
     flow = Flow()
     columns: list[Flowing] = [flow.column(title) for title in source.titles]
     layers = chain.network(_precision(torch, module))
-    return _Reading(source, None, flow, columns, layers, chain.activation)
+    return _Reading(source, None, flow, columns, layers, chain)
 
 
 # -- running the module ----------------------------------------------------------------------------

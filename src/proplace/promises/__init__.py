@@ -1,1 +1,4 @@
-"""Promises to people: a ledger of them, audits of retrained models, and retraining that keeps them."""
+"""Promises to people: a ledger of them, audits of retrained models, retraining that keeps them.
+
+It may import every room but ``apps``.
+"""

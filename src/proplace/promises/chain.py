@@ -20,6 +20,7 @@ import re
 import secrets
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from proplace.certification.document import canonical
 from proplace.core.errors import LedgerError
 
 if TYPE_CHECKING:
@@ -101,11 +102,6 @@ class Head(NamedTuple):
                 "hexadecimal digits, as str(ledger.head) writes it"
             )
         return cls(int(found[1]), found[2])
-
-
-def canonical(facts: object) -> str:
-    """JSON of one form alone: sorted keys, no spaces."""
-    return json.dumps(facts, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def sha256(content: bytes) -> str:

@@ -18,10 +18,10 @@ import pandas as pd
 
 from proplace.certification import Bundle, Certificate
 from proplace.certification import digest as network_digest
+from proplace.certification.document import canonical
 from proplace.core.errors import LedgerError
 from proplace.core.model_set import ModelSet
 from proplace.explain.holds import held_box
-from proplace.promises.chain import canonical
 from proplace.schema.validation import did_you_mean, listing
 
 if TYPE_CHECKING:

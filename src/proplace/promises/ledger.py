@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,9 +13,14 @@ import pandas as pd
 
 from proplace.core.errors import LedgerError
 from proplace.explain.provenance import now
+from proplace.explain.results import Explanations
+from proplace.loaders.coordinates import recoded
+from proplace.loaders.model import Model
 from proplace.promises import tables
 from proplace.promises.chain import Entry, Head, commitment, new_salt
 from proplace.promises.database import Database
+from proplace.promises.folders import IssuedFolder, parts_of
+from proplace.promises.in_use import check_named, reading
 from proplace.promises.issuing import (
     Draft,
     Issued,
@@ -26,27 +32,31 @@ from proplace.promises.issuing import (
     person_id,
     setting_of,
 )
-from proplace.promises.promise import CLOSING, OpenPromises, Promise, State
+from proplace.promises.promise import CLOSING, OpenPromises, Promise, Recipient, State
+from proplace.promises.promised import Promised
+from proplace.promises.redeeming import Redemption, check_open, presented, write
 from proplace.promises.tables import sa
-from proplace.promises.terms import Archive, model_of, terms_documents
+from proplace.promises.terms import Archive, model_documents, model_of, terms_documents
 from proplace.promises.verifying import Verification, Verifier
 from proplace.schema.validation import listing
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from types import TracebackType
 
-    from proplace.explain.results import Explanations
+    from proplace.core.network import Array
     from proplace.explain.words import Wording
+    from proplace.promises.audit import Audit
     from proplace.promises.database import Writer
     from proplace.promises.issuing import Existing, Ids
 
-Promised = tuple[str, bytes, bytes | None, bytes | None, str | None]
+_Said = tuple[str, bytes, bytes | None, bytes | None, str | None]
 """What is promised: terms, point, box and the last day. The same to the same person is one promise."""
 
 _CHUNK = 20_000  # promises that are worked on at once
 _PARAMETERS = 500  # of one statement
+_COLUMNS = ["id", "person", "state", "issued", "expires", "target", "sentence", "model", "terms"]
 
 
 class Ledger:
@@ -119,6 +129,7 @@ class Ledger:
         *,
         expires: datetime.date | str | None = None,
         existing: Existing = "refuse",
+        replacing: Collection[int] | None = None,
         wording: Wording | None = None,
         check: bool = True,
     ) -> Issued:
@@ -141,6 +152,8 @@ class Ledger:
             What to do where a person has another open promise, or stands in several rows: ``refuse``
             (nothing at all is issued), ``add`` (all of them hold), or ``renew`` (the new ones take the
             place of those before).
+        replacing
+            Numbers of the promises whose place new ones may take; others stay. None: all.
         wording
             What to call things in the sentence that is kept.
         check
@@ -152,8 +165,7 @@ class Ledger:
             Somebody has no id, an answer has no certificate, or one that proves less than is said;
             a last day that is over; or a person has an open promise.
         """
-        if existing not in ("refuse", "add", "renew"):
-            raise LedgerError(f"existing must be 'refuse', 'add' or 'renew', not {existing!r}")
+        _check_existing(existing)
         if not len(result):
             return Issued((), ())
         people, skipped, drafts = people_of(result, ids), [], list[Draft]()
@@ -175,16 +187,61 @@ class Ledger:
             for document in documents:
                 writer.document(document.digest, *document)
             known = self._known(writer.connection, drafts, writer.time)
-            ids_, new = self._issue(writer, drafts, last, known, existing)
+            ids_, new = self._issue(writer, drafts, last, known, existing, replacing=replacing)
         return Issued(tuple(ids_), tuple(new), tuple(skipped))
+
+    def issue_folder(
+        self,
+        folder: str | os.PathLike[str],
+        ids: str | Mapping[Any, object] | None = None,
+        *,
+        expires: datetime.date | str | None = None,
+        existing: Existing = "refuse",
+        wording: Wording | None = None,
+        check: bool = True,
+    ) -> IssuedFolder:
+        """Promise the answers of a folder of results (``proplace explain --out``), of any size.
+
+        The folder is read part by part, and each part is one transaction. A call that was interrupted,
+        or refused in the middle, is repeated: what is in the ledger is not issued twice.
+
+        Parameters
+        ----------
+        folder
+            Results with certificates.
+        ids
+            The id column, or ids by the number of the row; no two rows may have the same. Left out:
+            the one id column.
+        expires, existing, wording, check
+            As for :meth:`issue`.
+        """
+        _day(expires, now())  # wrong options are told before anything is read
+        _check_existing(existing)
+        new = known = skipped = 0
+        for part in parts_of(folder, ids):
+            some = [e for e in part if not nothing_to_promise(e)]
+            issued = self.issue(
+                Explanations(some, provenance=part.provenance),
+                ids,
+                expires=expires,
+                existing=existing,
+                wording=wording,
+                check=check,
+            )
+            new += len(issued.new)
+            known += len(issued.ids) - len(issued.new)
+            skipped += len(part) - len(some)
+        return IssuedFolder(new, known, skipped)
 
     def _issue(
         self,
         writer: Writer,
         drafts: Sequence[Draft],
         expires: str | None,
-        known: dict[str, dict[Promised, int]],
+        known: dict[str, dict[_Said, int]],
         existing: Existing,
+        *,
+        replacing: Collection[int] | None,
     ) -> tuple[list[int], list[int]]:
         """Write what is not known yet; return the numbers of all promises, and of the new ones."""
         found, new = list[int](), dict[str, list[int]]()
@@ -208,7 +265,8 @@ class Ledger:
             )
         for person, numbers in others.items() if existing == "renew" else ():
             for number in numbers:
-                writer.append("renewed", {"into": new[person]}, number)
+                if replacing is None or number in replacing:
+                    writer.append("renewed", {"into": new[person]}, number)
         return found, [number for numbers in new.values() for number in numbers]
 
     def _append(self, writer: Writer, one: Draft, expires: str | None) -> int:
@@ -228,9 +286,9 @@ class Ledger:
 
     def _known(
         self, connection: sa.Connection, drafts: Sequence[Draft], time: str
-    ) -> dict[str, dict[Promised, int]]:
+    ) -> dict[str, dict[_Said, int]]:
         """Open promises of the people, by what is promised."""
-        found: dict[str, dict[Promised, int]] = {}
+        found: dict[str, dict[_Said, int]] = {}
         p, own = tables.promises.c, tables.personal.c
         people = sorted({one.person for one in drafts})
         for start in range(0, len(people), _PARAMETERS):
@@ -268,18 +326,35 @@ class Ledger:
             The day whose state is asked for; today if left out. It decides what is expired, nothing
             else.
         """
-        day = _day(as_of, None)
+        rows = self._rows(person, state, _day(as_of, None))
+        return pd.DataFrame(rows, columns=_COLUMNS).set_index("id")
+
+    def promises_in_parts(
+        self, *, as_of: datetime.date | str | None = None
+    ) -> Iterator[pd.DataFrame]:
+        """The table of all promises in parts of bounded size, for ledgers of any size."""
+        part: list[list[Any]] = []
+        for row in self._rows(None, None, _day(as_of, None)):
+            part.append(row)
+            if len(part) == _CHUNK:
+                yield pd.DataFrame(part, columns=_COLUMNS).set_index("id")
+                part = []
+        if part:
+            yield pd.DataFrame(part, columns=_COLUMNS).set_index("id")
+
+    def _rows(self, person: object, state: State | None, day: str | None) -> Iterator[list[Any]]:
+        """Rows of the table of promises, one after the other."""
         p, own = tables.promises.c, tables.personal.c
         query = (
             sa.select(p.id, own.person, p.issued, p.expires, p.terms, own.facts, _closing())
             .join_from(tables.promises, tables.personal, own.entry == p.id, isouter=True)
             .order_by(p.id)
+            .execution_options(yield_per=_PARAMETERS)
         )
         if person is not None:
             query = query.where(own.person == person_id(person))
         if state == "open":
             query = query.where(_is_open(day))
-        rows: list[list[Any]] = []
         with self._database.read() as connection:
             archive = Archive(connection)
             for number, who, issued, expires, terms, facts, closing in connection.execute(query):
@@ -289,21 +364,7 @@ class Ledger:
                 about = archive.terms(terms)
                 told = None if facts is None else json.loads(facts)["sentence"]
                 name = about.model.origin.name
-                rows.append(
-                    [number, who, state_now, issued, expires, about.label, told, name, terms]
-                )
-        columns = [
-            "id",
-            "person",
-            "state",
-            "issued",
-            "expires",
-            "target",
-            "sentence",
-            "model",
-            "terms",
-        ]
-        return pd.DataFrame(rows, columns=columns).set_index("id")
+                yield [number, who, state_now, issued, expires, about.label, told, name, terms]
 
     def promise(self, number: int, *, as_of: datetime.date | str | None = None) -> Promise:
         """One promise, by its number."""
@@ -337,11 +398,16 @@ class Ledger:
 
     def history(self, promise: int | None = None) -> list[Entry]:
         """Everything that happened, or all of it to one promise, in order."""
+        return list(self.entries(promise))
+
+    def entries(self, promise: int | None = None) -> Iterator[Entry]:
+        """The same, one after the other, whatever the size of the ledger."""
         query = sa.select(tables.entries).order_by(tables.entries.c.seq)
         if promise is not None:
             query = query.where(tables.entries.c.promise == int(promise))
         with self._database.read() as connection:
-            return [Entry(*row) for row in connection.execute(query)]
+            found = connection.execute(query.execution_options(yield_per=_PARAMETERS))
+            yield from (Entry(*row) for row in found)
 
     def open_promises(self, as_of: datetime.date | str | None = None) -> Iterator[OpenPromises]:
         """All open promises, in groups of the same terms and of bounded size."""
@@ -349,11 +415,17 @@ class Ledger:
             yield from self._open(connection, Archive(connection), _day(as_of, None))
 
     def _open(
-        self, connection: sa.Connection, archive: Archive, day: str | None
+        self,
+        connection: sa.Connection,
+        archive: Archive,
+        day: str | None,
+        *,
+        facts: bool = False,
     ) -> Iterator[OpenPromises]:
         p, own = tables.promises.c, tables.personal.c
+        more = (own.facts,) if facts else ()
         query = (
-            sa.select(p.terms, p.id, own.point, own.low, own.high)
+            sa.select(p.terms, p.id, own.point, own.low, own.high, *more)
             .join_from(tables.promises, tables.personal, own.entry == p.id)
             .where(_is_open(day))
             .order_by(p.terms, p.id)
@@ -366,7 +438,216 @@ class Ledger:
                     yield _group(archive, part[start:n])
                     start = n
 
+    def promised(self, model: object, *, as_of: datetime.date | str | None = None) -> Promised:
+        """All open promises as a model encodes them: for :func:`proplace.blend` and ``repair``.
+
+        Answers of models that encode their tables in another way are encoded anew.
+        """
+        whole = Model.of(model)
+        names: list[str] = []
+        people: list[str] = []
+        targets: list[int] = []
+        parts: list[tuple[Array, Array, Array]] = []
+        own = tables.personal.c
+        with self._database.read() as connection:
+            for group in self._open(connection, Archive(connection), _day(as_of, None)):
+                base = group.terms.model
+                point, _ = recoded(base, whole, group.points, group.points)
+                low, high = recoded(base, whole, group.low, group.high)
+                parts.append((point, np.minimum(low, point), np.maximum(high, point)))
+                names += [str(number) for number in group.ids]
+                targets += [group.terms.target_in(whole)] * len(group.ids)
+                between = own.entry.between(int(group.ids[0]), int(group.ids[-1]))
+                known = dict(
+                    connection.execute(sa.select(own.entry, own.person).where(between)).t.all()
+                )
+                people += [known[int(number)] for number in group.ids]
+        if not parts:
+            empty = np.empty((0, whole.network.inputs))
+            return Promised((), empty, np.array([], dtype=np.intp))
+        points, lows, highs = (np.vstack(part) for part in zip(*parts, strict=True))
+        boxed = bool((lows < highs).any())
+        return Promised(
+            tuple(names),
+            points,
+            np.array(targets, dtype=np.intp),
+            lows if boxed else None,
+            highs if boxed else None,
+            tuple(people),
+        )
+
+    # -- a retrained model -----------------------------------------------------------------------
+
+    def audit(
+        self,
+        new_model: object,
+        *,
+        as_of: datetime.date | str | None = None,
+        record: bool = True,
+        exact: bool = False,
+    ) -> Audit:
+        """Say of every open promise what a retrained model makes of it.
+
+        Parameters
+        ----------
+        new_model
+            The retrained model: a pipeline, a module, a file, a :class:`Model` or a bare
+            :class:`Network` that takes the rows of the promised model.
+        as_of
+            The day on which promises must be open; today if left out.
+        record
+            Whether to write the audit down: the model, the verdicts, their counts.
+        exact
+            Find margins over boxes and deltas by the exact test instead of quick bounds; verdicts are
+            the same.
+        """
+        from proplace.promises.audit import Auditor  # noqa: PLC0415  (it knows ledgers)
+
+        day = _day(as_of, None)
+        auditor = Auditor(new_model, exact=exact)
+        with self._database.read() as connection:
+            head = Head(*connection.execute(_HEAD).one())
+            for group in self._open(connection, Archive(connection), day, facts=True):
+                auditor.judge(group)
+        audit = auditor.audit(self, str(day), head)
+        if not record:
+            return audit
+        with self._database.write(self._actor) as writer:
+            return auditor.recorded(audit, writer)
+
+    def recipients(self, numbers: Sequence[int]) -> list[Recipient]:
+        """To whom some promises were made, in the order given."""
+        p, own = tables.promises.c, tables.personal.c
+        found: dict[int, Recipient] = {}
+        with self._database.read() as connection:
+            archive = Archive(connection)
+            for start in range(0, len(numbers), _PARAMETERS):
+                part = [int(number) for number in numbers[start : start + _PARAMETERS]]
+                query = (
+                    sa.select(p.id, own.person, p.expires, p.terms, own.facts)
+                    .join_from(tables.promises, tables.personal, own.entry == p.id, isouter=True)
+                    .where(p.id.in_(part))
+                )
+                for number, person, expires, terms, facts in connection.execute(query):
+                    known = {} if facts is None else json.loads(facts)
+                    label = archive.terms(terms).label
+                    found[number] = Recipient(number, person, expires, label, known)
+        return [found[int(number)] for number in numbers]
+
     # -- what becomes of promises ----------------------------------------------------------------
+
+    def adopt(self, model: object, note: str = "") -> Entry:
+        """Say which model decides from now on: :meth:`redeem` asks it where no other is given.
+
+        Parameters
+        ----------
+        model
+            Anything that :meth:`proplace.Model.of` takes. Its columns must have names, be described
+            (:meth:`proplace.Model.with_schema`), or be those of the latest promise.
+        note
+            Why, or by whom; it stays in the ledger for good (no personal data in it).
+        """
+        with self._database.read() as connection:
+            latest = sa.select(tables.promises.c.terms).order_by(tables.promises.c.id.desc())
+            terms = connection.execute(latest.limit(1)).scalar()
+            if terms is None:
+                whole = check_named(Model.of(model))
+            else:
+                whole = reading(model, Archive(connection).terms(terms).model)
+        documents = model_documents(whole)
+        with self._database.write(self._actor) as writer:
+            for document in documents:
+                writer.document(document.digest, *document)
+            return writer.append("adopted", {"model": documents[-1].digest, "note": note})
+
+    def redeem(
+        self,
+        promise: int,
+        person: object,
+        model: object = None,
+        *,
+        as_of: datetime.date | str | None = None,
+        record: bool = True,
+    ) -> Redemption:
+        """Look whether a person who comes back has what was promised, and write it down.
+
+        A person whom the model in use accepts has redeemed the promise, which is closed then; a person
+        whom it refuses was presented, and the promise stays open.
+
+        Parameters
+        ----------
+        promise
+            Number of the promise.
+        person
+            What the person is now, in original units: a dictionary, a row of a table, or a table of one
+            row, with all the columns that the models look at.
+        model
+            The model in use. Left out: the one that was adopted last (:meth:`adopt`), else that of the
+            promise.
+        as_of
+            The day on which the person came; today if left out.
+        record
+            False: look only.
+
+        Raises
+        ------
+        LedgerError
+            The promise is expired, or no longer open.
+        InputError
+            A cell is missing or cannot be read.
+        """
+        day = str(_day(as_of, None))
+        with self._database.read() as connection:
+            found = self._promise(connection, promise, day)
+            check_open(found, self._renewed_into(connection, found.id), day)
+            in_use = self._in_use(connection, found, model)
+        redemption, seen = presented(found, person, in_use, day)
+        if not record:
+            return redemption
+        with self._database.write(self._actor) as writer:
+            now_ = self._promise(writer.connection, promise, day)  # others write, too
+            check_open(now_, self._renewed_into(writer.connection, found.id), day)
+            entry = write(writer, redemption, seen, model_documents(in_use))
+        return replace(redemption, entry=entry)
+
+    def _in_use(self, connection: sa.Connection, promise: Promise, model: object) -> Model:
+        """The model that decides: the given one, the one adopted last, that of the promise."""
+        if model is not None:
+            return reading(model, promise.terms.model)
+        e = tables.entries.c
+        adopted = sa.select(e.body).where(e.promise.is_(None), e.kind == "adopted")
+        body = connection.execute(adopted.order_by(e.seq.desc()).limit(1)).scalar()
+        if body is None:
+            return promise.terms.model
+        return Archive(connection).model(json.loads(body)["model"])
+
+    def _renewed_into(self, connection: sa.Connection, promise: int) -> list[int]:
+        """Numbers of the promises that took the place of one."""
+        e = tables.entries.c
+        query = sa.select(e.body).where(e.promise == promise, e.kind == "renewed")
+        return sorted(
+            {n for (body,) in connection.execute(query) for n in json.loads(body)["into"]}
+        )
+
+    def presented(self, promise: int) -> pd.DataFrame:
+        """Each time that the person came back: the verdict, what they were then, and what was missing.
+
+        The index is the number of the entry. Nothing is left where the person was erased.
+        """
+        e, own = tables.entries.c, tables.personal.c
+        query = (
+            sa.select(e.seq, e.time, e.body, own.facts)
+            .join_from(tables.entries, tables.personal, own.entry == e.seq)
+            .where(e.promise == int(promise), e.kind.in_(("redeemed", "presented")))
+            .order_by(e.seq)
+        )
+        rows = []
+        with self._database.read() as connection:
+            for seq, time, body, facts in connection.execute(query):
+                said, seen = json.loads(body), json.loads(facts)
+                rows.append([seq, time, said["day"], said["verdict"], seen["words"], seen["row"]])
+        columns = ["entry", "time", "day", "verdict", "words", "row"]
+        return pd.DataFrame(rows, columns=columns).set_index("entry")
 
     def withdraw(self, promise: int, reason: str) -> None:
         """Take a promise back; the reason stays in the ledger for good (no personal data in it)."""
@@ -426,6 +707,11 @@ class Ledger:
             raise LedgerError(f"promise {promise.id} is {promise.state}, no longer open")
 
 
+def _check_existing(existing: object) -> None:
+    if existing not in ("refuse", "add", "renew"):
+        raise LedgerError(f"existing must be 'refuse', 'add' or 'renew', not {existing!r}")
+
+
 # -- questions to the tables -----------------------------------------------------------------------
 
 _HEAD = sa.select(tables.head.c.entries, tables.head.c.hash)
@@ -465,7 +751,8 @@ def _group(archive: Archive, rows: Sequence[Any]) -> OpenPromises:
         for end in ("point", "low", "high")
     )
     ids = np.array([row.id for row in rows], dtype=np.int64)
-    return OpenPromises(archive.terms(rows[0].terms), ids, points, low, high)
+    facts = tuple(row[5] for row in rows) if len(rows[0]) > 5 else ()
+    return OpenPromises(archive.terms(rows[0].terms), ids, points, low, high, facts)
 
 
 def _day(given: datetime.date | str | None, issued: str | None) -> str | None:

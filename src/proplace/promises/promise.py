@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
-from proplace.certification import Bundle, Certificate, checker
+from proplace.certification import read_proof
 from proplace.explain.results import Explanation, Setting
 
 if TYPE_CHECKING:
@@ -95,13 +95,7 @@ class Promise:
     @cached_property
     def certificate(self) -> Proof | None:
         """The proof."""
-        if self._certificate is None:
-            return None
-        text = zlib.decompress(self._certificate)
-        facts = checker.parse(text)
-        if facts.get("format") == checker.FORMAT_BUNDLE:
-            return Bundle.of(Certificate.of(part) for part in checker.bundled(facts))
-        return Certificate(text.decode())
+        return None if self._certificate is None else read_proof(zlib.decompress(self._certificate))
 
     @cached_property
     def explanation(self) -> Explanation | None:
@@ -151,6 +145,35 @@ class Promise:
         return f"Promise({self.id} {who}, {self.state})"
 
 
+class Recipient(NamedTuple):
+    """Somebody to whom a promise was made, for lists of many.
+
+    Attributes
+    ----------
+    promise
+        Its number.
+    person
+        The user's own id of the person; None once they are erased.
+    expires
+        The last day.
+    target
+        Label of the promised class.
+    facts
+        Person and answer in original units, and the sentence; empty once they are erased.
+    """
+
+    promise: int
+    person: str | None
+    expires: str | None
+    target: Label
+    facts: Mapping[str, Any]
+
+    @property
+    def sentence(self) -> str:
+        """What the person was told."""
+        return str(self.facts.get("sentence", ""))
+
+
 class OpenPromises(NamedTuple):
     """Some open promises that have their terms in common, for work on many at once.
 
@@ -164,6 +187,8 @@ class OpenPromises(NamedTuple):
         The answers, as the model of the terms encodes them.
     low, high
         The ends of the boxes that are proved; both are the point where that alone is.
+    facts
+        Person and answer in original units, each as JSON; empty unless they were asked for.
     """
 
     terms: Terms
@@ -171,6 +196,7 @@ class OpenPromises(NamedTuple):
     points: Array
     low: Array
     high: Array
+    facts: tuple[str, ...] = ()
 
     @property
     def boxed(self) -> npt.NDArray[np.bool_]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from proplace.certification.document import canonical
 from proplace.core.errors import LedgerError, ProplaceError, TamperedError
 from proplace.core.model_set import ModelSet
 from proplace.core.network import Network
@@ -23,7 +24,7 @@ from proplace.core.shifts import Shifts
 from proplace.loaders.model import Model
 from proplace.loaders.origin import Origin
 from proplace.promises import tables
-from proplace.promises.chain import canonical, sha256
+from proplace.promises.chain import sha256
 from proplace.promises.tables import sa
 from proplace.schema import Schema, files
 from proplace.schema.tolerances import encoded_tolerance, tolerances
@@ -122,6 +123,12 @@ class Terms:
     def label(self) -> Label:
         """Label of the promised class."""
         return self.model.classes[self.target]
+
+    def target_in(self, model: Model) -> int:
+        """The promised class in a model; classes without labels are in the order of those in use."""
+        if model.classes == tuple(range(self.model.network.classes)):
+            return self.target
+        return model.target(self.label)
 
 
 def terms_documents(setting: Setting, target: int, provenance: Provenance | None) -> list[Document]:

@@ -178,8 +178,8 @@ def other_network(folder):
     [
         (change("results.csv", "optimal", "feasible"), "results.csv: is not as it was written"),
         (change("manifest.json", "0.004", "0.005"), "manifest.json: is not as it was written"),
-        (change("manifest.json", "batch-5", "batch-2"), "an earlier version.*into another folder"),
-        (change("manifest.json", "batch-5", "batch-9"), "not the manifest of a batch of this"),
+        (change("manifest.json", "batch-6", "batch-2"), "an earlier version.*into another folder"),
+        (change("manifest.json", "batch-6", "batch-9"), "not the manifest of a batch of this"),
         (forged, "results.csv: is not as it was written"),
         (remove("manifest.json"), "there is no manifest.json; give the folder that proplace"),
         (remove("results.csv"), "the results are gone; put them back"),
@@ -213,7 +213,7 @@ def test_a_folder_of_an_earlier_version_is_not_gone_on_with(world, copy, tmp_pat
     explainer, people = world
     people.to_csv(tmp_path / "people.csv", index=False)
     path = copy / "manifest.json"
-    path.write_text(path.read_text().replace("batch-5", "batch-2"))
+    path.write_text(path.read_text().replace("batch-6", "batch-2"))
     before = path.read_bytes()
     with pytest.raises(OutputError, match=r"an earlier version of proplace.*into another folder"):
         explain_file(explainer, tmp_path / "people.csv", copy, ids=["name"])

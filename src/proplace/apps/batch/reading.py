@@ -19,9 +19,9 @@ import pandas as pd
 
 from proplace.apps.batch.folder import names_of
 from proplace.apps.batch.manifest import NAME, About, Manifest, NotAManifest
-from proplace.certification import Bundle, Certificate, FixedPrediction
 from proplace.certification import digest as network_digest
-from proplace.certification.checker import FORMAT_BUNDLE, FORMAT_FIXED, MOST_BYTES, bundled
+from proplace.certification import read_proof
+from proplace.certification.checker import MOST_BYTES
 from proplace.core.errors import ProplaceError, ResultsError
 from proplace.core.fold import digest as folds_digest
 from proplace.core.model_set import ModelSet
@@ -69,6 +69,11 @@ def read_results(folder: str | os.PathLike[str]) -> Explanations:
     """
     opened = ResultsFolder.open(Path(folder))
     return opened.explanations(opened.lines())
+
+
+def open_results(folder: str | os.PathLike[str]) -> ResultsFolder:
+    """Open the folder of a batch, to read it part by part (see :func:`read_results`)."""
+    return ResultsFolder.open(Path(folder))
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,6 +182,18 @@ class ResultsFolder:
             chosen += person
         return self.explanations(chosen[:answers])
 
+    def parts(self, answers: int) -> Iterator[Explanations]:
+        """All people, whole ones: parts of so many answers, or one person with more."""
+        chosen: list[Line] = []
+        for _, group in itertools.groupby(self.lines(), lambda line: line.explanation.index):
+            person = list(group)
+            if chosen and len(chosen) + len(person) > answers:
+                yield self.explanations(chosen)
+                chosen = []
+            chosen += person
+        if chosen:
+            yield self.explanations(chosen)
+
     def explanations(self, lines: Iterable[Line]) -> Explanations:
         """Some lines as explanations, with their certificates where these were kept."""
         items = [
@@ -196,12 +213,7 @@ class ResultsFolder:
                 f"{self.path / 'certificates' / line.proof_name}: the certificate of {line.name} is "
                 f"missing, or not as it was written; put it back as it was, or {_AGAIN}"
             )
-        facts = json.loads(content)
-        if facts.get("format") == FORMAT_BUNDLE:
-            return Bundle.of(Certificate.of(proof) for proof in bundled(facts))
-        if facts.get("format") == FORMAT_FIXED:
-            return FixedPrediction(content.decode())
-        return Certificate(content.decode())
+        return read_proof(content)
 
     def proof(self, line: Line) -> bytes | None:
         """Content of the certificate of a line; None where it is not the one that was written."""

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from proplace import __version__
+from proplace.apps.cli.audit import audit
 from proplace.apps.cli.calibrate import calibrate
 from proplace.apps.cli.certify import certify
 from proplace.apps.cli.check import check
@@ -18,6 +19,7 @@ from proplace.apps.cli.console import say, tell
 from proplace.apps.cli.demo import demo
 from proplace.apps.cli.experiment import experiment
 from proplace.apps.cli.explain import explain
+from proplace.apps.cli.ledger import ledger
 from proplace.apps.cli.report import report
 from proplace.apps.cli.schema import schema
 from proplace.apps.cli.shifts import shifts
@@ -34,10 +36,12 @@ app.command()(explain)
 app.command()(certify)
 app.command()(check)
 app.command()(report)
+app.command()(audit)
 app.command()(calibrate)
 app.command()(schema)
 app.command()(experiment)
 app.add_typer(shifts, name="shifts")
+app.add_typer(ledger, name="ledger")
 
 
 def _version(show: bool) -> None:

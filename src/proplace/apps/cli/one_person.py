@@ -163,7 +163,7 @@ def show(result: Explanations) -> None:
             say(f"{answer.status}: {answer.reason}")
             continue
         words = answer.words()
-        say_table(["feature", "now", "then"], [[c.title, c.before, c.after] for c in words.changes])
+        say_table(["feature", "now", "then"], [[c.title, c.before, c.goal] for c in words.changes])
         say(words.sentence)
         far = "distance" if math.isnan(answer.effort) else "effort"
         reach = ", out of reach" if answer.out_of_reach else ""

@@ -22,7 +22,7 @@ from proplace.certification import digest as network_digest
 from proplace.core.errors import OptionError
 from proplace.core.files import atomic_write
 from proplace.core.text import clipped, short, visible
-from proplace.explain.held import room
+from proplace.explain.interval_words import room
 from proplace.explain.provenance import now
 from proplace.explain.words import (
     accepted_now,
@@ -375,7 +375,7 @@ def _rows(words: Sequence[Words]) -> tuple[Row, ...]:
                 clipped(change.title, _TITLE),
                 clipped(change.before, _CELL),
                 tuple("" if c is None else clipped(visible(c.goal), _CELL) for c in goals),
-                change.difference if len(words) == 1 and change.held is None else "",
+                change.difference if len(words) == 1 else "",
             )
         )
     return tuple(rows)

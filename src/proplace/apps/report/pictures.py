@@ -109,7 +109,7 @@ def _categories(e: Explanation) -> str:
     features = needed(e).schema.by_name
     changes = zip(e.changes.index, in_words(e, Wording()).changes, strict=True)
     return "; ".join(
-        f"{change.title}: {change.before} → {change.after}"
+        f"{change.title}: {change.before} → {change.goal}"
         for name, change in changes
         if isinstance(features[str(name)], (Binary, Categorical))
     )

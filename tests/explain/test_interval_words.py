@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import proplace as pp
 from proplace.core.distances import L1
-from proplace.explain.held import held, room
+from proplace.explain.interval_words import held, room
 from proplace.explain.results import Setting
 
 INCOME = pp.Continuous("income", 0, 200_000, step=500, unit="dollars")

@@ -1,0 +1,88 @@
+"""What to make of a search: points to certify, best first, and what to say where none is proved."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from proplace.core.network import Array
+    from proplace.explain.findings import Status
+    from proplace.explain.proving import Clock
+    from proplace.schema.person import Person
+    from proplace.search.pieces import SearchResult
+    from proplace.search.problem import SearchProblem
+
+NO_TIME = "the time limit came before a point was proved robust; allow more time"
+_ASK_AGAIN = "this is no fault of the row: raise the slack, or try another search"
+_TIDY = 1e-6  # encoded changes up to this are reverted where what is left is robust
+# Shares of the way to a neighbour, tried in turn when a proof fails after rounding.
+_REPAIRS = (1e-6, 1e-4, 1e-2, 0.1, 0.5)
+
+
+@dataclass(frozen=True, eq=False)
+class Attempt:
+    """A search with what it found, and the rows that are answers of last resort."""
+
+    problem: SearchProblem
+    people: Sequence[Person]
+    fallback: Array
+    outcome: SearchResult
+    ruled: bool = False  # features are kept that the schema lets change
+
+    def candidates(self) -> tuple[list[Array], list[Array]]:
+        """Points to certify, best first: the search's own, then some that are near it.
+
+        The search's point comes without changes that nobody would see, then as it is; the others lie
+        on the way from it to the nearest robust neighbours.
+        """
+        point = self.outcome.point
+        if point is None:
+            return [], []
+        tidy = np.where(np.abs(point - self.problem.x) <= _TIDY, self.problem.x, point)
+        own = [tidy, point] if (tidy != point).any() else [point]
+        goals = self._alongside(point)[:3]
+        return own, [point + step * (goal - point) for step in _REPAIRS for goal in goals]
+
+    def _alongside(self, point: Array) -> Array:
+        """Neighbours that leave the same out-of-range values as a point: all in between is legal."""
+        if len(self.people) == 1:
+            return self.fallback
+        person = self.people[0]
+        moves = (person.lower > person.x) | (
+            person.upper < person.x
+        )  # columns that may move inside
+        same = ((self.fallback == person.x) == (point == person.x))[:, moves].all(axis=1)
+        rows: Array = self.fallback[same]
+        return rows
+
+    def trouble(self, clock: Clock) -> str:
+        """What is wrong where only a neighbour was proved."""
+        outcome = self.outcome
+        if outcome.trouble:
+            return outcome.trouble
+        if outcome.status == "infeasible":
+            return "it found no point in a region that holds one"
+        if outcome.point is not None and time.monotonic() < clock.proof:
+            return "its answer failed the last test"
+        return ""
+
+    def why_none(self, clock: Clock, *, ruled: bool) -> tuple[Status, str]:
+        """Status and reason where no point is proved."""
+        outcome = self.outcome
+        if outcome.trouble:
+            return "solver_error", f"the solver failed ({outcome.trouble}); {_ASK_AGAIN}"
+        if outcome.status == "infeasible" and not len(self.fallback):
+            sets = self.problem.sets
+            names = ", ".join(models.name for models in sets)
+            who = sets[0].where if len(sets) == 1 else f"for each of {names}"
+            none = f"no point within the features' ranges and rules is robust {who}"
+            return "infeasible_rules" if ruled else "no_robust_neighbour", none
+        if clock.over:
+            return "not_found", NO_TIME
+        return "solver_error", f"the solver failed (its answer failed the last test); {_ASK_AGAIN}"

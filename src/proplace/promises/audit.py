@@ -1,0 +1,370 @@
+"""An audit: what a retrained model makes of every open promise."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+
+import numpy as np
+import pandas as pd
+
+from proplace.core.errors import OptionError
+from proplace.core.wiring import upstairs
+from proplace.explain.provenance import now
+from proplace.loaders.model import Model
+from proplace.promises.comparing import Comparison
+from proplace.promises.judging import ALARMS, NOTES, VERDICTS, Judgement, judge
+from proplace.promises.terms import model_documents
+from proplace.promises.verifying import verdicts_digest
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    import numpy.typing as npt
+
+    from proplace.core.network import Array
+    from proplace.promises.chain import Head
+    from proplace.promises.database import Writer
+    from proplace.promises.judging import Verdict
+    from proplace.promises.ledger import Ledger
+    from proplace.promises.promise import OpenPromises
+    from proplace.promises.renewing import Renewal
+
+FailOn = Literal["broken", "holds"]
+"""What a release gate does not let pass: a broken promise, or any that is not proved."""
+
+_WORDS: dict[Verdict, str] = {
+    "proved": "proved",
+    "holds": "hold, not proved",
+    "broken": "BROKEN",
+    "unknown": "cannot be told",
+}
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was found for all promises of the same terms.
+
+    Attributes
+    ----------
+    terms, model
+        Name of the terms in the ledger, and of the promised model.
+    inside
+        Name of the promised set in which the new network lies; empty if in none.
+    on_rows
+        Whether the new network could be put on the rows of the promised model; else promises were
+        judged point by point.
+    why
+        Why it could not be compared, where it could not.
+    counts
+        How many promises have which verdict.
+    """
+
+    terms: str
+    model: str
+    inside: str
+    on_rows: bool
+    why: str
+    counts: dict[Verdict, int]
+
+    def __str__(self) -> str:
+        """One line."""
+        total = sum(self.counts.values())
+        said = f"{_promises(total)} of {self.model} (terms {self.terms[:8]}): {_told(self.counts)}"
+        if self.inside:
+            return f"{said}; the new network lies in the promised set ({self.inside})"
+        return f"{said}; {self.why}" if self.why else said
+
+
+@dataclass(frozen=True, eq=False)
+class Audit:
+    """What a retrained model makes of every open promise of a ledger.
+
+    Made by :meth:`proplace.Ledger.audit`.
+
+    Attributes
+    ----------
+    ledger
+        The ledger.
+    model, model_digest
+        What the retrained model is called, and its name in the ledger.
+    as_of, time
+        The day on which promises had to be open, and when they were looked at.
+    head
+        The end of the chain then.
+    number
+        The entry of the ledger that records it; None where it was not recorded.
+    ids
+        Numbers of the promises, in order.
+    found
+        The verdicts, margins, deltas and notes, side by side.
+    looks
+        What all promises of the same terms have in common.
+    exact
+        Whether margins and deltas were found by the exact test.
+    """
+
+    ledger: Ledger
+    model: str
+    model_digest: str
+    as_of: str
+    time: str
+    head: Head
+    ids: npt.NDArray[np.int64]
+    found: Judgement
+    looks: tuple[Look, ...]
+    exact: bool
+    number: int | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def counts(self) -> dict[Verdict, int]:
+        """How many promises have which verdict."""
+        numbers = np.bincount(self.found.verdict, minlength=len(VERDICTS)).tolist()
+        return dict(zip(VERDICTS, numbers, strict=True))
+
+    @property
+    def broken(self) -> tuple[int, ...]:
+        """Numbers of the promises that are broken."""
+        return self.having("broken")
+
+    @property
+    def alarms(self) -> tuple[int, ...]:
+        """Promises where the model contradicts what was read or proved: never to be passed over."""
+        return tuple(self.ids[np.isin(self.found.note, ALARMS)].tolist())
+
+    def having(self, verdict: Verdict) -> tuple[int, ...]:
+        """Numbers of the promises with a verdict."""
+        chosen = self.found.verdict == VERDICTS.index(verdict)
+        return tuple(self.ids[chosen].tolist())
+
+    def passes(self, fail_on: FailOn = "broken") -> bool:
+        """Whether a release gate lets the model pass; what cannot be told never passes.
+
+        ``broken``: no promise may be broken. ``holds``: all must be proved.
+        """
+        if fail_on not in get_args(FailOn):
+            raise OptionError(f"fail_on must be 'broken' or 'holds', not {fail_on!r}")
+        counts = self.counts
+        bad = counts["broken"] + counts["unknown"] + len(self.alarms)
+        return not (bad or (fail_on == "holds" and counts["holds"]))
+
+    def verdict(self, promise: int) -> Verdict:
+        """The verdict on one promise."""
+        at = int(np.searchsorted(self.ids, promise))
+        if at == len(self.ids) or self.ids[at] != promise:
+            raise OptionError(f"promise {promise} was not open on {self.as_of}; it has no verdict")
+        return VERDICTS[int(self.found.verdict[at])]
+
+    def to_frame(self, verdict: Verdict | None = None) -> pd.DataFrame:
+        """One row for each promise: person, verdict, margin, delta, note, last day and sentence.
+
+        Parameters
+        ----------
+        verdict
+            Only promises with this verdict.
+        """
+        chosen = np.arange(len(self))
+        if verdict is not None:
+            chosen = np.flatnonzero(self.found.verdict == VERDICTS.index(verdict))
+        numbers = self.ids[chosen].tolist()
+        people = self.ledger.recipients(numbers)
+        columns = {
+            "person": [one.person for one in people],
+            "verdict": [VERDICTS[n] for n in self.found.verdict[chosen].tolist()],
+            "margin": self.found.margin[chosen],
+            "delta": self.found.delta[chosen],
+            "note": [NOTES[n] for n in self.found.note[chosen].tolist()],
+            "expires": [one.expires for one in people],
+            "sentence": [one.sentence for one in people],
+        }
+        return pd.DataFrame(columns, index=pd.Index(numbers, name="promise"))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, as JSON can hold it; people by their ids, nothing else of them."""
+        frame = self.to_frame()
+        columns = (frame.index, *(frame[name] for name in ("person", "verdict", "note")))
+        numbers = ([_number(v) for v in frame[name]] for name in ("margin", "delta"))
+        return {
+            "ledger": self.ledger.name,
+            "audit": self.number,
+            "model": self.model,
+            "digest": self.model_digest,
+            "as_of": self.as_of,
+            "time": self.time,
+            "head": str(self.head),
+            "exact": self.exact,
+            "counts": self.counts,
+            "alarms": list(self.alarms),
+            "terms": [vars(look) for look in self.looks],
+            "promises": [
+                {
+                    "promise": int(number),
+                    "person": person,
+                    "verdict": verdict,
+                    "margin": margin,
+                    "delta": delta,
+                    "note": note,
+                }
+                for number, person, verdict, note, margin, delta in zip(
+                    *columns, *numbers, strict=True
+                )
+            ],
+        }
+
+    def to_json(self) -> str:
+        """The same as text."""
+        return json.dumps(self.to_dict())
+
+    def report(self, path: str | os.PathLike[str], *, title: str = "Audit of promises") -> Path:
+        """Write an HTML page to read, which opens offline (extra ``report``)."""
+        page: Path = upstairs("write_audit_page")(path, self, title=title)
+        return page
+
+    def renew(self, explainer: Any, *, n: int | None = None) -> Renewal:
+        """Search new answers, against the new model, for the people whose promises are broken.
+
+        Nothing is issued: see :meth:`Renewal.issue`.
+
+        Parameters
+        ----------
+        explainer
+            A fitted explainer of the new model, such as ``Proplace(new_model, 0.02).fit(table)``.
+        n
+            For the first so many broken promises only.
+        """
+        from proplace.promises.renewing import renewed  # noqa: PLC0415  (it knows audits)
+
+        return renewed(self, explainer, n)
+
+    @property
+    def sentence(self) -> str:
+        """What was found, in one sentence."""
+        if not len(self):
+            return f"no promise is open on {self.as_of}: {self.model} breaks none"
+        return f"{_promises(len(self))} and {self.model}: {_told(self.counts)}"
+
+    def __str__(self) -> str:
+        """What was found, in a few lines."""
+        lines = [self.sentence, *(f"  {look}" for look in self.looks if len(self.looks) > 1)]
+        if len(self.looks) == 1:
+            (look,) = self.looks
+            if look.inside:
+                lines.append(f"  the new network lies in the promised set ({look.inside})")
+            elif look.why:
+                lines.append(f"  {look.why}")
+        if self.alarms:
+            lines.append(
+                f"  ALARM: in {_promises(len(self.alarms))} the model contradicts what was read or "
+                "proved of it; to_frame()['note'] says how. Do not release it"
+            )
+        return "\n".join(lines)
+
+
+class _Row(NamedTuple):
+    """A row of the table of verdicts."""
+
+    promise: int
+    verdict: str
+    margin: float | None
+    delta: float | None
+
+
+@dataclass(eq=False)
+class Auditor:
+    """Goes through the open promises of a ledger, group by group, in bounded memory."""
+
+    source: object
+    exact: bool = False
+    _compared: dict[str, Comparison] = field(default_factory=dict)
+    _counts: dict[str, npt.NDArray[np.int64]] = field(default_factory=dict)
+    _models: dict[str, str] = field(default_factory=dict)
+    _ids: list[npt.NDArray[np.int64]] = field(default_factory=list)
+    _parts: list[Judgement] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.model = Model.of(self.source)
+
+    def judge(self, group: OpenPromises) -> None:
+        """Judge some promises of the same terms."""
+        name = group.terms.digest
+        if name not in self._compared:
+            self._compared[name] = Comparison.of(self.source, self.model, group.terms)
+            self._models[name] = group.terms.model.origin.name
+            self._counts[name] = np.zeros(len(VERDICTS), dtype=np.int64)
+        found = judge(self._compared[name], group, exact=self.exact)
+        self._counts[name] += np.bincount(found.verdict, minlength=len(VERDICTS))
+        self._ids.append(group.ids)
+        self._parts.append(found)
+
+    def audit(self, ledger: Ledger, day: str, head: Head) -> Audit:
+        """All verdicts, in the order of the promises."""
+        ids = np.concatenate([*self._ids, np.empty(0, dtype=np.int64)])
+        order = np.argsort(ids)
+        fields: list[Array] = [
+            np.concatenate([*(getattr(part, name) for part in self._parts), np.empty(0, kind)])[order]
+            for name, kind in (("verdict", "i1"), ("margin", "f8"), ("delta", "f8"), ("note", "i1"))
+        ]  # fmt: skip
+        looks = tuple(
+            Look(
+                name,
+                self._models[name],
+                one.inside,
+                one.on_rows is not None,
+                one.why,
+                dict(zip(VERDICTS, self._counts[name].tolist(), strict=True)),
+            )
+            for name, one in self._compared.items()
+        )
+        digest = model_documents(self.model)[-1].digest
+        found = Judgement(*fields)  # type: ignore[arg-type]
+        name = self.model.origin.name
+        return Audit(ledger, name, digest, day, now(), head, ids[order], found, looks, self.exact)
+
+    def recorded(self, audit: Audit, writer: Writer) -> Audit:
+        """Write an audit down, with the model and all verdicts."""
+        for document in model_documents(self.model):
+            writer.document(document.digest, *document)
+        body = {
+            "model": audit.model_digest,
+            "as_of": audit.as_of,
+            "head": str(audit.head),
+            "counts": audit.counts,
+            "alarms": len(audit.alarms),
+            "inside": {look.terms: look.inside for look in audit.looks if look.inside},
+            "verdicts": verdicts_digest(_rows(audit)),
+        }
+        entry = writer.append("audited", body)
+        for row in _rows(audit):
+            writer.add("verdicts", {"audit": entry.seq, **row._asdict()})
+        return replace(audit, number=entry.seq)
+
+
+def _rows(audit: Audit) -> Iterator[_Row]:
+    found = audit.found
+    columns = (audit.ids, found.verdict, found.margin, found.delta)
+    for number, verdict, margin, delta in zip(*(c.tolist() for c in columns), strict=True):
+        yield _Row(number, VERDICTS[verdict], _number(margin), _number(delta))
+
+
+def _number(value: float) -> float | None:
+    """A number as tables and JSON hold it."""
+    return float(value) if math.isfinite(value) else None
+
+
+def _promises(count: int) -> str:
+    return f"{count:,} promise{'s' * (count != 1)}"
+
+
+def _told(counts: dict[Verdict, int]) -> str:
+    return ", ".join(
+        f"{counts[name]:,} {words}"
+        for name, words in _WORDS.items()
+        if counts[name] or name != "unknown"
+    )

@@ -1,0 +1,232 @@
+r"""Whether a network keeps promises: asked of many networks, exactly.
+
+A promise is kept by a network if its margin for the promised class is at least :math:`m` at the promised
+point, or at every point of its box; with a delta, under every network within delta of it. The margin
+:math:`m` is the one asked for. The network's own ``predict`` must say the promised class as well: where
+two logits are equal, only one of the classes wins.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import os
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from proplace.certification import DOUBLE, certify, rounding_error, uncovered, worst_case
+from proplace.core.errors import InputError, OptionError
+from proplace.core.network import Network
+from proplace.core.shifts import Shifts
+from proplace.loaders.model import Model
+from proplace.schema.validation import listing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from proplace.certification import InputBox, Margin, WorstCase
+    from proplace.core.network import Array, Precision
+    from proplace.core.shifts import Delta
+    from proplace.promises.promised import Promised
+
+Rows = npt.NDArray[np.intp]
+Mask = npt.NDArray[np.bool_]
+
+UNITS: dict[Precision, float] = {
+    "float64": 2.0**-53,
+    "float32": 2.0**-24,
+    "float16": 2.0**-11,
+    "bfloat16": 2.0**-8,
+}
+"""Unit roundoff of each arithmetic, from the finest to the coarsest."""
+
+_CHUNK = 1_000_000  # numbers of the widest array of a chunk
+
+
+@dataclass(frozen=True, eq=False)
+class Keeping:
+    """Promises, and what keeping them means.
+
+    Attributes
+    ----------
+    model
+        The model whose rows the promises are.
+    promised
+        The promises.
+    delta
+        How far parameters may move from a network that is asked; 0 for the network alone.
+    margin
+        The margin asked for.
+    """
+
+    model: Model
+    promised: Promised
+    delta: Delta
+    margin: Margin | None
+
+    @classmethod
+    def of(
+        cls, model: Model, promised: Promised, delta: Delta | None, margin: Margin | None
+    ) -> Keeping:
+        """Check the options."""
+        if isinstance(delta, Shifts):
+            raise OptionError(
+                "delta must be a number or one (weight, bias) pair per layer: it moves with the "
+                "network, and a box of shifts stands where it is. To train inside a box: stay_within"
+            )
+        if isinstance(margin, (int, float)) and not (math.isfinite(margin) and margin >= 0.0):
+            raise OptionError(
+                f"margin must be a number >= 0 or the name of a precision, not {margin!r}"
+            )
+        return cls(model, promised, 0.0 if delta is None else delta, margin)
+
+    def shifts(self, net: Network) -> Shifts:
+        """The networks that must all keep the promises."""
+        return Shifts.of(net, self.delta)
+
+    def wanted(self, net: Network, shifts: Shifts, rows: Rows | None = None) -> Array:
+        """The margin of each promise that all networks of a box must keep."""
+        promised = self.promised if rows is None else self.promised.take(rows)
+        model, found = replace(self.model, network=net), np.empty(len(promised))
+        for part in chunks(net, len(promised)):
+            points, box = promised.points[part], _part(promised.box, part)
+            found[part] = model.margins(shifts, points, self.margin, box)
+        lost = np.flatnonzero(~np.isfinite(found))
+        if len(lost):
+            asked: Any = net.precision if self.margin is None else self.margin
+            raise InputError(
+                f"no margin covers the rounding of {_named(promised, lost)}; {uncovered(net, asked)}"
+            )
+        return found
+
+    def rounding(self, net: Network, shifts: Shifts) -> Array:
+        """Bound on what one rounding of all numbers can do to the margins, over all of a box."""
+        if net.precision != "float64":
+            return replace(self, margin=net.precision).wanted(net, shifts)
+        return self.guard(net, shifts)
+
+    def guard(self, net: Network, shifts: Shifts) -> Array:
+        """Bound on what float64 can do to the margins: beyond it ``predict`` says the class."""
+        found, box = np.empty(len(self.promised)), self.promised.box
+        for part in chunks(net, len(found)):
+            low, high = _part(box, part) or (self.promised.points[part], None)
+            found[part] = rounding_error(net, shifts, low, DOUBLE, high)
+        return found
+
+    def asked(self, net: Network, wanted: Array, rows: Rows | None = None) -> tuple[Mask, Array]:
+        """Which promises a network keeps, as is proved, with the wanted margins; and what is left.
+
+        The second is the least margin found for each promise, less the wanted one; where it is
+        negative, a point of the box and a network within delta are known that fall short.
+        """
+        promised = self.promised if rows is None else self.promised.take(rows)
+        robust, left = np.zeros(len(promised), dtype=bool), np.zeros(len(promised))
+        for target, numbers in promised.by_target():
+            report = certify(
+                net,
+                promised.points[numbers],
+                self.delta,
+                target,
+                margin=wanted[numbers],
+                box=_part(promised.box, numbers),
+            )
+            said = np.concatenate(
+                [net.predict(promised.points[numbers[part]]) for part in chunks(net, len(numbers))]
+            )
+            robust[numbers] = report.robust & (said == target)
+            left[numbers] = report.upper - wanted[numbers]
+        return robust, left
+
+    def worst(self, net: Network, row: int) -> WorstCase:
+        """The network within delta, and the point of the box, with the least margin for a promise."""
+        promised, one = self.promised, slice(row, row + 1)
+        return worst_case(
+            net,
+            promised.points[one],
+            self.delta,
+            int(promised.targets[row]),
+            box=_part(promised.box, one),
+        )
+
+    def names(self, rows: Iterable[int]) -> tuple[str, ...]:
+        """Names of some promises."""
+        return tuple(self.promised.names[row] for row in rows)
+
+    def called(self, rows: Iterable[int]) -> str:
+        """Some promises in a message."""
+        return _named(self.promised, rows)
+
+
+def margins(net: Network, promised: Promised) -> Array:
+    """The margin of each promised point for its own class, in float64."""
+    found = np.empty(len(promised))
+    for part in chunks(net, len(promised)):
+        logits = net.logits(promised.points[part])
+        targets, count = promised.targets[part], np.arange(len(logits))
+        if net.outputs == 1:
+            found[part] = np.where(targets == 1, logits[:, 0], -logits[:, 0])
+            continue
+        own = logits[count, targets]
+        logits[count, targets] = -np.inf
+        found[part] = own - logits.max(axis=1)
+    return found
+
+
+def chunks(net: Network, rows: int) -> Iterator[slice]:
+    """Slices of rows, so that memory stays bounded."""
+    size = max(1, _CHUNK // max(net.inputs, net.outputs, *net.widths, 1))
+    for start in range(0, rows, size):
+        yield slice(start, min(start + size, rows))
+
+
+def rounded(values: Array, precision: Precision) -> Array:
+    """The nearest numbers of a precision, as float64."""
+    if precision == "float64":
+        return values
+    if precision == "bfloat16":
+        bits = np.asarray(values, dtype=np.float32).view(np.uint32).astype(np.uint64)
+        near = ((bits + 0x7FFF + ((bits >> np.uint64(16)) & np.uint64(1))) >> np.uint64(16)) << (
+            np.uint64(16)
+        )
+        return near.astype(np.uint32).view(np.float32).astype(np.float64)
+    result: Array = np.asarray(values, dtype=precision).astype(np.float64)
+    return result
+
+
+def sentence_delta(delta: Any) -> str:
+    """Words that follow a promise that is kept robustly; empty without a delta."""
+    number = isinstance(delta, (int, float, np.number))
+    if number and not delta:
+        return ""
+    return f", also under every network within {f'{delta:g}' if number else 'the radii'} of it"
+
+
+def placed(network: Network, source: object) -> Any:
+    """What ``place`` gives: a copy of a model with these parameters, and what is really in it."""
+    placing = importlib.import_module("proplace.promises.placing")
+    return placing.place(network, source)
+
+
+def model_like(network: Network, source: object) -> Any:
+    """A copy of a model with these parameters; the network itself for networks and files."""
+    if isinstance(source, (Network, Model, str, os.PathLike)):
+        return network
+    found = placed(network, source)
+    if found.rounding:
+        raise InputError(
+            f"the model rounds the parameters by {found.rounding:.2g}, so that what was proved of the "
+            "network is not proved of it; read and use the model in the precision that it stores"
+        )
+    return found.model
+
+
+def _part(box: InputBox | None, rows: Any) -> InputBox | None:
+    return None if box is None else (box[0][rows], box[1][rows])
+
+
+def _named(promised: Promised, rows: Iterable[int]) -> str:
+    names = [promised.names[row] for row in rows]
+    return f"promise{'s' * (len(names) != 1)} {listing(names, 6)}"

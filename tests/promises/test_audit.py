@@ -1,0 +1,344 @@
+"""Verdicts of audits against brute force, and what is written down of them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from fractions import Fraction as Q
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import proplace as pp
+from audited import answers_of, last, plain, promise_rows, setting_of, stored, verdicts, write
+from oracles import corner_margins, margins_of, seen, size_of, spread
+from proplace.core.errors import LedgerError, OptionError
+from proplace.core.model_set import ModelSet
+from proplace.promises.reach import LADDER, largest_delta
+
+SHAPES = ([2, 1], [2, 3], [2, 3, 1], [2, 2, 2, 3], [2, 3, 2, 2, 1], [2, 2, 2, 2, 2, 1])
+
+
+def network(sizes, seed, *, bias=True):
+    """A random network with zero weights and a dead neuron."""
+    rng = np.random.default_rng(seed)
+    layers = []
+    for a, b in itertools.pairwise(sizes):
+        W = rng.normal(size=(b, a)) * (rng.random((b, a)) > 0.15)
+        layers.append((W, rng.normal(size=b) * 0.5 if bias else None))
+    if len(sizes) > 2 and bias:
+        layers[0][1][0] = -9.0
+    return pp.Network(layers)
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    with pp.Ledger(tmp_path / "promises.db") as opened:
+        yield opened
+
+
+def exactly_inside(net, other, delta):
+    """Whether every parameter lies within delta, in exact rationals."""
+    pairs = zip(net.layers, other.layers, strict=True)
+    return all(
+        abs(Q(float(q)) - Q(float(p))) <= Q(delta)
+        for a, b in pairs
+        for mine, theirs in ((a.W, b.W), (a.bias, b.bias))
+        for p, q in zip(mine.ravel(), theirs.ravel(), strict=True)
+    )
+
+
+def dense(low, high, steps=41):
+    """Points of a box: a grid with its corners."""
+    return np.stack(np.meshgrid(*(np.linspace(a, b, steps) for a, b in zip(low, high, strict=True))),
+                    axis=-1).reshape(-1, len(low))  # fmt: skip
+
+
+# -- verdicts --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("sizes", SHAPES, ids=str)
+def test_verdicts_on_boxes_are_those_of_brute_force(ledger, sizes, bias):
+    """Points, boxes of one and of two sides; every class; signed inputs."""
+    old, new = network(sizes, 1, bias=bias), network(sizes, 2, bias=bias)
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(40, 2)) * 1.5
+    reach = rng.random((40, 2)) * rng.choice([0.0, 0.6], size=(40, 2))
+    box = (rows - reach, rows + reach)
+    seen_verdicts = set()
+    for target in range(new.classes):
+        with pp.Ledger(ledger.name + str(target)) as book:
+            numbers = promise_rows(book, old, pp.Shifts.of(old, 0.01), rows, target, box=box)
+            audit = book.audit(new, exact=True)
+            quick = book.audit(new)
+            np.testing.assert_array_equal(audit.found.verdict, quick.found.verdict)
+            found = verdicts(audit)
+            for n, number in enumerate(numbers):
+                points = dense(box[0][n], box[1][n])
+                least = new.margin(points, target).min()
+                refused = (new.predict(points) != target).any()
+                assert found[number] == ("broken" if refused else "holds"), (n, least)
+                seen_verdicts.add(found[number])
+                if not refused:
+                    assert audit.found.margin[n] <= least + 1e-9
+                    assert audit.found.margin[n] >= least - 0.1 - 0.1 * abs(least)
+                    assert quick.found.margin[n] <= least + 1e-9
+                here = new.predict(rows[n])[0] == target
+                assert (audit.found.note[n] == 1) == (refused and here)
+    assert len(seen_verdicts) == 2
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10_000), st.sampled_from([0.0, 0.5, 1.0, np.nextafter(1.0, 2.0), 1.5]))
+def test_proved_is_in_the_set_exactly(tmp_path_factory, seed, share):
+    """Also on its edge and one float beyond it."""
+    net = network([2, 2, 1], seed)
+    rng = np.random.default_rng(seed)
+    delta = 2.0**-4
+    layers = [
+        tuple(part + share * delta * rng.choice([-1.0, 1.0], size=part.shape) for part in pair)
+        for pair in ((layer.W, layer.b) for layer in net.layers)
+    ]
+    new = pp.Network(layers)
+    rows = rng.normal(size=(12, 2))
+    rows = rows[(net.predict(rows) == 1) & (np.abs(new.margin(rows)) > 1e-6)]
+    with pp.Ledger(tmp_path_factory.mktemp("book") / "p.db") as book:
+        numbers = promise_rows(book, net, pp.Shifts.of(net, delta), rows)
+        audit = book.audit(new)
+        inside = exactly_inside(net, new, delta)
+        for number, good in zip(numbers, new.predict(rows) == 1, strict=True):
+            assert (verdicts(audit)[number] == "proved") == (inside and good)
+            # Rows that were never proved: what the model refuses is an alarm, and never proved.
+            assert (number in audit.alarms) == (inside and not good)
+
+
+def test_any_of_the_promised_sets_will_do(ledger):
+    """Also one of another architecture; the shape alone decides nothing."""
+    net, other = network([2, 3, 1], 3), network([2, 2, 2, 1], 4)
+    rows = np.array([[2.0, 1.0], [0.5, -0.5]])
+    good = rows[(net.predict(rows) == 1) & (other.predict(rows) == 1)]
+    rows = good if len(good) else rows
+    sets = [ModelSet(other, pp.Shifts.of(other, 0.125), "last year")]
+    promise_rows(ledger, net, pp.Shifts.of(net, 0.01), rows, others=sets)
+    moved = other.with_layers((layer.W + 0.125, layer.b) for layer in other.layers)
+    audit = ledger.audit(moved)
+    assert audit.looks[0].inside == "last year"
+    beyond = other.with_layers((layer.W + 0.126, layer.b) for layer in other.layers)
+    assert ledger.audit(beyond).looks[0].inside == ""
+
+
+def test_a_box_of_intervals_counts_as_it_is(ledger):
+    """Around no centre, with frozen parameters."""
+    low, high = pp.Network([([[1.0, -1.0]], [0.0])]), pp.Network([([[1.5, -1.0]], [0.25])])
+    promise_rows(ledger, low, pp.Shifts(low, high), np.array([[1.0, 0.5]]))
+    inside = pp.Network([([[1.25, -1.0]], [0.25])])
+    frozen = pp.Network([([[1.25, -1.0 + 2.0**-40]], [0.25])])
+    assert ledger.audit(inside).counts["proved"] == 1
+    assert ledger.audit(frozen).counts["holds"] == 1
+
+
+def test_ties_go_to_the_class_that_the_network_gives(ledger):
+    net = pp.Network([([[1.0, 1.0]], [-1.0])])
+    rows = np.array([[0.5, 0.5]])
+    far = pp.Shifts.of(pp.Network([([[9.0, 9.0]], [0.0])]), 0.0)
+    for target, verdict in ((1, "holds"), (0, "broken")):
+        with pp.Ledger(ledger.name + str(target)) as book:
+            promise_rows(book, net, far, rows, target)
+            assert list(verdicts(book.audit(net)).values()) == [verdict]
+
+
+def test_a_model_in_float32_must_clear_its_rounding(ledger):
+    """A box that holds in real numbers alone cannot be told; a point without a referee neither."""
+    old = pp.Network([([[9.0, 0.0]], [0.0])])
+    rows = np.array([[1.0, 1.0], [1.0, 1.0 + 2e-8], [1.0, 2.0]])
+    box = (rows.copy(), rows + np.array([[0.0, 0.0], [0.0, 1e-8], [0.0, 0.5]]))
+    promise_rows(ledger, old, pp.Shifts.of(old, 0.0), rows, box=box)
+    for precision, wanted in (("float64", ["holds"] * 3), ("float32", ["unknown"] * 2 + ["holds"])):
+        new = pp.Network([([[-1.0, 1.0]], [0.0])], precision=precision)
+        audit = ledger.audit(new)
+        assert list(verdicts(audit).values()) == wanted
+        assert audit.passes() == (precision == "float64")
+
+
+def test_a_coarser_model_in_the_set_is_proved_only_beyond_its_rounding(ledger):
+    net = pp.Network([([[1.0, -1.0]], [0.0])])
+    rows = np.array([[1.0, 0.5], [1.0, 1.0 - 1e-9]])
+    promise_rows(ledger, net, pp.Shifts.of(net, 0.0), rows)
+    coarse = pp.Network([([[1.0, -1.0]], [0.0])], precision="float32")
+    assert list(verdicts(ledger.audit(net)).values()) == ["proved", "proved"]
+    assert list(verdicts(ledger.audit(coarse)).values()) == ["proved", "unknown"]
+
+
+# -- the delta that is left ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", [0, 1])
+def test_every_corner_network_within_delta_accepts(target):
+    """All corners of all parameters, and many networks in between; the exact delta is the larger."""
+    net = network([2, 1, 1], 7)
+    model, rng = pp.Model.of(net), np.random.default_rng(3)
+    rows = rng.normal(size=(60, 2)) * 2
+    rows = rows[net.predict(rows) == target]
+    quick = largest_delta(model, target, rows, rows, rows)
+    exact = largest_delta(model, target, rows, rows, rows, exact=True)
+    assert (quick <= exact).all()
+    assert (quick > 0).any()
+    assert set(quick.tolist()) <= {0.0, *LADDER}
+    for x, least, most in zip(rows, quick, exact, strict=True):
+        for delta in {least, most} - {0.0}:
+            assert corner_margins(net, x, delta, target).min() >= -1e-12
+            T = rng.uniform(-1, 1, size=(300, size_of(net)))
+            assert margins_of(spread(net, delta, T), seen(net, x), target).min() >= -1e-12
+        report = pp.certify(net, x[None], max(1.03 * most, 1.03e-5), target)
+        assert most == LADDER[-1] or not report.robust[0]
+
+
+def test_the_delta_of_a_box_holds_at_all_of_its_points():
+    net, rng = network([2, 3, 2, 1], 5), np.random.default_rng(0)
+    model = pp.Model.of(net)
+    rows = rng.normal(size=(80, 2)) * 2
+    rows = rows[net.margin(rows) > 0.5]
+    low, high = rows - 0.05, rows + np.array([0.1, 0.0])
+    for exact in (False, True):
+        found = largest_delta(model, 1, rows, low, high, exact=exact)
+        assert (found > 0).any()
+        for n in np.flatnonzero(found):
+            T = rng.choice([-1.0, 1.0], size=(200, size_of(net)))
+            nets = spread(net, found[n], T)
+            for point in dense(low[n], high[n], 4):
+                assert margins_of(nets, point, 1).min() >= -1e-12
+
+
+# -- what is written down --------------------------------------------------------------------------
+
+
+def three(ledger, **options):
+    """Three promises that a new network proves, keeps and breaks, and the audit."""
+    net = pp.Network([([[1.0, 0.0]], [0.0])])
+    rows = np.array([[3.0, 0.0], [1.0, 1.0], [1.0, -4.0]])
+    numbers = promise_rows(ledger, net, pp.Shifts.of(net, 0.25), rows)
+    new = pp.Network([([[1.0, 0.5]], [0.0])])
+    return numbers, ledger.audit(new, **options)
+
+
+def test_an_audit_is_recorded_with_model_counts_and_verdicts(ledger):
+    numbers, audit = three(ledger)
+    assert audit.counts == {"proved": 0, "holds": 2, "broken": 1, "unknown": 0}
+    assert audit.broken == (numbers[2],)
+    entry = ledger.history()[-1]
+    assert (entry.kind, entry.seq) == ("audited", audit.number)
+    assert last(ledger)["counts"] == audit.counts
+    rows = stored(ledger)
+    assert [(row[1], row[2], row[3]) for row in rows] == [
+        (numbers[0], "holds", 3.0),
+        (numbers[1], "holds", 1.5),
+        (numbers[2], "broken", -1.0),
+    ]
+    assert rows[2][4] is None
+    assert ledger.verify().good
+    with ledger._database.read() as connection:
+        kinds = connection.exec_driver_sql(
+            f"SELECT kind FROM documents WHERE digest = '{last(ledger)['model']}'"
+        ).all()
+    assert kinds == [("model",)]
+
+
+def test_an_audit_that_is_not_recorded_writes_nothing(ledger):
+    numbers, _ = three(ledger)
+    head = ledger.head
+    again = ledger.audit(pp.Network([([[1.0, 0.5]], [0.0])]), record=False)
+    assert (ledger.head, again.number, again.broken) == (head, None, (numbers[2],))
+
+
+def test_only_open_promises_are_judged(ledger):
+    numbers, _ = three(ledger)
+    ledger.withdraw(numbers[0], "a test")
+    ledger.erase("person 1")
+    assert ledger.audit(pp.Network([([[1.0, 0.5]], [0.0])])).ids.tolist() == [numbers[2]]
+    assert ledger.verify().good
+
+
+def test_expired_promises_are_not_judged(ledger):
+    net = pp.Network([([[1.0, 0.0]], [0.0])])
+    rows, model = np.array([[3.0, 0.0]]), plain(net)
+    setting = setting_of(model, pp.Shifts.of(net, 0.25))
+    write(ledger, setting, answers_of(model, rows), rows, expires="2030-06-30")
+    assert len(ledger.audit(net, as_of="2030-06-30")) == 1
+    later = ledger.audit(net, as_of="2030-07-01")
+    assert len(later) == 0
+    assert "no promise is open" in str(later)
+    assert later.passes("holds")
+    assert ledger.verify().good
+
+
+def test_tampering_with_a_verdict_is_found(ledger):
+    three(ledger)
+    with ledger._database.engine.begin() as connection:
+        connection.exec_driver_sql("DROP TRIGGER verdicts_no_update")
+        connection.exec_driver_sql("UPDATE verdicts SET verdict = 'proved'")
+    assert "verdicts of the audit" in str(ledger.verify())
+
+
+def test_the_gate(ledger):
+    _, audit = three(ledger)
+    assert not audit.passes("broken")
+    net = pp.Network([([[1.0, 0.0]], [0.0])])
+    assert ledger.audit(net).passes("holds")
+    wide = pp.Network([([[2.0, 0.0]], [0.0])])
+    assert ledger.audit(wide).passes("broken")
+    assert not ledger.audit(wide).passes("holds")
+    with pytest.raises(OptionError, match="'broken' or 'holds'"):
+        audit.passes("proved")
+
+
+def test_frame_and_json_say_the_same(ledger):
+    numbers, audit = three(ledger)
+    frame, facts = audit.to_frame(), json.loads(audit.to_json())
+    assert frame.index.tolist() == numbers == [one["promise"] for one in facts["promises"]]
+    assert frame["verdict"].tolist() == [one["verdict"] for one in facts["promises"]]
+    assert frame["person"].tolist() == ["person 0", "person 1", "person 2"]
+    assert facts["promises"][2]["delta"] is None
+    assert facts["counts"] == audit.counts
+    assert "sentence" not in facts["promises"][0]
+    assert audit.to_frame("broken").index.tolist() == [numbers[2]]
+    assert audit.verdict(numbers[1]) == "holds"
+    with pytest.raises(OptionError, match="was not open"):
+        audit.verdict(1)
+
+
+def test_promises_of_several_terms_are_judged_each_by_its_own(ledger):
+    """And come back in the order of their numbers."""
+    near, far = pp.Network([([[1.0, 0.0]], [0.0])]), pp.Network([([[0.0, 1.0]], [0.0])])
+    rows = np.array([[3.0, 1.0]])
+    numbers = []
+    for _ in range(2):
+        for net in (near, far):
+            numbers += promise_rows(ledger, net, pp.Shifts.of(net, 0.25), rows)
+    audit = ledger.audit(pp.Network([([[1.0, 0.25]], [0.0])]))
+    assert audit.ids.tolist() == numbers
+    assert list(verdicts(audit).values()) == ["proved", "holds", "proved", "holds"]
+    assert len(audit.looks) == 2
+    assert ledger.verify().good
+
+
+def test_an_empty_ledger_is_audited(ledger):
+    audit = ledger.audit(network([2, 1], 0))
+    assert (len(audit), audit.passes("holds")) == (0, True)
+    assert audit.to_frame().empty
+    assert ledger.verify().good
+
+
+def test_a_network_of_another_width_can_tell_nothing(ledger):
+    three(ledger)
+    audit = ledger.audit(network([3, 1], 0))
+    assert audit.counts["unknown"] == 3
+    assert "takes 3 columns" in str(audit)
+    assert not audit.passes("broken")
+
+
+def test_a_day_that_is_none_is_refused(ledger):
+    with pytest.raises(LedgerError, match="is no day"):
+        ledger.audit(network([2, 1], 0), as_of="soon")
