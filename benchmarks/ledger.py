@@ -66,7 +66,7 @@ def fill(ledger: pp.Ledger, one: Explanations, count: int) -> None:
             people = [f"customer-{n:09d}" for n in range(start, min(start + PART, count))]
             drafts = [first._replace(person=person) for person in people]
             known = ledger._known(writer.connection, drafts, writer.time)
-            ledger._issue(writer, drafts, "2999-12-31", known, "refuse")
+            ledger._issue(writer, drafts, "2999-12-31", known, "refuse", replacing=None)
 
 
 def measure(place: str, count: int) -> None:

@@ -103,6 +103,20 @@ def test_all_promises_of_a_person_and_of_nobody_else(place, result):
         assert ledger.verify().good
 
 
+def test_what_a_person_presented_is_erased_too(tmp_path, result):
+    """Also the values of the day on which they came back."""
+    path = tmp_path / "promises.db"
+    with pp.Ledger(path) as ledger:
+        number = ledger.issue(result[:1], [PEOPLE[0]]).ids[0]
+        ledger.redeem(number, {"income": 33.25, "debt": 20})
+        assert PEOPLE[0].encode() in content_of(path)
+        assert b"33.25" in content_of(path)
+        ledger.erase(PEOPLE[0])
+        assert PEOPLE[0].encode() not in content_of(path)
+        assert b"33.25" not in content_of(path)
+        assert ledger.verify().good
+
+
 def test_a_person_who_was_erased_can_come_back(place, result):
     with pp.Ledger(place) as ledger:
         ledger.issue(result, ["a", "b", "c"])

@@ -18,7 +18,7 @@ from proplace.promises import tables
 from proplace.promises.chain import START, Entry, Head
 from proplace.promises.database import Database
 from proplace.promises.verifying import Verifier, verdicts_digest
-from small_promises import LATER, answers
+from small_promises import LATER, NET, answers
 
 TABLES = sorted(tables.metadata.tables)
 
@@ -41,6 +41,10 @@ def full(place, result, boxed):
         ledger.issue(boxed, ["dora", "emil"])
         ledger.issue(answers(1, 9, net=LATER), ["anna"], existing="renew")
         ledger.withdraw(ids[1], "the product is no longer sold")
+        ledger.adopt(NET, "in use since spring")
+        assert ledger.redeem(ids[2], result[2].original.to_dict()).verdict == "not met"
+        assert ledger.redeem(ids[2], result[2].counterfactual.to_dict()).verdict == "exact"
+        assert len(ledger.audit(LATER).to_frame()) == 3
         ledger.erase("emil")
     database = Database(place)
     for kinds in (("proved", "holds", "broken"), ("broken", "holds", "holds")):
