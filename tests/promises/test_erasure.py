@@ -117,6 +117,19 @@ def test_what_a_person_presented_is_erased_too(tmp_path, result):
         assert ledger.verify().good
 
 
+def test_several_people_at_once(place, result, boxed):
+    with pp.Ledger(place) as ledger:
+        a, _, c = ledger.issue(result, ["a", "b", "c"]).ids
+        (d, _) = ledger.issue(boxed, ["d", "e"]).ids
+        assert ledger.erase("d", "c", "nobody", "a", "a") == (a, c, d)
+        assert ledger.promises()["person"].dropna().tolist() == ["b", "e"]
+        assert ledger.verify().erased == 3
+        with pytest.raises(LedgerError, match="one value, not a list"):
+            ledger.erase(["b", "e"])
+        assert ledger.erase(None) == ()
+        assert ledger.verify().good
+
+
 def test_a_person_who_was_erased_can_come_back(place, result):
     with pp.Ledger(place) as ledger:
         ledger.issue(result, ["a", "b", "c"])

@@ -68,3 +68,24 @@ def test_readers_need_no_more_than_the_right_to_read(server, result):
                 ledger.withdraw(ledger.promises().index[0], "not theirs to say")
     finally:
         server.execute(name, "DROP OWNED BY auditor", "DROP ROLE auditor")
+
+
+def test_those_who_issue_need_no_right_to_delete(server, result):
+    place = server.new()
+    name = place.partition("?")[0].rpartition("/")[2]
+    pp.Ledger(place).close()
+    server.execute(
+        name,
+        "CREATE ROLE issuer LOGIN",
+        "GRANT SELECT, INSERT ON ALL TABLES IN SCHEMA public TO issuer",
+        "GRANT UPDATE ON head TO issuer",
+    )
+    try:
+        with pp.Ledger(server.url(name, "issuer")) as ledger:
+            ledger.issue(result, ["a", "b", "c"])
+            assert ledger.verify().good
+            with pytest.raises(LedgerError, match="permission denied"):
+                ledger.erase("a")
+            assert ledger.verify().erased == 0
+    finally:
+        server.execute(name, "DROP OWNED BY issuer", "DROP ROLE issuer")

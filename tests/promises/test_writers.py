@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import signal
 import sqlite3
-import threading
 import time
 import tracemalloc
 
@@ -17,7 +16,7 @@ import sqlalchemy as sa
 import proplace as pp
 from proplace.core.errors import LedgerError
 from proplace.promises import tables
-from proplace.promises.database import Database, Writer
+from proplace.promises.database import Database, Writer, _write_ahead
 from proplace.promises.verifying import Verifier
 from small_promises import LATER, answers
 
@@ -240,17 +239,25 @@ def test_rows_are_written_in_order_and_parts():
     assert connection.sizes == [500, 500, 201, 0]
 
 
-def test_a_new_file_that_somebody_holds_is_waited_for(tmp_path):
-    """SQLite does not wait by itself while the kind of its journal is set."""
-    path = tmp_path / "promises.db"
-    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-    other.execute("BEGIN EXCLUSIVE")
-    timer = threading.Timer(0.2, other.rollback)
-    timer.start()
-    with pp.Ledger(path) as ledger:
-        assert ledger.verify().good
-    timer.join()
-    other.close()
+def test_those_who_make_one_file_at_once_wait_for_each_other(monkeypatch):
+    """SQLite refuses at once where two set the kind of the journal, whatever its own patience."""
+
+    class Cursor:
+        left = 3
+
+        def execute(self, statement):
+            assert statement == "PRAGMA journal_mode = WAL"
+            self.left -= 1
+            if self.left > 0:
+                raise sqlite3.OperationalError("database is locked")
+
+    cursor = Cursor()
+    _write_ahead(cursor)
+    assert cursor.left == 0
+    cursor.left = 10**9
+    monkeypatch.setattr(pp.promises.database, "_WAIT", 50)
+    with pytest.raises(sqlite3.OperationalError):
+        _write_ahead(cursor)
 
 
 def test_opening_and_reading_wait_for_no_writer(place, result):
