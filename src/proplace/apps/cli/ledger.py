@@ -415,7 +415,10 @@ def _public(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _told(facts: dict[str, Any]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in facts.items() if value not in (None, ""))
+    more = {name: facts[name] for name in facts if name not in ("issued", "expires")}
+    if "model" in more:
+        more["model"] = f"{more['model'][:12]}..."
+    return ", ".join(f"{name} {value}" for name, value in more.items() if value not in (None, ""))
 
 
 def _of_words(words: dict[str, str], schema: Schema) -> pd.DataFrame:
