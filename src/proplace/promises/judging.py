@@ -6,7 +6,8 @@ A promise is a point, or a box :math:`B` of inputs around it, and a class.
     The new network lies in a promised set, for which the promise was proved.
 ``holds``
     The new network gives every input of :math:`B` the class:
-    :math:`\min_{x \in B} \mathrm{margin}(x) \ge m`, with m what its arithmetic can lose by rounding.
+    :math:`\min_{x \in B} \mathrm{margin}(x) \ge m`, with m what its arithmetic can lose by rounding;
+    and > 0, since frameworks differ in what they make of a tie. A point has the class that it gets.
 ``broken``
     Some input of :math:`B` gets another class, or the model itself says so of the point.
 ``unknown``
@@ -50,7 +51,7 @@ NOTES = (
     "the answer itself is still accepted; another input that was promised is not",
     "point only: the answer is accepted, and so are the ends of what was promised around it; nothing is "
     "proved in between",
-    "so near to the boundary that rounding decides",
+    "so near to the boundary of the class that rounding, or a tie, decides",
     "ALARM: the network lies in the promised set and the model refuses the answer all the same; keep "
     "both, and report it",
     "ALARM: what was read of the model accepts the answer, the model itself refuses it",
@@ -61,6 +62,8 @@ NOTES = (
 """What can be said about a verdict; a number stands for each."""
 PART, POINT_ONLY, ROUNDING, IN_SET, READ_YES, READ_NO, UNREADABLE, NOT_ASKED = range(1, len(NOTES))
 ALARMS = (IN_SET, READ_YES, READ_NO)
+
+_NO_TIE = 2.0**-200  # the least margin that is told from a tie
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,7 +203,7 @@ def _judge_boxes(view: _View, rows: npt.NDArray[np.intp], found: Judgement, *, e
     net, none = view.model.network, Shifts.of(view.model.network, 0.0)
     box = (view.low, view.high)
     asked = np.asarray(view.model.margins(none, view.points, None, box))
-    asked = np.broadcast_to(asked, len(rows)).copy()
+    asked = np.maximum(np.broadcast_to(asked, len(rows)), _NO_TIE)
     lower = lower_margins(net, none, view.target, *box)
     good = lower >= asked
     open_ = np.arange(len(rows)) if exact else np.flatnonzero(~good)
