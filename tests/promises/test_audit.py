@@ -343,6 +343,15 @@ def test_a_network_of_another_width_can_tell_nothing(ledger):
     assert not audit.passes("broken")
 
 
+def test_columns_without_names_are_not_matched_by_chance(ledger):
+    """Both call their first columns x1 and x2, and that means nothing."""
+    wide = pp.Network([([[1.0, 0.0, 0.0]], [0.0])])
+    promise_rows(ledger, wide, pp.Shifts.of(wide, 0.25), np.ones((1, 3)))
+    audit = ledger.audit(pp.Network([([[1.0, 0.25]], [0.0])]))
+    assert audit.counts["unknown"] == 1
+    assert "takes 2 columns" in str(audit)
+
+
 def test_a_day_that_is_none_is_refused(ledger):
     with pytest.raises(LedgerError, match="is no day"):
         ledger.audit(network([2, 1], 0), as_of="soon")

@@ -33,6 +33,8 @@ from proplace.promises.reach import largest_delta
 from proplace.schema import Continuous
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import numpy.typing as npt
 
     from proplace.core.network import Array
@@ -63,6 +65,7 @@ NOTES = (
 PART, POINT_ONLY, ROUNDING, IN_SET, READ_YES, READ_NO, UNREADABLE, NOT_ASKED = range(1, len(NOTES))
 ALARMS = (IN_SET, READ_YES, READ_NO)
 
+_FIRST, _DECODER = '{"answer":', json.JSONDecoder()
 _NO_TIE = 2.0**-200  # the least margin that is told from a tie
 
 
@@ -100,13 +103,16 @@ def judge(compared: Comparison, group: OpenPromises, *, exact: bool = False) -> 
     )
     if compared.target is None:
         return found
-    table = pd.DataFrame([json.loads(facts)["answer"] for facts in group.facts])
-    if compared.on_rows is not None:
-        view = _View(compared.on_rows, compared.target, group.points, group.low, group.high)
-        said = _said(compared.model, compared.label, table, np.ones(count, dtype=bool))
-        _judge_rows(view, compared, said, found, exact=exact)
+    if compared.on_rows is None:
+        if compared.model.named:  # else nobody knows which column is which
+            _judge_table(compared, group, _answers(group.facts), found, exact=exact)
         return found
-    _judge_table(compared, group, table, found, exact=exact)
+    view = _View(compared.on_rows, compared.target, group.points, group.low, group.high)
+    said = np.full(count, -1, dtype=np.int8)
+    if compared.model.can_be_asked:
+        table = _answers(group.facts)
+        said = _said(compared.model, compared.label, table, np.ones(count, dtype=bool))
+    _judge_rows(view, compared, said, found, exact=exact)
     return found
 
 
@@ -318,6 +324,19 @@ def _ends(
     found = [here.assign(**{name: pair[side] for name, pair in ends.items()}) for side in (0, 1)]
     found += [here.assign(**{name: side}) for name, pair in ends.items() for side in pair]
     return found
+
+
+def _answers(facts: Iterable[str]) -> pd.DataFrame:
+    """The answers of some promises as a table in original units."""
+    return pd.DataFrame([_answer(text) for text in facts])
+
+
+def _answer(facts: str) -> dict[str, Any]:
+    """The answer among facts, of which it comes first: the others need not be read."""
+    if facts.startswith(_FIRST):
+        found: dict[str, Any] = _DECODER.raw_decode(facts, len(_FIRST))[0]
+        return found
+    return dict(json.loads(facts)["answer"])
 
 
 # -- the model itself ------------------------------------------------------------------------------
