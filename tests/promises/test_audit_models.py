@@ -313,6 +313,32 @@ def test_torch_modules(ledger):
         assert [one != "broken" for one in found] == good.tolist()
 
 
+def test_batch_norm_counts_as_it_was_trained(ledger):
+    """Delta speaks of the trained weights; a batch norm that moved is another network."""
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(1)
+    old = torch.nn.Sequential(
+        torch.nn.Linear(2, 4), torch.nn.BatchNorm1d(4), torch.nn.ReLU(), torch.nn.Linear(4, 1)
+    )
+    old(torch.randn(500, 2) * 3)
+    old.eval()
+    model = pp.Model.of(old)
+    rows = np.random.default_rng(0).normal(size=(60, 2))
+    rows = rows[model.network.margin(rows) > 1e-4]
+    answers = [dict(zip(model.schema.by_name, row.tolist(), strict=True)) for row in rows]
+    write(ledger, setting_of(model, pp.Shifts.of(model.network, DELTA)), answers, rows)
+    moved, drifted = copy.deepcopy(old), copy.deepcopy(old)
+    with torch.no_grad():
+        moved[0].weight.add_(0.9 * DELTA)
+        drifted[1].running_var.mul_(4.0)
+    assert ledger.audit(moved).looks[0].inside
+    assert ledger.audit(drifted).looks[0].inside == ""
+    for new in (moved, drifted):
+        said = new(torch.tensor(rows, dtype=torch.float32)).detach().numpy()[:, 0] >= 0
+        kept = [one != "broken" for one in verdicts(ledger.audit(new)).values()]
+        assert kept == said.tolist()
+
+
 def test_onnx_files(ledger, tmp_path):
     """A pipeline and its export in float32, and the export of a retrained one."""
     pytest.importorskip("onnxruntime")
