@@ -148,6 +148,7 @@ connect(
         "result_figure": "proplace.apps.report.plots",
         "write_report": "proplace.apps.report.page",
         "letter_of": "proplace.apps.report.letter",
+        "open_results": "proplace.apps.batch.reading",
         "write_audit_page": "proplace.apps.report.audit_page",
     }
 )

@@ -164,6 +164,18 @@ def test_all_the_way():
     assert "t = 1" in str(empty)
 
 
+def test_a_tie_along_the_whole_line_is_kept():
+    """Nothing reaches the last layer of the first person: the logit is 0, which is class 1."""
+    old = pp.Network([([[1.0], [2.0]], None), ([[1.0, 1.0]], None)])
+    new = pp.Network([([[1.0], [2.0]], None), ([[-3.0, 1.0]], None)])
+    step = pp.blend(old, new, ([[-1.0], [1.0]], 1))
+    assert step.complete
+    assert step.t == pytest.approx(0.75, abs=2e-6)
+    assert step.held_back == ("1",)
+    with pytest.raises(InputError, match="old model itself"):
+        pp.blend(old, new, ([[-1.0]], 0))
+
+
 def test_no_step_at_all():
     """The promise is lost at once: t is 0, and the network is the old one."""
     old, new = pp.Network([([[1.0]], [0.0])]), pp.Network([([[-1e9]], [0.0])])

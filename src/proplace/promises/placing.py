@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -71,7 +72,9 @@ def place(network: Network, source: object, *, within: Shifts | None = None) -> 
     >>> placed.rounding, Network.from_sklearn(placed.model) == halves
     (0.0, True)
     """
-    twin = copy.deepcopy(source)
+    with warnings.catch_warnings():  # Keras, of the state of an optimizer that was never used
+        warnings.filterwarnings("ignore", "Skipping variable loading for optimizer")
+        twin = copy.deepcopy(source)
     parameters, plain = _parameters(twin)
     read = _matching(network, twin, plain)
     if not all(layer.columns is None and not layer.steps for layer in parameters.layers):

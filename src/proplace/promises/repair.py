@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from proplace.certification import Margin
     from proplace.core.network import Array
     from proplace.core.shifts import Delta
+    from proplace.promises.keeping import Mask
 
 _U = 2.0**-53
 _ADDED = 50  # promises that one round adds
@@ -190,7 +191,7 @@ def repair(
     mended, change, bound = net, 0.0, 0.0
     space = _Space.of(net)
     if not kept.all():
-        mended, bound = _mend(keeping, net, space)
+        mended, bound = _mend(keeping, space, kept)
         change = space.size(mended)
     return Repair(
         mended,
@@ -206,11 +207,15 @@ def repair(
     )
 
 
-def _mend(keeping: Keeping, net: Network, space: _Space) -> tuple[Network, float]:
-    """A network that keeps every promise, and the proved bound on its change."""
-    wanted = keeping.wanted(net, keeping.shifts(net))
+def _mend(keeping: Keeping, space: _Space, before: Mask) -> tuple[Network, float]:
+    """A network that keeps every promise, and the proved bound on its change.
+
+    ``before`` says which promises are kept without one.
+    """
+    shifts = keeping.shifts(space.net)
+    wanted = keeping.wanted(space.net, shifts) + keeping.guard(space.net, shifts)
     for _ in range(_ROUNDS):
-        cuts = _Cuts(keeping, space, wanted)
+        cuts = _Cuts(keeping, space, wanted, before)
         found = cuts.run()
         need = keeping.wanted(found, keeping.shifts(found))
         kept, _ = keeping.asked(found, need)
@@ -291,12 +296,14 @@ class _Cuts:
     largest change that a single row of the first round asks for, and epsilon in these units.
     """
 
-    def __init__(self, keeping: Keeping, space: _Space, wanted: Array) -> None:
+    def __init__(self, keeping: Keeping, space: _Space, wanted: Array, before: Mask) -> None:
         self.keeping, self.space, self.wanted = keeping, space, wanted
         self.net = space.net
         self.shifts = keeping.shifts(self.net)
         self.plain = keeping.promised.box is None and self.shifts.frozen
         self.cuts: list[_Cut] = []
+        self.before = before
+        self.tied = np.zeros(len(wanted), dtype=bool)  # kept by a tie, whatever the last layer is
         self.bound = 0.0
         self.unit = 0.0
         self.columns = np.arange(2 * space.reach.size + 1, dtype=np.int32)
@@ -326,7 +333,7 @@ class _Cuts:
             if not new:
                 return present
             self._add(new)
-            present = self._solve()
+            present = self._solve() if self.cuts else present
         raise SolverError(
             f"the promises are not all kept after {_ROUNDS} rounds of the linear program; give a larger "
             "margin, or fewer promises"
@@ -351,7 +358,7 @@ class _Cuts:
     def _at_points(self, present: Network) -> list[_Cut]:
         promised, net = self.keeping.promised, self.net
         short = self.wanted - margins(present, promised)
-        rows = np.flatnonzero(short > 0.0)
+        rows = np.flatnonzero((short > 0.0) & ~self.tied)
         if not len(rows):
             return []
         if len(rows) > _CANDIDATES:
@@ -373,7 +380,7 @@ class _Cuts:
     def _at_worst(self, present: Network) -> list[_Cut]:
         """By the worst point and the worst hidden layers for a last layer."""
         rows = np.unique([cut.promise for cut in self.cuts]).astype(np.intp)
-        for asked in (rows, np.arange(len(self.wanted))):
+        for asked in (rows, np.flatnonzero(~self.tied)):
             if not len(asked):
                 continue
             kept, left = self.keeping.asked(present, self.wanted[asked], asked)
@@ -414,12 +421,11 @@ class _Cuts:
 
     def _add(self, cuts: Sequence[_Cut]) -> None:
         """Put rows into the program, each divided by what one unit of change can do for it."""
+        cuts = [cut for cut in cuts if not self._is_tied(cut)]
+        if not cuts:
+            return
         scaled = np.array([cut.a for cut in cuts]) * self.space.reach
         norms = np.abs(scaled).sum(axis=1)
-        for cut, norm in zip(cuts, norms, strict=True):
-            if norm <= cut.a_error and cut.r > cut.r_error:
-                raise InputError(self._helpless(cut.promise))
-        norms = np.maximum(norms, np.finfo(float).tiny)
         r = np.array([cut.r for cut in cuts]) / norms
         if not self.cuts:
             self.unit = float(r.max())
@@ -437,6 +443,15 @@ class _Cuts:
         A[np.abs(A) < 1e-12] = 0.0
         self.program.add_rows(low, np.full(len(cuts), INF), A, self.columns)
         self.cuts += cuts
+
+    def _is_tied(self, cut: _Cut) -> bool:
+        """Whether no change does anything for a promise, which is kept by a tie; else it is refused."""
+        if np.abs(cut.a * self.space.reach).any():
+            return False
+        if not self.before[cut.promise]:
+            raise InputError(self._helpless(cut.promise))
+        self.tied[cut.promise] = True
+        return True
 
     def _start(self) -> None:
         """Columns, and the rows that tie them to epsilon."""

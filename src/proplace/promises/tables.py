@@ -17,6 +17,7 @@ import sqlalchemy as sa  # noqa: E402
 
 __all__ = [
     "FOREVER",
+    "NO_STATISTICS",
     "documents",
     "entries",
     "head",
@@ -70,6 +71,7 @@ promises = sa.Table(
     sa.Column("expires", sa.Text),
     sa.Column("commitment", sa.Text, nullable=False),
     sa.Index("promises_by_terms", "terms", "id"),
+    sa.Index("promises_by_expiry", "expires"),
 )
 personal = sa.Table(
     "personal",
@@ -96,6 +98,13 @@ verdicts = sa.Table(
 FOREVER = ("entries", "documents", "promises", "verdicts")
 """Tables whose rows are never changed and never deleted."""
 
+NO_STATISTICS = tuple(
+    f"ALTER TABLE personal ALTER COLUMN {column.name} SET STATISTICS 0"
+    for column in personal.columns
+    if column.name != "entry"
+)
+"""Keeps PostgreSQL from copying values of people into its statistics, where nobody erases them."""
+
 
 def _guards() -> None:
     """Have the database itself refuse changes; whoever removes these triggers is found by the chain."""
@@ -117,6 +126,9 @@ def _guards() -> None:
             for dialect, text in (("sqlite", sqlite), ("postgresql", postgresql)):
                 ddl = sa.DDL(text).execute_if(dialect=dialect)  # type: ignore[no-untyped-call]
                 sa.event.listen(table, "after_create", ddl)
+    for statement in NO_STATISTICS:
+        ddl = sa.DDL(statement).execute_if(dialect="postgresql")  # type: ignore[no-untyped-call]
+        sa.event.listen(personal, "after_create", ddl)
 
 
 _guards()

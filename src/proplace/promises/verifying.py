@@ -8,18 +8,31 @@ where an entry says that it was erased, and nowhere else.
 from __future__ import annotations
 
 import hashlib
+import json
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from proplace.core.errors import LedgerError
 from proplace.promises import tables
 from proplace.promises.chain import START, Entry, Head, commitment, sha256
+from proplace.promises.database import FORMAT
 from proplace.promises.issuing import personal_parts
 from proplace.promises.tables import sa
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-_CHUNK = 2_000
+_CHUNK = 2_000  # entries that are looked at together
+_LARGE = 200  # rows with certificates that are held at once
+_PARAMETERS = 500  # of one statement
+_TYPES: dict[Any, str] = {  # as SQLite names them
+    sa.Integer: "integer",
+    sa.BigInteger: "integer",
+    sa.Double: "real",
+    sa.Text: "text",
+    sa.LargeBinary: "blob",
+}
 _MOST = 100  # problems that are kept; more are counted
 
 
@@ -70,31 +83,58 @@ class Verification:
 
 
 class Verifier:
-    """Goes through a ledger once."""
+    """Goes through a ledger once, in chunks: memory does not grow with the number of promises."""
 
     def __init__(self, connection: sa.Connection, expected: Head | None) -> None:
         self._connection, self._expected = connection, expected
-        self._hidden: dict[int, str] = {}  # commitments of entries with personal data
+        self._documents: dict[str, str] = {}  # kinds, by digest
+        self._gone: set[int] = set()  # entries whose personal data is not there
         self._erased: set[int] = set()
+        self._version = 0
 
     def verify(self) -> Verification:
         """Look at everything."""
-        entries, hashed = self._row(tables.head.c.entries, tables.head.c.hash)
-        found = Verification(Head(entries, hashed))
-        documents = self._chain(found)
-        self._documents(found, documents)
-        self._personal(found)
-        self._stray_verdicts(found)
+        found = Verification(Head(0, START))
+        if self._connection.dialect.name == "sqlite":
+            self._file(found)
+        if found.good:
+            self._head(found)
+            self._chain(found)
+            self._meta(found)
+            self._stray(found)
+            self._kept(found)
+            self._forgotten(found)
         return found
+
+    def _file(self, found: Verification) -> None:
+        """A file of SQLite may be damaged, and its cells may hold anything."""
+        for (said,) in self._connection.execute(sa.text("PRAGMA integrity_check(10)")):
+            if said != "ok":
+                found.add(f"the file is damaged: {said}")
+        for table in tables.metadata.tables.values():
+            wrong = [
+                sa.func.typeof(column).not_in([_TYPES[type(column.type)], *_none(column)])
+                for column in table.columns
+            ]
+            query = sa.select(sa.func.count()).select_from(table).where(sa.or_(*wrong))
+            if count := self._connection.execute(query).scalar():
+                found.add(f"{count} rows of {table.name} hold what was never written there")
 
     # -- the chain -------------------------------------------------------------------------------
 
-    def _chain(self, found: Verification) -> dict[str, str]:
-        previous, seq, documents, met = START, 0, dict[str, str](), False
-        for chunk in _chunks(self._stream(sa.select(tables.entries).order_by("seq"))):
-            rows = self._promises([row for row in chunk if row.kind == "issued"])
-            for row in chunk:
-                entry = Entry(*row)
+    def _head(self, found: Verification) -> None:
+        rows = self._connection.execute(sa.select(tables.head)).all()
+        if [row.id for row in rows] != [1]:
+            found.add(f"the ledger must have one head, of number 1; it has {len(rows)}")
+        if rows:
+            found.head = Head(rows[0].entries, rows[0].hash)
+
+    def _chain(self, found: Verification) -> None:
+        previous, seq = START, 0
+        met = self._expected is None or self._expected == (0, START)
+        for chunk in _chunks(self._stream(sa.select(tables.entries).order_by("seq"), _CHUNK)):
+            begin, entries = seq + 1, [Entry(*row) for row in chunk]
+            for entry in entries:
                 seq += 1
                 if entry.seq != seq:
                     found.add(f"entry {seq} is missing; {entry.seq} follows")
@@ -106,106 +146,153 @@ class Verifier:
                 previous = entry.hash
                 met = met or self._expected == (entry.seq, entry.hash)
                 found.entries += 1
-                self._entry(found, entry, rows, documents)
+                self._entry(found, entry)
+            self._promises(found, entries, begin)
+            self._personal(found, entries, begin)
         if (seq, previous) != found.head:
             found.add(
                 f"the chain ends at entry {seq}, but the head is that of {found.head.entries}"
             )
-        if self._expected is not None and not met:
+        if not met:
             found.add(
-                f"the head {self._expected} is not in the chain: entries up to "
-                f"{self._expected.entries} were written anew or removed"
+                f"the head {self._expected} is not in the chain: entries up to it were written anew or "
+                "removed"
             )
-        there = self._row(sa.func.count(tables.promises.c.id))[0]
-        if there != found.promises:
-            found.add(f"{there} promises are in the table, {found.promises} in the chain")
-        return documents
 
-    def _entry(
-        self,
-        found: Verification,
-        entry: Entry,
-        rows: dict[int, Any],
-        documents: dict[str, str],
-    ) -> None:
-        """Compare an entry with what it speaks of."""
-        try:
-            facts = entry.facts
-        except ValueError:
-            facts = {}
-        if entry.kind == "document":
-            documents[str(facts.get("digest"))] = str(facts.get("kind"))
-        elif entry.kind == "issued":
-            found.promises += 1
-            row = rows.get(entry.seq)
-            said = [facts.get(name) for name in ("terms", "issued", "expires", "commitment")]
-            if row is None or [row.terms, row.issued, row.expires, row.commitment] != said:
-                found.add(f"promise {entry.seq} is missing, or is not what was issued")
+    def _entry(self, found: Verification, entry: Entry) -> None:
+        """Note what an entry says about what is beside the chain."""
+        facts = _facts(entry)
+        if entry.kind == "opened":
+            self._turn(found, entry, 0, facts.get("version"))
+        elif entry.kind == "migrated":
+            self._turn(found, entry, facts.get("from"), facts.get("to"))
+        elif entry.kind == "document":
+            self._documents[str(facts.get("digest"))] = str(facts.get("kind"))
         elif entry.kind == "erased":
-            self._erased |= {int(number) for number in facts.get("entries", ())}
-            if entry.promise is not None:
-                found.erased += 1
+            self._erased |= {n for n in facts.get("entries", ()) if isinstance(n, int)}
+            found.erased += entry.promise is not None
         elif entry.kind == "audited":
             self._verdicts(found, entry, facts)
-        if "commitment" in facts:
-            self._hidden[entry.seq] = str(facts["commitment"])
 
-    def _promises(self, chunk: list[Any]) -> dict[int, Any]:
-        if not chunk:
-            return {}
-        table = tables.promises
-        between = table.c.id.between(chunk[0].seq, chunk[-1].seq)
-        return {row.id: row for row in self._connection.execute(sa.select(table).where(between))}
+    def _turn(self, found: Verification, entry: Entry, before: object, after: object) -> None:
+        """The version of the tables changes."""
+        if before != self._version or not isinstance(after, int):
+            found.add(
+                f"entry {entry.seq} speaks of tables of version {before}, which were not there"
+            )
+        else:
+            self._version = after
+
+    def _meta(self, found: Verification) -> None:
+        there = {row.name: row.value for row in self._connection.execute(sa.select(tables.meta))}
+        if there != {"format": FORMAT, "version": str(self._version)}:
+            found.add(f"the table meta is not what was written: {there}")
 
     # -- what it speaks of -----------------------------------------------------------------------
 
-    def _documents(self, found: Verification, said: dict[str, str]) -> None:
-        there = set()
-        for row in self._stream(sa.select(tables.documents)):
-            there.add(row.digest)
-            if sha256(row.content) != row.digest or said.get(row.digest) != row.kind:
-                found.add(f"the {row.kind} {row.digest[:12]}... is not what was written")
-        for digest in said.keys() - there:
-            found.add(f"the {said[digest]} {digest[:12]}... is missing")
+    def _promises(self, found: Verification, entries: list[Entry], begin: int) -> None:
+        """Compare the promises that some entries have issued."""
+        table = tables.promises
+        between = table.c.id.between(begin, entries[-1].seq)
+        rows = {row.id: row for row in self._connection.execute(sa.select(table).where(between))}
+        for entry in entries:
+            if entry.kind == "issued":
+                found.promises += 1
+                facts, row = _facts(entry), rows.pop(entry.seq, None)
+                said = [facts.get(name) for name in ("terms", "issued", "expires", "commitment")]
+                if row is None or [row.terms, row.issued, row.expires, row.commitment] != said:
+                    found.add(f"promise {entry.seq} is missing, or is not what was issued")
+        for number in rows:
+            found.add(f"promise {number} was never issued")
 
-    def _personal(self, found: Verification) -> None:
-        there = set()
-        for row in self._stream(sa.select(tables.personal)):
-            there.add(row.entry)
-            said = self._hidden.get(row.entry)
-            if row.entry in self._erased:
-                found.add(f"the personal data of entry {row.entry} is there, though it was erased")
-            elif said is None or commitment(row.salt, personal_parts(row._mapping)) != said:
+    def _personal(self, found: Verification, entries: list[Entry], begin: int) -> None:
+        """Compare the personal data that some entries speak of; it may have been erased since."""
+        hidden = {
+            entry.seq: facts["commitment"]
+            for entry in entries
+            if "commitment" in (facts := _facts(entry))
+        }
+        table = tables.personal
+        between = table.c.entry.between(begin, entries[-1].seq)
+        for row in self._stream(sa.select(table).where(between), _LARGE):
+            said = hidden.pop(row.entry, None)
+            try:
+                there = commitment(row.salt, personal_parts(row._mapping))
+            except LedgerError:
+                there = ""
+            if said is None or there != said:
                 found.add(f"the personal data of entry {row.entry} is not what was written")
-        for entry in self._hidden.keys() - there - self._erased:
-            found.add(f"the personal data of entry {entry} is gone, and was never erased")
+        self._gone |= hidden.keys()
 
     def _verdicts(self, found: Verification, entry: Entry, facts: dict[str, Any]) -> None:
         table = tables.verdicts
-        rows = self._stream(
-            sa.select(table).where(table.c.audit == entry.seq).order_by(table.c.promise)
-        )
-        if verdicts_digest(rows) != facts.get("verdicts"):
+        query = sa.select(table).where(table.c.audit == entry.seq).order_by(table.c.promise)
+        if verdicts_digest(self._stream(query, _CHUNK)) != facts.get("verdicts"):
             found.add(f"the verdicts of the audit {entry.seq} are not those that were written")
 
-    def _stray_verdicts(self, found: Verification) -> None:
-        audits = sa.select(tables.entries.c.seq).where(tables.entries.c.kind == "audited")
-        stray = sa.select(sa.func.count()).where(tables.verdicts.c.audit.not_in(audits))
-        if count := self._connection.execute(stray).scalar():
-            found.add(f"{count} verdicts belong to no audit")
+    def _stray(self, found: Verification) -> None:
+        """Rows that belong to no entry of the chain."""
+        e = tables.entries.c
+        audits = sa.select(e.seq).where(e.kind == "audited")
+        last = sa.select(sa.func.coalesce(sa.func.max(e.seq), 0)).scalar_subquery()
+        p, own = tables.promises.c.id, tables.personal.c.entry
+        for what, stray in (
+            ("verdicts belong to no audit", tables.verdicts.c.audit.not_in(audits)),
+            ("promises were never issued", sa.or_(p < 1, p > last)),
+            ("rows of personal data belong to no entry", sa.or_(own < 1, own > last)),
+        ):
+            if count := self._connection.execute(sa.select(sa.func.count()).where(stray)).scalar():
+                found.add(f"{count} {what}")
 
-    def _stream(self, query: Any) -> Iterator[Any]:
-        return iter(self._connection.execute(query.execution_options(yield_per=_CHUNK)))
+    def _kept(self, found: Verification) -> None:
+        """Compare the documents."""
+        missing = dict(self._documents)
+        for row in self._stream(sa.select(tables.documents), 1):
+            missing.pop(row.digest, None)
+            if sha256(row.content) != row.digest or self._documents.get(row.digest) != row.kind:
+                found.add(f"the {row.kind} {row.digest[:12]}... is not what was written")
+        for digest, kind in missing.items():
+            found.add(f"the {kind} {digest[:12]}... is missing")
 
-    def _row(self, *columns: Any) -> Any:
-        return self._connection.execute(sa.select(*columns)).one()
+    def _forgotten(self, found: Verification) -> None:
+        """Personal data is gone exactly where an entry says so."""
+        for entry in sorted(self._gone - self._erased):
+            found.add(f"the personal data of entry {entry} is gone, and was never erased")
+        erased = sorted(self._erased)
+        own = tables.personal.c.entry
+        for start in range(0, len(erased), _PARAMETERS):
+            part = erased[start : start + _PARAMETERS]
+            for (entry,) in self._connection.execute(sa.select(own).where(own.in_(part))):
+                found.add(f"the personal data of entry {entry} is there, though it was erased")
+
+    def _stream(self, query: Any, size: int) -> Iterator[Any]:
+        return iter(self._connection.execute(query.execution_options(yield_per=size)))
+
+
+def _facts(entry: Entry) -> dict[str, Any]:
+    """What is in the body of an entry; nothing where it was changed to something else."""
+    try:
+        facts = entry.facts
+    except ValueError:
+        return {}
+    return facts if isinstance(facts, dict) else {}
+
+
+def _none(column: sa.Column[Any]) -> list[str]:
+    return ["null"] if column.nullable else []
 
 
 def verdicts_digest(rows: Iterable[Any]) -> str:
-    """Digest of the verdicts of one audit, in the order of the promises."""
+    """Digest of the verdicts of one audit, in the order of the promises.
+
+    It is the same before and after a database has kept them: SQLite makes 0.0 of -0.0 and NULL of NaN.
+    """
     sha = hashlib.sha256()
     for row in rows:
-        sha.update(f"{row.promise} {row.verdict} {row.margin!r} {row.delta!r}\n".encode())
+        numbers = [
+            None if x is None or math.isnan(x) else float(x) + 0.0 for x in (row.margin, row.delta)
+        ]
+        sha.update(f"{json.dumps([int(row.promise), str(row.verdict), *numbers])}\n".encode())
     return sha.hexdigest()
 
 

@@ -71,6 +71,11 @@ def read_results(folder: str | os.PathLike[str]) -> Explanations:
     return opened.explanations(opened.lines())
 
 
+def open_results(folder: str | os.PathLike[str]) -> ResultsFolder:
+    """Open the folder of a batch, to read it part by part (see :func:`read_results`)."""
+    return ResultsFolder.open(Path(folder))
+
+
 @dataclass(frozen=True, eq=False)
 class Line:
     """One line of the results, and the digest of the certificate that belongs to it."""
@@ -176,6 +181,18 @@ class ResultsFolder:
                 break
             chosen += person
         return self.explanations(chosen[:answers])
+
+    def parts(self, answers: int) -> Iterator[Explanations]:
+        """All people, whole ones: parts of so many answers, or one person with more."""
+        chosen: list[Line] = []
+        for _, group in itertools.groupby(self.lines(), lambda line: line.explanation.index):
+            person = list(group)
+            if chosen and len(chosen) + len(person) > answers:
+                yield self.explanations(chosen)
+                chosen = []
+            chosen += person
+        if chosen:
+            yield self.explanations(chosen)
 
     def explanations(self, lines: Iterable[Line]) -> Explanations:
         """Some lines as explanations, with their certificates where these were kept."""

@@ -19,6 +19,7 @@ from proplace.apps.cli.console import say, tell
 from proplace.apps.cli.demo import demo
 from proplace.apps.cli.experiment import experiment
 from proplace.apps.cli.explain import explain
+from proplace.apps.cli.ledger import ledger
 from proplace.apps.cli.report import report
 from proplace.apps.cli.schema import schema
 from proplace.apps.cli.shifts import shifts
@@ -40,6 +41,7 @@ app.command()(calibrate)
 app.command()(schema)
 app.command()(experiment)
 app.add_typer(shifts, name="shifts")
+app.add_typer(ledger, name="ledger")
 
 
 def _version(show: bool) -> None:

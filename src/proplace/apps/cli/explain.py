@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from proplace.apps.cli import common, delta, letters, one_person, referee, report, whole_input
+from proplace.apps.cli import (
+    common,
+    delta,
+    letters,
+    one_person,
+    promising,
+    referee,
+    report,
+    whole_input,
+)
 from proplace.apps.cli.whole_input import Backend
 
 if TYPE_CHECKING:
@@ -222,6 +231,10 @@ def explain(
     subject: letters.Subject = None,
     outcome: letters.Outcome = None,
     valid_until: letters.ValidUntil = None,
+    ledger: promising.Place = None,
+    id_column: promising.Column = None,
+    expires: promising.Expires = None,
+    existing: promising.AnExisting = promising.Existing.refuse,
     delimiter: common.Delimiter = None,
     encoding: common.Encoding = "utf-8",
     assume: common.Assume = None,
@@ -232,6 +245,7 @@ def explain(
     A whole --input goes to the folder --out: answers in results.csv, one line each, people without
     one with the reason. A run that was killed goes on when the same command is given again. One
     person (--row, or name=value pairs) is shown; only --certificates are written to --out then.
+    With --ledger the answers become promises; a repeated command issues none twice.
 
     [bold]Examples[/bold]
 
@@ -246,14 +260,21 @@ def explain(
 
     proplace explain --model m.onnx --train train.csv --shifts shifts.npz --also last-year.onnx:0.01
     --input people.csv --out results
+
+    proplace explain --model m.onnx --train train.csv --delta 0.02 --input people.csv --out results
+    --ledger promises.db --ids customer --expires 2999-12-31
     """
     from proplace.tables.files import open_table  # noqa: PLC0415
 
     words = one_person.pairs(person or [])
     single = _is_single(words, table, row)
+    promises = promising.Promising.of(ledger, id_column, expires, existing, ids or [])
+    if promises is not None:
+        ids = list(dict.fromkeys([*(ids or []), promises.column]))
+        certificates = certificates or not single
     _check_output(out, page, single=single, certificates=certificates)
     report.check_statement(statement, page)
-    letters.check(folder, certificates, subject, outcome, valid_until)
+    letters.check(folder, certificates or promises is not None, subject, outcome, valid_until)
     jobs = common.processes(jobs)
     given, more = delta.Given.of(number, shifts), delta.others(also or [])
     whole, *rest = common.read_models([model, *(other.path for other in more)], assume)
@@ -292,8 +313,11 @@ def explain(
             one_person.save_certificates(answers, out / "certificates")
         if page is not None:
             report.write_person_page(answers, page, out, statement)
+        if promises is not None:
+            promises.issue(answers)
         if folder is not None:
-            letters.write([answers], folder, subject, outcome, valid_until)
+            with promising.references(promises) as reference:
+                letters.write([answers], folder, subject, outcome, valid_until, reference)
         if as_json:
             one_person.show_json(answers, row, agreement)
         else:
@@ -307,8 +331,12 @@ def explain(
     whole_input.summarise(summary, agreement, as_json=as_json)
     if page is not None:
         report.write_folder_page(out, page, statement)
+    if promises is not None:
+        promises.issue_folder(out)
     if folder is not None:
-        letters.write(letters.of_folder(out), folder, subject, outcome, valid_until)
+        with promising.references(promises) as reference:
+            everyone = letters.of_folder(out)
+            letters.write(everyone, folder, subject, outcome, valid_until, reference)
 
 
 def _names(text: str | None) -> list[str] | None:

@@ -12,7 +12,7 @@ from proplace.apps.cli import common
 from proplace.apps.cli.console import tell
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from proplace.explain.results import Explanations
 
@@ -73,8 +73,12 @@ def write(
     subject: str | None,
     outcome: str | None,
     valid_until: str | None,
+    reference: Callable[[Explanations], str | None] | None = None,
 ) -> None:
-    """Write a letter to each person; the folder is there when all of them are."""
+    """Write a letter to each person; the folder is there when all of them are.
+
+    ``reference`` says what to call the promises of a person, where the letter does not know it.
+    """
     from proplace.apps.report.letter import UNSENT  # noqa: PLC0415
     from proplace.explain.words import Wording  # noqa: PLC0415
 
@@ -94,7 +98,11 @@ def write(
             words = usual.outcomes if outcome is None else {first.target: outcome}
             wording = Wording(usual.subject if subject is None else subject, words)
             answers.letter(
-                first.index, part / f"row-{row:012d}.html", wording, valid_until=valid_until
+                first.index,
+                part / f"row-{row:012d}.html",
+                wording,
+                valid_until=valid_until,
+                reference=None if reference is None else reference(answers),
             )
         part.rename(folder)
     if unsent:

@@ -41,10 +41,16 @@ def preimage(
     >>> bool(-2.0 * float(low[0]) <= 0.4 < -2.0 * float(np.nextafter(low[0], np.float32(-1.0))))
     True
     """
-    s = np.where(np.broadcast_to(sign, low.shape) < 0.0, -1.0, 1.0)
+    signs = np.broadcast_to(sign, low.shape)
+    s = np.where(signs < 0.0, -1.0, 1.0)
+
+    def up(w: Array) -> Array:
+        # 0 stands for all floats where f is constant: the largest, times 0, may be no number
+        return s * f(np.where(signs == 0.0, 0.0, w))
+
     ends = np.where(s < 0.0, -high, low), np.where(s < 0.0, -low, high)
-    least = _least(lambda w: s * f(w), ends[0], dtype)
-    greatest = -_least(lambda w: -s * f(-w), -ends[1], dtype)
+    least = _least(up, ends[0], dtype)
+    greatest = -_least(lambda w: -up(-w), -ends[1], dtype)
     return least, greatest
 
 

@@ -59,10 +59,6 @@ class StayWithin:
         self._parameters.check_frozen()
         self._reading = Reading.of(self.model, self._given, from_keras)
         self._projection = Projection(self._parameters, self._reading.shifts)
-        self._ends = {
-            name: tuple(self._parameters.tensor(name, end) for end in ends)
-            for name, ends in self._projection.ends.items()
-        }
         self.project()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
@@ -76,9 +72,8 @@ class StayWithin:
 
     def project(self) -> None:
         """Take every parameter to the nearest value that the box allows."""
-        for name, (low, high) in self._ends.items():
-            self._parameters.clip(name, low, high)
-        self._projection.carry(self._parameters)
+        # In numpy: operations of Keras take float64 for float32 on some of its backends.
+        self._projection(self._parameters)
 
     def check(self) -> None:
         """Raise unless the network that is read of the model lies in the box, exactly."""
@@ -109,17 +104,8 @@ class KerasParameters:
 
     def set(self, name: str, values: Floats) -> None:
         """Write values, rounded to the nearest of the parameter's own type."""
-        self._variables[name].assign(self.tensor(name, values))
-
-    def tensor(self, name: str, values: Floats) -> Any:
-        """Values as the variable holds them."""
-        dtype = self._variables[name].dtype
-        return self._keras.ops.convert_to_tensor(np.ascontiguousarray(values.T), dtype=dtype)
-
-    def clip(self, name: str, low: Any, high: Any) -> None:
-        """Clip a parameter to intervals, given as it is held."""
-        ops, variable = self._keras.ops, self._variables[name]
-        variable.assign(ops.minimum(ops.maximum(variable.value, low), high))
+        variable, held = self._variables[name], np.ascontiguousarray(values.T)
+        variable.assign(self._keras.ops.convert_to_tensor(held, dtype=variable.dtype))
 
     def check_frozen(self) -> None:
         """Raise if training would change numbers that count as fixed."""

@@ -102,9 +102,15 @@ class Projection:
         sign_W, sign_b = layer.signs
         (W_low, W_high), (b_low, b_high) = _inner(box)
         W = _checked(layer.weight, parameters)
-        self._meet(layer, layer.weight, W, preimage(layer.weights, sign_W, W_low, W_high, W.dtype))
+        ends = preimage(layer.weights, sign_W, W_low, W_high, W.dtype)
+        if layer.carries:
+            still = (W_low == W_high) & ((np.asarray(sign_W) != 0.0) | (layer.bias is not None))
+            ends = _pinned(layer.rows(W), still, *ends)
+        self._meet(layer, layer.weight, W, ends)
         if layer.carries:
             ends = preimage(layer.biases, sign_b, b_low, b_high, np.float64)
+            if (ends[0] > ends[1]).any():
+                raise _behind_others()
             self.carrying.append(Carrying(layer, *ends))
         elif layer.bias is not None:
             b = _checked(layer.bias, parameters)
@@ -149,14 +155,24 @@ class Projection:
         """Project a copy, and see that its network lies in the box."""
         trial = _Trial(parameters)
         self(trial)
-        for n, (layer, box) in enumerate(zip(trial.layers, shifts.layers, strict=True), start=1):
+        for layer, box in zip(trial.layers, shifts.layers, strict=True):
             W, b = folded(layer, trial)
             if not box.contains(Layer(W, None if box.low.b is None else b)):
-                raise DeltaError(
-                    f"no parameters of this model lie in the box: in layer {n} its batch norm, which "
-                    "stays as it is, leaves the biases no value in their intervals. Give a box that was "
-                    "made behind this batch norm (the same statistics, weights and biases of it)"
-                )
+                raise _behind_others()
+
+
+def _behind_others() -> DeltaError:
+    return DeltaError(
+        "no parameters of this model lie in the box: its batch norm, which stays as it is, leaves "
+        "biases no value in their intervals. Give a box that was made behind this batch norm (the same "
+        "statistics, weights and biases of it)"
+    )
+
+
+def _pinned(W: Floats, still: Any, low: Floats, high: Floats) -> tuple[Floats, Floats]:
+    """Ends with those weights fixed that do not show as weights, so that biases need not follow them."""
+    fixed = still & (low <= W) & (high >= W)
+    return np.where(fixed, W, low), np.where(fixed, W, high)
 
 
 def _checked(name: str, parameters: Parameters) -> Floats:
@@ -235,7 +251,7 @@ def _tilted(part: Carrying, W: Floats, low: Floats, high: Floats) -> Floats:
     places: Sequence[int] = range(len(W)) if layer.taken is None else layer.taken.tolist()
     sums, slack = layer.carried(exact), layer.rows(_slack(exact, t, W.dtype))
     for k, i in enumerate(places):
-        room = min(float(slack[k]), (part.high[k] - part.low[k]) / 2.0)
+        room = min(float(slack[k]), part.high[k] / 2.0 - part.low[k] / 2.0)
         goal = np.clip(sums[k], part.low[k] + room, part.high[k] - room)
         if not part.low[k] <= sums[k] <= part.high[k]:
             row = _along(exact[i], t, float(goal), low[i].astype(float), high[i].astype(float))

@@ -86,9 +86,7 @@ def refit_within(
     size = batch_size or (200 if mlp.batch_size == "auto" else mlp.batch_size)
     projection(parameters)
     own = mlp.get_params(deep=False)
-    # Rows are drawn here, so that the order does not hang on a random state of the model itself.
-    mlp.set_params(shuffle=False, warm_start=False, n_iter_no_change=_LOOP)
-    vars(mlp).pop("_optimizer", None)  # which would keep its old learning rate
+    _begin(mlp)
     rng = np.random.default_rng(random_state)
     for _ in range(epochs):
         order = rng.permutation(len(labels))
@@ -157,6 +155,15 @@ def _check_mlp(mlp: Any) -> None:
             "early_stopping=True does not go with training step by step (scikit-learn's partial_fit "
             "refuses it); call set_params(early_stopping=False) on the fitted MLPClassifier first"
         )
+
+
+def _begin(mlp: Any) -> None:
+    """Let training start anew at the weights that are there, as after another solver as well."""
+    # Rows are drawn here, so that the order does not hang on a random state of the model itself.
+    mlp.set_params(shuffle=False, warm_start=False, n_iter_no_change=_LOOP)
+    vars(mlp).pop("_optimizer", None)  # which would keep its old learning rate
+    mlp.t_, mlp.loss_curve_ = 0, []
+    mlp._no_improvement_count, mlp.best_loss_ = 0, np.inf
 
 
 def _transformed(parameters: SklearnParameters, X: Any) -> Any:

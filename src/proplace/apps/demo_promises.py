@@ -1,0 +1,137 @@
+"""The second act of the demonstration: promises, a stricter year, and what becomes of them.
+
+The answers are issued as promises of a ledger. Then the bank gets stricter: whoever has filed bankruptcy
+is refused. That is simulated; everything else is as it was. The model is trained further on these
+decisions, freely and in three ways that keep what was promised, and each is audited. AUC is that on
+decisions that were left out of this.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rich.table import Table
+from sklearn.metrics import roc_auc_score
+
+from proplace.core.network import Network
+from proplace.promises.blend import blend
+from proplace.promises.ledger import Ledger
+from proplace.promises.repair import repair
+from proplace.promises.within.sklearn import refit_within
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy.typing as npt
+    import pandas as pd
+    from rich.console import Console
+    from sklearn.neural_network import MLPClassifier
+
+    from proplace.core.network import Array
+    from proplace.explain.results import Explanations
+    from proplace.explain.words import Wording
+    from proplace.promises.audit import Audit
+
+_EPOCHS, _RATE = 5, 1e-3
+_UNSEEN = 0.25  # share of the decisions
+_ANYWHERE = 1e6  # a delta that training does not reach
+_BOOK = "demo-promises.db"
+
+
+@dataclass(frozen=True, eq=False)
+class Year:
+    """Decisions of one year, and which of them are left for judging."""
+
+    X: Array
+    y: npt.NDArray[np.int64]
+    unseen: npt.NDArray[np.bool_]
+
+    @classmethod
+    def stricter(cls, X: Array, filed: pd.Series[Any], approved: pd.Series[int]) -> Year:
+        """Decisions as they would have been, had everyone who ``filed`` bankruptcy been refused."""
+        decided = np.where(filed == 1, 0, approved)
+        return cls(X, decided, np.random.default_rng(0).random(len(X)) < _UNSEEN)
+
+    @property
+    def seen(self) -> tuple[Array, npt.NDArray[np.int64]]:
+        """What a model is trained on."""
+        return self.X[~self.unseen], self.y[~self.unseen]
+
+    def auc(self, model: MLPClassifier) -> float:
+        """How well a model tells approved from refused, where it was not trained on them."""
+        scores = Network.from_sklearn(model).logits(self.X[self.unseen])[:, 0]
+        return float(roc_auc_score(self.y[self.unseen], scores))
+
+
+def keep_promises(
+    console: Console,
+    model: MLPClassifier,
+    delta: float,
+    answers: Explanations,
+    year: Year,
+    folder: Path,
+    wording: Wording,
+) -> tuple[Path, Path]:
+    """Issue promises, retrain in four ways, audit each; returns the ledger and the page of an audit."""
+    book = folder / _BOOK
+    for path in folder.glob(f"{_BOOK}*"):  # of the last time
+        path.unlink()
+    with Ledger(book, actor="demo") as ledger:
+        issued = ledger.issue(answers, {e.index: e.index for e in answers}, wording=wording)
+        console.print(f"[bold]{len(issued.new)} promises[/bold] are in the ledger {book.name}.")
+        console.print(
+            "A stricter year (simulated): whoever has filed bankruptcy is refused. The model is trained "
+            "further on these decisions, freely and in ways that keep what was promised."
+        )
+        with console.status("retraining"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            models = _retrained(model, delta, ledger, year)
+        audits = {name: ledger.audit(found) for name, found in models.items()}
+        console.print(_table(audits, {name: year.auc(found) for name, found in models.items()}))
+        page = audits["freely"].report(
+            folder / "audit.html", title="Mortgage promises after a stricter year"
+        )
+        console.print(f"{ledger.verify()}", style="dim", highlight=False)
+    return book, page
+
+
+def _retrained(
+    model: MLPClassifier, delta: float, ledger: Ledger, year: Year
+) -> dict[str, MLPClassifier]:
+    """The model in use, and what becomes of it, by how it was retrained."""
+    model.set_params(learning_rate_init=_RATE)
+    free, within = (
+        refit_within(model, *year.seen, reach, epochs=_EPOCHS) for reach in (_ANYWHERE, delta)
+    )
+    step = blend(model, free, ledger)
+    return {
+        "not at all": model,
+        "freely": free,
+        "within the promised set": within,
+        f"{step.t:.0%} of the way to freely": step.model,
+        "freely, last layer repaired": repair(free, ledger).model,
+    }
+
+
+def _table(audits: dict[str, Audit], aucs: dict[str, float]) -> Table:
+    table = Table(
+        title="What becomes of the promises (AUC on decisions that were left out)",
+        title_justify="left",
+    )
+    table.add_column("retrained")
+    for name in ("AUC", "proved", "hold", "broken"):
+        table.add_column(name, justify="right")
+    table.add_column("to applicants")
+    for name, audit in audits.items():
+        counts: dict[Any, int] = dict(audit.counts)
+        broken = audit.to_frame("broken")["person"]
+        table.add_row(
+            name,
+            f"{aucs[name]:.3f}",
+            *(str(counts.get(verdict, 0)) for verdict in ("proved", "holds", "broken")),
+            ", ".join(map(str, np.asarray(broken))),
+        )
+    return table

@@ -1,0 +1,197 @@
+"""The model in use, and what it says of one row of a table: the source itself where it is at hand.
+
+A promise names columns of a table. A model that encodes its table itself, or whose columns were
+described, reads them by their names. Anything else takes rows as the promise's own schema encodes them,
+if it can be told that it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from proplace.core.errors import InputError, LedgerError, ProplaceError, TargetError
+from proplace.core.network import Network
+from proplace.core.text import short
+from proplace.loaders.model import Model
+from proplace.schema.cells import filled, is_missing, numbers
+from proplace.schema.features import Continuous
+from proplace.schema.validation import did_you_mean, listing
+
+if TYPE_CHECKING:
+    from proplace.core.network import Array
+    from proplace.schema import Schema
+    from proplace.schema.rules import AnyFeature
+    from proplace.schema.validation import Label
+
+_SAY = "say it with Model.of(model).with_schema(schema)"
+
+
+class Decision(NamedTuple):
+    """What a model says of a row.
+
+    Attributes
+    ----------
+    accepted
+        Whether it gives the promised class.
+    label
+        The class that it gives, as the promise calls it.
+    near
+        Whether the row lies so near to a boundary that the model itself, which was not at hand, may say
+        something else in its own precision.
+    """
+
+    accepted: bool
+    label: Label
+    near: bool
+
+
+def reading(source: object, base: Model) -> Model:
+    """Read a model as one that takes the table of ``base``, in original units."""
+    model = Model.of(source)
+    if model.declared:
+        return _labelled(model, base)
+    same_width = model.network.inputs == base.schema.width
+    if isinstance(source, Network) or not (model.preprocesses or base.preprocesses):
+        if not same_width:
+            raise InputError(
+                f"the model takes {model.network.inputs} columns, the promises are about "
+                f"{base.schema.width} encoded ones; {_SAY}, which describes its own columns"
+            )
+        known = set(model.schema.by_name) <= set(base.schema.by_name)
+        if model.named and known and not _plain(base.schema):
+            raise InputError(
+                "the model names columns of the table and does nothing to them, and the promises were "
+                "made of a network behind a schema that scales or encodes them: does it take them as "
+                f"they are, or encoded? {_SAY}: with the schema of the promises if it takes encoded "
+                "rows, else with scaling='none'"
+            )
+        twice = bool(base.network.input_map)
+        return _labelled(model.with_schema(base.schema, scaled_twice=twice), base)
+    if not model.named:
+        if not model.preprocesses:
+            raise InputError(
+                "the model does not say how it reads the table, which the model of the promises scales "
+                "or encodes first; give it together with its preprocessing (a pipeline), or as a bare "
+                "Network (Model.of(model).network) that takes rows as that model encodes them"
+            )
+        model = model.renamed(list(base.schema.by_name))
+    return _labelled(model, base)
+
+
+def _plain(schema: Schema) -> bool:
+    """Whether rows are the numbers of the table."""
+    return all(
+        isinstance(f, Continuous) and (f.offset, f.scale) == (0.0, 1.0) for f in schema.features
+    )
+
+
+def _labelled(model: Model, base: Model) -> Model:
+    """A model that numbers its classes, with the labels of the promises."""
+    count = len(base.classes)
+    bare = model.classes == tuple(range(count)) and model.classes != base.classes
+    if not bare:
+        return model
+    ask = model._original
+
+    def original(table: pd.DataFrame) -> Any:
+        said = None if ask is None else ask(table)
+        return None if said is None else [base.classes[int(number)] for number in np.asarray(said)]
+
+    return replace(model, classes=base.classes, _original=None if ask is None else original)
+
+
+# -- one row ---------------------------------------------------------------------------------------
+
+
+def one_row(person: object, schemas: list[Schema]) -> pd.DataFrame:
+    """One row of a table with all the columns that some schemas name."""
+    features: dict[str, AnyFeature] = {}
+    for schema in schemas:
+        features |= schema.by_name
+    cells = _cells(person)
+    missing = [name for name in features if name not in cells]
+    if missing:
+        hints = [f"{short(name)}{did_you_mean(name, list(cells))}" for name in missing]
+        raise InputError(
+            f"the row has no value for {', '.join(hints)}; give all of {listing(features)}"
+        )
+    row = {name: [np.nan if is_missing(cells[name]) else cells[name]] for name in features}
+    return pd.DataFrame(row, dtype=object).infer_objects()
+
+
+def _cells(person: object) -> dict[Any, Any]:
+    """The cells of a row, by name."""
+    if isinstance(person, pd.DataFrame):
+        if len(person) != 1:
+            raise InputError(f"one person is a table of one row, not of {len(person)}")
+        person = person.iloc[0]
+    if isinstance(person, pd.Series):
+        return dict(person.items())
+    if isinstance(person, Mapping):
+        return dict(person)
+    raise InputError(
+        "a person is values by column name: a dictionary, a row of a table (table.loc[label]), or a "
+        f"table of one row, not {type(person).__name__}"
+    )
+
+
+def encoded(schema: Schema, row: pd.DataFrame) -> Array:
+    """Encode a row as the schema does; any finite number counts, however far out of its range."""
+    found = np.empty(schema.width)
+    for feature, span in zip(schema.features, schema.spans, strict=True):
+        cell = row[feature.name]
+        if not isinstance(feature, Continuous):
+            codes, ok = feature.read(cell)
+        else:
+            codes, ok = feature.read_people(cell)
+            value = numbers(filled(cell, feature.missing))
+            if not ok[0] and np.isfinite(value[0]):
+                codes, ok = (value[:, None] - feature.offset) / feature.scale, np.array([True])
+        if not ok[0]:
+            raise InputError(f"column {short(feature.name)}: {feature.why(cell.iloc[0])}")
+        found[span] = codes[0]
+    return found
+
+
+def decide(model: Model, row: pd.DataFrame, label: Label) -> Decision:
+    """Ask a model for the class of a row: the source itself, else the network that was read of it."""
+    target = _number(model, label)
+    codes = encoded(model.schema, row)
+    try:
+        said = model.original(row[list(model.schema.by_name)])
+    except ProplaceError:  # such as a number far out of a declared range, which the network takes
+        said = None
+    if said is not None:
+        number = _number(model, said[0])
+        return Decision(number == target, model.classes[number], near=False)
+    number = int(model.network.predict(codes)[0])
+    logits = np.sort(model.network.logits(codes)[0])
+    gap = abs(logits[0]) if len(logits) == 1 else logits[-1] - logits[-2]
+    near = bool(gap <= np.max(model.rounding(codes[None])))
+    return Decision(number == target, model.classes[number], near)
+
+
+def _number(model: Model, label: Label) -> int:
+    """Number of a class by its label; true and 1 are the same, text is not a number."""
+    for number, known in enumerate(model.classes):
+        if isinstance(label, str) == isinstance(known, str) and known == label:
+            return number
+    raise TargetError(
+        f"the model in use has the classes {listing(model.classes)}, and {short(label)} was promised; "
+        "give a model of the same classes"
+    )
+
+
+def check_named(model: Model) -> Model:
+    """A model that can be kept: its columns must have names."""
+    if not model.named:
+        raise LedgerError(
+            "the columns of the model have no names, and there is no promise yet that says what they "
+            f"are; {_SAY}"
+        )
+    return model

@@ -1,0 +1,32 @@
+"""Places for ledgers: a SQLite file, and a database of a PostgreSQL server that is started once."""
+
+import pytest
+
+import postgresql
+from small_promises import answers
+
+
+@pytest.fixture(scope="session")
+def server():
+    with postgresql.running() as found:
+        yield found
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def place(request, tmp_path):
+    """Where a new ledger can be made, in each of the databases."""
+    if request.param == "sqlite":
+        return str(tmp_path / "promises.db")
+    return request.getfixturevalue("server").new()
+
+
+@pytest.fixture(scope="session")
+def result():
+    """Certified answers of three people."""
+    return answers(3)
+
+
+@pytest.fixture(scope="session")
+def boxed():
+    """Answers of two people that may be missed a little."""
+    return answers(2, 5, tolerance={"income": 2, "debt": 1})
