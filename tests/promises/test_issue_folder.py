@@ -61,7 +61,7 @@ def test_a_folder_is_issued_in_parts_and_once(folder, ledger, small, monkeypatch
     assert str(issued) == "9 promises issued, 2 rows with nothing to promise"
     assert max(sizes) <= 2
     assert sum(sizes) == 9
-    assert ledger.issue_folder(folder, "name") == (0, 9, 2)
+    assert ledger.issue_folder(folder, "name", expires="2999-12-31") == (0, 9, 2)
     frame = ledger.promises()
     assert list(frame["person"]) == [f"n{i}" for i in range(11) if i not in (3, 7)]
     assert set(frame["expires"]) == {"2999-12-31"}

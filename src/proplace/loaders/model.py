@@ -181,6 +181,11 @@ class Model:
         """Class label of each row of a table in original units, by the network read here."""
         return np.array(self.classes, dtype=object)[self.network.predict(self.encode(X))]
 
+    @property
+    def can_be_asked(self) -> bool:
+        """Whether the source itself is at hand: see :meth:`original`."""
+        return self._original is not None
+
     def original(self, X: pd.DataFrame | npt.ArrayLike) -> npt.NDArray[Any] | None:
         """Class label of each row by the source itself; None where it is not at hand."""
         if self._original is None:

@@ -39,8 +39,8 @@ FailOn = Literal["broken", "holds"]
 
 _WORDS: dict[Verdict, str] = {
     "proved": "proved",
-    "holds": "hold, not proved",
-    "broken": "BROKEN",
+    "holds": "hold",
+    "broken": "broken",
     "unknown": "cannot be told",
 }
 
@@ -248,7 +248,13 @@ class Audit:
         """What was found, in one sentence."""
         if not len(self):
             return f"no promise is open on {self.as_of}: {self.model} breaks none"
-        return f"{_promises(len(self))} and {self.model}: {_told(self.counts)}"
+        counts = self.counts
+        rest = f"; {counts['unknown']:,} cannot be told" if counts["unknown"] else ""
+        return (
+            f"of {len(self):,} open promise{'s' * (len(self) != 1)}, {self.model} proves "
+            f"{counts['proved']:,}, keeps {counts['holds']:,} without a proof and breaks "
+            f"{counts['broken']:,}{rest}"
+        )
 
     def __str__(self) -> str:
         """What was found, in a few lines."""

@@ -73,6 +73,8 @@ class Comparison:
         base, why = terms.model, ""
         try:
             model = described(base, source, model, base.schema)
+        except SchemaError:
+            pass  # it describes its columns otherwise, and may take these rows all the same
         except ProplaceError as error:
             why = str(error)
         try:

@@ -6,7 +6,8 @@ A promise is a point, or a box :math:`B` of inputs around it, and a class.
     The new network lies in a promised set, for which the promise was proved.
 ``holds``
     The new network gives every input of :math:`B` the class:
-    :math:`\min_{x \in B} \mathrm{margin}(x) \ge m`, with m what its arithmetic can lose by rounding.
+    :math:`\min_{x \in B} \mathrm{margin}(x) \ge m`, with m what its arithmetic can lose by rounding;
+    and > 0, since frameworks differ in what they make of a tie. A point has the class that it gets.
 ``broken``
     Some input of :math:`B` gets another class, or the model itself says so of the point.
 ``unknown``
@@ -32,6 +33,8 @@ from proplace.promises.reach import largest_delta
 from proplace.schema import Continuous
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import numpy.typing as npt
 
     from proplace.core.network import Array
@@ -50,7 +53,7 @@ NOTES = (
     "the answer itself is still accepted; another input that was promised is not",
     "point only: the answer is accepted, and so are the ends of what was promised around it; nothing is "
     "proved in between",
-    "so near to the boundary that rounding decides",
+    "so near to the boundary of the class that rounding, or a tie, decides",
     "ALARM: the network lies in the promised set and the model refuses the answer all the same; keep "
     "both, and report it",
     "ALARM: what was read of the model accepts the answer, the model itself refuses it",
@@ -61,6 +64,9 @@ NOTES = (
 """What can be said about a verdict; a number stands for each."""
 PART, POINT_ONLY, ROUNDING, IN_SET, READ_YES, READ_NO, UNREADABLE, NOT_ASKED = range(1, len(NOTES))
 ALARMS = (IN_SET, READ_YES, READ_NO)
+
+_FIRST, _DECODER = '{"answer":', json.JSONDecoder()
+_NO_TIE = 2.0**-200  # the least margin that is told from a tie
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,13 +103,16 @@ def judge(compared: Comparison, group: OpenPromises, *, exact: bool = False) -> 
     )
     if compared.target is None:
         return found
-    table = pd.DataFrame([json.loads(facts)["answer"] for facts in group.facts])
-    if compared.on_rows is not None:
-        view = _View(compared.on_rows, compared.target, group.points, group.low, group.high)
-        said = _said(compared.model, compared.label, table, np.ones(count, dtype=bool))
-        _judge_rows(view, compared, said, found, exact=exact)
+    if compared.on_rows is None:
+        if compared.model.named:  # else nobody knows which column is which
+            _judge_table(compared, group, _answers(group.facts), found, exact=exact)
         return found
-    _judge_table(compared, group, table, found, exact=exact)
+    view = _View(compared.on_rows, compared.target, group.points, group.low, group.high)
+    said = np.full(count, -1, dtype=np.int8)
+    if compared.model.can_be_asked:
+        table = _answers(group.facts)
+        said = _said(compared.model, compared.label, table, np.ones(count, dtype=bool))
+    _judge_rows(view, compared, said, found, exact=exact)
     return found
 
 
@@ -200,7 +209,7 @@ def _judge_boxes(view: _View, rows: npt.NDArray[np.intp], found: Judgement, *, e
     net, none = view.model.network, Shifts.of(view.model.network, 0.0)
     box = (view.low, view.high)
     asked = np.asarray(view.model.margins(none, view.points, None, box))
-    asked = np.broadcast_to(asked, len(rows)).copy()
+    asked = np.maximum(np.broadcast_to(asked, len(rows)), _NO_TIE)
     lower = lower_margins(net, none, view.target, *box)
     good = lower >= asked
     open_ = np.arange(len(rows)) if exact else np.flatnonzero(~good)
@@ -315,6 +324,19 @@ def _ends(
     found = [here.assign(**{name: pair[side] for name, pair in ends.items()}) for side in (0, 1)]
     found += [here.assign(**{name: side}) for name, pair in ends.items() for side in pair]
     return found
+
+
+def _answers(facts: Iterable[str]) -> pd.DataFrame:
+    """The answers of some promises as a table in original units."""
+    return pd.DataFrame([_answer(text) for text in facts])
+
+
+def _answer(facts: str) -> dict[str, Any]:
+    """The answer among facts, of which it comes first: the others need not be read."""
+    if facts.startswith(_FIRST):
+        found: dict[str, Any] = _DECODER.raw_decode(facts, len(_FIRST))[0]
+        return found
+    return dict(json.loads(facts)["answer"])
 
 
 # -- the model itself ------------------------------------------------------------------------------

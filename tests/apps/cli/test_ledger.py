@@ -140,7 +140,7 @@ def test_issue_of_a_folder(made, tmp_path):
         0,
         "3 promises issued, 1 rows with nothing to promise",
     )
-    done = call("ledger", "issue", place, made / "out", "--by", "night job")
+    done = call("ledger", "issue", place, made / "out", "--expires", DAY, "--by", "night job")
     assert "0 promises issued, 3 known already" in done.stdout
     done = call("ledger", "issue", place, made / "out", "--ids", "nobody")
     assert done.returncode == 1
@@ -188,7 +188,7 @@ def test_verify(book):
     assert json.loads(call("ledger", "verify", place, "--json").stdout)["head"] == head
     done = call("ledger", "verify", place, "--head", "nonsense")
     assert done.returncode == 1
-    assert "a head is the number of entries" in said(done)
+    assert "is no head of a ledger: the number of entries" in said(done)
     done = call("ledger", "verify", place, "--head", head.replace(head[-1], "0f"[head[-1] == "0"]))
     assert done.returncode == 1
     with sqlite3.connect(place) as raw:

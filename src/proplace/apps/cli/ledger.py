@@ -162,13 +162,8 @@ def verify(
 
     proplace ledger verify promises.db
     """
-    from proplace.core.errors import OptionError  # noqa: PLC0415
-
     with _opened(place) as opened:
-        try:
-            found = opened.verify(head)
-        except ValueError as error:
-            raise OptionError(f"--head: {error}") from None
+        found = opened.verify(head)
     if as_json:
         facts = {**vars(found), "head": str(found.head), "good": found.good}
         typer.echo(json.dumps(facts, indent=2))

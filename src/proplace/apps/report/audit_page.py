@@ -101,7 +101,7 @@ def write_audit_page(
         ),
         total=len(audit),
         parts=parts,
-        figures=[(part.words, part.shown) for part in parts if part.count or part.verdict != "unknown"],
+        figures=[part for part in parts if part.count or part.verdict != "unknown"],
         alarms=_alarms(audit),
         meanings=[
             pair
@@ -147,7 +147,7 @@ def _alarms(audit: Audit) -> dict[str, Any] | None:
 
 def _broken(audit: Audit) -> _List:
     lead = (
-        "The retrained model does not keep these promises. Renew them (proplace audit --renew), retrain "
+        "The retrained model does not keep these promises. Give these people new answers, retrain "
         "within the promised set, or do not release it."
     )
     return _list(audit, "broken", "Broken promises", lead)

@@ -1,0 +1,179 @@
+"""`proplace audit`: the gate, the page, JSON, new answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import proplace as pp
+from commands import call
+from processes import left_behind
+from refits import SHAPES, fitted, people
+
+TABLE, DECIDED = people(200, 0)
+LATER, DECIDED_LATER = people(200, 1)
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """Exports of two pipelines, tables, and a ledger with promises of the first."""
+    pytest.importorskip("onnxruntime")
+    skl2onnx = pytest.importorskip("skl2onnx")
+    from skl2onnx.common.data_types import FloatTensorType, StringTensorType
+
+    folder = tmp_path_factory.mktemp("lender")
+    kinds = {"age": FloatTensorType, "income": FloatTensorType}
+    types = [(name, kinds.get(name, StringTensorType)([None, 1])) for name in TABLE.columns]
+    pipes = {
+        "old": fitted(SHAPES["standard"](), TABLE, DECIDED),
+        "new": fitted(SHAPES["standard"](), LATER, DECIDED_LATER, sizes=(5, 4)),
+    }
+    for name, pipe in pipes.items():
+        graph = skl2onnx.to_onnx(pipe, initial_types=types, options={"zipmap": False})
+        (folder / f"{name}.onnx").write_bytes(graph.SerializeToString())
+    LATER.assign(label=DECIDED_LATER).to_csv(folder / "later.csv", index=False)
+    refused = TABLE[pipes["old"].predict(TABLE) == "no"].iloc[:12]
+    explainer = pp.Proplace(str(folder / "old.onnx"), 0.01, k=5).fit(TABLE)
+    result = explainer.explain(refused, "yes")
+    with pp.Ledger(folder / "promises.db") as ledger:
+        ledger.issue(result, ids=[f"<b>p{n}</b>" for n in refused.index], expires="2999-01-31")
+    return folder
+
+
+@pytest.fixture
+def folder(kept, tmp_path):
+    """A copy with a ledger of its own."""
+    for path in kept.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    return tmp_path
+
+
+def audit(folder, model, *words):
+    return call(
+        "audit", "--ledger", folder / "promises.db", "--model", folder / f"{model}.onnx", *words
+    )
+
+
+def test_a_release_gate(folder):
+    good = audit(folder, "old", "--fail-on", "holds")
+    assert good.returncode == 0, good.stderr
+    assert "proves 12" in good.stdout
+    bad = audit(folder, "new", "--fail-on", "broken")
+    assert bad.returncode == 1
+    assert "not released: --fail-on broken" in bad.stderr
+    assert "broken promise" in bad.stdout
+    assert audit(folder, "new").returncode == 0
+    with pp.Ledger(folder / "promises.db") as ledger:
+        kinds = [entry.kind for entry in ledger.history()]
+        assert kinds.count("audited") == 3
+        assert ledger.verify().good
+
+
+def test_json_and_no_record(folder):
+    with pp.Ledger(folder / "promises.db") as ledger:
+        head = ledger.head
+    done = audit(folder, "new", "--json", "--no-record")
+    facts = json.loads(done.stdout)
+    assert facts["audit"] is None
+    assert sum(facts["counts"].values()) == len(facts["promises"]) == 12
+    assert facts["counts"]["broken"]
+    with pp.Ledger(folder / "promises.db") as ledger:
+        assert ledger.head == head
+
+
+def test_expired_promises_do_not_hold_up_a_release(folder):
+    done = audit(folder, "new", "--fail-on", "holds", "--as-of", "2999-02-01")
+    assert done.returncode == 0
+    assert "no promise is open" in done.stdout
+
+
+def test_the_page(folder):
+    page = folder / "audit.html"
+    assert audit(folder, "new", "--out", page).returncode == 0
+    text = page.read_text()
+    assert "Broken promises" in text
+    assert "&lt;b&gt;p" in text
+    assert "<b>p" not in text
+    assert "http" not in text.replace("http-equiv", "")
+    again = audit(folder, "new", "--out", page)
+    assert (again.returncode, "is there already" in again.stderr) == (1, True)
+
+
+def test_new_answers_are_shown_and_issued_only_when_asked(folder):
+    words = ["--renew", "--train", folder / "later.csv", "--drop", "label", "--delta", "0.01"]
+    words += ["--k", "5"]
+    shown = audit(folder, "new", *words, "--json")
+    assert shown.returncode == 0, shown.stderr
+    facts = json.loads(shown.stdout)
+    assert {line["promise"] for line in facts["renewal"]} == {
+        one["promise"] for one in facts["promises"] if one["verdict"] == "broken"
+    }
+    assert audit(folder, "new", "--fail-on", "broken").returncode == 1
+    issued = audit(folder, "new", *words, "--issue", "--expires", "2998-12-31")
+    assert issued.returncode == 0, issued.stderr
+    assert "issued" in issued.stderr
+    after = audit(folder, "new", "--fail-on", "broken", "--json")
+    assert after.returncode == 0
+    facts = json.loads(after.stdout)
+    assert facts["counts"]["proved"]
+    with pp.Ledger(folder / "promises.db") as ledger:
+        frame = ledger.promises(state="open")
+        assert set(frame["expires"]) == {"2998-12-31", "2999-01-31"}
+        assert ledger.verify().good
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--issue"], "give --renew, too"),
+        (["--renew"], "--train FILE"),
+        (["--renew", "--train", "later.csv"], "--delta NUMBER or --shifts FILE"),
+        (["--as-of", "soon"], "is no day"),
+        (["--out", "page.txt"], "ends in .html"),
+        (["--fail-on", "proved"], "proved"),
+    ],
+)
+def test_wrong_usage_is_one_sentence(folder, words, said):
+    done = audit(folder, "new", *words)
+    assert done.returncode in (1, 2)
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_ledger_that_is_not_there(folder):
+    done = call("audit", "--ledger", folder / "none.db", "--model", folder / "new.onnx")
+    assert done.returncode == 1
+    assert "there is no ledger" in done.stderr
+    assert not (folder / "none.db").exists()
+
+
+def test_a_killed_audit_leaves_the_ledger_whole(folder):
+    """At moments all over its run: each audit is there as a whole, or not at all."""
+    code = (
+        "import sys, proplace as pp\n"
+        "ledger = pp.Ledger(sys.argv[1])\n"
+        "model = pp.Model.of(sys.argv[2])\n"
+        "print('ready', flush=True)\n"
+        "while True: ledger.audit(model)\n"
+    )
+    words = [sys.executable, "-c", code, folder / "promises.db", folder / "new.onnx"]
+    for wait in (0.0, 0.05, 0.11):
+        process = subprocess.Popen(list(map(str, words)), stdout=subprocess.PIPE, text=True)
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(wait)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+        assert left_behind(process.pid, []) == []
+        with pp.Ledger(folder / "promises.db") as ledger:
+            assert ledger.verify().good
+    done = audit(folder, "new")
+    assert done.returncode == 0
+    with pp.Ledger(folder / "promises.db") as ledger:
+        assert ledger.verify().good
