@@ -157,10 +157,11 @@ def test_ties_go_to_the_class_that_the_network_gives(ledger):
 def test_a_model_in_float32_must_clear_its_rounding(ledger):
     """A box that holds in real numbers alone cannot be told; a point without a referee neither."""
     old = pp.Network([([[9.0, 0.0]], [0.0])])
-    rows = np.array([[1.0, 1.0], [1.0, 1.0 + 2e-8], [1.0, 2.0]])
-    box = (rows.copy(), rows + np.array([[0.0, 0.0], [0.0, 1e-8], [0.0, 0.5]]))
+    rows = np.array([[1.0, 1.0], [1.0, 1.0 + 2e-8], [1.0, 2.0], [1.0, 2.0]])
+    low = np.array([[1.0, 1.0], [1.0, 1.0 + 2e-8], [1.0, 1.0 + 2e-8], [1.0, 1.5]])
+    box = (low, rows + np.array([[0.0, 0.0], [0.0, 1e-8], [0.0, 0.0], [0.0, 0.5]]))
     promise_rows(ledger, old, pp.Shifts.of(old, 0.0), rows, box=box)
-    for precision, wanted in (("float64", ["holds"] * 3), ("float32", ["unknown"] * 2 + ["holds"])):
+    for precision, wanted in (("float64", ["holds"] * 4), ("float32", ["unknown"] * 3 + ["holds"])):
         new = pp.Network([([[-1.0, 1.0]], [0.0])], precision=precision)
         audit = ledger.audit(new)
         assert list(verdicts(audit).values()) == wanted
@@ -214,6 +215,16 @@ def test_the_delta_of_a_box_holds_at_all_of_its_points():
             nets = spread(net, found[n], T)
             for point in dense(low[n], high[n], 4):
                 assert margins_of(nets, point, 1).min() >= -1e-12
+
+
+def test_the_delta_of_a_box_is_that_of_its_worst_point():
+    """Worked out by hand: x - delta (x + 1) >= 0 at x = 0.2 up to delta = 1/6, at x = 1 up to 1/2."""
+    model = pp.Model.of(pp.Network([([[1.0, 0.0]], [0.0])]))
+    x, low = np.array([[1.0, 0.0]]), np.array([[0.2, 0.0]])
+    assert largest_delta(model, 1, x, x, x).tolist() == [0.5]
+    assert largest_delta(model, 1, x, low, x).tolist() == [0.15]
+    exact = largest_delta(model, 1, x, low, x, exact=True)[0]
+    assert 1 / 6 / 1.026 <= exact <= 1 / 6
 
 
 # -- what is written down --------------------------------------------------------------------------
