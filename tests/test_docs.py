@@ -132,7 +132,7 @@ def test_commands_and_options_exist():
             continue
         assert words[1] in commands, (where, words)
         command = commands.get(" ".join(words[1:3]), commands[words[1]])
-        options = {option for p in command.params for option in p.opts}
+        options = {o for p in command.params for o in (*p.opts, *p.secondary_opts)}
         for word in words[2:]:
             if word.startswith("--"):
                 assert word in options | {"--help", "--debug"}, (where, words)
