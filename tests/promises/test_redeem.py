@@ -58,6 +58,11 @@ def read(name, value):
 
 def expected(promise, row, pipe, wanted):
     """Verdict and missing features, by fractions and by the pipeline itself."""
+    return judged(promise, row, pipe.predict(pd.DataFrame([row]))[0] == wanted)
+
+
+def judged(promise, row, accepted):
+    """The same, where the pipeline was asked before."""
     answer = answer_of(promise)
     missing, exact = {}, True
     for name, (low, high) in promised(promise).items():
@@ -68,7 +73,6 @@ def expected(promise, row, pipe, wanted):
     for name in ("job", "member"):
         if row[name] != answer[name]:
             exact, missing[name] = False, None
-    accepted = pipe.predict(pd.DataFrame([row]))[0] == wanted
     if missing:
         return ("accepted" if accepted else "not met"), missing
     return ("exact" if exact else "within") if accepted else "broken", missing
@@ -105,18 +109,19 @@ def asked(promise, row, model):
 
 
 def test_every_feature_a_step_in_and_out(lender, ledger):
-    pipes = [lender.pipe, lender.accepting(), lender.refusing()]
-    models = [reading(pipe, ledger.promise(numbers_of(ledger)[0]).terms.model) for pipe in pipes]
     seen = set()
     for number in numbers_of(ledger)[:2]:
         promise = ledger.promise(number)
-        for name, values in tried(promise).items():
-            for n, value in enumerate(values):
-                row = {**answer_of(promise), name: value}
-                for pipe, model in list(zip(pipes, models, strict=True))[: 1 if n % 5 else 3]:
-                    verdict, missing = expected(promise, row, pipe, lender.wanted)
-                    same(asked(promise, row, model), verdict, missing)
-                    seen.add(verdict)
+        choices = [(name, value) for name, some in tried(promise).items() for value in some]
+        rows = [answer_of(promise) | {name: value} for name, value in choices]
+        pipes = [(lender.pipe, 1), (lender.accepting(), 6), (lender.refusing(), 6)]
+        for pipe, every in pipes:
+            model, some = reading(pipe, promise.terms.model), rows[::every]
+            accepted = pipe.predict(pd.DataFrame(some)) == lender.wanted
+            for row, by_pipe in zip(some, accepted, strict=True):
+                verdict, missing = judged(promise, row, by_pipe)
+                same(asked(promise, row, model), verdict, missing)
+                seen.add(verdict)
     assert seen == {"exact", "within", "accepted", "not met", "broken"}
 
 
@@ -307,6 +312,54 @@ def test_numbers_far_out_of_range_get_a_verdict(lender, ledger):
         assert found.missing[0].short == -700_000.0
 
 
+def test_levels_and_flags(tmp_path):
+    """Ordered levels, numbers that are labels, and categories whose first has no column."""
+    schema = pp.Schema(
+        [
+            pp.Ordinal("grade", ["C", "B", "A"]),
+            pp.Binary("cosigner", label="has a cosigner"),
+            pp.Ordinal("rooms", [1, 2, 4]),
+            pp.Continuous("debt", 0, 50, step=1, unit="% of income"),
+        ]
+    )
+    people = pd.DataFrame(
+        {
+            "grade": ["C", "A", "A", "B"],
+            "cosigner": [0, 1, 1, 1],
+            "rooms": [1, 4, 4, 2],
+            "debt": [40, 5, 9, 2],
+        }
+    )
+    net = pp.Network([([[1.0, 0.7, 0.3, -1.0]], [-0.9])])
+    result = pp.Proplace(net, 0.01, schema=schema, k=3).fit(people).explain(people[:1])
+    ledger = pp.Ledger(tmp_path / "promises.db")
+    (number,) = ledger.issue(result, ids=["anna"]).ids
+    answer = answer_of(ledger.promise(number))
+    seen = set()
+    for row in itertools.product("CBA", (0, 1), (1, 2, 4), range(0, 51, 5)):
+        cells = dict(zip(("grade", "cosigner", "rooms", "debt"), row, strict=True))
+        levels = (
+            {"C": 0.0, "B": 0.5, "A": 1.0}[row[0]],
+            float(row[1]),
+            (row[2] - 1) / 3,
+            row[3] / 50,
+        )
+        accepted = levels[0] + 0.7 * levels[1] + 0.3 * levels[2] - levels[3] - 0.9 >= 0.0
+        found = ledger.redeem(number, cells, record=False)
+        wrong = {name for name in cells if cells[name] != answer[name]}
+        assert {one.feature for one in found.missing} == wrong
+        assert found.accepted == accepted or found.near
+        assert found.met == (None if wrong else "exact")
+        seen.add(found.verdict)
+    assert {"accepted", "not met"} <= seen
+    cells = answer | {"grade": "C", "cosigner": False, "debt": answer["debt"] + 2}
+    words = str(ledger.redeem(number, cells, record=False))
+    assert f"grade is “C”, promised is “{answer['grade']}”" in words
+    assert "2 percentage points too much" in words
+    flags = ledger.redeem(number, answer | {"cosigner": bool(answer["cosigner"])}, record=False)
+    assert flags.verdict == "exact"
+
+
 # -- which model -----------------------------------------------------------------------------------
 
 
@@ -423,6 +476,18 @@ def test_a_model_that_names_the_columns_must_say_how_it_reads_them(tmp_path):
         assert found.accepted == (
             plain.predict(pd.DataFrame(rows, columns=["income", "debt"]))[0] == 1
         )
+
+
+def test_the_model_itself_has_the_last_word(lender, ledger):
+    """A pipeline that was changed after it was read: what it says now is what counts."""
+    number = numbers_of(ledger)[0]
+    row = answer_of(ledger.promise(number))
+    pipe = copy.deepcopy(lender.pipe)
+    model = pp.Model.of(pipe)
+    assert ledger.redeem(number, row, model, record=False).verdict == "exact"
+    pipe[-1].intercepts_[-1] = lender.refusing()[-1].intercepts_[-1]
+    assert pipe.predict(pd.DataFrame([row]))[0] == lender.other
+    assert ledger.redeem(number, row, model, record=False).verdict == "broken"
 
 
 def test_a_row_on_the_boundary_is_said_to_be_one(lender, ledger):

@@ -11,6 +11,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import sqlite3
+import time
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -328,14 +330,24 @@ def _set_up(connection: Any, _: object) -> None:
     """Have SQLite leave transactions to us, survive a power cut, and overwrite what is erased."""
     connection.isolation_level = None
     cursor = connection.cursor()
-    for pragma in (
-        f"busy_timeout = {_WAIT}",
-        "journal_mode = WAL",
-        "synchronous = FULL",
-        "secure_delete = ON",
-    ):
+    for pragma in (f"busy_timeout = {_WAIT}", "synchronous = FULL", "secure_delete = ON"):
         cursor.execute(f"PRAGMA {pragma}")
+    _write_ahead(cursor)
     cursor.close()
+
+
+def _write_ahead(cursor: Any) -> None:
+    """Have readers and a writer work side by side; of those who set this at once, one is let in."""
+    end = time.monotonic() + _WAIT / 1000
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:  # here SQLite itself does not wait
+            if "locked" not in str(error) or time.monotonic() > end:
+                raise
+            time.sleep(0.01)
+        else:
+            return
 
 
 def _begin(connection: sa.Connection) -> None:

@@ -171,6 +171,8 @@ def person_id(value: object) -> str | None:
         if math.isnan(value):
             return None
         value = int(value) if value.is_integer() else value
+    if isinstance(value, (list, set, dict, np.ndarray, pd.Series, pd.Index)):
+        raise LedgerError(f"an id is one value, not a {type(value).__name__}; give them one by one")
     text = "" if value is None or value is pd.NA or value is pd.NaT else str(value)
     if not text.isprintable():
         raise LedgerError(f"the id {text!r} holds what cannot be printed; give ids of plain text")

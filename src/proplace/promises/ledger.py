@@ -35,8 +35,9 @@ from proplace.promises.issuing import (
 from proplace.promises.promise import CLOSING, OpenPromises, Promise, Recipient, State
 from proplace.promises.promised import Promised
 from proplace.promises.redeeming import Redemption, check_open, presented, write
+from proplace.promises.settings import model_of
 from proplace.promises.tables import sa
-from proplace.promises.terms import Archive, model_documents, model_of, terms_documents
+from proplace.promises.terms import Archive, model_documents, terms_documents
 from proplace.promises.verifying import Verification, Verifier
 from proplace.schema.validation import listing
 
@@ -661,34 +662,39 @@ class Ledger:
                 )
             writer.append("withdrawn", {"reason": reason}, int(promise))
 
-    def erase(self, person: object) -> tuple[int, ...]:
-        """Erase all that is known about a person, for good: promises, answers, certificates, their id.
+    def erase(self, *people: object) -> tuple[int, ...]:
+        """Erase all that is known about people, for good: promises, answers, certificates, their ids.
 
         What stays is that there were promises, when, and on which terms. The chain holds as before. The
-        database writes its files anew, so that none of the bytes are left in them; its backups are
-        yours to care for, and so is the archive of PostgreSQL's write-ahead log. A call that was
+        database writes its files anew, once for all of the people, so that none of the bytes are left in
+        them; its backups are yours to care for, and so is PostgreSQL's write-ahead log. A call that was
         interrupted, or that found the files in use, is to be repeated.
 
         Returns
         -------
-            The numbers of the promises that were theirs; empty where the person is not known.
+            The numbers of the promises that were theirs; empty where nobody of them is known.
         """
-        own, who = tables.personal.c, person_id(person)
+        own, who = (
+            tables.personal.c,
+            sorted({one for one in map(person_id, people) if one is not None}),
+        )
+        theirs: dict[int, list[int]] = {}
         with self._database.write(self._actor) as writer:
-            found = writer.connection.execute(
-                sa.select(own.entry, tables.entries.c.promise)
-                .join_from(tables.personal, tables.entries, own.entry == tables.entries.c.seq)
-                .where(own.person == who)
-                .order_by(own.entry)
-            ).all()
-            theirs: dict[int, list[int]] = {}
-            for entry, number in found:
-                theirs.setdefault(number, []).append(entry)
-            for number, entries in theirs.items():
+            for start in range(0, len(who), _PARAMETERS):
+                part = who[start : start + _PARAMETERS]
+                found = writer.connection.execute(
+                    sa.select(own.entry, tables.entries.c.promise)
+                    .join_from(tables.personal, tables.entries, own.entry == tables.entries.c.seq)
+                    .where(own.person.in_(part))
+                    .order_by(own.entry)
+                )
+                for entry, number in found:
+                    theirs.setdefault(number, []).append(entry)
+                writer.connection.execute(tables.personal.delete().where(own.person.in_(part)))
+            for number, entries in sorted(theirs.items()):
                 writer.append("erased", {"entries": entries}, number)
-            writer.connection.execute(tables.personal.delete().where(own.person == who))
         self._database.forget()
-        return tuple(theirs)
+        return tuple(sorted(theirs))
 
     def verify(self, head: Head | str | None = None) -> Verification:
         """Look whether everything is as it was written.
@@ -761,9 +767,9 @@ def _day(given: datetime.date | str | None, issued: str | None) -> str | None:
         return now()[:10] if issued is None else None
     try:
         date = given if isinstance(given, datetime.date) else datetime.date.fromisoformat(given)
+        day = datetime.date(date.year, date.month, date.day).isoformat()  # there is none of pd.NaT
     except (TypeError, ValueError):
         raise LedgerError(f"{given!r} is no day; give one such as 2027-03-31") from None
-    day = (date.date() if isinstance(date, datetime.datetime) else date).isoformat()
     if issued is not None and day < issued[:10]:
         raise LedgerError(f"the last day {day} is over: today is {issued[:10]}; give a later one")
     return day

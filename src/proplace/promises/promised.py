@@ -7,14 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from proplace.core.errors import InputError
-from proplace.core.model_set import around
 from proplace.explain.results import Explanations
-from proplace.schema import Continuous
-from proplace.schema.tolerances import encoded_tolerance
-from proplace.schema.validation import listing
+from proplace.loaders.coordinates import recoded
+from proplace.promises.settings import model_of, promised_box
 from proplace.tables.frames import as_frame
 
 if TYPE_CHECKING:
@@ -22,7 +19,7 @@ if TYPE_CHECKING:
 
     from proplace.certification import InputBox
     from proplace.core.network import Array, Network
-    from proplace.explain.results import Explanation, Setting
+    from proplace.explain.results import Explanation
     from proplace.loaders.model import Model
 
 
@@ -185,56 +182,42 @@ def _of_explanations(model: Model, results: Explanations) -> Promised:
             "none of the results is a certified answer, so that nothing was promised; give results "
             "with answers and certificates, or a pair (inputs, target)"
         )
-    groups: dict[int, list[int]] = {}
-    for number, e in enumerate(chosen):
-        groups.setdefault(id(e.setting), []).append(number)
-    points, radii = np.zeros((2, len(chosen), model.network.inputs))
-    for numbers in groups.values():
-        rows, reach = _rows_and_reach(model, [chosen[number] for number in numbers])
-        points[numbers] = model.network.rows(rows)
-        radii[numbers] = 0.0 if reach is None else reach
-    low, high = around(points, radii) if radii.any() else (None, None)
-    names = tuple(f"{e.index}/{e.rank}" if e.rank else str(e.index) for e in chosen)
-    targets = np.array([model.target(e.label) for e in chosen], dtype=np.intp)
-    people = tuple(e.who for e in chosen)
-    return Promised(names, points, targets, low, high, people if any(people) else ())
-
-
-def _rows_and_reach(model: Model, chosen: Sequence[Explanation]) -> tuple[Array, Array | None]:
-    """Rows of answers that were made together, and how far each column may be missed."""
-    setting = chosen[0].setting
-    reach = None if setting is None or not setting.sets else setting.sets[0].tolerance
-    if setting is None or not _encodes(model, setting):
-        return np.array([e.point for e in chosen]), reach
-    table = pd.DataFrame([e.counterfactual for e in chosen]).reset_index(drop=True).infer_objects()
-    missing = [name for name in model.schema.by_name if name not in table.columns]
-    if missing:
-        raise InputError(
-            f"the answers have no column {listing(missing)}, which the model looks at; give the results "
-            "of an explainer of the same columns"
+    points, low, high = np.zeros((3, len(chosen), model.network.inputs))
+    for rows in _by_setting(chosen):
+        some = [chosen[row] for row in rows]
+        setting = some[0].setting
+        assert setting is not None  # noqa: S101  (certified answers have one)
+        base = model_of(setting, results.provenance)
+        given = np.array([e.point for e in some])
+        points[rows], _ = recoded(base, model, given, given)
+        ends = [promised_box(e) for e in some]
+        low[rows], high[rows] = recoded(
+            base, model, np.array([end[0] for end in ends]), np.array([end[1] for end in ends])
         )
-    return model.encode(table), None if reach is None else _reencoded(model, setting, reach)
-
-
-def _encodes(model: Model, setting: Setting) -> bool:
-    """Whether a model encodes answers in original units itself; else it takes rows as they are."""
-    return model.preprocesses or (
-        model.named and set(model.schema.by_name) == set(setting.schema.by_name)
+    low, high = np.minimum(low, points), np.maximum(high, points)
+    boxed = bool((low < high).any())
+    names = tuple(f"{e.index}/{e.rank}" if e.rank else str(e.index) for e in chosen)
+    targets = np.array([_target(model, e) for e in chosen], dtype=np.intp)
+    people = tuple(e.who for e in chosen)
+    return Promised(
+        names,
+        points,
+        targets,
+        low if boxed else None,
+        high if boxed else None,
+        people if any(people) else (),
     )
 
 
-def _reencoded(model: Model, setting: Setting, reach: Array) -> Array | None:
-    """A tolerance per encoded column as one of the columns that the model encodes."""
-    by_name = {
-        feature.name: float(reach[span][0] * feature.scale)
-        for feature, span in zip(setting.schema.features, setting.schema.spans, strict=True)
-        if isinstance(feature, Continuous) and reach[span][0] > 0.0
-    }
-    by_name = {name: t for name, t in by_name.items() if name in model.schema.by_name}
-    unknown = [n for n in by_name if not isinstance(model.schema.by_name[n], Continuous)]
-    if unknown:
-        raise InputError(
-            f"{listing(unknown)} may be missed by a little, and is no number to the model; give a model "
-            "that takes it as a number"
-        )
-    return encoded_tolerance(model.schema, by_name)
+def _by_setting(chosen: Sequence[Explanation]) -> list[list[int]]:
+    """Answers that were made together."""
+    groups: dict[int, list[int]] = {}
+    for number, e in enumerate(chosen):
+        groups.setdefault(id(e.setting), []).append(number)
+    return list(groups.values())
+
+
+def _target(model: Model, e: Explanation) -> int:
+    """The promised class; classes without labels are in the order of those in use."""
+    own = e.setting.classes if e.setting is not None else ()
+    return e.target if model.classes == tuple(range(len(own))) else model.target(e.label)

@@ -25,6 +25,7 @@ from proplace.loaders.model import Model
 from proplace.loaders.origin import Origin
 from proplace.promises import tables
 from proplace.promises.chain import sha256
+from proplace.promises.settings import model_of
 from proplace.promises.tables import sa
 from proplace.schema import Schema, files
 from proplace.schema.tolerances import encoded_tolerance, tolerances
@@ -74,22 +75,6 @@ def model_documents(model: Model) -> list[Document]:
         "file": model.origin.digest,
     }
     return [network, Document.of("model", facts)]
-
-
-def model_of(setting: Setting, provenance: Provenance | None) -> Model:
-    """The model that answers are about, as far as they know it."""
-    origin = Origin("Network")
-    if provenance is not None:
-        origin = Origin(provenance.model, provenance.file_digest)
-    return Model(
-        setting.net,
-        setting.schema,
-        setting.classes or tuple(range(setting.net.classes)),
-        preprocesses=bool(setting.encoding),
-        _columns=tuple(setting.schema.by_name),
-        origin=origin,
-        declared=True,
-    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -162,13 +162,8 @@ def verify(
 
     proplace ledger verify promises.db
     """
-    from proplace.core.errors import OptionError  # noqa: PLC0415
-
     with _opened(place) as opened:
-        try:
-            found = opened.verify(head)
-        except ValueError as error:
-            raise OptionError(f"--head: {error}") from None
+        found = opened.verify(head)
     if as_json:
         facts = {**vars(found), "head": str(found.head), "good": found.good}
         typer.echo(json.dumps(facts, indent=2))
@@ -415,7 +410,10 @@ def _public(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _told(facts: dict[str, Any]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in facts.items() if value not in (None, ""))
+    more = {name: facts[name] for name in facts if name not in ("issued", "expires")}
+    if "model" in more:
+        more["model"] = f"{more['model'][:12]}..."
+    return ", ".join(f"{name} {value}" for name, value in more.items() if value not in (None, ""))
 
 
 def _of_words(words: dict[str, str], schema: Schema) -> pd.DataFrame:

@@ -1,0 +1,107 @@
+"""How long a ledger of many promises takes, how large it is, and how much memory that needs.
+
+``python benchmarks/ledger.py [--promises 1000000] [--place promises.db]``
+
+One certified answer is issued to 2,000 people, words and checks included, and then written for all the
+others in transactions of 10,000, so that what is measured is the ledger. Then it is verified, all
+open promises are read as an audit reads them, a person is looked up, and one is erased. Without a place
+a temporary file is used; ``postgresql://...`` must be an empty database.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import tempfile
+import time
+from pathlib import Path
+
+import pandas as pd
+
+import proplace as pp
+from proplace.explain.results import Explanations
+from proplace.promises.issuing import draft
+
+PART = 10_000
+FEW = 2_000
+
+
+def answer() -> Explanations:
+    """A certified answer for one person."""
+    schema = pp.Schema(
+        [pp.Continuous(f"feature_{n}", 0, 100, step=1) for n in range(10)],
+    )
+    frame = pd.DataFrame({name: [10 * n % 100 for n in range(1, 30)] for name in schema.by_name})
+    net = pp.Network([([[1.0] * 10, [-0.5] * 10], [0.0, 0.1]), ([[1.0, -1.0]], [-3.0])])
+    return pp.Proplace(net, 0.01, schema=schema, k=3).fit(frame).explain(frame[:1])
+
+
+def memory() -> float:
+    """The most memory that the process ever had, in MB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def timed(what: str, action: object, per: int = 0) -> object:
+    """Call something and print how long it took."""
+    start = time.perf_counter()
+    found = action()  # type: ignore[operator]
+    took = time.perf_counter() - start
+    rate = f", {per / took:,.0f} a second" if per else ""
+    print(f"{what:36s} {took:9.3f} s{rate}; memory so far {memory():,.0f} MB", flush=True)
+    return found
+
+
+def issue(ledger: pp.Ledger, one: Explanations, count: int) -> None:
+    """Issue the answer to so many people, as users do."""
+    many = Explanations(list(one) * count, provenance=one.provenance)
+    ledger.issue(many, [f"first-{n}" for n in range(count)], expires="2999-12-31")
+
+
+def fill(ledger: pp.Ledger, one: Explanations, count: int) -> None:
+    """Write the same promise to so many people: no words are made, and no proof is checked again."""
+    (number,) = ledger.issue(one, ["somebody"]).ids
+    first = draft(one[0], "somebody", ledger.promise(number).terms.digest, None, check=False)
+    for start in range(0, count, PART):
+        with ledger._database.write() as writer:
+            people = [f"customer-{n:09d}" for n in range(start, min(start + PART, count))]
+            drafts = [first._replace(person=person) for person in people]
+            known = ledger._known(writer.connection, drafts, writer.time)
+            ledger._issue(writer, drafts, "2999-12-31", known, "refuse", replacing=None)
+
+
+def measure(place: str, count: int) -> None:
+    """Print all figures."""
+    one = answer()
+    ledger = pp.Ledger(place)
+    print(f"{count:,} promises; memory at the start {memory():,.0f} MB")
+    timed("issue, with words and checks", lambda: issue(ledger, one, FEW), FEW)
+    timed("write all of them", lambda: fill(ledger, one, count), count)
+    if "://" not in place:
+        size = Path(place).stat().st_size
+        print(f"{'file':36s} {size / 1e6:9.0f} MB, {size / count:,.0f} bytes a promise")
+    head = str(ledger.head)
+    timed("open it", lambda: pp.Ledger(place).close())
+    verified = timed("verify", lambda: ledger.verify(head), count)
+    timed("read all open promises", lambda: sum(len(g.ids) for g in ledger.open_promises()), count)
+    timed("look up a person", lambda: ledger.promises(person=f"customer-{count // 2:09d}"))
+    timed("issue to one more person", lambda: ledger.issue(one, ["somebody else"]))
+    timed("erase a person", lambda: ledger.erase(f"customer-{count // 3:09d}"))
+    print(verified)
+    ledger.close()
+
+
+def main() -> None:
+    """Read the options."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--promises", type=int, default=1_000_000)
+    parser.add_argument("--place")
+    given = parser.parse_args()
+    if given.place:
+        measure(given.place, given.promises)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        measure(str(Path(folder) / "promises.db"), given.promises)
+
+
+if __name__ == "__main__":
+    main()

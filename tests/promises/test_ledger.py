@@ -1,0 +1,439 @@
+"""Issuing and looking up: who gets a promise, what is refused, and that nothing is half written."""
+
+from __future__ import annotations
+
+import datetime
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import proplace as pp
+from proplace.core.errors import LedgerError
+from proplace.promises.issuing import person_id
+from small_lender import LOAN, Lender
+from small_promises import LATER, NET, SCHEMA, TRAINING, answers, changed, refused
+
+PEOPLE = ["anna", "bert", "carla"]
+
+
+@pytest.fixture
+def ledger(place):
+    with pp.Ledger(place) as found:
+        yield found
+
+
+@pytest.fixture
+def book(tmp_path):
+    """A ledger in a file: for rules that are none of the database's."""
+    with pp.Ledger(tmp_path / "promises.db") as found:
+        yield found
+
+
+def refuses(ledger, match, *given, **options):
+    """Issuing is refused in words, and nothing at all was written."""
+    before = ledger.head
+    with pytest.raises(LedgerError, match=match):
+        ledger.issue(*given, **options)
+    assert ledger.head == before
+    assert ledger.verify(before).good
+
+
+# -- what is kept ----------------------------------------------------------------------------------
+
+
+def test_a_promise_is_kept_as_it_was_made(ledger, result):
+    issued = ledger.issue(result, PEOPLE, expires="2999-12-31")
+    assert len(issued.new) == len(set(issued.ids)) == 3
+    for number, e, person in zip(issued.ids, result, PEOPLE, strict=True):
+        promise = ledger.promise(number)
+        assert (promise.person, promise.state, promise.expires) == (person, "open", "2999-12-31")
+        assert promise.point.tolist() == e.point.tolist()
+        assert promise.answer.to_dict() == e.counterfactual.to_dict()
+        assert promise.original.to_dict() == e.original.to_dict()
+        assert promise.sentence == e.words().sentence
+        assert promise.certificate.to_json() == e.certificate.to_json()
+        (terms,) = promise.terms.sets
+        assert promise.certificate.check(terms.net, terms.shifts).accepted
+        assert terms.net.predict(promise.point[None]) == [promise.terms.target]
+    assert ledger.verify().good
+    assert ledger.verify().promises == 3
+
+
+def test_a_tolerance_is_kept_with_its_box(ledger, boxed):
+    for number in ledger.issue(boxed, ["dora", "emil"]).ids:
+        promise = ledger.promise(number)
+        reach = np.array([2 / 100, 1 / 50])
+        assert (promise.low <= promise.point - reach).all()
+        assert (promise.high >= promise.point + reach).all()
+        box = (promise.low, promise.high)
+        (terms,) = promise.terms.sets
+        assert promise.certificate.check(terms.net, terms.shifts, box=box).accepted
+    (group,) = ledger.open_promises()
+    assert group.boxed.all()
+
+
+def test_features_of_every_kind_come_back(book):
+    lender = Lender()
+    ids = [f"p{e.index}" for e in lender.result]
+    issued = book.issue(lender.result, ids, wording=LOAN, existing="add")
+    found = [e for e in lender.result if e.found]
+    assert len(issued.new) == len(found) > 4
+    for number, e in zip(issued.ids, found, strict=True):
+        again = book.promise(number).explanation
+        assert again.counterfactual.to_dict() == e.counterfactual.to_dict()
+        assert again.x.tolist() == e.x.tolist()
+        assert (again.rank, again.status, again.distance) == (e.rank, e.status, e.distance)
+        assert "loan" in book.promise(number).sentence
+
+
+def test_answers_of_a_pipeline_and_of_several_networks(book):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"age": rng.integers(20, 70, 200), "rate": rng.uniform(0, 1.5, 200)})
+    pipe = make_pipeline(StandardScaler(), LogisticRegression())
+    pipe.fit(table, np.where(table.age > 40 + 10 * table.rate, "yes", "no"))
+    explainer = pp.Proplace(pipe, 0.01, k=5).fit(table)
+    people = table[pipe.predict(table) == "no"][:3]
+    result = explainer.explain(people, target="yes")
+    issued = book.issue(result, {label: f"p{label}" for label in people.index})
+    assert [book.promise(number).target for number in issued.ids] == ["yes"] * 3
+
+    shifts = pp.Shifts.hull([NET, LATER])
+    both = answers(1, net=NET, delta=shifts, also=[(LATER, 0.005)], holds=True)
+    (number,) = book.issue(both, ["berta"]).ids
+    terms = book.promise(number).terms
+    assert len(terms.sets) == len(both[0].setting.sets) > 1
+    assert book.promise(number).certificate.check(terms.sets).accepted
+    assert terms.sets[0].shifts.digest == both[0].setting.sets[0].shifts.digest
+    assert book.verify().good
+
+
+def test_states_and_history(ledger, result):
+    anna, bert, carla = ledger.issue(result, PEOPLE, expires="2999-12-31").ids
+    ledger.withdraw(anna, "the product is no longer sold")
+    (new,) = ledger.issue(answers(1, 3, net=LATER), ["bert"], existing="renew").ids
+    ledger.erase("carla")
+    states = ledger.promises()["state"].to_dict()
+    assert states == {anna: "withdrawn", bert: "renewed", carla: "erased", new: "open"}
+    assert [e.kind for e in ledger.history(bert)] == ["issued", "renewed"]
+    assert ledger.history(bert)[1].facts == {"into": [new]}
+    assert ledger.history(anna)[1].facts == {"reason": "the product is no longer sold"}
+    assert list(ledger.promises(state="open").index) == [new]
+    assert list(ledger.promises(person="bert").index) == [bert, new]
+    for number in (anna, bert, carla):
+        with pytest.raises(LedgerError, match="no longer open"):
+            ledger.withdraw(number, "again")
+    with pytest.raises(LedgerError, match="no promise 999"):
+        ledger.withdraw(999, "unknown")
+    assert ledger.verify().good
+
+
+def test_a_reason_that_stays_names_nobody(book, result):
+    number = book.issue(result, PEOPLE).ids[0]
+    with pytest.raises(LedgerError, match="names the person"):
+        book.withdraw(number, "asked by anna.")
+    book.withdraw(number, "asked by annabel")
+
+
+def test_who_writes_is_noted(place, result):
+    with pp.Ledger(place, actor="branch 7") as ledger:
+        ledger.issue(result, PEOPLE)
+        kinds = {e.kind for e in ledger.history() if e.facts.get("by") == "branch 7"}
+    assert kinds == {"document", "issued"}
+
+
+def test_bodies_of_entries_hold_nothing_of_a_person(ledger, result):
+    """Neither ids nor values, sentences, points or certificates: they could never be erased."""
+    ledger.issue(result, ["Anna-Person-1", "Bert-Person-2", "Carla-Person-3"])
+    allowed = {"terms", "issued", "expires", "commitment", "digest", "kind"}
+    for entry in ledger.history()[1:]:
+        assert set(entry.facts) <= allowed
+        assert "Person" not in str(tuple(entry))
+
+
+# -- the same person, days -------------------------------------------------------------------------
+
+
+def test_the_same_call_again_changes_nothing(ledger, result):
+    first = ledger.issue(result, PEOPLE, expires="2999-12-31")
+    head = ledger.head
+    again = ledger.issue(result, PEOPLE, expires="2999-12-31")
+    assert (again.ids, again.new) == (first.ids, ())
+    assert str(again) == "0 promises issued, 3 known already"
+    assert ledger.head == head
+
+
+def test_another_open_promise_is_refused_added_or_renewed(ledger, result):
+    (old, *_) = ledger.issue(result, PEOPLE).ids
+    other = answers(1, 3, net=LATER)
+    refuses(ledger, "open promise already.*'anna'", other, ["anna"])
+    (second,) = ledger.issue(other, ["anna"], existing="add").new
+    assert ledger.promises(person="anna")["state"].to_dict() == {old: "open", second: "open"}
+    (third,) = ledger.issue(answers(1, 3, net=LATER, delta=0.005), ["anna"], existing="renew").new
+    states = ledger.promises(person="anna")["state"].to_dict()
+    assert states == {old: "renewed", second: "renewed", third: "open"}
+    refuses(ledger, "existing must be", other, ["anna"], existing="replace")
+
+
+def test_another_last_day_is_another_promise(ledger, result):
+    (old, *_) = ledger.issue(result[:1], ["anna"], expires="2999-01-01").ids
+    refuses(ledger, "open promise already", result[:1], ["anna"], expires="2999-12-31")
+    (new,) = ledger.issue(result[:1], ["anna"], expires="2999-12-31", existing="renew").new
+    assert ledger.promises()["expires"].to_dict() == {old: "2999-01-01", new: "2999-12-31"}
+    assert ledger.promise(old).state == "renewed"
+
+
+def test_one_person_in_several_rows(book, result):
+    refuses(book, "several rows", result, ["anna", "bert", "anna"])
+    same_point = [e.point.tolist() for e in result]
+    issued = book.issue(result, ["anna", "bert", "anna"], existing="add")
+    assert same_point[0] == same_point[2]
+    assert issued.ids[0] == issued.ids[2]  # what is promised twice is promised once
+    assert len(issued.new) == 2
+    assert book.issue(result, ["anna", "bert", "anna"]).new == ()
+
+
+def test_several_answers_of_one_row_are_promised_together(book):
+    result = Lender().result[:2]
+    assert len(result) == 2 == len({tuple(e.point) for e in result})
+    issued = book.issue(result, ["anna"] * 2)
+    assert len(issued.new) == 2
+    assert len(book.promises(person="anna", state="open")) == 2
+
+
+def test_a_promise_ends_with_its_last_day(ledger, result):
+    today = datetime.date.fromisoformat(pp.explain.provenance.now()[:10])
+    last = today + datetime.timedelta(days=5)
+    (number,) = ledger.issue(result[:1], ["anna"], expires=last).ids
+    after = last + datetime.timedelta(days=1)
+    for as_of, state in (
+        (None, "open"),
+        (last, "open"),
+        (after, "expired"),
+        (f"{after}", "expired"),
+    ):
+        assert ledger.promise(number, as_of=as_of).state == state
+        assert list(ledger.promises(as_of=as_of)["state"]) == [state]
+        assert len(ledger.promises(state=state, as_of=as_of)) == 1
+        assert len(list(ledger.open_promises(as_of))) == (state == "open")
+
+
+def test_an_expired_promise_does_not_stand_in_the_way(book, result, monkeypatch):
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")  # in November 2023
+    (old,) = book.issue(result[:1], ["anna"], expires="2023-12-24").ids
+    monkeypatch.delenv("SOURCE_DATE_EPOCH")
+    assert book.promise(old).state == "expired"
+    (new,) = book.issue(result[:1], ["anna"]).new
+    assert book.promise(new).state == "open"
+    with pytest.raises(LedgerError, match="expired, no longer open"):
+        book.withdraw(old, "too late")
+
+
+def test_days_that_are_none_or_over(book, result):
+    refuses(book, "2001-01-01 is over", result, PEOPLE, expires="2001-01-01")
+    for wrong in ("soon", "31.12.2999", 5, pd.NaT):
+        refuses(book, "is no day", result, PEOPLE, expires=wrong)
+    today = pp.explain.provenance.now()[:10]
+    assert len(book.issue(result, PEOPLE, expires=today).new) == 3
+    (number, *_) = book.issue(
+        result, PEOPLE, expires=datetime.datetime(2999, 1, 2, 3), existing="add"
+    ).new
+    assert book.promise(number).expires == "2999-01-02"
+
+
+# -- ids -------------------------------------------------------------------------------------------
+
+
+def test_an_id_is_one_text_however_it_is_given(book, result):
+    """A table makes 7.0 of 7 where another cell is empty; it is the same person."""
+    book.issue(result, [7, np.int64(8), "carla"])
+    assert [person_id(x) for x in (7.0, np.float64(7), "7", 7)] == ["7"] * 4
+    refuses(book, "open promise", answers(1, 3, net=LATER), [7.0])
+    assert len(book.promises(person=7.0)) == 1
+    assert len(book.erase(8.0)) == 1
+
+
+def test_a_promise_is_made_to_somebody(book, result):
+    refuses(book, "say who the people are", result)
+    refuses(book, "no id column", result, "customer")
+    refuses(book, "2 ids were given for 3", result, ["a", "b"])
+    refuses(book, "no id for the row 2", result, {0: "a", 1: "b"})
+    for nobody in (None, float("nan"), "", "  ", pd.NA, pd.NaT, np.nan):
+        refuses(book, "row 1 has no id", result, ["a", nobody, "c"])
+    for strange in ("a\0b", "a\nb", "\ud800"):
+        refuses(book, "cannot be printed", result, ["a", strange, "c"])
+
+
+def test_ids_of_a_column(book, result):
+    for n, customer in enumerate(PEOPLE):
+        result = changed(result, n, ids={"customer": customer, "branch": 7})
+    refuses(book, "id columns", result)
+    refuses(book, "did you mean 'customer'", result, "custmer")
+    book.issue(result, "customer")
+    assert list(book.promises()["person"]) == PEOPLE
+
+
+# -- what is not proved is not promised ------------------------------------------------------------
+
+
+def test_an_answer_without_a_certificate_is_refused(book, result):
+    refuses(book, "no certificate", changed(result, 1, certificate=None), PEOPLE)
+    refuses(book, "no certificate", changed(result, 1, certificate=None), PEOPLE, check=False)
+
+
+def test_rows_without_an_answer_are_passed_over(book):
+    explainer = pp.Proplace(NET, 0.01, schema=SCHEMA, k=3).fit(TRAINING)
+    rows = pd.concat([refused(1), TRAINING[3:4]], ignore_index=True)
+    issued = book.issue(explainer.explain(rows), ["anna", "bert"])
+    assert len(issued.new) == 1
+    assert issued.skipped[0].reason.startswith("has the class today")
+    only = book.issue(explainer.explain(TRAINING[3:4]), ["bert"])
+    assert (only.ids, len(only.skipped)) == ((), 1)
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_a_certificate_of_something_else_is_refused(book, result, check):
+    """Of another answer, another model, a smaller delta, another class."""
+    foreign = {
+        "another answer": Lender().result[0],
+        "another model": answers(1, net=LATER)[0],
+        "a smaller delta": answers(1, delta=0.005)[0],
+        "a larger delta": answers(1, delta=0.012)[0],
+    }
+    for what, e in foreign.items():
+        wrong = changed(result, 1, certificate=e.certificate)
+        with pytest.raises(LedgerError, match="does not prove this answer"):
+            pytest.fail(f"{what}: {book.issue(wrong, PEOPLE, check=check)}")
+    point = result[1].point + np.array([0.01, 0.0])
+    moved = SCHEMA.decode(point[None]).iloc[0]
+    wrong = changed(result, 1, point=point, counterfactual=moved)
+    refuses(book, "does not prove this answer", wrong, PEOPLE, check=check)
+
+
+def test_an_answer_that_is_not_the_proved_one_is_refused(book, result):
+    """The person would be told something else than what is proved."""
+    told = result[1].counterfactual.copy()
+    told["income"] -= 1
+    refuses(book, "not the one that is proved", changed(result, 1, counterfactual=told), PEOPLE)
+
+
+def test_a_proof_that_does_not_hold_is_refused(book, result):
+    facts = json.loads(result[0].certificate.to_json())
+    for verdict, delta in (("robust", 0.4), ("not robust", 0.01)):
+        facts["verdict"] = verdict
+        facts["delta"] = [[delta, delta]] * 2
+        e = pp.Certificate(json.dumps(facts))
+        refuses(book, "does not", changed(result, 0, certificate=e), PEOPLE)
+
+
+def test_a_forged_proof_is_found_by_the_check(book):
+    """Everything fits, but the claim is false: only arithmetic can tell."""
+    good = answers(1)
+    bad = np.array([0.3, 0.4])  # refused by the model
+    facts = json.loads(good[0].certificate.to_json())
+    facts["input"] = bad.tolist()
+    told = SCHEMA.decode(bad[None]).iloc[0]
+    forged = changed(
+        good, 0, point=bad, counterfactual=told, certificate=pp.Certificate(json.dumps(facts))
+    )
+    refuses(book, "its certificate does not hold", forged, ["anna"])
+
+
+def test_more_than_is_proved_around_an_answer_is_refused(book, result, boxed):
+    wide = changed(result, 0, holds={"income": (40.0, 70.0)})
+    refuses(book, "more is said to hold", wide, PEOPLE)
+    wide = changed(boxed, 0, holds={"income": (0.0, 100.0)})
+    refuses(book, "more is said to hold", wide, ["dora", "emil"])
+    point_only = answers(1, 5)[0]
+    wrong = changed(
+        boxed,
+        0,
+        certificate=point_only.certificate,
+        point=point_only.point,
+        counterfactual=point_only.counterfactual,
+    )
+    refuses(book, "more is said to hold", wrong, ["dora", "emil"])
+
+
+def test_results_of_several_runs_are_issued_one_by_one(book, result, boxed):
+    both = type(result)([*result, *boxed], provenance=result.provenance)
+    refuses(book, "one run", both, [*PEOPLE, "dora", "emil"])
+
+
+def test_a_refusal_in_the_middle_writes_nothing(ledger, result):
+    ledger.issue(result[1:2], ["bert"])
+    other = answers(3, 30, net=LATER)
+    refuses(ledger, "'bert'", other, PEOPLE)
+    assert len(ledger.promises()) == 1
+
+
+# -- places ----------------------------------------------------------------------------------------
+
+
+def test_places_that_are_none(tmp_path):
+    for place, said in {
+        tmp_path / "none" / "promises.db": "make it first",
+        "mysql://host/name": "SQLite file or a PostgreSQL database",
+        ":memory:": "not held in memory",
+        "sqlite://": "not held in memory",
+        "sqlite:///:memory:": "not held in memory",
+    }.items():
+        with pytest.raises(LedgerError, match=said):
+            pp.Ledger(place)
+    with pytest.raises(LedgerError, match="there is no ledger"):
+        pp.Ledger(tmp_path / "promises.db", create=False)
+    assert not (tmp_path / "promises.db").exists()
+
+
+def test_files_that_are_something_else(tmp_path):
+    import sqlite3
+
+    text = tmp_path / "text.db"
+    text.write_text("income,debt\n" * 500)
+    other = tmp_path / "other.db"
+    for statement in ("CREATE TABLE customers (id)", "CREATE TABLE meta (name, value)"):
+        with pytest.raises(LedgerError, match=r"cannot be opened as a ledger|is no ledger"):
+            pp.Ledger(text)
+        raw = sqlite3.connect(other)
+        raw.execute(statement)
+        raw.commit()
+        raw.close()
+        with pytest.raises(LedgerError, match=r"holds other tables|is no ledger"):
+            pp.Ledger(other)
+    assert text.read_text() == "income,debt\n" * 500
+
+
+def test_an_empty_result_and_an_empty_ledger(ledger, result):
+    assert ledger.issue(result[:0], []).ids == ()
+    assert ledger.promises().empty
+    assert list(ledger.open_promises()) == []
+    assert ledger.verify().good
+    assert ledger.erase("nobody") == ()
+    assert [e.kind for e in ledger.history()] == ["opened"]
+
+
+# -- many ------------------------------------------------------------------------------------------
+
+
+def test_thousands_of_promises_in_groups_and_by_person(ledger, result):
+    """Issued in parts, as one; groups have one kind of terms and every promise once."""
+    big = type(result)(list(result) * 900, provenance=result.provenance)
+    issued = ledger.issue(big, [f"p{n}" for n in range(len(big))], check=False)
+    other = ledger.issue(answers(5, net=LATER), [f"q{n}" for n in range(5)])
+    assert len(set(issued.new)) == 2700
+    ledger.withdraw(issued.new[17], "a test")
+    groups = list(ledger.open_promises())
+    found = [number for group in groups for number in group.ids.tolist()]
+    assert sorted(found) == sorted({*issued.new, *other.new} - {issued.new[17]})
+    assert len({group.terms.digest for group in groups}) == 2
+    for group in groups:
+        number = int(group.ids[0])
+        assert ledger.promise(number).point.tolist() == group.points[0].tolist()
+    assert list(ledger.promises(person="p2000").index) == [issued.ids[2000]]
+    found = ledger.verify()
+    assert found.good
+    assert found.promises == 2705

@@ -1,0 +1,91 @@
+"""What is peculiar to PostgreSQL; everything else is tested with both databases."""
+
+from __future__ import annotations
+
+import pytest
+
+import proplace as pp
+from proplace.core.errors import LedgerError
+
+
+def test_a_database_of_something_else_is_left_alone(server):
+    place = server.new()
+    name = place.partition("?")[0].rpartition("/")[2]
+    server.execute(name, "CREATE TABLE documents (id int)")
+    with pytest.raises(LedgerError, match="documents"):
+        pp.Ledger(place)
+    server.execute(name, "DROP TABLE documents", "CREATE TABLE invoices (id int)")
+    with pp.Ledger(place) as ledger:  # beside tables of other names there is room
+        assert ledger.verify().good
+
+
+def test_no_ledger_is_made_where_none_was_asked_for(server):
+    place = server.new()
+    with pytest.raises(LedgerError, match="is no ledger"):
+        pp.Ledger(place, create=False)
+
+
+def test_a_server_that_cannot_be_reached(tmp_path):
+    with pytest.raises(LedgerError, match="cannot be opened as a ledger") as error:
+        pp.Ledger(f"postgresql://user:secret@/name?host={tmp_path}")
+    assert "secret" not in str(error.value)
+
+
+def test_a_password_is_not_shown(server):
+    place = server.new().replace("tester@", "tester:secret@")
+    with pp.Ledger(place) as ledger:
+        assert "secret" not in repr(ledger)
+
+
+def test_a_lost_connection_is_made_again(server, result):
+    """The server ends all connections, as when it is restarted: the next call works."""
+    place = server.new()
+    name = place.partition("?")[0].rpartition("/")[2]
+    with pp.Ledger(place) as ledger:
+        ledger.issue(result, ["a", "b", "c"])
+        server.execute(
+            "postgres",
+            f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'",
+        )
+        assert ledger.verify().good
+
+
+def test_readers_need_no_more_than_the_right_to_read(server, result):
+    place = server.new()
+    name = place.partition("?")[0].rpartition("/")[2]
+    with pp.Ledger(place) as ledger:
+        ledger.issue(result, ["a", "b", "c"])
+    server.execute(
+        name,
+        "CREATE ROLE auditor LOGIN",
+        "GRANT SELECT ON ALL TABLES IN SCHEMA public TO auditor",
+    )
+    try:
+        with pp.Ledger(server.url(name, "auditor"), create=False) as ledger:
+            assert ledger.verify().good
+            assert len(ledger.promises()) == 3
+            with pytest.raises(LedgerError, match="permission denied"):
+                ledger.withdraw(ledger.promises().index[0], "not theirs to say")
+    finally:
+        server.execute(name, "DROP OWNED BY auditor", "DROP ROLE auditor")
+
+
+def test_those_who_issue_need_no_right_to_delete(server, result):
+    place = server.new()
+    name = place.partition("?")[0].rpartition("/")[2]
+    pp.Ledger(place).close()
+    server.execute(
+        name,
+        "CREATE ROLE issuer LOGIN",
+        "GRANT SELECT, INSERT ON ALL TABLES IN SCHEMA public TO issuer",
+        "GRANT UPDATE ON head TO issuer",
+    )
+    try:
+        with pp.Ledger(server.url(name, "issuer")) as ledger:
+            ledger.issue(result, ["a", "b", "c"])
+            assert ledger.verify().good
+            with pytest.raises(LedgerError, match="permission denied"):
+                ledger.erase("a")
+            assert ledger.verify().erased == 0
+    finally:
+        server.execute(name, "DROP OWNED BY issuer", "DROP ROLE issuer")
