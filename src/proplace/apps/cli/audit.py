@@ -51,9 +51,9 @@ def audit(
     as_of: Annotated[
         str | None, typer.Option(help="The day on which promises are open; today if left out.")
     ] = None,
-    record: Annotated[
-        bool, typer.Option(help="Whether the audit is written into the ledger.")
-    ] = True,
+    no_record: Annotated[
+        bool, typer.Option("--no-record", help="Leave the ledger as it is.")
+    ] = False,
     exact: Annotated[
         bool, typer.Option("--exact", help="Margins and deltas by the exact test: slower.")
     ] = False,
@@ -107,7 +107,7 @@ def audit(
         report.check_page(out)
     whole = common.read_model(model, assume)
     with Ledger(ledger, create=False) as opened:
-        found = opened.audit(whole, as_of=as_of, record=record, exact=exact)
+        found = opened.audit(whole, as_of=as_of, record=not no_record, exact=exact)
         renewal = None
         if given is not None and asked is not None and found.broken:
             rows = open_table(asked, delimiter=delimiter, encoding=encoding)
