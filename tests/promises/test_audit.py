@@ -261,6 +261,22 @@ def test_an_audit_is_recorded_with_model_counts_and_verdicts(ledger):
     assert kinds == [("model",)]
 
 
+def test_audits_on_both_databases(place):
+    """More promises than one part of a stream, of two terms, while another one writes."""
+    near, far = pp.Network([([[1.0, 0.0]], [0.0])]), pp.Network([([[0.0, 1.0]], [0.0])])
+    rows = np.random.default_rng(0).normal(size=(700, 2))
+    with pp.Ledger(place) as ledger, pp.Ledger(place) as other:
+        numbers = promise_rows(ledger, near, pp.Shifts.of(near, 0.25), rows)
+        numbers += promise_rows(other, far, pp.Shifts.of(far, 0.25), rows)
+        new = pp.Network([([[1.0, 0.5]], [0.0])])
+        audit = ledger.audit(new)
+        good = np.tile(new.predict(rows) == 1, 2)
+        assert audit.ids.tolist() == numbers
+        assert [one == "holds" for one in verdicts(audit).values()] == good.tolist()
+        assert other.verify(ledger.head).good
+        assert len(stored(other)) == len(numbers)
+
+
 def test_an_audit_that_is_not_recorded_writes_nothing(ledger):
     numbers, _ = three(ledger)
     head = ledger.head

@@ -31,7 +31,7 @@ _MEANINGS = (
     (
         "Proved",
         "The retrained network lies in the set of networks for which the promise was proved when it was "
-        "made. Nothing else need be asked; the model was asked about every answer all the same.",
+        "made. Nothing else need be asked; what it says of every answer was compared all the same.",
     ),
     (
         "Hold today",
