@@ -35,6 +35,7 @@ from proplace.core.model_set import ModelSet
 from proplace.explain.results import Setting
 from proplace.promises.chain import canonical
 from proplace.promises.issuing import Draft
+from proplace.promises.recording import append_promise
 from proplace.promises.terms import terms_documents
 
 COLUMNS = 20
@@ -88,7 +89,7 @@ def fill(path: Path, pipe: object, count: int) -> None:
                 certificate,
                 documents[-1].digest,
             )
-            ledger._append(writer, draft, None)
+            append_promise(writer, draft, None)
 
 
 def main() -> None:

@@ -21,6 +21,7 @@ import pandas as pd
 import proplace as pp
 from proplace.explain.results import Explanations
 from proplace.promises.issuing import draft
+from proplace.promises.recording import issue_drafts, known_promises
 
 PART = 10_000
 FEW = 2_000
@@ -65,8 +66,8 @@ def fill(ledger: pp.Ledger, one: Explanations, count: int) -> None:
         with ledger._database.write() as writer:
             people = [f"customer-{n:09d}" for n in range(start, min(start + PART, count))]
             drafts = [first._replace(person=person) for person in people]
-            known = ledger._known(writer.connection, drafts, writer.time)
-            ledger._issue(writer, drafts, "2999-12-31", known, "refuse", replacing=None)
+            known = known_promises(writer.connection, drafts, writer.time)
+            issue_drafts(writer, drafts, "2999-12-31", known, "refuse", replacing=None)
 
 
 def measure(place: str, count: int) -> None:

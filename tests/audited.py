@@ -12,6 +12,7 @@ from proplace.core.model_set import ModelSet
 from proplace.explain.results import Setting
 from proplace.promises.chain import canonical
 from proplace.promises.issuing import Draft
+from proplace.promises.recording import append_promise
 from proplace.promises.terms import terms_documents
 
 
@@ -53,7 +54,7 @@ def write(ledger, setting, answers, points, target=1, *, box=None, expires=None)
                 zlib.compress(b"{}"),
                 documents[-1].digest,
             )
-            numbers.append(ledger._append(writer, draft, expires))
+            numbers.append(append_promise(writer, draft, expires))
     return numbers
 
 

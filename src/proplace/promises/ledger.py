@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import json
 import re
 from dataclasses import replace
@@ -17,7 +18,7 @@ from proplace.explain.results import Explanations
 from proplace.loaders.coordinates import recoded
 from proplace.loaders.model import Model
 from proplace.promises import tables
-from proplace.promises.chain import Entry, Head, commitment, new_salt
+from proplace.promises.chain import Entry, Head
 from proplace.promises.database import Database
 from proplace.promises.folders import IssuedFolder, parts_of
 from proplace.promises.in_use import check_named, reading
@@ -32,14 +33,24 @@ from proplace.promises.issuing import (
     person_id,
     setting_of,
 )
-from proplace.promises.promise import CLOSING, OpenPromises, Promise, Recipient, State
 from proplace.promises.promised import Promised
+from proplace.promises.queries import (
+    CHUNK,
+    HEAD,
+    PARAMETERS,
+    model_in_use,
+    open_groups,
+    promise_of,
+    promise_rows,
+    recipients,
+    renewed_into,
+)
+from proplace.promises.recording import issue_drafts, known_promises
 from proplace.promises.redeeming import Redemption, check_open, presented, write
 from proplace.promises.settings import model_of
 from proplace.promises.tables import sa
 from proplace.promises.terms import Archive, model_documents, terms_documents
 from proplace.promises.verifying import Verification, Verifier
-from proplace.schema.validation import listing
 
 if TYPE_CHECKING:
     import os
@@ -49,14 +60,10 @@ if TYPE_CHECKING:
     from proplace.core.network import Array
     from proplace.explain.words import Wording
     from proplace.promises.audit import Audit
-    from proplace.promises.database import Writer
     from proplace.promises.issuing import Existing, Ids
+    from proplace.promises.promise import OpenPromises, Promise, Recipient, State
 
-_Said = tuple[str, bytes, bytes | None, bytes | None, str | None]
-"""What is promised: terms, point, box and the last day. The same to the same person is one promise."""
 
-_CHUNK = 20_000  # promises that are worked on at once
-_PARAMETERS = 500  # of one statement
 _COLUMNS = ["id", "person", "state", "issued", "expires", "target", "sentence", "model", "terms"]
 
 
@@ -187,8 +194,8 @@ class Ledger:
             last = _day(expires, writer.time)
             for document in documents:
                 writer.document(document.digest, *document)
-            known = self._known(writer.connection, drafts, writer.time)
-            ids_, new = self._issue(writer, drafts, last, known, existing, replacing=replacing)
+            known = known_promises(writer.connection, drafts, writer.time)
+            ids_, new = issue_drafts(writer, drafts, last, known, existing, replacing=replacing)
         return Issued(tuple(ids_), tuple(new), tuple(skipped))
 
     def issue_folder(
@@ -234,81 +241,13 @@ class Ledger:
             skipped += len(part) - len(some)
         return IssuedFolder(new, known, skipped)
 
-    def _issue(
-        self,
-        writer: Writer,
-        drafts: Sequence[Draft],
-        expires: str | None,
-        known: dict[str, dict[_Said, int]],
-        existing: Existing,
-        *,
-        replacing: Collection[int] | None,
-    ) -> tuple[list[int], list[int]]:
-        """Write what is not known yet; return the numbers of all promises, and of the new ones."""
-        found, new = list[int](), dict[str, list[int]]()
-        rows, given = dict[str, set[object]](), dict[str, set[int]]()
-        for one in drafts:
-            key = (*one.promised, expires)
-            theirs = known.setdefault(one.person, {})
-            if key not in theirs:
-                theirs[key] = self._append(writer, one, expires)
-                new.setdefault(one.person, []).append(theirs[key])
-            found.append(theirs[key])
-            rows.setdefault(one.person, set()).add(one.row)
-            given.setdefault(one.person, set()).add(theirs[key])
-        others = {person: sorted(set(known[person].values()) - given[person]) for person in new}
-        several = [person for person in new if others[person] or len(rows[person]) > 1]
-        if several and existing == "refuse":
-            raise LedgerError(
-                f"{len(several)} of the people have an open promise already, or stand in several rows "
-                f"({listing(several)}); existing='add' lets all of them hold, existing='renew' puts the "
-                "new ones in the place of those before"
-            )
-        for person, numbers in others.items() if existing == "renew" else ():
-            for number in numbers:
-                if replacing is None or number in replacing:
-                    writer.append("renewed", {"into": new[person]}, number)
-        return found, [number for numbers in new.values() for number in numbers]
-
-    def _append(self, writer: Writer, one: Draft, expires: str | None) -> int:
-        """Write one promise."""
-        number, salt = writer.next, new_salt()
-        facts = {
-            "terms": one.terms,
-            "issued": writer.time,
-            "expires": expires,
-            "commitment": commitment(salt, one.parts),
-        }
-        writer.append("issued", facts, number)
-        writer.add("promises", {"id": number, **facts})
-        row = {name: value for name, value in one._asdict().items() if name not in ("terms", "row")}
-        writer.add("personal", {"entry": number, "salt": salt, **row})
-        return number
-
-    def _known(
-        self, connection: sa.Connection, drafts: Sequence[Draft], time: str
-    ) -> dict[str, dict[_Said, int]]:
-        """Open promises of the people, by what is promised."""
-        found: dict[str, dict[_Said, int]] = {}
-        p, own = tables.promises.c, tables.personal.c
-        people = sorted({one.person for one in drafts})
-        for start in range(0, len(people), _PARAMETERS):
-            query = (
-                sa.select(own.person, p.id, p.terms, own.point, own.low, own.high, p.expires)
-                .join_from(tables.personal, tables.promises, own.entry == p.id)
-                .where(own.person.in_(people[start : start + _PARAMETERS]), _is_open(time[:10]))
-            )
-            for person, number, *key in connection.execute(query):
-                found.setdefault(person, {})[tuple(key)] = number
-        return found
-
     # -- reading ---------------------------------------------------------------------------------
 
     @property
     def head(self) -> Head:
         """The end of the chain: keep it elsewhere, and ``verify(head)`` can tell later."""
         with self._database.read() as connection:
-            return Head(*connection.execute(_HEAD).one())
+            return Head(*connection.execute(HEAD).one())
 
     def promises(
         self,
@@ -327,75 +266,24 @@ class Ledger:
             The day whose state is asked for; today if left out. It decides what is expired, nothing
             else.
         """
-        rows = self._rows(person, state, _day(as_of, None))
-        return pd.DataFrame(rows, columns=_COLUMNS).set_index("id")
+        day = _day(as_of, None)
+        with self._database.read() as connection:
+            rows = promise_rows(connection, person, state, day)
+            return pd.DataFrame(rows, columns=_COLUMNS).set_index("id")
 
     def promises_in_parts(
         self, *, as_of: datetime.date | str | None = None
     ) -> Iterator[pd.DataFrame]:
         """The table of all promises in parts of bounded size, for ledgers of any size."""
-        part: list[list[Any]] = []
-        for row in self._rows(None, None, _day(as_of, None)):
-            part.append(row)
-            if len(part) == _CHUNK:
-                yield pd.DataFrame(part, columns=_COLUMNS).set_index("id")
-                part = []
-        if part:
-            yield pd.DataFrame(part, columns=_COLUMNS).set_index("id")
-
-    def _rows(self, person: object, state: State | None, day: str | None) -> Iterator[list[Any]]:
-        """Rows of the table of promises, one after the other."""
-        p, own = tables.promises.c, tables.personal.c
-        query = (
-            sa.select(p.id, own.person, p.issued, p.expires, p.terms, own.facts, _closing())
-            .join_from(tables.promises, tables.personal, own.entry == p.id, isouter=True)
-            .order_by(p.id)
-            .execution_options(yield_per=_PARAMETERS)
-        )
-        if person is not None:
-            query = query.where(own.person == person_id(person))
-        if state == "open":
-            query = query.where(_is_open(day))
         with self._database.read() as connection:
-            archive = Archive(connection)
-            for number, who, issued, expires, terms, facts, closing in connection.execute(query):
-                state_now = _state(closing, expires, day)
-                if state is not None and state_now != state:
-                    continue
-                about = archive.terms(terms)
-                told = None if facts is None else json.loads(facts)["sentence"]
-                name = about.model.origin.name
-                yield [number, who, state_now, issued, expires, about.label, told, name, terms]
+            rows = promise_rows(connection, None, None, _day(as_of, None))
+            while part := list(itertools.islice(rows, CHUNK)):
+                yield pd.DataFrame(part, columns=_COLUMNS).set_index("id")
 
     def promise(self, number: int, *, as_of: datetime.date | str | None = None) -> Promise:
         """One promise, by its number."""
         with self._database.read() as connection:
-            return self._promise(connection, number, _day(as_of, None))
-
-    def _promise(self, connection: sa.Connection, number: int, day: str | None) -> Promise:
-        own = tables.personal.c
-        query = (
-            sa.select(tables.promises, tables.personal, _closing())
-            .join_from(
-                tables.promises, tables.personal, own.entry == tables.promises.c.id, isouter=True
-            )
-            .where(tables.promises.c.id == int(number))
-        )
-        row = connection.execute(query).first()
-        if row is None:
-            raise LedgerError(f"there is no promise {number} in the ledger; promises() lists all")
-        terms = Archive(connection).terms(row.terms)
-        state = _state(row.closing, row.expires, day)
-        dates = (state, row.issued, row.expires, terms)
-        if row.person is None:
-            return Promise(row.id, None, *dates, {})
-        point, low, high = (
-            None if blob is None else np.frombuffer(blob, dtype="<f8").astype(np.float64)
-            for blob in (row.point, row.low, row.high)
-        )
-        certificate = bytes(row.certificate)
-        facts = json.loads(row.facts)
-        return Promise(row.id, row.person, *dates, facts, point, low, high, certificate)
+            return promise_of(connection, number, _day(as_of, None))
 
     def history(self, promise: int | None = None) -> list[Entry]:
         """Everything that happened, or all of it to one promise, in order."""
@@ -407,37 +295,13 @@ class Ledger:
         if promise is not None:
             query = query.where(tables.entries.c.promise == int(promise))
         with self._database.read() as connection:
-            found = connection.execute(query.execution_options(yield_per=_PARAMETERS))
+            found = connection.execute(query.execution_options(yield_per=PARAMETERS))
             yield from (Entry(*row) for row in found)
 
     def open_promises(self, as_of: datetime.date | str | None = None) -> Iterator[OpenPromises]:
         """All open promises, in groups of the same terms and of bounded size."""
         with self._database.read() as connection:
-            yield from self._open(connection, Archive(connection), _day(as_of, None))
-
-    def _open(
-        self,
-        connection: sa.Connection,
-        archive: Archive,
-        day: str | None,
-        *,
-        facts: bool = False,
-    ) -> Iterator[OpenPromises]:
-        p, own = tables.promises.c, tables.personal.c
-        more = (own.facts,) if facts else ()
-        query = (
-            sa.select(p.terms, p.id, own.point, own.low, own.high, *more)
-            .join_from(tables.promises, tables.personal, own.entry == p.id)
-            .where(_is_open(day))
-            .order_by(p.terms, p.id)
-            .execution_options(yield_per=_CHUNK)
-        )
-        for part in connection.execute(query).partitions(_CHUNK):
-            start = 0
-            for n in range(1, len(part) + 1):
-                if n == len(part) or part[n].terms != part[start].terms:
-                    yield _group(archive, part[start:n])
-                    start = n
+            yield from open_groups(connection, Archive(connection), _day(as_of, None))
 
     def promised(self, model: object, *, as_of: datetime.date | str | None = None) -> Promised:
         """All open promises as a model encodes them: for :func:`proplace.blend` and ``repair``.
@@ -451,7 +315,7 @@ class Ledger:
         parts: list[tuple[Array, Array, Array]] = []
         own = tables.personal.c
         with self._database.read() as connection:
-            for group in self._open(connection, Archive(connection), _day(as_of, None)):
+            for group in open_groups(connection, Archive(connection), _day(as_of, None)):
                 base = group.terms.model
                 point, _ = recoded(base, whole, group.points, group.points)
                 low, high = recoded(base, whole, group.low, group.high)
@@ -507,8 +371,8 @@ class Ledger:
         day = _day(as_of, None)
         auditor = Auditor(new_model, exact=exact)
         with self._database.read() as connection:
-            head = Head(*connection.execute(_HEAD).one())
-            for group in self._open(connection, Archive(connection), day, facts=True):
+            head = Head(*connection.execute(HEAD).one())
+            for group in open_groups(connection, Archive(connection), day, facts=True):
                 auditor.judge(group)
         audit = auditor.audit(self, str(day), head)
         if not record:
@@ -518,22 +382,8 @@ class Ledger:
 
     def recipients(self, numbers: Sequence[int]) -> list[Recipient]:
         """To whom some promises were made, in the order given."""
-        p, own = tables.promises.c, tables.personal.c
-        found: dict[int, Recipient] = {}
         with self._database.read() as connection:
-            archive = Archive(connection)
-            for start in range(0, len(numbers), _PARAMETERS):
-                part = [int(number) for number in numbers[start : start + _PARAMETERS]]
-                query = (
-                    sa.select(p.id, own.person, p.expires, p.terms, own.facts)
-                    .join_from(tables.promises, tables.personal, own.entry == p.id, isouter=True)
-                    .where(p.id.in_(part))
-                )
-                for number, person, expires, terms, facts in connection.execute(query):
-                    known = {} if facts is None else json.loads(facts)
-                    label = archive.terms(terms).label
-                    found[number] = Recipient(number, person, expires, label, known)
-        return [found[int(number)] for number in numbers]
+            return recipients(connection, numbers)
 
     # -- what becomes of promises ----------------------------------------------------------------
 
@@ -599,36 +449,17 @@ class Ledger:
         """
         day = str(_day(as_of, None))
         with self._database.read() as connection:
-            found = self._promise(connection, promise, day)
-            check_open(found, self._renewed_into(connection, found.id), day)
-            in_use = self._in_use(connection, found, model)
+            found = promise_of(connection, promise, day)
+            check_open(found, renewed_into(connection, found.id), day)
+            in_use = model_in_use(connection, found, model)
         redemption, seen = presented(found, person, in_use, day)
         if not record:
             return redemption
         with self._database.write(self._actor) as writer:
-            now_ = self._promise(writer.connection, promise, day)  # others write, too
-            check_open(now_, self._renewed_into(writer.connection, found.id), day)
+            now_ = promise_of(writer.connection, promise, day)  # others write, too
+            check_open(now_, renewed_into(writer.connection, found.id), day)
             entry = write(writer, redemption, seen, model_documents(in_use))
         return replace(redemption, entry=entry)
-
-    def _in_use(self, connection: sa.Connection, promise: Promise, model: object) -> Model:
-        """The model that decides: the given one, the one adopted last, that of the promise."""
-        if model is not None:
-            return reading(model, promise.terms.model)
-        e = tables.entries.c
-        adopted = sa.select(e.body).where(e.promise.is_(None), e.kind == "adopted")
-        body = connection.execute(adopted.order_by(e.seq.desc()).limit(1)).scalar()
-        if body is None:
-            return promise.terms.model
-        return Archive(connection).model(json.loads(body)["model"])
-
-    def _renewed_into(self, connection: sa.Connection, promise: int) -> list[int]:
-        """Numbers of the promises that took the place of one."""
-        e = tables.entries.c
-        query = sa.select(e.body).where(e.promise == promise, e.kind == "renewed")
-        return sorted(
-            {n for (body,) in connection.execute(query) for n in json.loads(body)["into"]}
-        )
 
     def presented(self, promise: int) -> pd.DataFrame:
         """Each time that the person came back: the verdict, what they were then, and what was missing.
@@ -653,7 +484,7 @@ class Ledger:
     def withdraw(self, promise: int, reason: str) -> None:
         """Take a promise back; the reason stays in the ledger for good (no personal data in it)."""
         with self._database.write(self._actor) as writer:
-            found = self._promise(writer.connection, promise, writer.time[:10])
+            found = promise_of(writer.connection, promise, writer.time[:10])
             self._check_open(found)
             if re.search(rf"(?<!\w){re.escape(found.person or '')}(?!\w)", reason):
                 raise LedgerError(
@@ -680,8 +511,8 @@ class Ledger:
         )
         theirs: dict[int, list[int]] = {}
         with self._database.write(self._actor) as writer:
-            for start in range(0, len(who), _PARAMETERS):
-                part = who[start : start + _PARAMETERS]
+            for start in range(0, len(who), PARAMETERS):
+                part = who[start : start + PARAMETERS]
                 found = writer.connection.execute(
                     sa.select(own.entry, tables.entries.c.promise)
                     .join_from(tables.personal, tables.entries, own.entry == tables.entries.c.seq)
@@ -716,49 +547,6 @@ class Ledger:
 def _check_existing(existing: object) -> None:
     if existing not in ("refuse", "add", "renew"):
         raise LedgerError(f"existing must be 'refuse', 'add' or 'renew', not {existing!r}")
-
-
-# -- questions to the tables -----------------------------------------------------------------------
-
-_HEAD = sa.select(tables.head.c.entries, tables.head.c.hash)
-
-
-def _closing() -> Any:
-    """The last entry that closed a promise."""
-    e = tables.entries.c
-    return (
-        sa.select(e.kind)
-        .where(e.promise == tables.promises.c.id, e.kind.in_(CLOSING))
-        .order_by(e.seq.desc())
-        .limit(1)
-        .scalar_subquery()
-        .label("closing")
-    )
-
-
-def _is_open(day: str | None) -> Any:
-    """Whether a promise is neither closed nor expired on a day."""
-    e, expires = tables.entries.c, tables.promises.c.expires
-    closed = sa.exists().where(e.promise == tables.promises.c.id, e.kind.in_(CLOSING))
-    return sa.and_(~closed, sa.or_(expires.is_(None), expires >= day))
-
-
-def _state(closing: str | None, expires: str | None, day: str | None) -> State:
-    if closing is not None:
-        return closing  # type: ignore[return-value]
-    return "expired" if expires is not None and day is not None and expires < day else "open"
-
-
-def _group(archive: Archive, rows: Sequence[Any]) -> OpenPromises:
-    points, low, high = (
-        np.frombuffer(
-            b"".join(getattr(row, end) or row.point for row in rows), dtype="<f8"
-        ).reshape(len(rows), -1)
-        for end in ("point", "low", "high")
-    )
-    ids = np.array([row.id for row in rows], dtype=np.int64)
-    facts = tuple(row[5] for row in rows) if len(rows[0]) > 5 else ()
-    return OpenPromises(archive.terms(rows[0].terms), ids, points, low, high, facts)
 
 
 def _day(given: datetime.date | str | None, issued: str | None) -> str | None:
