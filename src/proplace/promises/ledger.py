@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import datetime
 import itertools
 import json
@@ -109,6 +110,12 @@ class Ledger:
     def name(self) -> str:
         """Where it is; without a password."""
         return self._database.name
+
+    def acting_as(self, actor: str | None) -> Ledger:
+        """The same ledger for another writer, over the same connections."""
+        other = copy.copy(self)
+        other._actor = actor
+        return other
 
     def close(self) -> None:
         """Close all connections to the database."""
@@ -410,6 +417,32 @@ class Ledger:
             for document in documents:
                 writer.document(document.digest, *document)
             return writer.append("adopted", {"model": documents[-1].digest, "note": note})
+
+    def decide(self, audit: int, *, go: bool, note: str = "") -> Entry:
+        """Write down whether an audited model goes into use; with ``go`` it is adopted.
+
+        Parameters
+        ----------
+        audit
+            Number of the audit (:attr:`Audit.number`).
+        go
+            Whether it does.
+        note
+            Why; it stays in the ledger for good (no personal data in it).
+        """
+        e = tables.entries.c
+        with self._database.write(self._actor) as writer:
+            body = writer.connection.execute(
+                sa.select(e.body).where(e.seq == int(audit), e.kind == "audited")
+            ).scalar()
+            if body is None:
+                raise LedgerError(f"there is no audit {audit} in the ledger; history() lists all")
+            facts = {"audit": int(audit), "go": bool(go), "note": note}
+            entry = writer.append("decided", facts)
+            if go:
+                model = json.loads(body)["model"]
+                writer.append("adopted", {"model": model, "note": f"audit {audit}: {note}"})
+        return entry
 
     def redeem(
         self,

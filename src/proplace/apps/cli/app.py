@@ -22,6 +22,7 @@ from proplace.apps.cli.explain import explain
 from proplace.apps.cli.ledger import ledger
 from proplace.apps.cli.report import report
 from proplace.apps.cli.schema import schema
+from proplace.apps.cli.serve import serve
 from proplace.apps.cli.shifts import shifts
 from proplace.core.errors import ProplaceError
 
@@ -42,6 +43,7 @@ app.command()(schema)
 app.command()(experiment)
 app.add_typer(shifts, name="shifts")
 app.add_typer(ledger, name="ledger")
+app.add_typer(serve, name="serve")
 
 
 def _version(show: bool) -> None:

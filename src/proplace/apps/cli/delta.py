@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from proplace.apps.cli import common
+from proplace.explain.answer_facts import shifts_facts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,11 +96,6 @@ class Given:
         if isinstance(self.delta, float):
             return {"delta": self.delta}
         return {"delta": self.delta.digest, "shifts": shifts_facts(self.delta)}
-
-
-def shifts_facts(shifts: Shifts) -> dict[str, Any]:
-    """A set of networks by name, as JSON."""
-    return {"digest": shifts.digest, "about": shifts.about}
 
 
 def positive(delta: float, name: str = "--delta") -> float:

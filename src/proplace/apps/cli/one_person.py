@@ -12,8 +12,8 @@ import typer
 
 from proplace.apps.cli import common
 from proplace.apps.cli.console import say, say_table
-from proplace.apps.cli.delta import shifts_facts
 from proplace.core.text import short
+from proplace.explain.answer_facts import answer_facts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from proplace.explain.proplace import Proplace
-    from proplace.explain.provenance import Provenance
     from proplace.explain.results import Explanation, Explanations
     from proplace.schema import Schema
     from proplace.schema.validation import Label
@@ -187,77 +186,3 @@ def show_json(result: Explanations, row: int | None, agreement: dict[str, Any]) 
     assert made is not None  # noqa: S101  (an explainer made it)
     facts = [{"row": row, **answer_facts(answer, made), **agreement} for answer in result]
     typer.echo(json.dumps(facts, indent=2))
-
-
-def answer_facts(answer: Explanation, made: Provenance) -> dict[str, Any]:
-    """Everything about an answer that JSON can hold."""
-    before, after = _values(answer, answer.original), _values(answer, answer.counterfactual)
-    numbers = {name: getattr(answer, name) for name in ("distance", "bound", "margin", "effort")}
-    proof = answer.certificate
-    return {
-        "id": {name: _plain(value) for name, value in answer.ids.items()},
-        "status": answer.status,
-        "reason": answer.reason,
-        "target": answer.label,
-        "delta": made.to_dict()["delta"],
-        "shifts": _shifts(answer),
-        **({"tolerance": dict(made.tolerance)} if made.tolerance else {}),
-        "model": {
-            "name": made.model,
-            "file_digest": made.file_digest,
-            "network_digest": made.network_digest,
-        },
-        "rank": answer.rank,
-        **{name: None if math.isnan(value) else value for name, value in numbers.items()},
-        "efforts": answer.efforts,
-        "out_of_reach": answer.out_of_reach,
-        "original": before,
-        "missing": list(answer.filled),
-        "counterfactual": after,
-        "changes": _changes(answer, before or {}, after or {}),
-        **({"holds": {n: list(ends) for n, ends in answer.holds.items()}} if answer.holds else {}),
-        "sentence": answer.words().sentence,
-        "certificate": None if proof is None else proof.facts,
-    }
-
-
-def _shifts(answer: Explanation) -> dict[str, Any] | None:
-    """The set of networks, where it is one with an interval for each parameter."""
-    setting = answer.setting
-    if setting is None or not setting.general:
-        return None
-    return {**shifts_facts(setting.shifts), "contains_model": setting.inside}
-
-
-def _values(answer: Explanation, series: pd.Series[Any] | None) -> dict[str, Any] | None:
-    from proplace.tables.files import plain  # noqa: PLC0415
-
-    if series is None or answer.setting is None:
-        return None
-    features = answer.setting.schema.by_name
-    return {name: plain(series[name], feature) for name, feature in features.items()}
-
-
-def _changes(
-    answer: Explanation, before: dict[str, Any], after: dict[str, Any]
-) -> dict[str, dict[str, Any]]:
-    features = {} if answer.setting is None else answer.setting.schema.by_name
-    return {
-        name: {
-            "from": before[name],
-            "to": after[name],
-            "unit": getattr(features[name], "unit", None),
-        }
-        for name in before
-        if name in after and before[name] != after[name]
-    }
-
-
-def _plain(value: Any) -> Any:
-    """A cell as JSON has it; what JSON has no word for, as text."""
-    value = value.item() if hasattr(value, "item") else value
-    if value is None or isinstance(value, (str, bool, int)):
-        return value
-    if isinstance(value, float):
-        return None if math.isnan(value) else value
-    return str(value)

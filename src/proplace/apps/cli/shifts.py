@@ -10,6 +10,7 @@ import typer
 
 from proplace.apps.cli import common, delta
 from proplace.apps.cli.console import say, say_table, tell
+from proplace.explain.answer_facts import shifts_facts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -192,7 +193,7 @@ def _facts(box: Shifts, net: Network | None) -> dict[str, Any]:
 
     moving, parameters = counts(box)
     facts: dict[str, Any] = {
-        **delta.shifts_facts(box),
+        **shifts_facts(box),
         "parameters": parameters,
         "moving": moving,
         "layers": [asdict(layer) for layer in by_layer(box, net)],

@@ -1,0 +1,122 @@
+"""`proplace serve`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from proplace.apps.cli.console import say, tell
+
+if TYPE_CHECKING:
+    from proplace.apps.serve.config import Config
+
+serve = typer.Typer(help="The service: an HTTP interface and a page.", invoke_without_command=True)
+keys = typer.Typer(help="Keys of the service: who may do what.", no_args_is_help=True)
+serve.add_typer(keys, name="keys")
+
+State = Annotated[Path, typer.Option(help="The SQLite file of keys, sessions and jobs.")]
+
+
+@serve.callback()
+def run(
+    context: typer.Context,
+    config: Annotated[
+        Path | None, typer.Option(help="A YAML file with models, ledger and limits.")
+    ] = None,
+    model: Annotated[Path | None, typer.Option(help="The model to serve.")] = None,
+    train: Annotated[Path | None, typer.Option(help="Its training rows.")] = None,
+    schema: Annotated[Path | None, typer.Option(help="Its schema file.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Largest change of any parameter.")] = None,
+    shifts: Annotated[
+        Path | None, typer.Option(help="In place of --delta: a set of networks.")
+    ] = None,
+    target: Annotated[str, typer.Option(help="The wanted class, by its label.")] = "1",
+    people: Annotated[Path | None, typer.Option(help="People who can be looked up.")] = None,
+    ids: Annotated[str | None, typer.Option(help="The column with their ids.")] = None,
+    drop: Annotated[list[str] | None, typer.Option(help="Columns that are no features.")] = None,
+    ledger: Annotated[str | None, typer.Option(help="File or URL of the ledger.")] = None,
+    state: State = Path("serve.db"),
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0: any.")] = 8765,
+    workers: Annotated[int, typer.Option(help="Processes that search.")] = 2,
+) -> None:
+    """Serve models: an HTTP interface and a page.
+
+    Without any option the model of the demonstration is served. It listens on this machine alone;
+    another address is refused unless there are keys (proplace serve keys add).
+
+    [bold]Examples[/bold]
+
+    proplace serve
+
+    proplace serve --model m.onnx --train train.csv --schema schema.yaml --delta 0.02
+    --ledger promises.db
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from proplace.apps.serve.config import config_of, read_config  # noqa: PLC0415  (quick help)
+    from proplace.core.errors import OptionError  # noqa: PLC0415
+
+    if config is not None and model is not None:
+        raise OptionError("give --config FILE or --model FILE, not both")
+    if config is not None:
+        found = read_config(config)
+    elif model is not None:
+        if train is None:
+            raise OptionError("--model needs its training rows: --train FILE")
+        served: dict[str, Any] = {
+            "model": model, "train": train, "schema": schema, "delta": delta, "shifts": shifts,
+            "target": target, "people": people, "ids": ids, "drop": drop or [],
+        }  # fmt: skip
+        found = config_of(
+            {
+                "models": {model.stem: served}, "ledger": ledger or "promises.db", "state": state,
+                "host": host, "port": port, "limits": {"workers": workers},
+            }
+        )  # fmt: skip
+    else:
+        from proplace.apps.serve.demo import demo_config  # noqa: PLC0415
+
+        found = demo_config(host=host, port=port, workers=workers, ledger=ledger)
+    _serve(found)
+
+
+def _serve(config: Config) -> None:
+    """Listen until it is stopped."""
+    from proplace.apps.serve.running import serve_forever  # noqa: PLC0415
+
+    serve_forever(config, tell)
+
+
+@keys.command("add")
+def add(
+    name: Annotated[str, typer.Argument(help="Whose key it is.")],
+    role: Annotated[str, typer.Option(help="reader, caseworker, auditor or admin.")] = "reader",
+    state: State = Path("serve.db"),
+) -> None:
+    """Make a key and print it: this once."""
+    from proplace.apps.serve.store import Store  # noqa: PLC0415
+
+    say(Store(state).add_key(name, role))
+
+
+@keys.command("revoke")
+def revoke(
+    name: Annotated[str, typer.Argument(help="Whose key it is.")], state: State = Path("serve.db")
+) -> None:
+    """End a key and its sessions."""
+    from proplace.apps.serve.store import Store  # noqa: PLC0415
+
+    Store(state).revoke_key(name)
+
+
+@keys.command("list")
+def list_keys(state: State = Path("serve.db")) -> None:
+    """All keys, without secrets."""
+    from proplace.apps.serve.store import Store  # noqa: PLC0415
+
+    for key in Store(state).all_keys():
+        ended = "" if key["revoked"] is None else " (revoked)"
+        say(f"{key['name']}: {key['role']}{ended}")

@@ -1,0 +1,105 @@
+"""Who may do what, how often, and from where."""
+
+from __future__ import annotations
+
+import hmac
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from proplace.core.errors import ProplaceError
+
+if TYPE_CHECKING:
+    from proplace.apps.serve.store import Key, Role, Session
+
+COOKIE = "proplace_session"
+CSRF_HEADER = "x-csrf-token"
+CSRF_FIELD = "csrf"
+
+_ASK = {"models", "predict", "explain", "certify", "check", "jobs"}
+_CASES = {"promises", "issue", "redeem", "withdraw"}
+_AUDITS = {"promises", "audit", "decide", "ledger", "metrics"}
+PERMISSIONS: dict[Role, frozenset[str]] = {
+    "reader": frozenset(_ASK),
+    "caseworker": frozenset(_ASK | _CASES),
+    "auditor": frozenset(_ASK | _AUDITS),
+    "admin": frozenset(_ASK | _CASES | _AUDITS | {"erase", "keys"}),
+}
+"""What each role may do."""
+
+
+class Refused(ProplaceError):
+    """A request that is not answered: why, and the status that says so."""
+
+    def __init__(self, status: int, reason: str, *, after: int | None = None) -> None:
+        super().__init__(reason)
+        self.status, self.after = status, after
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who asks: by a key, or by a session of the page."""
+
+    key: Key
+    session: Session | None = None
+
+    @property
+    def name(self) -> str:
+        """As it is noted in the ledger."""
+        return self.key.name
+
+    def may(self, permission: str) -> bool:
+        """Whether the role allows it."""
+        return permission in PERMISSIONS[self.key.role]
+
+    def check(self, permission: str) -> None:
+        """Raise where the role does not allow it."""
+        if not self.may(permission):
+            raise Refused(403, f"the role {self.key.role} may not do this ({permission})")
+
+    def check_csrf(self, given: str | None) -> None:
+        """Raise where a change is asked for by a cookie alone."""
+        if self.session is None:
+            return
+        if given is None or not hmac.compare_digest(given, self.session.csrf):
+            raise Refused(403, "this form is not from a page of this session; load the page again")
+
+
+class RateLimit:
+    """So many requests in a minute for each caller, evenly: a bucket that fills as time goes."""
+
+    def __init__(self, per_minute: int) -> None:
+        self._size, self._rate = float(per_minute), per_minute / 60.0
+        self._buckets: dict[str, tuple[float, float]] = {}
+        self._lock = threading.Lock()
+
+    def check(self, who: str) -> None:
+        """Count a request; raise where there were too many."""
+        now = time.monotonic()
+        with self._lock:
+            if len(self._buckets) > 10_000:
+                self._buckets = {
+                    k: (n, t) for k, (n, t) in self._buckets.items() if now - t < 120.0
+                }
+            left, last = self._buckets.get(who, (self._size, now))
+            left = min(self._size, left + (now - last) * self._rate)
+            if left < 1.0:
+                after = int((1.0 - left) / self._rate) + 1
+                raise Refused(429, "too many requests; wait a little", after=after)
+            self._buckets[who] = (left - 1.0, now)
+
+
+SECURITY_HEADERS = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+        "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), microphone=(), geolocation=()",
+    "cache-control": "no-store",
+}

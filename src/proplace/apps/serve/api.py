@@ -1,0 +1,336 @@
+"""The interface for programs: JSON over HTTP, described by OpenAPI."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import APIRouter, Depends, Request, UploadFile
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+
+from proplace.apps.serve import questions as q  # noqa: TC001  (FastAPI reads it)
+from proplace.apps.serve.access import COOKIE, CSRF_HEADER, Caller, Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from proplace.apps.serve.service import Service
+
+router = APIRouter(prefix="/api/v1")
+
+
+def service_of(request: Request) -> Service:
+    """The service behind a request."""
+    service: Service = request.app.state.service
+    return service
+
+
+def caller_of(request: Request) -> Caller:
+    """Who asks; raises where nobody is known."""
+    service = service_of(request)
+    given = request.headers.get("authorization", "")
+    if given.lower().startswith("bearer "):
+        key = service.store.key(given[7:].strip())
+        if key is None:
+            service.logins.check(_address(request))
+            raise Refused(401, "this key is not known; ask for one: proplace serve keys add")
+        caller = Caller(key)
+    else:
+        session = service.store.session(request.cookies.get(COOKIE, ""))
+        if session is None:
+            raise Refused(401, "give a key (Authorization: Bearer ...), or log in")
+        caller = Caller(session.key, session)
+        if request.method not in ("GET", "HEAD"):
+            caller.check_csrf(request.headers.get(CSRF_HEADER))
+    service.rate.check(f"key {caller.key.id}")
+    request.state.caller = caller
+    return caller
+
+
+def _address(request: Request) -> str:
+    return "address " + (request.client.host if request.client else "")
+
+
+def allowed(permission: str) -> Callable[[Request], Caller]:
+    """A caller whose role allows something."""
+
+    def check(request: Request) -> Caller:
+        caller = caller_of(request)
+        caller.check(permission)
+        return caller
+
+    return check
+
+
+def who(permission: str) -> Any:
+    """The same, as FastAPI wants it."""
+    return Depends(allowed(permission))
+
+
+# -- models ----------------------------------------------------------------------------------------
+
+
+@router.get("/models")
+def models(request: Request, _: Annotated[Caller, who("models")]) -> list[dict[str, Any]]:
+    """All models that are served."""
+    return [engine.facts() for engine in service_of(request).engines.values()]
+
+
+@router.get("/models/{name}")
+def model(request: Request, name: str, _: Annotated[Caller, who("models")]) -> dict[str, Any]:
+    """One model."""
+    return service_of(request).engine(name).facts()
+
+
+@router.get("/models/{name}/schema")
+def schema(request: Request, name: str, _: Annotated[Caller, who("models")]) -> dict[str, Any]:
+    """Features and rules of a model, as a schema file has them."""
+    return service_of(request).engine(name).schema_facts()
+
+
+@router.post("/models/{name}/predict")
+def predict(
+    request: Request, name: str, asked: q.People, _: Annotated[Caller, who("predict")]
+) -> list[dict[str, Any]]:
+    """Today's decision of each person."""
+    service = service_of(request)
+    _check_count(service, asked.people)
+    return service.engine(name).predict(asked.people)
+
+
+@router.post("/models/{name}/certify")
+def certify(
+    request: Request, name: str, asked: q.Certify, _: Annotated[Caller, who("certify")]
+) -> list[dict[str, Any]]:
+    """Whether every network of the set accepts each person, and by which margin."""
+    service = service_of(request)
+    _check_count(service, asked.people)
+    return service.engine(name).certify(asked.people, asked.target)
+
+
+@router.post("/models/{name}/explain")
+async def explain(
+    request: Request, name: str, asked: q.Explain, caller: Annotated[Caller, who("explain")]
+) -> Response:
+    """Answers for some people: at once for a few (200), as a job for many (202)."""
+    service = service_of(request)
+    _check_count(service, asked.people)
+    if len(asked.people) > service.config.limits.at_once:
+        job = service.add_explain_job(name, asked.people, asked.options, caller)
+        return JSONResponse(
+            {"job": job}, status_code=202, headers={"location": f"/api/v1/jobs/{job}"}
+        )
+    future = service.ask_explain(name, asked.people, asked.options)
+    return JSONResponse({"answers": await asyncio.wrap_future(future)})
+
+
+@router.post("/models/{name}/check")
+def check(
+    request: Request, name: str, asked: q.Check, _: Annotated[Caller, who("check")]
+) -> dict[str, Any]:
+    """Check a certificate against a model, in exact arithmetic."""
+    return service_of(request).check(name, json.dumps(asked.certificate).encode())
+
+
+# -- jobs ------------------------------------------------------------------------------------------
+
+
+def _job(request: Request, number: str, caller: Caller) -> Any:
+    job = service_of(request).store.job(number)
+    if job is None or (job.by != caller.name and caller.key.role != "admin"):
+        raise Refused(404, f"there is no job {number!r}")
+    return job
+
+
+def _job_facts(job: Any) -> dict[str, Any]:
+    return {
+        "job": job.id, "kind": job.kind, "state": job.state, "done": job.done, "total": job.total,
+        "reason": job.reason, "created": job.created, "ended": job.ended,
+    }  # fmt: skip
+
+
+@router.get("/jobs")
+def jobs(request: Request, caller: Annotated[Caller, who("jobs")]) -> list[dict[str, Any]]:
+    """Your jobs; an admin sees all."""
+    by = None if caller.key.role == "admin" else caller.name
+    return [_job_facts(job) for job in service_of(request).store.jobs(by)]
+
+
+@router.get("/jobs/{number}")
+def job(request: Request, number: str, caller: Annotated[Caller, who("jobs")]) -> dict[str, Any]:
+    """How far a job is."""
+    return _job_facts(_job(request, number, caller))
+
+
+@router.get("/jobs/{number}/answers")
+def job_answers(
+    request: Request, number: str, caller: Annotated[Caller, who("jobs")]
+) -> dict[str, Any]:
+    """What a job has found so far, by the number of the person."""
+    found = _job(request, number, caller)
+    parts = dict(service_of(request).store.parts(number))
+    if found.kind == "explain":  # one person in each part
+        parts = {n: part[0] if isinstance(part, list) else part for n, part in parts.items()}
+    return {**_job_facts(found), "answers": parts}
+
+
+@router.delete("/jobs/{number}", status_code=204)
+def cancel(request: Request, number: str, caller: Annotated[Caller, who("jobs")]) -> None:
+    """Give a job up."""
+    _job(request, number, caller)
+    service_of(request).cancel_job(number)
+
+
+# -- promises --------------------------------------------------------------------------------------
+
+
+@router.get("/promises")
+def promises(
+    request: Request,
+    _: Annotated[Caller, who("promises")],
+    person: str | None = None,
+    state: str | None = None,
+) -> list[dict[str, Any]]:
+    """Promises, of a person or in a state; at most the latest 1,000."""
+    frame = service_of(request).ledger.promises(person, state)  # type: ignore[arg-type]
+    frame = frame.tail(1000)[::-1].reset_index()
+    return json.loads(frame.to_json(orient="records"))  # type: ignore[no-any-return]
+
+
+@router.get("/promises/{number}")
+def promise(request: Request, number: int, _: Annotated[Caller, who("promises")]) -> dict[str, Any]:
+    """One promise with its certificate and its history."""
+    ledger = service_of(request).ledger
+    found = ledger.promise(number)
+    proof = found.certificate
+    return {
+        "promise": found.id, "person": found.person, "state": found.state, "issued": found.issued,
+        "expires": found.expires, "target": found.target, **dict(found.facts),
+        "certificate": None if proof is None else proof.facts,
+        "history": [
+            {"entry": e.seq, "time": e.time, "kind": e.kind, **e.facts} for e in ledger.history(number)
+        ],
+    }  # fmt: skip
+
+
+@router.post("/models/{name}/promises", status_code=201)
+async def issue(
+    request: Request, name: str, asked: q.Issue, caller: Annotated[Caller, who("issue")]
+) -> dict[str, Any]:
+    """Promise an answer that was seen."""
+    future = service_of(request).ask_issue(name, asked, caller)
+    return dict(await asyncio.wrap_future(future))
+
+
+@router.post("/promises/{number}/redeem")
+def redeem(
+    request: Request, number: int, asked: q.Redeem, caller: Annotated[Caller, who("redeem")]
+) -> dict[str, Any]:
+    """Look whether a person who comes back has what was promised."""
+    ledger = service_of(request).ledger.acting_as(caller.name)
+    found = ledger.redeem(number, asked.person, record=not asked.dry_run)
+    missing = [str(one) for one in found.missing]
+    return {"verdict": found.verdict, "words": str(found), "missing": missing}
+
+
+@router.post("/promises/{number}/withdraw", status_code=204)
+def withdraw(
+    request: Request, number: int, asked: q.Withdraw, caller: Annotated[Caller, who("withdraw")]
+) -> None:
+    """Take a promise back."""
+    service_of(request).ledger.acting_as(caller.name).withdraw(number, asked.reason)
+
+
+@router.post("/people/erase")
+def erase(
+    request: Request, asked: q.Erase, caller: Annotated[Caller, who("erase")]
+) -> dict[str, Any]:
+    """Erase all that the ledger knows about a person."""
+    numbers = service_of(request).ledger.acting_as(caller.name).erase(asked.id)
+    return {"promises": list(numbers)}
+
+
+# -- audits and the ledger -------------------------------------------------------------------------
+
+
+@router.post("/audits", status_code=202)
+async def audit(
+    request: Request, model: UploadFile, caller: Annotated[Caller, who("audit")]
+) -> Response:
+    """Audit an uploaded model against all open promises, as a job."""
+    service = service_of(request)
+    most = service.config.limits.model_file
+    content = await model.read(most + 1)
+    if len(content) > most:
+        raise Refused(413, f"the model has more than {most:,} bytes")
+    job = await asyncio.to_thread(service.add_audit_job, model.filename or "", content, caller)
+    return JSONResponse({"job": job}, status_code=202, headers={"location": f"/api/v1/jobs/{job}"})
+
+
+@router.get("/jobs/{number}/page")
+def audit_page(request: Request, number: str, caller: Annotated[Caller, who("audit")]) -> Response:
+    """The page of an audit."""
+    _job(request, number, caller)
+    path = service_of(request).files / f"audit-{number}.html"
+    if not path.is_file():
+        raise Refused(404, "there is no page of this audit yet")
+    return HTMLResponse(path.read_text(encoding="utf-8"))
+
+
+@router.post("/audits/{number}/decision", status_code=201)
+def decide(
+    request: Request, number: int, asked: q.Decision, caller: Annotated[Caller, who("decide")]
+) -> dict[str, Any]:
+    """Write down whether an audited model goes into use."""
+    ledger = service_of(request).ledger.acting_as(caller.name)
+    return {"entry": ledger.decide(number, go=asked.go, note=asked.note).seq}
+
+
+@router.get("/ledger")
+def ledger(request: Request, _: Annotated[Caller, who("ledger")]) -> dict[str, Any]:
+    """Look whether everything in the ledger is as it was written."""
+    found = service_of(request).ledger.verify()
+    return {
+        "good": found.good, "entries": found.entries, "promises": found.promises,
+        "erased": found.erased, "head": str(found.head), "problems": found.problems,
+    }  # fmt: skip
+
+
+@router.get("/ledger/entries")
+def entries(
+    request: Request, _: Annotated[Caller, who("ledger")], after: int = 0, most: int = 1000
+) -> list[dict[str, Any]]:
+    """Entries of the chain, which hold no personal data."""
+    found = []
+    for entry in service_of(request).ledger.entries():
+        if entry.seq > after:
+            found.append(entry._asdict())
+        if len(found) >= min(most, 10_000):
+            break
+    return found
+
+
+# -- how it is -------------------------------------------------------------------------------------
+
+
+@router.get("/health")
+def health(request: Request) -> dict[str, Any]:
+    """Whether the service answers: open to everyone, and says nothing about anyone."""
+    workers = service_of(request).workers
+    return {"status": "ok", "waiting": workers.waiting, "running": workers.running}
+
+
+@router.get("/metrics")
+def metrics(request: Request, _: Annotated[Caller, who("metrics")]) -> Response:
+    """Numbers for Prometheus."""
+    from prometheus_client import CONTENT_TYPE_LATEST, generate_latest  # noqa: PLC0415
+
+    content = generate_latest(request.app.state.metrics.registry)
+    return PlainTextResponse(content, media_type=CONTENT_TYPE_LATEST)
+
+
+def _check_count(service: Service, people: list[Any]) -> None:
+    most = service.config.limits.people
+    if len(people) > most:
+        raise Refused(413, f"{len(people)} people are more than the {most} of one request")

@@ -1,0 +1,182 @@
+"""The application: routes, limits, headers, logs and numbers around the service."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import secrets
+import time
+from typing import TYPE_CHECKING, Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from proplace import __version__
+from proplace.apps.serve import api
+from proplace.apps.serve.access import SECURITY_HEADERS, Refused
+from proplace.apps.serve.metrics import Metrics
+from proplace.apps.serve.workers import Busy, Cancelled, Died, Late
+from proplace.core.errors import LedgerError, ProplaceError, TamperedError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+
+    from proplace.apps.serve.service import Service
+
+    Scope = MutableMapping[str, Any]
+    Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+    Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
+log = logging.getLogger("proplace.serve")
+
+_STATUS: tuple[tuple[type[Exception], int], ...] = (
+    (Busy, 429),
+    (Late, 504),
+    (Died, 503),
+    (Cancelled, 503),
+    (TamperedError, 500),
+    (LedgerError, 409),
+    (ProplaceError, 422),
+)
+
+
+def app_of(service: Service) -> FastAPI:
+    """Make the application of a service; closing it closes the service."""
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        service.close()
+
+    app = FastAPI(
+        title="proplace",
+        version=__version__,
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/api/v1/openapi.json",
+    )
+    app.state.service, app.state.metrics = service, Metrics(service)
+    app.include_router(api.router)
+    app.add_exception_handler(ProplaceError, _refused)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(Exception, _unexpected)
+    app.add_middleware(Guard, service=service, metrics=app.state.metrics)
+    return app
+
+
+class Guard:
+    """Around every request: allowed hosts, size of bodies, headers, one line of log."""
+
+    def __init__(self, app: Any, service: Service, metrics: Metrics) -> None:
+        self._app, self._service, self._metrics = app, service, metrics
+        self._hosts = {"127.0.0.1", "localhost", "[::1]", *service.config.hosts}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        start, request = time.perf_counter(), secrets.token_hex(8)
+        status = 500
+
+        async def sending(message: MutableMapping[str, Any]) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                own = {name for name, _ in message["headers"]}
+                more = {**SECURITY_HEADERS, "x-request-id": request}
+                message["headers"] = [
+                    *message["headers"],
+                    *((n.encode(), v.encode()) for n, v in more.items() if n.encode() not in own),
+                ]
+            await send(message)
+
+        try:
+            refusal = self._refusal(scope)
+            if refusal is None:
+                await self._app(scope, self._limited(scope, receive), sending)
+            else:
+                await _answer(refusal)(scope, receive, sending)
+        except Refused as error:  # a body that grew too large while it was read
+            await _answer(error)(scope, receive, sending)
+        finally:
+            route = getattr(scope.get("route"), "path", "none")
+            seconds = time.perf_counter() - start
+            self._metrics.seen(scope["method"], route, status, seconds)
+            caller = scope.get("state", {}).get("caller")
+            facts = {
+                "time": time.time(), "request": request, "method": scope["method"], "route": route,
+                "status": status, "ms": round(1e3 * seconds, 1),
+                "by": None if caller is None else caller.key.id,
+            }  # fmt: skip
+            log.info(json.dumps(facts))
+
+    def _refusal(self, scope: Scope) -> Refused | None:
+        headers = dict(scope["headers"])
+        host = headers.get(b"host", b"").decode("latin-1")
+        name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
+        if name not in self._hosts:
+            return Refused(421, "the service is not called by this name; add it to hosts")
+        length = headers.get(b"content-length", b"0")
+        if not length.isdigit() or int(length) > self._most(scope):
+            return Refused(413, f"a request may have {self._most(scope):,} bytes")
+        return None
+
+    def _most(self, scope: Scope) -> int:
+        limits = self._service.config.limits
+        uploads = scope["path"].endswith("/audits") or scope["path"].startswith("/models")
+        return limits.model_file + 65_536 if uploads else limits.body
+
+    def _limited(self, scope: Scope, receive: Receive) -> Receive:
+        """Count what is read, where no length was given."""
+        left = self._most(scope)
+
+        async def counted() -> MutableMapping[str, Any]:
+            nonlocal left
+            message = await receive()
+            left -= len(message.get("body", b""))
+            if left < 0:
+                raise Refused(413, "the request is too large")
+            return message
+
+        return counted
+
+
+def _answer(error: Refused) -> JSONResponse:
+    headers = {} if error.after is None else {"retry-after": str(error.after)}
+    if error.status == 401:
+        headers["www-authenticate"] = "Bearer"
+    return JSONResponse({"error": str(error)}, status_code=error.status, headers=headers)
+
+
+async def _refused(_: Request, error: Exception) -> JSONResponse:
+    if isinstance(error, Refused):
+        return _answer(error)
+    status = next(status for kind, status in _STATUS if isinstance(error, kind))
+    if status == 429:
+        return _answer(Refused(429, str(error), after=2))
+    return JSONResponse({"error": str(error)}, status_code=status)
+
+
+async def _invalid(_: Request, error: Exception) -> JSONResponse:
+    """Say which field is wrong, without repeating what was sent: it may be personal."""
+    assert isinstance(error, RequestValidationError)  # noqa: S101  (it was registered for these)
+    said = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:10]]
+    return JSONResponse({"error": "; ".join(said)}, status_code=422)
+
+
+async def _http(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)  # noqa: S101
+    return JSONResponse({"error": str(error.detail)}, status_code=error.status_code)
+
+
+async def _unexpected(_: Request, error: Exception) -> JSONResponse:
+    log.error(json.dumps({"time": time.time(), "error": type(error).__name__}))
+    return JSONResponse(
+        {"error": "the service failed; its log has the kind of error"}, status_code=500
+    )

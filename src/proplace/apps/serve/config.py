@@ -1,0 +1,194 @@
+"""What is served: models, the ledger, limits; from options or a YAML file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from proplace.core.errors import OptionError
+
+if TYPE_CHECKING:
+    from typing import Self
+
+_MEGABYTE = 2**20
+
+Place = Annotated[Path, AfterValidator(Path.absolute)]
+"""A path that stays the same when a process works somewhere else."""
+
+
+def _ledger(place: str) -> str:
+    return place if "://" in place else str(Path(place).absolute())
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, protected_namespaces=(), validate_default=True
+    )
+
+
+class Words(_Strict):
+    """What to call things: see :class:`proplace.Wording`."""
+
+    subject: str = "the outcome"
+    outcomes: tuple[str, ...] = ()
+    person: str = "person"
+
+
+class Served(_Strict):
+    """One model that is served, with all that its answers need.
+
+    Attributes
+    ----------
+    model, train
+        Files of the model and of its training rows.
+    schema_file
+        Schema file (``schema`` in YAML).
+    delta, shifts
+        The set of networks for which answers are proved: exactly one of them.
+    target
+        Label of the wanted class.
+    people
+        A table of people who can be looked up, by the column ``ids``.
+    drop
+        Columns of the tables that are no features.
+    """
+
+    model: Place
+    train: Place
+    schema_file: Place | None = Field(default=None, alias="schema")
+    delta: float | None = Field(default=None, gt=0.0, allow_inf_nan=False)
+    shifts: Place | None = None
+    target: str = "1"
+    people: Place | None = None
+    ids: str | None = None
+    drop: tuple[str, ...] = ()
+    words: Words = Words()
+
+    @model_validator(mode="after")
+    def _one_set(self) -> Self:
+        if (self.delta is None) == (self.shifts is None):
+            raise ValueError("give delta (a number) or shifts (a file), and not both")
+        if self.people is not None and self.ids is None:
+            raise ValueError("people are looked up by an id: name its column as ids")
+        return self
+
+
+class Limits(_Strict):
+    """How much is taken on.
+
+    Attributes
+    ----------
+    workers
+        Processes that search.
+    queue
+        Searches that wait; more are refused with status 429.
+    seconds
+        Time limit of one person's search.
+    body, model_file
+        Bytes of a request, and of an uploaded model.
+    people
+        People of one request; more than ``at_once`` of them become a job.
+    requests
+        Requests of one key or address in a minute.
+    keep
+        Hours for which finished jobs are kept: they hold personal data.
+    session
+        Hours until a login ends.
+    """
+
+    workers: int = Field(default=2, ge=1, le=64)
+    queue: int = Field(default=64, ge=1, le=10_000)
+    seconds: float = Field(default=30.0, gt=0.0, le=3600.0)
+    body: int = Field(default=4 * _MEGABYTE, ge=1024)
+    model_file: int = Field(default=64 * _MEGABYTE, ge=1024)
+    people: int = Field(default=10_000, ge=1)
+    at_once: int = Field(default=4, ge=1)
+    requests: int = Field(default=1200, ge=1)
+    keep: float = Field(default=24.0, gt=0.0)
+    session: float = Field(default=12.0, gt=0.0)
+
+
+class Config(_Strict):
+    """Everything that the service is told.
+
+    Attributes
+    ----------
+    models
+        The models by name.
+    ledger
+        File or URL of the ledger.
+    state
+        SQLite file of keys, sessions and jobs.
+    host, port
+        Where it listens; anything but this machine needs keys.
+    hosts
+        Names by which it may be called, beside those of this machine.
+    title
+        Heading of the page.
+    """
+
+    models: dict[str, Served] = Field(min_length=1)
+    ledger: Annotated[str, AfterValidator(_ledger)] = "promises.db"
+    state: Place = Path("serve.db")
+    host: str = "127.0.0.1"
+    port: int = Field(default=8765, ge=0, le=65535)
+    hosts: tuple[str, ...] = ()
+    title: str = "proplace"
+    limits: Limits = Limits()
+
+    @property
+    def local(self) -> bool:
+        """Whether nobody but this machine can reach it."""
+        return self.host in ("127.0.0.1", "::1", "localhost")
+
+
+def read_config(path: Path) -> Config:
+    """Read a YAML file; paths in it are relative to it."""
+    try:
+        facts = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise OptionError(f"{path}: cannot be read ({error.strerror})") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise OptionError(f"{path}: is no YAML file ({error})") from None
+    if not isinstance(facts, dict):
+        raise OptionError(f"{path}: must hold models, by name, and settings; see docs/serve.md")
+    return config_of(_relative(facts, path.parent), str(path))
+
+
+def config_of(facts: dict[str, Any], where: str = "the configuration") -> Config:
+    """Check settings; an error says which of them is wrong."""
+    try:
+        return Config.model_validate(facts)
+    except ValidationError as error:
+        said = [
+            f"{'.'.join(map(str, one['loc'])) or 'settings'}: {one['msg']}"
+            for one in error.errors()
+        ]
+        raise OptionError(f"{where}: {'; '.join(said)}") from None
+
+
+def _relative(facts: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Paths of a file, seen from its folder."""
+    found = dict(facts)
+    models = found.get("models")
+    if isinstance(models, dict):
+        found["models"] = {
+            name: {
+                key: str(folder / value)
+                if key in ("model", "train", "schema", "shifts", "people")
+                and isinstance(value, str)
+                else value
+                for key, value in served.items()
+            }
+            if isinstance(served, dict)
+            else served
+            for name, served in models.items()
+        }
+    for key in ("ledger", "state"):
+        value = found.get(key)
+        if isinstance(value, str) and "://" not in value:
+            found[key] = str(folder / value)
+    return found

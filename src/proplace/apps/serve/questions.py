@@ -1,0 +1,101 @@
+"""What can be asked of the service, as it is sent: checked before anything is done."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Value = str | bool | int | float | None
+Person = dict[str, Value]
+"""A person in original units, by feature name."""
+
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class People(_Strict):
+    """Some people."""
+
+    people: list[Person] = Field(min_length=1)
+
+
+class Options(_Strict):
+    """What is asked of answers: see :class:`proplace.Proplace`.
+
+    ``locked`` features stay as they are; the others are as there.
+    """
+
+    target: Value = None
+    count: int = Field(default=1, ge=1, le=5)
+    prefer: Literal["near", "few"] = "few"
+    max_changes: int | None = Field(default=None, ge=1)
+    changeable: list[Name] | None = None
+    locked: list[Name] = []
+    tolerance: dict[Name, float] | None = None
+    holds: bool = True
+    effort: dict[Name, float] | None = None
+    max_effort: float | None = Field(default=None, gt=0.0)
+    region: Literal["hull", "box"] = "hull"
+
+
+class Explain(People):
+    """People for whom answers are wanted."""
+
+    options: Options = Options()
+
+
+class Certify(People):
+    """People, or what they might become, of whom a verdict is wanted."""
+
+    target: Value = None
+
+
+class Check(_Strict):
+    """A certificate to check against a model that is served."""
+
+    certificate: dict[str, Any]
+
+
+class Issue(_Strict):
+    """An answer that is to be promised: the question again, and which answer of it.
+
+    ``certificate`` is the SHA-256 of the certificate of the answer that was seen: what is promised is
+    that answer and no other.
+    """
+
+    id: Name
+    person: Person
+    options: Options = Options()
+    certificate: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    expires: Annotated[str, Field(max_length=10)] | None = None
+    existing: Literal["refuse", "add", "renew"] = "refuse"
+
+
+class Redeem(_Strict):
+    """What a person is who comes back."""
+
+    person: Person
+    dry_run: bool = False
+
+
+class Withdraw(_Strict):
+    """Why a promise is taken back; no personal data."""
+
+    reason: Name
+
+
+class Erase(_Strict):
+    """The id of a person of whom nothing is to be kept."""
+
+    id: Name
+
+
+class Decision(_Strict):
+    """Whether an audited model goes into use, and why."""
+
+    go: bool
+    note: Annotated[str, Field(max_length=500)] = ""

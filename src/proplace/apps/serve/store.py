@@ -1,0 +1,289 @@
+"""Keys, sessions and jobs of the service, in a SQLite file beside the ledger.
+
+Keys and session tokens are random 256 bits, of which only the SHA-256 is kept. Jobs hold what was asked
+and what was found, which is personal data, and are deleted some hours after they have ended.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from proplace.core.errors import OptionError
+from proplace.core.optional import require
+
+require("sqlalchemy", "serve", "the service")
+import sqlalchemy as sa  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+Role = Literal["reader", "caseworker", "auditor", "admin"]
+ROLES: tuple[Role, ...] = ("reader", "caseworker", "auditor", "admin")
+JobState = Literal["waiting", "running", "done", "failed", "cancelled"]
+
+_metadata = sa.MetaData()
+_keys = sa.Table(
+    "keys",
+    _metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("name", sa.Text, nullable=False, unique=True),
+    sa.Column("role", sa.Text, nullable=False),
+    sa.Column("hash", sa.Text, nullable=False, unique=True),
+    sa.Column("created", sa.Float, nullable=False),
+    sa.Column("revoked", sa.Float),
+    sa.Column("used", sa.Float),
+)
+_sessions = sa.Table(
+    "sessions",
+    _metadata,
+    sa.Column("hash", sa.Text, primary_key=True),
+    sa.Column("key", sa.Integer, sa.ForeignKey("keys.id"), nullable=False),
+    sa.Column("csrf", sa.Text, nullable=False),
+    sa.Column("expires", sa.Float, nullable=False),
+)
+_jobs = sa.Table(
+    "jobs",
+    _metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("by", sa.Text, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("question", sa.Text, nullable=False),
+    sa.Column("total", sa.Integer, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False, default=""),
+    sa.Column("created", sa.Float, nullable=False),
+    sa.Column("ended", sa.Float),
+)
+_parts = sa.Table(
+    "parts",
+    _metadata,
+    sa.Column("job", sa.Text, sa.ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("number", sa.Integer, primary_key=True),
+    sa.Column("answer", sa.Text, nullable=False),
+)
+
+
+@dataclass(frozen=True)
+class Key:
+    """Somebody who may use the service."""
+
+    id: int
+    name: str
+    role: Role
+
+
+@dataclass(frozen=True)
+class Session:
+    """A login to the page."""
+
+    key: Key
+    csrf: str
+
+
+@dataclass(frozen=True)
+class Job:
+    """A long question."""
+
+    id: str
+    kind: str
+    by: str
+    state: JobState
+    question: dict[str, Any]
+    total: int
+    done: int
+    reason: str
+    created: float
+    ended: float | None
+
+
+class Store:
+    """The file, opened."""
+
+    def __init__(self, path: Path) -> None:
+        self._engine = sa.create_engine(
+            sa.URL.create("sqlite", database=str(path)), connect_args={"timeout": 60}
+        )
+        sa.event.listen(self._engine, "connect", _set_up)
+        _metadata.create_all(self._engine)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._engine.dispose()
+
+    # -- keys ------------------------------------------------------------------------------------
+
+    def add_key(self, name: str, role: str) -> str:
+        """Make a key, and return it: it is shown this once."""
+        if role not in ROLES:
+            raise OptionError(f"role must be one of {', '.join(ROLES)}, not {role!r}")
+        if not name.strip() or len(name) > 100:
+            raise OptionError("a key needs a name of at most 100 characters: whose it is")
+        secret = f"pp_{secrets.token_urlsafe(32)}"
+        row = {"name": name, "role": role, "hash": _hash(secret), "created": time.time()}
+        try:
+            with self._engine.begin() as connection:
+                connection.execute(_keys.insert(), row)
+        except sa.exc.IntegrityError:
+            raise OptionError(f"there is a key called {name!r} already; revoke it first, or choose "
+                              "another name") from None  # fmt: skip
+        return secret
+
+    def revoke_key(self, name: str) -> None:
+        """End a key and its sessions; its name can be given again."""
+        with self._engine.begin() as connection:
+            found = connection.execute(
+                sa.select(_keys.c.id).where(_keys.c.name == name, _keys.c.revoked.is_(None))
+            ).scalar()
+            if found is None:
+                raise OptionError(f"there is no key called {name!r}")
+            connection.execute(_sessions.delete().where(_sessions.c.key == found))
+            ended = f"{name} (revoked {found})"
+            connection.execute(
+                _keys.update().where(_keys.c.id == found).values(revoked=time.time(), name=ended)
+            )
+
+    def all_keys(self) -> list[dict[str, Any]]:
+        """All keys, without secrets."""
+        columns = (_keys.c.name, _keys.c.role, _keys.c.created, _keys.c.revoked, _keys.c.used)
+        with self._engine.begin() as connection:
+            return [dict(row._mapping) for row in connection.execute(sa.select(*columns))]
+
+    def key(self, secret: str) -> Key | None:
+        """Whose key it is; None for any other text."""
+        query = sa.select(_keys).where(_keys.c.hash == _hash(secret), _keys.c.revoked.is_(None))
+        with self._engine.begin() as connection:
+            row = connection.execute(query).first()
+            if row is None:
+                return None
+            if row.used is None or time.time() - row.used > 60.0:
+                connection.execute(
+                    _keys.update().where(_keys.c.id == row.id).values(used=time.time())
+                )
+        return Key(row.id, row.name, row.role)
+
+    # -- sessions --------------------------------------------------------------------------------
+
+    def start_session(self, key: Key, hours: float) -> str:
+        """Begin a session; returns the token for the cookie."""
+        token, csrf = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
+        row = {"hash": _hash(token), "key": key.id, "csrf": csrf}
+        with self._engine.begin() as connection:
+            connection.execute(_sessions.delete().where(_sessions.c.expires < time.time()))
+            connection.execute(_sessions.insert(), row | {"expires": time.time() + 3600.0 * hours})
+        return token
+
+    def session(self, token: str) -> Session | None:
+        """The session of a token."""
+        query = (
+            sa.select(_sessions.c.csrf, _keys.c.id, _keys.c.name, _keys.c.role)
+            .join_from(_sessions, _keys, _sessions.c.key == _keys.c.id)
+            .where(
+                _sessions.c.hash == _hash(token),
+                _sessions.c.expires >= time.time(),
+                _keys.c.revoked.is_(None),
+            )
+        )
+        with self._engine.connect() as connection:
+            row = connection.execute(query).first()
+        return None if row is None else Session(Key(row.id, row.name, row.role), row.csrf)
+
+    def end_session(self, token: str) -> None:
+        """Forget a session."""
+        with self._engine.begin() as connection:
+            connection.execute(_sessions.delete().where(_sessions.c.hash == _hash(token)))
+
+    # -- jobs ------------------------------------------------------------------------------------
+
+    def add_job(self, kind: str, by: str, question: dict[str, Any], total: int) -> str:
+        """Write down a question that takes long."""
+        job = secrets.token_urlsafe(12)
+        row = {"id": job, "kind": kind, "by": by, "state": "waiting", "total": total, "reason": ""}
+        with self._engine.begin() as connection:
+            connection.execute(
+                _jobs.insert(), row | {"question": json.dumps(question), "created": time.time()}
+            )
+        return job
+
+    def job(self, number: str) -> Job | None:
+        """One job."""
+        return next(iter(self._jobs(_jobs.c.id == number)), None)
+
+    def jobs(self, by: str | None = None) -> list[Job]:
+        """All jobs, the latest first, or those of somebody."""
+        return self._jobs(sa.true() if by is None else _jobs.c.by == by)
+
+    def unfinished(self) -> list[Job]:
+        """Jobs that were asked for and have not ended, the oldest first."""
+        return self._jobs(_jobs.c.state.in_(("waiting", "running")))[::-1]
+
+    def set_state(self, number: str, state: JobState, reason: str = "") -> bool:
+        """Note what becomes of a job; False where it has ended already."""
+        ended = time.time() if state in ("done", "failed", "cancelled") else None
+        with self._engine.begin() as connection:
+            changed = connection.execute(
+                _jobs.update()
+                .where(_jobs.c.id == number, _jobs.c.state.in_(("waiting", "running")))
+                .values(state=state, reason=reason, ended=ended)
+            )
+        return bool(changed.rowcount)
+
+    def add_part(self, number: str, part: int, answer: object) -> None:
+        """Keep one answer of a job."""
+        row = {"job": number, "number": part, "answer": json.dumps(answer)}
+        with self._engine.begin() as connection:
+            connection.execute(sa.insert(_parts).prefix_with("OR REPLACE"), row)
+
+    def parts(self, number: str) -> Iterator[tuple[int, Any]]:
+        """The answers of a job so far, in order."""
+        query = sa.select(_parts.c.number, _parts.c.answer).where(_parts.c.job == number)
+        with self._engine.connect() as connection:
+            for part, answer in connection.execute(query.order_by(_parts.c.number)):
+                yield part, json.loads(answer)
+
+    def forget_jobs(self, hours: float) -> None:
+        """Delete jobs that ended so many hours ago, with all that is in them."""
+        with self._engine.begin() as connection:
+            connection.execute(_jobs.delete().where(_jobs.c.ended < time.time() - 3600.0 * hours))
+
+    def _jobs(self, condition: Any) -> list[Job]:
+        done = (
+            sa.select(sa.func.count())
+            .where(_parts.c.job == _jobs.c.id)
+            .scalar_subquery()
+            .label("n")
+        )
+        query = sa.select(_jobs, done).where(condition).order_by(_jobs.c.created.desc())
+        with self._engine.connect() as connection:
+            return [
+                Job(
+                    row.id,
+                    row.kind,
+                    row.by,
+                    row.state,
+                    json.loads(row.question),
+                    row.total,
+                    row.n,
+                    row.reason,
+                    row.created,
+                    row.ended,
+                )
+                for row in connection.execute(query)
+            ]
+
+
+def _hash(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def _set_up(connection: Any, _: object) -> None:
+    cursor = connection.cursor()
+    for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON",
+                   "secure_delete = ON"):  # fmt: skip
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
