@@ -14,8 +14,8 @@ import pandas as pd
 
 from proplace.core.errors import LedgerError
 from proplace.explain.provenance import now
-from proplace.explain.results import Explanations
-from proplace.loaders.coordinates import recoded
+from proplace.explain.results import Explanation, Explanations
+from proplace.loaders.coordinates import recoded, with_classes_of
 from proplace.loaders.model import Model
 from proplace.promises import tables
 from proplace.promises.chain import Entry, Head
@@ -34,6 +34,7 @@ from proplace.promises.issuing import (
     setting_of,
 )
 from proplace.promises.promised import Promised
+from proplace.promises.promised_set import common_set
 from proplace.promises.queries import (
     CHUNK,
     HEAD,
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from proplace.core.network import Array
+    from proplace.core.shifts import Shifts
     from proplace.explain.words import Wording
     from proplace.promises.audit import Audit
     from proplace.promises.issuing import Existing, Ids
@@ -174,6 +176,8 @@ class Ledger:
             a last day that is over; or a person has an open promise.
         """
         _check_existing(existing)
+        if isinstance(result, Explanation):
+            result = Explanations([result])
         if not len(result):
             return Issued((), ())
         people, skipped, drafts = people_of(result, ids), [], list[Draft]()
@@ -321,7 +325,8 @@ class Ledger:
                 low, high = recoded(base, whole, group.low, group.high)
                 parts.append((point, np.minimum(low, point), np.maximum(high, point)))
                 names += [str(number) for number in group.ids]
-                targets += [group.terms.target_in(whole)] * len(group.ids)
+                named = with_classes_of(base, whole)
+                targets += [group.terms.target_in(named)] * len(group.ids)
                 between = own.entry.between(int(group.ids[0]), int(group.ids[-1]))
                 known = dict(
                     connection.execute(sa.select(own.entry, own.person).where(between)).t.all()
@@ -340,6 +345,26 @@ class Ledger:
             highs if boxed else None,
             tuple(people),
         )
+
+    def promised_set(self, model: object, *, as_of: datetime.date | str | None = None) -> Shifts:
+        """The set of networks within which every open promise is proved, for a model.
+
+        Where promises were made for several sets, it is what they have in common. Give it, or the
+        ledger itself, to ``stay_within``, ``StayWithin`` and ``refit_within``: however often a model is
+        retrained within it, every promise stays proved.
+
+        Raises
+        ------
+        LedgerError
+            Nothing is promised.
+        DeltaError, InputError
+            A promise is about models that this one cannot be compared with, or the sets have nothing in
+            common.
+        """
+        with self._database.read() as connection:
+            groups = open_groups(connection, Archive(connection), _day(as_of, None))
+            terms = {group.terms.digest: group.terms for group in groups}
+        return common_set(Model.of(model), list(terms.values()))
 
     # -- a retrained model -----------------------------------------------------------------------
 

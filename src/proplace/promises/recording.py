@@ -65,8 +65,8 @@ def issue_drafts(
     if several and existing == "refuse":
         raise LedgerError(
             f"{len(several)} of the people have an open promise already, or stand in several rows "
-            f"({listing(several)}); existing='add' lets all of them hold, existing='renew' puts the "
-            "new ones in the place of those before"
+            f"({listing(several)}); existing='add' (--existing add) lets all of them hold, "
+            "existing='renew' (--existing renew) puts the new ones in the place of those before"
         )
     for person, numbers in others.items() if existing == "renew" else ():
         for number in numbers:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from proplace.core.errors import LedgerError
@@ -13,6 +14,7 @@ from proplace.promises.issuing import Issued
 if TYPE_CHECKING:
     import datetime
 
+    from proplace.core.network import Network
     from proplace.explain.results import Explanation, Explanations
     from proplace.promises.audit import Audit
     from proplace.promises.promise import Recipient
@@ -105,6 +107,11 @@ class Renewal:
 
 def renewed(audit: Audit, explainer: Any, n: int | None) -> Renewal:
     """Search new answers for the broken promises of an audit."""
+    if not _explains(explainer, audit.network):
+        raise LedgerError(
+            "the explainer is not one of the model that was audited, so that its answers would be "
+            "promises of another model; fit one: Proplace(new_model, delta).fit(table)"
+        )
     broken = audit.ledger.recipients(audit.broken if n is None else audit.broken[:n])
     first: dict[tuple[str, Label], Recipient] = {}
     groups: dict[tuple[Label, str | None], dict[str, list[Recipient]]] = {}
@@ -123,6 +130,18 @@ def renewed(audit: Audit, explainer: Any, n: int | None) -> Renewal:
         replaces = {person: [one.promise for one in all_] for person, all_ in people.items()}
         batches.append(_Batch(result, expires, replaces, tuple(one["answer"] for one in facts)))
     return Renewal(audit, tuple(batches))
+
+
+def _explains(explainer: Any, net: Network) -> bool:
+    """Whether an explainer is about a network; a schema may put another input map in front of it."""
+    model = getattr(explainer, "model_", None)
+    if model is None:
+        return False
+    mine, theirs = model.network.layers, net.layers
+    return len(mine) == len(theirs) and all(
+        np.array_equal(a.W, b.W) and np.array_equal(a.bias, b.bias)
+        for a, b in zip(mine, theirs, strict=True)
+    )
 
 
 def _differences(e: Explanation, promised: dict[str, Any]) -> list[tuple[Any, ...]]:

@@ -110,9 +110,7 @@ class Terms:
         return self.model.classes[self.target]
 
     def target_in(self, model: Model) -> int:
-        """The promised class in a model; classes without labels are in the order of those in use."""
-        if model.classes == tuple(range(self.model.network.classes)):
-            return self.target
+        """Number of the promised class in a model, by its label."""
         return model.target(self.label)
 
 
