@@ -268,6 +268,11 @@ class Model:
         return thresholds(raw, shifts, offset + scale * rows, margin, cells)
 
     @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns of the table, in the order in which the source takes them."""
+        return self._columns
+
+    @property
     def encoding(self) -> str:
         """SHA-256 of how a table becomes rows; empty where rows are taken as they are."""
         if not self.preprocesses:

@@ -12,8 +12,8 @@ import pandas as pd
 
 from proplace.core.errors import OptionError
 from proplace.core.wiring import upstairs
-from proplace.explain.provenance import now
 from proplace.loaders.model import Model
+from proplace.promises.clock import now
 from proplace.promises.comparing import Comparison
 from proplace.promises.judging import ALARMS, NOTES, VERDICTS, Judgement, judge
 from proplace.promises.terms import model_documents

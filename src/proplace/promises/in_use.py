@@ -80,7 +80,7 @@ def reading(source: object, base: Model) -> Model:
                 "or encodes first; give it together with its preprocessing (a pipeline), or as a bare "
                 "Network (Model.of(model).network) that takes rows as that model encodes them"
             )
-        model = model.renamed(list(base.schema.by_name))
+        model = model.renamed(base.columns)
     return with_classes_of(base, model)
 
 

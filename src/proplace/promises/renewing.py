@@ -78,7 +78,8 @@ class Renewal:
         Parameters
         ----------
         expires
-            The last day of all of them; left out, each keeps that of the promise it replaces.
+            The last day of all of them; left out, each keeps that of the promise it replaces, the latest
+            where there were several.
         check
             Whether to check every certificate in exact arithmetic first.
         """
@@ -113,14 +114,17 @@ def renewed(audit: Audit, explainer: Any, n: int | None) -> Renewal:
             "promises of another model; fit one: Proplace(new_model, delta).fit(table)"
         )
     broken = audit.ledger.recipients(audit.broken if n is None else audit.broken[:n])
-    first: dict[tuple[str, Label], Recipient] = {}
     groups: dict[tuple[Label, str | None], dict[str, list[Recipient]]] = {}
+    last: dict[tuple[str, Label], str | None] = {}
     for one in broken:
-        if one.person is None:
-            continue  # erased meanwhile
-        leader = first.setdefault((one.person, one.target), one)
-        people = groups.setdefault((one.target, leader.expires), {})
-        people.setdefault(one.person, []).append(one)
+        if one.person is not None:  # not erased meanwhile
+            known = last.get((one.person, one.target), "")
+            ends = None in (known, one.expires)  # without end is later than any day
+            last[one.person, one.target] = None if ends else max(known or "", one.expires or "")
+    for one in broken:
+        if one.person is not None:
+            people = groups.setdefault((one.target, last[one.person, one.target]), {})
+            people.setdefault(one.person, []).append(one)
     batches = []
     for (label, expires), people in groups.items():
         facts = [several[0].facts for several in people.values()]

@@ -71,6 +71,7 @@ def model_documents(model: Model) -> list[Document]:
         "rules": [files.plain(rule) for rule in model.schema.rules],
         "classes": [_own(label) for label in model.classes],
         "encoding": model.encoding,
+        "columns": list(model.columns),
         "name": model.origin.name,
         "file": model.origin.digest,
     }
@@ -173,7 +174,7 @@ class Archive:
             schema,
             tuple(facts["classes"]),
             preprocesses=bool(facts["encoding"]),
-            _columns=tuple(schema.by_name),
+            _columns=tuple(facts.get("columns") or schema.by_name),
             origin=Origin(facts["name"], facts["file"]),
             declared=True,
         )

@@ -18,6 +18,7 @@ from proplace.promises import tables
 from proplace.promises.chain import START, Entry, Head, commitment, sha256
 from proplace.promises.database import FORMAT
 from proplace.promises.issuing import personal_parts
+from proplace.promises.layout import layout_problems
 from proplace.promises.tables import sa
 
 if TYPE_CHECKING:
@@ -95,7 +96,9 @@ class Verifier:
     def verify(self) -> Verification:
         """Look at everything."""
         found = Verification(Head(0, START))
-        if self._connection.dialect.name == "sqlite":
+        for problem in layout_problems(self._connection):
+            found.add(problem)
+        if found.good and self._connection.dialect.name == "sqlite":
             self._file(found)
         if found.good:
             self._head(found)
@@ -169,7 +172,9 @@ class Verifier:
         elif entry.kind == "document":
             self._documents[str(facts.get("digest"))] = str(facts.get("kind"))
         elif entry.kind == "erased":
-            self._erased |= {n for n in facts.get("entries", ()) if isinstance(n, int)}
+            named = facts.get("entries", ())
+            named = named if isinstance(named, list) else ()
+            self._erased |= {n for n in named if isinstance(n, int)}
             found.erased += entry.promise is not None
         elif entry.kind == "audited":
             self._verdicts(found, entry, facts)
@@ -194,7 +199,11 @@ class Verifier:
         """Compare the promises that some entries have issued."""
         table = tables.promises
         between = table.c.id.between(begin, entries[-1].seq)
-        rows = {row.id: row for row in self._connection.execute(sa.select(table).where(between))}
+        rows: dict[int, Any] = {}
+        for row in self._connection.execute(sa.select(table).where(between)):
+            if row.id in rows:
+                found.add(f"promise {row.id} is there twice")
+            rows[row.id] = row
         for entry in entries:
             if entry.kind == "issued":
                 found.promises += 1
@@ -273,7 +282,7 @@ def _facts(entry: Entry) -> dict[str, Any]:
     """What is in the body of an entry; nothing where it was changed to something else."""
     try:
         facts = entry.facts
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return facts if isinstance(facts, dict) else {}
 

@@ -344,7 +344,7 @@ def test_export(book, tmp_path):
         previous = hashlib.sha256(content.encode()).hexdigest()
         assert (entry["seq"], entry["hash"]) == (n, previous)
     assert f"{len(entries)}:{previous}" in call("ledger", "verify", place).stdout
-    assert not any(person in chain.read_text(encoding="utf-8") for person in numbers)
+    assert not any(f'"{person}' in chain.read_text(encoding="utf-8") for person in numbers)
     with table.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert {row["person"]: int(row["id"]) for row in rows} == numbers

@@ -184,7 +184,7 @@ def is_new(place: str) -> bool:
 def check_day(day: str | None) -> None:
     """Say whether a last day is one, and not over."""
     from proplace.core.errors import OptionError  # noqa: PLC0415
-    from proplace.explain.provenance import now  # noqa: PLC0415
+    from proplace.promises.clock import now  # noqa: PLC0415
 
     if day is None:
         return
