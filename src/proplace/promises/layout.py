@@ -19,17 +19,20 @@ if TYPE_CHECKING:
 _MASTER = "SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'"
 
 
-def layout_problems(connection: sa.Connection) -> Iterator[str]:
-    """What is laid out in another way than a ledger is."""
+def layout_problems(connection: sa.Connection) -> Iterator[tuple[str, bool]]:
+    """What is laid out in another way than a ledger is, and whether rows cannot be read for that."""
     if connection.dialect.name == "sqlite":
         there, wanted = _sqlite(connection), _fresh()
         for kind, name in sorted(wanted.keys() - there.keys()):
-            yield f"the {kind} {name} of the database is missing"
+            yield f"the {kind} {name} of the database is missing", kind == "table"
         for kind, name in sorted(there.keys() - wanted.keys()):
-            yield f"the database has a {kind} {name}, which is no part of a ledger"
+            yield f"the database has a {kind} {name}, which is no part of a ledger", False
         for kind, name in sorted(there.keys() & wanted.keys()):
             if there[kind, name] != wanted[kind, name]:
-                yield f"the {kind} {name} of the database is not the one that was made"
+                yield (
+                    f"the {kind} {name} of the database is not the one that was made",
+                    kind == "table",
+                )
         return
     yield from _postgresql(connection)
 
@@ -54,20 +57,20 @@ def _normal(sql: str | None) -> str:
     return re.sub(r"[\s\"]+", " ", sql or "").strip()
 
 
-def _postgresql(connection: sa.Connection) -> Iterator[str]:
+def _postgresql(connection: sa.Connection) -> Iterator[tuple[str, bool]]:
     """Tables with their columns and keys, and the triggers that keep rows as they are."""
     inspector = sa.inspect(connection)
     there = set(inspector.get_table_names())
     for name, table in tables.metadata.tables.items():
         if name not in there:
-            yield f"the table {name} of the database is missing"
+            yield f"the table {name} of the database is missing", True
             continue
         columns = {column["name"] for column in inspector.get_columns(name)}
         if columns != {column.name for column in table.columns}:
-            yield f"the table {name} of the database has other columns than were made"
+            yield f"the table {name} of the database has other columns than were made", True
         key = set(inspector.get_pk_constraint(name)["constrained_columns"])
         if key != {column.name for column in table.primary_key.columns}:
-            yield f"the table {name} of the database has lost its key"
+            yield f"the table {name} of the database has lost its key", True
     wanted = {
         f"{name}_no_{action}"
         for name in (*tables.FOREVER, "personal")
@@ -81,4 +84,4 @@ def _postgresql(connection: sa.Connection) -> Iterator[str]:
         )
     )
     for name in sorted(wanted - {row.tgname for row in rows}):
-        yield f"the trigger {name} of the database is missing"
+        yield f"the trigger {name} of the database is missing", False

@@ -65,16 +65,17 @@ def network_document(net: Network) -> Document:
 def model_documents(model: Model) -> list[Document]:
     """A model, and its network; the model comes last."""
     network = network_document(model.network)
-    facts = {
+    facts: dict[str, Any] = {
         "network": network.digest,
         "features": [files.plain(feature) for feature in model.schema.features],
         "rules": [files.plain(rule) for rule in model.schema.rules],
         "classes": [_own(label) for label in model.classes],
         "encoding": model.encoding,
-        "columns": list(model.columns),
         "name": model.origin.name,
         "file": model.origin.digest,
     }
+    if model.columns != tuple(model.schema.by_name):  # the source takes them in another order
+        facts["columns"] = list(model.columns)
     return [network, Document.of("model", facts)]
 
 
