@@ -64,16 +64,25 @@ def state_of(closing: str | None, expires: str | None, day: str | None) -> State
 def promise_of(connection: sa.Connection, number: int, day: str | None) -> Promise:
     """One promise, by its number."""
     own = tables.personal.c
+    try:
+        number = int(number)
+    except (TypeError, ValueError):
+        raise LedgerError(
+            f"a promise is named by its number, not {number!r}; those of a person: "
+            "promises(person) (ledger list --person)"
+        ) from None
     query = (
         sa.select(tables.promises, tables.personal, closing_kind())
         .join_from(
             tables.promises, tables.personal, own.entry == tables.promises.c.id, isouter=True
         )
-        .where(tables.promises.c.id == int(number))
+        .where(tables.promises.c.id == number)
     )
     row = connection.execute(query).first()
     if row is None:
-        raise LedgerError(f"there is no promise {number} in the ledger; promises() lists all")
+        raise LedgerError(
+            f"there is no promise {number} in the ledger; promises() (ledger list) lists all"
+        )
     terms = Archive(connection).terms(row.terms)
     state = state_of(row.closing, row.expires, day)
     dates = (state, row.issued, row.expires, terms)
