@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -39,10 +39,11 @@ class Case:
     text: bytes
     networks: tuple[pp.Network, ...]
     boxes: tuple[pp.Shifts, ...] = ()
+    most: int | None = None  # work, if not the usual one
 
     def changed(self, how: str, text: bytes | str) -> Case:
         data = text if isinstance(text, bytes) else text.encode(errors="surrogatepass")
-        return Case(f"{self.kind}: {how}", data, self.networks, self.boxes)
+        return replace(self, kind=f"{self.kind}: {how}", text=data)
 
 
 # -- true certificates -----------------------------------------------------------------------------
@@ -329,13 +330,30 @@ def tight_cases(case, rng):
         yield case.changed(f"tight {margin!r}", json.dumps({**facts, "margin": margin}))
 
 
+def limited_cases(case):
+    """As much work as the check takes, and a little less: the estimates are the same, or these differ."""
+    if not accepted(case):
+        return
+    low, high = 0, checker.MOST_WORK
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if accepted(replace(case, most=middle)) else (middle + 1, high)
+    yield replace(case, most=low)
+    yield replace(case, most=low - 1)
+
+
 # -- the checkers ----------------------------------------------------------------------------------
 
 
 def python_verdict(case):
     """What checker.py says: whether it accepts, and what was proved or what is wrong."""
     networks = [proof.parameters(net) for net in case.networks]
-    found = checker.check_all(case.text, networks, [proof.parameters_of_shifts(one) for one in case.boxes])
+    boxes, usual = [proof.parameters_of_shifts(one) for one in case.boxes], checker.MOST_WORK
+    try:
+        checker.MOST_WORK = usual if case.most is None else case.most
+        found = checker.check_all(case.text, networks, boxes)
+    finally:
+        checker.MOST_WORK = usual
     return found.accepted, found.reason
 
 
@@ -357,7 +375,8 @@ def javascript_verdicts(cases, folder, page=None):
                 models.append(folder / f"{len(models)}.npz")
                 thing.save(models[-1])
         given = (",".join(str(numbers[id(x)]) for x in some) for some in (case.networks, case.boxes))
-        lines.append("|".join((*given, base64.b64encode(case.text).decode())))
+        most = "" if case.most is None else str(case.most)
+        lines.append("|".join((*given, base64.b64encode(case.text).decode(), most)))
     (folder / "models.txt").write_text("\n".join(map(str, models)))
     (folder / "cases.txt").write_text("\n".join(lines))
     out = node(page, folder / "models.txt", folder / "cases.txt")
@@ -381,6 +400,8 @@ def all_cases(seed, changes):
         yield from changed_cases(case, rng, changes)
         if rng.random() < 0.5:
             yield from tight_cases(case, rng)
+        if rng.random() < 0.3:
+            yield from limited_cases(case)
 
 
 def differences(cases, folder):

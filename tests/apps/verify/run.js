@@ -1,7 +1,7 @@
 // Run the checker of verify.html under node: node run.js PAGE MODELS CASES
 //
 // MODELS names files of networks and boxes, one a line. CASES has one case a line: the numbers of its networks,
-// those of its boxes, and its certificate in base64. Prints one line of JSON for each model, then for each case.
+// those of its boxes, its certificate in base64, and the most work, if not the usual one. Prints one line of JSON for each model, then for each case.
 "use strict";
 const fs = require("fs");
 const vm = require("vm");
@@ -26,9 +26,10 @@ async function main([pagePath, modelsPath, casesPath]) {
     }
   }
   for (const line of casesPath ? lines(casesPath) : []) {
-    const [nets, boxes, proof] = line.split("|");
+    const [nets, boxes, proof, most] = line.split("|");
     const given = (list) => list.split(",").filter((n) => n).map((n) => models[n]);
-    const found = check(new Uint8Array(Buffer.from(proof, "base64")), given(nets), given(boxes));
+    const bytes = new Uint8Array(Buffer.from(proof, "base64"));
+    const found = check(bytes, given(nets), given(boxes), () => {}, most ? Number(most) : undefined);
     console.log(JSON.stringify([found.accepted, found.reason]));
   }
 }

@@ -95,8 +95,8 @@ function certificatesOf(facts) {
 //
 // Each certificate finds its network and its box by their digests, and each network and each box that is given
 // must be named. A bundle promises one class to one input, so its certificates must all be about these, and
-// robust. Returns { accepted, reason, statements, bundle }.
-function check(bytes, networks, boxes, tick = () => {}) {
+// robust. `most` limits the work of each. Returns { accepted, reason, statements, bundle }.
+function check(bytes, networks, boxes, tick = () => {}, most = MOST_WORK) {
   const statements = [];
   let bundle = false;
   try {
@@ -105,11 +105,11 @@ function check(bytes, networks, boxes, tick = () => {}) {
     const nets = new Map(networks.map((network) => [digestOf(network), network]));
     const sets = new Map(boxes.map((box) => [digestOf(box), box]));
     const unnamed = new Set([...nets.keys(), ...sets.keys()]);
-    let left = MOST_WORK * (networks.length + boxes.length);
+    let left = most * (networks.length + boxes.length);
     for (const proof of certificatesOf(facts)) {
       const named = [proof.get("network"), proof.get("shifts")];
       const network = nets.get(named[0]) || networks[0], box = sets.get(named[1]) || boxes[0] || null;
-      const { statement, work } = checkOne(proof, network, box, Math.min(left, MOST_WORK), tick);
+      const { statement, work } = checkOne(proof, network, box, Math.min(left, most), tick);
       statements.push(statement);
       named.forEach((name) => unnamed.delete(name));
       left -= work;
