@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import base64
 import copy
+import itertools
 import json
 import math
 import shutil
@@ -122,7 +123,7 @@ def _branching(rng):
     for sizes in ((3, 4, 4, 1), (2, 3, 3, 3), (3, 4, 3, 4, 1)):
         layers = [
             (rng.normal(size=(m, n)), 0.1 * rng.normal(size=m))
-            for n, m in zip(sizes[:-1], sizes[1:], strict=True)
+            for n, m in itertools.pairwise(sizes)
         ]
         net, x = pp.Network(layers), rng.normal(size=(1, sizes[0]))
         worst = float(pp.certify(net, x, 0.1, 1, exact_margin=True).lower[0])
@@ -154,7 +155,10 @@ def _fixed(rng):
     one = pp.Network([(rng.normal(size=(2, 2)), [0.1, 0.2]), ([[0.5, 0.25]], [0.25])])
     low, high = np.array([0.0, 0.0, 0.5]), np.array([1.0, 1.0, 0.5])
     two = Choice(np.array([1]), np.array([[0.0], [1.0]]))
-    pairs = [(net, 0, [Space.of(low, high, [two])]), (one, 0, [Space.of(np.zeros(2), np.array([1.0, 0.5]))])]
+    pairs = [
+        (net, 0, [Space.of(low, high, [two])]),
+        (one, 0, [Space.of(np.zeros(2), np.array([1.0, 0.5]))]),
+    ]
     for network, target, spaces in pairs:
         ball = pp.Shifts.of(network, 0.01)
         for shifts in (ball, pp.Shifts(ball.low, ball.high)):
@@ -169,13 +173,16 @@ def _fixed(rng):
 
 ODD = [
     "0", "-0", "-0.0", "0.0", "1", "1.0", "-1", "0.5", "1e0", "1E+2", "2e-1", "5e-324", "-5e-324",
-    "2.2250738585072011e-308", "2e-324", "3e-324", "1e308", "1.7976931348623157e308", "1.7976931348623159e308",
-    "1e309", "-1e400", "1e99999999999", "1e-99999999999", "9007199254740992", "9007199254740993",
-    "9007199254740993.0", "-9007199254740994", str(2**1000), str(2**1000 + 1), str(10**308), str(2**1024),
-    "1" * 400, "1" * 5000, "0." + "3" * 800, "0.5" + "0" * 900 + "1", "NaN", "Infinity", "-Infinity", "nan", "inf",
-    '"NaN"', '"1"', '"0.5"', '"Infinity"', '""', "true", "false", "null", "[]", "{}", "[0.5]", "[[0.5]]", '{"lower":[]}',
-    "01", "1.", ".5", "+1", "0x10", "1_000", "1e", "--1", "- 1", "\u0661", "1\u0000", "[1,]", "'a'", "[" * 40 + "]" * 40,
-    "[" * 3000 + "]" * 3000, '{"__proto__":1}', '"\\ud800"', '"\\u0072obust"', '"\\u72"', '"\\x41"', '"a\tb"', "tru", "nulll",
+    "2.2250738585072011e-308", "2e-324", "3e-324", "1e308", "1.7976931348623157e308",
+    "1.7976931348623159e308", "1e309", "-1e400", "1e99999999999", "1e-99999999999",
+    "9007199254740992", "9007199254740993", "9007199254740993.0", "-9007199254740994",
+    str(2**1000), str(2**1000 + 1), str(10**308), str(2**1024), "1" * 400, "1" * 5000,
+    "0." + "3" * 800, "0.5" + "0" * 900 + "1", "NaN", "Infinity", "-Infinity", "nan", "inf",
+    '"NaN"', '"1"', '"0.5"', '"Infinity"', '""', "true", "false", "null", "[]", "{}", "[0.5]",
+    "[[0.5]]", '{"lower":[]}', "01", "1.", ".5", "+1", "0x10", "1_000", "1e", "--1", "- 1",
+    "\u0661", "1\u0000", "[1,]", "'a'", "[" * 40 + "]" * 40, "[" * 3000 + "]" * 3000,
+    '{"__proto__":1}', '"\\ud800"', '"\\u0072obust"', '"\\u72"', '"\\x41"', '"a\tb"', "tru",
+    "nulll",
 ]  # fmt: skip
 """Values for any field, as they may stand in a file."""
 
@@ -296,11 +303,8 @@ def _damaged(rng, text):
     }[int(rng.integers(16))]()
 
 
-def tight_cases(case, rng):
-    """The largest margin that the proof bears, and the next double, with multipliers changed at random."""
-    facts = json.loads(case.text)
-    if facts.get("verdict") != "robust":
-        return
+def _change_multipliers(rng, facts):
+    """Other slopes, multipliers and splits, which prove something as well."""
     for name in ("lower", "upper"):
         for row in facts[name] if rng.random() < 0.7 else []:
             for k in range(len(row)):
@@ -317,6 +321,14 @@ def tight_cases(case, rng):
         if widths and len(tree) == 1 and rng.random() < 0.4:
             i = int(rng.integers(len(widths)))
             tree[:] = [[i + 1, int(rng.integers(widths[i]))], tree[0], tree[0]]
+
+
+def tight_cases(case, rng):
+    """The largest margin that a proof bears, and the next double; with multipliers changed at random."""
+    facts = json.loads(case.text)
+    if facts.get("verdict") != "robust":
+        return
+    _change_multipliers(rng, facts)
     low, high = -1e12, 1e12
     if not accepted(case.changed("", json.dumps({**facts, "margin": low}))):
         return
@@ -331,7 +343,7 @@ def tight_cases(case, rng):
 
 
 def limited_cases(case):
-    """As much work as the check takes, and a little less: the estimates are the same, or these differ."""
+    """As much work as the check takes, and a little less: by which the estimates must agree."""
     if not accepted(case):
         return
     low, high = 0, checker.MOST_WORK
@@ -374,7 +386,9 @@ def javascript_verdicts(cases, folder, page=None):
                 numbers[id(thing)] = len(models)
                 models.append(folder / f"{len(models)}.npz")
                 thing.save(models[-1])
-        given = (",".join(str(numbers[id(x)]) for x in some) for some in (case.networks, case.boxes))
+        given = (
+            ",".join(str(numbers[id(x)]) for x in some) for some in (case.networks, case.boxes)
+        )
         most = "" if case.most is None else str(case.most)
         lines.append("|".join((*given, base64.b64encode(case.text).decode(), most)))
     (folder / "models.txt").write_text("\n".join(map(str, models)))

@@ -142,7 +142,7 @@ def chosen(
 
 
 def _error_of(file: str, text: str) -> str:
-    """Why a file of Python, or of JavaScript where node is installed, does not compile; empty if it does."""
+    """Why a file of Python, or of JavaScript where there is node, does not compile; else empty."""
     if file.endswith(".js"):
         node = shutil.which("node")
         words = [node or "true", "--check", "-"]

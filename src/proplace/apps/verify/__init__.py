@@ -1,8 +1,8 @@
 """A page that checks certificates in a browser, without this package: a second, independent checker.
 
-The page is one file. Its parts lie beside this module: the checker in JavaScript, which runs in a worker,
-the page around it, and its looks. A policy in its head forbids it every connection, and every script and
-style but its own, which are named by their hashes.
+The page is one file. Its parts lie beside this module: the checker in JavaScript, which runs in a
+worker, the page around it, and its looks. A policy in its head forbids it every connection, and every
+script and style but its own, which are named by their hashes.
 """
 
 from __future__ import annotations

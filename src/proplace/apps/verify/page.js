@@ -109,7 +109,7 @@ const BADGES = {
   missing: "… Not checked",
 };
 
-const HINTS = { rejected: " Without it, start again to see what is proved of the other files." };
+const HINTS = { rejected: " Give it without those files to see what it proves of the others." };
 
 function showProof(proof) {
   const kind = kindOf(proof);

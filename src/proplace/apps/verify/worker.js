@@ -56,13 +56,14 @@ function missingOf(proofs, models) {
 
 // Check one file of a certificate or a bundle against the models that were given with it.
 //
-// Alone, it must name all of them. Among several, each is checked against those that it names: the others
-// are for other certificates. `unnamed` has what it says nothing of.
+// Alone, or as a bundle, it must name all of them. Among several, a certificate by itself is checked against
+// those that it names: the others are for other certificates. `unnamed` has what it says nothing of.
 function proofOf(name, bytes, models, alone, tick) {
   const found = { name, digest: digestOfProof(bytes), accepted: false, missing: [], unnamed: [], said: [] };
-  let proofs;
+  let facts, proofs;
   try {
-    proofs = certificatesOf(parse(bytes));
+    facts = parse(bytes);
+    proofs = certificatesOf(facts);
   } catch (error) {
     if (!(error instanceof Rejected)) throw error;
     return { ...found, reason: error.message };
@@ -71,7 +72,8 @@ function proofOf(name, bytes, models, alone, tick) {
   if (missing.length) return { ...found, missing, reason: "a file that it speaks of is missing" };
   const names = new Set(proofs.flatMap((proof) => [proof.get("network"), proof.get("shifts")]));
   const named = models.filter((model) => names.has(model.digest));
-  const given = alone || !named.some((model) => model.network) ? models : named;
+  const all = alone || facts.get("format") === FORMAT_BUNDLE;
+  const given = all || !named.some((model) => model.network) ? models : named;
   const networks = given.filter((model) => model.network), boxes = given.filter((model) => model.shifts);
   const { accepted, reason, statements } = check(
     bytes,
