@@ -320,7 +320,9 @@ def _change_multipliers(rng, facts):
                 tree[n] = {"gamma": [[*at, float(rng.normal())]], "lower": [[*at, 0.375]]}
         if widths and len(tree) == 1 and rng.random() < 0.4:
             i = int(rng.integers(len(widths)))
-            tree[:] = [[i + 1, int(rng.integers(widths[i]))], tree[0], tree[0]]
+            at = [i + 1, int(rng.integers(widths[i]))]
+            sides = [{"gamma": [[*at, float(rng.normal())]]} for _ in range(2)]
+            tree[:] = [at, *(sides if rng.random() < 0.7 else (tree[0], tree[0]))]
 
 
 def tight_cases(case, rng):
@@ -329,17 +331,19 @@ def tight_cases(case, rng):
     if facts.get("verdict") != "robust":
         return
     _change_multipliers(rng, facts)
+    for margin in margins_around(case, facts):
+        yield case.changed(f"tight {margin!r}", json.dumps({**facts, "margin": margin}))
+
+
+def margins_around(case, facts):
+    """The largest margin for which a proof is accepted, and the next double; empty if there is none."""
     low, high = -1e12, 1e12
     if not accepted(case.changed("", json.dumps({**facts, "margin": low}))):
-        return
-    while True:
-        middle = low + (high - low) / 2.0
-        if middle in (low, high):
-            break
+        return []
+    while (middle := low + (high - low) / 2.0) not in (low, high):
         good = accepted(case.changed("", json.dumps({**facts, "margin": middle})))
         low, high = (middle, high) if good else (low, middle)
-    for margin in (low, high):
-        yield case.changed(f"tight {margin!r}", json.dumps({**facts, "margin": margin}))
+    return [low, high]
 
 
 def limited_cases(case):

@@ -23,10 +23,14 @@ NET = pp.Network(
 )
 
 
-def read_by_page(files, folder):
+def answers(files, folder):
     verify.write_page(folder / "verify.html")
     (folder / "models.txt").write_text("\n".join(map(str, files)))
-    return [found.get("digest") for found in node(folder / "verify.html", folder / "models.txt")]
+    return node(folder / "verify.html", folder / "models.txt")
+
+
+def read_by_page(files, folder):
+    return [found.get("digest") for found in answers(files, folder)]
 
 
 def read_by_checker(file, kind):
@@ -162,4 +166,6 @@ def test_bombs_are_refused_before_they_are_unpacked(tmp_path):
     at = liar.rindex(b"PK\x01\x02")
     liar[at + 24 : at + 28] = (10).to_bytes(4, "little")  # says that it is smaller than it is
     (tmp_path / "liar.npz").write_bytes(liar)
-    assert read_by_page([tmp_path / "bomb.npz", tmp_path / "liar.npz"], tmp_path) == [None, None]
+    bomb, small = answers([tmp_path / "bomb.npz", tmp_path / "liar.npz"], tmp_path)
+    assert bomb["reason"] == "refused: it has more than 65000000 bytes when it is unpacked"
+    assert "damaged" in small["reason"]

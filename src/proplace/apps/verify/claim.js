@@ -102,8 +102,8 @@ class Claim {
     const { scale, shift, matrix, offset } = this.network, n = this.x.length;
     const factors = depth + (matrix ? 1 : 0);
     const maps = [scale || zeros(n).fill(1), shift || zeros(n), ...(matrix || [])];
-    const given = [this.x, this.at, [this.asked], ...maps, offset || zeros(matrix ? matrix.length : 0), ...this.delta];
-    given.push(...more, ...(this.low ? [this.low, this.high] : []));
+    const box = this.low ? [this.low, this.high] : [], added = offset || zeros(matrix ? matrix.length : 0);
+    const given = [this.x, this.at, [this.asked], ...maps, added, ...this.delta, ...box, ...more];
     const ends = this.box ? [this.box.low, this.box.high] : [this.network];
     const rows = ends.flatMap(rowsOf);
     const needed = greatest(0, rows, placesOf);
@@ -392,7 +392,7 @@ class Claim {
       const most = this.bound({ a: row.map((w) => -w), total: -b[k], p: this.K });
       return [least, { v: -most.v, p: most.p }];
     });
-    const p = Math.max(range.p, ...found.flat().map((sum) => sum.p));
+    const p = greatest(range.p, found, (sum) => sum.p);
     const at = (v, places) => v << BigInt(p - places);
     const from = range.from.map((v, k) => {
       const one = at(v, range.p), other = at(found[k][0].v, found[k][0].p);
