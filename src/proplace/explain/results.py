@@ -420,7 +420,8 @@ class Explanations(Sequence[Explanation]):
         title
             Heading of the page.
         proofs
-            Folder to write the certificates and the network into, so that others can check them.
+            Folder to write the certificates and the network into, so that others can check them, with
+            ``verify.html``, a page that checks them in a browser.
         kept
             Folder of results that holds the certificates already (``explain --certificates``).
         note
