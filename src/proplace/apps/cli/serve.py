@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -40,6 +41,9 @@ def run(
     state: State = Path("serve.db"),
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on; 0: any.")] = 8765,
+    hosts: Annotated[
+        list[str] | None, typer.Option(help="A name by which others may call it; may be repeated.")
+    ] = None,
     workers: Annotated[int, typer.Option(help="Processes that search.")] = 2,
 ) -> None:
     """Serve models: an HTTP interface and a page.
@@ -72,14 +76,16 @@ def run(
         }  # fmt: skip
         found = config_of(
             {
-                "models": {model.stem: served}, "ledger": ledger or "promises.db", "state": state,
-                "host": host, "port": port, "limits": {"workers": workers},
+                "models": {re.sub(r"[^\w.-]", "-", model.stem): served},
+                "ledger": ledger or "promises.db", "state": state, "host": host, "port": port,
+                "hosts": hosts or [], "limits": {"workers": workers},
             }
         )  # fmt: skip
     else:
         from proplace.apps.serve.demo import demo_config  # noqa: PLC0415
 
         found = demo_config(host=host, port=port, workers=workers, ledger=ledger)
+        found = found.model_copy(update={"hosts": tuple(hosts or ())})
     _serve(found)
 
 

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field
 
-Value = str | bool | int | float | None
-Person = dict[str, Value]
-"""A person in original units, by feature name."""
+_LARGEST = 2**63  # of whole numbers
+_LONGEST = 1000  # of texts
+
+
+def _value(given: object) -> object:
+    """What a cell may hold: one message in place of one for each kind of value."""
+    if isinstance(given, str):
+        good = len(given) <= _LONGEST
+    elif isinstance(given, int):
+        good = abs(given) < _LARGEST
+    else:
+        good = given is None or (isinstance(given, float) and math.isfinite(given))
+    if not good:
+        raise ValueError("must be a text, a finite number, true, false or null")
+    return given
+
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
+Value = Annotated[str | bool | int | float | None, BeforeValidator(_value)]
+Person = Annotated[dict[Name, Value], Field(max_length=10_000)]
+"""A person in original units, by feature name."""
 
 
 class _Strict(BaseModel):
@@ -20,7 +37,7 @@ class _Strict(BaseModel):
 class People(_Strict):
     """Some people."""
 
-    people: list[Person] = Field(min_length=1)
+    people: Annotated[list[Person], FailFast()] = Field(min_length=1)
 
 
 class Options(_Strict):
@@ -71,7 +88,7 @@ class Issue(_Strict):
     person: Person
     options: Options = Options()
     certificate: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-    expires: Annotated[str, Field(max_length=10)] | None = None
+    expires: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\d$")] | None = None
     existing: Literal["refuse", "add", "renew"] = "refuse"
 
 

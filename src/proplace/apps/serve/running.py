@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 import sys
 from typing import TYPE_CHECKING
 
@@ -36,27 +37,40 @@ def serve_forever(config: Config, tell: Callable[[str], None]) -> None:
                 f"proplace serve keys add NAME --role admin --state {config.state}"
             )
     _log_to_stderr()
+    listening = _listen(config)
     service = Service.open(config)
     secret = _local_key(service) if config.local else None
-    address = f"http://{config.host}:{config.port}"
+    host = f"[{config.host}]" if ":" in config.host else config.host
+    address = f"http://{host}:{listening.getsockname()[1]}"
     tell(f"serving {', '.join(service.engines)} on {address}")
     if secret is not None:
         tell(f"log in: {address}/login#{secret}")
-    uvicorn.run(
+    settings = uvicorn.Config(
         app_of(service),
-        host=config.host,
-        port=config.port,
         log_config=None,
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=15,
     )
+    uvicorn.Server(settings).run(sockets=[listening])
+
+
+def _listen(config: Config) -> socket.socket:
+    """Take the address; an error says why it cannot be had."""
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    try:
+        return socket.create_server((config.host, config.port), family=family, backlog=2048)
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise OptionError(
+            f"cannot listen on {config.host} port {config.port} ({reason}); choose another --port"
+        ) from None
 
 
 def _local_key(service: Service) -> str:
     """A key for whoever sits at this machine, made anew at each start."""
     for key in service.store.all_keys():
-        if key["name"] == _LOCAL_KEY:
+        if key["name"] == _LOCAL_KEY and key["revoked"] is None:
             service.store.revoke_key(_LOCAL_KEY)
     return service.store.add_key(_LOCAL_KEY, "admin")
 
