@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import time
 
 from fastapi.testclient import TestClient
 
 import small_promises as small
+from odd_workers import odd_functions
 from proplace.apps.serve.app import app_of
 from proplace.apps.serve.config import config_of
 from proplace.apps.serve.service import Service
 from proplace.apps.serve.store import ROLES
+from proplace.apps.serve.workers import Workers
 
 PERSON = {"income": 12, "debt": 24}
 API = "/api/v1"
@@ -85,3 +88,21 @@ def opened(folder, **more):
         yield found
     finally:
         found.service.close(grace=1.0)
+
+
+def wait(client, job, *, until=lambda facts: facts["state"] not in ("waiting", "running")):
+    """The facts of a job, once it is as far as is wanted."""
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        facts = client.get(f"{API}/jobs/{job}").json()
+        if until(facts):
+            return facts
+        time.sleep(0.02)
+    raise AssertionError(f"the job is stuck: {facts}")
+
+
+def with_odd_workers(found, count=1, waiting=8):
+    """Put odd workers in the place of those that search."""
+    found.service.workers.stop()
+    found.service.workers = Workers(odd_functions, count, waiting)
+    return found

@@ -63,9 +63,8 @@ def run(
     from proplace.apps.serve.config import config_of, read_config  # noqa: PLC0415  (quick help)
     from proplace.core.errors import OptionError  # noqa: PLC0415
 
-    if config is not None and model is not None:
-        raise OptionError("give --config FILE or --model FILE, not both")
     if config is not None:
+        _only(context, ("config",), "with --config, say it in the file")
         found = read_config(config)
     elif model is not None:
         if train is None:
@@ -84,9 +83,21 @@ def run(
     else:
         from proplace.apps.serve.demo import demo_config  # noqa: PLC0415
 
+        _only(context, ("host", "port", "hosts", "workers", "ledger"), "it needs --model FILE")
+
         found = demo_config(host=host, port=port, workers=workers, ledger=ledger)
         found = found.model_copy(update={"hosts": tuple(hosts or ())})
     _serve(found)
+
+
+def _only(context: typer.Context, names: tuple[str, ...], instead: str) -> None:
+    """Refuse options that would have no effect."""
+    from proplace.core.errors import OptionError  # noqa: PLC0415  (quick help)
+
+    for name in context.params:
+        source = context.get_parameter_source(name)
+        if name not in names and source is not None and source.name == "COMMANDLINE":
+            raise OptionError(f"--{name} would have no effect: {instead}")
 
 
 def _serve(config: Config) -> None:

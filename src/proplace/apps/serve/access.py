@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import math
 import threading
 import time
 from dataclasses import dataclass
@@ -90,7 +91,7 @@ class RateLimit:
             left, last = self._buckets.get(who, (self._size, now))
             left = min(self._size, left + (now - last) * self._rate)
             if left < 1.0:
-                after = int((1.0 - left) / self._rate) + 1
+                after = math.ceil((1.0 - left) / self._rate)
                 raise Refused(429, "too many requests; wait a little", after=after)
             self._buckets[who] = (left - 1.0, now)
 

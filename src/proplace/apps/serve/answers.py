@@ -47,7 +47,7 @@ class Schema(_Answer):
     rules: list[Any]
 
 
-class Decision(_Answer):
+class Predicted(_Answer):
     """Today's decision of one person, and how clear it is."""
 
     label: Label

@@ -59,6 +59,13 @@ router = APIRouter(
 open_router = APIRouter(prefix="/api/v1")
 _bearer = HTTPBearer(auto_error=False, description="A key: proplace serve keys add")
 _cookie = APIKeyCookie(name=COOKIE, auto_error=False, description="A session of the page")
+
+
+def _text(kind: str) -> dict[int | str, dict[str, Any]]:
+    """An answer that is no JSON; refusals are."""
+    return {200: {"content": {kind: {"schema": {"type": "string"}}}}}
+
+
 Number = Annotated[int, Path(ge=1, le=2**53)]
 
 
@@ -144,7 +151,7 @@ def schema(request: Request, name: str, _: Annotated[Caller, who("models")]) -> 
     return service_of(request).engine(name).schema_facts()
 
 
-@router.post("/models/{name}/predict", response_model=list[a.Decision])
+@router.post("/models/{name}/predict", response_model=list[a.Predicted])
 def predict(
     request: Request, name: str, asked: q.People, _: Annotated[Caller, who("predict")]
 ) -> list[dict[str, Any]]:
@@ -329,7 +336,7 @@ async def audit(
     return JSONResponse({"job": job}, status_code=202, headers={"location": f"/api/v1/jobs/{job}"})
 
 
-@router.get("/jobs/{number}/page", response_class=HTMLResponse)
+@router.get("/jobs/{number}/page", response_class=Response, responses=_text("text/html"))
 def audit_page(request: Request, number: str, caller: Annotated[Caller, who("audit")]) -> Response:
     """The page of an audit."""
     _job(request, number, caller)
@@ -386,7 +393,7 @@ def health(request: Request) -> dict[str, Any]:
     return {"status": "ok", "waiting": workers.waiting, "running": workers.running}
 
 
-@router.get("/metrics", response_class=PlainTextResponse)
+@router.get("/metrics", response_class=Response, responses=_text("text/plain"))
 def metrics(request: Request, _: Annotated[Caller, who("metrics")]) -> Response:
     """Numbers for Prometheus."""
     from prometheus_client import CONTENT_TYPE_LATEST, generate_latest  # noqa: PLC0415

@@ -45,6 +45,7 @@ _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (LedgerError, 409),
     (ProplaceError, 422),
 )
+_AFTER = {429: 2, 503: 1}  # seconds until it is worth asking again
 
 
 def app_of(service: Service) -> FastAPI:
@@ -172,7 +173,7 @@ async def _refused(_: Request, error: Exception) -> JSONResponse:
     if isinstance(error, Refused):
         return _answer(error)
     status = next(status for kind, status in _STATUS if isinstance(error, kind))
-    return _answer(Refused(status, str(error), after=2 if status in (429, 503) else None))
+    return _answer(Refused(status, str(error), after=_AFTER.get(status)))
 
 
 async def _invalid(_: Request, error: Exception) -> JSONResponse:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, model_validator
 
 _LARGEST = 2**63  # of whole numbers
 _LONGEST = 1000  # of texts
+_MOST_FIELDS = 10_000
 
 
 def _value(given: object) -> object:
@@ -24,14 +25,25 @@ def _value(given: object) -> object:
     return given
 
 
+def _few(given: object) -> object:
+    """Refuse what would have a message for each of its many fields."""
+    if isinstance(given, dict | list) and len(given) > _MOST_FIELDS:
+        raise ValueError(f"has more than {_MOST_FIELDS:,} fields")
+    return given
+
+
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Value = Annotated[str | bool | int | float | None, BeforeValidator(_value)]
-Person = Annotated[dict[Name, Value], Field(max_length=10_000)]
+Person = Annotated[dict[Name, Value], BeforeValidator(_few)]
 """A person in original units, by feature name."""
+Names = Annotated[list[Name], BeforeValidator(_few)]
+Numbers = Annotated[dict[Name, float], BeforeValidator(_few)]
 
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    _few = model_validator(mode="before")(_few)
 
 
 class People(_Strict):
@@ -50,11 +62,11 @@ class Options(_Strict):
     count: int = Field(default=1, ge=1, le=5)
     prefer: Literal["near", "few"] = "few"
     max_changes: int | None = Field(default=None, ge=1)
-    changeable: list[Name] | None = None
-    locked: list[Name] = []
-    tolerance: dict[Name, float] | None = None
+    changeable: Names | None = None
+    locked: Names = []
+    tolerance: Numbers | None = None
     holds: bool = True
-    effort: dict[Name, float] | None = None
+    effort: Numbers | None = None
     max_effort: float | None = Field(default=None, gt=0.0)
     region: Literal["hull", "box"] = "hull"
 

@@ -37,11 +37,10 @@ def serve_forever(config: Config, tell: Callable[[str], None]) -> None:
                 f"proplace serve keys add NAME --role admin --state {config.state}"
             )
     _log_to_stderr()
-    listening = _listen(config)
+    listening = _listening(config)
     service = Service.open(config)
     secret = _local_key(service) if config.local else None
-    host = f"[{config.host}]" if ":" in config.host else config.host
-    address = f"http://{host}:{listening.getsockname()[1]}"
+    address = f"http://{_shown(config.host)}:{listening.getsockname()[1]}"
     tell(f"serving {', '.join(service.engines)} on {address}")
     if secret is not None:
         tell(f"log in: {address}/login#{secret}")
@@ -55,16 +54,22 @@ def serve_forever(config: Config, tell: Callable[[str], None]) -> None:
     uvicorn.Server(settings).run(sockets=[listening])
 
 
-def _listen(config: Config) -> socket.socket:
-    """Take the address; an error says why it cannot be had."""
-    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+def _listening(config: Config) -> socket.socket:
+    """The address, taken before anything is read: so the port is known, also where any will do."""
     try:
-        return socket.create_server((config.host, config.port), family=family, backlog=2048)
-    except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or error
+        family, _, _, _, place = socket.getaddrinfo(
+            config.host, config.port, type=socket.SOCK_STREAM
+        )[0]
+        return socket.create_server(place[:2], family=family, backlog=2048)
+    except OSError as error:
         raise OptionError(
-            f"cannot listen on {config.host} port {config.port} ({reason}); choose another --port"
+            f"{config.host}:{config.port} cannot be listened on ({error.strerror}); choose another "
+            "--port, or 0 for any that is free"
         ) from None
+
+
+def _shown(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 def _local_key(service: Service) -> str:
