@@ -54,7 +54,8 @@ def knock(client, door, **more):
     """Ask with a body that nobody can read: who may not ask must not hear about that."""
     method, path = door
     path = path.replace("{name}", "lender").replace("{number}", "7")
-    return client.request(method, API + path, content=b"{", **more)
+    headers = {"content-type": "application/json", **more.pop("headers", {})}
+    return client.request(method, API + path, content=b"{", headers=headers, **more)
 
 
 def test_every_door_is_known(served):
