@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from proplace.core.errors import LedgerError
+from proplace.core.errors import LedgerError, NotInLedger
 from proplace.explain.results import Explanation, Explanations
 from proplace.loaders.coordinates import recoded, with_classes_of
 from proplace.loaders.model import Model
@@ -469,7 +469,7 @@ class Ledger:
                 sa.select(e.body).where(e.seq == int(audit), e.kind == "audited")
             ).scalar()
             if body is None:
-                raise LedgerError(f"there is no audit {audit} in the ledger; history() lists all")
+                raise NotInLedger(f"there is no audit {audit} in the ledger; history() lists all")
             facts = {"audit": int(audit), "go": bool(go), "note": note}
             entry = writer.append("decided", facts)
             if go:

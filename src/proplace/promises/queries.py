@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from proplace.core.errors import LedgerError
+from proplace.core.errors import NotInLedger
 from proplace.promises import tables
 from proplace.promises.in_use import reading
 from proplace.promises.issuing import person_id
@@ -80,7 +80,7 @@ def promise_of(connection: sa.Connection, number: int, day: str | None) -> Promi
     )
     row = connection.execute(query).first()
     if row is None:
-        raise LedgerError(
+        raise NotInLedger(
             f"there is no promise {number} in the ledger; promises() (ledger list) lists all"
         )
     terms = Archive(connection).terms(row.terms)

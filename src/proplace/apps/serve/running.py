@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 import sys
 from typing import TYPE_CHECKING
 
@@ -36,27 +37,45 @@ def serve_forever(config: Config, tell: Callable[[str], None]) -> None:
                 f"proplace serve keys add NAME --role admin --state {config.state}"
             )
     _log_to_stderr()
+    listening = _listening(config)
     service = Service.open(config)
     secret = _local_key(service) if config.local else None
-    address = f"http://{config.host}:{config.port}"
+    address = f"http://{_shown(config.host)}:{listening.getsockname()[1]}"
     tell(f"serving {', '.join(service.engines)} on {address}")
     if secret is not None:
         tell(f"log in: {address}/login#{secret}")
-    uvicorn.run(
+    settings = uvicorn.Config(
         app_of(service),
-        host=config.host,
-        port=config.port,
         log_config=None,
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=15,
     )
+    uvicorn.Server(settings).run(sockets=[listening])
+
+
+def _listening(config: Config) -> socket.socket:
+    """The address, taken before anything is read: so the port is known, also where any will do."""
+    try:
+        family, _, _, _, place = socket.getaddrinfo(
+            config.host, config.port, type=socket.SOCK_STREAM
+        )[0]
+        return socket.create_server(place[:2], family=family, backlog=2048)
+    except OSError as error:
+        raise OptionError(
+            f"{config.host}:{config.port} cannot be listened on ({error.strerror}); choose another "
+            "--port, or 0 for any that is free"
+        ) from None
+
+
+def _shown(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 def _local_key(service: Service) -> str:
     """A key for whoever sits at this machine, made anew at each start."""
     for key in service.store.all_keys():
-        if key["name"] == _LOCAL_KEY:
+        if key["name"] == _LOCAL_KEY and key["revoked"] is None:
             service.store.revoke_key(_LOCAL_KEY)
     return service.store.add_key(_LOCAL_KEY, "admin")
 
