@@ -6,7 +6,8 @@ import hmac
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from proplace.core.errors import ProplaceError
 
@@ -35,6 +36,10 @@ class Refused(ProplaceError):
     def __init__(self, status: int, reason: str, *, after: int | None = None) -> None:
         super().__init__(reason)
         self.status, self.after = status, after
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Come back whole from another process."""
+        return partial(Refused, after=self.after), (self.status, str(self))
 
 
 @dataclass(frozen=True)

@@ -117,11 +117,13 @@ async def explain(
     service = service_of(request)
     _check_count(service, asked.people)
     if len(asked.people) > service.config.limits.at_once:
-        job = service.add_explain_job(name, asked.people, asked.options, caller)
+        job = await asyncio.to_thread(
+            service.add_explain_job, name, asked.people, asked.options, caller
+        )
         return JSONResponse(
             {"job": job}, status_code=202, headers={"location": f"/api/v1/jobs/{job}"}
         )
-    future = service.ask_explain(name, asked.people, asked.options)
+    future = await asyncio.to_thread(service.ask_explain, name, asked.people, asked.options)
     return JSONResponse({"answers": await asyncio.wrap_future(future)})
 
 
@@ -219,7 +221,7 @@ async def issue(
     request: Request, name: str, asked: q.Issue, caller: Annotated[Caller, who("issue")]
 ) -> dict[str, Any]:
     """Promise an answer that was seen."""
-    future = service_of(request).ask_issue(name, asked, caller)
+    future = await asyncio.to_thread(service_of(request).ask_issue, name, asked, caller)
     return dict(await asyncio.wrap_future(future))
 
 

@@ -18,7 +18,7 @@ from proplace import __version__
 from proplace.apps.serve import api
 from proplace.apps.serve.access import SECURITY_HEADERS, Refused
 from proplace.apps.serve.metrics import Metrics
-from proplace.apps.serve.workers import Busy, Cancelled, Died, Late
+from proplace.apps.serve.workers import Busy, Cancelled, Died, Failed, Late
 from proplace.core.errors import LedgerError, ProplaceError, TamperedError
 
 if TYPE_CHECKING:
@@ -37,10 +37,12 @@ _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (Late, 504),
     (Died, 503),
     (Cancelled, 503),
+    (Failed, 500),
     (TamperedError, 500),
     (LedgerError, 409),
     (ProplaceError, 422),
 )
+_AFTER = {429: 2, 503: 1}  # seconds until it is worth asking again
 
 
 def app_of(service: Service) -> FastAPI:
@@ -158,9 +160,7 @@ async def _refused(_: Request, error: Exception) -> JSONResponse:
     if isinstance(error, Refused):
         return _answer(error)
     status = next(status for kind, status in _STATUS if isinstance(error, kind))
-    if status == 429:
-        return _answer(Refused(429, str(error), after=2))
-    return JSONResponse({"error": str(error)}, status_code=status)
+    return _answer(Refused(status, str(error), after=_AFTER.get(status)))
 
 
 async def _invalid(_: Request, error: Exception) -> JSONResponse:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from proplace.apps.serve.config import Config, Served
     from proplace.apps.serve.questions import Options, Person
+    from proplace.core.network import Array
     from proplace.core.shifts import Shifts
     from proplace.explain.results import Explanation, Explanations
     from proplace.loaders.model import Model
@@ -94,6 +95,10 @@ class Engine:
 
     def frame(self, people: Sequence[Person]) -> pd.DataFrame:
         """People as a table; an InputError says which value of whom is wrong."""
+        return self._read(people)[0]
+
+    def _read(self, people: Sequence[Person]) -> tuple[pd.DataFrame, Array]:
+        """People as a table, and as the network sees them."""
         schema, known = self.model.schema, self.model.schema.by_name
         for number, person in enumerate(people):
             for name in person:
@@ -110,11 +115,11 @@ class Engine:
             for name, feature in known.items()
         }
         frame = pd.DataFrame(columns)
-        problems = schema.encode_people(frame)[1]
+        rows, problems = schema.encode_people(frame)
         if problems:
             number, problem = next(iter(problems.items()))
             raise InputError(f"person {number}: {problem.reason}")
-        return frame
+        return frame, rows
 
     def person(self, number: str) -> dict[str, Any] | None:
         """Somebody who can be looked up."""
@@ -128,10 +133,9 @@ class Engine:
 
     def predict(self, people: Sequence[Person]) -> list[dict[str, Any]]:
         """Today's decision of each person, and how clear it is."""
-        frame = self.frame(people)
+        frame, rows = self._read(people)
         said = self.model.original(frame)
-        rows = self.model.encode(frame)
-        labels = self.model.predict(frame) if said is None else said
+        labels = self._labels(rows) if said is None else said
         number = self.model.target(self.target)
         margins = self.model.network.margin(rows, number)
         return [
@@ -141,10 +145,11 @@ class Engine:
 
     def certify(self, people: Sequence[Person], target: Label | None) -> list[dict[str, Any]]:
         """Whether every network of the set gives each person the class, and by which margin."""
-        frame = self.frame(people)
+        frame, rows = self._read(people)
         wanted = self.target if target is None else target
-        found = certify(self.model, frame, self.delta, wanted, time_limit=5.0)
-        labels = self.model.predict(frame)
+        given = frame if self.model.preprocesses else rows  # reading a table again takes long
+        found = certify(self.model, given, self.delta, wanted, time_limit=5.0)
+        labels = self._labels(rows)
         return [
             {
                 "label": _plain(labels[n]),
@@ -154,6 +159,10 @@ class Engine:
             }
             for n in range(len(frame))
         ]
+
+    def _labels(self, rows: Array) -> list[Label]:
+        """Class of each encoded row by the network, as its label."""
+        return [self.model.classes[number] for number in self.model.network.predict(rows)]
 
     # -- searches: in a worker -------------------------------------------------------------------
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import socket
 import sys
 from typing import TYPE_CHECKING
+
+from threadpoolctl import threadpool_limits
 
 from proplace.core.errors import OptionError
 from proplace.core.optional import require
@@ -36,21 +39,40 @@ def serve_forever(config: Config, tell: Callable[[str], None]) -> None:
                 f"proplace serve keys add NAME --role admin --state {config.state}"
             )
     _log_to_stderr()
+    listening = _listening(config)
+    threadpool_limits(1)  # small matrices, and many requests beside each other
     service = Service.open(config)
     secret = _local_key(service) if config.local else None
-    address = f"http://{config.host}:{config.port}"
+    address = f"http://{_shown(config.host)}:{listening.getsockname()[1]}"
     tell(f"serving {', '.join(service.engines)} on {address}")
     if secret is not None:
         tell(f"log in: {address}/login#{secret}")
-    uvicorn.run(
+    settings = uvicorn.Config(
         app_of(service),
-        host=config.host,
-        port=config.port,
         log_config=None,
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=15,
     )
+    uvicorn.Server(settings).run(sockets=[listening])
+
+
+def _listening(config: Config) -> socket.socket:
+    """The address, taken before anything is read: so the port is known, also where any will do."""
+    try:
+        family, _, _, _, place = socket.getaddrinfo(
+            config.host, config.port, type=socket.SOCK_STREAM
+        )[0]
+        return socket.create_server(place[:2], family=family, backlog=2048)
+    except OSError as error:
+        raise OptionError(
+            f"{config.host}:{config.port} cannot be listened on ({error.strerror}); choose another "
+            "--port, or 0 for any that is free"
+        ) from None
+
+
+def _shown(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 def _local_key(service: Service) -> str:

@@ -16,7 +16,7 @@ from proplace.apps.serve.access import RateLimit, Refused
 from proplace.apps.serve.models import Engine, engines_of
 from proplace.apps.serve.questions import Options
 from proplace.apps.serve.store import Store
-from proplace.apps.serve.workers import Busy, Cancelled, Died, Late, Workers
+from proplace.apps.serve.workers import Busy, Died, Failed, Late, Workers
 from proplace.certification.bundle import read_proof
 from proplace.core.errors import ProplaceError
 from proplace.promises.ledger import Ledger
@@ -171,7 +171,10 @@ class Service:
             self._jobs[job].set()
 
     def _added(self, kind: str, question: dict[str, Any], total: int, caller: Caller) -> str:
-        self.store.forget_jobs(self.config.limits.keep)
+        limits = self.config.limits
+        if len(self._jobs) >= max(1, limits.queue // 2):  # the others are for single questions
+            raise Busy("too many jobs wait; ask again later")
+        self.store.forget_jobs(limits.keep)
         number = self.store.add_job(kind, caller.name, question, total)
         job = self.store.job(number)
         assert job is not None  # noqa: S101  (it was just added)
@@ -195,9 +198,10 @@ class Service:
                     return
                 self.store.add_part(job.id, number, answer)
             self.store.set_state(job.id, "done")
-        except ProplaceError as error:
+        except Exception as error:
             if not (given_up.is_set() or self._stopping.is_set()):
-                self.store.set_state(job.id, "failed", str(error))
+                ours = isinstance(error, ProplaceError)
+                self.store.set_state(job.id, "failed", str(error) if ours else type(error).__name__)
         finally:
             self._jobs.pop(job.id, None)
 
@@ -218,11 +222,17 @@ class Service:
                     return None
             try:
                 return task.future.result()
-            except (Died, Cancelled):
-                if tried == _TRIES:
+            except Died as error:
+                if tried == _TRIES and job.kind == "audit":
                     raise
+                if tried == _TRIES:  # one person is lost, not the job
+                    return {"error": str(error), "status": "worker_died"}
             except Late as error:
-                return {"error": str(error)}
+                return {"error": str(error), "status": "not_found"}
+            except Failed as error:
+                if job.kind == "audit":
+                    raise
+                return {"error": str(error), "status": "solver_error"}
         return None
 
 
@@ -256,6 +266,8 @@ def _issued(
             existing=asked["existing"],
             wording=engine.wording,
         )
+    if not issued.ids:
+        raise Refused(409, f"there is nothing to promise: {issued.skipped[0].reason}")
     return {"promise": issued.ids[0], "new": bool(issued.new)}
 
 
