@@ -16,7 +16,7 @@ from processes import left_behind
 from proplace.client import ServiceError
 from service_process import Running, write_config
 
-KILLS = int(os.environ.get("PROPLACE_KILLS", "2"))
+KILLS = int(os.environ.get("PROPLACE_KILLS", "1"))
 PEOPLE = 40
 
 
