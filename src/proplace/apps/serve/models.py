@@ -7,6 +7,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from proplace.apps.cli import common
@@ -22,6 +23,8 @@ from proplace.tables.files import open_table, typed_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy.typing as npt
+
     from proplace.apps.serve.config import Config, Served
     from proplace.apps.serve.questions import Options, Person
     from proplace.core.network import Array
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
     from proplace.loaders.model import Model
     from proplace.schema.rules import AnyFeature
     from proplace.schema.validation import Label
+
+    ObjectArray = npt.NDArray[np.object_]
 
 _REMEMBERED = 8  # explainers with other options that a process keeps
 
@@ -263,13 +268,16 @@ def _people(served: Served, model: Model, others: list[str]) -> pd.DataFrame:
     return frame.set_axis(ids)
 
 
-def _column(values: list[Any], feature: AnyFeature) -> pd.Series[Any]:
-    """Cells of a feature: texts are read as in a file, numbers and labels are taken as they are."""
+def _column(values: list[Any], feature: AnyFeature) -> pd.Series[Any] | ObjectArray | list[Any]:
+    """Cells of a feature: texts are read as in a file, numbers and labels are taken as they are.
+
+    A table is made much sooner of lists and arrays than of series.
+    """
     if isinstance(feature, (Continuous, Ordinal, Binary)) and any(
         isinstance(v, str) for v in values
     ):
         return typed_text(pd.Series(values, dtype=object), feature)
-    return pd.Series(values, dtype=object if not isinstance(feature, Continuous) else None)
+    return values if isinstance(feature, Continuous) else np.array(values, dtype=object)
 
 
 def _plain(value: Any) -> Any:
