@@ -39,7 +39,7 @@ class Refused(ProplaceError):
         self.status, self.after = status, after
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """On its way out of a worker."""
+        """Come back whole from another process."""
         return partial(Refused, after=self.after), (self.status, str(self))
 
 

@@ -20,7 +20,7 @@ from proplace import __version__
 from proplace.apps.serve import api
 from proplace.apps.serve.access import SECURITY_HEADERS, Refused
 from proplace.apps.serve.metrics import Metrics
-from proplace.apps.serve.workers import Busy, Cancelled, Died, Late
+from proplace.apps.serve.workers import Busy, Cancelled, Died, Failed, Late
 from proplace.core.errors import LedgerError, NotInLedger, ProplaceError, TamperedError
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (Late, 504),
     (Died, 503),
     (Cancelled, 503),
+    (Failed, 500),
     (TamperedError, 500),
     (NotInLedger, 404),
     (LedgerError, 409),

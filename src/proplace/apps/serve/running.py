@@ -7,6 +7,8 @@ import socket
 import sys
 from typing import TYPE_CHECKING
 
+from threadpoolctl import threadpool_limits
+
 from proplace.core.errors import OptionError
 from proplace.core.optional import require
 
@@ -38,6 +40,7 @@ def serve_forever(config: Config, tell: Callable[[str], None]) -> None:
             )
     _log_to_stderr()
     listening = _listening(config)
+    threadpool_limits(1)  # small matrices, and many requests beside each other
     service = Service.open(config)
     secret = _local_key(service) if config.local else None
     address = f"http://{_shown(config.host)}:{listening.getsockname()[1]}"
@@ -57,10 +60,16 @@ def serve_forever(config: Config, tell: Callable[[str], None]) -> None:
 def _listening(config: Config) -> socket.socket:
     """The address, taken before anything is read: so the port is known, also where any will do."""
     try:
-        family, _, _, _, place = socket.getaddrinfo(
-            config.host, config.port, type=socket.SOCK_STREAM
-        )[0]
-        return socket.create_server(place[:2], family=family, backlog=2048)
+        found = socket.getaddrinfo(
+            config.host, config.port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP
+        )
+        family, kind, protocol, _, place = found[0]
+        # With the protocol named, asyncio sets TCP_NODELAY; without, answers wait for 40 ms.
+        listening = socket.socket(family, kind, protocol)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(place)
+        listening.listen(2048)
+        return listening
     except OSError as error:
         raise OptionError(
             f"{config.host}:{config.port} cannot be listened on ({error.strerror}); choose another "

@@ -17,7 +17,7 @@ from proplace.apps.serve.access import RateLimit, Refused
 from proplace.apps.serve.models import Engine, engines_of
 from proplace.apps.serve.questions import Options
 from proplace.apps.serve.store import InUse, Store
-from proplace.apps.serve.workers import Busy, Cancelled, Died, Late, Workers
+from proplace.apps.serve.workers import Busy, Cancelled, Died, Failed, Late, Workers
 from proplace.certification.bundle import read_proof
 from proplace.core.errors import ProplaceError
 from proplace.promises.ledger import Ledger
@@ -248,12 +248,16 @@ class Service:
                     return None
             try:
                 return task.future.result()
-            except (Died, Cancelled, Late) as error:
-                if tried < _TRIES and not isinstance(error, Late):
-                    continue
+            except (Died, Cancelled) as error:
+                if tried == _TRIES and job.kind == "audit":
+                    raise
+                if tried == _TRIES:  # one person is lost, not the job
+                    return {"error": str(error), "status": "worker_died"}
+            except (Late, Failed) as error:
                 if job.kind == "audit":
                     raise
-                return {"error": str(error)}  # of one person; the others are answered
+                status = "not_found" if isinstance(error, Late) else "solver_error"
+                return {"error": str(error), "status": status}
         return None
 
 
@@ -287,6 +291,8 @@ def _issued(
             existing=asked["existing"],
             wording=engine.wording,
         )
+    if not issued.ids:
+        raise Refused(409, f"there is nothing to promise: {issued.skipped[0].reason}")
     return {"promise": issued.ids[0], "new": bool(issued.new)}
 
 
