@@ -41,9 +41,14 @@ def worker_functions(config: Config) -> dict[str, Callable[..., Any]]:
     engines = engines_of(config)
 
     def explain(
-        name: str, people: Sequence[Person], options: dict[str, Any], seconds: float
+        name: str,
+        people: Sequence[Person],
+        options: dict[str, Any],
+        seconds: float,
+        pictures: bool = False,
     ) -> Any:
-        return engines[name].explain(people, Options.model_validate(options), seconds)
+        asked = Options.model_validate(options)
+        return engines[name].explain(people, asked, seconds, pictures=pictures)
 
     def issue(name: str, asked: dict[str, Any], actor: str, seconds: float) -> Any:
         return _issued(engines[name], config, asked, actor, seconds)
@@ -113,13 +118,16 @@ class Service:
 
     # -- questions that take a while -------------------------------------------------------------
 
-    def ask_explain(self, name: str, people: Sequence[Person], options: Options) -> Future[Any]:
-        """Search answers for a few people."""
+    def ask_explain(
+        self, name: str, people: Sequence[Person], options: Options, *, pictures: bool = False
+    ) -> Future[Any]:
+        """Search answers for a few people, with pictures for a page."""
         seconds = self.config.limits.seconds
         self.engine(name).frame(people)  # what is wrong is said at once
         facts = options.model_dump()
         whole = seconds * len(people)
-        return self.workers.ask("explain", name, people, facts, seconds, seconds=whole).future
+        call = ("explain", name, people, facts, seconds, pictures)
+        return self.workers.ask(*call, seconds=whole).future
 
     def ask_issue(self, name: str, asked: Issue, caller: Caller) -> Future[Any]:
         """Search an answer again and promise it, if it is the one that was seen."""

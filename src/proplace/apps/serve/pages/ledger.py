@@ -1,0 +1,5 @@
+"""The ledger."""
+
+from fastapi import APIRouter
+
+router = APIRouter(prefix="/ledger")

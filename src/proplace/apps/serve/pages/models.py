@@ -1,0 +1,5 @@
+"""Models."""
+
+from fastapi import APIRouter
+
+router = APIRouter(prefix="/models")
