@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from proplace.apps.serve.access import RateLimit, Refused
 from proplace.apps.serve.models import Engine, engines_of
 from proplace.apps.serve.questions import Options
+from proplace.apps.serve.renewals import check_renewable, renewed
 from proplace.apps.serve.store import Store
 from proplace.apps.serve.workers import Busy, Cancelled, Died, Late, Workers
 from proplace.certification.bundle import read_proof
@@ -56,7 +57,10 @@ def worker_functions(config: Config) -> dict[str, Callable[..., Any]]:
     def audit(path: str, actor: str, page: str) -> Any:
         return _audited(config, path, actor, page)
 
-    return {"explain": explain, "issue": issue, "audit": audit}
+    def renew(name: str, asked: dict[str, Any], actor: str, seconds: float) -> Any:
+        return renewed(engines[name], config.ledger, asked, actor, seconds)
+
+    return {"explain": explain, "issue": issue, "audit": audit, "renew": renew}
 
 
 @dataclass(eq=False)
@@ -172,6 +176,16 @@ class Service:
         name = re.sub(r"[^\w.\- ]", "_", Path(file).name)[:100]
         return self._added("audit", {"file": name, "path": str(path)}, 1, caller)
 
+    def add_renewal_job(self, name: str, audit: int, caller: Caller, seen: Sequence[str]) -> str:
+        """Search new answers for the promises that an audit found broken, against the audited model.
+
+        With the digests of certificates that were ``seen``, those answers are issued.
+        """
+        check_renewable(self.engine(name))
+        self.ledger.audited_model(audit)
+        question = {"model": name, "audit": audit, "seen": list(seen)}
+        return self._added("renew", question, 1, caller)
+
     def cancel_job(self, job: str) -> None:
         """Give a job up."""
         self.store.set_state(job, "cancelled")
@@ -215,6 +229,9 @@ class Service:
             if job.kind == "audit":
                 page = str(self.files / f"audit-{job.id}.html")
                 call: tuple[Any, ...] = ("audit", question["path"], job.by, page)
+                seconds = _AUDIT_SECONDS
+            elif job.kind == "renew":
+                call = ("renew", question["model"], question, job.by, seconds)
                 seconds = _AUDIT_SECONDS
             else:
                 person = [question["people"][number]]
@@ -270,7 +287,12 @@ def _issued(
 def _audited(config: Config, path: str, actor: str, page: str) -> dict[str, Any]:
     """Audit a model file, and write its page."""
     with Ledger(config.ledger, actor=actor) as ledger:
-        audit = ledger.audit(path)
+        source: object = path
+        with contextlib.suppress(
+            ProplaceError
+        ):  # then it is told of each promise what cannot be told
+            source = ledger.described(path)
+        audit = ledger.audit(source)
         with contextlib.suppress(OSError):
             audit.report(page)
         return {

@@ -56,8 +56,18 @@ async def promise(seen: Issuing, name: str) -> Response:
         future = await run_in_threadpool(seen.service.ask_issue, name, asked, seen.who)
         made = await asyncio.wrap_future(future)
     except (LedgerError, Refused) as error:
-        return await _answered(seen, engine, refused=said_of_one(error))
+        reason = await run_in_threadpool(_refusal, seen, asked, error)
+        return await _answered(seen, engine, refused=reason)
     return see_other(f"/promises/{made['promise']}")
+
+
+def _refusal(seen: Visit, asked: Issue, error: Exception) -> str:
+    """Why it was not issued; another open promise in the words of the form."""
+    known = seen.service.ledger.promises(asked.id, "open").index.tolist()
+    if asked.existing == "refuse" and known and isinstance(error, LedgerError):
+        numbers = ", ".join(map(str, known))
+        return seen.text("issue.known", numbers=numbers, existing=seen.text("issue.existing"))
+    return said_of_one(error)
 
 
 @router.post("/{name}/try")

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from proplace.schema import Continuous
+from proplace.schema import Binary, Continuous, Ordinal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -174,8 +174,11 @@ def _hint(feature: AnyFeature, t: Catalogue) -> str:
             parts.append(feature.unit)
     if feature.immutable:
         parts.append(t("field.immutable"))
-    elif getattr(feature, "direction", None):
-        parts.append(t(f"field.{feature.direction}"))  # type: ignore[union-attr]
+    elif isinstance(feature, Binary) and feature.direction:
+        last = choices_of(feature, t)[feature.direction == "increasing"]
+        parts.append(t("field.becomes", value=last.shown))
+    elif isinstance(feature, (Continuous, Ordinal)) and feature.direction:
+        parts.append(t(f"field.{feature.direction}"))
     if feature.missing is not None:
         parts.append(t("field.optional"))
     return "; ".join(parts)

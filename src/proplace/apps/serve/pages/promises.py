@@ -6,6 +6,7 @@ import csv
 import io
 import tempfile
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -108,8 +109,8 @@ def letter(seen: Looking, number: int) -> Response:
     if e is None:
         raise Refused(410, seen.text("promise.erased"))
     text = letter_of(
-        Explanations([e]),
-        e.index,
+        Explanations([replace(e, index=promise.person, ids={})]),
+        promise.person,
         None,
         wording_of(seen, promise),
         date=promise.issued[:10],
