@@ -62,7 +62,7 @@ class Caller:
         """Raise where a change is asked for by a cookie alone."""
         if self.session is None:
             return
-        if given is None or not hmac.compare_digest(given, self.session.csrf):
+        if given is None or not hmac.compare_digest(given.encode(), self.session.csrf.encode()):
             raise Refused(403, "this form is not from a page of this session; load the page again")
 
 

@@ -31,6 +31,10 @@ class Catalogue:
         """A text, with its blanks filled in."""
         return self._texts[key].format(**values)
 
+    def count(self, key: str, count: int, **values: object) -> str:
+        """A text about a number of things, which has a form for one of them."""
+        return self(f"{key}.{'one' if count == 1 else 'more'}", count=f"{count:,}", **values)
+
     def has(self, key: str) -> bool:
         """Whether there is a text."""
         return key in self._texts

@@ -43,7 +43,7 @@ def renewed(
             for e in result
             if e.certificate is not None and e.found
         )
-        facts = {"audit": asked["audit"], "sentence": str(renewal), "digests": digests}
+        facts = {"audit": asked["audit"], "digests": digests}
         if not asked["seen"]:
             rows = renewal.to_frame().astype(object)
             told = rows.to_json(orient="records", default_handler=str)

@@ -7,7 +7,7 @@ import hashlib
 import re
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from proplace.apps.serve.store import Store
 from proplace.apps.serve.workers import Busy, Cancelled, Died, Late, Workers
 from proplace.certification.bundle import read_proof
 from proplace.core.errors import ProplaceError
+from proplace.loaders.model import Model
 from proplace.promises.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -54,8 +55,8 @@ def worker_functions(config: Config) -> dict[str, Callable[..., Any]]:
     def issue(name: str, asked: dict[str, Any], actor: str, seconds: float) -> Any:
         return _issued(engines[name], config, asked, actor, seconds)
 
-    def audit(path: str, actor: str, page: str) -> Any:
-        return _audited(config, path, actor, page)
+    def audit(path: str, name: str, actor: str, page: str) -> Any:
+        return _audited(config, path, name, actor, page)
 
     def renew(name: str, asked: dict[str, Any], actor: str, seconds: float) -> Any:
         return renewed(engines[name], config.ledger, asked, actor, seconds)
@@ -228,7 +229,7 @@ class Service:
         for tried in range(1, _TRIES + 1):
             if job.kind == "audit":
                 page = str(self.files / f"audit-{job.id}.html")
-                call: tuple[Any, ...] = ("audit", question["path"], job.by, page)
+                call: tuple[Any, ...] = ("audit", question["path"], question["file"], job.by, page)
                 seconds = _AUDIT_SECONDS
             elif job.kind == "renew":
                 call = ("renew", question["model"], question, job.by, seconds)
@@ -284,15 +285,15 @@ def _issued(
     return {"promise": issued.ids[0], "new": bool(issued.new)}
 
 
-def _audited(config: Config, path: str, actor: str, page: str) -> dict[str, Any]:
-    """Audit a model file, and write its page."""
+def _audited(config: Config, path: str, name: str, actor: str, page: str) -> dict[str, Any]:
+    """Audit a model file, by the name that it was given, and write its page."""
     with Ledger(config.ledger, actor=actor) as ledger:
-        source: object = path
+        model = Model.of(path)
         with contextlib.suppress(
             ProplaceError
-        ):  # then it is told of each promise what cannot be told
-            source = ledger.described(path)
-        audit = ledger.audit(source)
+        ):  # then it is said of each promise what is not known
+            model = ledger.described(model)
+        audit = ledger.audit(replace(model, origin=replace(model.origin, name=name)))
         with contextlib.suppress(OSError):
             audit.report(page)
         return {

@@ -155,6 +155,11 @@ def plain_text(value: Any) -> str:
     return str(value)
 
 
+def named_in(text: str, fields: Iterable[Field]) -> list[Field]:
+    """The fields that an error speaks of, by the names of their columns in quotes."""
+    return [field for field in fields if repr(field.name) in text]
+
+
 def _step(feature: Continuous) -> float | None:
     if feature.lower is None or feature.upper is None:
         return None

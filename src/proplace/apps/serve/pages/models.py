@@ -91,7 +91,9 @@ def job(seen: Auditing, number: str) -> Response:
     if found.state == "done" and isinstance(answer, dict) and found.kind == "audit":
         return see_other(f"/models/audits/{answer['audit']}")
     if found.state == "done" and isinstance(answer, dict) and "error" not in answer:
-        return seen.render("renewal.html.j2", job=found, answer=answer, shown=_SHOWN)
+        features = seen.service.engine(found.question["model"]).model.schema.features
+        titles = {feature.name: feature.title for feature in features}
+        return seen.render("renewal.html.j2", job=found, answer=answer, shown=_SHOWN, titles=titles)
     reason = answer["error"] if isinstance(answer, dict) and "error" in answer else found.reason
     return seen.render("job.html.j2", job=found, reason=reason)
 

@@ -11,7 +11,7 @@ from fastapi.responses import Response  # noqa: TC002  (FastAPI reads it)
 
 from proplace.apps.serve.models import matching
 from proplace.apps.serve.pages.common import Visit, see_other, visit
-from proplace.apps.serve.pages.fields import fields_of, person_from
+from proplace.apps.serve.pages.fields import fields_of, named_in, person_from
 from proplace.core.errors import InputError, OptionError, SchemaError
 
 if TYPE_CHECKING:
@@ -99,12 +99,14 @@ def _page(
             decision = decision_of(engine, person)
         except WRONG as error:
             problem = said_of_one(error)
+    fields = fields_of(engine.model.schema.features, person, seen.text)
     return seen.render(
         "people.html.j2",
         422 if problem else 200,
         engine=engine,
         models=list(seen.service.engines),
-        fields=fields_of(engine.model.schema.features, person, seen.text),
+        fields=fields,
+        wrong=named_in(problem, fields),
         id=number,
         decision=decision,
         problem=problem,
