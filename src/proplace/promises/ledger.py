@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from proplace.core.errors import LedgerError, NotInLedger
+from proplace.core.errors import LedgerError
 from proplace.explain.results import Explanation, Explanations
 from proplace.loaders.coordinates import recoded, with_classes_of
 from proplace.loaders.model import Model
@@ -41,6 +41,8 @@ from proplace.promises.queries import (
     CHUNK,
     HEAD,
     PARAMETERS,
+    audited_model,
+    latest_model,
     model_in_use,
     open_groups,
     promise_of,
@@ -307,11 +309,30 @@ class Ledger:
         """Everything that happened, or all of it to one promise, in order."""
         return list(self.entries(promise))
 
-    def entries(self, promise: int | None = None) -> Iterator[Entry]:
-        """The same, one after the other, whatever the size of the ledger."""
-        query = sa.select(tables.entries).order_by(tables.entries.c.seq)
+    def entries(
+        self,
+        promise: int | None = None,
+        *,
+        kinds: Collection[str] | None = None,
+        after: int = 0,
+    ) -> Iterator[Entry]:
+        """The same, one after the other, whatever the size of the ledger.
+
+        Parameters
+        ----------
+        promise
+            Only what happened to this one.
+        kinds
+            Only entries of these kinds, such as ``audited``.
+        after
+            Only entries with a larger number.
+        """
+        e = tables.entries.c
+        query = sa.select(tables.entries).where(e.seq > int(after)).order_by(e.seq)
         if promise is not None:
-            query = query.where(tables.entries.c.promise == int(promise))
+            query = query.where(e.promise == int(promise))
+        if kinds is not None:
+            query = query.where(e.kind.in_(list(kinds)))
         with self._database.read() as connection:
             found = connection.execute(query.execution_options(yield_per=PARAMETERS))
             yield from (Entry(*row) for row in found)
@@ -427,25 +448,30 @@ class Ledger:
 
     # -- what becomes of promises ----------------------------------------------------------------
 
-    def adopt(self, model: object, note: str = "") -> Entry:
-        """Say which model decides from now on: :meth:`redeem` asks it where no other is given.
+    def described(self, model: object) -> Model:
+        """A model as one that takes the table of the promises, in original units.
 
         Parameters
         ----------
         model
             Anything that :meth:`proplace.Model.of` takes. Its columns must have names, be described
             (:meth:`proplace.Model.with_schema`), or be those of the latest promise.
+        """
+        with self._database.read() as connection:
+            base = latest_model(connection)
+        return check_named(Model.of(model)) if base is None else reading(model, base)
+
+    def adopt(self, model: object, note: str = "") -> Entry:
+        """Say which model decides from now on: :meth:`redeem` asks it where no other is given.
+
+        Parameters
+        ----------
+        model
+            As for :meth:`described`.
         note
             Why, or by whom; it stays in the ledger for good (no personal data in it).
         """
-        with self._database.read() as connection:
-            latest = sa.select(tables.promises.c.terms).order_by(tables.promises.c.id.desc())
-            terms = connection.execute(latest.limit(1)).scalar()
-            if terms is None:
-                whole = check_named(Model.of(model))
-            else:
-                whole = reading(model, Archive(connection).terms(terms).model)
-        documents = model_documents(whole)
+        documents = model_documents(self.described(model))
         with self._database.write(self._actor) as writer:
             for document in documents:
                 writer.document(document.digest, *document)
@@ -462,20 +488,55 @@ class Ledger:
             Whether it does.
         note
             Why; it stays in the ledger for good (no personal data in it).
+
+        Raises
+        ------
+        LedgerError
+            There is no such audit; or a model is to be adopted whose columns are not those of the
+            promises, as it was audited.
         """
-        e = tables.entries.c
         with self._database.write(self._actor) as writer:
-            body = writer.connection.execute(
-                sa.select(e.body).where(e.seq == int(audit), e.kind == "audited")
-            ).scalar()
-            if body is None:
-                raise NotInLedger(f"there is no audit {audit} in the ledger; history() lists all")
+            model = audited_model(writer.connection, audit)
             facts = {"audit": int(audit), "go": bool(go), "note": note}
             entry = writer.append("decided", facts)
             if go:
-                model = json.loads(body)["model"]
+                base = latest_model(writer.connection)
+                read = Archive(writer.connection).model(model).schema.by_name
+                if base is not None and not set(read) & set(base.schema.by_name):
+                    raise LedgerError(
+                        f"audit {audit} is of a model whose columns have not the names of the promises; "
+                        "audit it as ledger.described(model), and decide on that"
+                    )
                 writer.append("adopted", {"model": model, "note": f"audit {audit}: {note}"})
         return entry
+
+    def audited_model(self, audit: int) -> Model:
+        """The model that was audited, as the ledger keeps it."""
+        with self._database.read() as connection:
+            return Archive(connection).model(audited_model(connection, audit))
+
+    def verdicts(self, audit: int) -> pd.DataFrame:
+        """What an audit found: one row for each promise, with person, verdict, margin and delta.
+
+        The index is the number of the promise. The person and the sentence are None once the person is
+        erased.
+        """
+        v, own, p = tables.verdicts.c, tables.personal.c, tables.promises.c
+        query = (
+            sa.select(v.promise, own.person, v.verdict, v.margin, v.delta, p.expires, own.facts)
+            .join_from(tables.verdicts, tables.promises, p.id == v.promise)
+            .join(tables.personal, own.entry == v.promise, isouter=True)
+            .where(v.audit == int(audit))
+            .order_by(v.promise)
+        )
+        rows = []
+        with self._database.read() as connection:
+            audited_model(connection, audit)  # there is such an audit
+            for *row, facts in connection.execute(query):
+                rows.append([*row, None if facts is None else json.loads(facts)["sentence"]])
+        columns = ["promise", "person", "verdict", "margin", "delta", "expires", "sentence"]
+        frame = pd.DataFrame(rows, columns=columns).set_index("promise")
+        return frame.astype({"margin": float, "delta": float})
 
     def redeem(
         self,

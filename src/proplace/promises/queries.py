@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from proplace.core.errors import NotInLedger
+from proplace.core.errors import LedgerError, NotInLedger
 from proplace.promises import tables
 from proplace.promises.in_use import reading
 from proplace.promises.issuing import person_id
@@ -196,3 +196,20 @@ def model_in_use(connection: sa.Connection, promise: Promise, model: object) -> 
     if body is None:
         return promise.terms.model
     return Archive(connection).model(json.loads(body)["model"])
+
+
+def latest_model(connection: sa.Connection) -> Model | None:
+    """The model of the latest promise; None where nothing was promised yet."""
+    query = sa.select(tables.promises.c.terms).order_by(tables.promises.c.id.desc()).limit(1)
+    terms = connection.execute(query).scalar()
+    return None if terms is None else Archive(connection).terms(terms).model
+
+
+def audited_model(connection: sa.Connection, audit: int) -> str:
+    """Name of the model of an audit."""
+    e = tables.entries.c
+    query = sa.select(e.body).where(e.seq == int(audit), e.kind == "audited")
+    body = connection.execute(query).scalar()
+    if body is None:
+        raise NotInLedger(f"there is no audit {audit} in the ledger; history() lists all")
+    return str(json.loads(body)["model"])

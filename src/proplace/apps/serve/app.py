@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from proplace import __version__
-from proplace.apps.serve import api
+from proplace.apps.serve import api, pages
 from proplace.apps.serve.access import SECURITY_HEADERS, Refused
 from proplace.apps.serve.metrics import Metrics
 from proplace.apps.serve.workers import Busy, Cancelled, Died, Failed, Late
@@ -68,6 +68,7 @@ def app_of(service: Service) -> FastAPI:
     app.state.service, app.state.metrics = service, Metrics(service)
     app.include_router(api.router)
     app.include_router(api.open_router)
+    app.include_router(pages.router)
     app.add_exception_handler(ProplaceError, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
@@ -108,14 +109,14 @@ class Guard:
             if refusal is None:
                 await self._app(scope, self._limited(scope, receive), sending)
             else:
-                await _answer(refusal)(scope, receive, sending)
+                await _answer(Request(scope), refusal)(scope, receive, sending)
         except Exception as error:
             log.error(json.dumps({"time": time.time(), "request": request, **_kind(error)}))
             if not status:
                 refusal = Refused(
                     500, f"the service failed; its log says more of request {request}"
                 )
-                await _answer(refusal)(scope, receive, sending)
+                await _answer(Request(scope), refusal)(scope, receive, sending)
         finally:
             self._note(scope, request, status, time.perf_counter() - start)
 
@@ -163,30 +164,33 @@ class Guard:
         return counted
 
 
-def _answer(error: Refused) -> JSONResponse:
+def _answer(request: Request, error: Refused) -> Response:
+    """Say why a request is not answered: as a page to people, as JSON to programs."""
+    if not request.url.path.startswith("/api/"):
+        return pages.error_page(request, error.status, str(error), error.after)
     headers = {} if error.after is None else {"retry-after": str(error.after)}
     if error.status == 401:
         headers["www-authenticate"] = "Bearer"
     return JSONResponse({"error": str(error)}, status_code=error.status, headers=headers)
 
 
-async def _refused(_: Request, error: Exception) -> JSONResponse:
+async def _refused(request: Request, error: Exception) -> Response:
     if isinstance(error, Refused):
-        return _answer(error)
+        return _answer(request, error)
     status = next(status for kind, status in _STATUS if isinstance(error, kind))
-    return _answer(Refused(status, str(error), after=_AFTER.get(status)))
+    return _answer(request, Refused(status, str(error), after=_AFTER.get(status)))
 
 
-async def _invalid(_: Request, error: Exception) -> JSONResponse:
+async def _invalid(request: Request, error: Exception) -> Response:
     """Say which field is wrong, without repeating what was sent: it may be personal."""
     assert isinstance(error, RequestValidationError)  # noqa: S101  (it was registered for these)
     said = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:10]]
-    return JSONResponse({"error": "; ".join(said)}, status_code=422)
+    return _answer(request, Refused(422, "; ".join(said)))
 
 
-async def _http(_: Request, error: Exception) -> JSONResponse:
+async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101
-    return JSONResponse({"error": str(error.detail)}, status_code=error.status_code)
+    return _answer(request, Refused(error.status_code, str(error.detail)))
 
 
 def _kind(error: Exception) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,9 +13,10 @@ import pandas as pd
 from proplace.apps.cli import common
 from proplace.core.errors import InputError, OptionError
 from proplace.explain.answer_facts import answer_facts
+from proplace.explain.geometry import no_region
 from proplace.explain.proplace import Proplace
 from proplace.explain.robustness import certify
-from proplace.explain.words import Wording
+from proplace.explain.words import Terms, Wording
 from proplace.schema import Binary, Continuous, Ordinal, files
 from proplace.schema.validation import did_you_mean, listing
 from proplace.tables.files import open_table, typed_text
@@ -172,13 +173,16 @@ class Engine:
     # -- searches: in a worker -------------------------------------------------------------------
 
     def explain(
-        self, people: Sequence[Person], options: Options, seconds: float
+        self, people: Sequence[Person], options: Options, seconds: float, *, pictures: bool = False
     ) -> list[list[dict[str, Any]]]:
-        """Answers of each person, as JSON."""
+        """Answers of each person, as JSON; with ``pictures`` a map of each, as data addresses."""
         result = self.explanations(people, options, seconds)
         answers: list[list[dict[str, Any]]] = [[] for _ in people]
         for e in result:
-            answers[int(str(e.index))].append(self._facts(e, result))
+            facts = self._facts(e, result)
+            if pictures:
+                facts["picture"] = self._picture(e, result)
+            answers[int(str(e.index))].append(facts)
         return answers
 
     def explanations(
@@ -216,6 +220,17 @@ class Engine:
             raise OptionError("nothing is left that may change; unlock a feature")
         fields = ("prefer", "max_changes", "tolerance", "holds", "effort", "max_effort", "region")
         return {name: getattr(options, name) for name in fields} | {"changeable": free}
+
+    def _picture(self, e: Explanation, result: Explanations) -> dict[str, Any] | None:
+        """Where the person and the answer lie; None where there is nothing to see, or to draw with."""
+        from proplace.apps.report import pictures  # noqa: PLC0415  (only a page has them)
+
+        if not e.found or e.point is None or e.setting is None:
+            return None
+        terms = Terms.of(result, self.wording)
+        view = None if no_region(e) else pictures.region_view(e, None, terms)
+        view = view or pictures.categories_view(e, terms)
+        return None if view is None else asdict(view)
 
     def _facts(self, e: Explanation, result: Explanations) -> dict[str, Any]:
         assert result.provenance is not None  # noqa: S101  (an explainer made it)

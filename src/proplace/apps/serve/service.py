@@ -8,7 +8,7 @@ import shutil
 import tempfile
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any
 from proplace.apps.serve.access import RateLimit, Refused
 from proplace.apps.serve.models import Engine, engines_of
 from proplace.apps.serve.questions import Options
+from proplace.apps.serve.renewals import check_renewable, renewed
 from proplace.apps.serve.store import InUse, Store
 from proplace.apps.serve.workers import Busy, Cancelled, Died, Failed, Late, Workers
 from proplace.certification.bundle import read_proof
 from proplace.core.errors import ProplaceError
+from proplace.loaders.model import Model
 from proplace.promises.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -43,20 +45,34 @@ def worker_functions(config: Config) -> dict[str, Callable[..., Any]]:
     engines = engines_of(config)
 
     def explain(
-        name: str, people: Sequence[Person], options: dict[str, Any], seconds: float
+        name: str,
+        people: Sequence[Person],
+        options: dict[str, Any],
+        seconds: float,
+        pictures: bool = False,
     ) -> Any:
-        return engines[name].explain(people, Options.model_validate(options), seconds)
+        asked = Options.model_validate(options)
+        return engines[name].explain(people, asked, seconds, pictures=pictures)
 
     def issue(name: str, asked: dict[str, Any], actor: str, seconds: float) -> Any:
         return _issued(engines[name], config, asked, actor, seconds)
 
-    def audit(path: str, actor: str, page: str) -> Any:
-        return _audited(config, path, actor, page)
+    def audit(path: str, name: str, actor: str, page: str) -> Any:
+        return _audited(config, path, name, actor, page)
 
     def check(name: str, certificate: bytes) -> Any:
         return _checked(engines[name], certificate)
 
-    return {"explain": explain, "issue": issue, "audit": audit, "check": check}
+    def renew(name: str, asked: dict[str, Any], actor: str, seconds: float) -> Any:
+        return renewed(engines[name], config.ledger, asked, actor, seconds)
+
+    return {
+        "explain": explain,
+        "issue": issue,
+        "audit": audit,
+        "check": check,
+        "renew": renew,
+    }
 
 
 @dataclass(eq=False)
@@ -119,13 +135,16 @@ class Service:
 
     # -- questions that take a while -------------------------------------------------------------
 
-    def ask_explain(self, name: str, people: Sequence[Person], options: Options) -> Future[Any]:
-        """Search answers for a few people."""
+    def ask_explain(
+        self, name: str, people: Sequence[Person], options: Options, *, pictures: bool = False
+    ) -> Future[Any]:
+        """Search answers for a few people, with pictures for a page."""
         seconds = self.config.limits.seconds
         self.engine(name).frame(people)  # what is wrong is said at once
         facts = options.model_dump()
         whole = seconds * len(people)
-        return self.workers.ask("explain", name, people, facts, seconds, seconds=whole).future
+        call = ("explain", name, people, facts, seconds, pictures)
+        return self.workers.ask(*call, seconds=whole).future
 
     def ask_issue(self, name: str, asked: Issue, caller: Caller) -> Future[Any]:
         """Search an answer again and promise it, if it is the one that was seen."""
@@ -172,6 +191,16 @@ class Service:
         path = Path(tempfile.mkdtemp(prefix="model-", dir=self.files)) / f"{stem}{suffix}"
         path.write_bytes(content)
         return self._added("audit", {"file": path.name, "path": str(path)}, 1, caller)
+
+    def add_renewal_job(self, name: str, audit: int, caller: Caller, seen: Sequence[str]) -> str:
+        """Search new answers for the promises that an audit found broken, against the audited model.
+
+        With the digests of certificates that were ``seen``, those answers are issued.
+        """
+        check_renewable(self.engine(name))
+        self.ledger.audited_model(audit)
+        question = {"model": name, "audit": audit, "seen": list(seen)}
+        return self._added("renew", question, 1, caller)
 
     def cancel_job(self, job: str) -> None:
         """Give a job up."""
@@ -236,7 +265,10 @@ class Service:
         for tried in range(1, _TRIES + 1):
             if job.kind == "audit":
                 page = str(self.files / f"audit-{job.id}.html")
-                call: tuple[Any, ...] = ("audit", question["path"], job.by, page)
+                call: tuple[Any, ...] = ("audit", question["path"], question["file"], job.by, page)
+                seconds = _AUDIT_SECONDS
+            elif job.kind == "renew":
+                call = ("renew", question["model"], question, job.by, seconds)
                 seconds = _AUDIT_SECONDS
             else:
                 person = [question["people"][number]]
@@ -314,11 +346,14 @@ def _checked(engine: Engine, certificate: bytes) -> dict[str, Any]:
     return {"accepted": found.accepted, "reason": found.reason, "claim": claim}
 
 
-def _audited(config: Config, path: str, actor: str, page: str) -> dict[str, Any]:
-    """Audit a model file, and write its page."""
+def _audited(config: Config, path: str, name: str, actor: str, page: str) -> dict[str, Any]:
+    """Audit a model file, by the name that it was given, and write its page."""
     with Ledger(config.ledger, actor=actor) as ledger:
         try:
-            audit = ledger.audit(path)
+            model = Model.of(path)
+            with contextlib.suppress(ProplaceError):  # then each promise says what is not known
+                model = ledger.described(model)
+            audit = ledger.audit(replace(model, origin=replace(model.origin, name=name)))
         except ProplaceError as error:  # where the file lies is nobody's business
             reason = str(error).replace(path, Path(path).name)
             raise Refused(422, reason) from None

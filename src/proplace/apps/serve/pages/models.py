@@ -1,0 +1,193 @@
+"""Models: what is served, audits of retrained ones before they go live, and what was decided."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import APIRouter
+from fastapi.responses import HTMLResponse, Response
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import UploadFile
+
+from proplace.apps.serve.access import Refused
+from proplace.apps.serve.pages.common import DOCUMENT, Visit, see_other, visit
+from proplace.core.errors import LedgerError, OptionError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from proplace.apps.serve.store import Job
+    from proplace.promises.chain import Entry
+
+router = APIRouter(prefix="/models")
+
+Looking = Annotated[Visit, visit("models")]
+Auditing = Annotated[Visit, visit("audit")]
+Deciding = Annotated[Visit, visit("decide")]
+
+VERDICTS = ("broken", "unknown", "holds", "proved")
+"""The order in which an audit is to be read."""
+_LATEST = 50  # audits that are listed
+_SHOWN = 200  # promises of an audit that are listed
+
+
+@router.get("")
+def models(seen: Looking) -> Response:
+    """What is served, and audits."""
+    return _models(seen)
+
+
+@router.post("")
+async def upload(seen: Auditing) -> Response:
+    """Audit a retrained model."""
+    given, most = seen.form.get("model"), seen.service.config.limits.model_file
+    if not isinstance(given, UploadFile) or not given.filename:
+        return await run_in_threadpool(_models, seen, problem=seen.text("models.choose"))
+    content = await given.read(most + 1)
+    if len(content) > most:
+        raise Refused(413, f"a model may have {most:,} bytes")
+    try:
+        job = await run_in_threadpool(seen.service.add_audit_job, given.filename, content, seen.who)
+    except Refused as error:
+        return await run_in_threadpool(_models, seen, problem=str(error))
+    return see_other(f"/models/jobs/{job}")
+
+
+def _models(seen: Visit, *, problem: str = "") -> Response:
+    may = seen.who.may("audit")
+    kinds = ("audited", "decided")
+    entries = list(seen.service.ledger.entries(kinds=kinds)) if may else []
+    return seen.render(
+        "models.html.j2",
+        422 if problem else 200,
+        models=[engine.facts() for engine in seen.service.engines.values()],
+        audits=[one for one in entries if one.kind == "audited"][::-1][:_LATEST],
+        decisions=_decisions(entries),
+        jobs=[job for job in _jobs(seen) if job.state in ("waiting", "running")] if may else [],
+        most=seen.service.config.limits.model_file // 2**20,
+        problem=problem,
+    )
+
+
+def _decisions(entries: list[Entry]) -> dict[int, dict[str, Any]]:
+    """The last decision on each audit."""
+    decided = (one for one in entries if one.kind == "decided")
+    return {one.facts["audit"]: one.facts | {"time": one.time} for one in decided}
+
+
+def _jobs(seen: Visit) -> list[Job]:
+    by = None if seen.who.key.role == "admin" else seen.who.name
+    return [job for job in seen.service.store.jobs(by) if job.kind in ("audit", "renew")]
+
+
+# -- while it runs ---------------------------------------------------------------------------------
+
+
+@router.get("/jobs/{number}")
+def job(seen: Auditing, number: str) -> Response:
+    """How far an audit is; when it is done, its page."""
+    found = _job(seen, number)
+    answer = next((part for _, part in seen.service.store.parts(number)), None)
+    if found.state == "done" and isinstance(answer, dict) and found.kind == "audit":
+        return see_other(f"/models/audits/{answer['audit']}")
+    if found.state == "done" and isinstance(answer, dict) and "error" not in answer:
+        features = seen.service.engine(found.question["model"]).model.schema.features
+        titles = {feature.name: feature.title for feature in features}
+        return seen.render("renewal.html.j2", job=found, answer=answer, shown=_SHOWN, titles=titles)
+    reason = answer["error"] if isinstance(answer, dict) and "error" in answer else found.reason
+    return seen.render("job.html.j2", job=found, reason=reason)
+
+
+@router.post("/jobs/{number}/cancel")
+def cancel(seen: Auditing, number: str) -> Response:
+    """Give it up."""
+    seen.service.cancel_job(_job(seen, number).id)
+    return see_other(f"/models/jobs/{number}")
+
+
+def _job(seen: Visit, number: str) -> Job:
+    found = next((job for job in _jobs(seen) if job.id == number), None)
+    if found is None:
+        raise Refused(404, seen.text("job.none"))
+    return found
+
+
+# -- one audit -------------------------------------------------------------------------------------
+
+
+@router.get("/audits/{number}")
+def audit(seen: Auditing, number: int) -> Response:
+    """What a retrained model makes of every open promise."""
+    return _audit(seen, number)
+
+
+@router.post("/audits/{number}")
+def decide(seen: Deciding, number: int) -> Response:
+    """Write down whether it goes into use."""
+    how, note = seen.given("go"), seen.given("note")
+    try:
+        if how not in ("yes", "no") or len(note) > 500:
+            raise LedgerError(seen.text("audit.say"))
+        seen.service.ledger.acting_as(seen.who.name).decide(number, go=how == "yes", note=note)
+    except LedgerError as error:
+        return _audit(seen, number, problem=str(error))
+    return see_other(f"/models/audits/{number}#decision")
+
+
+@router.post("/audits/{number}/renew")
+def renew(seen: Deciding, number: int) -> Response:
+    """Search new answers for those whose promises would be broken, or issue those that were seen."""
+    digests = [str(value) for value in seen.form.getlist("seen")]
+    try:
+        job = seen.service.add_renewal_job(seen.given("model"), number, seen.who, digests)
+    except (OptionError, LedgerError) as error:
+        return _audit(seen, number, problem=str(error))
+    return see_other(f"/models/jobs/{job}")
+
+
+@router.get("/audits/{number}/page")
+def audit_page(seen: Auditing, number: int) -> Response:
+    """The audit as one file, to keep and to hand on."""
+    path = _kept(seen, number)
+    if path is None:
+        raise Refused(404, seen.text("audit.no_page"))
+    return HTMLResponse(path.read_text(encoding="utf-8"), headers=DOCUMENT)
+
+
+def _kept(seen: Visit, number: int) -> Path | None:
+    """The file of an audit, while its job is kept."""
+    for one in _jobs(seen):
+        path = seen.service.files / f"audit-{one.id}.html"
+        if one.kind == "audit" and path.is_file():
+            answers = (part for _, part in seen.service.store.parts(one.id))
+            if any(part.get("audit") == number for part in answers):
+                return path
+    return None
+
+
+def _audit(seen: Visit, number: int, *, problem: str = "") -> Response:
+    ledger = seen.service.ledger
+    entry = next(ledger.entries(kinds=("audited",), after=number - 1), None)
+    if entry is None or entry.seq != number:
+        raise Refused(404, seen.text("audit.none", number=number))
+    frame = ledger.verdicts(number)
+    rank = {verdict: n for n, verdict in enumerate(VERDICTS)}
+    order = frame.assign(rank=frame["verdict"].map(rank)).sort_values(
+        ["rank", "delta", "margin"], kind="stable"
+    )
+    rows = order[:_SHOWN].reset_index().to_dict("records")
+    after = list(ledger.entries(kinds=("decided",), after=number))
+    return seen.render(
+        "audit.html.j2",
+        409 if problem else 200,
+        entry=entry,
+        facts=entry.facts,
+        counts={verdict: entry.facts["counts"][verdict] for verdict in VERDICTS},
+        name=ledger.audited_model(number).origin.name,
+        rows=rows,
+        rest=len(frame) - len(rows),
+        decisions=[one for one in after if one.facts["audit"] == number],
+        kept=_kept(seen, number) is not None,
+        models=[name for name, e in seen.service.engines.items() if isinstance(e.delta, float)],
+        problem=problem,
+    )

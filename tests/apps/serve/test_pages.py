@@ -1,0 +1,314 @@
+"""The page without a browser: who sees what, what a form must bring, and what never acts."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from importlib import resources
+
+import pytest
+
+pytest.importorskip("fastapi")
+pytest.importorskip("jinja2")
+
+from fastapi.testclient import TestClient
+
+from paged import EVIL, paged
+from proplace.apps.serve import catalogue
+from proplace.apps.serve.access import COOKIE, PERMISSIONS
+
+PAGES = {
+    "/people/loans": "predict",
+    "/promises": "promises",
+    "/models": "models",
+    "/ledger": "ledger",
+    "/ledger/export": "ledger",
+    "/promises/1": "promises",
+    "/promises/1/letter": "promises",
+    "/promises/1/certificate": "promises",
+    "/promises/1/proof": "ledger",
+    "/models/audits/1": "audit",
+    "/models/audits/1/page": "audit",
+    "/models/jobs/x": "audit",
+}
+FORMS = {
+    "/people/loans": "predict",
+    "/people/loans/find": "predict",
+    "/answers/loans": "explain",
+    "/answers/loans/try": "certify",
+    "/answers/loans/promise": "issue",
+    "/promises": "promises",
+    "/promises/export": "promises",
+    "/promises/1/withdraw": "withdraw",
+    "/promises/1/redeem": "redeem",
+    "/models": "audit",
+    "/models/jobs/x/cancel": "audit",
+    "/models/audits/1": "decide",
+    "/models/audits/1/renew": "decide",
+    "/ledger/verify": "ledger",
+    "/logout": "models",
+}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with paged(tmp_path_factory.mktemp("served")) as found:
+        yield found
+
+
+def visitor(server, role=None):
+    """A client at the page, logged in with the key of a role; with the token of its forms."""
+    client = TestClient(server.app, base_url="http://localhost", raise_server_exceptions=False)
+    if role is not None:
+        done = client.post("/login", data={"key": server.keys[role]}, follow_redirects=False)
+        assert done.status_code == 303
+        client.token = server.service.store.session(client.cookies[COOKIE]).csrf
+    return client
+
+
+def person(server, number, **changes):
+    """The fields of a form that hold somebody."""
+    known = server.service.engines["loans"].person(number) | changes
+    return {f"is:{name}": str(value) for name, value in known.items()} | {"id": number}
+
+
+def test_every_page_and_form_of_the_page_is_in_these_tables(server):
+    routes = [r for r in walk(server.app.routes) if not r.path.startswith("/api/")]
+    open_ = {"/", "/login", "/static/{name}", "/verify.html", "/people"}
+    gets = {r.path for r in routes if "GET" in r.methods} - open_
+    posts = {r.path for r in routes if "POST" in r.methods} - open_
+    assert {generic(path) for path in PAGES} == gets
+    assert {generic(path) for path in FORMS} == posts
+
+
+def walk(routes):
+    """All routes, also those of routers inside."""
+    for route in routes:
+        inner = getattr(route, "original_router", None) or getattr(route, "routes", None)
+        if inner is not None and not hasattr(route, "methods"):
+            yield from walk(inner.routes if hasattr(inner, "routes") else inner)
+        elif hasattr(route, "methods") and hasattr(route, "dependant"):
+            yield route
+
+
+def generic(path):
+    path = path.replace("/loans", "/{name}").replace("/x", "/{number}")
+    return re.sub(r"/1(?=/|$)", "/{number}", path)
+
+
+@pytest.mark.parametrize("path", [*PAGES, "/people"])
+def test_a_stranger_is_sent_to_the_login(server, path):
+    found = visitor(server).get(path, follow_redirects=False)
+    assert (found.status_code, found.headers["location"]) == (303, "/login")
+
+
+@pytest.mark.parametrize("path", FORMS)
+def test_a_form_of_a_stranger_or_without_its_token_does_nothing(server, path):
+    before = server.service.ledger.head
+    found = visitor(server).post(path, data={"csrf": "x"}, follow_redirects=False)
+    assert found.status_code == 303
+    assert found.headers["location"] == "/login"
+    admin, other = visitor(server, "admin"), visitor(server, "admin")
+    for data in ({}, {"csrf": ""}, {"csrf": "x" * 43}, {"csrf": "é"}, {"csrf": other.token}):
+        assert admin.post(path, data=data, follow_redirects=False).status_code == 403
+    assert server.service.store.session(admin.cookies[COOKIE]) is not None
+    assert server.service.ledger.head == before
+
+
+@pytest.mark.parametrize("role", PERMISSIONS)
+def test_each_role_sees_and_does_what_it_may(server, role):
+    client = visitor(server, role)
+    for path, permission in PAGES.items():
+        status = client.get(path).status_code
+        assert (status == 403) == (permission not in PERMISSIONS[role]), path
+    for path, permission in FORMS.items():
+        if permission in PERMISSIONS[role]:
+            continue
+        found = client.post(path, data={"csrf": client.token}, follow_redirects=False)
+        assert found.status_code == 403, path
+    text = client.get("/people/loans").text
+    for name, permission in (("promises", "promises"), ("ledger", "ledger")):
+        assert (f'href="/{name}"' in text) == (permission in PERMISSIONS[role])
+
+
+def test_a_login_from_another_site_is_refused(server):
+    client = visitor(server)
+    data = {"key": server.keys["admin"]}
+    found = client.post("/login", data=data, headers={"sec-fetch-site": "cross-site"})
+    assert found.status_code == 403
+    assert COOKIE not in client.cookies
+
+
+def test_wrong_keys_are_counted(tmp_path):
+    with paged(tmp_path) as server:
+        client = visitor(server)
+        said = [client.post("/login", data={"key": f"pp_{n}"}).status_code for n in range(12)]
+        assert said[:10] == [401] * 10
+        assert said[10:] == [429] * 2
+
+
+def test_pages_have_no_inline_script_or_style_and_no_foreign_address(server):
+    client = visitor(server, "admin")
+    texts = [client.get(path).text for path in ("/login", *PAGES)]
+    sent = person(server, server.refused[0]) | {"csrf": client.token}
+    texts.append(client.post("/answers/loans", data=sent).text)
+    for text in texts:
+        assert not re.search(r"<script(?![^>]* src=)[^>]*>", text.replace(EVIL, ""))
+        assert not re.search(r"\s(style|on\w+)=", text)
+        assert not re.search(r"(src|href|action)=\"(https?:)?//", text)
+
+
+def test_no_address_holds_a_person(server):
+    client = visitor(server, "caseworker")
+    sent = person(server, server.refused[0]) | {"csrf": client.token}
+    for path in ("/people/loans/find", "/people/loans", "/answers/loans", "/promises"):
+        text = client.post(path, data=sent).text
+        for address in re.findall(r"(?:href|action|formaction|src)=\"([^\"]*)\"", text):
+            if not address.startswith("data:"):
+                assert server.refused[0] not in address
+                assert "?" not in address or address.startswith("/static/")
+
+
+@pytest.mark.parametrize("field", ["id", "is:debt", "is:job", "is:income", "options", "expires"])
+@pytest.mark.parametrize("path", [p for p in FORMS if p.startswith(("/people", "/answers"))])
+def test_what_is_typed_in_comes_back_as_text(server, path, field):
+    client = visitor(server, "admin")
+    evil = "\"'><img src=x onerror=alert(1)>"
+    sent = person(server, server.refused[0]) | {"csrf": client.token, field: evil}
+    found = client.post(path, data=sent)
+    assert found.status_code < 500
+    assert "<img src=x" not in found.text
+
+
+def test_other_texts_come_back_as_text(server):
+    client = visitor(server, "admin")
+    evil = "\"'><img src=x onerror=alert(1)>"
+    issued = issue(server, client, server.refused[1], evil)
+    for path, data in (
+        ("/promises", {"person": evil, "state": evil, "number": evil}),
+        ("/promises", {"person": evil}),
+        ("/ledger/verify", {"head": evil}),
+        (f"/promises/{issued}/withdraw", {"reason": f"a reason {evil[:5]}<img src=x>"}),
+    ):
+        found = client.post(path, data=data | {"csrf": client.token})
+        assert found.status_code < 500
+        assert "<img src=x" not in found.text
+    for path in (f"/promises/{issued}", f"/promises/{issued}/letter", "/promises", "/ledger"):
+        text = client.get(path).text
+        assert "<img src=x" not in text
+    assert "&lt;img src=x" in client.get(f"/promises/{issued}").text
+
+
+def issue(server, client, number, called=None):
+    """Issue the first answer of somebody; the number of the promise."""
+    sent = person(server, number) | {"csrf": client.token}
+    text = client.post("/answers/loans", data=sent).text
+    certificate = re.search(r'name="certificate" value="([0-9a-f]{64})"', text)[1]
+    options = re.search(r'name="options" value="([^"]*)"', text)[1].replace("&#34;", '"')
+    sent |= {"certificate": certificate, "options": options, "id": called or number}
+    done = client.post("/answers/loans/promise", data=sent, follow_redirects=False)
+    assert done.status_code == 303, done.text
+    return int(done.headers["location"].rsplit("/", 1)[1])
+
+
+def test_a_promise_is_what_was_seen_by_whoever_issued_it(server):
+    client = visitor(server, "caseworker")
+    number = issue(server, client, server.refused[2])
+    ledger = server.service.ledger
+    assert ledger.promise(number).person == server.refused[2]
+    assert [e.facts["by"] for e in ledger.history(number)] == ["caseworker"]
+    sent = person(server, server.refused[3]) | {"csrf": client.token, "certificate": "0" * 64}
+    refused = client.post("/answers/loans/promise", data=sent | {"options": "{}"})
+    assert refused.status_code != 200
+    assert ledger.promises(server.refused[3]).empty
+
+
+def test_a_letter_may_style_itself_and_nothing_else(server):
+    client = visitor(server, "caseworker")
+    number = issue(server, client, server.refused[4])
+    policy = client.get(f"/promises/{number}/letter").headers["content-security-policy"]
+    assert "script-src" not in policy
+    assert "default-src 'none'" in policy
+    assert "unsafe-inline" not in client.get("/promises").headers["content-security-policy"]
+
+
+def test_an_erased_person_leaves_no_letter_and_no_certificate(server):
+    client = visitor(server, "admin")
+    number = issue(server, client, server.refused[5])
+    server.service.ledger.erase(server.refused[5])
+    page = client.get(f"/promises/{number}")
+    assert page.status_code == 200
+    assert server.refused[5] not in page.text
+    for what in ("letter", "certificate", "proof"):
+        assert client.get(f"/promises/{number}/{what}").status_code == 410
+
+
+def test_the_exported_table_holds_no_formula(server):
+    client = visitor(server, "caseworker")
+    number = issue(server, client, server.refused[6], "=1+1")
+    text = client.post("/promises/export", data={"csrf": client.token}).text
+    rows = {row["promise"]: row for row in csv.DictReader(io.StringIO(text))}
+    assert rows[str(number)]["person"] == "'=1+1"
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/promises/999", "/promises/x", "/promises/" + "9" * 30,
+                                  "/people/nobody", "/models/audits/7", "/static/x"])  # fmt: skip
+def test_what_is_not_there_is_said_on_a_page(server, path):
+    found = visitor(server, "admin").get(path)
+    assert found.status_code in (404, 422)
+    assert found.headers["content-type"].startswith("text/html")
+    assert "<h1>" in found.text
+
+
+def test_a_form_that_asks_for_too_much_says_which_field(server):
+    client = visitor(server, "reader")
+    sent = person(server, server.refused[0]) | {"csrf": client.token, "asked": "1"}
+    free = {f"free:{name}": "1" for name in ("debt", "income")}
+    for field, value, told in (
+        ("count", "99", "Number of answers"),
+        ("max_effort", "-1", "Effort within reach"),
+        ("tolerance:debt", "a lot", "Tolerance (debt)"),
+        ("free:none", "1", "nothing is left that may change"),
+    ):
+        more = {} if field == "free:none" else free
+        found = client.post("/answers/loans", data=sent | more | {field: value})
+        assert found.status_code == 422, field
+        assert told.lower() in found.text.lower(), field
+
+
+# -- texts -----------------------------------------------------------------------------------------
+
+
+def test_every_text_is_used_and_every_used_text_is_there():
+    folder = resources.files("proplace.apps.serve")
+    sources = [
+        file.read_text(encoding="utf-8")
+        for part in ("templates", "pages")
+        for file in (folder / part).iterdir()
+        if file.name.endswith((".j2", ".py"))
+    ]
+    whole = "\n".join(sources)
+    keys = catalogue.catalogues()["en"].keys
+    names = {re.sub(r"\.(one|more)$", "", key) for key in keys}
+    words = set(re.findall(r"[\"']([a-z_]+(?:\.[a-z_0-9]+)+\.?)[\"'{]", whole))
+    words |= set(re.findall(r"[\"']([a-z_]+\.)[\"'{]", whole))
+    begun = tuple(word for word in words if word.endswith((".", "_")))  # the rest is computed
+    groups = {name.split(".")[0] for name in names}
+    files = (".csv", ".jsonl", ".j2", ".html")
+    used = {w for w in words if w.split(".")[0] in groups and not w.endswith((*files, ".", "_"))}
+    assert used - names - keys == set()
+    unused = {name for name in names - used if not name.startswith(begun)}
+    assert unused == {"language", "footer"}
+
+
+def test_a_language_is_added_by_one_file_and_may_be_incomplete(server, monkeypatch):
+    english = catalogue.catalogues()["en"]
+    german = catalogue.Catalogue("de", {"people.title": "Personen"}, english._texts)
+    monkeypatch.setattr(catalogue, "catalogues", lambda: {"en": english, "de": german})
+    client = visitor(server, "reader")
+    text = client.get("/people/loans", headers={"accept-language": "de-AT,de;q=0.9,en;q=0.8"}).text
+    assert '<html lang="de">' in text
+    assert "<h1>Personen</h1>" in text
+    assert "Find somebody" in text
+    assert '<html lang="en">' in client.get("/people/loans", headers={"accept-language": "fr"}).text

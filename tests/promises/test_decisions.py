@@ -1,0 +1,83 @@
+"""Decisions on audited models: what an audit found is read again, and what is adopted can be asked."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+import proplace as pp
+import small_promises as small
+from proplace.core.errors import LedgerError
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    with pp.Ledger(tmp_path / "promises.db", actor="anna") as opened:
+        opened.issue(small.answers(3), ids=["a", "b", "c"], expires="2999-12-31")
+        yield opened
+
+
+@pytest.fixture
+def later(tmp_path):
+    """A retrained model as a file, which does not name its columns."""
+    small.LATER.save(tmp_path / "later.npz")
+    return tmp_path / "later.npz"
+
+
+def test_verdicts_are_those_of_the_audit(ledger):
+    refusing = pp.Network([([[0.0, 0.0]], [-1.0])])
+    for model in (small.LATER, refusing):
+        audit = ledger.audit(model)
+        found = ledger.verdicts(audit.number)
+        columns = ["person", "verdict", "margin", "delta", "expires", "sentence"]
+        pd.testing.assert_frame_equal(
+            found[columns], audit.to_frame()[columns], check_dtype=False, check_index_type=False
+        )
+    ledger.erase("b")
+    found = ledger.verdicts(audit.number)
+    assert found["person"].tolist() == ["a", None, "c"]
+    assert found["verdict"].tolist() == ["broken"] * 3
+
+
+def test_there_must_be_an_audit(ledger):
+    issued = next(ledger.entries(kinds=("issued",))).seq
+    for number in (issued, 0, 10**6):
+        with pytest.raises(LedgerError, match="no audit"):
+            ledger.verdicts(number)
+        with pytest.raises(LedgerError, match="no audit"):
+            ledger.audited_model(number)
+        with pytest.raises(LedgerError, match="no audit"):
+            ledger.decide(number, go=True)
+
+
+def test_entries_of_some_kinds_after_some_number(ledger):
+    ledger.audit(small.LATER)
+    everything = ledger.history()
+    kinds = {"issued", "audited"}
+    assert list(ledger.entries(kinds=kinds)) == [e for e in everything if e.kind in kinds]
+    assert list(ledger.entries(after=4)) == everything[4:]
+    assert list(ledger.entries(kinds=())) == []
+
+
+def test_a_described_model_is_adopted_and_decides_on_who_comes_back(ledger, later):
+    audit = ledger.audit(ledger.described(later))
+    assert ledger.audited_model(audit.number).network == small.LATER
+    entry = ledger.decide(audit.number, go=True, note="in the set")
+    assert (entry.facts["go"], entry.facts["by"]) == (True, "anna")
+    number = next(ledger.entries(kinds=("issued",))).promise
+    answer = ledger.promise(number).answer.to_dict()
+    assert ledger.redeem(number, answer, record=False).verdict == "exact"
+    adopted = list(ledger.entries(kinds=("adopted",)))[-1]
+    assert adopted.facts["model"] == audit.model_digest
+    assert ledger.verify().good
+
+
+def test_a_model_that_nobody_could_ask_is_not_adopted(ledger, later):
+    audit = ledger.audit(later)
+    head = ledger.head
+    with pytest.raises(LedgerError, match="described"):
+        ledger.decide(audit.number, go=True)
+    assert ledger.head == head
+    ledger.decide(audit.number, go=False)
+    assert [e.facts["go"] for e in ledger.entries(kinds=("decided",))] == [False]
+    assert list(ledger.entries(kinds=("adopted",))) == []
