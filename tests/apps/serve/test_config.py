@@ -114,6 +114,7 @@ def test_a_missing_file(tmp_path):
 )  # fmt: skip
 def test_what_is_this_machine(tmp_path, host, local):
     assert config_of(settings(tmp_path, host=host)).local is local
+    assert not config_of(settings(tmp_path, host=host, hosts=["loans.example.com"])).local
 
 
 # -- the command ---------------------------------------------------------------------------------------
