@@ -20,7 +20,7 @@ from fastapi.openapi.models import OpenAPI
 
 import proplace as pp
 import small_promises as small
-from proplace.apps.serve import workers
+from proplace.apps.serve import service, workers
 from served import API, PERSON, opened, wait, with_odd_workers
 
 LENDER = f"{API}/models/lender"
@@ -689,6 +689,21 @@ def test_a_job_goes_on_where_it_was_stopped(tmp_path):
         assert (ended["state"], ended["done"]) == ("done", 6)
         answers = client.get(f"{API}/jobs/{job}/answers").json()["answers"]
         assert answers["0"] == answers["1"] != answers["5"]
+
+
+def test_ended_jobs_are_deleted_in_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(service, "_TIDY_SECONDS", 0.02)
+    with opened(tmp_path, limits={"keep": 1e-5}) as found:
+        store = found.service.store
+        running, ended = (store.add_job("audit", "admin", {"path": "x"}, 1) for _ in range(2))
+        for job in (running, ended):
+            (found.service.files / f"audit-{job}.html").write_text("anna")
+        store.set_state(ended, "done")
+        end = time.monotonic() + 30
+        while store.job(ended) is not None and time.monotonic() < end:
+            time.sleep(0.02)
+        assert store.job(running) is not None
+    assert [path.name for path in found.service.files.iterdir()] == [f"audit-{running}.html"]
 
 
 # -- the description -----------------------------------------------------------------------------------

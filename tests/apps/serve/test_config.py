@@ -114,6 +114,7 @@ def test_a_missing_file(tmp_path):
 )  # fmt: skip
 def test_what_is_this_machine(tmp_path, host, local):
     assert config_of(settings(tmp_path, host=host)).local is local
+    assert not config_of(settings(tmp_path, host=host, hosts=["loans.example.com"])).local
 
 
 # -- the command ---------------------------------------------------------------------------------------
@@ -124,7 +125,7 @@ def test_another_address_is_refused_without_keys(tmp_path):
         path = written(tmp_path, host="0.0.0.0", port=taken.getsockname()[1], state="s.db")
         said = []
         for act in (
-            lambda _: None,
+            lambda s: s.add_key("this machine", "admin"),
             lambda s: s.add_key("ann", "admin"),
             lambda s: s.revoke_key("ann"),
         ):

@@ -128,7 +128,7 @@ class Config(_Strict):
     state
         SQLite file of keys, sessions and jobs.
     host, port
-        Where it listens; anything but this machine needs keys.
+        Where it listens; anything but this machine needs keys, and so does a name in ``hosts``.
     hosts
         Names by which it may be called, beside those of this machine.
     title
@@ -146,8 +146,8 @@ class Config(_Strict):
 
     @property
     def local(self) -> bool:
-        """Whether nobody but this machine can reach it."""
-        return self.host in ("127.0.0.1", "::1", "localhost")
+        """Whether nobody but this machine calls it: no other address, and no name for others."""
+        return self.host in ("127.0.0.1", "::1", "localhost") and not self.hosts
 
 
 def read_config(path: Path) -> Config:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from proplace.apps.serve.config import Config
     from proplace.apps.serve.service import Service
+    from proplace.apps.serve.store import Store
 
 _LOCAL_KEY = "this machine"
 
@@ -31,11 +32,13 @@ def serve_forever(config: Config, tell: Callable[[str], None]) -> None:
 
     if not config.local:
         store = Store(config.state)
+        _end_local_key(store)
         known = [key for key in store.all_keys() if key["revoked"] is None]
         store.close()
         if not known:
             raise OptionError(
-                f"{config.host} can be reached by others, and there are no keys; make one first: "
+                f"{', '.join((config.host, *config.hosts))} can be reached by others, and there are "
+                "no keys; make one first: "
                 f"proplace serve keys add NAME --role admin --state {config.state}"
             )
     _log_to_stderr()
@@ -83,10 +86,14 @@ def _shown(host: str) -> str:
 
 def _local_key(service: Service) -> str:
     """A key for whoever sits at this machine, made anew at each start."""
-    for key in service.store.all_keys():
-        if key["name"] == _LOCAL_KEY and key["revoked"] is None:
-            service.store.revoke_key(_LOCAL_KEY)
+    _end_local_key(service.store)
     return service.store.add_key(_LOCAL_KEY, "admin")
+
+
+def _end_local_key(store: Store) -> None:
+    """The key of an earlier start must not outlive it."""
+    if any(key["name"] == _LOCAL_KEY and key["revoked"] is None for key in store.all_keys()):
+        store.revoke_key(_LOCAL_KEY)
 
 
 def _log_to_stderr() -> None:
