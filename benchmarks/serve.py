@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import os
 import random
 import re
@@ -260,6 +261,18 @@ def told(title: str, load: Load, took: float) -> None:
         print(f"  {text[:300]}")
 
 
+def told_by_the_server(server: Server) -> None:
+    """Print how long the server itself took, by its log."""
+    found = defaultdict(list)
+    for line in server.log.read_text().splitlines():
+        if line.startswith("{") and (facts := json.loads(line)).get("status") == 200:
+            found[facts["route"].rsplit("/", 1)[-1]].append(facts["ms"])
+    for kind in ("predict", "certify"):
+        if found[kind]:
+            middle, high = np.quantile(found[kind], [0.5, 0.95])
+            print(f"  {kind} without the client: median {middle:.1f} ms, p95 {high:.1f} ms")
+
+
 def told_memory(load: Load) -> None:
     """Print how the memory of the process that serves has grown."""
     if len(load.memory) < 4:
@@ -343,6 +356,7 @@ def measure(given: argparse.Namespace, folder: Path) -> list[str]:
         phase(quiet, "load", 0, lambda: time.sleep(given.seconds))
         state = job_state(clients[0], job)
         print(f"  beside a job: {state.done} of {state.total} people, {state.state}")
+        told_by_the_server(server)
         told_memory(quiet)
         rough = Load(server, library, clients, given.pause, confirmed=dict(quiet.confirmed))
         phase(rough, f"{given.kills} kills of a worker and of the server", 1_000_000,

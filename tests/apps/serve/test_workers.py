@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import CancelledError
@@ -10,6 +12,7 @@ from concurrent.futures import CancelledError
 import psutil
 import pytest
 
+from processes import left_behind
 from proplace.apps.serve.access import Refused
 from proplace.apps.serve.workers import Busy, Cancelled, Died, Failed, Late, Workers
 from proplace.core.errors import InputError, MissingExtra, ProplaceError
@@ -184,3 +187,28 @@ def test_a_process_that_cannot_start_says_why():
                 ask(workers, "double", 1)
     finally:
         workers.stop()
+
+
+SERVER = """
+import os, time
+from proplace.apps.serve.workers import Workers
+
+def functions():
+    return {"pid": os.getpid, "sleep": time.sleep}
+
+if __name__ == "__main__":
+    workers = Workers(functions, 1, 4)
+    print(workers.ask("pid", seconds=30.0).future.result(), flush=True)
+    workers.ask("sleep", 600, seconds=600.0).future.result()
+"""
+
+
+def test_a_search_ends_when_the_process_that_serves_is_killed(tmp_path):
+    script = tmp_path / "server.py"
+    script.write_text(SERVER)
+    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True) as server:
+        worker = psutil.Process(int(server.stdout.readline()))
+        time.sleep(0.5)  # it sleeps in a search
+        server.kill()
+        server.wait()
+        assert left_behind(server.pid, [worker]) == []
