@@ -535,7 +535,7 @@ class Ledger:
             for *row, facts in connection.execute(query):
                 rows.append([*row, None if facts is None else json.loads(facts)["sentence"]])
         columns = ["promise", "person", "verdict", "margin", "delta", "expires", "sentence"]
-        frame = pd.DataFrame(rows, columns=columns).set_index("promise")
+        frame = pd.DataFrame(rows, columns=columns, dtype=object).set_index("promise")
         return frame.astype({"margin": float, "delta": float})
 
     def redeem(

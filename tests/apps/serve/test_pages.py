@@ -240,6 +240,12 @@ def test_an_erased_person_leaves_no_letter_and_no_certificate(server):
     page = client.get(f"/promises/{number}")
     assert page.status_code == 200
     assert server.refused[5] not in page.text
+    row = re.search(rf"<tr>[^\n]*/promises/{number}\".*?</tr>", client.get("/promises").text, re.S)[
+        0
+    ]
+    assert "erased" in row
+    assert "nan" not in row.lower().replace("financ", "")
+    assert "None" not in row
     for what in ("letter", "certificate", "proof"):
         assert client.get(f"/promises/{number}/{what}").status_code == 410
 

@@ -19,6 +19,8 @@ from proplace.apps.serve.catalogue import Catalogue, catalogue_for
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    import pandas as pd
+
     from proplace.apps.serve.service import Service
 
 _FIELDS = 5_000  # of one form
@@ -91,6 +93,12 @@ def moment(value: str | float | None) -> str:
 def amount(value: float | None) -> str:
     """A number with a few digits."""
     return "–" if value is None or value != value else f"{value:.4g}"  # noqa: PLR0124
+
+
+def records(frame: pd.DataFrame) -> list[dict[Any, Any]]:
+    """Rows of a table with their index, None where a cell is missing."""
+    plain = frame.reset_index().astype(object)
+    return plain.where(plain.notna(), None).to_dict("records")
 
 
 def see_other(address: str) -> RedirectResponse:

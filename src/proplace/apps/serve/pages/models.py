@@ -10,7 +10,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import UploadFile
 
 from proplace.apps.serve.access import Refused
-from proplace.apps.serve.pages.common import DOCUMENT, Visit, see_other, visit
+from proplace.apps.serve.pages.common import DOCUMENT, Visit, records, see_other, visit
 from proplace.core.errors import LedgerError, OptionError
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def _audit(seen: Visit, number: int, *, problem: str = "") -> Response:
     order = frame.assign(rank=frame["verdict"].map(rank)).sort_values(
         ["rank", "delta", "margin"], kind="stable"
     )
-    rows = order[:_SHOWN].reset_index().to_dict("records")
+    rows = records(order[:_SHOWN])
     after = list(ledger.entries(kinds=("decided",), after=number))
     return seen.render(
         "audit.html.j2",

@@ -17,7 +17,7 @@ from proplace.apps.batch.folder import NETWORK, files_of
 from proplace.apps.report.letter import letter_of
 from proplace.apps.report.proofs import MODEL, command
 from proplace.apps.serve.access import Refused
-from proplace.apps.serve.pages.common import DOCUMENT, Visit, see_other, visit
+from proplace.apps.serve.pages.common import DOCUMENT, Visit, records, see_other, visit
 from proplace.apps.serve.pages.fields import fields_of, person_from
 from proplace.apps.serve.pages.people import WRONG, said_of_one
 from proplace.apps.serve.pages.static import checker_page
@@ -80,7 +80,7 @@ def _list(seen: Visit) -> Response:
     if state not in STATES:
         state = ""
     frame = seen.service.ledger.promises(person or None, state or None)  # type: ignore[arg-type]
-    rows = frame.iloc[::-1][:_SHOWN].reset_index().to_dict("records")
+    rows = records(frame.iloc[::-1][:_SHOWN])
     return seen.render(
         "promises.html.j2",
         rows=rows,
