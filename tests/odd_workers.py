@@ -12,7 +12,7 @@ import time
 def odd_functions():
     """What it can be asked."""
 
-    def explain(name, people, options, seconds):
+    def explain(name, people, options, seconds, *_):
         what = people[0]["income"]
         if what == 1:
             time.sleep(60)

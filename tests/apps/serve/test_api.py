@@ -594,7 +594,8 @@ def explain(client, *incomes):
 
 def test_a_late_search_costs_one_request(odd, monkeypatch):
     client = odd.client("reader")
-    assert explain(client, 0).status_code == 200  # the process has started
+    started = explain(client, 0)
+    assert started.status_code == 200, started.text  # the process has started
     monkeypatch.setattr(odd.service, "config", odd.service.config.model_copy(
         update={"limits": odd.service.config.limits.model_copy(update={"seconds": 0.2})}))  # fmt: skip
     late = explain(client, 1)
