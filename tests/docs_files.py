@@ -97,5 +97,6 @@ PREPARED = {
     "cli.md": lender,
     "experiment.md": retrained,
     "promises.md": lender,
+    "serve.md": lender,
     "shifts.md": last_ten,
 }

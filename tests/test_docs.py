@@ -117,11 +117,13 @@ def told():
 
 def all_commands():
     """Every command by its words, those of a group of commands too."""
-    commands = dict(typer.main.get_command(app).commands)
-    for name, group in list(commands.items()):
-        for part, command in getattr(group, "commands", {}).items():
-            commands[f"{name} {part}"] = command
-    return commands
+
+    def within(group, words):
+        for name, command in getattr(group, "commands", {}).items():
+            yield " ".join([*words, name]), command
+            yield from within(command, [*words, name])
+
+    return dict(within(typer.main.get_command(app), []))
 
 
 def test_commands_and_options_exist():
@@ -131,7 +133,8 @@ def test_commands_and_options_exist():
         if words[0] != "proplace" or words[1] in ("COMMAND", "--install-completion"):
             continue
         assert words[1] in commands, (where, words)
-        command = commands.get(" ".join(words[1:3]), commands[words[1]])
+        longest = (" ".join(words[1:n]) for n in (4, 3, 2))
+        command = next(commands[name] for name in longest if name in commands)
         options = {o for p in command.params for o in (*p.opts, *p.secondary_opts)}
         for word in words[2:]:
             if word.startswith("--"):

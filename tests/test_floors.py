@@ -31,7 +31,8 @@ BELOW = {
     ],
 }
 BELOW["promises"] = [*BELOW["explain"], "explain"]
-BELOW["apps"] = [*BELOW["promises"], "promises"]
+BELOW["client"] = ["core", "certification"]
+BELOW["apps"] = [*BELOW["promises"], "promises", "client"]
 """The rooms from the ground upwards, each with those that it may import."""
 SOLVERS = {"highspy", "gurobipy", "pyscipopt"}
 BY_NAME = ("import_module", "require")  # functions that import what their first argument names

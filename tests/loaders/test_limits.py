@@ -16,6 +16,7 @@ from proplace.core import limits
 from proplace.core.errors import ModelFileError, ModelNotSupported
 from proplace.core.network import Network
 from proplace.loaders._torch_pickle import NotPlainError, unpickled
+from proplace.loaders.model import Model
 
 MANY = "10,000,000"
 # Loads each file with 400 MiB to spare, and prints what became of it.
@@ -577,6 +578,19 @@ def test_complex_weights_in_a_graph(onnx_file):
     path = onnx_file("m", [("MatMul", ["x", "W"], ["y"], {})], {"W": np.ones((3, 1)) * 1j})
     with pytest.raises(ModelNotSupported, match="'W' holds complex numbers"):
         Network.load(path)
+
+
+def test_columns_that_are_only_claimed(tmp_path):
+    """Each of them would get a name, and the file need not grow for that."""
+    onnx = pytest.importorskip("onnx")
+    info = onnx.helper.make_tensor_value_info
+    node = onnx.helper.make_node("MatMul", ["x", "W"], ["y"])
+    weights = onnx.TensorProto(name="W", data_type=1, dims=[1, 1], float_data=[1.0])
+    for inputs in ([info("x", 1, [1, 200_000])], [info(n, 1, [1, 60_000]) for n in "xz"]):
+        graph = onnx.helper.make_graph([node], "g", inputs, [info("y", 1, [1, 1])], [weights])
+        (tmp_path / "m.onnx").write_bytes(onnx.helper.make_model(graph).SerializeToString())
+        with pytest.raises(ModelFileError, match=r"takes [12][20]0,000 columns"):
+            Model.of(tmp_path / "m.onnx")
 
 
 # -- Keras -------------------------------------------------------------------------------------

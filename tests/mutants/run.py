@@ -72,10 +72,8 @@ class Mutant:
         if self.find == self.replace:
             raise BadMutant(f"{self.name}: the replacement is the text itself")
         mutated = text.replace(self.find, self.replace)
-        try:
-            ast.parse(mutated)
-        except SyntaxError as error:
-            raise BadMutant(f"{self.name}: {self.file} no longer compiles ({error})") from None
+        if error := _error_of(self.file, mutated):
+            raise BadMutant(f"{self.name}: {self.file} no longer compiles ({error})")
         return mutated
 
     def covers(self, case: Case) -> bool:
@@ -141,6 +139,21 @@ def chosen(
         return found
     found = [mutant for mutant in found if not mutant.equivalent]
     return random.Random(seed).sample(found, min(sample, len(found)))
+
+
+def _error_of(file: str, text: str) -> str:
+    """Why a file of Python, or of JavaScript where there is node, does not compile; else empty."""
+    if file.endswith(".js"):
+        node = shutil.which("node")
+        words = [node or "true", "--check", "-"]
+        done = subprocess.run(words, input=text, capture_output=True, text=True, check=False)
+        return done.stderr.strip()[-200:] if done.returncode else ""
+    if file.endswith(".py"):
+        try:
+            ast.parse(text)
+        except SyntaxError as error:
+            return str(error)
+    return ""
 
 
 def missing_tests(mutant: Mutant, root: Path) -> list[str]:

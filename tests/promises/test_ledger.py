@@ -223,9 +223,9 @@ def test_a_promise_ends_with_its_last_day(ledger, result):
 
 
 def test_an_expired_promise_does_not_stand_in_the_way(book, result, monkeypatch):
-    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")  # in November 2023
-    (old,) = book.issue(result[:1], ["anna"], expires="2023-12-24").ids
-    monkeypatch.delenv("SOURCE_DATE_EPOCH")
+    with monkeypatch.context() as then:
+        then.setattr("proplace.promises.database.now", lambda: "2023-11-14T22:13:20Z")
+        (old,) = book.issue(result[:1], ["anna"], expires="2023-12-24").ids
     assert book.promise(old).state == "expired"
     (new,) = book.issue(result[:1], ["anna"]).new
     assert book.promise(new).state == "open"

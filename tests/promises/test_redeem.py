@@ -608,4 +608,4 @@ def test_tampering_with_a_presentation_is_found(lender, ledger, tmp_path, change
         ).fetchall():
             raw.execute(f"DROP TRIGGER {name}")
         assert raw.execute(change.format(entry=found.entry)).rowcount == 1
-    assert not ledger.verify().good
+    assert any("trigger" not in problem for problem in ledger.verify().problems)

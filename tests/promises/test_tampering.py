@@ -90,7 +90,7 @@ def verified(database, *statements, expected=None):
         with connection.begin() as transaction:
             for statement in statements:
                 connection.execute(statement)
-            found = Verifier(connection, expected).verify()
+            found = Verifier(connection, expected).verify(layout=False)
             transaction.rollback()
     return found
 

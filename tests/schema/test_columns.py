@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proplace.schema import Binary, Categorical, Continuous, Ordinal, Schema
+from proplace.schema.cells import codes
 
 FEATURES = [
     Continuous("small", 17, 90, step=1),
@@ -143,3 +144,22 @@ def test_of_two_equally_near_values_the_upper_is_taken(upper):
     halves = np.arange(10) + 0.5
     assert column.nearest(halves).tolist() == (np.arange(10) + 1.0).tolist()
     assert column.nearest(np.nextafter(halves, 0.0)).tolist() == np.arange(10.0).tolist()
+
+
+@pytest.mark.parametrize(
+    ("cells", "dtype", "labels", "expected"),
+    [
+        (["b", "a", None, "c"], object, ["a", "b"], [1, 0, -1, -1]),
+        (["b", "a", None, "c"], "string", ["a", "b"], [1, 0, -1, -1]),
+        (["b", "a", None, "c"], "category", ["a", "b"], [1, 0, -1, -1]),
+        ([1.0, 0.0, np.nan, 2.0], float, [0, 1], [1, 0, -1, -1]),
+        ([True, False, pd.NA, True], "boolean", [0, 1], [1, 0, -1, 1]),
+        ([1, 0, pd.NA, 7], "Int64", [False, True], [1, 0, -1, -1]),
+        ([1, "1", True, [1]], object, [0, 1], [1, -1, 1, -1]),
+        ([pd.NaT, float("nan"), pd.NA, -0.0], object, [0, 1], [-1, -1, -1, 0]),
+    ],
+)
+@pytest.mark.parametrize("times", [1, 50])
+def test_labels_are_read_alike_in_short_and_in_long_columns(cells, dtype, labels, expected, times):
+    series = pd.Series(cells * times, dtype=dtype)
+    assert codes(series, labels).tolist() == expected * times

@@ -89,7 +89,7 @@ MOST_WORK = 60_000_000_000  # nanoseconds of an ordinary core, estimated beforeh
 FACTS = {"format", "network", "input", "target", "delta", "margin", "verdict"}
 PROOFS = {"robust": {"tighten", "lower", "upper", "trees"}, "not robust": {"shifted"}}
 
-_HEADER = rb"{'descr': '<f8', 'fortran_order': False, 'shape': \((\d+),(?: (\d+))?\), } *\n"
+_HEADER = rb"{'descr': '<f8', 'fortran_order': False, 'shape': \((\d{1,9}),(?: (\d{1,9}))?\), } *\n"
 _NO_ZIP = (ValueError, ArithmeticError, EOFError, RuntimeError)
 _At: TypeAlias = dict[tuple[int, int], float]
 
@@ -895,7 +895,7 @@ def parse(text: bytes | str) -> dict[str, Any]:
     if len(data) > MOST_BYTES or data.count(b"[") + data.count(b"{") > MOST_LISTS:
         raise Rejected(f"refused: larger than {MOST_BYTES} bytes or {MOST_LISTS} lists and objects")
     try:
-        facts = json.loads(text, object_pairs_hook=unique)
+        facts = json.loads(data.decode("utf-8-sig"), object_pairs_hook=unique)
     except (ValueError, RecursionError) as error:
         raise Rejected(f"not readable as JSON: {str(error)[:100]}") from None
     if not isinstance(facts, dict):
@@ -973,6 +973,8 @@ def _read(left: dict[str, bytes], file: str, end: str) -> Parameters:
         raise Rejected(f"the {file} file holds no layer: {ascii([*left])[:200]}")
     n = len(layers[0][0][0])  # entries of u
     matrix, offset = take("matrix", n, 0), take("offset", n)
+    if offset and not matrix:
+        raise Rejected(f"the {file} file holds an offset without a matrix")
     scale, shift = (take(name, len(matrix[0]) if matrix else n) for name in ("scale", "shift"))
     return Parameters(layers, scale, shift, matrix, offset)
 

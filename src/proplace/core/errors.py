@@ -90,5 +90,9 @@ class LedgerError(ProplaceError, ValueError):
     """A ledger of promises cannot be opened, or refuses what it is asked to write."""
 
 
+class NotInLedger(LedgerError):
+    """There is no promise or audit of this number in a ledger."""
+
+
 class TamperedError(LedgerError):
     """What is in a ledger is not what was written."""

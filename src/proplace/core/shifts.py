@@ -123,6 +123,10 @@ class Shifts:
             Numbers and pairs speak of the weights and biases as they were trained; where a batch norm
             is folded into the network, it scales them.
         """
+        if not isinstance(net, Network):
+            raise DeltaError(
+                f"Shifts.of takes a Network, not {type(net).__name__}; give Model.of(model).network"
+            )
         if isinstance(delta, Shifts):
             return delta._for(net)
         if isinstance(delta, (int, float, np.number)) and not isinstance(delta, bool):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from proplace.tables.files import plain
-
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -59,6 +57,8 @@ def _values(answer: Explanation, series: pd.Series[Any] | None) -> dict[str, Any
     if series is None or answer.setting is None:
         return None
     features = answer.setting.schema.by_name
+    from proplace.tables.files import plain  # noqa: PLC0415  (quick help)
+
     return {name: plain(series[name], feature) for name, feature in features.items()}
 
 

@@ -205,6 +205,7 @@ class Explainer(Parameters, ABC):
             self.efforts_,
             getattr(self, "max_effort", None),
             self.model_.encoding,
+            self.model_.columns,
         )
 
     def provenance(self, target: int) -> Provenance:

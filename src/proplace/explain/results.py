@@ -50,7 +50,8 @@ class Setting:
     own box. Empty where they are not known. ``efforts`` are what changes cost a person, None where
     nothing is said about it, and ``max_effort`` is how much of that counts as within reach.
     ``encoding`` is the digest of how the model itself turns a table into rows; empty where it takes rows
-    as the schema encodes them.
+    as the schema encodes them. ``columns`` are those of the table in the order in which the model takes
+    them, which need not be that of the schema; empty where that is not known.
     """
 
     net: Network
@@ -62,6 +63,7 @@ class Setting:
     efforts: Efforts | None = None
     max_effort: float | None = None
     encoding: str = ""
+    columns: tuple[str, ...] = ()
 
     @property
     def radius(self) -> float | None:
@@ -418,7 +420,8 @@ class Explanations(Sequence[Explanation]):
         title
             Heading of the page.
         proofs
-            Folder to write the certificates and the network into, so that others can check them.
+            Folder to write the certificates and the network into, so that others can check them, with
+            ``verify.html``, a page that checks them in a browser.
         kept
             Folder of results that holds the certificates already (``explain --certificates``).
         note

@@ -123,6 +123,8 @@ def _bare(base: Model, own: Model, schema: Schema | None) -> Model:
 
 def _named(own: Model, base: Model, schema: Schema | None) -> Model:
     """The other model, its columns described as those of the model in use."""
+    if own.preprocesses and not own.named and len(own.columns) == len(base.columns):
+        own = own.renamed(base.columns)  # in the order of the table, which need not be the schema's
     if schema is not None and (own.preprocesses or not base.preprocesses):
         if own.preprocesses and own.named:
             known = [feature for feature in schema.features if feature.name in own.schema.by_name]

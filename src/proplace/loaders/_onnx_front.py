@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from proplace.core.errors import ModelFileError, ModelNotSupported
-from proplace.core.limits import LABELS
+from proplace.core.limits import LABELS, TABLE_COLUMNS
 from proplace.loaders._flow import Flow, Mixture, Single
 from proplace.loaders._onnx_constants import attributes_of, batch_norm_of, half
 
@@ -61,6 +61,7 @@ class Front:
         constant = {tensor.name for tensor in self.graph.initializer}
         values = [value for value in self.graph.input if value.name not in constant]
         found: dict[str, list[str]] = {}
+        known = 0
         for value in values:
             sizes = [dim.dim_value or None for dim in value.type.tensor_type.shape.dim]
             width = sizes[1] if len(sizes) == 2 else 1 if len(sizes) == 1 else None
@@ -68,6 +69,12 @@ class Front:
                 raise ModelNotSupported(
                     f"{self.path.name}: input {value.name!r} does not say how many columns it has; "
                     "export the model with inputs of shape (None, d)"
+                )
+            known += width
+            if known > TABLE_COLUMNS:
+                raise ModelFileError(
+                    f"{self.path.name}: the graph takes {known:,} columns; models of at most "
+                    f"{TABLE_COLUMNS:,} are read"
                 )
             single = width == 1 and len(values) > 1
             prefix = "x" if len(values) == 1 else f"{value.name}_"

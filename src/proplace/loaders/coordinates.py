@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from proplace.core.errors import DeltaError, InputError
+from proplace.core.errors import DeltaError, InputError, TargetError
 from proplace.core.input_map import InputMap
 from proplace.core.network import Network
 from proplace.core.shifts import Shifts
@@ -170,6 +170,25 @@ def _residual(base: Model, other: Model, A: Array, a: Array) -> Array:
 def _on_inputs(fold: Fold | None, count: int) -> Fold | None:
     """What is folded into a first layer, which scales rows alone, for another number of inputs."""
     return fold and dataclasses.replace(fold, columns=np.ones(count), shift=np.zeros(count))
+
+
+def with_classes_of(base: Model, other: Model) -> Model:
+    """Return another model with the labels of the model in use, if it has none.
+
+    Labels that are the same mean the same. A bare :class:`Network` counts its classes as the model in
+    use does. Any other model without labels may mean anything by its numbers.
+
+    Raises TargetError where it cannot be told.
+    """
+    if other.labelled or base.classes == other.classes:
+        return other
+    if other.bare and len(other.classes) == len(base.classes):
+        return other.with_classes(base.classes)
+    raise TargetError(
+        f"the model numbers its classes and does not say what they are, and the promises call them "
+        f"{listing(base.classes)}; say it, in the order of its outputs: "
+        f"Model.of(model).with_classes({list(base.classes)!r}), or --classes"
+    )
 
 
 def recoded(base: Model, other: Model, low: Array, high: Array) -> tuple[Array, Array]:

@@ -65,6 +65,12 @@ class Model:
     declared
         Whether the user described the columns (:meth:`with_schema`). If not, an explainer drafts
         ranges and readable steps for the numbers of a model that encodes its table itself.
+    labelled
+        Whether the source names its classes. If not, they are called 0, 1, ... here, which says nothing
+        about what they mean; :meth:`with_classes` says it.
+    bare
+        Whether it was given as a :class:`Network`, which counts its classes as the model does beside
+        which it is put.
 
     Examples
     --------
@@ -92,6 +98,8 @@ class Model:
     _original: Callable[[pd.DataFrame], Any] | None = None
     origin: Origin = dataclasses.field(default_factory=lambda: Origin("Network"))
     declared: bool = False
+    labelled: bool = True
+    bare: bool = False
 
     @classmethod
     def of(cls, source: object, *, activation: str | None = None) -> Model:
@@ -126,6 +134,8 @@ class Model:
             tuple(range(net.classes)),
             named=False,
             _columns=tuple(schema.by_name),
+            labelled=False,
+            bare=True,
         )
 
     @classmethod
@@ -145,6 +155,7 @@ class Model:
             whole.columns,
             whole.predict,
             origin,
+            labelled=whole.classes is not None,
         )
 
     def __repr__(self) -> str:
@@ -255,6 +266,11 @@ class Model:
             ends = [offset + scale * end for end in box]
             cells = np.minimum(*ends), np.maximum(*ends)
         return thresholds(raw, shifts, offset + scale * rows, margin, cells)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns of the table, in the order in which the source takes them."""
+        return self._columns
 
     @property
     def encoding(self) -> str:
@@ -396,6 +412,38 @@ class Model:
             if ask is None
             else lambda table: ask(pd.DataFrame(_encoded(schema, table), columns=columns)),
         )
+
+    def with_classes(self, labels: Sequence[Label]) -> Model:
+        """Return the same model with the labels of its classes, in the order of the network.
+
+        For models that do not name their classes (torch, Keras, bare networks), where results or
+        promises call them something.
+
+        Examples
+        --------
+        >>> net = Network([([[1.0]], [0.0])])
+        >>> Model.of(net).with_classes(["refused", "approved"]).predict([[2.0]])
+        array(['approved'], dtype=object)
+        """
+        given = tuple(labels)
+        if self.labelled and given != self.classes:
+            raise TargetError(
+                f"the model names its classes itself: {listing(self.classes)}; they are not "
+                f"{listing(given)}"
+            )
+        if len(given) != len(self.classes) or len(set(given)) != len(given):
+            raise TargetError(
+                f"the model has {len(self.classes)} classes; give as many labels, each once, not "
+                f"{listing(given)}"
+            )
+        ask = self._original
+
+        def original(table: pd.DataFrame) -> Any:
+            said = None if ask is None else ask(table)
+            return None if said is None else [given[int(number)] for number in np.asarray(said)]
+
+        known = None if ask is None else original if given != self.classes else ask
+        return dataclasses.replace(self, classes=given, labelled=True, _original=known)
 
     def renamed(self, names: Sequence[str]) -> Model:
         """Return a model without names of its own under the names of its columns, in order."""

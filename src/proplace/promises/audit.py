@@ -12,8 +12,8 @@ import pandas as pd
 
 from proplace.core.errors import OptionError
 from proplace.core.wiring import upstairs
-from proplace.explain.provenance import now
 from proplace.loaders.model import Model
+from proplace.promises.clock import now
 from proplace.promises.comparing import Comparison
 from proplace.promises.judging import ALARMS, NOTES, VERDICTS, Judgement, judge
 from proplace.promises.terms import model_documents
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from proplace.core.network import Array
+    from proplace.core.network import Array, Network
     from proplace.promises.chain import Head
     from proplace.promises.database import Writer
     from proplace.promises.judging import Verdict
@@ -106,6 +106,8 @@ class Audit:
         What all promises of the same terms have in common.
     exact
         Whether margins and deltas were found by the exact test.
+    network
+        The network that was read of the retrained model.
     """
 
     ledger: Ledger
@@ -118,6 +120,7 @@ class Audit:
     found: Judgement
     looks: tuple[Look, ...]
     exact: bool
+    network: Network
     number: int | None = None
 
     def __len__(self) -> int:
@@ -331,7 +334,9 @@ class Auditor:
         digest = model_documents(self.model)[-1].digest
         found = Judgement(*fields)  # type: ignore[arg-type]
         name = self.model.origin.name
-        return Audit(ledger, name, digest, day, now(), head, ids[order], found, looks, self.exact)
+        own = self.model.network
+        facts = (name, digest, day, now(), head, ids[order], found, looks, self.exact, own)
+        return Audit(ledger, *facts)
 
     def recorded(self, audit: Audit, writer: Writer) -> Audit:
         """Write an audit down, with the model and all verdicts."""

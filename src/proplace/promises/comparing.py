@@ -16,13 +16,23 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from proplace.core.errors import InputError, NetworkError, ProplaceError, SchemaError, TargetError
+from proplace.core.errors import (
+    DeltaError,
+    InputError,
+    NetworkError,
+    ProplaceError,
+    SchemaError,
+    TargetError,
+)
+from proplace.core.shifts_summary import outside
 from proplace.explain.several import IN_USE, described
 from proplace.loaders.coordinates import (
     in_coordinates_of,
     rounding_in_coordinates_of,
     taking_rows_of,
+    with_classes_of,
 )
+from proplace.schema.validation import listing
 
 if TYPE_CHECKING:
     from proplace.core.model_set import ModelSet
@@ -30,6 +40,7 @@ if TYPE_CHECKING:
     from proplace.promises.terms import Terms
     from proplace.schema.validation import Label
 
+_ROUNDED = 2.0**-23  # relative: what rounding to float32 does
 _COARSE = {"float64": 0, "float32": 1, "float16": 2, "bfloat16": 3}
 
 
@@ -78,9 +89,12 @@ class Comparison:
         except ProplaceError as error:
             why = str(error)
         try:
+            model = with_classes_of(base, model)
             target = terms.target_in(model)
         except TargetError as error:
-            return cls(model, None, None, "", False, str(error))
+            labelled = f"the new model has the classes {listing(model.classes)}, none of which is "
+            own = f"{labelled}{terms.label!r}, which was promised"
+            return cls(model, None, None, "", False, own if model.labelled else str(error))
         on_rows = None
         if not why:
             try:
@@ -88,8 +102,7 @@ class Comparison:
                 on_rows = taking_rows_of(base, dataclasses.replace(model, classes=base.classes))
             except (InputError, SchemaError) as error:
                 why = str(error)
-        unlabelled = model.classes == tuple(range(base.network.classes))
-        if on_rows is None or not (unlabelled or model.classes == base.classes):
+        if on_rows is None or model.classes != base.classes:
             return cls(model, target, on_rows, "", False, why)
         named = dataclasses.replace(model, classes=base.classes)
         for models in terms.sets:
@@ -101,7 +114,26 @@ class Comparison:
             if inside:
                 coarser = _COARSE[model.network.precision] > _COARSE[models.net.precision]
                 return cls(model, target, on_rows, models.name or IN_USE, coarser)
+            why = why or _outside(models, base, named)
         return cls(model, target, on_rows, "", False, why)
+
+
+def _outside(models: ModelSet, base: Model, other: Model) -> str:
+    """By how much a network that is of the right shape lies outside of a set, in words."""
+    there = dataclasses.replace(base, network=models.net)
+    other = other if other.named else other.renamed(base._columns)
+    try:
+        far = outside(models.shifts, in_coordinates_of(there, other))
+    except (DeltaError, ValueError):
+        return ""
+    if not far:
+        return "the new network lies outside of the promised set by less than the last digit"
+    said = (
+        f"{len(far)} parameters of the new network lie outside of the promised set, by at most "
+        f"{far[0].beyond:.3g} ({far[0].name})"
+    )
+    rounded = far[0].beyond <= _ROUNDED * max(1.0, abs(far[0].value))
+    return f"{said}: as rounding to float32 does" if rounded else said
 
 
 def _lies_in(models: ModelSet, base: Model, other: Model) -> bool:

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from proplace.core.errors import LedgerError, TamperedError
 from proplace.core.optional import require
-from proplace.explain.provenance import now
 from proplace.promises import tables
 from proplace.promises.chain import START, Entry, Head
+from proplace.promises.clock import now
 from proplace.promises.tables import sa
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ if it can be told that it does.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,6 +16,7 @@ import pandas as pd
 from proplace.core.errors import InputError, LedgerError, ProplaceError, TargetError
 from proplace.core.network import Network
 from proplace.core.text import short
+from proplace.loaders.coordinates import with_classes_of
 from proplace.loaders.model import Model
 from proplace.schema.cells import filled, is_missing, numbers
 from proplace.schema.features import Continuous
@@ -54,7 +54,7 @@ def reading(source: object, base: Model) -> Model:
     """Read a model as one that takes the table of ``base``, in original units."""
     model = Model.of(source)
     if model.declared:
-        return _labelled(model, base)
+        return with_classes_of(base, model)
     same_width = model.network.inputs == base.schema.width
     if isinstance(source, Network) or not (model.preprocesses or base.preprocesses):
         if not same_width:
@@ -71,7 +71,8 @@ def reading(source: object, base: Model) -> Model:
                 "rows, else with scaling='none'"
             )
         twice = bool(base.network.input_map)
-        return _labelled(model.with_schema(base.schema, scaled_twice=twice), base)
+        described = model.with_schema(base.schema, scaled_twice=twice)
+        return with_classes_of(base, described)
     if not model.named:
         if not model.preprocesses:
             raise InputError(
@@ -79,8 +80,8 @@ def reading(source: object, base: Model) -> Model:
                 "or encodes first; give it together with its preprocessing (a pipeline), or as a bare "
                 "Network (Model.of(model).network) that takes rows as that model encodes them"
             )
-        model = model.renamed(list(base.schema.by_name))
-    return _labelled(model, base)
+        model = model.renamed(base.columns)
+    return with_classes_of(base, model)
 
 
 def _plain(schema: Schema) -> bool:
@@ -88,21 +89,6 @@ def _plain(schema: Schema) -> bool:
     return all(
         isinstance(f, Continuous) and (f.offset, f.scale) == (0.0, 1.0) for f in schema.features
     )
-
-
-def _labelled(model: Model, base: Model) -> Model:
-    """A model that numbers its classes, with the labels of the promises."""
-    count = len(base.classes)
-    bare = model.classes == tuple(range(count)) and model.classes != base.classes
-    if not bare:
-        return model
-    ask = model._original
-
-    def original(table: pd.DataFrame) -> Any:
-        said = None if ask is None else ask(table)
-        return None if said is None else [base.classes[int(number)] for number in np.asarray(said)]
-
-    return replace(model, classes=base.classes, _original=None if ask is None else original)
 
 
 # -- one row ---------------------------------------------------------------------------------------

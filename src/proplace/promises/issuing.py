@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
-from proplace.certification import Bundle, Certificate
+from proplace.certification import Bundle, Certificate, thresholds
 from proplace.certification import digest as network_digest
 from proplace.certification.document import canonical
 from proplace.core.errors import LedgerError
 from proplace.core.model_set import ModelSet
 from proplace.explain.holds import held_box
+from proplace.promises.settings import model_of
 from proplace.schema.validation import did_you_mean, listing
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class Draft(NamedTuple):
     terms
         Name of the terms.
     row
-        Label of the row of the answer.
+        Which row the answer is of; several answers of one row are of one person.
     """
 
     person: str
@@ -204,11 +205,15 @@ def check_answers(result: Explanations, model: Model) -> None:
 
 
 def draft(
-    e: Explanation, person: str, terms: str, wording: Wording | None, *, check: bool
+    e: Explanation, person: str, terms: str, wording: Wording | None, *, row: int = 0, check: bool
 ) -> Draft:
     """Make a promise of an answer, or say what is not proved."""
     who = f"row {e.index!r}" + (f", answer {e.rank}" if e.rank else "")
-    if e.certificate is None or e.point is None or e.setting is None:
+    if e.setting is None:
+        raise LedgerError(f"{who}: nothing says what the answer is about; explain it again")
+    if e.counterfactual is None or any(n not in e.setting.schema.by_name for n in e.holds):
+        raise LedgerError(f"{who}: the answer is not whole; explain it again")
+    if e.certificate is None or e.point is None:
         raise LedgerError(
             f"{who}: the answer has no certificate, and nothing is promised without a proof; search "
             "with Proplace(...) (its answers are certified), or with proplace explain --certificates"
@@ -227,7 +232,7 @@ def draft(
         high,
         zlib.compress(text.encode(), 6),
         terms,
-        e.index,
+        row,
     )
 
 
@@ -279,6 +284,8 @@ def _proved(
         for one in facts
         if one["verdict"] == "robust" and one["target"] == e.target and one["input"] == point
     ]
+    for one in right:
+        _check_margin(who, e, one, [models for models in sets if _about(one, models)])
     for models in sets:
         if not any(_about(one, models) for one in right):
             raise LedgerError(
@@ -301,6 +308,27 @@ def _proved(
             "again"
         )
     return (low, high) if (low < high).any() else None
+
+
+def _check_margin(
+    who: str, e: Explanation, facts: Mapping[str, Any], sets: Sequence[ModelSet]
+) -> None:
+    """The margin that is proved must cover what the arithmetic of the model can lose."""
+    assert e.point is not None and e.setting is not None  # noqa: S101, PT018
+    row = e.point[None]
+    box = (np.array([facts["low"]]), np.array([facts["high"]])) if "low" in facts else None
+    for models in sets:
+        if models.net is e.setting.net:
+            needed = model_of(e.setting, None).margins(models.shifts, row, None, box)
+        else:
+            needed = thresholds(models.net, models.shifts, row, None, box)
+        least = float(np.max(np.asarray(needed)))
+        if not facts["margin"] >= least:
+            raise LedgerError(
+                f"{who}: its certificate proves a margin of {facts['margin']:g}, and the arithmetic of "
+                f"the model ({models.net.precision}) can lose {least:g}; explain it again without a "
+                "margin of your own"
+            )
 
 
 def _about(facts: Mapping[str, Any], models: ModelSet) -> bool:

@@ -19,8 +19,9 @@ word: what it refuses is broken, whatever was proved about what was read of it.
 
 from __future__ import annotations
 
+import itertools
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -29,6 +30,8 @@ import pandas as pd
 from proplace.certification import certify, lower_margins
 from proplace.core.errors import ProplaceError
 from proplace.core.shifts import Shifts
+from proplace.promises.fills import may_be_filled, refilled
+from proplace.promises.keeping import NO_TIE
 from proplace.promises.reach import largest_delta
 from proplace.schema import Continuous
 
@@ -60,13 +63,17 @@ NOTES = (
     "ALARM: what was read of the model refuses the answer, the model itself accepts it",
     "the model cannot read the answer (a value or a label that it does not know)",
     "the model cannot be asked about it",
+    "with a cell missing, as it was when the promise was made: the model fills it in another way now",
 )
 """What can be said about a verdict; a number stands for each."""
-PART, POINT_ONLY, ROUNDING, IN_SET, READ_YES, READ_NO, UNREADABLE, NOT_ASKED = range(1, len(NOTES))
+PART, POINT_ONLY, ROUNDING, IN_SET, READ_YES, READ_NO, UNREADABLE, NOT_ASKED, FILLED = range(
+    1, len(NOTES)
+)
 ALARMS = (IN_SET, READ_YES, READ_NO)
 
+_RANK = np.array([0, 1, 3, 2])  # how bad: proved, holds, broken, unknown
+_MOST_CORNERS = 5  # numbers whose ends are asked in all combinations
 _FIRST, _DECODER = '{"answer":', json.JSONDecoder()
-_NO_TIE = 2.0**-200  # the least margin that is told from a tie
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +113,7 @@ def judge(compared: Comparison, group: OpenPromises, *, exact: bool = False) -> 
     if compared.on_rows is None:
         if compared.model.named:  # else nobody knows which column is which
             _judge_table(compared, group, _answers(group.facts), found, exact=exact)
+            _judge_filled(compared, group, found, exact=exact)
         return found
     view = _View(compared.on_rows, compared.target, group.points, group.low, group.high)
     said = np.full(count, -1, dtype=np.int8)
@@ -113,7 +121,51 @@ def judge(compared: Comparison, group: OpenPromises, *, exact: bool = False) -> 
         table = _answers(group.facts)
         said = _said(compared.model, compared.label, table, np.ones(count, dtype=bool))
     _judge_rows(view, compared, said, found, exact=exact)
+    _judge_filled(compared, group, found, exact=exact)
     return found
+
+
+def _judge_filled(
+    compared: Comparison, group: OpenPromises, found: Judgement, *, exact: bool
+) -> None:
+    """Judge promises to people with missing cells once more, with what the new model fills in."""
+    if not may_be_filled(group):
+        return
+    again = refilled(group, compared.model)
+    if again is None:
+        return
+    lost = again.unreadable[found.verdict[again.unreadable] != BROKEN]
+    found.verdict[lost], found.note[lost] = UNKNOWN, UNREADABLE
+    rows = again.rows
+    if not len(rows):
+        return
+    count = len(rows)
+    part = Judgement(
+        np.full(count, UNKNOWN, dtype=np.int8),
+        np.full(count, np.nan),
+        np.full(count, np.nan),
+        np.full(count, NOT_ASKED, dtype=np.int8),
+    )
+    some = group._replace(ids=group.ids[rows], points=again.points, low=again.low, high=again.high)
+    outside = replace(compared, inside="", coarser=False)  # other inputs than those of the proof
+    if compared.on_rows is None or compared.target is None:
+        _judge_table(outside, some, again.table, part, exact=exact)
+    else:
+        said = np.full(count, -1, dtype=np.int8)
+        if compared.model.can_be_asked:
+            said = _said(compared.model, compared.label, again.table, np.ones(count, dtype=bool))
+        view = _View(compared.on_rows, compared.target, again.points, again.low, again.high)
+        _judge_rows(view, outside, said, part, exact=exact)
+    worse = _RANK[part.verdict] > _RANK[found.verdict[rows]]
+    here = rows[worse]
+    found.verdict[here] = part.verdict[worse]
+    found.note[here] = FILLED
+    found.margin[rows] = np.fmin(found.margin[rows], part.margin)
+    found.delta[rows] = np.where(
+        found.verdict[rows] == HOLDS, np.fmin(found.delta[rows], part.delta), np.nan
+    )
+    fresh = here[found.verdict[here] == HOLDS]  # proved for the cell as it was filled before
+    found.delta[fresh] = part.delta[worse & (part.verdict == HOLDS)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,7 +261,7 @@ def _judge_boxes(view: _View, rows: npt.NDArray[np.intp], found: Judgement, *, e
     net, none = view.model.network, Shifts.of(view.model.network, 0.0)
     box = (view.low, view.high)
     asked = np.asarray(view.model.margins(none, view.points, None, box))
-    asked = np.maximum(np.broadcast_to(asked, len(rows)), _NO_TIE)
+    asked = np.maximum(np.broadcast_to(asked, len(rows)), NO_TIE)
     lower = lower_margins(net, none, view.target, *box)
     good = lower >= asked
     open_ = np.arange(len(rows)) if exact else np.flatnonzero(~good)
@@ -275,13 +327,16 @@ def _judge_table(
     held = np.flatnonzero((part.verdict == HOLDS) & boxed)
     if len(held):
         part.note[held] = POINT_ONLY
-        for other in _ends(group, table, good[held]):
-            _judge_end(compared, other, held, part)
+        corners = _corners(group, table, good[held])
+        if corners is None:  # too many to ask about
+            part.verdict[held], part.note[held] = UNKNOWN, NOT_ASKED
+        for other in corners or ():
+            _judge_corner(compared, other, held, part)
     for field, values in zip(vars(found).values(), vars(part).values(), strict=True):
         field[good] = values
 
 
-def _judge_end(
+def _judge_corner(
     compared: Comparison,
     table: pd.DataFrame,
     rows: npt.NDArray[np.intp],
@@ -293,6 +348,9 @@ def _judge_end(
     encoded, problems = model.schema.encode_people(table)
     asked = np.ones(len(table), dtype=bool)
     asked[list(problems)] = False
+    lost = rows[~asked]
+    lost = lost[found.verdict[lost] != BROKEN]
+    found.verdict[lost], found.note[lost] = UNKNOWN, UNREADABLE
     if not asked.any():
         return
     here = np.flatnonzero(asked)
@@ -300,30 +358,39 @@ def _judge_end(
     view = _View(model, target, encoded[here], encoded[here], encoded[here])
     _judge_points(view, _said(model, compared.label, table, asked)[here], part)
     refused = part.verdict == BROKEN
+    near = rows[here[part.verdict == UNKNOWN]]
+    near = near[found.verdict[near] != BROKEN]
+    found.verdict[near], found.note[near] = UNKNOWN, ROUNDING
     bad = rows[here[refused]]
     found.verdict[bad], found.note[bad] = BROKEN, PART
     found.margin[rows[here]] = np.minimum(found.margin[rows[here]], part.margin)
 
 
-def _ends(
+def _corners(
     group: OpenPromises, table: pd.DataFrame, rows: npt.NDArray[np.intp]
-) -> list[pd.DataFrame]:
-    """Inputs at the ends of the boxes, in original units: all ends at once, and each by itself."""
+) -> list[pd.DataFrame] | None:
+    """All corners of the boxes in original units; None where there are too many."""
     schema = group.terms.model.schema
-    numbers = {f.name: f for f in schema.features if isinstance(f, Continuous)}
     ends: dict[str, tuple[Array, Array]] = {}
-    for name, feature in numbers.items():
-        column = schema.span(name).start
+    for feature in schema.features:
+        if not isinstance(feature, Continuous):
+            continue
+        column = schema.span(feature.name).start
         low, high = group.low[rows, column], group.high[rows, column]
         if (low < high).any():
-            own = table[name].to_numpy(dtype=np.float64)[rows]
-            sides = [np.where(low < high, feature.offset + feature.scale * e, own)
-                     for e in (low, high)]  # fmt: skip
-            ends[name] = (np.minimum(*sides), np.maximum(*sides))
+            own = table[feature.name].to_numpy(dtype=np.float64)[rows]
+            sides = [
+                np.where(low < high, feature.offset + feature.scale * end, own)
+                for end in (low, high)
+            ]
+            ends[feature.name] = (np.minimum(*sides), np.maximum(*sides))
+    if len(ends) > _MOST_CORNERS:
+        return None
     here = table.iloc[rows].reset_index(drop=True)
-    found = [here.assign(**{name: pair[side] for name, pair in ends.items()}) for side in (0, 1)]
-    found += [here.assign(**{name: side}) for name, pair in ends.items() for side in pair]
-    return found
+    return [
+        here.assign(**dict(zip(ends, corner, strict=True)))
+        for corner in itertools.product(*ends.values())
+    ]
 
 
 def _answers(facts: Iterable[str]) -> pd.DataFrame:

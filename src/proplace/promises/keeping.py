@@ -43,6 +43,9 @@ UNITS: dict[Precision, float] = {
 }
 """Unit roundoff of each arithmetic, from the finest to the coarsest."""
 
+NO_TIE = 2.0**-200
+"""The least margin that is told from a tie."""
+
 _CHUNK = 1_000_000  # numbers of the widest array of a chunk
 
 
@@ -94,6 +97,9 @@ class Keeping:
         for part in chunks(net, len(promised)):
             points, box = promised.points[part], _part(promised.box, part)
             found[part] = model.margins(shifts, points, self.margin, box)
+            if box is not None:  # inside a box, a tie may be decided either way
+                wide = (box[0] < box[1]).any(axis=1)
+                found[part] = np.where(wide, np.maximum(found[part], NO_TIE), found[part])
         lost = np.flatnonzero(~np.isfinite(found))
         if len(lost):
             asked: Any = net.precision if self.margin is None else self.margin

@@ -14,13 +14,14 @@ import numpy as np
 import pandas as pd
 
 from proplace.core.errors import LedgerError
-from proplace.explain.provenance import now
-from proplace.explain.results import Explanations
-from proplace.loaders.coordinates import recoded
+from proplace.explain.results import Explanation, Explanations
+from proplace.loaders.coordinates import recoded, with_classes_of
 from proplace.loaders.model import Model
 from proplace.promises import tables
 from proplace.promises.chain import Entry, Head
+from proplace.promises.clock import now
 from proplace.promises.database import Database
+from proplace.promises.fills import may_be_filled, refilled
 from proplace.promises.folders import IssuedFolder, parts_of
 from proplace.promises.in_use import check_named, reading
 from proplace.promises.issuing import (
@@ -35,6 +36,7 @@ from proplace.promises.issuing import (
     setting_of,
 )
 from proplace.promises.promised import Promised
+from proplace.promises.promised_set import common_set
 from proplace.promises.queries import (
     CHUNK,
     HEAD,
@@ -61,6 +63,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from proplace.core.network import Array
+    from proplace.core.shifts import Shifts
     from proplace.explain.words import Wording
     from proplace.promises.audit import Audit
     from proplace.promises.issuing import Existing, Ids
@@ -166,7 +169,8 @@ class Ledger:
         expires
             The last day on which the promises hold, ``2027-03-31`` or a date; None: no end.
         existing
-            What to do where a person has another open promise, or stands in several rows: ``refuse``
+            What to do where a person has another open promise of the same class, or stands in several
+            rows: ``refuse``
             (nothing at all is issued), ``add`` (all of them hold), or ``renew`` (the new ones take the
             place of those before).
         replacing
@@ -183,20 +187,25 @@ class Ledger:
             a last day that is over; or a person has an open promise.
         """
         _check_existing(existing)
+        if isinstance(result, Explanation):
+            result = Explanations([result])
         if not len(result):
             return Issued((), ())
         people, skipped, drafts = people_of(result, ids), [], list[Draft]()
         setting = setting_of(result)
         documents = terms_documents(setting, result[0].target, result.provenance)
         terms = documents[-1].digest
+        label = result[0].label
         check_answers(result, model_of(setting, result.provenance))
+        row = -1
         for e, person in zip(result, people, strict=True):
+            row += e.rank == 0 or row < 0  # several answers of one row follow each other
             if e.target != result[0].target:
                 raise LedgerError("answers for several classes are issued one class at a time")
             if reason := nothing_to_promise(e):
                 skipped.append(Skipped(e.index, reason))
             else:
-                drafts.append(draft(e, person, terms, wording, check=check))
+                drafts.append(draft(e, person, terms, wording, row=row, check=check))
         if not drafts:
             return Issued((), (), tuple(skipped))
         with self._database.write(self._actor) as writer:
@@ -204,7 +213,9 @@ class Ledger:
             for document in documents:
                 writer.document(document.digest, *document)
             known = known_promises(writer.connection, drafts, writer.time)
-            ids_, new = issue_drafts(writer, drafts, last, known, existing, replacing=replacing)
+            ids_, new = issue_drafts(
+                writer, drafts, last, known, existing, label=label, replacing=replacing
+            )
         return Issued(tuple(ids_), tuple(new), tuple(skipped))
 
     def issue_folder(
@@ -343,13 +354,15 @@ class Ledger:
         parts: list[tuple[Array, Array, Array]] = []
         own = tables.personal.c
         with self._database.read() as connection:
-            for group in open_groups(connection, Archive(connection), _day(as_of, None)):
+            groups = open_groups(connection, Archive(connection), _day(as_of, None), facts=True)
+            for group in groups:
                 base = group.terms.model
                 point, _ = recoded(base, whole, group.points, group.points)
-                low, high = recoded(base, whole, group.low, group.high)
+                low, high = recoded(base, whole, *_with_fills(group, whole))
                 parts.append((point, np.minimum(low, point), np.maximum(high, point)))
                 names += [str(number) for number in group.ids]
-                targets += [group.terms.target_in(whole)] * len(group.ids)
+                named = with_classes_of(base, whole)
+                targets += [group.terms.target_in(named)] * len(group.ids)
                 between = own.entry.between(int(group.ids[0]), int(group.ids[-1]))
                 known = dict(
                     connection.execute(sa.select(own.entry, own.person).where(between)).t.all()
@@ -368,6 +381,26 @@ class Ledger:
             highs if boxed else None,
             tuple(people),
         )
+
+    def promised_set(self, model: object, *, as_of: datetime.date | str | None = None) -> Shifts:
+        """The set of networks within which every open promise is proved, for a model.
+
+        Where promises were made for several sets, it is what they have in common. Give it, or the
+        ledger itself, to ``stay_within``, ``StayWithin`` and ``refit_within``: however often a model is
+        retrained within it, every promise stays proved.
+
+        Raises
+        ------
+        LedgerError
+            Nothing is promised.
+        DeltaError, InputError
+            A promise is about models that this one cannot be compared with, or the sets have nothing in
+            common.
+        """
+        with self._database.read() as connection:
+            groups = open_groups(connection, Archive(connection), _day(as_of, None))
+            terms = {group.terms.digest: group.terms for group in groups}
+        return common_set(Model.of(model), list(terms.values()))
 
     # -- a retrained model -----------------------------------------------------------------------
 
@@ -641,6 +674,17 @@ class Ledger:
 def _check_existing(existing: object) -> None:
     if existing not in ("refuse", "add", "renew"):
         raise LedgerError(f"existing must be 'refuse', 'add' or 'renew', not {existing!r}")
+
+
+def _with_fills(group: OpenPromises, model: Model) -> tuple[Array, Array]:
+    """Ends of the boxes of promises; with missing cells also as the model fills them in."""
+    again = refilled(group, model) if may_be_filled(group) else None
+    if again is None:
+        return group.low, group.high
+    low, high = group.low.copy(), group.high.copy()
+    low[again.rows] = np.minimum(low[again.rows], again.low)
+    high[again.rows] = np.maximum(high[again.rows], again.high)
+    return low, high
 
 
 def _day(given: datetime.date | str | None, issued: str | None) -> str | None:

@@ -12,6 +12,8 @@ import numpy as np
 import pandas as pd
 
 from proplace.certification import read_proof
+from proplace.certification.checker import MOST_BYTES
+from proplace.core.errors import TamperedError
 from proplace.explain.results import Explanation, Setting
 
 if TYPE_CHECKING:
@@ -95,7 +97,7 @@ class Promise:
     @cached_property
     def certificate(self) -> Proof | None:
         """The proof."""
-        return None if self._certificate is None else read_proof(zlib.decompress(self._certificate))
+        return None if self._certificate is None else read_proof(unpacked(self._certificate))
 
     @cached_property
     def explanation(self) -> Explanation | None:
@@ -111,6 +113,7 @@ class Promise:
             terms.model.classes,
             terms.sets,
             encoding=terms.model.encoding,
+            columns=terms.model.columns,
         )
         return Explanation(
             facts["index"],
@@ -206,3 +209,16 @@ class OpenPromises(NamedTuple):
 
 def _number(value: float | None) -> float:
     return math.nan if value is None else float(value)
+
+
+def unpacked(content: bytes) -> bytes:
+    """A certificate as it was before it was compressed, if it is one of a size that is read."""
+    try:
+        text = zlib.decompressobj().decompress(content, MOST_BYTES + 1)
+    except zlib.error:
+        text = b""
+    if not text or len(text) > MOST_BYTES:
+        raise TamperedError(
+            "the certificate of a promise is not what was written; ledger.verify() tells what else"
+        )
+    return text

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from proplace.core.errors import InputError
 from proplace.explain.results import Explanations
-from proplace.loaders.coordinates import recoded
+from proplace.loaders.coordinates import recoded, with_classes_of
 from proplace.promises.settings import model_of, promised_box
 from proplace.tables.frames import as_frame
 
@@ -183,11 +183,14 @@ def _of_explanations(model: Model, results: Explanations) -> Promised:
             "with answers and certificates, or a pair (inputs, target)"
         )
     points, low, high = np.zeros((3, len(chosen), model.network.inputs))
+    targets = np.zeros(len(chosen), dtype=np.intp)
     for rows in _by_setting(chosen):
         some = [chosen[row] for row in rows]
         setting = some[0].setting
         assert setting is not None  # noqa: S101  (certified answers have one)
         base = model_of(setting, results.provenance)
+        named = with_classes_of(base, model)
+        targets[rows] = [named.target(base.classes[e.target]) for e in some]
         given = np.array([e.point for e in some])
         points[rows], _ = recoded(base, model, given, given)
         ends = [promised_box(e) for e in some]
@@ -197,7 +200,6 @@ def _of_explanations(model: Model, results: Explanations) -> Promised:
     low, high = np.minimum(low, points), np.maximum(high, points)
     boxed = bool((low < high).any())
     names = tuple(f"{e.index}/{e.rank}" if e.rank else str(e.index) for e in chosen)
-    targets = np.array([_target(model, e) for e in chosen], dtype=np.intp)
     people = tuple(e.who for e in chosen)
     return Promised(
         names,
@@ -215,9 +217,3 @@ def _by_setting(chosen: Sequence[Explanation]) -> list[list[int]]:
     for number, e in enumerate(chosen):
         groups.setdefault(id(e.setting), []).append(number)
     return list(groups.values())
-
-
-def _target(model: Model, e: Explanation) -> int:
-    """The promised class; classes without labels are in the order of those in use."""
-    own = e.setting.classes if e.setting is not None else ()
-    return e.target if model.classes == tuple(range(len(own))) else model.target(e.label)

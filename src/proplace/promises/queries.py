@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from proplace.core.errors import LedgerError
+from proplace.core.errors import LedgerError, NotInLedger
 from proplace.promises import tables
 from proplace.promises.in_use import reading
 from proplace.promises.issuing import person_id
@@ -64,16 +64,25 @@ def state_of(closing: str | None, expires: str | None, day: str | None) -> State
 def promise_of(connection: sa.Connection, number: int, day: str | None) -> Promise:
     """One promise, by its number."""
     own = tables.personal.c
+    try:
+        number = int(number)
+    except (TypeError, ValueError):
+        raise LedgerError(
+            f"a promise is named by its number, not {number!r}; those of a person: "
+            "promises(person) (ledger list --person)"
+        ) from None
     query = (
         sa.select(tables.promises, tables.personal, closing_kind())
         .join_from(
             tables.promises, tables.personal, own.entry == tables.promises.c.id, isouter=True
         )
-        .where(tables.promises.c.id == int(number))
+        .where(tables.promises.c.id == number)
     )
     row = connection.execute(query).first()
     if row is None:
-        raise LedgerError(f"there is no promise {number} in the ledger; promises() lists all")
+        raise NotInLedger(
+            f"there is no promise {number} in the ledger; promises() (ledger list) lists all"
+        )
     terms = Archive(connection).terms(row.terms)
     state = state_of(row.closing, row.expires, day)
     dates = (state, row.issued, row.expires, terms)
@@ -202,5 +211,5 @@ def audited_model(connection: sa.Connection, audit: int) -> str:
     query = sa.select(e.body).where(e.seq == int(audit), e.kind == "audited")
     body = connection.execute(query).scalar()
     if body is None:
-        raise LedgerError(f"there is no audit {audit} in the ledger; history() lists all")
+        raise NotInLedger(f"there is no audit {audit} in the ledger; history() lists all")
     return str(json.loads(body)["model"])

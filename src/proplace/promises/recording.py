@@ -9,6 +9,7 @@ from proplace.promises import tables
 from proplace.promises.chain import commitment, new_salt
 from proplace.promises.queries import PARAMETERS, is_open
 from proplace.promises.tables import sa
+from proplace.promises.terms import Archive
 from proplace.schema.validation import listing
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from proplace.promises.database import Writer
     from proplace.promises.issuing import Draft, Existing
+    from proplace.schema.validation import Label
 
 Said = tuple[str, bytes, bytes | None, bytes | None, str | None]
 """What is promised: terms, point, box and the last day. The same to the same person is one promise."""
@@ -46,9 +48,14 @@ def issue_drafts(
     known: dict[str, dict[Said, int]],
     existing: Existing,
     *,
+    label: Label,
     replacing: Collection[int] | None,
 ) -> tuple[list[int], list[int]]:
-    """Write what is not known yet; return the numbers of all promises, and of the new ones."""
+    """Write what is not known yet; return the numbers of all promises, and of the new ones.
+
+    Only promises of the same class stand in the way of another, or give way to it.
+    """
+    archive = Archive(writer.connection)
     found, new = list[int](), dict[str, list[int]]()
     rows, given = dict[str, set[object]](), dict[str, set[int]]()
     for one in drafts:
@@ -60,13 +67,24 @@ def issue_drafts(
         found.append(theirs[key])
         rows.setdefault(one.person, set()).add(one.row)
         given.setdefault(one.person, set()).add(theirs[key])
-    others = {person: sorted(set(known[person].values()) - given[person]) for person in new}
+    labels = {drafts[0].terms: label}
+    for terms, *_ in {key for person in new for key in known[person]}:
+        if terms not in labels:
+            labels[terms] = archive.terms(terms).label
+    others = {
+        person: sorted(
+            number
+            for (terms, *_), number in known[person].items()
+            if number not in given[person] and labels[terms] == label
+        )
+        for person in new
+    }
     several = [person for person in new if others[person] or len(rows[person]) > 1]
     if several and existing == "refuse":
         raise LedgerError(
             f"{len(several)} of the people have an open promise already, or stand in several rows "
-            f"({listing(several)}); existing='add' lets all of them hold, existing='renew' puts the "
-            "new ones in the place of those before"
+            f"({listing(several)}); existing='add' (--existing add) lets all of them hold, "
+            "existing='renew' (--existing renew) puts the new ones in the place of those before"
         )
     for person, numbers in others.items() if existing == "renew" else ():
         for number in numbers:

@@ -287,7 +287,7 @@ def _apart(feature: Continuous, value: float, ends: Interval) -> Missing:
     short = _sum(low, -value) if value < low else _sum(high, -value) if value > high else 0.0
     by = gap(feature, abs(short), decimals(feature))
     words = f"{feature.title} is {amount(feature, value, exact=True)}"
-    words += f", promised is {_asked(feature, ends)}: "
+    words += f", promised is {_asked(feature, ends, value)}: "
     if short:
         words += f"{by} too {'little' if short > 0 else 'much'}"
     else:
@@ -295,13 +295,13 @@ def _apart(feature: Continuous, value: float, ends: Interval) -> Missing:
     return Missing(feature.name, value, low, high, short, words)
 
 
-def _asked(feature: Continuous, ends: Interval) -> str:
+def _asked(feature: Continuous, ends: Interval, value: float) -> str:
     low, high = ends
     if low == high:
         return amount(feature, low, exact=True)
-    if feature.upper is not None and high >= feature.upper:
+    if feature.upper is not None and high >= feature.upper and value <= high:
         return f"at least {amount(feature, low, exact=True)}"
-    if feature.lower is not None and low <= feature.lower:
+    if feature.lower is not None and low <= feature.lower and value >= low:
         return f"no more than {amount(feature, high, exact=True)}"
     return f"{amount(feature, low, unit=False, exact=True)} to {amount(feature, high, exact=True)}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from proplace.core.errors import LedgerError
@@ -13,6 +14,7 @@ from proplace.promises.issuing import Issued
 if TYPE_CHECKING:
     import datetime
 
+    from proplace.core.network import Network
     from proplace.explain.results import Explanation, Explanations
     from proplace.promises.audit import Audit
     from proplace.promises.promise import Recipient
@@ -76,7 +78,8 @@ class Renewal:
         Parameters
         ----------
         expires
-            The last day of all of them; left out, each keeps that of the promise it replaces.
+            The last day of all of them; left out, each keeps that of the promise it replaces, the latest
+            where there were several.
         check
             Whether to check every certificate in exact arithmetic first.
         """
@@ -105,15 +108,23 @@ class Renewal:
 
 def renewed(audit: Audit, explainer: Any, n: int | None) -> Renewal:
     """Search new answers for the broken promises of an audit."""
+    if not _explains(explainer, audit.network):
+        raise LedgerError(
+            "the explainer is not one of the model that was audited, so that its answers would be "
+            "promises of another model; fit one: Proplace(new_model, delta).fit(table)"
+        )
     broken = audit.ledger.recipients(audit.broken if n is None else audit.broken[:n])
-    first: dict[tuple[str, Label], Recipient] = {}
     groups: dict[tuple[Label, str | None], dict[str, list[Recipient]]] = {}
+    last: dict[tuple[str, Label], str | None] = {}
     for one in broken:
-        if one.person is None:
-            continue  # erased meanwhile
-        leader = first.setdefault((one.person, one.target), one)
-        people = groups.setdefault((one.target, leader.expires), {})
-        people.setdefault(one.person, []).append(one)
+        if one.person is not None:  # not erased meanwhile
+            known = last.get((one.person, one.target), "")
+            ends = None in (known, one.expires)  # without end is later than any day
+            last[one.person, one.target] = None if ends else max(known or "", one.expires or "")
+    for one in broken:
+        if one.person is not None:
+            people = groups.setdefault((one.target, last[one.person, one.target]), {})
+            people.setdefault(one.person, []).append(one)
     batches = []
     for (label, expires), people in groups.items():
         facts = [several[0].facts for several in people.values()]
@@ -123,6 +134,18 @@ def renewed(audit: Audit, explainer: Any, n: int | None) -> Renewal:
         replaces = {person: [one.promise for one in all_] for person, all_ in people.items()}
         batches.append(_Batch(result, expires, replaces, tuple(one["answer"] for one in facts)))
     return Renewal(audit, tuple(batches))
+
+
+def _explains(explainer: Any, net: Network) -> bool:
+    """Whether an explainer is about a network; a schema may put another input map in front of it."""
+    model = getattr(explainer, "model_", None)
+    if model is None:
+        return False
+    mine, theirs = model.network.layers, net.layers
+    return len(mine) == len(theirs) and all(
+        np.array_equal(a.W, b.W) and np.array_equal(a.bias, b.bias)
+        for a, b in zip(mine, theirs, strict=True)
+    )
 
 
 def _differences(e: Explanation, promised: dict[str, Any]) -> list[tuple[Any, ...]]:

@@ -26,7 +26,7 @@ def model_of(setting: Setting, provenance: Provenance | None) -> Model:
         setting.schema,
         setting.classes or tuple(range(setting.net.classes)),
         preprocesses=bool(setting.encoding),
-        _columns=tuple(setting.schema.by_name),
+        _columns=setting.columns or tuple(setting.schema.by_name),
         origin=origin,
         declared=True,
     )

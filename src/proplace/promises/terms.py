@@ -65,7 +65,7 @@ def network_document(net: Network) -> Document:
 def model_documents(model: Model) -> list[Document]:
     """A model, and its network; the model comes last."""
     network = network_document(model.network)
-    facts = {
+    facts: dict[str, Any] = {
         "network": network.digest,
         "features": [files.plain(feature) for feature in model.schema.features],
         "rules": [files.plain(rule) for rule in model.schema.rules],
@@ -74,6 +74,8 @@ def model_documents(model: Model) -> list[Document]:
         "name": model.origin.name,
         "file": model.origin.digest,
     }
+    if model.columns != tuple(model.schema.by_name):  # the source takes them in another order
+        facts["columns"] = list(model.columns)
     return [network, Document.of("model", facts)]
 
 
@@ -110,9 +112,7 @@ class Terms:
         return self.model.classes[self.target]
 
     def target_in(self, model: Model) -> int:
-        """The promised class in a model; classes without labels are in the order of those in use."""
-        if model.classes == tuple(range(self.model.network.classes)):
-            return self.target
+        """Number of the promised class in a model, by its label."""
         return model.target(self.label)
 
 
@@ -175,7 +175,7 @@ class Archive:
             schema,
             tuple(facts["classes"]),
             preprocesses=bool(facts["encoding"]),
-            _columns=tuple(schema.by_name),
+            _columns=tuple(facts.get("columns") or schema.by_name),
             origin=Origin(facts["name"], facts["file"]),
             declared=True,
         )

@@ -18,6 +18,7 @@ from proplace.promises import tables
 from proplace.promises.chain import START, Entry, Head, commitment, sha256
 from proplace.promises.database import FORMAT
 from proplace.promises.issuing import personal_parts
+from proplace.promises.layout import layout_problems
 from proplace.promises.tables import sa
 
 if TYPE_CHECKING:
@@ -92,12 +93,17 @@ class Verifier:
         self._erased: set[int] = set()
         self._version = 0
 
-    def verify(self) -> Verification:
-        """Look at everything."""
-        found = Verification(Head(0, START))
-        if self._connection.dialect.name == "sqlite":
+    def verify(self, *, layout: bool = True) -> Verification:
+        """Look at everything; not at the ``layout`` of the tables if that is said."""
+        found, readable = Verification(Head(0, START)), True
+        for problem, fatal in layout_problems(self._connection) if layout else ():
+            found.add(problem)
+            readable &= not fatal
+        if readable and self._connection.dialect.name == "sqlite":
+            before = found.found
             self._file(found)
-        if found.good:
+            readable = found.found == before
+        if readable:
             self._head(found)
             self._chain(found)
             self._meta(found)
@@ -169,7 +175,9 @@ class Verifier:
         elif entry.kind == "document":
             self._documents[str(facts.get("digest"))] = str(facts.get("kind"))
         elif entry.kind == "erased":
-            self._erased |= {n for n in facts.get("entries", ()) if isinstance(n, int)}
+            named = facts.get("entries", ())
+            named = named if isinstance(named, list) else ()
+            self._erased |= {n for n in named if isinstance(n, int)}
             found.erased += entry.promise is not None
         elif entry.kind == "audited":
             self._verdicts(found, entry, facts)
@@ -194,7 +202,11 @@ class Verifier:
         """Compare the promises that some entries have issued."""
         table = tables.promises
         between = table.c.id.between(begin, entries[-1].seq)
-        rows = {row.id: row for row in self._connection.execute(sa.select(table).where(between))}
+        rows: dict[int, Any] = {}
+        for row in self._connection.execute(sa.select(table).where(between)):
+            if row.id in rows:
+                found.add(f"promise {row.id} is there twice")
+            rows[row.id] = row
         for entry in entries:
             if entry.kind == "issued":
                 found.promises += 1
@@ -273,7 +285,7 @@ def _facts(entry: Entry) -> dict[str, Any]:
     """What is in the body of an entry; nothing where it was changed to something else."""
     try:
         facts = entry.facts
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return facts if isinstance(facts, dict) else {}
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from proplace.schema.grid import Array, Integers
     from proplace.schema.validation import Label
 
+_FEW = 16  # cells that are read sooner one by one than with a table of the distinct ones
+
 
 def is_missing(value: object) -> bool:
     """Whether a single cell holds nothing: None, NaN, NaT or NA."""
@@ -69,13 +71,19 @@ def codes(series: pd.Series[Any], labels: Sequence[Label]) -> Integers:
     labels 0 and 1.
     """
     number = {label: n for n, label in enumerate(labels)}
+    if len(series) <= _FEW:
+        return _codes_one_by_one(series, number)
     try:
         found, distinct = pd.factorize(series, use_na_sentinel=True)
     except TypeError:  # unhashable cells such as lists
-        cells = [number.get(v, -1) if _hashable(v) else -1 for v in series.tolist()]
-        return np.array(cells, dtype=np.int64)
+        return _codes_one_by_one(series, number)
     table = np.array([number.get(cast("Label", v), -1) for v in distinct] + [-1], dtype=np.int64)
     return table[found]  # a missing cell has number -1, the last entry
+
+
+def _codes_one_by_one(series: pd.Series[Any], number: dict[Label, int]) -> Integers:
+    cells = [number.get(v, -1) if _hashable(v) else -1 for v in series.tolist()]
+    return np.array(cells, dtype=np.int64)
 
 
 def _hashable(value: object) -> bool:

@@ -65,7 +65,7 @@ def test_a_release_gate(folder):
     assert good.returncode == 0, good.stderr
     assert "proves 12" in good.stdout
     bad = audit(folder, "new", "--fail-on", "broken")
-    assert bad.returncode == 1
+    assert bad.returncode == 3
     assert "not released: --fail-on broken" in bad.stderr
     assert "broken promise" in bad.stdout
     assert audit(folder, "new").returncode == 0
@@ -114,7 +114,7 @@ def test_new_answers_are_shown_and_issued_only_when_asked(folder):
     assert {line["promise"] for line in facts["renewal"]} == {
         one["promise"] for one in facts["promises"] if one["verdict"] == "broken"
     }
-    assert audit(folder, "new", "--fail-on", "broken").returncode == 1
+    assert audit(folder, "new", "--fail-on", "broken").returncode == 3
     issued = audit(folder, "new", *words, "--issue", "--expires", "2998-12-31")
     assert issued.returncode == 0, issued.stderr
     assert "issued" in issued.stderr
@@ -177,3 +177,10 @@ def test_a_killed_audit_leaves_the_ledger_whole(folder):
     assert done.returncode == 0
     with pp.Ledger(folder / "promises.db") as ledger:
         assert ledger.verify().good
+
+
+def test_promises_of_a_model_that_may_not_be_released_are_not_issued(folder):
+    words = ("--renew", "--train", folder / "train.csv", "--delta", "0.01", "--issue")
+    done = audit(folder, "new", *words, "--fail-on", "broken")
+    assert done.returncode == 1
+    assert "release it first" in done.stderr

@@ -16,7 +16,7 @@ from commands import call, run, run_quickly
 
 pytest.importorskip("sqlalchemy")
 
-DAY = "2999-12-31"
+DAY, LAST_DAY = "2999-12-31", "31 December 2999"
 
 
 def said(done):
@@ -88,6 +88,7 @@ def test_letters_carry_the_number_of_their_promise(made):
     for row, person in ((0, "ann"), (1, "bob"), (3, "dee")):
         text = (made / "letters" / f"row-{row:012d}.html").read_text(encoding="utf-8")
         assert f"Reference</dt><dd>promise {numbers[person]}<" in text
+        assert LAST_DAY in text  # what the ledger says
 
 
 def test_the_same_command_issues_nothing_twice(loans, made):
@@ -119,6 +120,21 @@ def test_one_person(loans, tmp_path):
         (["--ledger", "{lost}/p.db", "--ids", "customer"], "there is no folder"),
         (["--ids", "customer"], "--ids is for promises: give --ledger, too"),
         (["--expires", DAY], "--expires is for promises"),
+        (
+            [
+                "--ledger",
+                "{new}",
+                "--ids",
+                "customer",
+                "--expires",
+                DAY,
+                "--letters",
+                "{new}-l",
+                "--valid-until",
+                "2999-12-30",
+            ],
+            "not the last day of the promises",
+        ),
         (["--existing", "renew"], "--existing is for promises"),
     ],
 )
@@ -328,7 +344,7 @@ def test_export(book, tmp_path):
         previous = hashlib.sha256(content.encode()).hexdigest()
         assert (entry["seq"], entry["hash"]) == (n, previous)
     assert f"{len(entries)}:{previous}" in call("ledger", "verify", place).stdout
-    assert not any(person in chain.read_text(encoding="utf-8") for person in numbers)
+    assert not any(f'"{person}' in chain.read_text(encoding="utf-8") for person in numbers)
     with table.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert {row["person"]: int(row["id"]) for row in rows} == numbers

@@ -53,6 +53,8 @@ class About:
     encoding
         Digest of how the model itself turns a table into rows; empty where it takes rows as the schema
         encodes them.
+    columns
+        Columns of the table in the order in which the model takes them.
     """
 
     provenance: Provenance
@@ -61,13 +63,20 @@ class About:
     folds: str
     efforts: Efforts | None = None
     encoding: str = ""
+    columns: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, provenance: Provenance, setting: Setting) -> About:
         """Write down what answers of a setting are about."""
         folds = digest(setting.net.folds)
         return cls(
-            provenance, setting.schema, setting.classes, folds, setting.efforts, setting.encoding
+            provenance,
+            setting.schema,
+            setting.classes,
+            folds,
+            setting.efforts,
+            setting.encoding,
+            setting.columns,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -80,6 +89,7 @@ class About:
             "folds": self.folds,
             "efforts": None if self.efforts is None else self.efforts.to_dict(),
             "encoding": self.encoding,
+            "columns": list(self.columns),
         }
 
     @classmethod
@@ -91,8 +101,17 @@ class About:
                 raise ValueError(f"{name} must be a digest, or empty")
         made = Provenance.from_dict(fields["provenance"])
         efforts = fields["efforts"] and Efforts.from_dict(fields["efforts"])
+        columns = tuple(fields["columns"])
+        if columns and set(columns) != set(schema.by_name):
+            raise ValueError("columns must be those of the features")
         return cls(
-            made, schema, tuple(fields["classes"]), fields["folds"], efforts, fields["encoding"]
+            made,
+            schema,
+            tuple(fields["classes"]),
+            fields["folds"],
+            efforts,
+            fields["encoding"],
+            columns,
         )
 
 

@@ -149,6 +149,7 @@ class ResultsFolder:
             about.efforts,
             question.get("max_effort"),
             about.encoding,
+            about.columns,
         )
         table = _results(path / f"results.{question['format']}", manifest)
         columns = AnswerColumns.of(list(about.schema.by_name), question["id columns"])

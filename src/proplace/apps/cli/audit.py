@@ -13,13 +13,22 @@ from proplace.apps.cli import common, delta, report
 from proplace.apps.cli.console import say, say_table, tell
 
 if TYPE_CHECKING:
-    from proplace.explain.proplace import Proplace
     from proplace.loaders.model import Model as WholeModel
     from proplace.promises.audit import Audit
     from proplace.promises.renewing import Renewal
     from proplace.schema import Schema
 
+NOT_RELEASED = 3
+"""Exit status of a release gate that is closed; 1 is an error."""
+
 _SHOWN = 20  # broken promises that are listed; the rest are counted
+
+
+class Prefer(StrEnum):
+    """Which answers are wanted."""
+
+    near = "near"
+    few = "few"
 
 
 class FailOn(StrEnum):
@@ -43,8 +52,8 @@ def audit(
     fail_on: Annotated[
         FailOn | None,
         typer.Option(
-            help="A release gate. broken: exit status 1 if a promise is broken; holds: if one is not "
-            "proved. What cannot be told never passes."
+            help="A release gate. broken: exit status 3 if a promise is broken; holds: if one is not "
+            "proved. What cannot be told never passes. Judged is the model, before --renew."
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Also write an HTML page to read.")] = None,
@@ -77,6 +86,19 @@ def audit(
     number: delta.Number = None,
     shifts: delta.File = None,
     k: Annotated[int, typer.Option("--k", help="With --renew: robust neighbours.")] = 20,
+    prefer: Annotated[
+        Prefer, typer.Option(help="With --renew: the nearest answers, or those of few changes.")
+    ] = Prefer.near,
+    holds: Annotated[
+        bool, typer.Option("--holds", help='With --renew: prove "at least" and "no more than".')
+    ] = False,
+    classes: Annotated[
+        str | None,
+        typer.Option(
+            help="Labels of the model's classes, in the order of its outputs, where it does not name "
+            "them: refused,approved."
+        ),
+    ] = None,
     schema: common.SchemaFile = None,
     drop: common.Drop = None,
     delimiter: common.Delimiter = None,
@@ -86,8 +108,9 @@ def audit(
 ) -> None:
     """Say of every open promise what a retrained model makes of it: proved, holds or broken.
 
-    Exit status 0, or 1 where --fail-on does not let the model pass. The audit is recorded in the ledger
-    unless --no-record is given.
+    Exit status 0, or 3 where --fail-on does not let the model pass. The audit is recorded in the ledger
+    unless --no-record is given. New answers (--renew) keep the tolerance of the broken promises, and
+    what else was asked of those is asked again: --prefer, --holds.
 
     [bold]Examples[/bold]
 
@@ -98,14 +121,17 @@ def audit(
     proplace audit --ledger promises.db --model new.onnx --renew --train new.csv --drop label
     --delta 0.02 --issue
     """
-    from proplace.promises.ledger import Ledger  # noqa: PLC0415  (quick help)
+    from proplace.explain.proplace import Proplace  # noqa: PLC0415  (quick help)
+    from proplace.promises.ledger import Ledger  # noqa: PLC0415
     from proplace.tables.files import open_table  # noqa: PLC0415
 
-    asked = _renewing(renew=renew, issue=issue, expires=expires, train=train)
+    asked = _renewing(renew=renew, issue=issue, expires=expires, train=train, fail_on=fail_on)
     given = delta.Given.of(number, shifts) if asked else None
     if out is not None:
         report.check_page(out)
     whole = common.read_model(model, assume)
+    if classes is not None:
+        whole = whole.with_classes(_labels(classes))
     with Ledger(ledger, create=False) as opened:
         found = opened.audit(whole, as_of=as_of, record=not no_record, exact=exact)
         renewal = None
@@ -113,9 +139,15 @@ def audit(
             rows = open_table(asked, delimiter=delimiter, encoding=encoding)
             known = _described(whole, found, schema)
             given.check(known.network, model)
-            explainer = _fitted(
-                known, given, k, common.training_rows(rows, known.schema, drop or [])
-            )
+            promised = opened.promise(found.broken[0]).terms
+            explainer = Proplace(
+                known,
+                given.delta,
+                k=k,
+                prefer=prefer.value,
+                holds=holds,
+                tolerance=dict(promised.tolerance) or None,
+            ).fit(common.training_rows(rows, known.schema, drop or []))
             renewal = found.renew(explainer)
         if as_json:
             say(json.dumps(_facts(found, renewal)))
@@ -127,10 +159,12 @@ def audit(
             tell(str(renewal.issue(expires=expires)))
         if fail_on is not None and not found.passes(fail_on.value):
             tell(f"not released: --fail-on {fail_on.value}: {found.sentence}")
-            raise typer.Exit(1)
+            raise typer.Exit(NOT_RELEASED)
 
 
-def _renewing(*, renew: bool, issue: bool, expires: str | None, train: Path | None) -> Path | None:
+def _renewing(
+    *, renew: bool, issue: bool, expires: str | None, train: Path | None, fail_on: FailOn | None
+) -> Path | None:
     """The training table, where new answers are asked for."""
     from proplace.core.errors import OptionError  # noqa: PLC0415
 
@@ -140,6 +174,11 @@ def _renewing(*, renew: bool, issue: bool, expires: str | None, train: Path | No
         return None
     if train is None:
         raise OptionError("--renew searches new answers: give the training rows as --train FILE")
+    if issue and fail_on is not None:
+        raise OptionError(
+            "--issue promises what the new model answers, which --fail-on may not release; release it "
+            "first, then give --issue without --fail-on"
+        )
     if expires is not None and not issue:
         raise OptionError("--expires is the last day of what is issued: give --issue, too")
     return train
@@ -161,10 +200,10 @@ def _described(model: WholeModel, audit: Audit, path: Path | None) -> WholeModel
         ) from None
 
 
-def _fitted(model: WholeModel, given: delta.Given, k: int, rows: Any) -> Proplace:
-    from proplace.explain.proplace import Proplace  # noqa: PLC0415
-
-    return Proplace(model, given.delta, k=k).fit(rows)
+def _labels(text: str) -> list[Any]:
+    """Labels of classes; numbers where all of them are whole ones."""
+    words = [word.strip() for word in text.split(",")]
+    return [int(word) for word in words] if all(map(str.isdigit, words)) else words
 
 
 def _facts(audit: Audit, renewal: Renewal | None) -> dict[str, Any]:

@@ -274,6 +274,7 @@ def explain(
         certificates = certificates or not single
     _check_output(out, page, single=single, certificates=certificates)
     report.check_statement(statement, page)
+    valid_until = promising.last_day(promises, valid_until) if folder is not None else valid_until
     letters.check(folder, certificates or promises is not None, subject, outcome, valid_until)
     jobs = common.processes(jobs)
     given, more = delta.Given.of(number, shifts), delta.others(also or [])

@@ -137,7 +137,8 @@ def show(place: Place, number: Number, as_of: AsOf = None, as_json: common.Json 
             say(f"{name:<9} {'' if value is None else value}")
     if promise.explanation is not None:
         words = promise.explanation.words()
-        rows = [[c.title, c.before, c.after] for c in words.changes]
+        goals = {c.title: c.goal for c in words.changes}
+        rows = [[title, was, goals.get(title, "the same")] for title, was in words.person]
         say_table(["feature", "then", "promised"], rows)
     say_table(
         ["entry", "time", "what", "more"],
@@ -168,7 +169,8 @@ def verify(
         facts = {**vars(found), "head": str(found.head), "good": found.good}
         typer.echo(json.dumps(facts, indent=2))
     else:
-        say(str(found))
+        for line in str(found).splitlines():
+            say(line)
     if not found.good:
         raise typer.Exit(1)
 
@@ -192,6 +194,8 @@ def issue(
     proplace ledger issue promises.db results --ids customer --expires 2999-12-31
     """
     promising.check_day(expires)
+    if promising.is_new(place):
+        tell(f"note: {place} is a new ledger")
     with _opened(place, by, create=True) as opened:
         issued = opened.issue_folder(results, column, expires=expires, existing=existing.value)
         say(str(issued))

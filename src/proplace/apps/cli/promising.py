@@ -117,6 +117,8 @@ class Promising:
         """Open the ledger."""
         from proplace.promises.ledger import Ledger  # noqa: PLC0415
 
+        if is_new(self.place):
+            tell(f"note: {self.place} is a new ledger")
         return Ledger(self.place)
 
     def issue(self, answers: Explanations) -> None:
@@ -161,10 +163,28 @@ def references(
         yield reference
 
 
+def last_day(promises: Promising | None, valid_until: str | None) -> str | None:
+    """The last day of letters: that of the promises, if there is one."""
+    from proplace.core.errors import OptionError  # noqa: PLC0415
+
+    expires = None if promises is None else promises.expires
+    if expires is not None and valid_until not in (None, expires):
+        raise OptionError(
+            f"--valid-until {valid_until} is not the last day of the promises, --expires {expires}; "
+            "leave it out, and letters say that day"
+        )
+    return expires or valid_until
+
+
+def is_new(place: str) -> bool:
+    """Whether a ledger would be made; what a URL leads to is not known."""
+    return "://" not in place and not Path(place).exists()
+
+
 def check_day(day: str | None) -> None:
     """Say whether a last day is one, and not over."""
     from proplace.core.errors import OptionError  # noqa: PLC0415
-    from proplace.explain.provenance import now  # noqa: PLC0415
+    from proplace.promises.clock import now  # noqa: PLC0415
 
     if day is None:
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -40,6 +41,9 @@ def run(
     state: State = Path("serve.db"),
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on; 0: any.")] = 8765,
+    hosts: Annotated[
+        list[str] | None, typer.Option(help="A name by which others may call it; may be repeated.")
+    ] = None,
     workers: Annotated[int, typer.Option(help="Processes that search.")] = 2,
 ) -> None:
     """Serve models: an HTTP interface and a page.
@@ -59,9 +63,8 @@ def run(
     from proplace.apps.serve.config import config_of, read_config  # noqa: PLC0415  (quick help)
     from proplace.core.errors import OptionError  # noqa: PLC0415
 
-    if config is not None and model is not None:
-        raise OptionError("give --config FILE or --model FILE, not both")
     if config is not None:
+        _only(context, ("config",), "with --config, say it in the file")
         found = read_config(config)
     elif model is not None:
         if train is None:
@@ -72,15 +75,29 @@ def run(
         }  # fmt: skip
         found = config_of(
             {
-                "models": {model.stem: served}, "ledger": ledger or "promises.db", "state": state,
-                "host": host, "port": port, "limits": {"workers": workers},
+                "models": {re.sub(r"[^\w.-]", "-", model.stem): served},
+                "ledger": ledger or "promises.db", "state": state, "host": host, "port": port,
+                "hosts": hosts or [], "limits": {"workers": workers},
             }
         )  # fmt: skip
     else:
         from proplace.apps.serve.demo import demo_config  # noqa: PLC0415
 
+        _only(context, ("host", "port", "hosts", "workers", "ledger"), "it needs --model FILE")
+
         found = demo_config(host=host, port=port, workers=workers, ledger=ledger)
+        found = found.model_copy(update={"hosts": tuple(hosts or ())})
     _serve(found)
+
+
+def _only(context: typer.Context, names: tuple[str, ...], instead: str) -> None:
+    """Refuse options that would have no effect."""
+    from proplace.core.errors import OptionError  # noqa: PLC0415  (quick help)
+
+    for name in context.params:
+        source = context.get_parameter_source(name)
+        if name not in names and source is not None and source.name == "COMMANDLINE":
+            raise OptionError(f"--{name} would have no effect: {instead}")
 
 
 def _serve(config: Config) -> None:

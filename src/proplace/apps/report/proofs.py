@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from proplace.apps import verify
 from proplace.apps.batch.folder import NETWORK, files_of, names_of
 from proplace.apps.report import claims
 from proplace.core.model_set import ModelSet
@@ -37,6 +38,8 @@ class Proof:
         What saves certificate and model in Python; empty where that is not the way.
     again
         Options that make the same command save it, and those whose place they take; None likewise.
+    page
+        The page beside it that checks it in a browser; empty where there is none.
     """
 
     says: str
@@ -44,12 +47,16 @@ class Proof:
     command: str
     save: tuple[str, ...] = ()
     again: tuple[str, str] | None = None
+    page: str = ""
 
 
 def new_proofs(
     page: Path, result: Explanations, folder: str | os.PathLike[str] | None
 ) -> dict[int, Proof]:
-    """What to say about each certificate; with a folder, write them there with the networks."""
+    """What to say about each certificate; with a folder, write them there with the networks.
+
+    The page that checks them in a browser goes there, too.
+    """
     setting, found = claims.setting_of(result), {}
     files = {} if setting is None else files_of(_sets(setting))
     files = {MODEL if name == NETWORK else name: thing for name, thing in files.items()}
@@ -57,6 +64,7 @@ def new_proofs(
         Path(folder).mkdir(parents=True, exist_ok=True)
         for name, thing in files.items():
             thing.save(Path(folder) / name)
+        verify.write_page(Path(folder) / verify.PAGE)
     for n, e in enumerate(result):
         if e.certificate is None:
             continue
@@ -69,7 +77,8 @@ def new_proofs(
         model = _beside(page, Path(folder) / MODEL)
         near = Path(_beside(page, Path(folder)))
         check = command(_beside(page, place), model, e.setting, near)
-        found[n] = Proof(_says(e), e.certificate.digest, check)
+        page_beside = _beside(page, Path(folder) / verify.PAGE)
+        found[n] = Proof(_says(e), e.certificate.digest, check, page=page_beside)
     return found
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hmac
+import math
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from proplace.core.errors import ProplaceError
 
@@ -36,6 +38,10 @@ class Refused(ProplaceError):
         super().__init__(reason)
         self.status, self.after = status, after
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Come back whole from another process."""
+        return partial(Refused, after=self.after), (self.status, str(self))
+
 
 @dataclass(frozen=True)
 class Caller:
@@ -62,7 +68,7 @@ class Caller:
         """Raise where a change is asked for by a cookie alone."""
         if self.session is None:
             return
-        if given is None or not hmac.compare_digest(given.encode(), self.session.csrf.encode()):
+        if not hmac.compare_digest((given or "").encode(), self.session.csrf.encode()):
             raise Refused(403, "this form is not from a page of this session; load the page again")
 
 
@@ -85,10 +91,16 @@ class RateLimit:
             left, last = self._buckets.get(who, (self._size, now))
             left = min(self._size, left + (now - last) * self._rate)
             if left < 1.0:
-                after = int((1.0 - left) / self._rate) + 1
+                after = math.ceil((1.0 - left) / self._rate)
                 raise Refused(429, "too many requests; wait a little", after=after)
             self._buckets[who] = (left - 1.0, now)
 
+
+DOCUMENT_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'; "
+    "base-uri 'none'; sandbox"
+)
+"""For pages that stand alone, such as that of an audit: their own style, no script, no form."""
 
 SECURITY_HEADERS = {
     "content-security-policy": (

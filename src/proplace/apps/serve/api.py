@@ -6,18 +6,67 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import APIRouter, Depends, Request, UploadFile
+from fastapi import APIRouter, Depends, Path, Query, Request, UploadFile
+from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from fastapi.routing import APIRoute
+from fastapi.security import APIKeyCookie, HTTPBearer
 
-from proplace.apps.serve import questions as q  # noqa: TC001  (FastAPI reads it)
-from proplace.apps.serve.access import COOKIE, CSRF_HEADER, Caller, Refused
+from proplace.apps.serve import answers as a
+from proplace.apps.serve import questions as q
+from proplace.apps.serve.access import COOKIE, CSRF_HEADER, DOCUMENT_POLICY, Caller, Refused
+from proplace.promises.promise import State  # noqa: TC001
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
     from proplace.apps.serve.service import Service
 
-router = APIRouter(prefix="/api/v1")
+
+class Route(APIRoute):
+    """A route that knows who asks, and what their role allows, before it reads what they send."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """As FastAPI asks for it."""
+        handler = super().get_route_handler()
+        checks = [d.call for d in self.dependant.dependencies if isinstance(d.call, Allowed)]
+
+        async def checked(request: Request) -> Response:
+            for check in checks:
+                await run_in_threadpool(check.admit, request)
+            return await handler(request)
+
+        return checked
+
+
+_REFUSALS = {
+    400: "The body cannot be read.",
+    401: "No key, or one that is not known.",
+    403: "The role does not allow it, or a session was used without its token.",
+    404: "There is no such thing.",
+    409: "The ledger refuses it.",
+    413: "The request is too large.",
+    422: "What was sent is wrong; the error says what.",
+    429: "Too many requests or searches; Retry-After says when to ask again.",
+    503: "The process of the search died; ask again.",
+    504: "The search did not end in time.",
+}
+router = APIRouter(
+    prefix="/api/v1",
+    route_class=Route,
+    responses={n: {"model": a.Error, "description": text} for n, text in _REFUSALS.items()},
+)
+open_router = APIRouter(prefix="/api/v1")
+_bearer = HTTPBearer(auto_error=False, description="A key: proplace serve keys add")
+_cookie = APIKeyCookie(name=COOKIE, auto_error=False, description="A session of the page")
+
+
+def _text(kind: str) -> dict[int | str, dict[str, Any]]:
+    """An answer that is no JSON; refusals are."""
+    return {200: {"content": {kind: {"schema": {"type": "string"}}}}}
+
+
+Number = Annotated[int, Path(ge=1, le=2**53)]
 
 
 def service_of(request: Request) -> Service:
@@ -39,6 +88,7 @@ def caller_of(request: Request) -> Caller:
     else:
         session = service.store.session(request.cookies.get(COOKIE, ""))
         if session is None:
+            service.rate.check(_address(request))
             raise Refused(401, "give a key (Authorization: Bearer ...), or log in")
         caller = Caller(session.key, session)
         if request.method not in ("GET", "HEAD"):
@@ -52,44 +102,56 @@ def _address(request: Request) -> str:
     return "address " + (request.client.host if request.client else "")
 
 
-def allowed(permission: str) -> Callable[[Request], Caller]:
+class Allowed:
     """A caller whose role allows something."""
 
-    def check(request: Request) -> Caller:
+    def __init__(self, permission: str) -> None:
+        self.permission = permission
+
+    def admit(self, request: Request) -> Caller:
+        """Look who asks and what the role allows; raises where it does not."""
         caller = caller_of(request)
-        caller.check(permission)
+        caller.check(self.permission)
         return caller
 
-    return check
+    async def __call__(
+        self,
+        request: Request,
+        _: Annotated[Any, Depends(_bearer)],
+        __: Annotated[Any, Depends(_cookie)],
+    ) -> Caller:
+        """Who was admitted by :class:`Route`, or is now."""
+        known: Caller | None = getattr(request.state, "caller", None)
+        return await run_in_threadpool(self.admit, request) if known is None else known
 
 
 def who(permission: str) -> Any:
     """The same, as FastAPI wants it."""
-    return Depends(allowed(permission))
+    return Depends(Allowed(permission))
 
 
 # -- models ----------------------------------------------------------------------------------------
 
 
-@router.get("/models")
+@router.get("/models", response_model=list[a.Model])
 def models(request: Request, _: Annotated[Caller, who("models")]) -> list[dict[str, Any]]:
     """All models that are served."""
     return [engine.facts() for engine in service_of(request).engines.values()]
 
 
-@router.get("/models/{name}")
+@router.get("/models/{name}", response_model=a.Model)
 def model(request: Request, name: str, _: Annotated[Caller, who("models")]) -> dict[str, Any]:
     """One model."""
     return service_of(request).engine(name).facts()
 
 
-@router.get("/models/{name}/schema")
+@router.get("/models/{name}/schema", response_model=a.Schema)
 def schema(request: Request, name: str, _: Annotated[Caller, who("models")]) -> dict[str, Any]:
     """Features and rules of a model, as a schema file has them."""
     return service_of(request).engine(name).schema_facts()
 
 
-@router.post("/models/{name}/predict")
+@router.post("/models/{name}/predict", response_model=list[a.Predicted])
 def predict(
     request: Request, name: str, asked: q.People, _: Annotated[Caller, who("predict")]
 ) -> list[dict[str, Any]]:
@@ -99,7 +161,7 @@ def predict(
     return service.engine(name).predict(asked.people)
 
 
-@router.post("/models/{name}/certify")
+@router.post("/models/{name}/certify", response_model=list[a.Verdict])
 def certify(
     request: Request, name: str, asked: q.Certify, _: Annotated[Caller, who("certify")]
 ) -> list[dict[str, Any]]:
@@ -109,7 +171,10 @@ def certify(
     return service.engine(name).certify(asked.people, asked.target)
 
 
-@router.post("/models/{name}/explain")
+@router.post(
+    "/models/{name}/explain",
+    responses={200: {"model": a.Answers}, 202: {"model": a.Started, "description": "A job"}},
+)
 async def explain(
     request: Request, name: str, asked: q.Explain, caller: Annotated[Caller, who("explain")]
 ) -> Response:
@@ -117,15 +182,17 @@ async def explain(
     service = service_of(request)
     _check_count(service, asked.people)
     if len(asked.people) > service.config.limits.at_once:
-        job = service.add_explain_job(name, asked.people, asked.options, caller)
+        job = await asyncio.to_thread(
+            service.add_explain_job, name, asked.people, asked.options, caller
+        )
         return JSONResponse(
             {"job": job}, status_code=202, headers={"location": f"/api/v1/jobs/{job}"}
         )
-    future = service.ask_explain(name, asked.people, asked.options)
+    future = await asyncio.to_thread(service.ask_explain, name, asked.people, asked.options)
     return JSONResponse({"answers": await asyncio.wrap_future(future)})
 
 
-@router.post("/models/{name}/check")
+@router.post("/models/{name}/check", response_model=a.Checked)
 def check(
     request: Request, name: str, asked: q.Check, _: Annotated[Caller, who("check")]
 ) -> dict[str, Any]:
@@ -150,20 +217,20 @@ def _job_facts(job: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-@router.get("/jobs")
+@router.get("/jobs", response_model=list[a.Job])
 def jobs(request: Request, caller: Annotated[Caller, who("jobs")]) -> list[dict[str, Any]]:
     """Your jobs; an admin sees all."""
     by = None if caller.key.role == "admin" else caller.name
     return [_job_facts(job) for job in service_of(request).store.jobs(by)]
 
 
-@router.get("/jobs/{number}")
+@router.get("/jobs/{number}", response_model=a.Job)
 def job(request: Request, number: str, caller: Annotated[Caller, who("jobs")]) -> dict[str, Any]:
     """How far a job is."""
     return _job_facts(_job(request, number, caller))
 
 
-@router.get("/jobs/{number}/answers")
+@router.get("/jobs/{number}/answers", response_model=a.JobAnswers)
 def job_answers(
     request: Request, number: str, caller: Annotated[Caller, who("jobs")]
 ) -> dict[str, Any]:
@@ -185,21 +252,23 @@ def cancel(request: Request, number: str, caller: Annotated[Caller, who("jobs")]
 # -- promises --------------------------------------------------------------------------------------
 
 
-@router.get("/promises")
+@router.get("/promises", response_model=list[a.PromiseRow])
 def promises(
     request: Request,
     _: Annotated[Caller, who("promises")],
     person: str | None = None,
-    state: str | None = None,
+    state: State | None = None,
 ) -> list[dict[str, Any]]:
     """Promises, of a person or in a state; at most the latest 1,000."""
-    frame = service_of(request).ledger.promises(person, state)  # type: ignore[arg-type]
+    frame = service_of(request).ledger.promises(person, state)
     frame = frame.tail(1000)[::-1].reset_index()
     return json.loads(frame.to_json(orient="records"))  # type: ignore[no-any-return]
 
 
-@router.get("/promises/{number}")
-def promise(request: Request, number: int, _: Annotated[Caller, who("promises")]) -> dict[str, Any]:
+@router.get("/promises/{number}", response_model=a.Promise)
+def promise(
+    request: Request, number: Number, _: Annotated[Caller, who("promises")]
+) -> dict[str, Any]:
     """One promise with its certificate and its history."""
     ledger = service_of(request).ledger
     found = ledger.promise(number)
@@ -214,18 +283,18 @@ def promise(request: Request, number: int, _: Annotated[Caller, who("promises")]
     }  # fmt: skip
 
 
-@router.post("/models/{name}/promises", status_code=201)
+@router.post("/models/{name}/promises", status_code=201, response_model=a.Issued)
 async def issue(
     request: Request, name: str, asked: q.Issue, caller: Annotated[Caller, who("issue")]
 ) -> dict[str, Any]:
     """Promise an answer that was seen."""
-    future = service_of(request).ask_issue(name, asked, caller)
+    future = await asyncio.to_thread(service_of(request).ask_issue, name, asked, caller)
     return dict(await asyncio.wrap_future(future))
 
 
-@router.post("/promises/{number}/redeem")
+@router.post("/promises/{number}/redeem", response_model=a.Redeemed)
 def redeem(
-    request: Request, number: int, asked: q.Redeem, caller: Annotated[Caller, who("redeem")]
+    request: Request, number: Number, asked: q.Redeem, caller: Annotated[Caller, who("redeem")]
 ) -> dict[str, Any]:
     """Look whether a person who comes back has what was promised."""
     ledger = service_of(request).ledger.acting_as(caller.name)
@@ -236,25 +305,24 @@ def redeem(
 
 @router.post("/promises/{number}/withdraw", status_code=204)
 def withdraw(
-    request: Request, number: int, asked: q.Withdraw, caller: Annotated[Caller, who("withdraw")]
+    request: Request, number: Number, asked: q.Withdraw, caller: Annotated[Caller, who("withdraw")]
 ) -> None:
     """Take a promise back."""
     service_of(request).ledger.acting_as(caller.name).withdraw(number, asked.reason)
 
 
-@router.post("/people/erase")
+@router.post("/people/erase", response_model=a.Erased)
 def erase(
     request: Request, asked: q.Erase, caller: Annotated[Caller, who("erase")]
 ) -> dict[str, Any]:
     """Erase all that the ledger knows about a person."""
-    numbers = service_of(request).ledger.acting_as(caller.name).erase(asked.id)
-    return {"promises": list(numbers)}
+    return {"promises": list(service_of(request).erase(asked.id, caller))}
 
 
 # -- audits and the ledger -------------------------------------------------------------------------
 
 
-@router.post("/audits", status_code=202)
+@router.post("/audits", status_code=202, responses={202: {"model": a.Started}})
 async def audit(
     request: Request, model: UploadFile, caller: Annotated[Caller, who("audit")]
 ) -> Response:
@@ -268,26 +336,27 @@ async def audit(
     return JSONResponse({"job": job}, status_code=202, headers={"location": f"/api/v1/jobs/{job}"})
 
 
-@router.get("/jobs/{number}/page")
+@router.get("/jobs/{number}/page", response_class=Response, responses=_text("text/html"))
 def audit_page(request: Request, number: str, caller: Annotated[Caller, who("audit")]) -> Response:
     """The page of an audit."""
     _job(request, number, caller)
     path = service_of(request).files / f"audit-{number}.html"
     if not path.is_file():
         raise Refused(404, "there is no page of this audit yet")
-    return HTMLResponse(path.read_text(encoding="utf-8"))
+    headers = {"content-security-policy": DOCUMENT_POLICY}
+    return HTMLResponse(path.read_text(encoding="utf-8"), headers=headers)
 
 
-@router.post("/audits/{number}/decision", status_code=201)
+@router.post("/audits/{number}/decision", status_code=201, response_model=a.Decided)
 def decide(
-    request: Request, number: int, asked: q.Decision, caller: Annotated[Caller, who("decide")]
+    request: Request, number: Number, asked: q.Decision, caller: Annotated[Caller, who("decide")]
 ) -> dict[str, Any]:
     """Write down whether an audited model goes into use."""
     ledger = service_of(request).ledger.acting_as(caller.name)
     return {"entry": ledger.decide(number, go=asked.go, note=asked.note).seq}
 
 
-@router.get("/ledger")
+@router.get("/ledger", response_model=a.Verified)
 def ledger(request: Request, _: Annotated[Caller, who("ledger")]) -> dict[str, Any]:
     """Look whether everything in the ledger is as it was written."""
     found = service_of(request).ledger.verify()
@@ -297,16 +366,19 @@ def ledger(request: Request, _: Annotated[Caller, who("ledger")]) -> dict[str, A
     }  # fmt: skip
 
 
-@router.get("/ledger/entries")
+@router.get("/ledger/entries", response_model=list[a.Entry])
 def entries(
-    request: Request, _: Annotated[Caller, who("ledger")], after: int = 0, most: int = 1000
+    request: Request,
+    _: Annotated[Caller, who("ledger")],
+    after: Annotated[int, Query(ge=0)] = 0,
+    most: Annotated[int, Query(ge=1, le=10_000)] = 1000,
 ) -> list[dict[str, Any]]:
     """Entries of the chain, which hold no personal data."""
     found = []
     for entry in service_of(request).ledger.entries():
         if entry.seq > after:
             found.append(entry._asdict())
-        if len(found) >= min(most, 10_000):
+        if len(found) >= most:
             break
     return found
 
@@ -314,14 +386,14 @@ def entries(
 # -- how it is -------------------------------------------------------------------------------------
 
 
-@router.get("/health")
+@open_router.get("/health", response_model=a.Health)
 def health(request: Request) -> dict[str, Any]:
     """Whether the service answers: open to everyone, and says nothing about anyone."""
     workers = service_of(request).workers
     return {"status": "ok", "waiting": workers.waiting, "running": workers.running}
 
 
-@router.get("/metrics")
+@router.get("/metrics", response_class=Response, responses=_text("text/plain"))
 def metrics(request: Request, _: Annotated[Caller, who("metrics")]) -> Response:
     """Numbers for Prometheus."""
     from prometheus_client import CONTENT_TYPE_LATEST, generate_latest  # noqa: PLC0415

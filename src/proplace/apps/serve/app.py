@@ -7,6 +7,8 @@ import json
 import logging
 import secrets
 import time
+import traceback
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI, Request
@@ -18,8 +20,8 @@ from proplace import __version__
 from proplace.apps.serve import api, pages
 from proplace.apps.serve.access import SECURITY_HEADERS, Refused
 from proplace.apps.serve.metrics import Metrics
-from proplace.apps.serve.workers import Busy, Cancelled, Died, Late
-from proplace.core.errors import LedgerError, ProplaceError, TamperedError
+from proplace.apps.serve.workers import Busy, Cancelled, Died, Failed, Late
+from proplace.core.errors import LedgerError, NotInLedger, ProplaceError, TamperedError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
@@ -32,15 +34,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("proplace.serve")
 
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (Busy, 429),
     (Late, 504),
     (Died, 503),
     (Cancelled, 503),
+    (Failed, 500),
     (TamperedError, 500),
+    (NotInLedger, 404),
     (LedgerError, 409),
     (ProplaceError, 422),
 )
+_AFTER = {429: 2, 503: 1}  # seconds until it is worth asking again
 
 
 def app_of(service: Service) -> FastAPI:
@@ -61,11 +67,11 @@ def app_of(service: Service) -> FastAPI:
     )
     app.state.service, app.state.metrics = service, Metrics(service)
     app.include_router(api.router)
+    app.include_router(api.open_router)
     app.include_router(pages.router)
     app.add_exception_handler(ProplaceError, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
-    app.add_exception_handler(Exception, _unexpected)
     app.add_middleware(Guard, service=service, metrics=app.state.metrics)
     return app
 
@@ -75,7 +81,8 @@ class Guard:
 
     def __init__(self, app: Any, service: Service, metrics: Metrics) -> None:
         self._app, self._service, self._metrics = app, service, metrics
-        self._hosts = {"127.0.0.1", "localhost", "[::1]", *service.config.hosts}
+        names = {"127.0.0.1", "localhost", "[::1]", service.config.host, *service.config.hosts}
+        self._hosts = {name.lower() for name in names}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -83,7 +90,7 @@ class Guard:
             await self._app(scope, receive, send)
             return
         start, request = time.perf_counter(), secrets.token_hex(8)
-        status = 500
+        status = 0
 
         async def sending(message: MutableMapping[str, Any]) -> None:
             nonlocal status
@@ -103,28 +110,37 @@ class Guard:
                 await self._app(scope, self._limited(scope, receive), sending)
             else:
                 await _answer(Request(scope), refusal)(scope, receive, sending)
-        except Refused as error:  # a body that grew too large while it was read
-            await _answer(Request(scope), error)(scope, receive, sending)
+        except Exception as error:
+            log.error(json.dumps({"time": time.time(), "request": request, **_kind(error)}))
+            if not status:
+                refusal = Refused(
+                    500, f"the service failed; its log says more of request {request}"
+                )
+                await _answer(Request(scope), refusal)(scope, receive, sending)
         finally:
-            route = getattr(scope.get("route"), "path", "none")
-            seconds = time.perf_counter() - start
-            self._metrics.seen(scope["method"], route, status, seconds)
-            caller = scope.get("state", {}).get("caller")
-            facts = {
-                "time": time.time(), "request": request, "method": scope["method"], "route": route,
-                "status": status, "ms": round(1e3 * seconds, 1),
-                "by": None if caller is None else caller.key.id,
-            }  # fmt: skip
-            log.info(json.dumps(facts))
+            self._note(scope, request, status, time.perf_counter() - start)
+
+    def _note(self, scope: Scope, request: str, status: int, seconds: float) -> None:
+        """One line of log and a few numbers: nothing of what was sent or answered."""
+        route = getattr(scope.get("route"), "path", "none")
+        method = scope["method"] if scope["method"] in _METHODS else "other"
+        self._metrics.seen(method, route, status, seconds)
+        caller = scope.get("state", {}).get("caller")
+        facts = {
+            "time": time.time(), "request": request, "method": method, "route": route,
+            "status": status, "ms": round(1e3 * seconds, 1),
+            "by": None if caller is None else caller.key.id,
+        }  # fmt: skip
+        log.info(json.dumps(facts))
 
     def _refusal(self, scope: Scope) -> Refused | None:
         headers = dict(scope["headers"])
         host = headers.get(b"host", b"").decode("latin-1")
         name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
-        if name not in self._hosts:
+        if name.lower() not in self._hosts:
             return Refused(421, "the service is not called by this name; add it to hosts")
         length = headers.get(b"content-length", b"0")
-        if not length.isdigit() or int(length) > self._most(scope):
+        if not length.isdigit() or len(length) > 15 or int(length) > self._most(scope):
             return Refused(413, f"a request may have {self._most(scope):,} bytes")
         return None
 
@@ -142,7 +158,7 @@ class Guard:
             message = await receive()
             left -= len(message.get("body", b""))
             if left < 0:
-                raise Refused(413, "the request is too large")
+                raise HTTPException(413, "the request is too large")
             return message
 
         return counted
@@ -162,7 +178,7 @@ async def _refused(request: Request, error: Exception) -> Response:
     if isinstance(error, Refused):
         return _answer(request, error)
     status = next(status for kind, status in _STATUS if isinstance(error, kind))
-    return _answer(request, Refused(status, str(error), after=2 if status == 429 else None))
+    return _answer(request, Refused(status, str(error), after=_AFTER.get(status)))
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
@@ -177,6 +193,8 @@ async def _http(request: Request, error: Exception) -> Response:
     return _answer(request, Refused(error.status_code, str(error.detail)))
 
 
-async def _unexpected(request: Request, error: Exception) -> Response:
-    log.error(json.dumps({"time": time.time(), "error": type(error).__name__}))
-    return _answer(request, Refused(500, "the service failed; its log has the kind of error"))
+def _kind(error: Exception) -> dict[str, Any]:
+    """An error of ours for the log: its kind and place; its text may be personal."""
+    frames = traceback.extract_tb(error.__traceback__)[-5:]
+    at = [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames]
+    return {"error": type(error).__name__, "at": at}

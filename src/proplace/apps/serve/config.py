@@ -19,6 +19,10 @@ Place = Annotated[Path, AfterValidator(Path.absolute)]
 """A path that stays the same when a process works somewhere else."""
 
 
+ModelName = Annotated[str, Field(pattern=r"^\w[\w.-]{0,63}$")]
+"""A name that can stand in an address: letters, digits, dots and hyphens."""
+
+
 def _ledger(place: str) -> str:
     return place if "://" in place else str(Path(place).absolute())
 
@@ -83,8 +87,8 @@ class Limits(_Strict):
     ----------
     workers
         Processes that search.
-    queue
-        Searches that wait; more are refused with status 429.
+    queue, jobs
+        Searches that wait, and jobs that have not ended; more are refused with status 429.
     seconds
         Time limit of one person's search.
     body, model_file
@@ -101,6 +105,7 @@ class Limits(_Strict):
 
     workers: int = Field(default=2, ge=1, le=64)
     queue: int = Field(default=64, ge=1, le=10_000)
+    jobs: int = Field(default=100, ge=1, le=10_000)
     seconds: float = Field(default=30.0, gt=0.0, le=3600.0)
     body: int = Field(default=4 * _MEGABYTE, ge=1024)
     model_file: int = Field(default=64 * _MEGABYTE, ge=1024)
@@ -123,14 +128,14 @@ class Config(_Strict):
     state
         SQLite file of keys, sessions and jobs.
     host, port
-        Where it listens; anything but this machine needs keys.
+        Where it listens; anything but this machine needs keys, and so does a name in ``hosts``.
     hosts
         Names by which it may be called, beside those of this machine.
     title
         Heading of the page.
     """
 
-    models: dict[str, Served] = Field(min_length=1)
+    models: dict[ModelName, Served] = Field(min_length=1)
     ledger: Annotated[str, AfterValidator(_ledger)] = "promises.db"
     state: Place = Path("serve.db")
     host: str = "127.0.0.1"
@@ -141,8 +146,8 @@ class Config(_Strict):
 
     @property
     def local(self) -> bool:
-        """Whether nobody but this machine can reach it."""
-        return self.host in ("127.0.0.1", "::1", "localhost")
+        """Whether nobody but this machine calls it: no other address, and no name for others."""
+        return self.host in ("127.0.0.1", "::1", "localhost") and not self.hosts
 
 
 def read_config(path: Path) -> Config:

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from proplace.apps.cli import common
@@ -23,13 +24,18 @@ from proplace.tables.files import open_table, typed_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy.typing as npt
+
     from proplace.apps.serve.config import Config, Served
     from proplace.apps.serve.questions import Options, Person
+    from proplace.core.network import Array
     from proplace.core.shifts import Shifts
     from proplace.explain.results import Explanation, Explanations
     from proplace.loaders.model import Model
     from proplace.schema.rules import AnyFeature
     from proplace.schema.validation import Label
+
+    ObjectArray = npt.NDArray[np.object_]
 
 _REMEMBERED = 8  # explainers with other options that a process keeps
 
@@ -95,6 +101,10 @@ class Engine:
 
     def frame(self, people: Sequence[Person]) -> pd.DataFrame:
         """People as a table; an InputError says which value of whom is wrong."""
+        return self._read(people)[0]
+
+    def _read(self, people: Sequence[Person]) -> tuple[pd.DataFrame, Array]:
+        """People as a table, and as the network sees them."""
         schema, known = self.model.schema, self.model.schema.by_name
         for number, person in enumerate(people):
             for name in person:
@@ -111,11 +121,11 @@ class Engine:
             for name, feature in known.items()
         }
         frame = pd.DataFrame(columns)
-        problems = schema.encode_people(frame)[1]
+        rows, problems = schema.encode_people(frame)
         if problems:
             number, problem = next(iter(problems.items()))
             raise InputError(f"person {number}: {problem.reason}")
-        return frame
+        return frame, rows
 
     def person(self, number: str) -> dict[str, Any] | None:
         """Somebody who can be looked up."""
@@ -129,10 +139,9 @@ class Engine:
 
     def predict(self, people: Sequence[Person]) -> list[dict[str, Any]]:
         """Today's decision of each person, and how clear it is."""
-        frame = self.frame(people)
+        frame, rows = self._read(people)
         said = self.model.original(frame)
-        rows = self.model.encode(frame)
-        labels = self.model.predict(frame) if said is None else said
+        labels = self._labels(rows) if said is None else said
         number = self.model.target(self.target)
         margins = self.model.network.margin(rows, number)
         return [
@@ -142,10 +151,11 @@ class Engine:
 
     def certify(self, people: Sequence[Person], target: Label | None) -> list[dict[str, Any]]:
         """Whether every network of the set gives each person the class, and by which margin."""
-        frame = self.frame(people)
+        frame, rows = self._read(people)
         wanted = self.target if target is None else target
-        found = certify(self.model, frame, self.delta, wanted, time_limit=5.0)
-        labels = self.model.predict(frame)
+        given = frame if self.model.preprocesses else rows  # reading a table again takes long
+        found = certify(self.model, given, self.delta, wanted, time_limit=5.0)
+        labels = self._labels(rows)
         return [
             {
                 "label": _plain(labels[n]),
@@ -155,6 +165,10 @@ class Engine:
             }
             for n in range(len(frame))
         ]
+
+    def _labels(self, rows: Array) -> list[Label]:
+        """Class of each encoded row by the network, as its label."""
+        return [self.model.classes[number] for number in self.model.network.predict(rows)]
 
     # -- searches: in a worker -------------------------------------------------------------------
 
@@ -269,13 +283,16 @@ def _people(served: Served, model: Model, others: list[str]) -> pd.DataFrame:
     return frame.set_axis(ids)
 
 
-def _column(values: list[Any], feature: AnyFeature) -> pd.Series[Any]:
-    """Cells of a feature: texts are read as in a file, numbers and labels are taken as they are."""
+def _column(values: list[Any], feature: AnyFeature) -> pd.Series[Any] | ObjectArray | list[Any]:
+    """Cells of a feature: texts are read as in a file, numbers and labels are taken as they are.
+
+    A table is made much sooner of lists and arrays than of series.
+    """
     if isinstance(feature, (Continuous, Ordinal, Binary)) and any(
         isinstance(v, str) for v in values
     ):
         return typed_text(pd.Series(values, dtype=object), feature)
-    return pd.Series(values, dtype=object if not isinstance(feature, Continuous) else None)
+    return values if isinstance(feature, Continuous) else np.array(values, dtype=object)
 
 
 def _plain(value: Any) -> Any:

@@ -2,25 +2,54 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, model_validator
 
-Value = str | bool | int | float | None
-Person = dict[str, Value]
-"""A person in original units, by feature name."""
+_LARGEST = 2**63  # of whole numbers
+_LONGEST = 1000  # of texts
+_MOST_FIELDS = 10_000
+
+
+def _value(given: object) -> object:
+    """What a cell may hold: one message in place of one for each kind of value."""
+    if isinstance(given, str):
+        good = len(given) <= _LONGEST
+    elif isinstance(given, int):
+        good = abs(given) < _LARGEST
+    else:
+        good = given is None or (isinstance(given, float) and math.isfinite(given))
+    if not good:
+        raise ValueError("must be a text, a finite number, true, false or null")
+    return given
+
+
+def _few(given: object) -> object:
+    """Refuse what would have a message for each of its many fields."""
+    if isinstance(given, dict | list) and len(given) > _MOST_FIELDS:
+        raise ValueError(f"has more than {_MOST_FIELDS:,} fields")
+    return given
+
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
+Value = Annotated[str | bool | int | float | None, BeforeValidator(_value)]
+Person = Annotated[dict[Name, Value], BeforeValidator(_few)]
+"""A person in original units, by feature name."""
+Names = Annotated[list[Name], BeforeValidator(_few)]
+Numbers = Annotated[dict[Name, float], BeforeValidator(_few)]
 
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
+    _few = model_validator(mode="before")(_few)
+
 
 class People(_Strict):
     """Some people."""
 
-    people: list[Person] = Field(min_length=1)
+    people: Annotated[list[Person], FailFast()] = Field(min_length=1)
 
 
 class Options(_Strict):
@@ -33,11 +62,11 @@ class Options(_Strict):
     count: int = Field(default=1, ge=1, le=5)
     prefer: Literal["near", "few"] = "few"
     max_changes: int | None = Field(default=None, ge=1)
-    changeable: list[Name] | None = None
-    locked: list[Name] = []
-    tolerance: dict[Name, float] | None = None
+    changeable: Names | None = None
+    locked: Names = []
+    tolerance: Numbers | None = None
     holds: bool = True
-    effort: dict[Name, float] | None = None
+    effort: Numbers | None = None
     max_effort: float | None = Field(default=None, gt=0.0)
     region: Literal["hull", "box"] = "hull"
 
@@ -71,7 +100,7 @@ class Issue(_Strict):
     person: Person
     options: Options = Options()
     certificate: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-    expires: Annotated[str, Field(max_length=10)] | None = None
+    expires: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\d$")] | None = None
     existing: Literal["refuse", "add", "renew"] = "refuse"
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import socket
 import sys
 from typing import TYPE_CHECKING
+
+from threadpoolctl import threadpool_limits
 
 from proplace.core.errors import OptionError
 from proplace.core.optional import require
@@ -14,8 +17,10 @@ if TYPE_CHECKING:
 
     from proplace.apps.serve.config import Config
     from proplace.apps.serve.service import Service
+    from proplace.apps.serve.store import Store
 
 _LOCAL_KEY = "this machine"
+_SWITCH = 0.001  # seconds after which a thread that computes lets the event loop answer
 
 
 def serve_forever(config: Config, tell: Callable[[str], None]) -> None:
@@ -28,37 +33,69 @@ def serve_forever(config: Config, tell: Callable[[str], None]) -> None:
 
     if not config.local:
         store = Store(config.state)
+        _end_local_key(store)
         known = [key for key in store.all_keys() if key["revoked"] is None]
         store.close()
         if not known:
             raise OptionError(
-                f"{config.host} can be reached by others, and there are no keys; make one first: "
+                f"{', '.join((config.host, *config.hosts))} can be reached by others, and there are "
+                "no keys; make one first: "
                 f"proplace serve keys add NAME --role admin --state {config.state}"
             )
     _log_to_stderr()
+    listening = _listening(config)
+    threadpool_limits(1)  # small matrices, and many requests beside each other
+    sys.setswitchinterval(_SWITCH)
     service = Service.open(config)
     secret = _local_key(service) if config.local else None
-    address = f"http://{config.host}:{config.port}"
+    address = f"http://{_shown(config.host)}:{listening.getsockname()[1]}"
     tell(f"serving {', '.join(service.engines)} on {address}")
     if secret is not None:
         tell(f"log in: {address}/login#{secret}")
-    uvicorn.run(
+    settings = uvicorn.Config(
         app_of(service),
-        host=config.host,
-        port=config.port,
         log_config=None,
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=15,
     )
+    uvicorn.Server(settings).run(sockets=[listening])
+
+
+def _listening(config: Config) -> socket.socket:
+    """The address, taken before anything is read: so the port is known, also where any will do."""
+    try:
+        found = socket.getaddrinfo(
+            config.host, config.port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP
+        )
+        family, kind, protocol, _, place = found[0]
+        # With the protocol named, asyncio sets TCP_NODELAY; without, answers wait for 40 ms.
+        listening = socket.socket(family, kind, protocol)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(place)
+        listening.listen(2048)
+        return listening
+    except OSError as error:
+        raise OptionError(
+            f"{config.host}:{config.port} cannot be listened on ({error.strerror}); choose another "
+            "--port, or 0 for any that is free"
+        ) from None
+
+
+def _shown(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 def _local_key(service: Service) -> str:
     """A key for whoever sits at this machine, made anew at each start."""
-    for key in service.store.all_keys():
-        if key["name"] == _LOCAL_KEY:
-            service.store.revoke_key(_LOCAL_KEY)
+    _end_local_key(service.store)
     return service.store.add_key(_LOCAL_KEY, "admin")
+
+
+def _end_local_key(store: Store) -> None:
+    """The key of an earlier start must not outlive it."""
+    if any(key["name"] == _LOCAL_KEY and key["revoked"] is None for key in store.all_keys()):
+        store.revoke_key(_LOCAL_KEY)
 
 
 def _log_to_stderr() -> None:

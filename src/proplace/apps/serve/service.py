@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import re
+import shutil
+import tempfile
 import threading
 import time
 from dataclasses import dataclass, field, replace
@@ -16,8 +17,8 @@ from proplace.apps.serve.access import RateLimit, Refused
 from proplace.apps.serve.models import Engine, engines_of
 from proplace.apps.serve.questions import Options
 from proplace.apps.serve.renewals import check_renewable, renewed
-from proplace.apps.serve.store import Store
-from proplace.apps.serve.workers import Busy, Cancelled, Died, Late, Workers
+from proplace.apps.serve.store import InUse, Store
+from proplace.apps.serve.workers import Busy, Cancelled, Died, Failed, Late, Workers
 from proplace.certification.bundle import read_proof
 from proplace.core.errors import ProplaceError
 from proplace.loaders.model import Model
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 _SUFFIXES = (".onnx", ".npz", ".keras", ".pt", ".pth", ".safetensors")
 _AUDIT_SECONDS = 600.0
+_TIDY_SECONDS = 300.0
 _TRIES = 3  # of one part of a job whose process dies
 
 
@@ -58,10 +60,19 @@ def worker_functions(config: Config) -> dict[str, Callable[..., Any]]:
     def audit(path: str, name: str, actor: str, page: str) -> Any:
         return _audited(config, path, name, actor, page)
 
+    def check(name: str, certificate: bytes) -> Any:
+        return _checked(engines[name], certificate)
+
     def renew(name: str, asked: dict[str, Any], actor: str, seconds: float) -> Any:
         return renewed(engines[name], config.ledger, asked, actor, seconds)
 
-    return {"explain": explain, "issue": issue, "audit": audit, "renew": renew}
+    return {
+        "explain": explain,
+        "issue": issue,
+        "audit": audit,
+        "check": check,
+        "renew": renew,
+    }
 
 
 @dataclass(eq=False)
@@ -97,6 +108,7 @@ class Service:
         files.mkdir(mode=0o700, exist_ok=True)
         workers = Workers(partial(worker_functions, config), limits.workers, limits.queue)
         service = cls(config, engines, store, Ledger(config.ledger), workers, files)
+        threading.Thread(target=service._tidy, daemon=True).start()
         for job in store.unfinished():
             service._start(job)
         return service
@@ -144,17 +156,20 @@ class Service:
         ).future
 
     def check(self, name: str, certificate: bytes) -> dict[str, Any]:
-        """Check a certificate against a model that is served, in exact arithmetic."""
-        from proplace.certification import Bundle, FixedPrediction  # noqa: PLC0415
+        """Check a certificate against a model that is served, in exact arithmetic.
 
-        proof, engine = read_proof(certificate), self.engine(name)
-        if isinstance(proof, Bundle):
-            raise Refused(422, "a bundle speaks of several models; proplace check checks it")
-        shifts = None if isinstance(engine.delta, float) else engine.delta
-        net = engine.model.network
-        found = proof.check(net, shifts)
-        kind = "fixed" if isinstance(proof, FixedPrediction) else proof.verdict
-        return {"accepted": found.accepted, "reason": found.reason, "claim": kind}
+        It may take as long as a search, and is done in a worker.
+        """
+        name, seconds = self.engine(name).name, self.config.limits.seconds
+        found = self.workers.ask("check", name, certificate, seconds=seconds).future.result()
+        return dict(found)
+
+    def erase(self, person: str, caller: Caller) -> tuple[int, ...]:
+        """Erase a person from the ledger, and all pages of audits: they name people."""
+        numbers = self.ledger.acting_as(caller.name).erase(person)
+        for page in self.files.glob("audit-*.html"):
+            page.unlink(missing_ok=True)
+        return numbers
 
     # -- jobs ------------------------------------------------------------------------------------
 
@@ -171,11 +186,11 @@ class Service:
         suffix = Path(file).suffix.lower()
         if suffix not in _SUFFIXES:
             raise Refused(415, f"a model file ends in {', '.join(_SUFFIXES)}; nothing is unpickled")
-        digest = hashlib.sha256(content).hexdigest()
-        path = self.files / f"{digest}{suffix}"
+        self._check_jobs()
+        stem = re.sub(r"[^\w.-]", "_", Path(file).stem, flags=re.ASCII)[:100]
+        path = Path(tempfile.mkdtemp(prefix="model-", dir=self.files)) / f"{stem}{suffix}"
         path.write_bytes(content)
-        name = re.sub(r"[^\w.\- ]", "_", Path(file).name)[:100]
-        return self._added("audit", {"file": name, "path": str(path)}, 1, caller)
+        return self._added("audit", {"file": path.name, "path": str(path)}, 1, caller)
 
     def add_renewal_job(self, name: str, audit: int, caller: Caller, seen: Sequence[str]) -> str:
         """Search new answers for the promises that an audit found broken, against the audited model.
@@ -194,12 +209,25 @@ class Service:
             self._jobs[job].set()
 
     def _added(self, kind: str, question: dict[str, Any], total: int, caller: Caller) -> str:
-        self.store.forget_jobs(self.config.limits.keep)
+        self._check_jobs()
         number = self.store.add_job(kind, caller.name, question, total)
         job = self.store.job(number)
         assert job is not None  # noqa: S101  (it was just added)
         self._start(job)
         return number
+
+    def _check_jobs(self) -> None:
+        if len(self._jobs) >= self.config.limits.jobs:
+            raise Busy("too many jobs have not ended; ask again later")
+
+    def _tidy(self) -> None:
+        """Now and then, delete what is to be kept no longer."""
+        while True:
+            with contextlib.suppress(InUse):  # the next time
+                for job in self.store.forget_jobs(self.config.limits.keep):
+                    (self.files / f"audit-{job}.html").unlink(missing_ok=True)
+            if self._stopping.wait(_TIDY_SECONDS):
+                return
 
     def _start(self, job: Job) -> None:
         given_up = self._jobs[job.id] = threading.Event()
@@ -219,10 +247,18 @@ class Service:
                 self.store.add_part(job.id, number, answer)
             self.store.set_state(job.id, "done")
         except ProplaceError as error:
-            if not (given_up.is_set() or self._stopping.is_set()):
-                self.store.set_state(job.id, "failed", str(error))
+            self._ended(job, given_up, str(error))
+        except Exception as error:
+            self._ended(job, given_up, f"the service failed ({type(error).__name__})")
         finally:
+            if job.kind == "audit" and not self._stopping.is_set():
+                shutil.rmtree(Path(job.question["path"]).parent, ignore_errors=True)
             self._jobs.pop(job.id, None)
+
+    def _ended(self, job: Job, given_up: threading.Event, reason: str) -> None:
+        """Note that a job failed, unless it was stopped on purpose."""
+        if not (given_up.is_set() or self._stopping.is_set()):
+            self.store.set_state(job.id, "failed", reason)
 
     def _part(self, job: Job, number: int, given_up: threading.Event) -> Any:
         question, seconds = job.question, self.config.limits.seconds
@@ -244,11 +280,16 @@ class Service:
                     return None
             try:
                 return task.future.result()
-            except (Died, Cancelled):
-                if tried == _TRIES:
+            except (Died, Cancelled) as error:
+                if tried == _TRIES and job.kind == "audit":
                     raise
-            except Late as error:
-                return {"error": str(error)}
+                if tried == _TRIES:  # one person is lost, not the job
+                    return {"error": str(error), "status": "worker_died"}
+            except (Late, Failed) as error:
+                if job.kind == "audit":
+                    raise
+                status = "not_found" if isinstance(error, Late) else "solver_error"
+                return {"error": str(error), "status": status}
         return None
 
 
@@ -282,18 +323,40 @@ def _issued(
             existing=asked["existing"],
             wording=engine.wording,
         )
+    if not issued.ids:
+        raise Refused(409, f"there is nothing to promise: {issued.skipped[0].reason}")
     return {"promise": issued.ids[0], "new": bool(issued.new)}
+
+
+def _checked(engine: Engine, certificate: bytes) -> dict[str, Any]:
+    """Check a certificate; what is none is not accepted."""
+    from proplace.certification import Bundle  # noqa: PLC0415
+    from proplace.certification.checker import Rejected  # noqa: PLC0415
+
+    try:
+        proof = read_proof(certificate)
+    except (Rejected, ProplaceError) as error:
+        return {"accepted": False, "reason": str(error), "claim": None}
+    if isinstance(proof, Bundle):
+        raise Refused(422, "a bundle speaks of several models; proplace check checks it")
+    found = proof.check(
+        engine.model.network, None if isinstance(engine.delta, float) else engine.delta
+    )
+    claim = proof.verdict if found.accepted else None
+    return {"accepted": found.accepted, "reason": found.reason, "claim": claim}
 
 
 def _audited(config: Config, path: str, name: str, actor: str, page: str) -> dict[str, Any]:
     """Audit a model file, by the name that it was given, and write its page."""
     with Ledger(config.ledger, actor=actor) as ledger:
-        model = Model.of(path)
-        with contextlib.suppress(
-            ProplaceError
-        ):  # then it is said of each promise what is not known
-            model = ledger.described(model)
-        audit = ledger.audit(replace(model, origin=replace(model.origin, name=name)))
+        try:
+            model = Model.of(path)
+            with contextlib.suppress(ProplaceError):  # then each promise says what is not known
+                model = ledger.described(model)
+            audit = ledger.audit(replace(model, origin=replace(model.origin, name=name)))
+        except ProplaceError as error:  # where the file lies is nobody's business
+            reason = str(error).replace(path, Path(path).name)
+            raise Refused(422, reason) from None
         with contextlib.suppress(OSError):
             audit.report(page)
         return {

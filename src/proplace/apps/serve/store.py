@@ -19,6 +19,8 @@ from proplace.core.optional import require
 require("sqlalchemy", "serve", "the service")
 import sqlalchemy as sa  # noqa: E402
 
+InUse = sa.exc.OperationalError  # another process writes, and goes on writing
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -32,13 +34,14 @@ _keys = sa.Table(
     "keys",
     _metadata,
     sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("name", sa.Text, nullable=False, unique=True),
+    sa.Column("name", sa.Text, nullable=False),
     sa.Column("role", sa.Text, nullable=False),
     sa.Column("hash", sa.Text, nullable=False, unique=True),
     sa.Column("created", sa.Float, nullable=False),
     sa.Column("revoked", sa.Float),
     sa.Column("used", sa.Float),
 )
+sa.Index("key_in_use", _keys.c.name, unique=True, sqlite_where=_keys.c.revoked.is_(None))
 _sessions = sa.Table(
     "sessions",
     _metadata,
@@ -106,11 +109,18 @@ class Store:
     """The file, opened."""
 
     def __init__(self, path: Path) -> None:
+        try:
+            path.touch(mode=0o600)  # of its owner alone; its log of writes becomes the same
+        except OSError as error:
+            raise OptionError(f"{path}: cannot be written ({error.strerror})") from None
         self._engine = sa.create_engine(
             sa.URL.create("sqlite", database=str(path)), connect_args={"timeout": 60}
         )
         sa.event.listen(self._engine, "connect", _set_up)
-        _metadata.create_all(self._engine)
+        try:
+            _metadata.create_all(self._engine)
+        except sa.exc.DatabaseError as error:
+            raise OptionError(f"{path}: is no state file of the service ({error.orig})") from None
 
     def close(self) -> None:
         """Close all connections."""
@@ -122,8 +132,8 @@ class Store:
         """Make a key, and return it: it is shown this once."""
         if role not in ROLES:
             raise OptionError(f"role must be one of {', '.join(ROLES)}, not {role!r}")
-        if not name.strip() or len(name) > 100:
-            raise OptionError("a key needs a name of at most 100 characters: whose it is")
+        if not name.strip() or len(name) > 100 or not name.isprintable():
+            raise OptionError("a key needs a name of at most 100 printable characters: whose it is")
         secret = f"pp_{secrets.token_urlsafe(32)}"
         row = {"name": name, "role": role, "hash": _hash(secret), "created": time.time()}
         try:
@@ -143,9 +153,8 @@ class Store:
             if found is None:
                 raise OptionError(f"there is no key called {name!r}")
             connection.execute(_sessions.delete().where(_sessions.c.key == found))
-            ended = f"{name} (revoked {found})"
             connection.execute(
-                _keys.update().where(_keys.c.id == found).values(revoked=time.time(), name=ended)
+                _keys.update().where(_keys.c.id == found).values(revoked=time.time())
             )
 
     def all_keys(self) -> list[dict[str, Any]]:
@@ -246,10 +255,17 @@ class Store:
             for part, answer in connection.execute(query.order_by(_parts.c.number)):
                 yield part, json.loads(answer)
 
-    def forget_jobs(self, hours: float) -> None:
-        """Delete jobs that ended so many hours ago, with all that is in them."""
+    def forget_jobs(self, hours: float) -> list[str]:
+        """Delete jobs that ended so many hours ago, with all that is in them; returns their ids."""
+        old = _jobs.c.ended < time.time() - 3600.0 * hours
         with self._engine.begin() as connection:
-            connection.execute(_jobs.delete().where(_jobs.c.ended < time.time() - 3600.0 * hours))
+            gone = list(
+                connection.execute(_jobs.delete().where(old).returning(_jobs.c.id)).scalars()
+            )
+        if gone:  # nothing of them stays in the log of writes
+            with self._engine.connect() as connection:
+                connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+        return gone
 
     def _jobs(self, condition: Any) -> list[Job]:
         done = (

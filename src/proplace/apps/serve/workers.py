@@ -1,15 +1,18 @@
 """Searches in processes of their own: a time limit that holds, and a crash that costs one question.
 
-Each worker is a fresh process with a pipe. A thread for each of them takes questions from one bounded
-queue, hands them over, and waits; a worker that is late or dead is replaced, and only its question
-fails.
+Each worker is a fresh process with a pipe, started at once. A thread for each of them takes questions
+from one bounded queue, hands them over, and waits; a worker that is late or dead is replaced, and only
+its question fails. Workers give way to the process that serves, so that questions which are answered in
+an instant do not wait for searches, and they end when it ends, however it does.
 """
 
 from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import os
 import queue
+import signal
 import threading
 import time
 from concurrent.futures import Future
@@ -17,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
+from threadpoolctl import threadpool_limits
 
 from proplace.core.errors import ProplaceError
 
@@ -24,8 +28,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from multiprocessing.connection import Connection
 
+_START = 120.0  # seconds in which a process must be ready
 _GRACE = 5.0  # seconds beyond the limit that a search sets itself
 _LOOK = 0.2  # seconds between two looks at a worker
+_NICENESS = 10  # how far searches stand back behind the process that serves
 
 
 class Busy(ProplaceError):
@@ -38,6 +44,10 @@ class Late(ProplaceError):
 
 class Died(ProplaceError):
     """The process of a search died; the question may be asked again."""
+
+
+class Failed(ProplaceError):
+    """A search ended with an error of its own: asked again, it would do so again."""
 
 
 class Cancelled(ProplaceError):
@@ -74,8 +84,8 @@ class Workers:
 
     def __init__(self, make: Callable[[], dict[str, Callable[..., Any]]], count: int, waiting: int):
         self._make = cloudpickle.dumps(make)
-        self._tasks: queue.Queue[Task | None] = queue.Queue(waiting)
-        self._stopping = threading.Event()
+        self._tasks: queue.Queue[Task] = queue.Queue(waiting)
+        self._stopping, self._count = threading.Event(), threading.Lock()
         self.restarts = 0
         self.running = 0
         self._threads = [threading.Thread(target=self._serve, daemon=True) for _ in range(count)]
@@ -111,35 +121,44 @@ class Workers:
         with contextlib.suppress(queue.Empty):
             while True:
                 task = self._tasks.get_nowait()
-                if task is not None and not task.future.cancelled():
+                if task.future.set_running_or_notify_cancel():
                     task.future.set_exception(Died("the service was stopped"))
 
     # -- one thread for each worker --------------------------------------------------------------
 
     def _serve(self) -> None:
-        worker = None
+        worker = _Worker(self._make)
         while not self._stopping.is_set():
             try:
                 task = self._tasks.get(timeout=_LOOK)
             except queue.Empty:
+                if worker.ready and not worker.alive:  # one that cannot start waits for a question
+                    worker = self._replaced(worker)
                 continue
-            if task is None or not task.future.set_running_or_notify_cancel():
+            if not task.future.set_running_or_notify_cancel():
                 continue
-            worker = worker if worker is not None and worker.alive else _Worker(self._make)
-            self.running += 1
+            if not worker.alive:
+                worker = self._replaced(worker)
+            self._add(running=1)
             try:
                 task.future.set_result(worker.answer(task, self._stopping))
             except ProplaceError as error:
                 task.future.set_exception(error)
             except Exception as error:
-                task.future.set_exception(Died(f"the search failed ({type(error).__name__})"))
+                task.future.set_exception(Failed(f"the search failed ({type(error).__name__})"))
             finally:
-                self.running -= 1
-                if not worker.alive:
-                    self.restarts += 1
-                    worker = None
-        if worker is not None:
-            worker.end()
+                self._add(running=-1)
+        worker.end()
+
+    def _replaced(self, worker: _Worker) -> _Worker:
+        worker.end()
+        self._add(restarts=1)
+        return _Worker(self._make)
+
+    def _add(self, *, running: int = 0, restarts: int = 0) -> None:
+        with self._count:
+            self.running += running
+            self.restarts += restarts
 
 
 class _Worker:
@@ -150,6 +169,7 @@ class _Worker:
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=_work, args=(theirs, make), daemon=True)
         self._process.start()
+        self.ready = False
         theirs.close()
 
     @property
@@ -162,47 +182,80 @@ class _Worker:
         self._pipe.close()
 
     def answer(self, task: Task, stopping: threading.Event) -> Any:
-        """Hand a question over and wait for what comes back."""
-        until = time.monotonic() + task.seconds + _GRACE
+        """Hand a question over, once the process is ready, and wait for what comes back."""
         try:
+            if not self.ready:
+                self._wait_for_start(task, stopping)
             self._pipe.send_bytes(cloudpickle.dumps(task.call))
-            while not self._pipe.poll(_LOOK):
-                if task.cancelled.is_set() or stopping.is_set():
-                    self.end()
-                    raise Cancelled("the search was given up")
-                if time.monotonic() > until:
-                    self.end()
-                    raise Late(f"the search took longer than {task.seconds:g} s and was ended")
-                if not self.alive:
-                    raise EOFError
-            good, value = cloudpickle.loads(self._pipe.recv_bytes())
+            return self._received(task, stopping, task.seconds)
         except (EOFError, OSError):
             self.end()
             raise Died("the process of the search died; ask again") from None
+
+    def _wait_for_start(self, task: Task, stopping: threading.Event) -> None:
+        try:
+            self._received(task, stopping, _START)
+        except ProplaceError:  # it says why it cannot start
+            self.end()
+            raise
+        self.ready = True
+
+    def _received(self, task: Task, stopping: threading.Event, seconds: float) -> Any:
+        until = time.monotonic() + seconds + _GRACE
+        while not self._pipe.poll(_LOOK):
+            if task.cancelled.is_set() or stopping.is_set():
+                self.end()
+                raise Cancelled("the search was given up")
+            if time.monotonic() > until:
+                self.end()
+                raise Late(f"the search took longer than {seconds:g} s and was ended")
+            if not self.alive and not self._pipe.poll():
+                raise EOFError
+        good, value = cloudpickle.loads(self._pipe.recv_bytes())
         if good:
             return value
         raise value
 
 
 def _work(pipe: Connection, make: bytes) -> None:
-    """Answer questions until the pipe is closed."""
-    functions: dict[str, Callable[..., Any]] | None = None
+    """Say that all is ready, and answer questions until the pipe is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that serves decides when to end
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    os.nice(_NICENESS)
+    try:
+        functions = cloudpickle.loads(make)()
+        threadpool_limits(1)
+    except Exception as error:
+        pipe.send_bytes(_packed(error))
+        return
+    pipe.send_bytes(cloudpickle.dumps((True, None)))
     while True:
         try:
             name, arguments = cloudpickle.loads(pipe.recv_bytes())
         except (EOFError, OSError):
             return
         try:
-            functions = functions or cloudpickle.loads(make)()
-            answer = True, functions[name](*arguments)
-        except ProplaceError as error:
-            answer = (
-                False,
-                type(error)(str(error)) if type(error).__init__ is Exception.__init__ else error,
-            )
+            answer = cloudpickle.dumps((True, functions[name](*arguments)))
         except Exception as error:
-            answer = False, Died(f"the search failed ({type(error).__name__}: {error})")
-        try:
-            pipe.send_bytes(cloudpickle.dumps(answer))
-        except (OSError, TypeError, ValueError, AttributeError):
-            pipe.send_bytes(cloudpickle.dumps((False, Died("the answer could not be sent"))))
+            answer = _packed(error)
+        pipe.send_bytes(answer)
+
+
+def _packed(error: Exception) -> bytes:
+    """An error as it is sent: one of ours that comes back whole, or what it says."""
+    if not isinstance(error, ProplaceError):
+        error = Failed(f"the search failed ({type(error).__name__}: {error})")
+    try:
+        packed: bytes = cloudpickle.dumps((False, error))
+        cloudpickle.loads(packed)
+    except Exception:
+        packed = cloudpickle.dumps((False, ProplaceError(str(error))))
+    return packed
+
+
+def _end_with_parent() -> None:
+    """A search must not go on for nobody when the process that serves was killed."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

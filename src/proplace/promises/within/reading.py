@@ -30,8 +30,11 @@ class Reading:
         """Read ``delta`` for a model.
 
         A box is either of networks as ``plain`` reads them, behind the scaler of the model, or of whole
-        models, which scale and encode their tables. Numbers are taken around the model as it is.
+        models, which scale and encode their tables. Numbers are taken around the model as it is; of a
+        ledger, the set is taken in which every open promise is proved.
         """
+        if callable(getattr(delta, "promised_set", None)):
+            delta = delta.promised_set(source)  # type: ignore[union-attr]
         try:
             return cls(_fitting(plain(source), delta), lambda: plain(source))
         except ModelNotSupported:  # categories: there is no network of plain numbers

@@ -1,0 +1,195 @@
+// The page around the checker: choose files, see what is found.
+"use strict";
+
+const at = (id) => document.getElementById(id);
+const chosen = new Map(); // files by name, size and time
+let worker = null;
+let counts = null;
+
+function element(tag, options = {}, ...children) {
+  const { text, ...attributes } = options;
+  const made = document.createElement(tag);
+  if (text !== undefined) made.textContent = text;
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  made.append(...children);
+  return made;
+}
+
+function say(text) {
+  at("status").textContent = text;
+}
+
+// -- running -------------------------------------------------------------------------------------------------
+
+function stop() {
+  if (worker) worker.terminate();
+  worker = null;
+  at("running").hidden = true;
+}
+
+function start() {
+  stop();
+  at("proofs").replaceChildren();
+  at("models").replaceChildren();
+  at("files").hidden = true;
+  at("again").hidden = !chosen.size;
+  counts = { accepted: 0, "not robust": 0, rejected: 0, missing: 0, models: 0, problems: 0 };
+  if (!chosen.size) return;
+  say("Checking …");
+  at("running").hidden = false;
+  at("bar").removeAttribute("value");
+  const address = URL.createObjectURL(new Blob([at("checker").textContent], { type: "text/javascript" }));
+  worker = new Worker(address);
+  URL.revokeObjectURL(address);
+  worker.onmessage = ({ data }) => {
+    for (const [kind, found] of Object.entries(data)) HEARD[kind](found);
+  };
+  worker.onerror = (event) => HEARD.failed(event.message || "the checker could not be started");
+  worker.postMessage([...chosen.values()]);
+}
+
+const HEARD = {
+  progress({ name, done, total }) {
+    at("doing").textContent = total ? `${name}: step ${done} of ${total}` : `Reading ${name}`;
+    if (total) at("bar").value = done / total;
+    else at("bar").removeAttribute("value");
+  },
+  model: showModel,
+  proof: showProof,
+  refused(text) {
+    stop();
+    say(text);
+  },
+  failed(text) {
+    stop();
+    say(`The check broke off, so nothing is proved: ${text}`);
+  },
+  end() {
+    stop();
+    say(summary());
+  },
+};
+
+function summary() {
+  const { accepted, rejected, missing, models, problems } = counts, broken = counts["not robust"];
+  const total = accepted + broken + rejected + missing;
+  if (!total) {
+    if (!models) return problems ? "The files cannot be read." : "";
+    return "Now add the certificate: a .json file.";
+  }
+  const parts = [];
+  if (accepted) parts.push(`${accepted} accepted`);
+  if (broken) parts.push(`${broken} accepted as a proof that the input is not robust`);
+  if (rejected) parts.push(`${rejected} rejected`);
+  if (missing) parts.push(`${missing} not checked: a file is missing`);
+  return `${total} certificate${total === 1 ? "" : "s"}: ${parts.join(", ")}.`;
+}
+
+// -- what is found -------------------------------------------------------------------------------------------
+
+function showModel({ name, digest, problem, words }) {
+  counts[problem ? "problems" : "models"] += 1;
+  at("files").hidden = false;
+  const item = element("li", {}, element("strong", { text: name }));
+  if (problem) item.append(element("span", { class: "problem", text: ` cannot be used: ${problem}` }));
+  else item.append(` ${words}`, element("br"), element("code", { text: digest }));
+  at("models").append(item);
+}
+
+function kindOf(proof) {
+  if (proof.missing.length) return "missing";
+  if (!proof.accepted) return "rejected";
+  return proof.said.every((said) => said.verdict !== "not robust") ? "accepted" : "not robust";
+}
+
+const BADGES = {
+  accepted: "✓ Accepted",
+  "not robust": "! Accepted: not robust",
+  rejected: "✗ Rejected",
+  missing: "… Not checked",
+};
+
+const HINTS = { rejected: " Give it without those files to see what it proves of the others." };
+
+function showProof(proof) {
+  const kind = kindOf(proof);
+  counts[kind] += 1;
+  const card = element("article", { class: kind.replace(" ", "-") });
+  card.append(element("h2", {}, element("span", { class: "badge", text: BADGES[kind] }), ` ${proof.name}`));
+  if (kind === "missing") {
+    proof.missing.forEach((line) => card.append(element("p", { text: line })));
+  } else if (kind === "rejected") {
+    card.append(element("p", { text: "It proves nothing about these files." }));
+    card.append(element("p", { class: "reason", text: `Why: ${proof.reason}.` }));
+  }
+  if (proof.said.length > 1) {
+    card.append(element("p", { text: `A bundle of ${proof.said.length} certificates about one input; all of them hold.` }));
+  }
+  proof.said.forEach((said) => showStatement(card, said));
+  if (proof.unnamed.length) card.append(element("p", { class: "small", text: `It says nothing about ${listed(proof.unnamed)}.${HINTS[kind] || ""}` }));
+  card.append(element("p", { class: "small" }, "SHA-256 of this certificate: ", element("code", { text: proof.digest })));
+  at("proofs").append(card);
+}
+
+// The first few names, and how many more there are.
+function listed(names) {
+  const more = names.length - 5;
+  return more > 0 ? `${names.slice(0, 5).join(", ")} and ${more} more` : names.join(", ");
+}
+
+function showStatement(card, said) {
+  card.append(element("p", { class: "sentence", text: said.sentence }));
+  const facts = element("dl");
+  for (const [name, value] of said.facts) {
+    facts.append(element("div", {}, element("dt", { text: name }), element("dd", { text: value })));
+  }
+  card.append(facts);
+  const head = element("tr", {}, ...said.table.names.map((text) => element("th", { scope: "col", text })));
+  const rows = said.table.rows.map(([name, ...cells]) =>
+    element("tr", {}, element("th", { scope: "row", text: name }), ...cells.map((text) => element("td", { text }))),
+  );
+  const table = element("table", {}, element("caption", { text: "Inputs, in the units that the network takes" }));
+  table.append(element("thead", {}, head), element("tbody", {}, ...rows));
+  const details = element("details", {}, element("summary", { text: "All numbers" }));
+  // What scrolls can be reached by keyboard.
+  details.append(element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Inputs" }, table));
+  if (said.table.more) details.append(element("p", { text: `The certificate has ${said.table.more} columns more.` }));
+  details.append(element("p", { class: "small" }, "In one line: ", element("code", { text: said.line })));
+  if (said.table.rows.length <= 12) details.open = true;
+  card.append(details);
+}
+
+// -- choosing files ------------------------------------------------------------------------------------------
+
+function add(files) {
+  for (const file of files) chosen.set([file.name, file.size, file.lastModified].join("/"), file);
+  if (files.length) start();
+}
+
+at("choose").addEventListener("change", (event) => {
+  add([...event.target.files]);
+});
+at("choose").addEventListener("click", (event) => {
+  event.target.value = ""; // so that a file that was written anew can be chosen again
+});
+at("cancel").addEventListener("click", () => {
+  stop();
+  say("Cancelled. What was not yet shown is not checked.");
+  at("choose").focus();
+});
+at("again").addEventListener("click", () => {
+  chosen.clear();
+  start();
+  say("");
+  at("choose").focus();
+});
+addEventListener("dragover", (event) => {
+  event.preventDefault();
+  at("drop").classList.add("over");
+});
+addEventListener("dragleave", () => at("drop").classList.remove("over"));
+addEventListener("drop", (event) => {
+  event.preventDefault();
+  at("drop").classList.remove("over");
+  add([...event.dataTransfer.files]);
+});

@@ -1,0 +1,242 @@
+"""The page in a real browser: what people see of good, bad, missing and endless certificates."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+
+import numpy as np
+import pytest
+
+import proplace as pp
+from browser import CHROMIUM, DESKTOP, NO_BROWSER, PHONE
+from proplace.apps import verify
+from two_checkers import Case, accepted, changed_cases, true_cases
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=NO_BROWSER)
+
+NET = pp.Network([([[1.0, -1.0], [0.5, 2.0]], [0.0, -1.0]), ([[1.0, -2.0]], [0.25])])
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as started:
+        found = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def open_page(browser, tmp_path):
+    """Open the page from its file; at the end nothing may be on its console."""
+    verify.write_page(tmp_path / "verify.html")
+    said, opened = [], []
+
+    def start(width=DESKTOP, scheme="light"):
+        page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.goto((tmp_path / "verify.html").as_uri())
+        opened.append(page)
+        return page
+
+    yield start
+    for page in opened:
+        page.close()
+    assert said == []
+
+
+def choose(page, *files, shown="certificate"):
+    page.set_input_files("#choose", [str(file) for file in files])
+    page.locator("#status", has_text=shown).wait_for(timeout=30_000)
+    return page.inner_text("#status")
+
+
+def saved(case, folder, name="proof.json"):
+    """The files of a case."""
+    files = [folder / name]
+    files[0].write_bytes(case.text)
+    for n, thing in enumerate((*case.networks, *case.boxes)):
+        files.append(folder / f"model-{n}.npz")
+        thing.save(files[-1])
+    return files
+
+
+@pytest.fixture(scope="module")
+def cases():
+    found = {}
+    for case in true_cases(np.random.default_rng(0)):
+        facts = json.loads(case.text)
+        found.setdefault((facts["format"], facts.get("verdict", ""), len(case.boxes)), case)
+    return found
+
+
+KINDS = [
+    *itertools.product(["proplace-certificate-1"], ["robust", "not robust"], [0]),
+    *itertools.product(["proplace-certificate-2"], ["robust", "not robust"], [1]),
+    *itertools.product(["proplace-certificate-3"], ["robust", "not robust"], [0, 1]),
+    ("proplace-bundle-1", "", 1),
+    *itertools.product(["proplace-fixed-1"], [""], [0, 1]),
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_proved_is_said(kind, cases, open_page, tmp_path):
+    case, page = cases[kind], open_page()
+    status = choose(page, *saved(case, tmp_path))
+    assert status.startswith("1 certificate: 1 accepted")
+    text = re.sub(r"\s+", " ", page.inner_text("#proofs"))
+    facts = json.loads(case.text)
+    for part in facts.get("certificates", [facts]):
+        assert part["network"] in text
+        assert part.get("shifts", "") in text
+        assert f"class {part['target']}" in text
+        for x in part.get("input", []):
+            assert repr(float(x)) in text
+        if "margin" in part:
+            assert repr(float(part["margin"])) in text
+    wanted = "Accepted: not robust" if kind[1] == "not robust" else "✓ Accepted"
+    assert wanted in text
+
+
+@pytest.mark.parametrize("kind", KINDS[::2])
+def test_the_page_and_the_checker_agree(kind, cases, open_page, tmp_path):
+    """Many changed certificates at once, each a file."""
+    case, page = cases[kind], open_page()
+    changed = [*changed_cases(case, np.random.default_rng(1), 60)]
+    files = saved(case, tmp_path)
+    for n, one in enumerate(changed):
+        files.append(tmp_path / f"changed-{n:02}.json")
+        files[-1].write_bytes(one.text)
+    choose(page, *files, shown=" certificates: ")
+    heads = page.locator("#proofs article h2").all_inner_texts()
+    found = {re.search(r"\S+$", head)[0]: "Accepted" in head for head in heads}
+    assert found.pop("proof.json")
+    assert found == {f"changed-{n:02}.json": accepted(one) for n, one in enumerate(changed)}
+
+
+def test_what_is_missing_is_asked_for_and_can_be_added(cases, open_page, tmp_path):
+    case, page = cases["proplace-certificate-2", "robust", 1], open_page()
+    proof, network, box = saved(case, tmp_path)
+    assert "not checked" in choose(page, proof)
+    assert "Add the .npz file of its network" in page.inner_text("#proofs")
+    choose(page, network)
+    facts = json.loads(case.text)
+    assert facts["shifts"] in page.inner_text("#proofs")
+    assert choose(page, box, shown="1 accepted")
+    assert facts["network"] in page.inner_text("#models")
+    page.click("#again")
+    assert page.inner_text("#status") == page.inner_text("#proofs") == ""
+    assert "add the certificate" in choose(page, network, shown="add the certificate")
+
+
+def test_a_file_beside_it_that_is_not_named_is_no_part_of_the_promise(open_page, tmp_path):
+    proof = pp.certify(NET, [[1.0, 0.0]], 0.05, certificates=True).certificates[0]
+    files = saved(Case("", proof.text.encode(), (NET,)), tmp_path)
+    other = tmp_path / "other.npz"
+    pp.Network([([[1.0, 1.0]], None)]).save(other)
+    page = open_page()
+    assert "1 rejected" in choose(page, *files, other)
+    assert "It says nothing about other.npz." in page.inner_text("#proofs")
+    copy = tmp_path / "copy.json"
+    proof.save(copy)
+    assert "2 accepted" in choose(page, copy, shown="2 accepted")
+    assert proof.digest in page.inner_text("#proofs")
+    assert page.inner_text("#proofs").count("It says nothing about other.npz.") == 2
+
+
+def test_names_of_files_are_only_text(open_page, tmp_path):
+    name = "<img src=x onerror=alert(1)>\u202e.json"
+    (tmp_path / name).write_text("{}")
+    (tmp_path / "<b>.npz").write_bytes(b"PK no zip")
+    page = open_page()
+    assert "1 certificate: 1 not checked" in choose(page, tmp_path / name, tmp_path / "<b>.npz")
+    assert "<img src=x onerror=alert(1)>\\u{202e}.json" in page.inner_text("#proofs")
+    assert "<b>.npz cannot be used" in page.inner_text("#models")
+    assert page.locator("img, b").count() == 0
+
+
+def endless():
+    """A certificate whose check takes long, though not too long to be refused."""
+    rng = np.random.default_rng(0)
+    net = pp.Network([(rng.normal(size=(m, n)), None) for m, n in ((40, 20), (40, 40), (1, 40))])
+    facts = (
+        pp.certify(net, rng.normal(size=(1, 20)), 0.001, certificates=True).certificates[0].facts
+    )
+    facts = {key: facts[key] for key in ("format", "network", "input", "delta")}
+    facts |= {"target": 1, "margin": -1e9, "verdict": "robust", "tighten": False}
+    facts |= {"lower": [[0.5] * 40], "upper": [[0.3] * 40]}
+
+    def tree(k):
+        return [{}] if k == 15 else [[1, k], *tree(k + 1), *tree(k + 1)]
+
+    return Case("endless", json.dumps(facts | {"trees": [tree(0)]}).encode(), (net,))
+
+
+def test_a_long_check_shows_how_far_it_is_and_can_be_cancelled(open_page, tmp_path):
+    page = open_page()
+    page.set_input_files("#choose", [str(file) for file in saved(endless(), tmp_path)])
+    page.locator("#doing", has_text=re.compile(r"step [1-9]\d* of 32768")).wait_for()
+    assert 0.0 < float(page.get_attribute("#bar", "value")) < 1.0
+    page.click("#cancel")
+    assert "Cancelled" in page.inner_text("#status")
+    assert not page.is_visible("#running")
+    assert page.evaluate("() => document.activeElement.id") == "choose"
+    then = page.text_content("#doing")
+    page.wait_for_timeout(500)  # of what goes on, something would be heard by now
+    assert page.text_content("#doing") == then
+    assert page.inner_text("#proofs") == ""
+
+
+@pytest.mark.parametrize("width", [320, PHONE, DESKTOP])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_on_screens(width, scheme, cases, open_page, tmp_path):
+    page = open_page(width, scheme)
+    choose(page, *saved(cases["proplace-certificate-3", "robust", 1], tmp_path))
+    size = page.evaluate("() => document.documentElement.scrollWidth")
+    assert size <= width
+    dark = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
+    assert (dark == "rgb(18, 22, 27)") == (scheme == "dark")
+
+
+def test_keyboard_and_screen_readers(cases, open_page, tmp_path):
+    page = open_page()
+    page.keyboard.press("Tab")
+    assert page.evaluate("() => document.activeElement.id") == "choose"
+    assert page.evaluate("() => document.activeElement.labels[0].textContent").startswith("Choose")
+    assert page.get_attribute("#status", "aria-live") == "polite"
+    choose(page, *saved(cases["proplace-certificate-1", "robust", 0], tmp_path))
+    reached = set()
+    for _ in range(8):
+        page.keyboard.press("Tab")
+        reached.add(
+            page.evaluate("() => document.activeElement.id || document.activeElement.tagName")
+        )
+    assert {"again", "SUMMARY", "DIV"} <= reached
+    levels = page.evaluate("() => [...document.querySelectorAll('h1, h2, h3')].map(h => h.tagName)")
+    assert levels[0] == "H1"
+    assert set(levels[1:]) == {"H2"}
+
+
+def test_the_page_cannot_reach_anything(browser, tmp_path):
+    verify.write_page(tmp_path / "verify.html")
+    page, answered = browser.new_page(), []
+    page.set_default_timeout(5_000)
+    page.on("response", lambda response: answered.append(response.url))
+    page.goto((tmp_path / "verify.html").as_uri())
+    page.route("**/*", lambda route: route.fulfill(body="here"))
+    kinds = {
+        "new Image().src = 'https://a.org'": "img-src",
+        "fetch('https://a.org')": "connect-src",
+    }
+    for attempt, directive in kinds.items():
+        refused = page.evaluate(
+            "() => new Promise(done => { addEventListener('securitypolicyviolation', "
+            f"e => done(e.effectiveDirective), {{once: true}}); {attempt}; setTimeout(done, 2000); }})"
+        )
+        assert refused == directive
+    assert [url for url in answered if not url.startswith("file:")] == []
+    page.close()

@@ -1,0 +1,123 @@
+"""Classes of a retrained model: the same label means the same, and a number means nothing by itself."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import proplace as pp
+from proplace.core.errors import ProplaceError, TargetError
+
+
+def lender(seed=0, rows=400):
+    rng = np.random.default_rng(seed)
+    table = pd.DataFrame(
+        {"income": rng.uniform(10, 90, rows).round(1), "debt": rng.uniform(0, 60, rows).round(1)}
+    )
+    return table, table["income"] - table["debt"] > 25
+
+
+def pipeline(labels, seed=0):
+    table, good = lender()
+    net = MLPClassifier((6, 5), max_iter=200, random_state=seed, learning_rate_init=0.01)
+    return make_pipeline(StandardScaler(), net).fit(table, [labels[int(g)] for g in good])
+
+
+@pytest.fixture
+def book(tmp_path):
+    """Promises of the class "approved", which is class 0: labels stand in the order of the alphabet."""
+    table, _ = lender()
+    model = pipeline(["refused", "approved"])
+    refused = table[model.predict(table) == "refused"][:6]
+    result = pp.Proplace(model, 0.005).fit(table).explain(refused, "approved")
+    with pp.Ledger(tmp_path / "promises.db") as ledger:
+        ledger.issue(result, [f"p{i}" for i in refused.index])
+        yield ledger, model, result
+
+
+@pytest.mark.parametrize("labels", [[0, 1], [False, True], ["0", "1"], ["no", "yes"]], ids=str)
+def test_other_labels_are_never_matched_by_their_place(book, labels):
+    """Class 0 of the promises is "approved", class 0 of this model means refused."""
+    ledger, _, result = book
+    other = pipeline(labels)
+    audit = ledger.audit(other)
+    assert audit.counts["unknown"] == len(audit)
+    assert not audit.passes("broken")
+    assert "approved" in str(audit)
+    answer = ledger.promise(int(audit.ids[0])).answer
+    with pytest.raises(ProplaceError):
+        ledger.redeem(int(audit.ids[0]), answer, other)
+    for promises in (ledger, result):
+        with pytest.raises(ProplaceError):
+            pp.repair(other, promises)
+        with pytest.raises(ProplaceError):
+            pp.Promised.of(pp.Model.of(other), promises)
+
+
+def test_the_same_labels_in_another_order_are_the_same_classes(book):
+    """The wanted class has another number in it, and the verdict is that of its own predict."""
+    ledger, model, _ = book
+    turned = pipeline(["refused", "approved"], seed=3)
+    audit = ledger.audit(turned)
+    for number in audit.ids.tolist():
+        row = ledger.promise(number).answer.to_frame().T.infer_objects()
+        says = turned.predict(row)[0] == "approved"
+        assert audit.verdict(number) == ("holds" if says else "broken")
+    assert ledger.audit(model).counts["proved"] == len(audit)
+
+
+def test_a_bare_network_counts_as_the_model_in_use(book):
+    ledger, model, _ = book
+    audit = ledger.audit(pp.Model.of(model).network)
+    assert audit.counts["proved"] == len(audit)
+
+
+def module(sign):
+    net = torch.nn.Sequential(torch.nn.Linear(2, 1)).double()
+    with torch.no_grad():
+        net[0].weight[:] = sign * torch.tensor([[1.0, -1.0]])
+        net[0].bias[:] = sign * -20.0
+    return net
+
+
+def test_a_module_without_labels_must_be_told_what_its_classes_are(book):
+    ledger, *_ = book
+    for sign, labels in ((1.0, ["refused", "approved"]), (-1.0, ["approved", "refused"])):
+        own = pp.Model.of(module(sign)).renamed(["income", "debt"])
+        silent = ledger.audit(own)
+        assert silent.counts["unknown"] == len(silent)
+        assert "with_classes" in str(silent)
+        audit = ledger.audit(own.with_classes(labels))
+        assert audit.counts["unknown"] == 0
+        for number in audit.ids.tolist():
+            answer = ledger.promise(number).answer
+            good = answer["income"] - answer["debt"] > 20
+            assert audit.verdict(number) == ("holds" if good else "broken")
+            redeemed = ledger.redeem(number, answer, own.with_classes(labels), record=False)
+            assert redeemed.accepted == good
+
+
+def test_labels_are_stated_once_and_for_as_many_classes(book):
+    _, model, _ = book
+    with pytest.raises(TargetError, match="names its classes itself"):
+        pp.Model.of(model).with_classes(["a", "b"])
+    bare = pp.Model.of(module(1.0))
+    for labels in (["a"], ["a", "a"], ["a", "b", "c"]):
+        with pytest.raises(TargetError, match="2 classes"):
+            bare.with_classes(labels)
+    assert bare.with_classes(["no", "yes"]).original([[90.0, 1.0]]).tolist() == ["yes"]
+
+
+def test_new_answers_are_those_of_the_audited_model(book):
+    ledger, model, _ = book
+    table, _ = lender()
+    other = pipeline(["refused", "approved"], seed=5)
+    audit = ledger.audit(other)
+    with pytest.raises(ProplaceError, match="not one of the model that was audited"):
+        audit.renew(pp.Proplace(model, 0.005).fit(table))
+    audit.renew(pp.Proplace(other, 0.005).fit(table))

@@ -1,0 +1,109 @@
+"""Retraining within the set of a ledger, again and again: every promise stays proved."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import proplace as pp
+from proplace.core.errors import DeltaError, LedgerError
+
+
+def year(seed, strict=25.0, rows=400):
+    rng = np.random.default_rng(seed)
+    table = pd.DataFrame(
+        {"income": rng.uniform(10, 90, rows).round(1), "debt": rng.uniform(0, 60, rows).round(1)}
+    )
+    return table, (table["income"] - table["debt"] > strict).astype(int)
+
+
+def fitted(seed=0):
+    net = MLPClassifier((6, 5), max_iter=200, random_state=seed, learning_rate_init=0.01)
+    return make_pipeline(StandardScaler(), net).fit(*year(0))
+
+
+def promise(ledger, model, delta, people, name):
+    table, _ = year(0)
+    refused = table[model.predict(table) == 0].iloc[people]
+    result = pp.Proplace(model, delta).fit(table).explain(refused)
+    ledger.issue(result, [f"{name}{i}" for i in refused.index], existing="add")
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    with pp.Ledger(tmp_path / "promises.db") as opened:
+        yield opened
+
+
+def test_every_year_within_the_same_set(ledger):
+    """A delta around the model of last year moves away from what was promised; the set does not."""
+    model = fitted()
+    promise(ledger, model, 0.01, slice(0, 8), "a")
+    inside, drifting = model, model
+    for n in range(1, 4):
+        inside = pp.refit_within(inside, *year(n, 30.0), ledger)
+        drifting = pp.refit_within(drifting, *year(n, 30.0), 0.01)
+        audit = ledger.audit(inside)
+        assert audit.counts["proved"] == len(audit) > 0
+        assert ledger.promised_set(inside).contains(pp.Model.of(inside).network)
+    assert pp.Model.of(model).network.distance(pp.Model.of(inside).network) > 0.009
+    assert ledger.audit(drifting).counts["proved"] == 0
+
+
+def test_promises_of_two_models_have_a_set_in_common(ledger):
+    first = fitted()
+    promise(ledger, first, 0.01, slice(0, 5), "a")
+    second = pp.refit_within(first, *year(1, 30.0), 0.004)
+    promise(ledger, second, 0.008, slice(5, 10), "b")
+    both = ledger.promised_set(second)
+    sets = [group.terms.sets[0].shifts for group in ledger.open_promises()]
+    assert len(sets) == 2
+    for end in (both.low, both.high):  # its corners lie in each of them, exactly
+        assert all(shifts.contains(end) for shifts in sets)
+    third = pp.refit_within(second, *year(2, 35.0), ledger)
+    audit = ledger.audit(third)
+    assert audit.counts["proved"] == len(audit) == 10
+    assert pp.Model.of(second).network.distance(pp.Model.of(third).network) > 0.003
+
+
+def test_a_module_within_the_set_of_a_ledger(ledger):
+    torch.manual_seed(0)
+    rows = np.random.default_rng(0).uniform(0, 1, (200, 3))
+    module = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.ReLU(), torch.nn.Linear(5, 1))
+    with torch.no_grad():
+        module[2].bias[:] = 0.0
+    net = pp.Network.from_torch(module)
+    rows = rows[np.argsort(net.logits(rows)[:, 0])]
+    with torch.no_grad():
+        module[2].bias[:] = -float(net.logits(rows)[100, 0])
+    refused = rows[:4]
+    result = pp.Proplace(module, 0.005).fit(rows).explain(refused)
+    ledger.issue(result, list("abcd"))
+    optimizer = torch.optim.Adam(module.parameters(), lr=0.01)
+    with pp.stay_within(module, ledger, optimizer):
+        for _ in range(30):
+            optimizer.zero_grad()
+            module(torch.tensor(rows, dtype=torch.float32)).sum().backward()
+            optimizer.step()
+    audit = ledger.audit(module)
+    assert audit.counts["proved"] == len(audit) > 0
+
+
+def test_where_there_is_no_such_set_the_way_out_is_said(ledger):
+    model = fitted()
+    with pytest.raises(LedgerError, match="no promise is open"):
+        pp.refit_within(model, *year(1), ledger)
+    promise(ledger, model, 0.01, slice(0, 3), "a")
+    again = make_pipeline(StandardScaler(), MLPClassifier((6, 5), max_iter=5)).fit(*year(5))
+    with pytest.raises(DeltaError, match="blend or repair"):
+        pp.refit_within(again, *year(1), ledger)
+
+
+def test_a_pipeline_is_no_network():
+    with pytest.raises(DeltaError, match=r"Model\.of\(model\)\.network"):
+        pp.Shifts.of(fitted(), 0.01)
