@@ -97,7 +97,7 @@ class Job(_Answer):
     """How far a job is."""
 
     job: str
-    kind: Literal["explain", "audit"]
+    kind: Literal["explain", "audit", "renew"]
     state: Literal["waiting", "running", "done", "failed", "cancelled"]
     done: int
     total: int

@@ -281,12 +281,12 @@ class Service:
             try:
                 return task.future.result()
             except (Died, Cancelled) as error:
-                if tried == _TRIES and job.kind == "audit":
+                if tried == _TRIES and job.kind != "explain":
                     raise
                 if tried == _TRIES:  # one person is lost, not the job
                     return {"error": str(error), "status": "worker_died"}
             except (Late, Failed) as error:
-                if job.kind == "audit":
+                if job.kind != "explain":
                     raise
                 status = "not_found" if isinstance(error, Late) else "solver_error"
                 return {"error": str(error), "status": status}
