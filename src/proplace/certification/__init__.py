@@ -11,6 +11,7 @@ from proplace.certification.attacks import Attack, PointRobustness
 from proplace.certification.bundle import Bundle, Proof, read_proof
 from proplace.certification.certificates import Certificates, Evidence
 from proplace.certification.checker import Verdict
+from proplace.certification.document import canonical
 from proplace.certification.fixed_prediction import FixedPrediction, written
 from proplace.certification.input_boxes import InputBox, InputBoxes
 from proplace.certification.precision_margin import (
@@ -52,6 +53,7 @@ __all__ = [
     "Space",
     "Verdict",
     "WorstCase",
+    "canonical",
     "certify",
     "covers",
     "digest",

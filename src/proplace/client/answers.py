@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import pandas as pd
 
-from proplace.certification.bundle import read_proof
-from proplace.certification.document import canonical
+from proplace.certification import canonical, read_proof
 from proplace.client.errors import ServiceError
 
 if TYPE_CHECKING:

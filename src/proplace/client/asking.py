@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pandas as pd
 
-from proplace.certification.bundle import read_proof
-from proplace.certification.document import canonical
+from proplace.certification import canonical, read_proof
 from proplace.client.answers import Question
 from proplace.client.errors import RefusedError, RequestError, ServiceError
 from proplace.client.http import Connection

@@ -20,7 +20,7 @@ import re
 import secrets
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from proplace.certification.document import canonical
+from proplace.certification import canonical
 from proplace.core.errors import LedgerError
 
 if TYPE_CHECKING:

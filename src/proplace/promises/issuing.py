@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
-from proplace.certification import Bundle, Certificate, thresholds
+from proplace.certification import Bundle, Certificate, canonical, thresholds
 from proplace.certification import digest as network_digest
-from proplace.certification.document import canonical
 from proplace.core.errors import LedgerError
 from proplace.core.model_set import ModelSet
 from proplace.explain.holds import held_box

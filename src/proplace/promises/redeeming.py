@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from proplace.certification.document import canonical
+from proplace.certification import canonical
 from proplace.core.errors import LedgerError
 from proplace.explain.values import called, shown
 from proplace.promises.chain import commitment, new_salt

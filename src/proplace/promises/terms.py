@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from proplace.certification.document import canonical
+from proplace.certification import canonical
 from proplace.core.errors import LedgerError, ProplaceError, TamperedError
 from proplace.core.model_set import ModelSet
 from proplace.core.network import Network

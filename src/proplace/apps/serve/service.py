@@ -19,7 +19,7 @@ from proplace.apps.serve.questions import Options
 from proplace.apps.serve.renewals import check_renewable, renewed
 from proplace.apps.serve.store import InUse, Store
 from proplace.apps.serve.workers import Busy, Cancelled, Died, Failed, Late, Workers
-from proplace.certification.bundle import read_proof
+from proplace.certification import read_proof
 from proplace.core.errors import ProplaceError
 from proplace.loaders.model import Model
 from proplace.promises.ledger import Ledger
