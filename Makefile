@@ -47,7 +47,7 @@ mutants: $(VENV)/test.stamp
 # A few of them, drawn anew for each state of the tree.
 SEED ?= $(shell git rev-parse 'HEAD^{tree}' 2>/dev/null || echo 0)
 mutants-sample: $(VENV)/test.stamp
-	$(BIN)/python tests/mutants/run.py --sample 6 --seed $(SEED)
+	$(BIN)/python tests/mutants/run.py --sample 4 --seed $(SEED)
 
 # The readers of files from outside under damaged input, for some seconds: make fuzz SECONDS=600
 SECONDS ?= 60

@@ -17,6 +17,9 @@ from proplace.client import ServiceError
 from service_process import Running, write_config
 
 KILLS = int(os.environ.get("PROPLACE_KILLS", "1"))
+long = pytest.mark.skipif(
+    "PROPLACE_KILLS" not in os.environ, reason="a minute and more: make kills runs it"
+)
 PEOPLE = 40
 
 
@@ -63,6 +66,7 @@ def check_answers(answers):
         assert answer.changed == one.changed
 
 
+@long
 def test_a_server_that_is_killed_goes_on_with_its_jobs_and_has_lost_no_promise(service):
     """Promises are issued all the while: each that was confirmed is there, once, and the chain holds."""
     chance, answers, confirmed = random.Random(0), [], []
@@ -106,6 +110,7 @@ def test_a_server_that_is_killed_goes_on_with_its_jobs_and_has_lost_no_promise(s
     assert client.verify().good
 
 
+@long
 def test_workers_that_are_killed_cost_nothing_but_time(service):
     chance, answers = random.Random(1), []
     client = service.client()
