@@ -35,8 +35,7 @@ def write(ledger, setting, answers, points, target=1, *, box=None, expires=None)
     documents = terms_documents(setting, target, None)
     numbers = []
     with ledger._database.write(None) as writer:
-        for document in documents:
-            writer.document(document.digest, *document)
+        writer.keep(documents)
         for n, (answer, point) in enumerate(zip(answers, points, strict=True)):
             low, high = (None, None) if box is None else (end[n].tobytes() for end in box)
             facts = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -107,3 +109,29 @@ def test_where_there_is_no_such_set_the_way_out_is_said(ledger):
 def test_a_pipeline_is_no_network():
     with pytest.raises(DeltaError, match=r"Model\.of\(model\)\.network"):
         pp.Shifts.of(fitted(), 0.01)
+
+
+def rounded(model):
+    """A pipeline as a float32 file holds it."""
+    twin = copy.deepcopy(model)
+    net = twin[-1]
+    for arrays in (net.coefs_, net.intercepts_):
+        arrays[:] = [array.astype(np.float32).astype(np.float64) for array in arrays]
+    return twin
+
+
+def test_a_model_that_was_rounded_says_by_how_much_it_lies_outside(ledger):
+    """As the docs say: a slightly smaller set bears the rounding."""
+    model = fitted()
+    promise(ledger, model, 0.01, slice(0, 5), "a")
+    edge = rounded(pp.refit_within(model, *year(1, 35.0), ledger, epochs=20))
+    audit = ledger.audit(edge)
+    assert audit.counts == {"proved": 0, "holds": len(audit), "broken": 0, "unknown": 0}
+    assert "as rounding to float32 does" in str(audit)
+    smaller = ledger.promised_set(model).scaled(0.999)
+    inside = rounded(pp.refit_within(model, *year(1, 35.0), smaller, epochs=20))
+    assert ledger.audit(inside).counts["proved"] == len(audit)
+    far = pp.refit_within(model, *year(1, 60.0), 1.0, epochs=20)
+    said = str(ledger.audit(far))
+    assert "lie outside of the promised set, by at most" in said
+    assert "rounding" not in said

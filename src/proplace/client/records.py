@@ -36,11 +36,11 @@ class Verdict:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What a check of a certificate in exact arithmetic found."""
+    """What a check of a certificate in exact arithmetic found; without a ``claim`` if it is no good."""
 
     accepted: bool
     reason: str
-    claim: str
+    claim: str | None
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy.typing as npt
 
@@ -50,6 +50,11 @@ class TrainedLayer:
     shift: Array | None = None
     steps: tuple[tuple[Array, Array], ...] = ()
     taken: npt.NDArray[np.intp] | None = None
+
+    def renamed(self, name: Callable[[str], str]) -> TrainedLayer:
+        """The same layer, its parameters called as a function says."""
+        bias = None if self.bias is None else name(self.bias)
+        return replace(self, weight=name(self.weight), bias=bias)
 
     @property
     def plain(self) -> bool:

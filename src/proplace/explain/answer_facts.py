@@ -15,11 +15,13 @@ if TYPE_CHECKING:
 
 def answer_facts(answer: Explanation, made: Provenance) -> dict[str, Any]:
     """Everything about an answer that JSON can hold."""
+    from proplace.schema.cells import as_json  # noqa: PLC0415  (help imports no numbers)
+
     before, after = _values(answer, answer.original), _values(answer, answer.counterfactual)
     numbers = {name: getattr(answer, name) for name in ("distance", "bound", "margin", "effort")}
     proof = answer.certificate
     return {
-        "id": {name: _plain(value) for name, value in answer.ids.items()},
+        "id": {name: as_json(value) for name, value in answer.ids.items()},
         "status": answer.status,
         "reason": answer.reason,
         "target": answer.label,
@@ -75,16 +77,6 @@ def _changes(
         for name in before
         if name in after and before[name] != after[name]
     }
-
-
-def _plain(value: Any) -> Any:
-    """A cell as JSON has it; what JSON has no word for, as text."""
-    value = value.item() if hasattr(value, "item") else value
-    if value is None or isinstance(value, (str, bool, int)):
-        return value
-    if isinstance(value, float):
-        return None if math.isnan(value) else value
-    return str(value)
 
 
 def shifts_facts(shifts: Shifts) -> dict[str, Any]:

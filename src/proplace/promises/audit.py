@@ -340,8 +340,7 @@ class Auditor:
 
     def recorded(self, audit: Audit, writer: Writer) -> Audit:
         """Write an audit down, with the model and all verdicts."""
-        for document in model_documents(self.model):
-            writer.document(document.digest, *document)
+        writer.keep(model_documents(self.model))
         body = {
             "model": audit.model_digest,
             "as_of": audit.as_of,

@@ -25,7 +25,9 @@ from proplace.promises.clock import now
 from proplace.promises.tables import sa
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+
+    from proplace.promises.terms import Document
 
 FORMAT = "proplace-ledger"
 VERSION = 2
@@ -234,8 +236,12 @@ class Writer:
         if len(rows) >= _ROWS:
             self._insert(table)
 
-    def document(self, digest: str, kind: str, content: bytes) -> None:
-        """Keep a document, if it is not kept yet."""
+    def keep(self, documents: Iterable[Document]) -> None:
+        """Keep documents, those that are not kept yet."""
+        for one in documents:
+            self._keep(one.digest, *one)
+
+    def _keep(self, digest: str, kind: str, content: bytes) -> None:
         self._insert("documents")
         known = sa.select(tables.documents.c.digest).where(tables.documents.c.digest == digest)
         if self.connection.execute(known).first() is None:

@@ -43,11 +43,6 @@ class Refilled(NamedTuple):
     table: pd.DataFrame
 
 
-def may_be_filled(group: OpenPromises) -> bool:
-    """Whether the model of some promises fills anything in."""
-    return any(feature.missing is not None for feature in group.terms.model.schema.features)
-
-
 def refilled(group: OpenPromises, model: Model) -> Refilled | None:
     """Promises with cells that a model fills in another way; None where there are none."""
     base, own = group.terms.model.schema, model.schema.by_name

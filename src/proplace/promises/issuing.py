@@ -22,6 +22,7 @@ from proplace.core.errors import LedgerError
 from proplace.core.model_set import ModelSet
 from proplace.explain.holds import held_box
 from proplace.promises.settings import model_of
+from proplace.schema.cells import as_json
 from proplace.schema.validation import did_you_mean, listing
 
 if TYPE_CHECKING:
@@ -240,30 +241,21 @@ def _facts(e: Explanation, wording: Wording | None) -> dict[str, Any]:
         "original": _values(e.original),
         "answer": _values(e.counterfactual),
         "sentence": e.words(wording).sentence,
-        "index": _plain(e.index),
+        "index": as_json(e.index),
         "rank": e.rank,
         "status": e.status,
         "reason": e.reason,
-        "distance": _plain(e.distance),
-        "bound": _plain(e.bound),
-        "margin": _plain(e.margin),
-        "effort": _plain(e.effort),
+        "distance": as_json(e.distance),
+        "bound": as_json(e.bound),
+        "margin": as_json(e.margin),
+        "effort": as_json(e.effort),
         "holds": {name: list(ends) for name, ends in e.holds.items()},
         "filled": list(e.filled),
     }
 
 
 def _values(row: pd.Series[Any] | None) -> dict[str, Any] | None:
-    return None if row is None else {str(name): _plain(value) for name, value in row.items()}
-
-
-def _plain(value: Any) -> Any:
-    """A value as JSON holds it."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value if isinstance(value, (str, bool, int, float, type(None))) else str(value)
+    return None if row is None else {str(name): as_json(value) for name, value in row.items()}
 
 
 def _bytes(row: Array) -> bytes:

@@ -30,7 +30,7 @@ import pandas as pd
 from proplace.certification import certify, lower_margins
 from proplace.core.errors import ProplaceError
 from proplace.core.shifts import Shifts
-from proplace.promises.fills import may_be_filled, refilled
+from proplace.promises.fills import refilled
 from proplace.promises.keeping import NO_TIE
 from proplace.promises.reach import largest_delta
 from proplace.schema import Continuous
@@ -98,16 +98,21 @@ class Judgement:
     delta: Array
     note: npt.NDArray[np.int8]
 
+    @classmethod
+    def of(cls, count: int) -> Judgement:
+        """Nothing is known of any promise yet."""
+        return cls(
+            np.full(count, UNKNOWN, dtype=np.int8),
+            np.full(count, np.nan),
+            np.full(count, np.nan),
+            np.full(count, NOT_ASKED, dtype=np.int8),
+        )
+
 
 def judge(compared: Comparison, group: OpenPromises, *, exact: bool = False) -> Judgement:
     """Say what becomes of promises that have their terms in common."""
     count = len(group.ids)
-    found = Judgement(
-        np.full(count, UNKNOWN, dtype=np.int8),
-        np.full(count, np.nan),
-        np.full(count, np.nan),
-        np.full(count, NOT_ASKED, dtype=np.int8),
-    )
+    found = Judgement.of(count)
     if compared.target is None:
         return found
     if compared.on_rows is None:
@@ -129,8 +134,6 @@ def _judge_filled(
     compared: Comparison, group: OpenPromises, found: Judgement, *, exact: bool
 ) -> None:
     """Judge promises to people with missing cells once more, with what the new model fills in."""
-    if not may_be_filled(group):
-        return
     again = refilled(group, compared.model)
     if again is None:
         return
@@ -140,12 +143,7 @@ def _judge_filled(
     if not len(rows):
         return
     count = len(rows)
-    part = Judgement(
-        np.full(count, UNKNOWN, dtype=np.int8),
-        np.full(count, np.nan),
-        np.full(count, np.nan),
-        np.full(count, NOT_ASKED, dtype=np.int8),
-    )
+    part = Judgement.of(count)
     some = group._replace(ids=group.ids[rows], points=again.points, low=again.low, high=again.high)
     outside = replace(compared, inside="", coarser=False)  # other inputs than those of the proof
     if compared.on_rows is None or compared.target is None:

@@ -21,7 +21,7 @@ from proplace.promises import tables
 from proplace.promises.chain import Entry, Head
 from proplace.promises.clock import now
 from proplace.promises.database import Database
-from proplace.promises.fills import may_be_filled, refilled
+from proplace.promises.fills import refilled
 from proplace.promises.folders import IssuedFolder, parts_of
 from proplace.promises.in_use import check_named, reading
 from proplace.promises.issuing import (
@@ -210,8 +210,7 @@ class Ledger:
             return Issued((), (), tuple(skipped))
         with self._database.write(self._actor) as writer:
             last = _day(expires, writer.time)
-            for document in documents:
-                writer.document(document.digest, *document)
+            writer.keep(documents)
             known = known_promises(writer.connection, drafts, writer.time)
             ids_, new = issue_drafts(
                 writer, drafts, last, known, existing, label=label, replacing=replacing
@@ -352,7 +351,6 @@ class Ledger:
         people: list[str] = []
         targets: list[int] = []
         parts: list[tuple[Array, Array, Array]] = []
-        own = tables.personal.c
         with self._database.read() as connection:
             groups = open_groups(connection, Archive(connection), _day(as_of, None), facts=True)
             for group in groups:
@@ -363,11 +361,7 @@ class Ledger:
                 names += [str(number) for number in group.ids]
                 named = with_classes_of(base, whole)
                 targets += [group.terms.target_in(named)] * len(group.ids)
-                between = own.entry.between(int(group.ids[0]), int(group.ids[-1]))
-                known = dict(
-                    connection.execute(sa.select(own.entry, own.person).where(between)).t.all()
-                )
-                people += [known[int(number)] for number in group.ids]
+                people += group.people
         if not parts:
             empty = np.empty((0, whole.network.inputs))
             return Promised((), empty, np.array([], dtype=np.intp))
@@ -473,8 +467,7 @@ class Ledger:
         """
         documents = model_documents(self.described(model))
         with self._database.write(self._actor) as writer:
-            for document in documents:
-                writer.document(document.digest, *document)
+            writer.keep(documents)
             return writer.append("adopted", {"model": documents[-1].digest, "note": note})
 
     def decide(self, audit: int, *, go: bool, note: str = "") -> Entry:
@@ -612,7 +605,8 @@ class Ledger:
         """Take a promise back; the reason stays in the ledger for good (no personal data in it)."""
         with self._database.write(self._actor) as writer:
             found = promise_of(writer.connection, promise, writer.time[:10])
-            self._check_open(found)
+            if found.state != "open":
+                raise LedgerError(f"promise {found.id} is {found.state}, no longer open")
             if re.search(rf"(?<!\w){re.escape(found.person or '')}(?!\w)", reason):
                 raise LedgerError(
                     "the reason names the person, and it stays when the person is erased; say it "
@@ -666,10 +660,6 @@ class Ledger:
         with self._database.read() as connection:
             return Verifier(connection, expected).verify()
 
-    def _check_open(self, promise: Promise) -> None:
-        if promise.state != "open":
-            raise LedgerError(f"promise {promise.id} is {promise.state}, no longer open")
-
 
 def _check_existing(existing: object) -> None:
     if existing not in ("refuse", "add", "renew"):
@@ -678,7 +668,7 @@ def _check_existing(existing: object) -> None:
 
 def _with_fills(group: OpenPromises, model: Model) -> tuple[Array, Array]:
     """Ends of the boxes of promises; with missing cells also as the model fills them in."""
-    again = refilled(group, model) if may_be_filled(group) else None
+    again = refilled(group, model)
     if again is None:
         return group.low, group.high
     low, high = group.low.copy(), group.high.copy()

@@ -190,8 +190,9 @@ class OpenPromises(NamedTuple):
         The answers, as the model of the terms encodes them.
     low, high
         The ends of the boxes that are proved; both are the point where that alone is.
-    facts
-        Person and answer in original units, each as JSON; empty unless they were asked for.
+    facts, people
+        Person and answer in original units, each as JSON, and the ids of the people; empty unless they
+        were asked for.
     """
 
     terms: Terms
@@ -200,6 +201,7 @@ class OpenPromises(NamedTuple):
     low: Array
     high: Array
     facts: tuple[str, ...] = ()
+    people: tuple[str, ...] = ()
 
     @property
     def boxed(self) -> npt.NDArray[np.bool_]:

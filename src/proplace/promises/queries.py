@@ -130,9 +130,12 @@ def open_groups(
     *,
     facts: bool = False,
 ) -> Iterator[OpenPromises]:
-    """Open promises in groups of the same terms and of bounded size; with ``facts``, those too."""
+    """Open promises in groups of the same terms and of bounded size.
+
+    With ``facts`` they hold these, and the people, too.
+    """
     p, own = tables.promises.c, tables.personal.c
-    more = (own.facts,) if facts else ()
+    more = (own.facts, own.person) if facts else ()
     query = (
         sa.select(p.terms, p.id, own.point, own.low, own.high, *more)
         .join_from(tables.promises, tables.personal, own.entry == p.id)
@@ -156,8 +159,8 @@ def _group(archive: Archive, rows: Sequence[Any]) -> OpenPromises:
         for end in ("point", "low", "high")
     )
     ids = np.array([row.id for row in rows], dtype=np.int64)
-    facts = tuple(row[5] for row in rows) if len(rows[0]) > 5 else ()
-    return OpenPromises(archive.terms(rows[0].terms), ids, points, low, high, facts)
+    more = [*zip(*(row[5:] for row in rows), strict=True)]
+    return OpenPromises(archive.terms(rows[0].terms), ids, points, low, high, *more)
 
 
 def recipients(connection: sa.Connection, numbers: Sequence[int]) -> list[Recipient]:

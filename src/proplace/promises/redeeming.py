@@ -38,7 +38,7 @@ from proplace.promises.chain import commitment, new_salt
 from proplace.promises.in_use import decide, encoded, one_row
 from proplace.promises.issuing import personal_parts
 from proplace.schema.amounts import amount, decimals, gap
-from proplace.schema.cells import filled, is_missing, numbers
+from proplace.schema.cells import as_json, filled, is_missing, numbers
 from proplace.schema.features import Continuous
 
 if TYPE_CHECKING:
@@ -219,14 +219,14 @@ def presented(promise: Promise, person: object, model: Model, day: str) -> tuple
         verdict,
         met,
         said.accepted,
-        _plain(said.label),
+        as_json(said.label),
         promise.target,
         missing,
         model.origin.name,
         said.near,
         day,
     )
-    return found, Seen({name: _plain(row[name].iloc[0]) for name in row.columns}, codes)
+    return found, Seen({name: as_json(row[name].iloc[0]) for name in row.columns}, codes)
 
 
 @dataclass(frozen=True)
@@ -307,7 +307,7 @@ def _asked(feature: Continuous, ends: Interval, value: float) -> str:
 
 
 def _other(feature: AnyFeature, cell: Any, promise: Promise) -> Missing:
-    value = feature.missing if is_missing(cell) else _plain(cell)
+    value = feature.missing if is_missing(cell) else as_json(cell)
     asked = promise.facts["answer"][feature.name]
     asked = feature.missing if asked is None else asked
     words = (
@@ -322,21 +322,12 @@ def _sum(a: float, b: float) -> float:
     return float(Decimal(repr(float(a))) + Decimal(repr(float(b))))
 
 
-def _plain(value: Any) -> Any:
-    """A cell as JSON holds it."""
-    value = value.item() if isinstance(value, np.generic) else value
-    if is_missing(value):
-        return None
-    return value if isinstance(value, (str, bool, int, float)) else str(value)
-
-
 # -- the entry -------------------------------------------------------------------------------------
 
 
 def write(writer: Writer, found: Redemption, seen: Seen, model: list[Document]) -> int:
     """Write down what was found; everything about the person stands beside the chain."""
-    for document in model:
-        writer.document(document.digest, *document)
+    writer.keep(model)
     facts = {
         "row": seen.row,
         "missing": [vars(one) for one in found.missing],

@@ -14,8 +14,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from proplace.certification import canonical
 from proplace.core.errors import LedgerError, ProplaceError, TamperedError
 from proplace.core.model_set import ModelSet
@@ -29,6 +27,7 @@ from proplace.promises.settings import model_of
 from proplace.promises.tables import sa
 from proplace.schema import Schema, files
 from proplace.schema.tolerances import encoded_tolerance, tolerances
+from proplace.tables.writing import own
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,7 +68,7 @@ def model_documents(model: Model) -> list[Document]:
         "network": network.digest,
         "features": [files.plain(feature) for feature in model.schema.features],
         "rules": [files.plain(rule) for rule in model.schema.rules],
-        "classes": [_own(label) for label in model.classes],
+        "classes": [own(label) for label in model.classes],
         "encoding": model.encoding,
         "name": model.origin.name,
         "file": model.origin.digest,
@@ -228,7 +227,3 @@ def _undated(provenance: Provenance) -> dict[str, Any]:
     facts = provenance.to_dict()
     del facts["date"]
     return facts
-
-
-def _own(label: Any) -> Any:
-    return label.item() if isinstance(label, np.generic) else label

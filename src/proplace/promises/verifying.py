@@ -19,6 +19,7 @@ from proplace.promises.chain import START, Entry, Head, commitment, sha256
 from proplace.promises.database import FORMAT
 from proplace.promises.issuing import personal_parts
 from proplace.promises.layout import layout_problems
+from proplace.promises.queries import PARAMETERS
 from proplace.promises.tables import sa
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 _CHUNK = 2_000  # entries that are looked at together
 _LARGE = 200  # rows with certificates that are held at once
-_PARAMETERS = 500  # of one statement
 _TYPES: dict[Any, str] = {  # as SQLite names them
     sa.Integer: "integer",
     sa.BigInteger: "integer",
@@ -272,8 +272,8 @@ class Verifier:
             found.add(f"the personal data of entry {entry} is gone, and was never erased")
         erased = sorted(self._erased)
         own = tables.personal.c.entry
-        for start in range(0, len(erased), _PARAMETERS):
-            part = erased[start : start + _PARAMETERS]
+        for start in range(0, len(erased), PARAMETERS):
+            part = erased[start : start + PARAMETERS]
             for (entry,) in self._connection.execute(sa.select(own).where(own.in_(part))):
                 found.add(f"the personal data of entry {entry} is there, though it was erased")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from decimal import Decimal
 from numbers import Real
 from typing import TYPE_CHECKING, Any, cast
@@ -19,6 +20,21 @@ if TYPE_CHECKING:
     from proplace.schema.validation import Label
 
 _FEW = 16  # cells that are read sooner one by one than with a table of the distinct ones
+
+
+def as_json(value: Any) -> Any:
+    """A cell as JSON holds it: Python's own value, None where there is none, else as text.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> [as_json(cell) for cell in (np.int64(3), np.nan, np.str_("a"), True, np.inf, None)]
+    [3, None, 'a', True, None, None]
+    """
+    value = value.item() if isinstance(value, np.generic) else value
+    if is_missing(value) or (isinstance(value, float) and not math.isfinite(value)):
+        return None
+    return value if isinstance(value, (str, bool, int, float)) else str(value)
 
 
 def is_missing(value: object) -> bool:

@@ -92,13 +92,7 @@ def audit(
     holds: Annotated[
         bool, typer.Option("--holds", help='With --renew: prove "at least" and "no more than".')
     ] = False,
-    classes: Annotated[
-        str | None,
-        typer.Option(
-            help="Labels of the model's classes, in the order of its outputs, where it does not name "
-            "them: refused,approved."
-        ),
-    ] = None,
+    classes: common.Classes = None,
     schema: common.SchemaFile = None,
     drop: common.Drop = None,
     delimiter: common.Delimiter = None,
@@ -129,9 +123,7 @@ def audit(
     given = delta.Given.of(number, shifts) if asked else None
     if out is not None:
         report.check_page(out)
-    whole = common.read_model(model, assume)
-    if classes is not None:
-        whole = whole.with_classes(_labels(classes))
+    whole = common.with_classes(common.read_model(model, assume), classes)
     with Ledger(ledger, create=False) as opened:
         found = opened.audit(whole, as_of=as_of, record=not no_record, exact=exact)
         renewal = None
@@ -198,12 +190,6 @@ def _described(model: WholeModel, audit: Audit, path: Path | None) -> WholeModel
             f"the schema of the promises does not fit the new model ({error}); describe its columns "
             "with --schema FILE"
         ) from None
-
-
-def _labels(text: str) -> list[Any]:
-    """Labels of classes; numbers where all of them are whole ones."""
-    words = [word.strip() for word in text.split(",")]
-    return [int(word) for word in words] if all(map(str.isdigit, words)) else words
 
 
 def _facts(audit: Audit, renewal: Renewal | None) -> dict[str, Any]:

@@ -100,6 +100,15 @@ class FileFormat(StrEnum):
     parquet = "parquet"
 
 
+Classes = Annotated[
+    str | None,
+    typer.Option(
+        help="Labels of the model's classes, in the order of its outputs, where it does not name them: "
+        "refused,approved."
+    ),
+]
+
+
 def activation(assume: Assumption | None) -> str | None:
     """Return the activation that was stated."""
     return None if assume is None else "relu"
@@ -110,6 +119,14 @@ def read_model(path: Path, assume: Assumption | None) -> WholeModel:
     from proplace.loaders.model import Model as WholeModel  # noqa: PLC0415  (quick help)
 
     return WholeModel.of(path, activation=activation(assume))
+
+
+def with_classes(model: WholeModel, classes: str | None) -> WholeModel:
+    """Return a model whose classes have the labels that were stated; numbers if all are whole ones."""
+    if classes is None:
+        return model
+    words = [word.strip() for word in classes.split(",")]
+    return model.with_classes([int(w) for w in words] if all(map(str.isdigit, words)) else words)
 
 
 def read_models(paths: Sequence[Path], assume: Assumption | None) -> list[WholeModel]:

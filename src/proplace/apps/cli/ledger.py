@@ -209,6 +209,7 @@ def redeem(
     table: Input = None,
     row: Annotated[int, typer.Option(help="Row of the input; the first is 0.")] = 0,
     model: InUse = None,
+    classes: common.Classes = None,
     schema: common.SchemaFile = None,
     as_of: Annotated[
         str | None, typer.Option(help="The day on which the person came; default: today.")
@@ -237,7 +238,9 @@ def redeem(
     words = one_person.pairs(person or [])
     if bool(words) == (table is not None):
         raise OptionError("give the person as name=value pairs, or as --input FILE --row N")
-    whole = None if model is None else common.read_model(model, assume)
+    whole = None
+    if model is not None:
+        whole = common.with_classes(common.read_model(model, assume), classes)
     if whole is not None and schema is not None:
         whole = common.with_schema(whole, schema)
     with _opened(place, by) as opened:
@@ -264,6 +267,7 @@ def adopt(
     place: Place,
     model: common.Model,
     note: Annotated[str, typer.Option(help="Why; it stays for good (no personal data).")] = "",
+    classes: common.Classes = None,
     schema: common.SchemaFile = None,
     assume: common.Assume = None,
     by: By = None,
@@ -274,7 +278,7 @@ def adopt(
 
     proplace ledger adopt promises.db --model new.onnx --note "retrained in spring"
     """
-    whole = common.read_model(model, assume)
+    whole = common.with_classes(common.read_model(model, assume), classes)
     if schema is not None:
         whole = common.with_schema(whole, schema)
     with _opened(place, by) as opened:

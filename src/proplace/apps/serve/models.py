@@ -18,6 +18,7 @@ from proplace.explain.proplace import Proplace
 from proplace.explain.robustness import certify
 from proplace.explain.words import Terms, Wording
 from proplace.schema import Binary, Continuous, Ordinal, files
+from proplace.schema.cells import as_json
 from proplace.schema.validation import did_you_mean, listing
 from proplace.tables.files import open_table, typed_text
 
@@ -133,7 +134,7 @@ class Engine:
             return None
         row = self.people.loc[number]
         row = row.iloc[0] if isinstance(row, pd.DataFrame) else row
-        return {name: _plain(row[name]) for name in self.model.schema.by_name}
+        return {name: as_json(row[name]) for name in self.model.schema.by_name}
 
     # -- in an instant ---------------------------------------------------------------------------
 
@@ -145,7 +146,7 @@ class Engine:
         number = self.model.target(self.target)
         margins = self.model.network.margin(rows, number)
         return [
-            {"label": _plain(label), "accepted": label == self.target, "margin": float(margin)}
+            {"label": as_json(label), "accepted": label == self.target, "margin": float(margin)}
             for label, margin in zip(labels, margins, strict=True)
         ]
 
@@ -158,7 +159,7 @@ class Engine:
         labels = self._labels(rows)
         return [
             {
-                "label": _plain(labels[n]),
+                "label": as_json(labels[n]),
                 "accepted": bool(labels[n] == wanted),
                 "robust": None if found.undecided[n] else bool(found.robust[n]),
                 "margin": float(found.lower[n]),
@@ -293,11 +294,6 @@ def _column(values: list[Any], feature: AnyFeature) -> pd.Series[Any] | ObjectAr
     ):
         return typed_text(pd.Series(values, dtype=object), feature)
     return values if isinstance(feature, Continuous) else np.array(values, dtype=object)
-
-
-def _plain(value: Any) -> Any:
-    value = value.item() if hasattr(value, "item") else value
-    return None if isinstance(value, float) and value != value else value  # noqa: PLR0124
 
 
 def matching(people: pd.DataFrame | None, text: str, most: int = 20) -> list[str]:

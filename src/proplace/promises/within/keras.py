@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Self
 
@@ -136,11 +135,4 @@ class KerasParameters:
             self._variables[known] = variable
             return known
 
-        return tuple(
-            replace(
-                layer,
-                weight=name(layer.weight),
-                bias=None if layer.bias is None else name(layer.bias),
-            )
-            for layer in layers
-        )
+        return tuple(layer.renamed(name) for layer in layers)

@@ -9,7 +9,8 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 
-from proplace.core.errors import InputError, ModelNotSupported, OptionError
+from proplace.core.errors import InputError, ModelNotSupported
+from proplace.core.options import integer
 from proplace.core.trained_layer import TrainedLayer
 from proplace.loaders.sklearn import from_sklearn, parts_of
 from proplace.promises.within.projection import Projection
@@ -74,7 +75,10 @@ def refit_within(
     >>> shifts.contains(Network.from_sklearn(later))
     True
     """
-    _check_options(epochs, batch_size, random_state)
+    integer("epochs", epochs)
+    integer("random_state", random_state, least=0)
+    if batch_size is not None:
+        integer("batch_size", batch_size)
     twin = copy.deepcopy(model)
     parameters = SklearnParameters(twin)
     mlp = parameters.classifier
@@ -127,16 +131,6 @@ class SklearnParameters:
         attribute, _, place = name.partition("[")
         found = getattr(self.classifier, attribute)
         return found[int(place[:-1])] if place else found
-
-
-def _check_options(epochs: int, batch_size: int | None, random_state: int) -> None:
-    for name, value, least in (
-        ("epochs", epochs, 1),
-        ("batch_size", 1 if batch_size is None else batch_size, 1),
-        ("random_state", random_state, 0),
-    ):
-        if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < least:
-            raise OptionError(f"{name} must be a whole number >= {least}, not {value!r}")
 
 
 def _check_mlp(mlp: Any) -> None:

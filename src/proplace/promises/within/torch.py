@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -197,14 +196,7 @@ class TorchParameters:
         def name(given: str) -> str:
             return first.setdefault(id(self.tensor(given)), given)
 
-        return tuple(
-            replace(
-                layer,
-                weight=name(layer.weight),
-                bias=None if layer.bias is None else name(layer.bias),
-            )
-            for layer in layers
-        )
+        return tuple(layer.renamed(name) for layer in layers)
 
 
 def check_batch_norm(torch: Any, module: Any) -> None:
