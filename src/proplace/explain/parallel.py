@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
 import tempfile
 import threading
 import time
@@ -192,7 +193,10 @@ def _follow(parent: int) -> None:
     """End this process soon after its parent has ended, in whatever way that happened.
 
     Else it would wait for work, holding its standard error open, for which others may be waiting.
+    Ctrl-C, which a terminal sends to all processes, is the parent's to answer.
     """
+    with suppress(ValueError):  # not the main thread
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     if os.name != "posix":  # elsewhere a process keeps the number of its parent for ever
         return
 
