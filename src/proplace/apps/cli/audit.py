@@ -103,8 +103,8 @@ def audit(
     """Say of every open promise what a retrained model makes of it: proved, holds or broken.
 
     Exit status 0, or 3 where --fail-on does not let the model pass. The audit is recorded in the ledger
-    unless --no-record is given. New answers (--renew) keep the tolerance of the broken promises, and
-    what else was asked of those is asked again: --prefer, --holds.
+    unless --no-record is given. New answers (--renew) keep the tolerance of the broken promises
+    (the widest, where they differ), and what else was asked of those is asked again: --prefer, --holds.
 
     [bold]Examples[/bold]
 
@@ -131,14 +131,13 @@ def audit(
             rows = open_table(asked, delimiter=delimiter, encoding=encoding)
             known = _described(whole, found, schema)
             given.check(known.network, model)
-            promised = opened.promise(found.broken[0]).terms
             explainer = Proplace(
                 known,
                 given.delta,
                 k=k,
                 prefer=prefer.value,
                 holds=holds,
-                tolerance=dict(promised.tolerance) or None,
+                tolerance=found.tolerance or None,
             ).fit(common.training_rows(rows, known.schema, drop or []))
             renewal = found.renew(explainer)
         if as_json:
