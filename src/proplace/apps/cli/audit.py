@@ -124,12 +124,14 @@ def audit(
     if out is not None:
         report.check_page(out)
     whole = common.with_classes(common.read_model(model, assume), classes)
+    if schema is not None:
+        whole = common.with_schema(whole, schema)
     with Ledger(ledger, create=False) as opened:
         found = opened.audit(whole, as_of=as_of, record=not no_record, exact=exact)
         renewal = None
         if given is not None and asked is not None and found.broken:
             rows = open_table(asked, delimiter=delimiter, encoding=encoding)
-            known = _described(whole, found, schema)
+            known = whole if schema is not None else _described(whole, found)
             given.check(known.network, model)
             explainer = Proplace(
                 known,
@@ -175,12 +177,10 @@ def _renewing(
     return train
 
 
-def _described(model: WholeModel, audit: Audit, path: Path | None) -> WholeModel:
-    """The new model with the ranges, steps and rules of a schema: of the promises if none is given."""
+def _described(model: WholeModel, audit: Audit) -> WholeModel:
+    """The new model with the ranges, steps and rules of the promises."""
     from proplace.core.errors import SchemaError  # noqa: PLC0415
 
-    if path is not None:
-        return common.with_schema(model, path)
     schema: Schema = audit.ledger.promise(audit.broken[0]).terms.model.schema
     try:
         return model.with_schema(schema.unscaled() if model.preprocesses else schema)
