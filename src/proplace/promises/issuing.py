@@ -241,6 +241,7 @@ def _facts(e: Explanation, wording: Wording | None) -> dict[str, Any]:
         "original": _values(e.original),
         "answer": _values(e.counterfactual),
         "sentence": e.words(wording).sentence,
+        **({} if wording is None else {"wording": _wording(wording)}),
         "index": as_json(e.index),
         "rank": e.rank,
         "status": e.status,
@@ -252,6 +253,14 @@ def _facts(e: Explanation, wording: Wording | None) -> dict[str, Any]:
         "holds": {name: list(ends) for name, ends in e.holds.items()},
         "filled": list(e.filled),
     }
+
+
+def _wording(wording: Wording) -> dict[str, Any]:
+    """What the person was told in: pages and letters call things so later, too."""
+    given = wording.outcomes
+    words = given.items() if isinstance(given, Mapping) else enumerate(given)
+    outcomes = {str(number): word for number, word in words}
+    return {"subject": wording.subject, "outcomes": outcomes, "person": wording.person}
 
 
 def _values(row: pd.Series[Any] | None) -> dict[str, Any] | None:

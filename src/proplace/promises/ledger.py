@@ -41,20 +41,23 @@ from proplace.promises.queries import (
     CHUNK,
     HEAD,
     PARAMETERS,
+    audited,
     audited_model,
     latest_model,
     model_in_use,
     open_groups,
     promise_of,
     promise_rows,
+    purposes,
     recipients,
     renewed_into,
+    several_purposes,
 )
 from proplace.promises.recording import issue_drafts, known_promises
 from proplace.promises.redeeming import Redemption, check_open, presented, write
 from proplace.promises.settings import model_of
 from proplace.promises.tables import sa
-from proplace.promises.terms import Archive, model_documents, terms_documents
+from proplace.promises.terms import Archive, about_purpose, model_documents, terms_documents
 from proplace.promises.verifying import Verification, Verifier
 
 if TYPE_CHECKING:
@@ -70,7 +73,9 @@ if TYPE_CHECKING:
     from proplace.promises.promise import OpenPromises, Promise, Recipient, State
 
 
-_COLUMNS = ["id", "person", "state", "issued", "expires", "target", "sentence", "model", "terms"]
+_COLUMNS = [
+    "id", "person", "state", "issued", "expires", "target", "sentence", "model", "purpose", "terms",
+]  # fmt: skip
 
 
 class Ledger:
@@ -82,6 +87,10 @@ class Ledger:
         The path of a SQLite file, made if it is not there, or ``postgresql://user@host/name``.
     actor
         Who writes: a person or a program; it is noted in every entry.
+    purpose
+        The decision that promises are about (``"mortgages"``), for a ledger with promises about several:
+        each has models of its own, and an audit, an adopted model and a table of promises are then those
+        of this purpose. None: all promises, where they have one purpose or none.
     create
         False: an error where there is no ledger yet.
 
@@ -105,9 +114,16 @@ class Ledger:
     """
 
     def __init__(
-        self, place: str | os.PathLike[str], *, actor: str | None = None, create: bool = True
+        self,
+        place: str | os.PathLike[str],
+        *,
+        actor: str | None = None,
+        purpose: str | None = None,
+        create: bool = True,
     ) -> None:
+        _check_purpose(purpose)
         self._database, self._actor = Database(place, create=create), actor
+        self._purpose = purpose
 
     # -- opening and closing ---------------------------------------------------------------------
 
@@ -116,11 +132,29 @@ class Ledger:
         """Where it is; without a password."""
         return self._database.name
 
+    @property
+    def purpose(self) -> str | None:
+        """The decision that its promises are about; None: whatever they are about."""
+        return self._purpose
+
     def acting_as(self, actor: str | None) -> Ledger:
         """The same ledger for another writer, over the same connections."""
         other = copy.copy(self)
         other._actor = actor
         return other
+
+    def for_purpose(self, purpose: str | None) -> Ledger:
+        """The same ledger with the promises of another purpose, over the same connections."""
+        _check_purpose(purpose)
+        other = copy.copy(self)
+        other._purpose = purpose
+        return other
+
+    @property
+    def purposes(self) -> set[str]:
+        """What its promises are about; empty text stands for those without a purpose."""
+        with self._database.read() as connection:
+            return purposes(connection)
 
     def close(self) -> None:
         """Close all connections to the database."""
@@ -193,7 +227,8 @@ class Ledger:
             return Issued((), ())
         people, skipped, drafts = people_of(result, ids), [], list[Draft]()
         setting = setting_of(result)
-        documents = terms_documents(setting, result[0].target, result.provenance)
+        purpose = self._purpose or ""
+        documents = terms_documents(setting, result[0].target, result.provenance, purpose)
         terms = documents[-1].digest
         label = result[0].label
         check_answers(result, model_of(setting, result.provenance))
@@ -213,7 +248,7 @@ class Ledger:
             writer.keep(documents)
             known = known_promises(writer.connection, drafts, writer.time)
             ids_, new = issue_drafts(
-                writer, drafts, last, known, existing, label=label, replacing=replacing
+                writer, drafts, last, known, existing, own=(purpose, label), replacing=replacing
             )
         return Issued(tuple(ids_), tuple(new), tuple(skipped))
 
@@ -287,7 +322,7 @@ class Ledger:
         """
         day = _day(as_of, None)
         with self._database.read() as connection:
-            rows = promise_rows(connection, person, state, day)
+            rows = promise_rows(connection, person, state, day, self._purpose)
             return pd.DataFrame(rows, columns=_COLUMNS).set_index("id")
 
     def promises_in_parts(
@@ -295,7 +330,7 @@ class Ledger:
     ) -> Iterator[pd.DataFrame]:
         """The table of all promises in parts of bounded size, for ledgers of any size."""
         with self._database.read() as connection:
-            rows = promise_rows(connection, None, None, _day(as_of, None))
+            rows = promise_rows(connection, None, None, _day(as_of, None), self._purpose)
             while part := list(itertools.islice(rows, CHUNK)):
                 yield pd.DataFrame(part, columns=_COLUMNS).set_index("id")
 
@@ -339,7 +374,7 @@ class Ledger:
     def open_promises(self, as_of: datetime.date | str | None = None) -> Iterator[OpenPromises]:
         """All open promises, in groups of the same terms and of bounded size."""
         with self._database.read() as connection:
-            yield from open_groups(connection, Archive(connection), _day(as_of, None))
+            yield from self._open_groups(connection, _day(as_of, None))
 
     def promised(self, model: object, *, as_of: datetime.date | str | None = None) -> Promised:
         """All open promises as a model encodes them: for :func:`proplace.blend` and ``repair``.
@@ -352,7 +387,7 @@ class Ledger:
         targets: list[int] = []
         parts: list[tuple[Array, Array, Array]] = []
         with self._database.read() as connection:
-            groups = open_groups(connection, Archive(connection), _day(as_of, None), facts=True)
+            groups = self._open_groups(connection, _day(as_of, None), facts=True)
             for group in groups:
                 base = group.terms.model
                 point, _ = recoded(base, whole, group.points, group.points)
@@ -392,7 +427,7 @@ class Ledger:
             common.
         """
         with self._database.read() as connection:
-            groups = open_groups(connection, Archive(connection), _day(as_of, None))
+            groups = self._open_groups(connection, _day(as_of, None))
             terms = {group.terms.digest: group.terms for group in groups}
         return common_set(Model.of(model), list(terms.values()))
 
@@ -427,13 +462,29 @@ class Ledger:
         auditor = Auditor(new_model, exact=exact)
         with self._database.read() as connection:
             head = Head(*connection.execute(HEAD).one())
-            for group in open_groups(connection, Archive(connection), day, facts=True):
+            purpose = self._one_purpose(connection)
+            for group in self._open_groups(connection, day, facts=True):
                 auditor.judge(group)
-        audit = auditor.audit(self, str(day), head)
+        audit = auditor.audit(self.for_purpose(purpose), str(day), head)
         if not record:
             return audit
         with self._database.write(self._actor) as writer:
             return auditor.recorded(audit, writer)
+
+    def _open_groups(
+        self, connection: sa.Connection, day: str | None, *, facts: bool = False
+    ) -> Iterator[OpenPromises]:
+        """Open promises of the purpose, in groups."""
+        return open_groups(connection, Archive(connection), day, self._purpose, facts=facts)
+
+    def _one_purpose(self, connection: sa.Connection) -> str:
+        """The purpose that a model is for: the given one, or the only one."""
+        if self._purpose is not None:
+            return self._purpose
+        found = purposes(connection)
+        if len(found) > 1:
+            raise several_purposes(found)
+        return next(iter(found), "")
 
     def recipients(self, numbers: Sequence[int]) -> list[Recipient]:
         """To whom some promises were made, in the order given."""
@@ -452,7 +503,7 @@ class Ledger:
             (:meth:`proplace.Model.with_schema`), or be those of the latest promise.
         """
         with self._database.read() as connection:
-            base = latest_model(connection)
+            base = latest_model(connection, self._one_purpose(connection))
         return check_named(Model.of(model)) if base is None else reading(model, base)
 
     def adopt(self, model: object, note: str = "") -> Entry:
@@ -468,7 +519,9 @@ class Ledger:
         documents = model_documents(self.described(model))
         with self._database.write(self._actor) as writer:
             writer.keep(documents)
-            return writer.append("adopted", {"model": documents[-1].digest, "note": note})
+            purpose = self._one_purpose(writer.connection)
+            facts = {"model": documents[-1].digest, "note": note}
+            return writer.append("adopted", facts | about_purpose(purpose))
 
     def decide(self, audit: int, *, go: bool, note: str = "") -> Entry:
         """Write down whether an audited model goes into use; with ``go`` it is adopted.
@@ -489,18 +542,20 @@ class Ledger:
             promises, as it was audited.
         """
         with self._database.write(self._actor) as writer:
-            model = audited_model(writer.connection, audit)
+            body = audited(writer.connection, audit)
+            model, purpose = str(body["model"]), str(body.get("purpose", ""))
             facts = {"audit": int(audit), "go": bool(go), "note": note}
-            entry = writer.append("decided", facts)
+            entry = writer.append("decided", facts | about_purpose(purpose))
             if go:
-                base = latest_model(writer.connection)
+                base = latest_model(writer.connection, purpose)
                 read = Archive(writer.connection).model(model).schema.by_name
                 if base is not None and not set(read) & set(base.schema.by_name):
                     raise LedgerError(
                         f"audit {audit} is of a model whose columns have not the names of the promises; "
                         "audit it as ledger.described(model), and decide on that"
                     )
-                writer.append("adopted", {"model": model, "note": f"audit {audit}: {note}"})
+                facts = {"model": model, "note": f"audit {audit}: {note}"}
+                writer.append("adopted", facts | about_purpose(purpose))
         return entry
 
     def audited_model(self, audit: int) -> Model:
@@ -659,6 +714,12 @@ class Ledger:
         expected = Head.parse(head) if isinstance(head, str) else head
         with self._database.read() as connection:
             return Verifier(connection, expected).verify()
+
+
+def _check_purpose(purpose: str | None) -> None:
+    """A purpose is a name: it stands in sentences and in addresses."""
+    if purpose is not None and (purpose != purpose.strip() or not purpose.isprintable()):
+        raise LedgerError(f"a purpose is a name such as 'mortgages', not {purpose!r}")
 
 
 def _check_existing(existing: object) -> None:

@@ -15,6 +15,7 @@ from proplace.certification import read_proof
 from proplace.certification.checker import MOST_BYTES
 from proplace.core.errors import TamperedError
 from proplace.explain.results import Explanation, Setting
+from proplace.explain.words import Wording
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -78,6 +79,11 @@ class Promise:
     def sentence(self) -> str:
         """What the person was told."""
         return str(self.facts.get("sentence", ""))
+
+    @property
+    def wording(self) -> Wording:
+        """What things were called in the sentence."""
+        return wording_of(self.facts)
 
     @property
     def holds(self) -> dict[str, tuple[float, float]]:
@@ -146,6 +152,15 @@ class Promise:
     def __repr__(self) -> str:
         who = "erased" if self.person is None else f"to {self.person!r}"
         return f"Promise({self.id} {who}, {self.state})"
+
+
+def wording_of(facts: Mapping[str, Any]) -> Wording:
+    """What things are called in a promise with these facts."""
+    said = facts.get("wording")
+    if said is None:
+        return Wording()
+    outcomes = {int(number): word for number, word in said["outcomes"].items()}
+    return Wording(said["subject"], outcomes, said["person"])
 
 
 class Recipient(NamedTuple):

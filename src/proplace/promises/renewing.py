@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,12 +11,14 @@ import pandas as pd
 
 from proplace.core.errors import LedgerError
 from proplace.promises.issuing import Issued
+from proplace.promises.promise import wording_of
 
 if TYPE_CHECKING:
     import datetime
 
     from proplace.core.network import Network
     from proplace.explain.results import Explanation, Explanations
+    from proplace.explain.words import Wording
     from proplace.promises.audit import Audit
     from proplace.promises.promise import Recipient
     from proplace.schema.validation import Label
@@ -23,10 +26,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class _Batch:
-    """New answers of one class and last day: one for each person, with the promises it would replace."""
+    """New answers of one class, last day and wording: for each person, with the promises to replace."""
 
     result: Explanations
     expires: str | None
+    wording: Wording
     replaces: dict[str, list[int]]
     answers: tuple[dict[str, Any], ...]
 
@@ -51,7 +55,7 @@ class Renewal:
 
     @property
     def results(self) -> tuple[Explanations, ...]:
-        """The new answers, one table of results for each promised class and last day."""
+        """The new answers, one table of results for each promised class, last day and wording."""
         return tuple(batch.result for batch in self._batches)
 
     def to_frame(self) -> pd.DataFrame:
@@ -89,6 +93,7 @@ class Renewal:
                 ids=list(batch.replaces),
                 expires=expires or batch.expires,
                 existing="renew",
+                wording=batch.wording,
                 replacing=[number for numbers in batch.replaces.values() for number in numbers],
                 check=check,
             )
@@ -114,25 +119,29 @@ def renewed(audit: Audit, explainer: Any, n: int | None) -> Renewal:
             "promises of another model; fit one: Proplace(new_model, delta).fit(table)"
         )
     broken = audit.ledger.recipients(audit.broken if n is None else audit.broken[:n])
-    groups: dict[tuple[Label, str | None], dict[str, list[Recipient]]] = {}
+    groups: dict[tuple[Label, str | None, str], dict[str, list[Recipient]]] = {}
+    words: dict[tuple[str, Label], str] = {}
     last: dict[tuple[str, Label], str | None] = {}
     for one in broken:
         if one.person is not None:  # not erased meanwhile
             known = last.get((one.person, one.target), "")
             ends = None in (known, one.expires)  # without end is later than any day
             last[one.person, one.target] = None if ends else max(known or "", one.expires or "")
+            words.setdefault((one.person, one.target), json.dumps(one.facts.get("wording")))
     for one in broken:
         if one.person is not None:
-            people = groups.setdefault((one.target, last[one.person, one.target]), {})
+            who = (one.person, one.target)
+            people = groups.setdefault((one.target, last[who], words[who]), {})
             people.setdefault(one.person, []).append(one)
     batches = []
-    for (label, expires), people in groups.items():
+    for (label, expires, _), people in groups.items():
         facts = [several[0].facts for several in people.values()]
         result = explainer.explain(pd.DataFrame([one["original"] for one in facts]), label)
         if not result.complete:
             raise LedgerError("the search was interrupted; renew again")
         replaces = {person: [one.promise for one in all_] for person, all_ in people.items()}
-        batches.append(_Batch(result, expires, replaces, tuple(one["answer"] for one in facts)))
+        answers = tuple(one["answer"] for one in facts)
+        batches.append(_Batch(result, expires, wording_of(facts[0]), replaces, answers))
     return Renewal(audit, tuple(batches))
 
 

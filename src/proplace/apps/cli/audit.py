@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from proplace.apps.cli import common, delta, report
+from proplace.apps.cli import common, delta, promising, report
 from proplace.apps.cli.console import say, say_table, tell
 
 if TYPE_CHECKING:
@@ -92,6 +92,7 @@ def audit(
     holds: Annotated[
         bool, typer.Option("--holds", help='With --renew: prove "at least" and "no more than".')
     ] = False,
+    purpose: promising.Purpose = None,
     classes: common.Classes = None,
     schema: common.SchemaFile = None,
     drop: common.Drop = None,
@@ -126,7 +127,7 @@ def audit(
     whole = common.with_classes(common.read_model(model, assume), classes)
     if schema is not None:
         whole = common.with_schema(whole, schema)
-    with Ledger(ledger, create=False) as opened:
+    with Ledger(ledger, purpose=purpose, create=False) as opened:
         found = opened.audit(whole, as_of=as_of, record=not no_record, exact=exact)
         renewal = None
         if given is not None and asked is not None and found.broken:
