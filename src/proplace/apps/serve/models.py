@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from proplace.apps.cli import common
-from proplace.core.errors import InputError, OptionError
+from proplace.core.errors import DeltaError, InputError, OptionError
 from proplace.explain.answer_facts import answer_facts
 from proplace.explain.geometry import no_region
 from proplace.explain.proplace import Proplace
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from proplace.apps.serve.config import Config, Served
     from proplace.apps.serve.questions import Options, Person
-    from proplace.core.network import Array
+    from proplace.core.network import Array, Network
     from proplace.core.shifts import Shifts
     from proplace.explain.results import Explanation, Explanations
     from proplace.loaders.model import Model
@@ -39,6 +39,14 @@ if TYPE_CHECKING:
     ObjectArray = npt.NDArray[np.object_]
 
 _REMEMBERED = 8  # explainers with other options that a process keeps
+
+
+@dataclass(frozen=True, eq=False)
+class Configured:
+    """The network and the set of networks that the configuration names."""
+
+    network: Network
+    delta: float | Shifts
 
 
 @dataclass(eq=False)
@@ -61,6 +69,8 @@ class Engine:
         What to call things.
     people
         People who can be looked up by their id, as index; None where there are none.
+    configured
+        What the configuration names, where another model is served in its place.
     """
 
     name: str
@@ -70,6 +80,7 @@ class Engine:
     target: Label
     wording: Wording
     people: pd.DataFrame | None = None
+    configured: Configured | None = None
     _explainers: OrderedDict[str, Proplace] = field(default_factory=OrderedDict, repr=False)
 
     # -- what it is ------------------------------------------------------------------------------
@@ -246,6 +257,24 @@ class Engine:
             ],
             "certificate_digest": None if e.certificate is None else e.certificate.digest,
         }  # fmt: skip
+
+
+def set_around(engine: Engine, new: Network) -> float | Shifts:
+    """The set of networks for which answers of a retrained network are proved.
+
+    A delta is around whatever network it is asked of. A set of the user's own stays as it is where it
+    holds the new network; else the same intervals are laid around that.
+    """
+    known = engine.configured or Configured(engine.model.network, engine.delta)
+    if isinstance(known.delta, float) or known.delta.contains(new):
+        return known.delta
+    try:
+        return known.delta.moved(known.network, new)
+    except DeltaError as error:
+        raise OptionError(
+            f"the set of networks of {engine.name} cannot be laid around the new model ({error}); make "
+            "one for it (proplace shifts hull), and name both as model and shifts in the configuration"
+        ) from None
 
 
 def engines_of(config: Config) -> dict[str, Engine]:

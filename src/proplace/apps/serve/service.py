@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from proplace.apps.serve.access import RateLimit, Refused
-from proplace.apps.serve.models import Engine, engines_of
+from proplace.apps.serve.models import Engine, engines_of, set_around
 from proplace.apps.serve.questions import Options
-from proplace.apps.serve.renewals import check_renewable, renewed
+from proplace.apps.serve.renewals import renewed
 from proplace.apps.serve.store import InUse, Store
 from proplace.apps.serve.workers import Busy, Cancelled, Died, Failed, Late, Workers
 from proplace.certification import read_proof
@@ -197,9 +197,9 @@ class Service:
 
         With the digests of certificates that were ``seen``, those answers are issued.
         """
-        check_renewable(self.engine(name))
-        self.ledger.audited_model(audit)
-        question = {"model": name, "audit": audit, "seen": list(seen)}
+        set_around(self.engine(name), self.ledger.audited_model(audit).network)
+        after = self.ledger.head.entries
+        question = {"model": name, "audit": audit, "seen": list(seen), "after": after}
         return self._added("renew", question, 1, caller)
 
     def cancel_job(self, job: str) -> None:

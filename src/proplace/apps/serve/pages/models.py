@@ -188,6 +188,6 @@ def _audit(seen: Visit, number: int, *, problem: str = "") -> Response:
         rest=len(frame) - len(rows),
         decisions=[one for one in after if one.facts["audit"] == number],
         kept=_kept(seen, number) is not None,
-        models=[name for name, e in seen.service.engines.items() if isinstance(e.delta, float)],
+        models=list(seen.service.engines),
         problem=problem,
     )
