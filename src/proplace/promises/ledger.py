@@ -41,7 +41,9 @@ from proplace.promises.queries import (
     CHUNK,
     HEAD,
     PARAMETERS,
+    adopted_model,
     audited_model,
+    decision_on,
     latest_model,
     model_in_use,
     open_groups,
@@ -502,6 +504,35 @@ class Ledger:
                     )
                 writer.append("adopted", {"model": model, "note": f"audit {audit}: {note}"})
         return entry
+
+    def decision(self, audit: int) -> bool | None:
+        """The last decision on an audit: whether its model goes into use; None where there is none."""
+        with self._database.read() as connection:
+            audited_model(connection, audit)  # there is such an audit
+            return decision_on(connection, audit)
+
+    def put_in_service(self, audit: int, name: str) -> Entry:
+        """Write down that an audited model is served from now on, and adopt it if another is adopted.
+
+        Parameters
+        ----------
+        audit
+            Number of the audit.
+        name
+            What the service calls the model that it replaces.
+
+        Raises
+        ------
+        LedgerError
+            The last decision on the audit is not a go.
+        """
+        with self._database.write(self._actor) as writer:
+            model = audited_model(writer.connection, audit)
+            if not decision_on(writer.connection, audit):
+                raise LedgerError(f"the last decision on audit {audit} is not a go; decide first")
+            if adopted_model(writer.connection) != model:
+                writer.append("adopted", {"model": model, "note": f"audit {audit}: live"})
+            return writer.append("live", {"audit": int(audit), "model": model, "name": name})
 
     def audited_model(self, audit: int) -> Model:
         """The model that was audited, as the ledger keeps it."""

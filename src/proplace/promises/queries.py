@@ -193,12 +193,24 @@ def model_in_use(connection: sa.Connection, promise: Promise, model: object) -> 
     """The model that decides: the given one, the one adopted last, that of the promise."""
     if model is not None:
         return reading(model, promise.terms.model)
+    adopted = adopted_model(connection)
+    return promise.terms.model if adopted is None else Archive(connection).model(adopted)
+
+
+def adopted_model(connection: sa.Connection) -> str | None:
+    """Name of the model that was adopted last."""
     e = tables.entries.c
     adopted = sa.select(e.body).where(e.promise.is_(None), e.kind == "adopted")
     body = connection.execute(adopted.order_by(e.seq.desc()).limit(1)).scalar()
-    if body is None:
-        return promise.terms.model
-    return Archive(connection).model(json.loads(body)["model"])
+    return None if body is None else str(json.loads(body)["model"])
+
+
+def decision_on(connection: sa.Connection, audit: int) -> bool | None:
+    """The last decision on an audit; None where there is none."""
+    e = tables.entries.c
+    query = sa.select(e.body).where(e.kind == "decided", e.seq > int(audit)).order_by(e.seq.desc())
+    said = (json.loads(body) for (body,) in connection.execute(query))
+    return next((bool(one["go"]) for one in said if one["audit"] == int(audit)), None)
 
 
 def latest_model(connection: sa.Connection) -> Model | None:

@@ -10,7 +10,7 @@ import proplace as pp
 import small_promises as small
 from proplace.apps.serve import renewals
 from proplace.apps.serve.config import config_of
-from proplace.apps.serve.models import engines_of
+from proplace.apps.serve.models import engine_of as read_engine
 from proplace.core.errors import OptionError
 from proplace.promises.renewing import Renewal
 from served import settings, write_files
@@ -37,7 +37,7 @@ def engine_of(folder, **more):
     served.update(more)
     if "shifts" in more:
         del served["delta"]
-    return engines_of(config_of(facts))["lender"]
+    return read_engine("lender", config_of(facts).models["lender"])
 
 
 def asked(ledger, audit, seen=()):

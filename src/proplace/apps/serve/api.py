@@ -6,7 +6,7 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import APIRouter, Depends, Path, Query, Request, UploadFile
+from fastapi import APIRouter, Depends, Form, Path, Query, Request, UploadFile
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from fastapi.routing import APIRoute
@@ -324,15 +324,23 @@ def erase(
 
 @router.post("/audits", status_code=202, responses={202: {"model": a.Started}})
 async def audit(
-    request: Request, model: UploadFile, caller: Annotated[Caller, who("audit")]
+    request: Request,
+    model: UploadFile,
+    caller: Annotated[Caller, who("audit")],
+    replaces: Annotated[str | None, Form()] = None,
 ) -> Response:
-    """Audit an uploaded model against all open promises, as a job."""
+    """Audit an uploaded model against all open promises, as a job.
+
+    It is read as the model that it ``replaces`` is; that need not be said of the only one.
+    """
     service = service_of(request)
     most = service.config.limits.model_file
     content = await model.read(most + 1)
     if len(content) > most:
         raise Refused(413, f"the model has more than {most:,} bytes")
-    job = await asyncio.to_thread(service.add_audit_job, model.filename or "", content, caller)
+    job = await asyncio.to_thread(
+        service.add_audit_job, model.filename or "", content, caller, replaces
+    )
     return JSONResponse({"job": job}, status_code=202, headers={"location": f"/api/v1/jobs/{job}"})
 
 
@@ -354,6 +362,14 @@ def decide(
     """Write down whether an audited model goes into use."""
     ledger = service_of(request).ledger.acting_as(caller.name)
     return {"entry": ledger.decide(number, go=asked.go, note=asked.note).seq}
+
+
+@router.post("/audits/{number}/live", response_model=a.Model)
+def go_live(
+    request: Request, number: Number, asked: q.GoLive, caller: Annotated[Caller, who("live")]
+) -> dict[str, Any]:
+    """Serve an audited model from now on, after a go: answers and promises are of it."""
+    return service_of(request).go_live(number, asked.model, caller).facts()
 
 
 @router.get("/ledger", response_model=a.Verified)

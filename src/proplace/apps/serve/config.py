@@ -97,6 +97,9 @@ class Limits(_Strict):
         People of one request; more than ``at_once`` of them become a job.
     requests
         Requests of one key or address in a minute.
+    uploads
+        Files of audited models that are kept, so that they can go live; those that are live are kept
+        beside them.
     keep
         Hours for which finished jobs are kept: they hold personal data.
     session
@@ -112,6 +115,7 @@ class Limits(_Strict):
     people: int = Field(default=10_000, ge=1)
     at_once: int = Field(default=4, ge=1)
     requests: int = Field(default=1200, ge=1)
+    uploads: int = Field(default=20, ge=1)
     keep: float = Field(default=24.0, gt=0.0)
     session: float = Field(default=12.0, gt=0.0)
 

@@ -128,3 +128,9 @@ class Decision(_Strict):
 
     go: bool
     note: Annotated[str, Field(max_length=500)] = ""
+
+
+class GoLive(_Strict):
+    """Which model an audited one replaces, by its name; it need not be said of the only one."""
+
+    model: Name | None = None

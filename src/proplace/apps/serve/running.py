@@ -49,6 +49,8 @@ def serve_forever(config: Config, tell: Callable[[str], None]) -> None:
     service = Service.open(config)
     secret = _local_key(service) if config.local else None
     address = f"http://{_shown(config.host)}:{listening.getsockname()[1]}"
+    for note in service.notes:
+        tell(note)
     tell(f"serving {', '.join(service.engines)} on {address}")
     if secret is not None:
         tell(f"log in: {address}/login#{secret}")

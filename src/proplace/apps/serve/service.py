@@ -8,13 +8,15 @@ import shutil
 import tempfile
 import threading
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from proplace.apps.serve import live as going
 from proplace.apps.serve.access import RateLimit, Refused
-from proplace.apps.serve.models import Engine, engines_of, set_around
+from proplace.apps.serve.live import Live
+from proplace.apps.serve.models import Engine, Engines, engine_of, reading, set_around
 from proplace.apps.serve.questions import Options
 from proplace.apps.serve.renewals import renewed
 from proplace.apps.serve.store import InUse, Store
@@ -25,11 +27,12 @@ from proplace.loaders.model import Model
 from proplace.promises.ledger import Ledger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from concurrent.futures import Future
 
     from proplace.apps.serve.access import Caller
     from proplace.apps.serve.config import Config
+    from proplace.apps.serve.models import Source
     from proplace.apps.serve.questions import Issue, Person
     from proplace.apps.serve.store import Job
     from proplace.promises.issuing import Issued
@@ -40,31 +43,37 @@ _TIDY_SECONDS = 300.0
 _TRIES = 3  # of one part of a job whose process dies
 
 
-def worker_functions(config: Config) -> dict[str, Callable[..., Any]]:
-    """What a worker can be asked; called once in each process."""
-    engines = engines_of(config)
+def worker_functions(config: Config, lives: Mapping[str, Live]) -> dict[str, Callable[..., Any]]:
+    """What a worker can be asked; called once in each process.
+
+    Each question says which model it is about: one that went live meanwhile is read then.
+    """
+    engines = Engines(config, lives)
 
     def explain(
-        name: str,
+        source: Source,
         people: Sequence[Person],
         options: dict[str, Any],
         seconds: float,
         pictures: bool = False,
     ) -> Any:
         asked = Options.model_validate(options)
-        return engines[name].explain(people, asked, seconds, pictures=pictures)
+        return engines.get(source).explain(people, asked, seconds, pictures=pictures)
 
-    def issue(name: str, asked: dict[str, Any], actor: str, seconds: float) -> Any:
-        return _issued(engines[name], config, asked, actor, seconds)
+    def issue(source: Source, asked: dict[str, Any], actor: str, seconds: float) -> Any:
+        return _issued(engines.get(source), config, asked, actor, seconds)
 
-    def audit(path: str, name: str, actor: str, page: str) -> Any:
-        return _audited(config, path, name, actor, page)
+    def audit(path: str, name: str, replaces: str | None, actor: str, page: str) -> Any:
+        return _audited(config, Path(path), name, replaces, actor, page)
 
-    def check(name: str, certificate: bytes) -> Any:
-        return _checked(engines[name], certificate)
+    def check(source: Source, certificate: bytes) -> Any:
+        return _checked(engines.get(source), certificate)
 
-    def renew(name: str, asked: dict[str, Any], actor: str, seconds: float) -> Any:
-        return renewed(engines[name], config.ledger, asked, actor, seconds)
+    def renew(source: Source, asked: dict[str, Any], actor: str, seconds: float) -> Any:
+        return renewed(engines.get(source), config.ledger, asked, actor, seconds)
+
+    def load(name: str, live: Live) -> None:
+        _loaded(engine_of(name, config.models[name], live), config, live)
 
     return {
         "explain": explain,
@@ -72,6 +81,7 @@ def worker_functions(config: Config) -> dict[str, Callable[..., Any]]:
         "audit": audit,
         "check": check,
         "renew": renew,
+        "load": load,
     }
 
 
@@ -85,6 +95,8 @@ class Service:
         What it is made of.
     files
         Folder of uploaded models and pages of audits.
+    notes
+        What is to be told at the start: models that are live.
     """
 
     config: Config
@@ -93,21 +105,23 @@ class Service:
     ledger: Ledger
     workers: Workers
     files: Path
+    notes: tuple[str, ...] = ()
     rate: RateLimit = field(init=False)
     logins: RateLimit = field(init=False)
     _jobs: dict[str, threading.Event] = field(default_factory=dict)
     _stopping: threading.Event = field(default_factory=threading.Event)
+    _going: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
     def open(cls, config: Config) -> Service:
         """Read the models, open the ledger, start the workers, and go on with unfinished jobs."""
-        engines = engines_of(config)
-        limits = config.limits
-        store = Store(config.state)
+        limits, store, ledger = config.limits, Store(config.state), Ledger(config.ledger)
+        lives, told = going.resumed(config, store, ledger)
+        engines = Engines(config, lives).first
         files = config.state.with_suffix(".files")
         files.mkdir(mode=0o700, exist_ok=True)
-        workers = Workers(partial(worker_functions, config), limits.workers, limits.queue)
-        service = cls(config, engines, store, Ledger(config.ledger), workers, files)
+        workers = Workers(partial(worker_functions, config, lives), limits.workers, limits.queue)
+        service = cls(config, engines, store, ledger, workers, files, tuple(told))
         threading.Thread(target=service._tidy, daemon=True).start()
         for job in store.unfinished():
             service._start(job)
@@ -143,7 +157,7 @@ class Service:
         self.engine(name).frame(people)  # what is wrong is said at once
         facts = options.model_dump()
         whole = seconds * len(people)
-        call = ("explain", name, people, facts, seconds, pictures)
+        call = ("explain", self.engine(name).source, people, facts, seconds, pictures)
         return self.workers.ask(*call, seconds=whole).future
 
     def ask_issue(self, name: str, asked: Issue, caller: Caller) -> Future[Any]:
@@ -151,8 +165,9 @@ class Service:
         self.engine(name).frame([asked.person])
         seconds = self.config.limits.seconds
         facts = asked.model_dump()
+        source = self.engine(name).source
         return self.workers.ask(
-            "issue", name, facts, caller.name, seconds, seconds=2 * seconds
+            "issue", source, facts, caller.name, seconds, seconds=2 * seconds
         ).future
 
     def check(self, name: str, certificate: bytes) -> dict[str, Any]:
@@ -160,8 +175,8 @@ class Service:
 
         It may take as long as a search, and is done in a worker.
         """
-        name, seconds = self.engine(name).name, self.config.limits.seconds
-        found = self.workers.ask("check", name, certificate, seconds=seconds).future.result()
+        source, seconds = self.engine(name).source, self.config.limits.seconds
+        found = self.workers.ask("check", source, certificate, seconds=seconds).future.result()
         return dict(found)
 
     def erase(self, person: str, caller: Caller) -> tuple[int, ...]:
@@ -171,6 +186,57 @@ class Service:
             page.unlink(missing_ok=True)
         return numbers
 
+    # -- going live ------------------------------------------------------------------------------
+
+    def go_live(self, audit: int, name: str | None, caller: Caller) -> Engine:
+        """Serve an audited model from now on, in place of another; what fails leaves that in service.
+
+        It is read in a worker first, and compared there with what was audited.
+        """
+        with self._going:
+            engine = self.engine(self._only(name))
+            if engine.live is not None and engine.live.audit == audit:
+                return engine
+            going.check_decided(self.ledger, audit)
+            origin = self.ledger.audited_model(audit).origin
+            path = going.kept(going.models_folder(self.config), origin.digest)
+            if path is None or origin.digest is None:
+                raise Refused(
+                    409, f"the file of audit {audit} is no longer kept; upload it and decide again"
+                )
+            now = time.time()
+            live = Live(audit, origin.name, origin.digest, str(path), caller.name, now)
+            self.workers.ask("load", engine.name, live, seconds=_AUDIT_SECONDS).future.result()
+            new = engine_of(engine.name, self.config.models[engine.name], live)
+            self._note_live(new, live)
+            self.engines = {**self.engines, new.name: new}
+            return new
+
+    def _note_live(self, engine: Engine, live: Live) -> None:
+        """Write it down, in the ledger and in the state."""
+        row = self.store.begin_live(
+            model=engine.name,
+            audit=live.audit,
+            file=live.file,
+            digest=live.digest,
+            configured=going.digest_of(self.config.models[engine.name].model),
+            by=live.by,
+            since=live.since,
+            after=self.ledger.head.entries,
+        )
+        try:
+            entry = self.ledger.acting_as(live.by).put_in_service(live.audit, engine.name)
+        except BaseException:
+            self.store.drop_live(row)
+            raise
+        self.store.confirm_live(row, entry.seq)
+
+    def _only(self, name: str | None) -> str:
+        """A name, or that of the only model that is served."""
+        if name is None and len(self.engines) > 1:
+            raise Refused(422, f"say which model it is to replace: {', '.join(self.engines)}")
+        return next(iter(self.engines)) if name is None else name
+
     # -- jobs ------------------------------------------------------------------------------------
 
     def add_explain_job(
@@ -178,11 +244,22 @@ class Service:
     ) -> str:
         """Search answers for many people, one after the other."""
         self.engine(name).frame(people)
-        question = {"model": name, "people": list(people), "options": options.model_dump()}
+        live = self.engine(name).live
+        question = {
+            "model": name,
+            "live": None if live is None else asdict(live),
+            "people": list(people),
+            "options": options.model_dump(),
+        }
         return self._added("explain", question, len(people), caller)
 
-    def add_audit_job(self, file: str, content: bytes, caller: Caller) -> str:
-        """Audit an uploaded model."""
+    def add_audit_job(
+        self, file: str, content: bytes, caller: Caller, replaces: str | None = None
+    ) -> str:
+        """Audit an uploaded model, read as the one that it is to replace where that is known."""
+        replaces = self.engine(replaces).name if replaces else None
+        if replaces is None and len(self.engines) == 1:
+            (replaces,) = self.engines
         suffix = Path(file).suffix.lower()
         if suffix not in _SUFFIXES:
             raise Refused(415, f"a model file ends in {', '.join(_SUFFIXES)}; nothing is unpickled")
@@ -190,7 +267,8 @@ class Service:
         stem = re.sub(r"[^\w.-]", "_", Path(file).stem, flags=re.ASCII)[:100]
         path = Path(tempfile.mkdtemp(prefix="model-", dir=self.files)) / f"{stem}{suffix}"
         path.write_bytes(content)
-        return self._added("audit", {"file": path.name, "path": str(path)}, 1, caller)
+        question = {"file": path.name, "path": str(path), "replaces": replaces}
+        return self._added("audit", question, 1, caller)
 
     def add_renewal_job(self, name: str, audit: int, caller: Caller, seen: Sequence[str]) -> str:
         """Search new answers for the promises that an audit found broken, against the audited model.
@@ -226,8 +304,16 @@ class Service:
             with contextlib.suppress(InUse):  # the next time
                 for job in self.store.forget_jobs(self.config.limits.keep):
                     (self.files / f"audit-{job}.html").unlink(missing_ok=True)
+                self._forget_models()
             if self._stopping.wait(_TIDY_SECONDS):
                 return
+
+    def _forget_models(self) -> None:
+        """Delete files of audited models but the latest, those that are live, and those of jobs."""
+        needed = {row["digest"] for row in self.store.lives()}
+        questions = (job.question for job in self.store.unfinished())
+        needed |= {live["digest"] for one in questions if (live := one.get("live"))}
+        going.forget(going.models_folder(self.config), self.config.limits.uploads, needed)
 
     def _start(self, job: Job) -> None:
         given_up = self._jobs[job.id] = threading.Event()
@@ -244,6 +330,8 @@ class Service:
                 answer = self._part(job, number, given_up)
                 if given_up.is_set() or self._stopping.is_set():
                     return
+                if job.kind == "audit":
+                    going.keep(Path(job.question["path"]), going.models_folder(self.config))
                 self.store.add_part(job.id, number, answer)
             self.store.set_state(job.id, "done")
         except ProplaceError as error:
@@ -265,14 +353,17 @@ class Service:
         for tried in range(1, _TRIES + 1):
             if job.kind == "audit":
                 page = str(self.files / f"audit-{job.id}.html")
-                call: tuple[Any, ...] = ("audit", question["path"], question["file"], job.by, page)
+                told = (question["path"], question["file"], question["replaces"])
+                call: tuple[Any, ...] = ("audit", *told, job.by, page)
                 seconds = _AUDIT_SECONDS
             elif job.kind == "renew":
-                call = ("renew", question["model"], question, job.by, seconds)
+                source = self.engine(question["model"]).source
+                call = ("renew", source, question, job.by, seconds)
                 seconds = _AUDIT_SECONDS
-            else:
-                person = [question["people"][number]]
-                call = ("explain", question["model"], person, question["options"], seconds)
+            else:  # all people of a job are asked of the same model
+                person, live = [question["people"][number]], question["live"]
+                source = (question["model"], None if live is None else Live(**live))
+                call = ("explain", source, person, question["options"], seconds)
             task = self.workers.ask(*call, seconds=seconds, wait=True)
             while not task.future.done():
                 if given_up.wait(0.05) or self._stopping.is_set():
@@ -346,16 +437,16 @@ def _checked(engine: Engine, certificate: bytes) -> dict[str, Any]:
     return {"accepted": found.accepted, "reason": found.reason, "claim": claim}
 
 
-def _audited(config: Config, path: str, name: str, actor: str, page: str) -> dict[str, Any]:
+def _audited(
+    config: Config, path: Path, name: str, replaces: str | None, actor: str, page: str
+) -> dict[str, Any]:
     """Audit a model file, by the name that it was given, and write its page."""
     with Ledger(config.ledger, actor=actor) as ledger:
         try:
-            model = Model.of(path)
-            with contextlib.suppress(ProplaceError):  # then each promise says what is not known
-                model = ledger.described(model)
+            model = _read(config, path, replaces, ledger)
             audit = ledger.audit(replace(model, origin=replace(model.origin, name=name)))
         except ProplaceError as error:  # where the file lies is nobody's business
-            reason = str(error).replace(path, Path(path).name)
+            reason = str(error).replace(str(path), path.name)
             raise Refused(422, reason) from None
         with contextlib.suppress(OSError):
             audit.report(page)
@@ -366,6 +457,25 @@ def _audited(config: Config, path: str, name: str, actor: str, page: str) -> dic
             "passes": audit.passes("broken"),
             "broken": list(audit.broken)[:1000],
         }
+
+
+def _read(config: Config, path: Path, replaces: str | None, ledger: Ledger) -> Model:
+    """Read a model as it would be served, or as one of the table of the promises, or as it is."""
+    model = Model.of(path)
+    if replaces is not None:
+        with contextlib.suppress(ProplaceError):
+            return ledger.described(reading(config.models[replaces], path))
+    with contextlib.suppress(ProplaceError):  # then each promise says what is not known
+        return ledger.described(model)
+    return model
+
+
+def _loaded(engine: Engine, config: Config, live: Live) -> None:
+    """Raise where an audited model must not go live."""
+    with Ledger(config.ledger) as ledger:
+        audited = ledger.audited_model(live.audit)
+        going.check_same(engine, audited)
+        going.check_since(ledger, live.audit, audited)
 
 
 __all__ = ["Busy", "Service", "worker_functions"]

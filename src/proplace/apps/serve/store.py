@@ -70,6 +70,20 @@ _parts = sa.Table(
     sa.Column("number", sa.Integer, primary_key=True),
     sa.Column("answer", sa.Text, nullable=False),
 )
+_live = sa.Table(
+    "live",
+    _metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("model", sa.Text, nullable=False),
+    sa.Column("audit", sa.Integer, nullable=False),
+    sa.Column("file", sa.Text, nullable=False),
+    sa.Column("digest", sa.Text, nullable=False),
+    sa.Column("configured", sa.Text, nullable=False),  # digest of the file that it replaces
+    sa.Column("by", sa.Text, nullable=False),
+    sa.Column("since", sa.Float, nullable=False),
+    sa.Column("after", sa.Integer, nullable=False),  # entries of the ledger before it was begun
+    sa.Column("entry", sa.Integer),  # of the ledger; none: not known to have happened
+)
 
 
 @dataclass(frozen=True)
@@ -206,6 +220,44 @@ class Store:
         """Forget a session."""
         with self._engine.begin() as connection:
             connection.execute(_sessions.delete().where(_sessions.c.hash == _hash(token)))
+
+    # -- models in service -----------------------------------------------------------------------
+
+    def begin_live(self, **facts: Any) -> int:
+        """Note that a model is about to go live; it counts once it is confirmed."""
+        with self._engine.begin() as connection:
+            found = connection.execute(_live.insert().values(**facts))
+            return int(found.inserted_primary_key[0])  # type: ignore[index]
+
+    def confirm_live(self, number: int, entry: int) -> None:
+        """Note the entry of the ledger that says so; what was live before is so no longer."""
+        with self._engine.begin() as connection:
+            connection.execute(_live.update().where(_live.c.id == number).values(entry=entry))
+            name = sa.select(_live.c.model).where(_live.c.id == number).scalar_subquery()
+            connection.execute(_live.delete().where(_live.c.id < number, _live.c.model == name))
+
+    def drop_live(self, number: int) -> None:
+        """Forget a model that did not go live."""
+        with self._engine.begin() as connection:
+            connection.execute(_live.delete().where(_live.c.id == number))
+
+    def end_lives(self, name: str) -> None:
+        """No model is live under a name."""
+        with self._engine.begin() as connection:
+            connection.execute(_live.delete().where(_live.c.model == name))
+
+    def lives(self) -> list[dict[str, Any]]:
+        """Models that are live, one for each name."""
+        return self._lives(_live.c.entry.is_not(None))
+
+    def unconfirmed_lives(self) -> list[dict[str, Any]]:
+        """Models of which it is not known whether they went live."""
+        return self._lives(_live.c.entry.is_(None))
+
+    def _lives(self, condition: Any) -> list[dict[str, Any]]:
+        query = sa.select(_live).where(condition).order_by(_live.c.id)
+        with self._engine.connect() as connection:
+            return [dict(row._mapping) for row in connection.execute(query)]
 
     # -- jobs ------------------------------------------------------------------------------------
 
