@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import threading
 import time
 
@@ -12,6 +13,7 @@ import small_promises as small
 from odd_workers import odd_functions
 from proplace.apps.serve.app import app_of
 from proplace.apps.serve.config import config_of
+from proplace.apps.serve.running import server_of
 from proplace.apps.serve.service import Service
 from proplace.apps.serve.store import ROLES
 from proplace.apps.serve.workers import Task, Workers
@@ -122,6 +124,21 @@ class Inline:
 
     def stop(self):
         """Nothing is there to end."""
+
+
+@contextlib.contextmanager
+def listening(found):
+    """The port of a service that listens, in a thread."""
+    server = server_of(found.app, found.service.config)
+    with socket.create_server(("127.0.0.1", 0)) as place:
+        thread = threading.Thread(target=server.run, args=([place],), daemon=True)
+        thread.start()
+        while not server.started:
+            assert thread.is_alive()
+            time.sleep(0.01)
+        yield place.getsockname()[1]
+        server.should_exit = server.force_exit = True
+        thread.join(20)
 
 
 def with_odd_workers(found, count=1, waiting=8):

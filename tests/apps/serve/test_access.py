@@ -37,6 +37,7 @@ DOORS = {
     ("post", "/people/erase"): ADMIN,
     ("post", "/audits"): AUDITS,
     ("post", "/audits/{number}/decision"): AUDITS,
+    ("post", "/audits/{number}/renewals"): AUDITS,
     ("post", "/audits/{number}/live"): ADMIN,
     ("get", "/ledger"): AUDITS,
     ("get", "/ledger/entries"): AUDITS,

@@ -6,7 +6,7 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import APIRouter, Depends, Form, Path, Query, Request, UploadFile
+from fastapi import APIRouter, Depends, Form, Header, Path, Query, Request, UploadFile
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from fastapi.routing import APIRoute
@@ -15,11 +15,13 @@ from fastapi.security import APIKeyCookie, HTTPBearer
 from proplace.apps.serve import answers as a
 from proplace.apps.serve import questions as q
 from proplace.apps.serve.access import COOKIE, CSRF_HEADER, DOCUMENT_POLICY, Caller, Refused
+from proplace.apps.serve.once import HEADER
 from proplace.promises.promise import State  # noqa: TC001
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from proplace.apps.serve.once import Once
     from proplace.apps.serve.service import Service
 
 
@@ -30,10 +32,14 @@ class Route(APIRoute):
         """As FastAPI asks for it."""
         handler = super().get_route_handler()
         checks = [d.call for d in self.dependant.dependencies if isinstance(d.call, Allowed)]
+        makes = any(one.alias == HEADER for one in self.dependant.header_params)
 
         async def checked(request: Request) -> Response:
             for check in checks:
                 await run_in_threadpool(check.admit, request)
+            if makes and HEADER in request.headers:
+                once: Once = request.app.state.once
+                return await once.answer(request, request.state.caller.name, handler)
             return await handler(request)
 
         return checked
@@ -67,6 +73,13 @@ def _text(kind: str) -> dict[int | str, dict[str, Any]]:
 
 
 Number = Annotated[int, Path(ge=1, le=2**53)]
+Key = Annotated[
+    str | None,
+    Header(
+        alias=HEADER,
+        description="Any text that is new for each request: sent again with the same, it is done once.",
+    ),
+]
 
 
 def service_of(request: Request) -> Service:
@@ -96,6 +109,15 @@ def caller_of(request: Request) -> Caller:
     service.rate.check(f"key {caller.key.id}")
     request.state.caller = caller
     return caller
+
+
+def _job_number(request: Request) -> str | None:
+    """The number that was chosen for the job of a request that is done once."""
+    return getattr(request.state, "job", None)
+
+
+def _started(job: str) -> Response:
+    return JSONResponse({"job": job}, status_code=202, headers={"location": f"/api/v1/jobs/{job}"})
 
 
 def _address(request: Request) -> str:
@@ -176,18 +198,25 @@ def certify(
     responses={200: {"model": a.Answers}, 202: {"model": a.Started, "description": "A job"}},
 )
 async def explain(
-    request: Request, name: str, asked: q.Explain, caller: Annotated[Caller, who("explain")]
+    request: Request,
+    name: str,
+    asked: q.Explain,
+    caller: Annotated[Caller, who("explain")],
+    _: Key = None,
 ) -> Response:
     """Answers for some people: at once for a few (200), as a job for many (202)."""
     service = service_of(request)
     _check_count(service, asked.people)
     if len(asked.people) > service.config.limits.at_once:
         job = await asyncio.to_thread(
-            service.add_explain_job, name, asked.people, asked.options, caller
+            service.add_explain_job,
+            name,
+            asked.people,
+            asked.options,
+            caller,
+            number=_job_number(request),
         )
-        return JSONResponse(
-            {"job": job}, status_code=202, headers={"location": f"/api/v1/jobs/{job}"}
-        )
+        return _started(job)
     future = await asyncio.to_thread(service.ask_explain, name, asked.people, asked.options)
     return JSONResponse({"answers": await asyncio.wrap_future(future)})
 
@@ -285,10 +314,17 @@ def promise(
 
 @router.post("/models/{name}/promises", status_code=201, response_model=a.Issued)
 async def issue(
-    request: Request, name: str, asked: q.Issue, caller: Annotated[Caller, who("issue")]
+    request: Request,
+    name: str,
+    asked: q.Issue,
+    caller: Annotated[Caller, who("issue")],
+    _: Key = None,
 ) -> dict[str, Any]:
     """Promise an answer that was seen."""
-    future = await asyncio.to_thread(service_of(request).ask_issue, name, asked, caller)
+    first = getattr(request.state, "first", None)
+    future = await asyncio.to_thread(
+        service_of(request).ask_issue, name, asked, caller, first=first
+    )
     return dict(await asyncio.wrap_future(future))
 
 
@@ -328,6 +364,7 @@ async def audit(
     model: UploadFile,
     caller: Annotated[Caller, who("audit")],
     replaces: Annotated[str | None, Form()] = None,
+    _: Key = None,
 ) -> Response:
     """Audit an uploaded model against all open promises, as a job.
 
@@ -339,9 +376,14 @@ async def audit(
     if len(content) > most:
         raise Refused(413, f"the model has more than {most:,} bytes")
     job = await asyncio.to_thread(
-        service.add_audit_job, model.filename or "", content, caller, replaces
+        service.add_audit_job,
+        model.filename or "",
+        content,
+        caller,
+        replaces,
+        number=_job_number(request),
     )
-    return JSONResponse({"job": job}, status_code=202, headers={"location": f"/api/v1/jobs/{job}"})
+    return _started(job)
 
 
 @router.get("/jobs/{number}/page", response_class=Response, responses=_text("text/html"))
@@ -362,6 +404,26 @@ def decide(
     """Write down whether an audited model goes into use."""
     ledger = service_of(request).ledger.acting_as(caller.name)
     return {"entry": ledger.decide(number, go=asked.go, note=asked.note).seq}
+
+
+@router.post("/audits/{number}/renewals", status_code=202, responses={202: {"model": a.Started}})
+async def renew(
+    request: Request,
+    number: Number,
+    asked: q.Renew,
+    caller: Annotated[Caller, who("decide")],
+    _: Key = None,
+) -> Response:
+    """Search new answers for the promises that an audit found broken, or issue those seen, as a job."""
+    job = await asyncio.to_thread(
+        service_of(request).add_renewal_job,
+        asked.model,
+        number,
+        caller,
+        asked.seen,
+        number=_job_number(request),
+    )
+    return _started(job)
 
 
 @router.post("/audits/{number}/live", response_model=a.Model)

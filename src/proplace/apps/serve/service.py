@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import re
 import shutil
 import tempfile
@@ -160,14 +161,19 @@ class Service:
         call = ("explain", self.engine(name).source, people, facts, seconds, pictures)
         return self.workers.ask(*call, seconds=whole).future
 
-    def ask_issue(self, name: str, asked: Issue, caller: Caller) -> Future[Any]:
-        """Search an answer again and promise it, if it is the one that was seen."""
+    def ask_issue(
+        self, name: str, asked: Issue, caller: Caller, *, first: float | None = None
+    ) -> Future[Any]:
+        """Search an answer again and promise it, if it is the one that was seen.
+
+        Where it was asked for before, at ``first``, a promise that was made since is it.
+        """
         self.engine(name).frame([asked.person])
         seconds = self.config.limits.seconds
         facts = asked.model_dump()
         source = self.engine(name).source
         return self.workers.ask(
-            "issue", source, facts, caller.name, seconds, seconds=2 * seconds
+            "issue", source, facts | {"first": first}, caller.name, seconds, seconds=2 * seconds
         ).future
 
     def check(self, name: str, certificate: bytes) -> dict[str, Any]:
@@ -240,7 +246,13 @@ class Service:
     # -- jobs ------------------------------------------------------------------------------------
 
     def add_explain_job(
-        self, name: str, people: Sequence[Person], options: Options, caller: Caller
+        self,
+        name: str,
+        people: Sequence[Person],
+        options: Options,
+        caller: Caller,
+        *,
+        number: str | None = None,
     ) -> str:
         """Search answers for many people, one after the other."""
         self.engine(name).frame(people)
@@ -251,10 +263,16 @@ class Service:
             "people": list(people),
             "options": options.model_dump(),
         }
-        return self._added("explain", question, len(people), caller)
+        return self._added("explain", question, len(people), caller, number)
 
     def add_audit_job(
-        self, file: str, content: bytes, caller: Caller, replaces: str | None = None
+        self,
+        file: str,
+        content: bytes,
+        caller: Caller,
+        replaces: str | None = None,
+        *,
+        number: str | None = None,
     ) -> str:
         """Audit an uploaded model, read as the one that it is to replace where that is known."""
         replaces = self.engine(replaces).name if replaces else None
@@ -268,17 +286,26 @@ class Service:
         path = Path(tempfile.mkdtemp(prefix="model-", dir=self.files)) / f"{stem}{suffix}"
         path.write_bytes(content)
         question = {"file": path.name, "path": str(path), "replaces": replaces}
-        return self._added("audit", question, 1, caller)
+        return self._added("audit", question, 1, caller, number)
 
-    def add_renewal_job(self, name: str, audit: int, caller: Caller, seen: Sequence[str]) -> str:
+    def add_renewal_job(
+        self,
+        name: str | None,
+        audit: int,
+        caller: Caller,
+        seen: Sequence[str],
+        *,
+        number: str | None = None,
+    ) -> str:
         """Search new answers for the promises that an audit found broken, against the audited model.
 
         With the digests of certificates that were ``seen``, those answers are issued.
         """
+        name = self._only(name)
         set_around(self.engine(name), self.ledger.audited_model(audit).network)
         after = self.ledger.head.entries
         question = {"model": name, "audit": audit, "seen": list(seen), "after": after}
-        return self._added("renew", question, 1, caller)
+        return self._added("renew", question, 1, caller, number)
 
     def cancel_job(self, job: str) -> None:
         """Give a job up."""
@@ -286,9 +313,11 @@ class Service:
         if job in self._jobs:
             self._jobs[job].set()
 
-    def _added(self, kind: str, question: dict[str, Any], total: int, caller: Caller) -> str:
+    def _added(
+        self, kind: str, question: dict[str, Any], total: int, caller: Caller, number: str | None
+    ) -> str:
         self._check_jobs()
-        number = self.store.add_job(kind, caller.name, question, total)
+        number = self.store.add_job(kind, caller.name, question, total, number)
         job = self.store.job(number)
         assert job is not None  # noqa: S101  (it was just added)
         self._start(job)
@@ -393,6 +422,8 @@ def _issued(
     """Search again, compare with what was seen, and issue."""
     from proplace.explain.results import Explanations  # noqa: PLC0415
 
+    if (made := _made(config, asked)) is not None:
+        return {"promise": made, "new": True}
     result = engine.explanations(
         [asked["person"]], Options.model_validate(asked["options"]), seconds
     )
@@ -417,6 +448,21 @@ def _issued(
     if not issued.ids:
         raise Refused(409, f"there is nothing to promise: {issued.skipped[0].reason}")
     return {"promise": issued.ids[0], "new": bool(issued.new)}
+
+
+def _made(config: Config, asked: dict[str, Any]) -> int | None:
+    """The promise of a request that came before and of which it is not known what became."""
+    if asked["first"] is None:
+        return None
+    first = datetime.datetime.fromtimestamp(asked["first"] // 1.0, datetime.UTC)  # as the ledger
+    with Ledger(config.ledger) as ledger:
+        for number in ledger.promises(asked["id"]).index:
+            promise = ledger.promise(int(number))
+            proof, issued = promise.certificate, datetime.datetime.fromisoformat(promise.issued)
+            same = proof is not None and proof.digest == asked["certificate"]
+            if same and promise.expires == asked["expires"] and issued >= first:
+                return promise.id
+    return None
 
 
 def _checked(engine: Engine, certificate: bytes) -> dict[str, Any]:

@@ -70,6 +70,17 @@ _parts = sa.Table(
     sa.Column("number", sa.Integer, primary_key=True),
     sa.Column("answer", sa.Text, nullable=False),
 )
+_requests = sa.Table(
+    "requests",
+    _metadata,
+    sa.Column("by", sa.Text, primary_key=True),
+    sa.Column("key", sa.Text, primary_key=True),  # its SHA-256
+    sa.Column("digest", sa.Text, nullable=False),
+    sa.Column("job", sa.Text, nullable=False),
+    sa.Column("created", sa.Float, nullable=False),
+    sa.Column("status", sa.Integer),
+    sa.Column("content", sa.Text, nullable=False, default=""),
+)
 _live = sa.Table(
     "live",
     _metadata,
@@ -101,6 +112,32 @@ class Session:
 
     key: Key
     csrf: str
+
+
+@dataclass(frozen=True)
+class KeptRequest:
+    """A request that is to be done once.
+
+    Attributes
+    ----------
+    digest
+        Of what was asked.
+    job
+        The number that its job has, if it makes one.
+    created
+        When it came first.
+    status, content
+        Its outcome; without a status it has none yet.
+    new
+        Whether it came first just now.
+    """
+
+    digest: str
+    job: str
+    created: float
+    status: int | None
+    content: str
+    new: bool
 
 
 @dataclass(frozen=True)
@@ -221,6 +258,34 @@ class Store:
         with self._engine.begin() as connection:
             connection.execute(_sessions.delete().where(_sessions.c.hash == _hash(token)))
 
+    # -- requests that are done once -------------------------------------------------------------
+
+    def begin_request(self, by: str, key: str, digest: str) -> KeptRequest:
+        """Note a request, unless one of the same key is known; return what is known."""
+        row = {"by": by, "key": _hash(key), "digest": digest, "created": time.time()}
+        same = sa.and_(_requests.c.by == by, _requests.c.key == _hash(key))
+        with self._engine.begin() as connection:
+            made = connection.execute(
+                _requests.insert().prefix_with("OR IGNORE"), row | {"job": _job_number()}
+            )
+            found = connection.execute(sa.select(_requests).where(same)).one()
+        facts = (found.digest, found.job, found.created, found.status, found.content)
+        return KeptRequest(*facts, new=bool(made.rowcount))
+
+    def end_request(self, by: str, key: str, status: int, content: str) -> None:
+        """Keep the outcome of a request."""
+        same = sa.and_(_requests.c.by == by, _requests.c.key == _hash(key))
+        with self._engine.begin() as connection:
+            connection.execute(
+                _requests.update().where(same).values(status=status, content=content)
+            )
+
+    def drop_request(self, by: str, key: str) -> None:
+        """Forget a request that did nothing."""
+        same = sa.and_(_requests.c.by == by, _requests.c.key == _hash(key))
+        with self._engine.begin() as connection:
+            connection.execute(_requests.delete().where(same))
+
     # -- models in service -----------------------------------------------------------------------
 
     def begin_live(self, **facts: Any) -> int:
@@ -261,9 +326,11 @@ class Store:
 
     # -- jobs ------------------------------------------------------------------------------------
 
-    def add_job(self, kind: str, by: str, question: dict[str, Any], total: int) -> str:
-        """Write down a question that takes long."""
-        job = secrets.token_urlsafe(12)
+    def add_job(
+        self, kind: str, by: str, question: dict[str, Any], total: int, number: str | None = None
+    ) -> str:
+        """Write down a question that takes long, with a number that was chosen for it or any."""
+        job = number or _job_number()
         row = {"id": job, "kind": kind, "by": by, "state": "waiting", "total": total, "reason": ""}
         with self._engine.begin() as connection:
             connection.execute(
@@ -308,13 +375,17 @@ class Store:
                 yield part, json.loads(answer)
 
     def forget_jobs(self, hours: float) -> list[str]:
-        """Delete jobs that ended so many hours ago, with all that is in them; returns their ids."""
-        old = _jobs.c.ended < time.time() - 3600.0 * hours
+        """Delete jobs that ended so many hours ago, with all that is in them; returns their ids.
+
+        Requests go when they are as old, and their jobs are gone.
+        """
+        until = time.time() - 3600.0 * hours
+        over = sa.and_(_requests.c.created < until, _requests.c.job.not_in(sa.select(_jobs.c.id)))
         with self._engine.begin() as connection:
-            gone = list(
-                connection.execute(_jobs.delete().where(old).returning(_jobs.c.id)).scalars()
-            )
-        if gone:  # nothing of them stays in the log of writes
+            deleted = _jobs.delete().where(_jobs.c.ended < until).returning(_jobs.c.id)
+            gone = list(connection.execute(deleted).scalars())
+            requests = connection.execute(_requests.delete().where(over)).rowcount
+        if gone or requests:  # nothing of them stays in the log of writes
             with self._engine.connect() as connection:
                 connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
         return gone
@@ -343,6 +414,10 @@ class Store:
                 )
                 for row in connection.execute(query)
             ]
+
+
+def _job_number() -> str:
+    return secrets.token_urlsafe(12)
 
 
 def _hash(secret: str) -> str:
