@@ -212,7 +212,7 @@ def test_keys_are_kept_as_long_as_jobs(tmp_path):
     store = Store(tmp_path / "serve.db")
     done, running = (store.begin_request("anna", f"key {n}", "digest") for n in range(2))
     store.end_request("anna", "key 0", 409, json.dumps({"error": "for Hedwig"}))
-    store.add_job("explain", "anna", {}, 1, running.job)
+    store.add_job("explain", "anna", "{}", 1, running.job)
     store.forget_jobs(1.0)
     assert not store.begin_request("anna", "key 0", "other").new
     assert store.forget_jobs(-1.0) == []
@@ -260,7 +260,7 @@ class Dropping:
 
     @staticmethod
     def _message(connection):
-        """A request or an answer, by its length."""
+        """A request or an answer, whole."""
         came = b""
         while b"\r\n\r\n" not in came:
             part = connection.recv(65536)
@@ -271,6 +271,8 @@ class Dropping:
         fields = dict(
             line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:] if b": " in line
         )
+        while b"transfer-encoding" in fields and not came.endswith(b"\r\n0\r\n\r\n"):
+            came += connection.recv(65536)
         left = int(fields.get(b"content-length", b"0")) - len(body)
         while left > 0:
             part = connection.recv(65536)

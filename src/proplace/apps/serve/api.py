@@ -8,18 +8,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Depends, Form, Header, Path, Query, Request, UploadFile
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from fastapi.responses import (
+    HTMLResponse,
+    JSONResponse,
+    PlainTextResponse,
+    Response,
+    StreamingResponse,
+)
 from fastapi.routing import APIRoute
 from fastapi.security import APIKeyCookie, HTTPBearer
 
 from proplace.apps.serve import answers as a
 from proplace.apps.serve import questions as q
 from proplace.apps.serve.access import COOKIE, CSRF_HEADER, DOCUMENT_POLICY, Caller, Refused
+from proplace.apps.serve.bulk import SMALL, check_count
 from proplace.apps.serve.once import HEADER
 from proplace.promises.promise import State  # noqa: TC001
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Iterator
 
     from proplace.apps.serve.once import Once
     from proplace.apps.serve.service import Service
@@ -34,13 +41,18 @@ class Route(APIRoute):
         checks = [d.call for d in self.dependant.dependencies if isinstance(d.call, Allowed)]
         makes = any(one.alias == HEADER for one in self.dependant.header_params)
 
+        async def answered(request: Request) -> Response:
+            if self.name in _IN_BULK and await _is_large(request):
+                return await _IN_BULK[self.name](request)
+            return await handler(request)
+
         async def checked(request: Request) -> Response:
             for check in checks:
                 await run_in_threadpool(check.admit, request)
             if makes and HEADER in request.headers:
                 once: Once = request.app.state.once
-                return await once.answer(request, request.state.caller.name, handler)
-            return await handler(request)
+                return await once.answer(request, request.state.caller.name, answered)
+            return await answered(request)
 
         return checked
 
@@ -179,7 +191,7 @@ def predict(
 ) -> list[dict[str, Any]]:
     """Today's decision of each person."""
     service = service_of(request)
-    _check_count(service, asked.people)
+    check_count(asked.people, service.config.limits.people)
     return service.engine(name).predict(asked.people)
 
 
@@ -189,7 +201,7 @@ def certify(
 ) -> list[dict[str, Any]]:
     """Whether every network of the set accepts each person, and by which margin."""
     service = service_of(request)
-    _check_count(service, asked.people)
+    check_count(asked.people, service.config.limits.people)
     return service.engine(name).certify(asked.people, asked.target)
 
 
@@ -206,7 +218,7 @@ async def explain(
 ) -> Response:
     """Answers for some people: at once for a few (200), as a job for many (202)."""
     service = service_of(request)
-    _check_count(service, asked.people)
+    check_count(asked.people, service.config.limits.people)
     if len(asked.people) > service.config.limits.at_once:
         job = await asyncio.to_thread(
             service.add_explain_job,
@@ -227,6 +239,49 @@ def check(
 ) -> dict[str, Any]:
     """Check a certificate against a model, in exact arithmetic."""
     return service_of(request).check(name, json.dumps(asked.certificate).encode())
+
+
+# -- about many people -----------------------------------------------------------------------------
+
+
+async def _is_large(request: Request) -> bool:
+    """Whether a body takes long to read; anything but JSON is refused at once."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return kind == "application/json" and len(await request.body()) > SMALL
+
+
+async def _in_bulk(request: Request, what: str) -> Any:
+    """What the process for large bodies makes of one."""
+    name, body = request.path_params["name"], await request.body()
+    future = await asyncio.to_thread(service_of(request).ask_bulk, what, name, body)
+    return await asyncio.wrap_future(future)
+
+
+async def _large_answer(request: Request) -> Response:
+    what = request.scope["route"].name
+    return Response(await _in_bulk(request, what), media_type="application/json")
+
+
+async def _large_explain(request: Request) -> Response:
+    """A job, or answers of a few people of whom much was said."""
+    service, caller = service_of(request), request.state.caller
+    total, question = await _in_bulk(request, "explain")
+    if total <= service.config.limits.at_once:
+        asked = q.Explain.model_validate(await request.json())
+        name = request.path_params["name"]
+        future = await asyncio.to_thread(service.ask_explain, name, asked.people, asked.options)
+        return JSONResponse({"answers": await asyncio.wrap_future(future)})
+    job = await asyncio.to_thread(
+        service.add_job, "explain", question, total, caller, _job_number(request)
+    )
+    return _started(job)
+
+
+_IN_BULK: dict[str, Callable[[Request], Coroutine[Any, Any, Response]]] = {
+    "predict": _large_answer,
+    "certify": _large_answer,
+    "explain": _large_explain,
+}
 
 
 # -- jobs ------------------------------------------------------------------------------------------
@@ -259,16 +314,26 @@ def job(request: Request, number: str, caller: Annotated[Caller, who("jobs")]) -
     return _job_facts(_job(request, number, caller))
 
 
-@router.get("/jobs/{number}/answers", response_model=a.JobAnswers)
-def job_answers(
-    request: Request, number: str, caller: Annotated[Caller, who("jobs")]
-) -> dict[str, Any]:
+@router.get(
+    "/jobs/{number}/answers", response_class=Response, responses={200: {"model": a.JobAnswers}}
+)
+def job_answers(request: Request, number: str, caller: Annotated[Caller, who("jobs")]) -> Response:
     """What a job has found so far, by the number of the person."""
-    found = _job(request, number, caller)
-    parts = dict(service_of(request).store.parts(number))
-    if found.kind == "explain":  # one person in each part
-        parts = {n: part[0] if isinstance(part, list) else part for n, part in parts.items()}
-    return {**_job_facts(found), "answers": parts}
+    found, store = _job(request, number, caller), service_of(request).store
+
+    def text() -> Iterator[str]:
+        yield json.dumps(_job_facts(found)).removesuffix("}") + ', "answers": {'
+        between = ""
+        for some in store.parts_as_written(number):
+            lines = []
+            for part, answer in some:
+                whole = found.kind == "explain" and answer.startswith("[")  # of one person
+                lines.append(f'{between}"{part}": {answer[1:-1] if whole else answer}')
+                between = ", "
+            yield "".join(lines)
+        yield "}}"
+
+    return StreamingResponse(text(), media_type="application/json")
 
 
 @router.delete("/jobs/{number}", status_code=204)
@@ -478,9 +543,3 @@ def metrics(request: Request, _: Annotated[Caller, who("metrics")]) -> Response:
 
     content = generate_latest(request.app.state.metrics.registry)
     return PlainTextResponse(content, media_type=CONTENT_TYPE_LATEST)
-
-
-def _check_count(service: Service, people: list[Any]) -> None:
-    most = service.config.limits.people
-    if len(people) > most:
-        raise Refused(413, f"{len(people)} people are more than the {most} of one request")

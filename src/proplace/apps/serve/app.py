@@ -20,6 +20,7 @@ from starlette.exceptions import HTTPException
 from proplace import __version__
 from proplace.apps.serve import api, pages
 from proplace.apps.serve.access import SECURITY_HEADERS, Refused
+from proplace.apps.serve.bulk import told
 from proplace.apps.serve.metrics import Metrics
 from proplace.apps.serve.once import Once
 from proplace.apps.serve.refusals import refusal_of
@@ -188,8 +189,7 @@ async def _refused(request: Request, error: Exception) -> Response:
 async def _invalid(request: Request, error: Exception) -> Response:
     """Say which field is wrong, without repeating what was sent: it may be personal."""
     assert isinstance(error, RequestValidationError)  # noqa: S101  (it was registered for these)
-    said = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:10]]
-    return _answer(request, Refused(422, "; ".join(said)))
+    return _answer(request, told(error.errors()))
 
 
 async def _http(request: Request, error: Exception) -> Response:

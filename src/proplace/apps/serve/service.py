@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import json
 import re
 import shutil
 import tempfile
 import threading
 import time
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from proplace.apps.serve import live as going
 from proplace.apps.serve.access import RateLimit, Refused
+from proplace.apps.serve.bulk import bulk_functions, explain_question
 from proplace.apps.serve.live import Live
 from proplace.apps.serve.models import Engine, Engines, engine_of, reading, set_around
 from proplace.apps.serve.questions import Options
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 
 _SUFFIXES = (".onnx", ".npz", ".keras", ".pt", ".pth", ".safetensors")
 _AUDIT_SECONDS = 600.0
+_BULK_SECONDS = 120.0
 _TIDY_SECONDS = 300.0
 _TRIES = 3  # of one part of a job whose process dies
 
@@ -111,6 +114,8 @@ class Service:
     logins: RateLimit = field(init=False)
     _jobs: dict[str, threading.Event] = field(default_factory=dict)
     _stopping: threading.Event = field(default_factory=threading.Event)
+    _bulk: Workers | None = None
+    _starting: threading.Lock = field(default_factory=threading.Lock)
     _going: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
@@ -139,6 +144,8 @@ class Service:
         while self._jobs and time.monotonic() < until:
             time.sleep(0.05)
         self.workers.stop()
+        if self._bulk is not None:
+            self._bulk.stop()
         self.ledger.close()
         self.store.close()
 
@@ -175,6 +182,19 @@ class Service:
         return self.workers.ask(
             "issue", source, facts | {"first": first}, caller.name, seconds, seconds=2 * seconds
         ).future
+
+    def ask_bulk(self, what: str, name: str, body: bytes) -> Future[Any]:
+        """Have a body about many people read and answered in a process that is there for these alone.
+
+        It is started when it is asked for the first time.
+        """
+        source, limits = self.engine(name).source, self.config.limits
+        with self._starting:
+            if self._bulk is None:
+                lives = {n: e.live for n, e in self.engines.items() if e.live is not None}
+                make = partial(bulk_functions, self.config, lives)
+                self._bulk = Workers(make, 1, limits.queue)
+        return self._bulk.ask(what, source, body, seconds=_BULK_SECONDS).future
 
     def check(self, name: str, certificate: bytes) -> dict[str, Any]:
         """Check a certificate against a model that is served, in exact arithmetic.
@@ -256,14 +276,8 @@ class Service:
     ) -> str:
         """Search answers for many people, one after the other."""
         self.engine(name).frame(people)
-        live = self.engine(name).live
-        question = {
-            "model": name,
-            "live": None if live is None else asdict(live),
-            "people": list(people),
-            "options": options.model_dump(),
-        }
-        return self._added("explain", question, len(people), caller, number)
+        question = explain_question(self.engine(name).source, people, options)
+        return self.add_job("explain", json.dumps(question), len(people), caller, number)
 
     def add_audit_job(
         self,
@@ -286,7 +300,7 @@ class Service:
         path = Path(tempfile.mkdtemp(prefix="model-", dir=self.files)) / f"{stem}{suffix}"
         path.write_bytes(content)
         question = {"file": path.name, "path": str(path), "replaces": replaces}
-        return self._added("audit", question, 1, caller, number)
+        return self.add_job("audit", json.dumps(question), 1, caller, number)
 
     def add_renewal_job(
         self,
@@ -305,7 +319,7 @@ class Service:
         set_around(self.engine(name), self.ledger.audited_model(audit).network)
         after = self.ledger.head.entries
         question = {"model": name, "audit": audit, "seen": list(seen), "after": after}
-        return self._added("renew", question, 1, caller, number)
+        return self.add_job("renew", json.dumps(question), 1, caller, number)
 
     def cancel_job(self, job: str) -> None:
         """Give a job up."""
@@ -313,9 +327,10 @@ class Service:
         if job in self._jobs:
             self._jobs[job].set()
 
-    def _added(
-        self, kind: str, question: dict[str, Any], total: int, caller: Caller, number: str | None
+    def add_job(
+        self, kind: str, question: str, total: int, caller: Caller, number: str | None
     ) -> str:
+        """Begin a job of a question, which is JSON."""
         self._check_jobs()
         number = self.store.add_job(kind, caller.name, question, total, number)
         job = self.store.job(number)
@@ -352,7 +367,7 @@ class Service:
         """Answer the parts of a job that have no answer yet."""
         try:
             self.store.set_state(job.id, "running")
-            done = {number for number, _ in self.store.parts(job.id)}
+            done = self.store.answered(job.id)
             for number in range(job.total):
                 if number in done:
                     continue

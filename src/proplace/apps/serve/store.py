@@ -10,7 +10,8 @@ import hashlib
 import json
 import secrets
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from proplace.core.errors import OptionError
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 Role = Literal["reader", "caseworker", "auditor", "admin"]
 ROLES: tuple[Role, ...] = ("reader", "caseworker", "auditor", "admin")
 JobState = Literal["waiting", "running", "done", "failed", "cancelled"]
+
+_SOME = 50  # answers that are read at once
 
 _metadata = sa.MetaData()
 _keys = sa.Table(
@@ -148,12 +151,17 @@ class Job:
     kind: str
     by: str
     state: JobState
-    question: dict[str, Any]
     total: int
     done: int
     reason: str
     created: float
     ended: float | None
+    _store: Store = field(repr=False, compare=False)
+
+    @cached_property
+    def question(self) -> dict[str, Any]:
+        """What was asked; read when it is needed, since it may be large."""
+        return self._store.question(self.id)
 
 
 class Store:
@@ -327,15 +335,13 @@ class Store:
     # -- jobs ------------------------------------------------------------------------------------
 
     def add_job(
-        self, kind: str, by: str, question: dict[str, Any], total: int, number: str | None = None
+        self, kind: str, by: str, question: str, total: int, number: str | None = None
     ) -> str:
-        """Write down a question that takes long, with a number that was chosen for it or any."""
+        """Write down a question that takes long (JSON), with a number that was chosen for it or any."""
         job = number or _job_number()
         row = {"id": job, "kind": kind, "by": by, "state": "waiting", "total": total, "reason": ""}
         with self._engine.begin() as connection:
-            connection.execute(
-                _jobs.insert(), row | {"question": json.dumps(question), "created": time.time()}
-            )
+            connection.execute(_jobs.insert(), row | {"question": question, "created": time.time()})
         return job
 
     def job(self, number: str) -> Job | None:
@@ -367,6 +373,35 @@ class Store:
         with self._engine.begin() as connection:
             connection.execute(sa.insert(_parts).prefix_with("OR REPLACE"), row)
 
+    def answered(self, number: str) -> set[int]:
+        """Which parts of a job have an answer."""
+        query = sa.select(_parts.c.number).where(_parts.c.job == number)
+        with self._engine.connect() as connection:
+            return set(connection.execute(query).scalars())
+
+    def parts_as_written(self, number: str) -> Iterator[list[tuple[int, str]]]:
+        """The answers of a job so far, in order and as JSON, some at a time."""
+        last, some = -1, [(0, "")]
+        while some:
+            query = (
+                sa.select(_parts.c.number, _parts.c.answer)
+                .where(_parts.c.job == number, _parts.c.number > last)
+                .order_by(_parts.c.number)
+                .limit(_SOME)
+            )
+            with self._engine.connect() as connection:
+                some = [(part, answer) for part, answer in connection.execute(query)]
+            if some:
+                last = some[-1][0]
+                yield some
+
+    def question(self, number: str) -> dict[str, Any]:
+        """What was asked; it may be large."""
+        query = sa.select(_jobs.c.question).where(_jobs.c.id == number)
+        with self._engine.connect() as connection:
+            facts: dict[str, Any] = json.loads(connection.execute(query).scalar() or "{}")
+        return facts
+
     def parts(self, number: str) -> Iterator[tuple[int, Any]]:
         """The answers of a job so far, in order."""
         query = sa.select(_parts.c.number, _parts.c.answer).where(_parts.c.job == number)
@@ -397,23 +432,16 @@ class Store:
             .scalar_subquery()
             .label("n")
         )
-        query = sa.select(_jobs, done).where(condition).order_by(_jobs.c.created.desc())
+        columns = [column for column in _jobs.c if column.name != "question"]
+        query = sa.select(*columns, done).where(condition).order_by(_jobs.c.created.desc())
         with self._engine.connect() as connection:
             return [
                 Job(
-                    row.id,
-                    row.kind,
-                    row.by,
-                    row.state,
-                    json.loads(row.question),
-                    row.total,
-                    row.n,
-                    row.reason,
-                    row.created,
-                    row.ended,
+                    row.id, row.kind, row.by, row.state, row.total, row.n, row.reason, row.created,
+                    row.ended, self,
                 )
                 for row in connection.execute(query)
-            ]
+            ]  # fmt: skip
 
 
 def _job_number() -> str:
