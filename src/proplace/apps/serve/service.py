@@ -128,8 +128,10 @@ class Service:
         files.mkdir(mode=0o700, exist_ok=True)
         workers = Workers(partial(worker_functions, config, lives), limits.workers, limits.queue)
         service = cls(config, engines, store, ledger, workers, files, tuple(told))
+        unfinished = store.unfinished()
+        service._forget_uploads(unfinished)
         threading.Thread(target=service._tidy, daemon=True).start()
-        for job in store.unfinished():
+        for job in unfinished:
             service._start(job)
         return service
 
@@ -206,8 +208,9 @@ class Service:
         return dict(found)
 
     def erase(self, person: str, caller: Caller) -> tuple[int, ...]:
-        """Erase a person from the ledger, and all pages of audits: they name people."""
+        """Erase a person from the ledger, and pages of audits and ended renewals: they name people."""
         numbers = self.ledger.acting_as(caller.name).erase(person)
+        self.store.forget_people()
         for page in self.files.glob("audit-*.html"):
             page.unlink(missing_ok=True)
         return numbers
@@ -345,19 +348,36 @@ class Service:
     def _tidy(self) -> None:
         """Now and then, delete what is to be kept no longer."""
         while True:
-            with contextlib.suppress(InUse):  # the next time
-                for job in self.store.forget_jobs(self.config.limits.keep):
-                    (self.files / f"audit-{job}.html").unlink(missing_ok=True)
-                self._forget_models()
+            with contextlib.suppress(InUse, OSError):  # the next time
+                self.store.forget_jobs(self.config.limits.keep)
+                self._forget_files()
             if self._stopping.wait(_TIDY_SECONDS):
                 return
 
-    def _forget_models(self) -> None:
-        """Delete files of audited models but the latest, those that are live, and those of jobs."""
+    def _forget_files(self) -> None:
+        """Delete pages of jobs that are gone, and files of audited models.
+
+        Of those the latest are kept, those that are live, and those of jobs.
+        """
+        pages = [*self.files.glob("audit-*.html")]
+        known = {f"audit-{job.id}.html" for job in self.store.jobs()}
+        for page in pages:
+            if page.name not in known:
+                page.unlink(missing_ok=True)
         needed = {row["digest"] for row in self.store.lives()}
         questions = (job.question for job in self.store.unfinished())
         needed |= {live["digest"] for one in questions if (live := one.get("live"))}
         going.forget(going.models_folder(self.config), self.config.limits.uploads, needed)
+
+    def _forget_uploads(self, unfinished: Sequence[Job]) -> None:
+        """Delete uploads that a stop has left behind: no job needs them any more."""
+        audits = [job.question["path"] for job in unfinished if job.kind == "audit"]
+        needed = {Path(path).parent.name for path in audits}
+        for folder in self.files.glob("model-*"):
+            if folder.name not in needed:
+                shutil.rmtree(folder, ignore_errors=True)
+        for part in going.models_folder(self.config).glob("*.part"):
+            part.unlink(missing_ok=True)
 
     def _start(self, job: Job) -> None:
         given_up = self._jobs[job.id] = threading.Event()
@@ -366,13 +386,14 @@ class Service:
     def _run(self, job: Job, given_up: threading.Event) -> None:
         """Answer the parts of a job that have no answer yet."""
         try:
-            self.store.set_state(job.id, "running")
+            if not self.store.set_state(job.id, "running"):
+                return  # it was given up meanwhile
             done = self.store.answered(job.id)
             for number in range(job.total):
                 if number in done:
                     continue
                 answer = self._part(job, number, given_up)
-                if given_up.is_set() or self._stopping.is_set():
+                if given_up.is_set() or answer is None:
                     return
                 if job.kind == "audit":
                     going.keep(Path(job.question["path"]), going.models_folder(self.config))
@@ -511,6 +532,8 @@ def _audited(
             raise Refused(422, reason) from None
         with contextlib.suppress(OSError):
             audit.report(page)
+        if any(ledger.entries(kinds=("erased",), after=audit.number or 0)):
+            Path(page).unlink(missing_ok=True)  # somebody was erased while it was written
         return {
             "audit": audit.number,
             "counts": dict(audit.counts),

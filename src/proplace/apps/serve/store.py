@@ -421,9 +421,20 @@ class Store:
             gone = list(connection.execute(deleted).scalars())
             requests = connection.execute(_requests.delete().where(over)).rowcount
         if gone or requests:  # nothing of them stays in the log of writes
-            with self._engine.connect() as connection:
-                connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+            self._write_through()
         return gone
+
+    def forget_people(self) -> None:
+        """Delete what names people by their ids: renewals that have ended, and refusals."""
+        ended = _jobs.c.ended.is_not(None)
+        with self._engine.begin() as connection:
+            connection.execute(_jobs.delete().where(_jobs.c.kind == "renew", ended))
+            connection.execute(_requests.delete().where(_requests.c.status >= 400))
+        self._write_through()
+
+    def _write_through(self) -> None:
+        with self._engine.connect() as connection:
+            connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def _jobs(self, condition: Any) -> list[Job]:
         done = (
