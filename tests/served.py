@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import socket
+import threading
 import time
 
 from fastapi.testclient import TestClient
@@ -11,9 +13,10 @@ import small_promises as small
 from odd_workers import odd_functions
 from proplace.apps.serve.app import app_of
 from proplace.apps.serve.config import config_of
+from proplace.apps.serve.running import server_of
 from proplace.apps.serve.service import Service
 from proplace.apps.serve.store import ROLES
-from proplace.apps.serve.workers import Workers
+from proplace.apps.serve.workers import Task, Workers
 
 PERSON = {"income": 12, "debt": 24}
 API = "/api/v1"
@@ -99,6 +102,43 @@ def wait(client, job, *, until=lambda facts: facts["state"] not in ("waiting", "
             return facts
         time.sleep(0.02)
     raise AssertionError(f"the job is stuck: {facts}")
+
+
+class Inline:
+    """Workers of this very process, which are ready at once: for tests that are not about processes."""
+
+    restarts = running = waiting = 0
+
+    def __init__(self, make, count, waiting):
+        self._functions, self._one = make(), threading.Lock()
+
+    def ask(self, name, *arguments, seconds, wait=False):
+        """Answer now."""
+        task = Task((name, arguments), seconds)
+        try:
+            with self._one:
+                task.future.set_result(self._functions[name](*arguments))
+        except Exception as error:
+            task.future.set_exception(error)
+        return task
+
+    def stop(self):
+        """Nothing is there to end."""
+
+
+@contextlib.contextmanager
+def listening(found):
+    """The port of a service that listens, in a thread."""
+    server = server_of(found.app, found.service.config)
+    with socket.create_server(("127.0.0.1", 0)) as place:
+        thread = threading.Thread(target=server.run, args=([place],), daemon=True)
+        thread.start()
+        while not server.started:
+            assert thread.is_alive()
+            time.sleep(0.01)
+        yield place.getsockname()[1]
+        server.should_exit = server.force_exit = True
+        thread.join(20)
 
 
 def with_odd_workers(found, count=1, waiting=8):

@@ -376,3 +376,38 @@ def test_what_is_shown():
     assert "3 of 8 parameters move" in repr(
         pp.Shifts.of(NET, [([[0.1, 0.0]], 0.1), (0.0, 0.0), ([[0.0], [0.2]], 0.0)])
     )
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_moved_box_has_the_same_intervals_around_another_network(bias):
+    """In exact rationals each end is moved by the difference of the networks, up to its rounding."""
+    rng = np.random.default_rng(3)
+
+    def network(offset=0.0):
+        sizes = ((3, 2), (1, 3))
+        return pp.Network(
+            [(rng.normal(size=s) + offset, rng.normal(size=s[0]) if bias else None) for s in sizes]
+        )
+
+    old, new, others = network(), network(5.0), [network() for _ in range(3)]
+    box = pp.Shifts.hull([old, *others])
+    frozen = pp.Shifts.hull([old])
+    assert frozen.moved(old, new) == pp.Shifts.hull([new])
+    there = box.moved(old, new)
+    assert there.contains(new)
+    assert not there.contains(old)
+    for end in ("low", "high"):
+        layers = zip(
+            getattr(there, end).layers,
+            getattr(box, end).layers,
+            old.layers,
+            new.layers,
+            strict=True,
+        )
+        for parts in layers:
+            for m, b, o, n in zip(*(layer.W.ravel() for layer in parts), strict=True):
+                exact = Q(b) + Q(n) - Q(o)
+                assert abs(Q(m) - exact) <= Q(2) ** -50 * (1 + abs(exact))
+    assert box.moved(old, old).contains(old)
+    with pytest.raises(DeltaError, match="architecture"):
+        box.moved(old, pp.Network([([[1.0, 2.0]], [0.0])]))

@@ -23,6 +23,7 @@ from proplace.client.records import (
     Prediction,
     PromiseRecord,
     RedeemResult,
+    RenewalResult,
     Verdict,
     VerifyResult,
 )
@@ -40,6 +41,7 @@ __all__ = [
     "PromiseRecord",
     "RedeemResult",
     "RefusedError",
+    "RenewalResult",
     "RequestError",
     "ServiceError",
     "UnreachableError",

@@ -22,6 +22,7 @@ from proplace.client.records import (
     Prediction,
     PromiseRecord,
     RedeemResult,
+    RenewalResult,
     Verdict,
     VerifyResult,
 )
@@ -156,7 +157,7 @@ class Client:
         asked = {**options, "target": plain(target), "count": count}
         question = Question(name, rows, labels, asked)
         found = self._http.ask(
-            "POST", f"models/{name}/explain", json={"people": rows, "options": asked}
+            "POST", f"models/{name}/explain", once=True, json={"people": rows, "options": asked}
         )
         if "job" not in found:
             return question.answers(found["answers"])
@@ -215,8 +216,9 @@ class Client:
     ) -> IssuedPromise:
         """Promise an answer to a person, by the user's own id of them.
 
-        The service finds the answer again and promises it if it is this one, by its certificate. A call
-        that was interrupted may be repeated: what is in the ledger is not issued twice.
+        The service finds the answer again and promises it if it is this one, by its certificate. Where
+        the connection breaks it is asked again, and does it once. A call that was interrupted may be
+        repeated: what is in the ledger is not issued twice.
         """
         if answer.certificate is None:
             raise RefusedError(f"nothing can be promised: {answer}")
@@ -226,7 +228,7 @@ class Client:
             "certificate": answer.certificate.digest, "expires": day, "existing": existing,
         }  # fmt: skip
         return IssuedPromise(
-            **self._http.ask("POST", f"models/{answer.model}/promises", json=asked)
+            **self._http.ask("POST", f"models/{answer.model}/promises", once=True, json=asked)
         )
 
     def promises(self, person: object = None, state: str | None = None) -> pd.DataFrame:
@@ -273,15 +275,25 @@ class Client:
     # -- audits and the ledger -------------------------------------------------------------------
 
     def audit(
-        self, model: str | os.PathLike[str], *, progress: Progress | None = None
+        self,
+        model: str | os.PathLike[str],
+        *,
+        replaces: str | None = None,
+        progress: Progress | None = None,
     ) -> AuditResult:
-        """Send a retrained model's file and audit it against all open promises."""
+        """Send a retrained model's file and audit it against all open promises.
+
+        It is read as the model that it ``replaces``, which need not be said where one is served.
+        """
         path = Path(model)
         try:
             content = path.read_bytes()
         except OSError as error:
             raise RequestError(f"{path}: cannot be read ({error.strerror})") from None
-        found = self._http.ask("POST", "audits", twice=False, files={"model": (path.name, content)})
+        upload: dict[str, Any] = {"files": {"model": (path.name, content)}}
+        if replaces is not None:
+            upload["data"] = {"replaces": replaces}
+        found = self._http.ask("POST", "audits", once=True, **upload)
         (facts,) = self._waited(found["job"], progress).values()
         return AuditResult(
             facts["audit"], facts["counts"], facts["sentence"], facts["passes"],
@@ -297,6 +309,38 @@ class Client:
         asked = {"go": go, "note": note}
         found = self._http.ask("POST", f"audits/{int(audit)}/decision", twice=False, json=asked)
         return int(found["entry"])
+
+    def go_live(self, audit: int, *, model: str | None = None) -> dict[str, Any]:
+        """Have the service serve an audited model from now on, after a go; returns what is served.
+
+        Asked again, nothing more happens. ``model`` is the one that it replaces; it need not be said
+        where one is served.
+        """
+        path = f"audits/{int(audit)}/live"
+        return dict(self._http.ask("POST", path, json={"model": model}))
+
+    def renew(
+        self, audit: int, seen: RenewalResult | None = None, *, model: str | None = None
+    ) -> RenewalResult:
+        """Search new answers for the promises that an audit found broken, or issue those that were seen.
+
+        Parameters
+        ----------
+        audit
+            Number of the audit.
+        seen
+            What a search has found, to be issued as it is; None: search, and issue nothing.
+        model
+            Whose training rows and set of networks are used; it need not be said where one is served.
+        """
+        digests = [] if seen is None else list(seen.digests)
+        asked = {"model": model, "seen": digests}
+        found = self._http.ask("POST", f"audits/{int(audit)}/renewals", once=True, json=asked)
+        (facts,) = self._waited(found["job"], None).values()
+        return RenewalResult(
+            facts["audit"], tuple(facts["digests"]), tuple(facts.get("rows", ())),
+            facts.get("left", 0), tuple(facts.get("issued", ())),
+        )  # fmt: skip
 
     def verify(self) -> VerifyResult:
         """Look whether everything in the ledger is as it was written."""

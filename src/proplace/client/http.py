@@ -2,13 +2,15 @@
 
 A service that is busy (429) or not there for a moment (503, no connection) is asked again until
 ``patience`` is over. Where a connection breaks after a request was sent, only what may be done twice is
-sent again: of anything else it is not known whether it was done, and the error says so.
+sent again, and what the service does ``once``: such a request has a key of its own, by which the service
+knows it again. Of anything else it is not known whether it was done, and the error says so.
 """
 
 from __future__ import annotations
 
 import email.utils
 import random
+import secrets
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -65,8 +67,12 @@ class Connection:
         """Close all connections."""
         self._client.close()
 
-    def ask(self, method: str, path: str, *, twice: bool = True, **content: Any) -> Any:
+    def ask(
+        self, method: str, path: str, *, twice: bool = True, once: bool = False, **content: Any
+    ) -> Any:
         """Send a request and return what the JSON of the answer holds, None where it is empty."""
+        if once:
+            content["headers"] = {"idempotency-key": secrets.token_urlsafe(24)}
         answer = self.send(method, path, twice=twice, **content)
         if not answer.content:
             return None

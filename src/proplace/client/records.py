@@ -116,6 +116,32 @@ class AuditResult:
 
 
 @dataclass(frozen=True)
+class RenewalResult:
+    """New answers for people whose promises an audited model breaks.
+
+    Attributes
+    ----------
+    audit
+        Number of the audit.
+    digests
+        SHA-256 of the certificates of the new answers.
+    rows
+        What they ask for beside the old ones, as :meth:`proplace.promises.renewing.Renewal.to_frame`
+        has it; empty once they are issued.
+    left
+        How many broken promises were not looked at.
+    issued
+        Numbers of the promises that were issued.
+    """
+
+    audit: int
+    digests: tuple[str, ...]
+    rows: tuple[dict[str, Any], ...] = field(repr=False)
+    left: int
+    issued: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class VerifyResult:
     """What a look at the whole ledger found."""
 

@@ -386,6 +386,27 @@ class Shifts:
         moved._check_fits(net)
         return moved
 
+    def moved(self, old: Network, new: Network) -> Shifts:
+        r"""The same intervals around another network.
+
+        .. math::
+            [\,\theta' + (\underline\theta - \theta),\ \theta' + (\overline\theta - \theta)\,]
+
+        for each parameter, :math:`\theta` that of ``old`` and :math:`\theta'` of ``new``, in floats:
+        a box that holds the old network is one that holds the new. What was said about its origin, such
+        as a probability, is not true of it.
+        """
+        self._check_fits(old)
+        self._check_fits(new)
+        low, high = (
+            self._network(
+                Layer(n.W + (e.W - o.W), None if n.b is None else n.b + (e.bias - o.bias))
+                for e, o, n in zip(end.layers, old.layers, new.layers, strict=True)
+            )
+            for end in (self.low, self.high)
+        )
+        return Shifts(low, high, about="moved along with the model", encoding=self._encoding)
+
     def intersect(self, other: Shifts) -> Shifts:
         """The box of the networks that lie in both; a DeltaError if there are none."""
         _check_alike(self.low, other.low)

@@ -41,8 +41,10 @@ from proplace.promises.queries import (
     CHUNK,
     HEAD,
     PARAMETERS,
+    adopted_model,
     audited,
     audited_model,
+    decision_on,
     latest_model,
     model_in_use,
     open_groups,
@@ -557,6 +559,38 @@ class Ledger:
                 facts = {"model": model, "note": f"audit {audit}: {note}"}
                 writer.append("adopted", facts | about_purpose(purpose))
         return entry
+
+    def decision(self, audit: int) -> bool | None:
+        """The last decision on an audit: whether its model goes into use; None where there is none."""
+        with self._database.read() as connection:
+            audited_model(connection, audit)  # there is such an audit
+            return decision_on(connection, audit)
+
+    def put_in_service(self, audit: int, name: str) -> Entry:
+        """Write down that an audited model is served from now on, and adopt it if another is adopted.
+
+        Parameters
+        ----------
+        audit
+            Number of the audit.
+        name
+            What the service calls the model that it replaces.
+
+        Raises
+        ------
+        LedgerError
+            The last decision on the audit is not a go.
+        """
+        with self._database.write(self._actor) as writer:
+            body = audited(writer.connection, audit)
+            model, purpose = str(body["model"]), str(body.get("purpose", ""))
+            if not decision_on(writer.connection, audit):
+                raise LedgerError(f"the last decision on audit {audit} is not a go; decide first")
+            if adopted_model(writer.connection, purpose) != model:
+                adopted = {"model": model, "note": f"audit {audit}: live"}
+                writer.append("adopted", adopted | about_purpose(purpose))
+            facts = {"audit": int(audit), "model": model, "name": name}
+            return writer.append("live", facts | about_purpose(purpose))
 
     def audited_model(self, audit: int) -> Model:
         """The model that was audited, as the ledger keeps it."""

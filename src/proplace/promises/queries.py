@@ -236,6 +236,14 @@ def adopted_model(connection: sa.Connection, purpose: str) -> str | None:
     return next((str(one["model"]) for one in said if one.get("purpose", "") == purpose), None)
 
 
+def decision_on(connection: sa.Connection, audit: int) -> bool | None:
+    """The last decision on an audit; None where there is none."""
+    e = tables.entries.c
+    query = sa.select(e.body).where(e.kind == "decided", e.seq > int(audit)).order_by(e.seq.desc())
+    said = (json.loads(body) for (body,) in connection.execute(query))
+    return next((bool(one["go"]) for one in said if one["audit"] == int(audit)), None)
+
+
 def latest_model(connection: sa.Connection, purpose: str | None) -> Model | None:
     """The model of the latest promise, of a purpose or of all; None where there is none."""
     archive, p = Archive(connection), tables.promises.c

@@ -37,6 +37,8 @@ DOORS = {
     ("post", "/people/erase"): ADMIN,
     ("post", "/audits"): AUDITS,
     ("post", "/audits/{number}/decision"): AUDITS,
+    ("post", "/audits/{number}/renewals"): AUDITS,
+    ("post", "/audits/{number}/live"): ADMIN,
     ("get", "/ledger"): AUDITS,
     ("get", "/ledger/entries"): AUDITS,
     ("get", "/metrics"): AUDITS,
@@ -160,7 +162,7 @@ def test_csrf_is_asked_of_sessions_alone():
 
 def test_jobs_are_seen_by_their_owner_and_by_admins(served):
     store = served.service.store
-    job = store.add_job("explain", "caseworker", {"model": "lender"}, 1)
+    job = store.add_job("explain", "caseworker", '{"model": "lender"}', 1)
     store.add_part(job, 0, [[{"secret": 1}]])
     store.set_state(job, "done")
     for role in ("reader", "auditor"):

@@ -696,7 +696,7 @@ def test_ended_jobs_are_deleted_in_time(tmp_path, monkeypatch):
     monkeypatch.setattr(service, "_TIDY_SECONDS", 0.02)
     with opened(tmp_path, limits={"keep": 1e-5}) as found:
         store = found.service.store
-        running, ended = (store.add_job("audit", "admin", {"path": "x"}, 1) for _ in range(2))
+        running, ended = (store.add_job("audit", "admin", '{"path": "x"}', 1) for _ in range(2))
         for job in (running, ended):
             (found.service.files / f"audit-{job}.html").write_text("anna")
         store.set_state(ended, "done")

@@ -46,6 +46,7 @@ FORMS = {
     "/models/jobs/x/cancel": "audit",
     "/models/audits/1": "decide",
     "/models/audits/1/renew": "decide",
+    "/models/audits/1/live": "live",
     "/ledger/verify": "ledger",
     "/logout": "models",
 }

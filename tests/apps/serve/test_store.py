@@ -106,7 +106,7 @@ def test_sessions_end(store, monkeypatch):
 
 
 def test_a_job_ends_once(store):
-    job = store.add_job("explain", "ann", {"people": [1]}, 2)
+    job = store.add_job("explain", "ann", '{"people": [1]}', 2)
     assert [one.id for one in store.unfinished()] == [job]
     assert store.set_state(job, "running")
     store.add_part(job, 1, {"b": 2})
@@ -124,18 +124,18 @@ def test_a_job_ends_once(store):
 
 
 def test_jobs_of_somebody_the_latest_first(store):
-    mine = [store.add_job("explain", "ann", {}, 1) for _ in range(2)]
-    store.add_job("audit", "bea", {}, 1)
+    mine = [store.add_job("explain", "ann", "{}", 1) for _ in range(2)]
+    store.add_job("audit", "bea", "{}", 1)
     assert [job.id for job in store.jobs("ann")] == mine[::-1]
     assert [job.id for job in store.unfinished()][:2] == mine
     assert len(store.jobs()) == 3
 
 
 def test_old_jobs_are_forgotten_to_the_last_byte(store, tmp_path, monkeypatch):
-    old = store.add_job("explain", "ann", {"people": ["zebra-question"]}, 1)
+    old = store.add_job("explain", "ann", '{"people": ["zebra-question"]}', 1)
     store.add_part(old, 0, "zebra-answer")
     store.set_state(old, "done")
-    unfinished = store.add_job("explain", "ann", {}, 1)
+    unfinished = store.add_job("explain", "ann", "{}", 1)
     now = time.time()
     monkeypatch.setattr(module.time, "time", lambda: now + 3599.0)
     assert store.forget_jobs(1.0) == []
@@ -150,7 +150,7 @@ def test_old_jobs_are_forgotten_to_the_last_byte(store, tmp_path, monkeypatch):
 
 def test_a_job_outlives_the_process(tmp_path):
     first = Store(tmp_path / "serve.db")
-    job = first.add_job("explain", "ann", {"people": [1, 2]}, 2)
+    job = first.add_job("explain", "ann", '{"people": [1, 2]}', 2)
     first.set_state(job, "running")
     first.add_part(job, 0, "a")
     first.close()

@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from processes import left_behind
+from proplace.apps.serve import workers as workers_module
 from proplace.apps.serve.access import Refused
 from proplace.apps.serve.workers import Busy, Cancelled, Died, Failed, Late, Workers
 from proplace.core.errors import InputError, MissingExtra, ProplaceError
@@ -185,6 +186,25 @@ def test_a_process_that_cannot_start_says_why():
         for _ in range(2):
             with pytest.raises(InputError, match="no such model"):
                 ask(workers, "double", 1)
+    finally:
+        workers.stop()
+
+
+def test_a_process_that_cannot_be_made_costs_one_question(monkeypatch):
+    """As where there is no memory for another one; the next question has one again."""
+    make, fails = workers_module._Worker, [True, True]
+
+    def starting(given):
+        if fails and fails.pop():
+            raise OSError("no memory")
+        return make(given)
+
+    monkeypatch.setattr(workers_module, "_Worker", starting)
+    workers = Workers(functions, 1, 4)
+    try:
+        with pytest.raises(Died, match="ask again"):
+            ask(workers, "double", 1)
+        assert ask(workers, "double", 2) == 4
     finally:
         workers.stop()
 

@@ -26,7 +26,7 @@ PERMISSIONS: dict[Role, frozenset[str]] = {
     "reader": frozenset(_ASK),
     "caseworker": frozenset(_ASK | _CASES),
     "auditor": frozenset(_ASK | _AUDITS),
-    "admin": frozenset(_ASK | _CASES | _AUDITS | {"erase", "keys"}),
+    "admin": frozenset(_ASK | _CASES | _AUDITS | {"erase", "keys", "live"}),
 }
 """What each role may do."""
 

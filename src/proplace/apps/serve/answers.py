@@ -25,6 +25,14 @@ class Error(_Answer):
     error: str
 
 
+class Live(_Answer):
+    """An audited model that is served in place of the one of the configuration."""
+
+    audit: int
+    by: str
+    since: float
+
+
 class Model(_Answer):
     """A model that is served."""
 
@@ -38,6 +46,7 @@ class Model(_Answer):
     shifts: str | None
     features: int
     training_rows: int
+    live: Live | None
 
 
 class Schema(_Answer):

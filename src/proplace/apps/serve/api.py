@@ -6,20 +6,29 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import APIRouter, Depends, Path, Query, Request, UploadFile
+from fastapi import APIRouter, Depends, Form, Header, Path, Query, Request, UploadFile
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from fastapi.responses import (
+    HTMLResponse,
+    JSONResponse,
+    PlainTextResponse,
+    Response,
+    StreamingResponse,
+)
 from fastapi.routing import APIRoute
 from fastapi.security import APIKeyCookie, HTTPBearer
 
 from proplace.apps.serve import answers as a
 from proplace.apps.serve import questions as q
 from proplace.apps.serve.access import COOKIE, CSRF_HEADER, DOCUMENT_POLICY, Caller, Refused
+from proplace.apps.serve.bulk import SMALL, check_count
+from proplace.apps.serve.once import HEADER
 from proplace.promises.promise import State  # noqa: TC001
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Iterator
 
+    from proplace.apps.serve.once import Once
     from proplace.apps.serve.service import Service
 
 
@@ -30,11 +39,20 @@ class Route(APIRoute):
         """As FastAPI asks for it."""
         handler = super().get_route_handler()
         checks = [d.call for d in self.dependant.dependencies if isinstance(d.call, Allowed)]
+        makes = any(one.alias == HEADER for one in self.dependant.header_params)
+
+        async def answered(request: Request) -> Response:
+            if self.name in _IN_BULK and await _is_large(request):
+                return await _IN_BULK[self.name](request)
+            return await handler(request)
 
         async def checked(request: Request) -> Response:
             for check in checks:
                 await run_in_threadpool(check.admit, request)
-            return await handler(request)
+            if makes and HEADER in request.headers:
+                once: Once = request.app.state.once
+                return await once.answer(request, request.state.caller.name, answered)
+            return await answered(request)
 
         return checked
 
@@ -67,6 +85,13 @@ def _text(kind: str) -> dict[int | str, dict[str, Any]]:
 
 
 Number = Annotated[int, Path(ge=1, le=2**53)]
+Key = Annotated[
+    str | None,
+    Header(
+        alias=HEADER,
+        description="Any text that is new for each request: sent again with the same, it is done once.",
+    ),
+]
 
 
 def service_of(request: Request) -> Service:
@@ -96,6 +121,15 @@ def caller_of(request: Request) -> Caller:
     service.rate.check(f"key {caller.key.id}")
     request.state.caller = caller
     return caller
+
+
+def _job_number(request: Request) -> str | None:
+    """The number that was chosen for the job of a request that is done once."""
+    return getattr(request.state, "job", None)
+
+
+def _started(job: str) -> Response:
+    return JSONResponse({"job": job}, status_code=202, headers={"location": f"/api/v1/jobs/{job}"})
 
 
 def _address(request: Request) -> str:
@@ -157,7 +191,7 @@ def predict(
 ) -> list[dict[str, Any]]:
     """Today's decision of each person."""
     service = service_of(request)
-    _check_count(service, asked.people)
+    check_count(asked.people, service.config.limits.people)
     return service.engine(name).predict(asked.people)
 
 
@@ -167,7 +201,7 @@ def certify(
 ) -> list[dict[str, Any]]:
     """Whether every network of the set accepts each person, and by which margin."""
     service = service_of(request)
-    _check_count(service, asked.people)
+    check_count(asked.people, service.config.limits.people)
     return service.engine(name).certify(asked.people, asked.target)
 
 
@@ -176,18 +210,25 @@ def certify(
     responses={200: {"model": a.Answers}, 202: {"model": a.Started, "description": "A job"}},
 )
 async def explain(
-    request: Request, name: str, asked: q.Explain, caller: Annotated[Caller, who("explain")]
+    request: Request,
+    name: str,
+    asked: q.Explain,
+    caller: Annotated[Caller, who("explain")],
+    _: Key = None,
 ) -> Response:
     """Answers for some people: at once for a few (200), as a job for many (202)."""
     service = service_of(request)
-    _check_count(service, asked.people)
+    check_count(asked.people, service.config.limits.people)
     if len(asked.people) > service.config.limits.at_once:
         job = await asyncio.to_thread(
-            service.add_explain_job, name, asked.people, asked.options, caller
+            service.add_explain_job,
+            name,
+            asked.people,
+            asked.options,
+            caller,
+            number=_job_number(request),
         )
-        return JSONResponse(
-            {"job": job}, status_code=202, headers={"location": f"/api/v1/jobs/{job}"}
-        )
+        return _started(job)
     future = await asyncio.to_thread(service.ask_explain, name, asked.people, asked.options)
     return JSONResponse({"answers": await asyncio.wrap_future(future)})
 
@@ -198,6 +239,49 @@ def check(
 ) -> dict[str, Any]:
     """Check a certificate against a model, in exact arithmetic."""
     return service_of(request).check(name, json.dumps(asked.certificate).encode())
+
+
+# -- about many people -----------------------------------------------------------------------------
+
+
+async def _is_large(request: Request) -> bool:
+    """Whether a body takes long to read; anything but JSON is refused at once."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return kind == "application/json" and len(await request.body()) > SMALL
+
+
+async def _in_bulk(request: Request, what: str) -> Any:
+    """What the process for large bodies makes of one."""
+    name, body = request.path_params["name"], await request.body()
+    future = await asyncio.to_thread(service_of(request).ask_bulk, what, name, body)
+    return await asyncio.wrap_future(future)
+
+
+async def _large_answer(request: Request) -> Response:
+    what = request.scope["route"].name
+    return Response(await _in_bulk(request, what), media_type="application/json")
+
+
+async def _large_explain(request: Request) -> Response:
+    """A job, or answers of a few people of whom much was said."""
+    service, caller = service_of(request), request.state.caller
+    total, question = await _in_bulk(request, "explain")
+    if total <= service.config.limits.at_once:
+        asked = q.Explain.model_validate(await request.json())
+        name = request.path_params["name"]
+        future = await asyncio.to_thread(service.ask_explain, name, asked.people, asked.options)
+        return JSONResponse({"answers": await asyncio.wrap_future(future)})
+    job = await asyncio.to_thread(
+        service.add_job, "explain", question, total, caller, _job_number(request)
+    )
+    return _started(job)
+
+
+_IN_BULK: dict[str, Callable[[Request], Coroutine[Any, Any, Response]]] = {
+    "predict": _large_answer,
+    "certify": _large_answer,
+    "explain": _large_explain,
+}
 
 
 # -- jobs ------------------------------------------------------------------------------------------
@@ -230,16 +314,26 @@ def job(request: Request, number: str, caller: Annotated[Caller, who("jobs")]) -
     return _job_facts(_job(request, number, caller))
 
 
-@router.get("/jobs/{number}/answers", response_model=a.JobAnswers)
-def job_answers(
-    request: Request, number: str, caller: Annotated[Caller, who("jobs")]
-) -> dict[str, Any]:
+@router.get(
+    "/jobs/{number}/answers", response_class=Response, responses={200: {"model": a.JobAnswers}}
+)
+def job_answers(request: Request, number: str, caller: Annotated[Caller, who("jobs")]) -> Response:
     """What a job has found so far, by the number of the person."""
-    found = _job(request, number, caller)
-    parts = dict(service_of(request).store.parts(number))
-    if found.kind == "explain":  # one person in each part
-        parts = {n: part[0] if isinstance(part, list) else part for n, part in parts.items()}
-    return {**_job_facts(found), "answers": parts}
+    found, store = _job(request, number, caller), service_of(request).store
+
+    def text() -> Iterator[str]:
+        yield json.dumps(_job_facts(found)).removesuffix("}") + ', "answers": {'
+        between = ""
+        for some in store.parts_as_written(number):
+            lines = []
+            for part, answer in some:
+                whole = found.kind == "explain" and answer.startswith("[")  # of one person
+                lines.append(f'{between}"{part}": {answer[1:-1] if whole else answer}')
+                between = ", "
+            yield "".join(lines)
+        yield "}}"
+
+    return StreamingResponse(text(), media_type="application/json")
 
 
 @router.delete("/jobs/{number}", status_code=204)
@@ -285,10 +379,17 @@ def promise(
 
 @router.post("/models/{name}/promises", status_code=201, response_model=a.Issued)
 async def issue(
-    request: Request, name: str, asked: q.Issue, caller: Annotated[Caller, who("issue")]
+    request: Request,
+    name: str,
+    asked: q.Issue,
+    caller: Annotated[Caller, who("issue")],
+    _: Key = None,
 ) -> dict[str, Any]:
     """Promise an answer that was seen."""
-    future = await asyncio.to_thread(service_of(request).ask_issue, name, asked, caller)
+    first = getattr(request.state, "first", None)
+    future = await asyncio.to_thread(
+        service_of(request).ask_issue, name, asked, caller, first=first
+    )
     return dict(await asyncio.wrap_future(future))
 
 
@@ -324,16 +425,30 @@ def erase(
 
 @router.post("/audits", status_code=202, responses={202: {"model": a.Started}})
 async def audit(
-    request: Request, model: UploadFile, caller: Annotated[Caller, who("audit")]
+    request: Request,
+    model: UploadFile,
+    caller: Annotated[Caller, who("audit")],
+    replaces: Annotated[str | None, Form()] = None,
+    _: Key = None,
 ) -> Response:
-    """Audit an uploaded model against all open promises, as a job."""
+    """Audit an uploaded model against all open promises, as a job.
+
+    It is read as the model that it ``replaces`` is; that need not be said of the only one.
+    """
     service = service_of(request)
     most = service.config.limits.model_file
     content = await model.read(most + 1)
     if len(content) > most:
         raise Refused(413, f"the model has more than {most:,} bytes")
-    job = await asyncio.to_thread(service.add_audit_job, model.filename or "", content, caller)
-    return JSONResponse({"job": job}, status_code=202, headers={"location": f"/api/v1/jobs/{job}"})
+    job = await asyncio.to_thread(
+        service.add_audit_job,
+        model.filename or "",
+        content,
+        caller,
+        replaces,
+        number=_job_number(request),
+    )
+    return _started(job)
 
 
 @router.get("/jobs/{number}/page", response_class=Response, responses=_text("text/html"))
@@ -354,6 +469,34 @@ def decide(
     """Write down whether an audited model goes into use."""
     ledger = service_of(request).ledger.acting_as(caller.name)
     return {"entry": ledger.decide(number, go=asked.go, note=asked.note).seq}
+
+
+@router.post("/audits/{number}/renewals", status_code=202, responses={202: {"model": a.Started}})
+async def renew(
+    request: Request,
+    number: Number,
+    asked: q.Renew,
+    caller: Annotated[Caller, who("decide")],
+    _: Key = None,
+) -> Response:
+    """Search new answers for the promises that an audit found broken, or issue those seen, as a job."""
+    job = await asyncio.to_thread(
+        service_of(request).add_renewal_job,
+        asked.model,
+        number,
+        caller,
+        asked.seen,
+        number=_job_number(request),
+    )
+    return _started(job)
+
+
+@router.post("/audits/{number}/live", response_model=a.Model)
+def go_live(
+    request: Request, number: Number, asked: q.GoLive, caller: Annotated[Caller, who("live")]
+) -> dict[str, Any]:
+    """Serve an audited model from now on, after a go: answers and promises are of it."""
+    return service_of(request).go_live(number, asked.model, caller).facts()
 
 
 @router.get("/ledger", response_model=a.Verified)
@@ -400,9 +543,3 @@ def metrics(request: Request, _: Annotated[Caller, who("metrics")]) -> Response:
 
     content = generate_latest(request.app.state.metrics.registry)
     return PlainTextResponse(content, media_type=CONTENT_TYPE_LATEST)
-
-
-def _check_count(service: Service, people: list[Any]) -> None:
-    most = service.config.limits.people
-    if len(people) > most:
-        raise Refused(413, f"{len(people)} people are more than the {most} of one request")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import logging
@@ -19,9 +20,11 @@ from starlette.exceptions import HTTPException
 from proplace import __version__
 from proplace.apps.serve import api, pages
 from proplace.apps.serve.access import SECURITY_HEADERS, Refused
+from proplace.apps.serve.bulk import told
 from proplace.apps.serve.metrics import Metrics
-from proplace.apps.serve.workers import Busy, Cancelled, Died, Failed, Late
-from proplace.core.errors import LedgerError, NotInLedger, ProplaceError, TamperedError
+from proplace.apps.serve.once import Once
+from proplace.apps.serve.refusals import refusal_of
+from proplace.core.errors import ProplaceError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
@@ -34,19 +37,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("proplace.serve")
 
+_A_SECOND = 65_536  # bytes of a body for which it has one more
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-_STATUS: tuple[tuple[type[Exception], int], ...] = (
-    (Busy, 429),
-    (Late, 504),
-    (Died, 503),
-    (Cancelled, 503),
-    (Failed, 500),
-    (TamperedError, 500),
-    (NotInLedger, 404),
-    (LedgerError, 409),
-    (ProplaceError, 422),
-)
-_AFTER = {429: 2, 503: 1}  # seconds until it is worth asking again
 
 
 def app_of(service: Service) -> FastAPI:
@@ -66,6 +58,7 @@ def app_of(service: Service) -> FastAPI:
         openapi_url="/api/v1/openapi.json",
     )
     app.state.service, app.state.metrics = service, Metrics(service)
+    app.state.once = Once(service.store)
     app.include_router(api.router)
     app.include_router(api.open_router)
     app.include_router(pages.router)
@@ -98,6 +91,8 @@ class Guard:
                 status = message["status"]
                 own = {name for name, _ in message["headers"]}
                 more = {**SECURITY_HEADERS, "x-request-id": request}
+                if status in (408, 413):  # the rest of the body is not waited for
+                    more["connection"] = "close"
                 message["headers"] = [
                     *message["headers"],
                     *((n.encode(), v.encode()) for n, v in more.items() if n.encode() not in own),
@@ -150,14 +145,26 @@ class Guard:
         return limits.model_file + 65_536 if uploads else limits.body
 
     def _limited(self, scope: Scope, receive: Receive) -> Receive:
-        """Count what is read, where no length was given."""
-        left = self._most(scope)
+        """Count what is read, where no length was given, and how long it takes to come.
+
+        A body has so many seconds, and one more for each part that has come: who sends slower than that
+        is not waited for.
+        """
+        most, start, came, whole = self._most(scope), time.monotonic(), 0, False
 
         async def counted() -> MutableMapping[str, Any]:
-            nonlocal left
-            message = await receive()
-            left -= len(message.get("body", b""))
-            if left < 0:
+            nonlocal came, whole
+            if whole:  # what comes now is that the other side has gone
+                return await receive()
+            until = start + self._service.config.limits.sending + came / _A_SECOND
+            try:
+                async with asyncio.timeout(until - time.monotonic()):
+                    message = await receive()
+            except TimeoutError:
+                raise HTTPException(408, "the request came too slowly") from None
+            came += len(message.get("body", b""))
+            whole = not message.get("more_body", False)
+            if came > most:
                 raise HTTPException(413, "the request is too large")
             return message
 
@@ -175,17 +182,14 @@ def _answer(request: Request, error: Refused) -> Response:
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    if isinstance(error, Refused):
-        return _answer(request, error)
-    status = next(status for kind, status in _STATUS if isinstance(error, kind))
-    return _answer(request, Refused(status, str(error), after=_AFTER.get(status)))
+    assert isinstance(error, ProplaceError)  # noqa: S101  (it was registered for these)
+    return _answer(request, refusal_of(error))
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
     """Say which field is wrong, without repeating what was sent: it may be personal."""
     assert isinstance(error, RequestValidationError)  # noqa: S101  (it was registered for these)
-    said = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:10]]
-    return _answer(request, Refused(422, "; ".join(said)))
+    return _answer(request, told(error.errors()))
 
 
 async def _http(request: Request, error: Exception) -> Response:

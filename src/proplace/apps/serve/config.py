@@ -93,10 +93,16 @@ class Limits(_Strict):
         Time limit of one person's search.
     body, model_file
         Bytes of a request, and of an uploaded model.
+    header, sending
+        Seconds in which the header of a request must have come; and its body, which has one more for
+        each 64 KiB that have come.
     people
         People of one request; more than ``at_once`` of them become a job.
     requests
         Requests of one key or address in a minute.
+    uploads
+        Files of audited models that are kept, so that they can go live; those that are live are kept
+        beside them.
     keep
         Hours for which finished jobs are kept: they hold personal data.
     session
@@ -112,9 +118,12 @@ class Limits(_Strict):
     seconds: float = Field(default=30.0, gt=0.0, le=3600.0)
     body: int = Field(default=4 * _MEGABYTE, ge=1024)
     model_file: int = Field(default=64 * _MEGABYTE, ge=1024)
+    header: float = Field(default=10.0, gt=0.0)
+    sending: float = Field(default=30.0, gt=0.0)
     people: int = Field(default=10_000, ge=1)
     at_once: int = Field(default=4, ge=1)
     requests: int = Field(default=1200, ge=1)
+    uploads: int = Field(default=20, ge=1)
     keep: float = Field(default=24.0, gt=0.0)
     session: float = Field(default=12.0, gt=0.0)
     niceness: int = Field(default=10, ge=0, le=19)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import warnings
 from collections import OrderedDict
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from proplace.apps.cli import common
-from proplace.core.errors import InputError, OptionError
+from proplace.core.errors import DeltaError, InputError, OptionError
 from proplace.explain.answer_facts import answer_facts
 from proplace.explain.geometry import no_region
 from proplace.explain.proplace import Proplace
@@ -23,13 +24,14 @@ from proplace.schema.validation import did_you_mean, listing
 from proplace.tables.files import open_table, typed_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
 
     from proplace.apps.serve.config import Config, Served
+    from proplace.apps.serve.live import Live
     from proplace.apps.serve.questions import Options, Person
-    from proplace.core.network import Array
+    from proplace.core.network import Array, Network
     from proplace.core.shifts import Shifts
     from proplace.explain.results import Explanation, Explanations
     from proplace.loaders.model import Model
@@ -37,8 +39,17 @@ if TYPE_CHECKING:
     from proplace.schema.validation import Label
 
     ObjectArray = npt.NDArray[np.object_]
+    Source = tuple[str, Live | None]
 
 _REMEMBERED = 8  # explainers with other options that a process keeps
+
+
+@dataclass(frozen=True, eq=False)
+class Configured:
+    """The network and the set of networks that the configuration names."""
+
+    network: Network
+    delta: float | Shifts
 
 
 @dataclass(eq=False)
@@ -61,6 +72,10 @@ class Engine:
         What to call things.
     people
         People who can be looked up by their id, as index; None where there are none.
+    configured
+        What the configuration names, where another model is served in its place.
+    live
+        The audited model that is.
     """
 
     name: str
@@ -70,6 +85,8 @@ class Engine:
     target: Label
     wording: Wording
     people: pd.DataFrame | None = None
+    configured: Configured | None = None
+    live: Live | None = None
     _explainers: OrderedDict[str, Proplace] = field(default_factory=OrderedDict, repr=False)
 
     # -- what it is ------------------------------------------------------------------------------
@@ -88,7 +105,15 @@ class Engine:
             "shifts": None if isinstance(self.delta, float) else self.delta.digest,
             "features": len(self.model.schema.features),
             "training_rows": len(self.train),
+            "live": None
+            if self.live is None
+            else {name: getattr(self.live, name) for name in ("audit", "by", "since")},
         }
+
+    @property
+    def source(self) -> Source:
+        """By which a worker knows it."""
+        return self.name, self.live
 
     def schema_facts(self) -> dict[str, Any]:
         """Features and rules, as a schema file has them."""
@@ -248,28 +273,90 @@ class Engine:
         }  # fmt: skip
 
 
-def engines_of(config: Config) -> dict[str, Engine]:
-    """Read all models that are served."""
-    return {name: _engine(name, served) for name, served in config.models.items()}
+def set_around(engine: Engine, new: Network) -> float | Shifts:
+    """The set of networks for which answers of a retrained network are proved.
+
+    A delta is around whatever network it is asked of. A set of the user's own stays as it is where it
+    holds the new network; else the same intervals are laid around that.
+    """
+    known = engine.configured or Configured(engine.model.network, engine.delta)
+    if isinstance(known.delta, float) or known.delta.contains(new):
+        return known.delta
+    try:
+        return known.delta.moved(known.network, new)
+    except DeltaError as error:
+        raise OptionError(
+            f"the set of networks of {engine.name} cannot be laid around the new model ({error}); make "
+            "one for it (proplace shifts hull), and name both as model and shifts in the configuration"
+        ) from None
 
 
-def _engine(name: str, served: Served) -> Engine:
+class Engines:
+    """Engines as they are asked for, by name and by what is live; of each name the last two are kept.
+
+    Searches that were begun before a model went live end with the one before.
+    """
+
+    def __init__(self, config: Config, lives: Mapping[str, Live]) -> None:
+        self._config = config
+        self._known: dict[str, OrderedDict[Live | None, Engine]] = {}
+        self.first = {name: self.get((name, lives.get(name))) for name in config.models}
+
+    def get(self, source: Source) -> Engine:
+        """The engine of a name, with the model that is live, or the one of the configuration."""
+        name, live = source
+        known = self._known.setdefault(name, OrderedDict())
+        if live not in known:
+            known[live] = engine_of(name, self._config.models[name], live)
+            while len(known) > 2:
+                known.popitem(last=False)
+        known.move_to_end(live)
+        return known[live]
+
+
+def reading(served: Served, path: Path) -> Model:
+    """Read a model file as the model that is served is read: columns by the schema or the table."""
+    return common.with_names(
+        common.read_model(path, None), served.schema_file, open_table(served.train), _others(served)
+    )
+
+
+def _others(served: Served) -> list[str]:
+    return [*served.drop, *([served.ids] if served.ids else [])]
+
+
+def engine_of(name: str, served: Served, live: Live | None = None) -> Engine:
+    """Read a model that is served, or the audited one that is live in its place."""
     from proplace.apps.cli import delta  # noqa: PLC0415
 
-    others = [*served.drop, *([served.ids] if served.ids else [])]
+    others = _others(served)
     given = delta.Given.of(served.delta, served.shifts)
-    table = open_table(served.train)
-    model = common.with_names(
-        common.read_model(served.model, None), served.schema_file, table, others
-    )
+    model = reading(served, served.model)
     given.check(model.network, served.model)
-    train = common.training_rows(table, model.schema, others)
+    configured = None
+    if live is not None:
+        configured = Configured(model.network, given.delta)
+        model = _live_model(served, live)
+    train = common.training_rows(open_table(served.train), model.schema, others)
     wording = Wording(served.words.subject, list(served.words.outcomes), served.words.person)
     target = common.target_of(model, served.target)
     people = None
     if served.people is not None:
         people = _people(served, model, others)
-    return Engine(name, model, given.delta, train, target, wording, people)
+    engine = Engine(
+        name, model, given.delta, train, target, wording, people, configured=configured, live=live
+    )
+    if live is not None:
+        engine.delta = set_around(engine, model.network)
+    return engine
+
+
+def _live_model(served: Served, live: Live) -> Model:
+    """The model of a file that is kept, by the name that it was uploaded with."""
+    model = reading(served, Path(live.path))
+    if model.origin.digest != live.digest:
+        raise OptionError(f"{live.path}: was changed; put it back from a backup")
+    return replace(model, origin=replace(model.origin, name=live.file))
 
 
 def _people(served: Served, model: Model, others: list[str]) -> pd.DataFrame:

@@ -36,6 +36,7 @@ Name = Annotated[str, Field(min_length=1, max_length=200)]
 Value = Annotated[str | bool | int | float | None, BeforeValidator(_value)]
 Person = Annotated[dict[Name, Value], BeforeValidator(_few)]
 """A person in original units, by feature name."""
+Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Names = Annotated[list[Name], BeforeValidator(_few)]
 Numbers = Annotated[dict[Name, float], BeforeValidator(_few)]
 
@@ -99,7 +100,7 @@ class Issue(_Strict):
     id: Name
     person: Person
     options: Options = Options()
-    certificate: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    certificate: Digest
     expires: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\d$")] | None = None
     existing: Literal["refuse", "add", "renew"] = "refuse"
 
@@ -128,3 +129,16 @@ class Decision(_Strict):
 
     go: bool
     note: Annotated[str, Field(max_length=500)] = ""
+
+
+class GoLive(_Strict):
+    """Which model an audited one replaces, by its name; it need not be said of the only one."""
+
+    model: Name | None = None
+
+
+class Renew(_Strict):
+    """New answers for broken promises: searched, or issued by the digests of those that were seen."""
+
+    model: Name | None = None
+    seen: Annotated[list[Digest], BeforeValidator(_few)] = []

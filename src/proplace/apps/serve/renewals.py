@@ -1,11 +1,17 @@
-"""New answers for people whose promises an audited model breaks."""
+"""New answers for people whose promises an audited model breaks.
+
+A renewal that was stopped after it had issued some of its answers finds these in the ledger, searches
+the rest, and ends as if it had not been stopped.
+"""
 
 from __future__ import annotations
 
 import json
 import warnings
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from proplace.apps.serve.models import set_around
 from proplace.core.errors import OptionError
 from proplace.explain.proplace import Proplace
 from proplace.promises.ledger import Ledger
@@ -17,25 +23,22 @@ MOST = 200
 """Broken promises for which answers are searched at once."""
 
 
-def check_renewable(engine: Engine) -> None:
-    """New answers are proved for a delta around the new model; a set of networks is around the old."""
-    if not isinstance(engine.delta, float):
-        raise OptionError(
-            f"{engine.name} is served with a set of networks of its own, which is not around the new "
-            "model; search with proplace audit --renew and a set for it"
-        )
-
-
 def renewed(
     engine: Engine, place: str, asked: dict[str, Any], actor: str, seconds: float
 ) -> dict[str, Any]:
     """Search; with the digests of answers that were seen, issue them if they are found again."""
     with Ledger(place, actor=actor) as ledger:
+        before = _issued(ledger, asked, actor)
+        wanted = Counter(asked["seen"]) - Counter(before.values())
+        facts = {"audit": asked["audit"], "digests": sorted(asked["seen"])}
+        if asked["seen"] and not wanted:
+            return facts | {"issued": sorted(before)}
         model = ledger.audited_model(asked["audit"])
         audit = ledger.audit(model, record=False)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            explainer = Proplace(model, engine.delta, time_limit=seconds).fit(engine.train)
+            delta = set_around(engine, model.network)
+            explainer = Proplace(model, delta, time_limit=seconds).fit(engine.train)
         renewal = audit.renew(explainer, n=MOST)
         digests = sorted(
             e.certificate.digest
@@ -43,14 +46,28 @@ def renewed(
             for e in result
             if e.certificate is not None and e.found
         )
-        facts = {"audit": asked["audit"], "digests": digests}
         if not asked["seen"]:
             rows = renewal.to_frame().astype(object)
-            told = rows.to_json(orient="records", default_handler=str)
-            return facts | {"rows": json.loads(told), "left": max(0, len(audit.broken) - MOST)}
-        if digests != sorted(asked["seen"]):
+            told = json.loads(rows.to_json(orient="records", default_handler=str))
+            left = max(0, len(audit.broken) - MOST)
+            return facts | {"digests": digests, "rows": told, "left": left}
+        if Counter(digests) != wanted:
             raise OptionError(
                 "the new answers are not those that were seen; search them again and look at them"
             )
-        issued = renewal.issue()
-        return facts | {"issued": list(issued.new)}
+        return facts | {"issued": sorted([*before, *renewal.issue().new])}
+
+
+def _issued(ledger: Ledger, asked: dict[str, Any], actor: str) -> dict[int, str]:
+    """Promises that this renewal has issued already, and the digests of their certificates."""
+    if not asked["seen"]:
+        return {}
+    new = {
+        number
+        for entry in ledger.entries(kinds=("renewed",), after=asked["after"])
+        if entry.facts.get("by") == actor
+        for number in entry.facts["into"]
+    }
+    proofs = {number: ledger.promise(number).certificate for number in sorted(new)}
+    digests = {number: proof.digest for number, proof in proofs.items() if proof is not None}
+    return {number: digest for number, digest in digests.items() if digest in asked["seen"]}

@@ -15,6 +15,9 @@ from proplace.core.optional import require
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from fastapi import FastAPI
+    from uvicorn import Server
+
     from proplace.apps.serve.config import Config
     from proplace.apps.serve.service import Service
     from proplace.apps.serve.store import Store
@@ -25,7 +28,7 @@ _SWITCH = 0.001  # seconds after which a thread that computes lets the event loo
 
 def serve_forever(config: Config, tell: Callable[[str], None]) -> None:
     """Serve until a signal; requests and jobs in flight get a few seconds."""
-    uvicorn = require("uvicorn", "serve", "the service")
+    require("uvicorn", "serve", "the service")
     require("fastapi", "serve", "the service")
     from proplace.apps.serve.app import app_of  # noqa: PLC0415
     from proplace.apps.serve.service import Service  # noqa: PLC0415
@@ -49,17 +52,29 @@ def serve_forever(config: Config, tell: Callable[[str], None]) -> None:
     service = Service.open(config)
     secret = _local_key(service) if config.local else None
     address = f"http://{_shown(config.host)}:{listening.getsockname()[1]}"
+    for note in service.notes:
+        tell(note)
     tell(f"serving {', '.join(service.engines)} on {address}")
     if secret is not None:
         tell(f"log in: {address}/login#{secret}")
+    server_of(app_of(service), config).run(sockets=[listening])
+
+
+def server_of(app: FastAPI, config: Config) -> Server:
+    """The server of an application, with limits on connections."""
+    import uvicorn  # noqa: PLC0415
+
+    from proplace.apps.serve.connections import bounded_protocol  # noqa: PLC0415
+
     settings = uvicorn.Config(
-        app_of(service),
+        app,
+        http=bounded_protocol(config.limits.header),
         log_config=None,
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=15,
     )
-    uvicorn.Server(settings).run(sockets=[listening])
+    return uvicorn.Server(settings)
 
 
 def _listening(config: Config) -> socket.socket:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
+import json
 import re
 import shutil
 import tempfile
@@ -13,10 +15,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from proplace.apps.serve import live as going
 from proplace.apps.serve.access import RateLimit, Refused
-from proplace.apps.serve.models import Engine, engines_of
+from proplace.apps.serve.bulk import bulk_functions, explain_question
+from proplace.apps.serve.live import Live
+from proplace.apps.serve.models import Engine, Engines, engine_of, reading, set_around
 from proplace.apps.serve.questions import Options
-from proplace.apps.serve.renewals import check_renewable, renewed
+from proplace.apps.serve.renewals import renewed
 from proplace.apps.serve.store import InUse, Store
 from proplace.apps.serve.workers import Busy, Cancelled, Died, Failed, Late, Workers
 from proplace.certification import read_proof
@@ -25,46 +30,54 @@ from proplace.loaders.model import Model
 from proplace.promises.ledger import Ledger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from concurrent.futures import Future
 
     from proplace.apps.serve.access import Caller
     from proplace.apps.serve.config import Config
+    from proplace.apps.serve.models import Source
     from proplace.apps.serve.questions import Issue, Person
     from proplace.apps.serve.store import Job
     from proplace.promises.issuing import Issued
 
 _SUFFIXES = (".onnx", ".npz", ".keras", ".pt", ".pth", ".safetensors")
 _AUDIT_SECONDS = 600.0
+_BULK_SECONDS = 120.0
 _TIDY_SECONDS = 300.0
 _TRIES = 3  # of one part of a job whose process dies
 
 
-def worker_functions(config: Config) -> dict[str, Callable[..., Any]]:
-    """What a worker can be asked; called once in each process."""
-    engines = engines_of(config)
+def worker_functions(config: Config, lives: Mapping[str, Live]) -> dict[str, Callable[..., Any]]:
+    """What a worker can be asked; called once in each process.
+
+    Each question says which model it is about: one that went live meanwhile is read then.
+    """
+    engines = Engines(config, lives)
 
     def explain(
-        name: str,
+        source: Source,
         people: Sequence[Person],
         options: dict[str, Any],
         seconds: float,
         pictures: bool = False,
     ) -> Any:
         asked = Options.model_validate(options)
-        return engines[name].explain(people, asked, seconds, pictures=pictures)
+        return engines.get(source).explain(people, asked, seconds, pictures=pictures)
 
-    def issue(name: str, asked: dict[str, Any], actor: str, seconds: float) -> Any:
-        return _issued(engines[name], config, asked, actor, seconds)
+    def issue(source: Source, asked: dict[str, Any], actor: str, seconds: float) -> Any:
+        return _issued(engines.get(source), config, asked, actor, seconds)
 
-    def audit(path: str, name: str, actor: str, page: str) -> Any:
-        return _audited(config, path, name, actor, page)
+    def audit(path: str, name: str, replaces: str | None, actor: str, page: str) -> Any:
+        return _audited(config, Path(path), name, replaces, actor, page)
 
-    def check(name: str, certificate: bytes) -> Any:
-        return _checked(engines[name], certificate)
+    def check(source: Source, certificate: bytes) -> Any:
+        return _checked(engines.get(source), certificate)
 
-    def renew(name: str, asked: dict[str, Any], actor: str, seconds: float) -> Any:
-        return renewed(engines[name], config.ledger, asked, actor, seconds)
+    def renew(source: Source, asked: dict[str, Any], actor: str, seconds: float) -> Any:
+        return renewed(engines.get(source), config.ledger, asked, actor, seconds)
+
+    def load(name: str, live: Live) -> None:
+        _loaded(engine_of(name, config.models[name], live), config, live)
 
     return {
         "explain": explain,
@@ -72,6 +85,7 @@ def worker_functions(config: Config) -> dict[str, Callable[..., Any]]:
         "audit": audit,
         "check": check,
         "renew": renew,
+        "load": load,
     }
 
 
@@ -85,6 +99,8 @@ class Service:
         What it is made of.
     files
         Folder of uploaded models and pages of audits.
+    notes
+        What is to be told at the start: models that are live.
     """
 
     config: Config
@@ -93,24 +109,30 @@ class Service:
     ledger: Ledger
     workers: Workers
     files: Path
+    notes: tuple[str, ...] = ()
     rate: RateLimit = field(init=False)
     logins: RateLimit = field(init=False)
     _jobs: dict[str, threading.Event] = field(default_factory=dict)
     _stopping: threading.Event = field(default_factory=threading.Event)
+    _bulk: Workers | None = None
+    _starting: threading.Lock = field(default_factory=threading.Lock)
+    _going: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
     def open(cls, config: Config) -> Service:
         """Read the models, open the ledger, start the workers, and go on with unfinished jobs."""
-        engines = engines_of(config)
-        limits = config.limits
-        store = Store(config.state)
+        limits, store, ledger = config.limits, Store(config.state), Ledger(config.ledger)
+        lives, told = going.resumed(config, store, ledger)
+        engines = Engines(config, lives).first
         files = config.state.with_suffix(".files")
         files.mkdir(mode=0o700, exist_ok=True)
-        make = partial(worker_functions, config)
+        make = partial(worker_functions, config, lives)
         workers = Workers(make, limits.workers, limits.queue, limits.niceness)
-        service = cls(config, engines, store, Ledger(config.ledger), workers, files)
+        service = cls(config, engines, store, ledger, workers, files, tuple(told))
+        unfinished = store.unfinished()
+        service._forget_uploads(unfinished)
         threading.Thread(target=service._tidy, daemon=True).start()
-        for job in store.unfinished():
+        for job in unfinished:
             service._start(job)
         return service
 
@@ -125,6 +147,8 @@ class Service:
         while self._jobs and time.monotonic() < until:
             time.sleep(0.05)
         self.workers.stop()
+        if self._bulk is not None:
+            self._bulk.stop()
         self.ledger.close()
         self.store.close()
 
@@ -144,46 +168,134 @@ class Service:
         self.engine(name).frame(people)  # what is wrong is said at once
         facts = options.model_dump()
         whole = seconds * len(people)
-        call = ("explain", name, people, facts, seconds, pictures)
+        call = ("explain", self.engine(name).source, people, facts, seconds, pictures)
         return self.workers.ask(*call, seconds=whole).future
 
-    def ask_issue(self, name: str, asked: Issue, caller: Caller) -> Future[Any]:
-        """Search an answer again and promise it, if it is the one that was seen."""
+    def ask_issue(
+        self, name: str, asked: Issue, caller: Caller, *, first: float | None = None
+    ) -> Future[Any]:
+        """Search an answer again and promise it, if it is the one that was seen.
+
+        Where it was asked for before, at ``first``, a promise that was made since is it.
+        """
         self.engine(name).frame([asked.person])
         seconds = self.config.limits.seconds
         facts = asked.model_dump()
+        source = self.engine(name).source
         return self.workers.ask(
-            "issue", name, facts, caller.name, seconds, seconds=2 * seconds
+            "issue", source, facts | {"first": first}, caller.name, seconds, seconds=2 * seconds
         ).future
+
+    def ask_bulk(self, what: str, name: str, body: bytes) -> Future[Any]:
+        """Have a body about many people read and answered in a process that is there for these alone.
+
+        It is started when it is asked for the first time.
+        """
+        source, limits = self.engine(name).source, self.config.limits
+        with self._starting:
+            if self._bulk is None:
+                lives = {n: e.live for n, e in self.engines.items() if e.live is not None}
+                make = partial(bulk_functions, self.config, lives)
+                self._bulk = Workers(make, 1, limits.queue)
+        return self._bulk.ask(what, source, body, seconds=_BULK_SECONDS).future
 
     def check(self, name: str, certificate: bytes) -> dict[str, Any]:
         """Check a certificate against a model that is served, in exact arithmetic.
 
         It may take as long as a search, and is done in a worker.
         """
-        name, seconds = self.engine(name).name, self.config.limits.seconds
-        found = self.workers.ask("check", name, certificate, seconds=seconds).future.result()
+        source, seconds = self.engine(name).source, self.config.limits.seconds
+        found = self.workers.ask("check", source, certificate, seconds=seconds).future.result()
         return dict(found)
 
     def erase(self, person: str, caller: Caller) -> tuple[int, ...]:
-        """Erase a person from the ledger, and all pages of audits: they name people."""
+        """Erase a person from the ledger, and pages of audits and ended renewals: they name people."""
         numbers = self.ledger.acting_as(caller.name).erase(person)
+        self.store.forget_people()
         for page in self.files.glob("audit-*.html"):
             page.unlink(missing_ok=True)
         return numbers
 
+    # -- going live ------------------------------------------------------------------------------
+
+    def go_live(self, audit: int, name: str | None, caller: Caller) -> Engine:
+        """Serve an audited model from now on, in place of another; what fails leaves that in service.
+
+        It is read in a worker first, and compared there with what was audited.
+        """
+        with self._going:
+            engine = self.engine(self._only(name))
+            if engine.live is not None and engine.live.audit == audit:
+                return engine
+            going.check_decided(self.ledger, audit)
+            origin = self.ledger.audited_model(audit).origin
+            path = going.kept(going.models_folder(self.config), origin.digest)
+            if path is None or origin.digest is None:
+                raise Refused(
+                    409, f"the file of audit {audit} is no longer kept; upload it and decide again"
+                )
+            now = time.time()
+            live = Live(audit, origin.name, origin.digest, str(path), caller.name, now)
+            self.workers.ask("load", engine.name, live, seconds=_AUDIT_SECONDS).future.result()
+            new = engine_of(engine.name, self.config.models[engine.name], live)
+            self._note_live(new, live)
+            self.engines = {**self.engines, new.name: new}
+            return new
+
+    def _note_live(self, engine: Engine, live: Live) -> None:
+        """Write it down, in the ledger and in the state."""
+        row = self.store.begin_live(
+            model=engine.name,
+            audit=live.audit,
+            file=live.file,
+            digest=live.digest,
+            configured=going.digest_of(self.config.models[engine.name].model),
+            by=live.by,
+            since=live.since,
+            after=self.ledger.head.entries,
+        )
+        try:
+            entry = self.ledger.acting_as(live.by).put_in_service(live.audit, engine.name)
+        except BaseException:
+            self.store.drop_live(row)
+            raise
+        self.store.confirm_live(row, entry.seq)
+
+    def _only(self, name: str | None) -> str:
+        """A name, or that of the only model that is served."""
+        if name is None and len(self.engines) > 1:
+            raise Refused(422, f"say which model it is to replace: {', '.join(self.engines)}")
+        return next(iter(self.engines)) if name is None else name
+
     # -- jobs ------------------------------------------------------------------------------------
 
     def add_explain_job(
-        self, name: str, people: Sequence[Person], options: Options, caller: Caller
+        self,
+        name: str,
+        people: Sequence[Person],
+        options: Options,
+        caller: Caller,
+        *,
+        number: str | None = None,
     ) -> str:
         """Search answers for many people, one after the other."""
         self.engine(name).frame(people)
-        question = {"model": name, "people": list(people), "options": options.model_dump()}
-        return self._added("explain", question, len(people), caller)
+        question = explain_question(self.engine(name).source, people, options)
+        return self.add_job("explain", json.dumps(question), len(people), caller, number)
 
-    def add_audit_job(self, file: str, content: bytes, caller: Caller) -> str:
-        """Audit an uploaded model."""
+    def add_audit_job(
+        self,
+        file: str,
+        content: bytes,
+        caller: Caller,
+        replaces: str | None = None,
+        *,
+        number: str | None = None,
+    ) -> str:
+        """Audit an uploaded model, read as the one that it is to replace where that is known."""
+        replaces = self.engine(replaces).name if replaces else None
+        if replaces is None and len(self.engines) == 1:
+            (replaces,) = self.engines
         suffix = Path(file).suffix.lower()
         if suffix not in _SUFFIXES:
             raise Refused(415, f"a model file ends in {', '.join(_SUFFIXES)}; nothing is unpickled")
@@ -191,17 +303,27 @@ class Service:
         stem = re.sub(r"[^\w.-]", "_", Path(file).stem, flags=re.ASCII)[:100]
         path = Path(tempfile.mkdtemp(prefix="model-", dir=self.files)) / f"{stem}{suffix}"
         path.write_bytes(content)
-        return self._added("audit", {"file": path.name, "path": str(path)}, 1, caller)
+        question = {"file": path.name, "path": str(path), "replaces": replaces}
+        return self.add_job("audit", json.dumps(question), 1, caller, number)
 
-    def add_renewal_job(self, name: str, audit: int, caller: Caller, seen: Sequence[str]) -> str:
+    def add_renewal_job(
+        self,
+        name: str | None,
+        audit: int,
+        caller: Caller,
+        seen: Sequence[str],
+        *,
+        number: str | None = None,
+    ) -> str:
         """Search new answers for the promises that an audit found broken, against the audited model.
 
         With the digests of certificates that were ``seen``, those answers are issued.
         """
-        check_renewable(self.engine(name))
-        self.ledger.audited_model(audit)
-        question = {"model": name, "audit": audit, "seen": list(seen)}
-        return self._added("renew", question, 1, caller)
+        name = self._only(name)
+        set_around(self.engine(name), self.ledger.audited_model(audit).network)
+        after = self.ledger.head.entries
+        question = {"model": name, "audit": audit, "seen": list(seen), "after": after}
+        return self.add_job("renew", json.dumps(question), 1, caller, number)
 
     def cancel_job(self, job: str) -> None:
         """Give a job up."""
@@ -209,9 +331,12 @@ class Service:
         if job in self._jobs:
             self._jobs[job].set()
 
-    def _added(self, kind: str, question: dict[str, Any], total: int, caller: Caller) -> str:
+    def add_job(
+        self, kind: str, question: str, total: int, caller: Caller, number: str | None
+    ) -> str:
+        """Begin a job of a question, which is JSON."""
         self._check_jobs()
-        number = self.store.add_job(kind, caller.name, question, total)
+        number = self.store.add_job(kind, caller.name, question, total, number)
         job = self.store.job(number)
         assert job is not None  # noqa: S101  (it was just added)
         self._start(job)
@@ -224,11 +349,36 @@ class Service:
     def _tidy(self) -> None:
         """Now and then, delete what is to be kept no longer."""
         while True:
-            with contextlib.suppress(InUse):  # the next time
-                for job in self.store.forget_jobs(self.config.limits.keep):
-                    (self.files / f"audit-{job}.html").unlink(missing_ok=True)
+            with contextlib.suppress(InUse, OSError):  # the next time
+                self.store.forget_jobs(self.config.limits.keep)
+                self._forget_files()
             if self._stopping.wait(_TIDY_SECONDS):
                 return
+
+    def _forget_files(self) -> None:
+        """Delete pages of jobs that are gone, and files of audited models.
+
+        Of those the latest are kept, those that are live, and those of jobs.
+        """
+        pages = [*self.files.glob("audit-*.html")]
+        known = {f"audit-{job.id}.html" for job in self.store.jobs()}
+        for page in pages:
+            if page.name not in known:
+                page.unlink(missing_ok=True)
+        needed = {row["digest"] for row in self.store.lives()}
+        questions = (job.question for job in self.store.unfinished())
+        needed |= {live["digest"] for one in questions if (live := one.get("live"))}
+        going.forget(going.models_folder(self.config), self.config.limits.uploads, needed)
+
+    def _forget_uploads(self, unfinished: Sequence[Job]) -> None:
+        """Delete uploads that a stop has left behind: no job needs them any more."""
+        audits = [job.question["path"] for job in unfinished if job.kind == "audit"]
+        needed = {Path(path).parent.name for path in audits}
+        for folder in self.files.glob("model-*"):
+            if folder.name not in needed:
+                shutil.rmtree(folder, ignore_errors=True)
+        for part in going.models_folder(self.config).glob("*.part"):
+            part.unlink(missing_ok=True)
 
     def _start(self, job: Job) -> None:
         given_up = self._jobs[job.id] = threading.Event()
@@ -237,14 +387,17 @@ class Service:
     def _run(self, job: Job, given_up: threading.Event) -> None:
         """Answer the parts of a job that have no answer yet."""
         try:
-            self.store.set_state(job.id, "running")
-            done = {number for number, _ in self.store.parts(job.id)}
+            if not self.store.set_state(job.id, "running"):
+                return  # it was given up meanwhile
+            done = self.store.answered(job.id)
             for number in range(job.total):
                 if number in done:
                     continue
                 answer = self._part(job, number, given_up)
-                if given_up.is_set() or self._stopping.is_set():
+                if given_up.is_set() or answer is None:
                     return
+                if job.kind == "audit":
+                    going.keep(Path(job.question["path"]), going.models_folder(self.config))
                 self.store.add_part(job.id, number, answer)
             self.store.set_state(job.id, "done")
         except ProplaceError as error:
@@ -266,14 +419,17 @@ class Service:
         for tried in range(1, _TRIES + 1):
             if job.kind == "audit":
                 page = str(self.files / f"audit-{job.id}.html")
-                call: tuple[Any, ...] = ("audit", question["path"], question["file"], job.by, page)
+                told = (question["path"], question["file"], question["replaces"])
+                call: tuple[Any, ...] = ("audit", *told, job.by, page)
                 seconds = _AUDIT_SECONDS
             elif job.kind == "renew":
-                call = ("renew", question["model"], question, job.by, seconds)
+                source = self.engine(question["model"]).source
+                call = ("renew", source, question, job.by, seconds)
                 seconds = _AUDIT_SECONDS
-            else:
-                person = [question["people"][number]]
-                call = ("explain", question["model"], person, question["options"], seconds)
+            else:  # all people of a job are asked of the same model
+                person, live = [question["people"][number]], question["live"]
+                source = (question["model"], None if live is None else Live(**live))
+                call = ("explain", source, person, question["options"], seconds)
             task = self.workers.ask(*call, seconds=seconds, wait=True)
             while not task.future.done():
                 if given_up.wait(0.05) or self._stopping.is_set():
@@ -303,6 +459,8 @@ def _issued(
     """Search again, compare with what was seen, and issue."""
     from proplace.explain.results import Explanations  # noqa: PLC0415
 
+    if (made := _made(config, asked)) is not None:
+        return {"promise": made, "new": True}
     result = engine.explanations(
         [asked["person"]], Options.model_validate(asked["options"]), seconds
     )
@@ -329,6 +487,21 @@ def _issued(
     return {"promise": issued.ids[0], "new": bool(issued.new)}
 
 
+def _made(config: Config, asked: dict[str, Any]) -> int | None:
+    """The promise of a request that came before and of which it is not known what became."""
+    if asked["first"] is None:
+        return None
+    first = datetime.datetime.fromtimestamp(asked["first"] // 1.0, datetime.UTC)  # as the ledger
+    with Ledger(config.ledger) as ledger:
+        for number in ledger.promises(asked["id"]).index:
+            promise = ledger.promise(int(number))
+            proof, issued = promise.certificate, datetime.datetime.fromisoformat(promise.issued)
+            same = proof is not None and proof.digest == asked["certificate"]
+            if same and promise.expires == asked["expires"] and issued >= first:
+                return promise.id
+    return None
+
+
 def _checked(engine: Engine, certificate: bytes) -> dict[str, Any]:
     """Check a certificate; what is none is not accepted."""
     from proplace.certification import Bundle  # noqa: PLC0415
@@ -347,19 +520,21 @@ def _checked(engine: Engine, certificate: bytes) -> dict[str, Any]:
     return {"accepted": found.accepted, "reason": found.reason, "claim": claim}
 
 
-def _audited(config: Config, path: str, name: str, actor: str, page: str) -> dict[str, Any]:
+def _audited(
+    config: Config, path: Path, name: str, replaces: str | None, actor: str, page: str
+) -> dict[str, Any]:
     """Audit a model file, by the name that it was given, and write its page."""
     with Ledger(config.ledger, actor=actor) as ledger:
         try:
-            model = Model.of(path)
-            with contextlib.suppress(ProplaceError):  # then each promise says what is not known
-                model = ledger.described(model)
+            model = _read(config, path, replaces, ledger)
             audit = ledger.audit(replace(model, origin=replace(model.origin, name=name)))
         except ProplaceError as error:  # where the file lies is nobody's business
-            reason = str(error).replace(path, Path(path).name)
+            reason = str(error).replace(str(path), path.name)
             raise Refused(422, reason) from None
         with contextlib.suppress(OSError):
             audit.report(page)
+        if any(ledger.entries(kinds=("erased",), after=audit.number or 0)):
+            Path(page).unlink(missing_ok=True)  # somebody was erased while it was written
         return {
             "audit": audit.number,
             "counts": dict(audit.counts),
@@ -367,6 +542,25 @@ def _audited(config: Config, path: str, name: str, actor: str, page: str) -> dic
             "passes": audit.passes("broken"),
             "broken": list(audit.broken)[:1000],
         }
+
+
+def _read(config: Config, path: Path, replaces: str | None, ledger: Ledger) -> Model:
+    """Read a model as it would be served, or as one of the table of the promises, or as it is."""
+    model = Model.of(path)
+    if replaces is not None:
+        with contextlib.suppress(ProplaceError):
+            return ledger.described(reading(config.models[replaces], path))
+    with contextlib.suppress(ProplaceError):  # then each promise says what is not known
+        return ledger.described(model)
+    return model
+
+
+def _loaded(engine: Engine, config: Config, live: Live) -> None:
+    """Raise where an audited model must not go live."""
+    with Ledger(config.ledger) as ledger:
+        audited = ledger.audited_model(live.audit)
+        going.check_same(engine, audited)
+        going.check_since(ledger, live.audit, audited)
 
 
 __all__ = ["Busy", "Service", "worker_functions"]

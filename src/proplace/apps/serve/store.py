@@ -10,7 +10,8 @@ import hashlib
 import json
 import secrets
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from proplace.core.errors import OptionError
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 Role = Literal["reader", "caseworker", "auditor", "admin"]
 ROLES: tuple[Role, ...] = ("reader", "caseworker", "auditor", "admin")
 JobState = Literal["waiting", "running", "done", "failed", "cancelled"]
+
+_SOME = 50  # answers that are read at once
 
 _metadata = sa.MetaData()
 _keys = sa.Table(
@@ -70,6 +73,31 @@ _parts = sa.Table(
     sa.Column("number", sa.Integer, primary_key=True),
     sa.Column("answer", sa.Text, nullable=False),
 )
+_requests = sa.Table(
+    "requests",
+    _metadata,
+    sa.Column("by", sa.Text, primary_key=True),
+    sa.Column("key", sa.Text, primary_key=True),  # its SHA-256
+    sa.Column("digest", sa.Text, nullable=False),
+    sa.Column("job", sa.Text, nullable=False),
+    sa.Column("created", sa.Float, nullable=False),
+    sa.Column("status", sa.Integer),
+    sa.Column("content", sa.Text, nullable=False, default=""),
+)
+_live = sa.Table(
+    "live",
+    _metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("model", sa.Text, nullable=False),
+    sa.Column("audit", sa.Integer, nullable=False),
+    sa.Column("file", sa.Text, nullable=False),
+    sa.Column("digest", sa.Text, nullable=False),
+    sa.Column("configured", sa.Text, nullable=False),  # digest of the file that it replaces
+    sa.Column("by", sa.Text, nullable=False),
+    sa.Column("since", sa.Float, nullable=False),
+    sa.Column("after", sa.Integer, nullable=False),  # entries of the ledger before it was begun
+    sa.Column("entry", sa.Integer),  # of the ledger; none: not known to have happened
+)
 
 
 @dataclass(frozen=True)
@@ -90,6 +118,32 @@ class Session:
 
 
 @dataclass(frozen=True)
+class KeptRequest:
+    """A request that is to be done once.
+
+    Attributes
+    ----------
+    digest
+        Of what was asked.
+    job
+        The number that its job has, if it makes one.
+    created
+        When it came first.
+    status, content
+        Its outcome; without a status it has none yet.
+    new
+        Whether it came first just now.
+    """
+
+    digest: str
+    job: str
+    created: float
+    status: int | None
+    content: str
+    new: bool
+
+
+@dataclass(frozen=True)
 class Job:
     """A long question."""
 
@@ -97,12 +151,17 @@ class Job:
     kind: str
     by: str
     state: JobState
-    question: dict[str, Any]
     total: int
     done: int
     reason: str
     created: float
     ended: float | None
+    _store: Store = field(repr=False, compare=False)
+
+    @cached_property
+    def question(self) -> dict[str, Any]:
+        """What was asked; read when it is needed, since it may be large."""
+        return self._store.question(self.id)
 
 
 class Store:
@@ -207,16 +266,82 @@ class Store:
         with self._engine.begin() as connection:
             connection.execute(_sessions.delete().where(_sessions.c.hash == _hash(token)))
 
-    # -- jobs ------------------------------------------------------------------------------------
+    # -- requests that are done once -------------------------------------------------------------
 
-    def add_job(self, kind: str, by: str, question: dict[str, Any], total: int) -> str:
-        """Write down a question that takes long."""
-        job = secrets.token_urlsafe(12)
-        row = {"id": job, "kind": kind, "by": by, "state": "waiting", "total": total, "reason": ""}
+    def begin_request(self, by: str, key: str, digest: str) -> KeptRequest:
+        """Note a request, unless one of the same key is known; return what is known."""
+        row = {"by": by, "key": _hash(key), "digest": digest, "created": time.time()}
+        same = sa.and_(_requests.c.by == by, _requests.c.key == _hash(key))
+        with self._engine.begin() as connection:
+            made = connection.execute(
+                _requests.insert().prefix_with("OR IGNORE"), row | {"job": _job_number()}
+            )
+            found = connection.execute(sa.select(_requests).where(same)).one()
+        facts = (found.digest, found.job, found.created, found.status, found.content)
+        return KeptRequest(*facts, new=bool(made.rowcount))
+
+    def end_request(self, by: str, key: str, status: int, content: str) -> None:
+        """Keep the outcome of a request."""
+        same = sa.and_(_requests.c.by == by, _requests.c.key == _hash(key))
         with self._engine.begin() as connection:
             connection.execute(
-                _jobs.insert(), row | {"question": json.dumps(question), "created": time.time()}
+                _requests.update().where(same).values(status=status, content=content)
             )
+
+    def drop_request(self, by: str, key: str) -> None:
+        """Forget a request that did nothing."""
+        same = sa.and_(_requests.c.by == by, _requests.c.key == _hash(key))
+        with self._engine.begin() as connection:
+            connection.execute(_requests.delete().where(same))
+
+    # -- models in service -----------------------------------------------------------------------
+
+    def begin_live(self, **facts: Any) -> int:
+        """Note that a model is about to go live; it counts once it is confirmed."""
+        with self._engine.begin() as connection:
+            found = connection.execute(_live.insert().values(**facts))
+            return int(found.inserted_primary_key[0])  # type: ignore[index]
+
+    def confirm_live(self, number: int, entry: int) -> None:
+        """Note the entry of the ledger that says so; what was live before is so no longer."""
+        with self._engine.begin() as connection:
+            connection.execute(_live.update().where(_live.c.id == number).values(entry=entry))
+            name = sa.select(_live.c.model).where(_live.c.id == number).scalar_subquery()
+            connection.execute(_live.delete().where(_live.c.id < number, _live.c.model == name))
+
+    def drop_live(self, number: int) -> None:
+        """Forget a model that did not go live."""
+        with self._engine.begin() as connection:
+            connection.execute(_live.delete().where(_live.c.id == number))
+
+    def end_lives(self, name: str) -> None:
+        """No model is live under a name."""
+        with self._engine.begin() as connection:
+            connection.execute(_live.delete().where(_live.c.model == name))
+
+    def lives(self) -> list[dict[str, Any]]:
+        """Models that are live, one for each name."""
+        return self._lives(_live.c.entry.is_not(None))
+
+    def unconfirmed_lives(self) -> list[dict[str, Any]]:
+        """Models of which it is not known whether they went live."""
+        return self._lives(_live.c.entry.is_(None))
+
+    def _lives(self, condition: Any) -> list[dict[str, Any]]:
+        query = sa.select(_live).where(condition).order_by(_live.c.id)
+        with self._engine.connect() as connection:
+            return [dict(row._mapping) for row in connection.execute(query)]
+
+    # -- jobs ------------------------------------------------------------------------------------
+
+    def add_job(
+        self, kind: str, by: str, question: str, total: int, number: str | None = None
+    ) -> str:
+        """Write down a question that takes long (JSON), with a number that was chosen for it or any."""
+        job = number or _job_number()
+        row = {"id": job, "kind": kind, "by": by, "state": "waiting", "total": total, "reason": ""}
+        with self._engine.begin() as connection:
+            connection.execute(_jobs.insert(), row | {"question": question, "created": time.time()})
         return job
 
     def job(self, number: str) -> Job | None:
@@ -248,6 +373,35 @@ class Store:
         with self._engine.begin() as connection:
             connection.execute(sa.insert(_parts).prefix_with("OR REPLACE"), row)
 
+    def answered(self, number: str) -> set[int]:
+        """Which parts of a job have an answer."""
+        query = sa.select(_parts.c.number).where(_parts.c.job == number)
+        with self._engine.connect() as connection:
+            return set(connection.execute(query).scalars())
+
+    def parts_as_written(self, number: str) -> Iterator[list[tuple[int, str]]]:
+        """The answers of a job so far, in order and as JSON, some at a time."""
+        last, some = -1, [(0, "")]
+        while some:
+            query = (
+                sa.select(_parts.c.number, _parts.c.answer)
+                .where(_parts.c.job == number, _parts.c.number > last)
+                .order_by(_parts.c.number)
+                .limit(_SOME)
+            )
+            with self._engine.connect() as connection:
+                some = [(part, answer) for part, answer in connection.execute(query)]
+            if some:
+                last = some[-1][0]
+                yield some
+
+    def question(self, number: str) -> dict[str, Any]:
+        """What was asked; it may be large."""
+        query = sa.select(_jobs.c.question).where(_jobs.c.id == number)
+        with self._engine.connect() as connection:
+            facts: dict[str, Any] = json.loads(connection.execute(query).scalar() or "{}")
+        return facts
+
     def parts(self, number: str) -> Iterator[tuple[int, Any]]:
         """The answers of a job so far, in order."""
         query = sa.select(_parts.c.number, _parts.c.answer).where(_parts.c.job == number)
@@ -256,16 +410,31 @@ class Store:
                 yield part, json.loads(answer)
 
     def forget_jobs(self, hours: float) -> list[str]:
-        """Delete jobs that ended so many hours ago, with all that is in them; returns their ids."""
-        old = _jobs.c.ended < time.time() - 3600.0 * hours
+        """Delete jobs that ended so many hours ago, with all that is in them; returns their ids.
+
+        Requests go when they are as old, and their jobs are gone.
+        """
+        until = time.time() - 3600.0 * hours
+        over = sa.and_(_requests.c.created < until, _requests.c.job.not_in(sa.select(_jobs.c.id)))
         with self._engine.begin() as connection:
-            gone = list(
-                connection.execute(_jobs.delete().where(old).returning(_jobs.c.id)).scalars()
-            )
-        if gone:  # nothing of them stays in the log of writes
-            with self._engine.connect() as connection:
-                connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+            deleted = _jobs.delete().where(_jobs.c.ended < until).returning(_jobs.c.id)
+            gone = list(connection.execute(deleted).scalars())
+            requests = connection.execute(_requests.delete().where(over)).rowcount
+        if gone or requests:  # nothing of them stays in the log of writes
+            self._write_through()
         return gone
+
+    def forget_people(self) -> None:
+        """Delete what names people by their ids: renewals that have ended, and refusals."""
+        ended = _jobs.c.ended.is_not(None)
+        with self._engine.begin() as connection:
+            connection.execute(_jobs.delete().where(_jobs.c.kind == "renew", ended))
+            connection.execute(_requests.delete().where(_requests.c.status >= 400))
+        self._write_through()
+
+    def _write_through(self) -> None:
+        with self._engine.connect() as connection:
+            connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def _jobs(self, condition: Any) -> list[Job]:
         done = (
@@ -274,23 +443,20 @@ class Store:
             .scalar_subquery()
             .label("n")
         )
-        query = sa.select(_jobs, done).where(condition).order_by(_jobs.c.created.desc())
+        columns = [column for column in _jobs.c if column.name != "question"]
+        query = sa.select(*columns, done).where(condition).order_by(_jobs.c.created.desc())
         with self._engine.connect() as connection:
             return [
                 Job(
-                    row.id,
-                    row.kind,
-                    row.by,
-                    row.state,
-                    json.loads(row.question),
-                    row.total,
-                    row.n,
-                    row.reason,
-                    row.created,
-                    row.ended,
+                    row.id, row.kind, row.by, row.state, row.total, row.n, row.reason, row.created,
+                    row.ended, self,
                 )
                 for row in connection.execute(query)
-            ]
+            ]  # fmt: skip
+
+
+def _job_number() -> str:
+    return secrets.token_urlsafe(12)
 
 
 def _hash(secret: str) -> str:

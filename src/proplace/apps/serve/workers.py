@@ -134,31 +134,38 @@ class Workers:
     # -- one thread for each worker --------------------------------------------------------------
 
     def _serve(self) -> None:
-        worker = _Worker(self._make)
+        worker: _Worker | None = None
+        with contextlib.suppress(OSError):  # then a question says so
+            worker = _Worker(self._make)
         while not self._stopping.is_set():
             try:
                 task = self._tasks.get(timeout=_LOOK)
             except queue.Empty:
-                if worker.ready and not worker.alive:  # one that cannot start waits for a question
-                    worker = self._replaced(worker)
+                if worker is not None and worker.ready and not worker.alive:
+                    with contextlib.suppress(OSError):
+                        worker = self._replaced(worker)
                 continue
             if not task.future.set_running_or_notify_cancel():
                 continue
-            if not worker.alive:
-                worker = self._replaced(worker)
             self._add(running=1)
             try:
+                if worker is None or not worker.alive:
+                    worker = self._replaced(worker)
                 task.future.set_result(worker.answer(task, self._stopping))
             except ProplaceError as error:
                 task.future.set_exception(error)
+            except OSError:  # there is no memory for it, or there are too many
+                task.future.set_exception(Died("no process could be started; ask again"))
             except Exception as error:
                 task.future.set_exception(Failed(f"the search failed ({type(error).__name__})"))
             finally:
                 self._add(running=-1)
-        worker.end()
+        if worker is not None:
+            worker.end()
 
-    def _replaced(self, worker: _Worker) -> _Worker:
-        worker.end()
+    def _replaced(self, worker: _Worker | None) -> _Worker:
+        if worker is not None:
+            worker.end()
         self._add(restarts=1)
         return _Worker(self._make)
 

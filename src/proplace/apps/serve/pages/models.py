@@ -11,7 +11,7 @@ from starlette.datastructures import UploadFile
 
 from proplace.apps.serve.access import Refused
 from proplace.apps.serve.pages.common import DOCUMENT, Visit, records, see_other, visit
-from proplace.core.errors import LedgerError, OptionError
+from proplace.core.errors import LedgerError, OptionError, ProplaceError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,6 +24,7 @@ router = APIRouter(prefix="/models")
 Looking = Annotated[Visit, visit("models")]
 Auditing = Annotated[Visit, visit("audit")]
 Deciding = Annotated[Visit, visit("decide")]
+GoingLive = Annotated[Visit, visit("live")]
 
 VERDICTS = ("broken", "unknown", "holds", "proved")
 """The order in which an audit is to be read."""
@@ -47,7 +48,9 @@ async def upload(seen: Auditing) -> Response:
     if len(content) > most:
         raise Refused(413, f"a model may have {most:,} bytes")
     try:
-        job = await run_in_threadpool(seen.service.add_audit_job, given.filename, content, seen.who)
+        job = await run_in_threadpool(
+            seen.service.add_audit_job, given.filename, content, seen.who, seen.given("replaces")
+        )
     except Refused as error:
         return await run_in_threadpool(_models, seen, problem=str(error))
     return see_other(f"/models/jobs/{job}")
@@ -134,6 +137,16 @@ def decide(seen: Deciding, number: int) -> Response:
     return see_other(f"/models/audits/{number}#decision")
 
 
+@router.post("/audits/{number}/live")
+def go_live(seen: GoingLive, number: int) -> Response:
+    """Serve it from now on."""
+    try:
+        seen.service.go_live(number, seen.given("model") or None, seen.who)
+    except ProplaceError as error:
+        return _audit(seen, number, problem=str(error))
+    return see_other("/models")
+
+
 @router.post("/audits/{number}/renew")
 def renew(seen: Deciding, number: int) -> Response:
     """Search new answers for those whose promises would be broken, or issue those that were seen."""
@@ -188,6 +201,11 @@ def _audit(seen: Visit, number: int, *, problem: str = "") -> Response:
         rest=len(frame) - len(rows),
         decisions=[one for one in after if one.facts["audit"] == number],
         kept=_kept(seen, number) is not None,
-        models=[name for name, e in seen.service.engines.items() if isinstance(e.delta, float)],
+        models=list(seen.service.engines),
+        live=[
+            name
+            for name, engine in seen.service.engines.items()
+            if engine.live is not None and engine.live.audit == number
+        ],
         problem=problem,
     )

@@ -179,11 +179,16 @@ def _promise(seen: Visit, number: int) -> Promise:
 
 
 def wording_of(seen: Visit, promise: Promise) -> Wording:
-    """What to call things: as the served model of the promise does, else plainly."""
+    """What to call things: as the served model of the promise does, or one of its columns, or plainly.
+
+    A model that was replaced by a retrained one had the same columns.
+    """
     engines = seen.service.engines.values()
     own = network_digest(promise.terms.model.network)
-    known = (e.wording for e in engines if network_digest(e.model.network) == own)
-    return next(known, Wording())
+    columns = set(promise.terms.model.schema.by_name)
+    known = [e.wording for e in engines if network_digest(e.model.network) == own]
+    known += [e.wording for e in engines if set(e.model.schema.by_name) == columns]
+    return next(iter(known), Wording())
 
 
 def _page(
