@@ -597,6 +597,11 @@ class Ledger:
         with self._database.read() as connection:
             return Archive(connection).model(audited_model(connection, audit))
 
+    def audited_purpose(self, audit: int) -> str:
+        """The decision that an audit is about; empty where promises have no purpose."""
+        with self._database.read() as connection:
+            return str(audited(connection, audit).get("purpose", ""))
+
     def verdicts(self, audit: int) -> pd.DataFrame:
         """What an audit found: one row for each promise, with person, verdict, margin and delta.
 

@@ -306,8 +306,10 @@ def explain(
     )
     rows = open_table(train, delimiter=delimiter, encoding=encoding)
     source = None if table is None else open_table(table, delimiter=delimiter, encoding=encoding)
-    processes = jobs if backend is Backend.loky else None
-    explainer, wanted, agreement = question.fitted(whole, model, rows, others, processes)
+    explainer, wanted, agreement = question.fitted(
+        whole, model, rows, others, jobs if backend is Backend.loky else None
+    )
+    wording = letters.wording_of(explainer.model_.target(wanted), subject, outcome)
     if single:
         someone = one_person.Person(source, row, words, ids or [], others)
         answers = someone.explain(explainer, explainer.setting.schema, wanted, count)
@@ -316,7 +318,7 @@ def explain(
         if page is not None:
             report.write_person_page(answers, page, out, statement)
         if promises is not None:
-            promises.issue(answers)
+            promises.issue(answers, wording)
         if folder is not None:
             with promising.references(promises) as reference:
                 letters.write([answers], folder, subject, outcome, valid_until, reference)
@@ -334,11 +336,11 @@ def explain(
     if page is not None:
         report.write_folder_page(out, page, statement)
     if promises is not None:
-        promises.issue_folder(out)
+        promises.issue_folder(out, wording)
     if folder is not None:
         with promising.references(promises) as reference:
-            everyone = letters.of_folder(out)
-            letters.write(everyone, folder, subject, outcome, valid_until, reference)
+            people = letters.of_folder(out)
+            letters.write(people, folder, subject, outcome, valid_until, reference)
 
 
 def _names(text: str | None) -> list[str] | None:

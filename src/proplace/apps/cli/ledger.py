@@ -170,7 +170,7 @@ def letter(
         promise = opened.promise(number)
     wording = letters.wording_of(promise.terms.target, subject, outcome)
     with common.refused_if_there(out):
-        letter_of_promise(promise, out, wording, f"promise {number}")
+        letter_of_promise(promise, out, f"promise {number}", wording)
     if common.watched():
         tell(f"{out}: written")
 

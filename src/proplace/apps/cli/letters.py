@@ -59,10 +59,12 @@ def check(
         raise OptionError(f"--valid-until {valid_until} is over")
 
 
-def wording_of(target: int, subject: str | None, outcome: str | None) -> Wording:
-    """What letters call things: the usual words where nothing else is given."""
+def wording_of(target: int, subject: str | None, outcome: str | None) -> Wording | None:
+    """What letters and promises call things; None where nothing is said."""
     from proplace.explain.words import Wording  # noqa: PLC0415
 
+    if subject is None and outcome is None:
+        return None
     usual = Wording()
     words = usual.outcomes if outcome is None else {target: outcome}
     return Wording(usual.subject if subject is None else subject, words)
@@ -90,6 +92,7 @@ def write(
     ``reference`` says what to call the promises of a person, where the letter does not know it.
     """
     from proplace.apps.report.letter import UNSENT  # noqa: PLC0415
+    from proplace.explain.words import Wording  # noqa: PLC0415
 
     part = folder.with_name(f"{folder.name}.part")
     unsent: list[str] = []
@@ -103,7 +106,7 @@ def write(
             if first.status in UNSENT:
                 unsent.append(f"row {row}")
                 continue
-            wording = wording_of(first.target, subject, outcome)
+            wording = wording_of(first.target, subject, outcome) or Wording()
             answers.letter(
                 first.index,
                 part / f"row-{row:012d}.html",

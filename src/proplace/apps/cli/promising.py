@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from proplace.core.network import Array
     from proplace.explain.results import Explanations
+    from proplace.explain.words import Wording
     from proplace.promises.ledger import Ledger
 
 
@@ -132,20 +133,28 @@ class Promising:
             tell(f"note: {self.place} is a new ledger")
         return Ledger(self.place, purpose=self.purpose)
 
-    def issue(self, answers: Explanations) -> None:
+    def issue(self, answers: Explanations, wording: Wording | None) -> None:
         """Promise the answers of one person."""
         with self.open() as ledger:
             issued = ledger.issue(
-                answers, self.column, expires=self.expires, existing=self.existing.value
+                answers,
+                self.column,
+                expires=self.expires,
+                existing=self.existing.value,
+                wording=wording,
             )
             numbers = f" ({', '.join(map(str, issued.ids))})" if issued.ids else ""
             tell(f"{ledger.name}: {issued}{numbers}")
 
-    def issue_folder(self, folder: Path) -> None:
+    def issue_folder(self, folder: Path, wording: Wording | None) -> None:
         """Promise the answers of a folder of results."""
         with self.open() as ledger:
             issued = ledger.issue_folder(
-                folder, self.column, expires=self.expires, existing=self.existing.value
+                folder,
+                self.column,
+                expires=self.expires,
+                existing=self.existing.value,
+                wording=wording,
             )
             tell(f"{ledger.name}: {issued}")
 

@@ -24,11 +24,15 @@ CERTIFICATE = "certificate.json"
 
 
 def letter_of_promise(
-    promise: Promise, path: str | os.PathLike[str] | None, wording: Wording, reference: str
+    promise: Promise,
+    path: str | os.PathLike[str] | None,
+    reference: str,
+    wording: Wording | None = None,
 ) -> str | Path:
     """Write the letter of a promise with the day of its issue, or return it where there is no path.
 
-    A letter is read as a promise, so there is none of one that is no longer open.
+    Left out, the wording is that of the promise. A letter is read as a promise, so there is none of one
+    that is no longer open.
     """
     if promise.state != "open" or promise.explanation is None:
         raise LedgerError(
@@ -40,7 +44,7 @@ def letter_of_promise(
         Explanations([answer]),
         promise.person,
         path,
-        wording,
+        promise.wording if wording is None else wording,
         date=promise.issued[:10],
         valid_until=promise.expires,
         reference=reference,

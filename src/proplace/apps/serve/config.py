@@ -58,6 +58,9 @@ class Served(_Strict):
         A table of people who can be looked up, by the column ``ids``.
     drop
         Columns of the tables that are no features.
+    purpose
+        The decision that its promises are about in the ledger; left out: its name where several models
+        are served, else none.
     """
 
     model: Place
@@ -70,6 +73,7 @@ class Served(_Strict):
     ids: str | None = None
     drop: tuple[str, ...] = ()
     words: Words = Words()
+    purpose: str = ""
 
     @model_validator(mode="after")
     def _one_set(self) -> Self:
@@ -156,6 +160,18 @@ class Config(_Strict):
     hosts: tuple[str, ...] = ()
     title: str = "proplace"
     limits: Limits = Limits()
+
+    @model_validator(mode="after")
+    def _purposes(self) -> Self:
+        """Models that decide about different things do not share their promises."""
+        several = len(self.models) > 1
+        for name, served in self.models.items():
+            if several and "purpose" not in served.model_fields_set:
+                self.models[name] = served.model_copy(update={"purpose": name})
+        known = [served.purpose for served in self.models.values()]
+        if len(set(known)) < len(known):
+            raise ValueError("each model needs a purpose of its own: no two may have the same")
+        return self
 
     @property
     def local(self) -> bool:

@@ -87,6 +87,7 @@ class Engine:
     people: pd.DataFrame | None = None
     configured: Configured | None = None
     live: Live | None = None
+    purpose: str = ""
     _explainers: OrderedDict[str, Proplace] = field(default_factory=OrderedDict, repr=False)
 
     # -- what it is ------------------------------------------------------------------------------
@@ -344,7 +345,16 @@ def engine_of(name: str, served: Served, live: Live | None = None) -> Engine:
     if served.people is not None:
         people = _people(served, model, others)
     engine = Engine(
-        name, model, given.delta, train, target, wording, people, configured=configured, live=live
+        name,
+        model,
+        given.delta,
+        train,
+        target,
+        wording,
+        people,
+        configured=configured,
+        live=live,
+        purpose=served.purpose,
     )
     if live is not None:
         engine.delta = set_around(engine, model.network)

@@ -27,7 +27,7 @@ def renewed(
     engine: Engine, place: str, asked: dict[str, Any], actor: str, seconds: float
 ) -> dict[str, Any]:
     """Search; with the digests of answers that were seen, issue them if they are found again."""
-    with Ledger(place, actor=actor) as ledger:
+    with Ledger(place, actor=actor, purpose=engine.purpose) as ledger:
         before = _issued(ledger, asked, actor)
         wanted = Counter(asked["seen"]) - Counter(before.values())
         facts = {"audit": asked["audit"], "digests": sorted(asked["seen"])}
@@ -38,7 +38,9 @@ def renewed(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             delta = set_around(engine, model.network)
-            explainer = Proplace(model, delta, time_limit=seconds).fit(engine.train)
+            tolerance = audit.tolerance or None
+            explainer = Proplace(model, delta, tolerance=tolerance, time_limit=seconds)
+            explainer.fit(engine.train)
         renewal = audit.renew(explainer, n=MOST)
         digests = sorted(
             e.certificate.digest

@@ -25,7 +25,7 @@ from proplace.apps.serve.renewals import renewed
 from proplace.apps.serve.store import InUse, Store
 from proplace.apps.serve.workers import Busy, Cancelled, Died, Failed, Late, Workers
 from proplace.certification import read_proof
-from proplace.core.errors import ProplaceError
+from proplace.core.errors import OptionError, ProplaceError
 from proplace.loaders.model import Model
 from proplace.promises.ledger import Ledger
 
@@ -67,7 +67,7 @@ def worker_functions(config: Config, lives: Mapping[str, Live]) -> dict[str, Cal
     def issue(source: Source, asked: dict[str, Any], actor: str, seconds: float) -> Any:
         return _issued(engines.get(source), config, asked, actor, seconds)
 
-    def audit(path: str, name: str, replaces: str | None, actor: str, page: str) -> Any:
+    def audit(path: str, name: str, replaces: str, actor: str, page: str) -> Any:
         return _audited(config, Path(path), name, replaces, actor, page)
 
     def check(source: Source, certificate: bytes) -> Any:
@@ -122,6 +122,7 @@ class Service:
     def open(cls, config: Config) -> Service:
         """Read the models, open the ledger, start the workers, and go on with unfinished jobs."""
         limits, store, ledger = config.limits, Store(config.state), Ledger(config.ledger)
+        _check_purposes(config, ledger)
         lives, told = going.resumed(config, store, ledger)
         engines = Engines(config, lives).first
         files = config.state.with_suffix(".files")
@@ -224,7 +225,7 @@ class Service:
         It is read in a worker first, and compared there with what was audited.
         """
         with self._going:
-            engine = self.engine(self._only(name))
+            engine = self.engine(self._named(audit, name))
             if engine.live is not None and engine.live.audit == audit:
                 return engine
             going.check_decided(self.ledger, audit)
@@ -267,6 +268,16 @@ class Service:
             raise Refused(422, f"say which model it is to replace: {', '.join(self.engines)}")
         return next(iter(self.engines)) if name is None else name
 
+    def _named(self, audit: int, name: str | None) -> str:
+        """The served model whose promises were audited; a name that is given must be its own."""
+        given = None if not name else self.engine(name).name
+        purpose = self.ledger.audited_purpose(audit)
+        found = next((n for n, e in self.engines.items() if e.purpose == purpose), None)
+        if found is None or given not in (None, found):
+            whose = "a model that is not served" if found is None else found
+            raise Refused(409, f"audit {audit} is about the promises of {whose}")
+        return found
+
     # -- jobs ------------------------------------------------------------------------------------
 
     def add_explain_job(
@@ -293,9 +304,7 @@ class Service:
         number: str | None = None,
     ) -> str:
         """Audit an uploaded model, read as the one that it is to replace where that is known."""
-        replaces = self.engine(replaces).name if replaces else None
-        if replaces is None and len(self.engines) == 1:
-            (replaces,) = self.engines
+        replaces = self.engine(self._only(replaces or None)).name
         suffix = Path(file).suffix.lower()
         if suffix not in _SUFFIXES:
             raise Refused(415, f"a model file ends in {', '.join(_SUFFIXES)}; nothing is unpickled")
@@ -319,7 +328,10 @@ class Service:
 
         With the digests of certificates that were ``seen``, those answers are issued.
         """
-        name = self._only(name)
+        name = self._named(audit, name)
+        if seen:
+            caller.check("issue")
+            going.check_decided(self.ledger, audit)
         set_around(self.engine(name), self.ledger.audited_model(audit).network)
         after = self.ledger.head.entries
         question = {"model": name, "audit": audit, "seen": list(seen), "after": after}
@@ -450,6 +462,22 @@ class Service:
         return None
 
 
+def _check_purposes(config: Config, ledger: Ledger) -> None:
+    """Every open promise must be one of a model that is served, or audits would pass over it."""
+    served = {one.purpose for one in config.models.values()}
+    unknown = [
+        purpose
+        for purpose in sorted(ledger.purposes - served)
+        if len(ledger.for_purpose(purpose).promises(state="open"))
+    ]
+    if unknown:
+        raise OptionError(
+            f"{ledger.name} holds open promises with the purpose {', '.join(map(repr, unknown))}, "
+            f"which is that of no model ({', '.join(map(repr, sorted(served)))}); say in the "
+            "configuration which model decides about them: models.NAME.purpose"
+        )
+
+
 # -- in a worker -----------------------------------------------------------------------------------
 
 
@@ -474,7 +502,7 @@ def _issued(
             409, "the answer that was seen is not found again; look at the answers of now"
         )
     some = Explanations(chosen[:1], provenance=result.provenance)
-    with Ledger(config.ledger, actor=actor) as ledger:
+    with Ledger(config.ledger, actor=actor, purpose=engine.purpose) as ledger:
         issued: Issued = ledger.issue(
             some,
             [asked["id"]],
@@ -521,10 +549,11 @@ def _checked(engine: Engine, certificate: bytes) -> dict[str, Any]:
 
 
 def _audited(
-    config: Config, path: Path, name: str, replaces: str | None, actor: str, page: str
+    config: Config, path: Path, name: str, replaces: str, actor: str, page: str
 ) -> dict[str, Any]:
-    """Audit a model file, by the name that it was given, and write its page."""
-    with Ledger(config.ledger, actor=actor) as ledger:
+    """Audit a model file against the promises of the model that it is to replace; write its page."""
+    purpose = config.models[replaces].purpose
+    with Ledger(config.ledger, actor=actor, purpose=purpose) as ledger:
         try:
             model = _read(config, path, replaces, ledger)
             audit = ledger.audit(replace(model, origin=replace(model.origin, name=name)))
@@ -544,12 +573,11 @@ def _audited(
         }
 
 
-def _read(config: Config, path: Path, replaces: str | None, ledger: Ledger) -> Model:
+def _read(config: Config, path: Path, replaces: str, ledger: Ledger) -> Model:
     """Read a model as it would be served, or as one of the table of the promises, or as it is."""
     model = Model.of(path)
-    if replaces is not None:
-        with contextlib.suppress(ProplaceError):
-            return ledger.described(reading(config.models[replaces], path))
+    with contextlib.suppress(ProplaceError):
+        return ledger.described(reading(config.models[replaces], path))
     with contextlib.suppress(ProplaceError):  # then each promise says what is not known
         return ledger.described(model)
     return model
@@ -557,7 +585,7 @@ def _read(config: Config, path: Path, replaces: str | None, ledger: Ledger) -> M
 
 def _loaded(engine: Engine, config: Config, live: Live) -> None:
     """Raise where an audited model must not go live."""
-    with Ledger(config.ledger) as ledger:
+    with Ledger(config.ledger, purpose=engine.purpose) as ledger:
         audited = ledger.audited_model(live.audit)
         going.check_same(engine, audited)
         going.check_since(ledger, live.audit, audited)

@@ -25,7 +25,6 @@ from proplace.apps.serve.pages.people import WRONG, said_of_one
 from proplace.apps.serve.pages.static import checker_page
 from proplace.certification import digest as network_digest
 from proplace.core.errors import LedgerError
-from proplace.explain.words import Wording
 from proplace.promises.promise import State
 
 if TYPE_CHECKING:
@@ -110,7 +109,7 @@ def letter(seen: Looking, number: int) -> Response:
     if promise.state != "open":
         raise Refused(409, seen.text("promise.no_letter"))
     reference = seen.text("promise.reference", number=number)
-    text = letter_of_promise(promise, None, wording_of(seen, promise), reference)
+    text = letter_of_promise(promise, None, reference)
     return HTMLResponse(str(text), headers=DOCUMENT)
 
 
@@ -178,19 +177,6 @@ def _promise(seen: Visit, number: int) -> Promise:
         raise Refused(404, seen.text("promise.none", number=number)) from None
 
 
-def wording_of(seen: Visit, promise: Promise) -> Wording:
-    """What to call things: as the served model of the promise does, or one of its columns, or plainly.
-
-    A model that was replaced by a retrained one had the same columns.
-    """
-    engines = seen.service.engines.values()
-    own = network_digest(promise.terms.model.network)
-    columns = set(promise.terms.model.schema.by_name)
-    known = [e.wording for e in engines if network_digest(e.model.network) == own]
-    known += [e.wording for e in engines if set(e.model.schema.by_name) == columns]
-    return next(iter(known), Wording())
-
-
 def _page(
     seen: Visit,
     promise: Promise,
@@ -200,7 +186,7 @@ def _page(
     person: dict[str, Any] | None = None,
 ) -> Response:
     e, proof = promise.explanation, promise.certificate
-    words = None if e is None else e.words(wording_of(seen, promise))
+    words = None if e is None else e.words(promise.wording)
     features = promise.terms.model.schema.features
     known = person if person is not None else promise.facts.get("original") or {}
     return seen.render(
