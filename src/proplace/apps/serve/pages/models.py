@@ -45,21 +45,24 @@ async def upload(seen: Auditing) -> Response:
         return await run_in_threadpool(_models, seen, problem=seen.text("models.choose"))
     content = await given.read(most + 1)
     if len(content) > most:
-        raise Refused(413, f"a model may have {most:,} bytes")
+        problem = seen.text("models.too_large", most=most // 2**20)
+        return await run_in_threadpool(_models, seen, problem=problem, status=413)
     try:
         job = await run_in_threadpool(seen.service.add_audit_job, given.filename, content, seen.who)
     except Refused as error:
-        return await run_in_threadpool(_models, seen, problem=str(error))
+        known = {415: "models.kind", 429: "error.reason_429"}.get(error.status)
+        problem = seen.text(known) if known else str(error)
+        return await run_in_threadpool(_models, seen, problem=problem)
     return see_other(f"/models/jobs/{job}")
 
 
-def _models(seen: Visit, *, problem: str = "") -> Response:
+def _models(seen: Visit, *, problem: str = "", status: int = 422) -> Response:
     may = seen.who.may("audit")
     kinds = ("audited", "decided")
     entries = list(seen.service.ledger.entries(kinds=kinds)) if may else []
     return seen.render(
         "models.html.j2",
-        422 if problem else 200,
+        status if problem else 200,
         models=[engine.facts() for engine in seen.service.engines.values()],
         audits=[one for one in entries if one.kind == "audited"][::-1][:_LATEST],
         decisions=_decisions(entries),
@@ -91,7 +94,7 @@ def job(seen: Auditing, number: str) -> Response:
     if found.state == "done" and isinstance(answer, dict) and found.kind == "audit":
         return see_other(f"/models/audits/{answer['audit']}")
     if found.state == "done" and isinstance(answer, dict) and "error" not in answer:
-        features = seen.service.engine(found.question["model"]).model.schema.features
+        features = seen.engine(found.question["model"]).model.schema.features
         titles = {feature.name: feature.title for feature in features}
         return seen.render("renewal.html.j2", job=found, answer=answer, shown=_SHOWN, titles=titles)
     reason = answer["error"] if isinstance(answer, dict) and "error" in answer else found.reason
@@ -108,7 +111,7 @@ def cancel(seen: Auditing, number: str) -> Response:
 def _job(seen: Visit, number: str) -> Job:
     found = next((job for job in _jobs(seen) if job.id == number), None)
     if found is None:
-        raise Refused(404, seen.text("job.none"))
+        raise seen.refusal(404, "job.none")
     return found
 
 
@@ -150,7 +153,7 @@ def audit_page(seen: Auditing, number: int) -> Response:
     """The audit as one file, to keep and to hand on."""
     path = _kept(seen, number)
     if path is None:
-        raise Refused(404, seen.text("audit.no_page"))
+        raise seen.refusal(404, "audit.no_page")
     return HTMLResponse(path.read_text(encoding="utf-8"), headers=DOCUMENT)
 
 
@@ -169,7 +172,7 @@ def _audit(seen: Visit, number: int, *, problem: str = "") -> Response:
     ledger = seen.service.ledger
     entry = next(ledger.entries(kinds=("audited",), after=number - 1), None)
     if entry is None or entry.seq != number:
-        raise Refused(404, seen.text("audit.none", number=number))
+        raise seen.refusal(404, "audit.none", number=number)
     frame = ledger.verdicts(number)
     rank = {verdict: n for n, verdict in enumerate(VERDICTS)}
     order = frame.assign(rank=frame["verdict"].map(rank)).sort_values(
@@ -190,4 +193,5 @@ def _audit(seen: Visit, number: int, *, problem: str = "") -> Response:
         kept=_kept(seen, number) is not None,
         models=[name for name, e in seen.service.engines.items() if isinstance(e.delta, float)],
         problem=problem,
+        note=seen.given("note"),
     )

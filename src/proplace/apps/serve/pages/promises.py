@@ -16,7 +16,6 @@ from fastapi.responses import HTMLResponse, Response
 from proplace.apps.batch.folder import NETWORK, files_of
 from proplace.apps.report.letter import letter_of
 from proplace.apps.report.proofs import MODEL, command
-from proplace.apps.serve.access import Refused
 from proplace.apps.serve.pages.common import DOCUMENT, Visit, records, see_other, visit
 from proplace.apps.serve.pages.fields import fields_of, person_from
 from proplace.apps.serve.pages.people import WRONG, said_of_one
@@ -107,7 +106,7 @@ def letter(seen: Looking, number: int) -> Response:
     promise = _promise(seen, number)
     e = promise.explanation
     if e is None:
-        raise Refused(410, seen.text("promise.erased"))
+        raise seen.refusal(410, "promise.erased")
     text = letter_of(
         Explanations([replace(e, index=promise.person, ids={})]),
         promise.person,
@@ -125,7 +124,7 @@ def certificate(seen: Looking, number: int) -> Response:
     """The proof, as a file."""
     proof = _promise(seen, number).certificate
     if proof is None:
-        raise Refused(410, seen.text("promise.erased"))
+        raise seen.refusal(410, "promise.erased")
     headers = {"content-disposition": f'attachment; filename="{_CERTIFICATE}"'}
     return Response(proof.to_json(), media_type="application/json", headers=headers)
 
@@ -135,7 +134,7 @@ def proof(seen: Checking, number: int) -> Response:
     """The certificate and the networks that it speaks of, which is all that a check needs."""
     promise = _promise(seen, number)
     if promise.certificate is None:
-        raise Refused(410, seen.text("promise.erased"))
+        raise seen.refusal(410, "promise.erased")
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(_CERTIFICATE, promise.certificate.to_json())
@@ -177,11 +176,11 @@ def redeem(seen: Redeeming, number: int) -> Response:
 
 def _promise(seen: Visit, number: int) -> Promise:
     if number >= 2**63:
-        raise Refused(404, seen.text("promise.none", number=number))
+        raise seen.refusal(404, "promise.none", number=number)
     try:
         return seen.service.ledger.promise(number)
     except LedgerError:
-        raise Refused(404, seen.text("promise.none", number=number)) from None
+        raise seen.refusal(404, "promise.none", number=number) from None
 
 
 def wording_of(seen: Visit, promise: Promise) -> Wording:
@@ -216,5 +215,6 @@ def _page(
         fields=fields_of(features, known, seen.text),
         history=seen.service.ledger.history(promise.id),
         problem=problem,
+        reason=seen.given("reason"),
         redemption=redemption,
     )
