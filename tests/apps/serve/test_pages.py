@@ -6,16 +6,20 @@ import csv
 import html
 import io
 import re
+import time
 from concurrent.futures import Future
 from importlib import resources
+from types import SimpleNamespace
 
 import pytest
+import yaml
 
 pytest.importorskip("fastapi")
 pytest.importorskip("jinja2")
 
 from fastapi.testclient import TestClient
 
+import small_lender as lender
 from paged import EVIL, paged
 from proplace.apps.serve import catalogue
 from proplace.apps.serve.access import COOKIE, PERMISSIONS, Refused
@@ -491,13 +495,107 @@ def test_every_text_is_used_and_every_used_text_is_there():
     assert unused == {"language", "footer"}
 
 
-def test_a_language_is_added_by_one_file_and_may_be_incomplete(server, monkeypatch):
-    english = catalogue.catalogues()["en"]
-    german = catalogue.Catalogue("de", {"people.title": "Personen"}, english._texts)
-    monkeypatch.setattr(catalogue, "catalogues", lambda: {"en": english, "de": german})
-    client = visitor(server, "reader")
-    text = client.get("/people/loans", headers={"accept-language": "de-AT,de;q=0.9,en;q=0.8"}).text
-    assert '<html lang="de">' in text
-    assert "<h1>Personen</h1>" in text
-    assert "Find somebody" in text
-    assert '<html lang="en">' in client.get("/people/loans", headers={"accept-language": "fr"}).text
+def test_a_language_is_added_by_one_file_and_may_be_incomplete(tmp_path, monkeypatch):
+    write_language(tmp_path, monkeypatch, {"people": {"title": "Personen"}})
+    found = catalogue.catalogue_for("de-AT,de;q=0.9,en;q=0.8")
+    assert found.language == "de"
+    assert found("people.title") == "Personen"
+    assert found("people.find") == "Find somebody"
+    assert catalogue.catalogue_for("fr").language == "en"
+
+
+def write_language(folder, monkeypatch, texts):
+    """Put the file of another language beside the English one."""
+    own = resources.files("proplace.apps.serve") / "texts" / "en.yaml"
+    (folder / "texts").mkdir()
+    (folder / "texts" / "en.yaml").write_bytes(own.read_bytes())
+    (folder / "texts" / "de.yaml").write_text(yaml.safe_dump(texts, allow_unicode=True))
+    monkeypatch.setattr(catalogue, "resources", SimpleNamespace(files=lambda _: folder))
+    catalogue.catalogues.cache_clear()
+
+
+def strange(texts):
+    """The texts in letters of another script, with their blanks."""
+    if isinstance(texts, dict):
+        return {key: strange(value) for key, value in texts.items()}
+    letters = {c: chr(0x0430 + n) for n, c in enumerate("abcdefghijklmnopqrstuvwxyz")}
+    table = str.maketrans(letters | {c.upper(): x.upper() for c, x in letters.items()})
+    return "".join(
+        part if part.startswith("{") else part.translate(table)
+        for part in re.split(r"(\{\w+\})", texts)
+    )
+
+
+def names():
+    """Words for features, outcomes, files and formats: they are not of this service."""
+    features = lender.SCHEMA.features
+    said = [f"{f.title} {getattr(f, 'unit', '')} {getattr(f, 'labels', '')}" for f in features]
+    others = (
+        "Loans loans The the loan refused approved near npz lender admin SHA-256 MiB ONNX NPZ Keras PyTorch "
+        "safetensors CSV JSON UTC Network pt pth keras onnx nobody year " + EVIL
+    )
+    return set(re.findall(WORD, " ".join([*said, others])))
+
+
+WORD = r"[A-Za-z][A-Za-z0-9-]+"
+
+
+def visible(text):
+    """What a page says, to eyes and ears, but what is marked as English or as code."""
+    text = re.sub(r"(?s)<(script|style|code|svg|select)\b.*?</\1>|<dd>[0-9a-f:]{64,}</dd>", " ", text)
+    text = re.sub(r'(?s)<(\w+)[^>]* lang="en"[^>]*>.*?</\1>', " ", text)
+    told = "aria-label|alt|title|data-(?:busy|gone|yes|no|unknown|failed|offline|crowded|ended)"
+    spoken = re.findall(rf"""\s(?:{told})=(?:"([^"]*)"|'([^']*)')""", text)
+    text = re.sub(r"(?s)<[^>]*>", "\n", text)
+    lines = [*text.split("\n"), *map("".join, spoken)]
+    return [html.unescape(line).strip() for line in lines if line.strip()]
+
+
+@pytest.fixture
+def other_language(tmp_path, monkeypatch):
+    own = resources.files("proplace.apps.serve") / "texts" / "en.yaml"
+    write_language(tmp_path, monkeypatch, strange(yaml.safe_load(own.read_text(encoding="utf-8"))))
+    yield
+    catalogue.catalogues.cache_clear()
+
+
+def test_no_english_is_left_where_there_is_another_language(server, other_language):
+    client = visitor(server, "admin")
+    client.headers["accept-language"] = "de"
+    number = server.refused[7]
+    issued = issue(server, client, number)
+    sent = person(server, number) | {"csrf": client.token}
+    token = {"csrf": client.token}
+    upload = {"model": ("near.npz", (server.folder / "near.npz").read_bytes())}
+    job = client.post("/models", data=token, files=upload, follow_redirects=False)
+    waiting = job.headers["location"]
+    texts = {"job": client.get(waiting).text}
+    for _ in range(600):
+        audit = client.get(waiting)
+        if "/audits/" in str(audit.url):
+            break
+        time.sleep(0.05)
+    decided = {"go": "no", "note": "1"}
+    for path in ("/login", "/people/loans", "/promises", f"/promises/{issued}", "/models", "/ledger",
+                 audit.url.path, "/ledger?kind=adopted", "/nothing", "/promises/999"):  # fmt: skip
+        texts[path] = client.get(path).text
+    for path, data in (
+        ("/people/loans/find", {"id": "k"}),
+        ("/people/loans/find", {"id": number}),
+        ("/people/loans/find", {"id": "nobody"}),
+        ("/answers/loans", sent),
+        ("/answers/loans", sent | {"asked": "1", "count": "99", "max_effort": "x"}),
+        ("/answers/loans/try", sent),
+        ("/promises", {"person": "nobody"}),
+        ("/ledger/verify", {}),
+        (audit.url.path, decided),
+        ("/people/loans", {"csrf": "x"}),
+    ):
+        texts[path + str(sorted(data))] = client.post(path, data=token | data, headers=OURS).text
+    known, left = names() | set(server.refused), []
+    for path, text in texts.items():
+        assert '<html lang="de">' in text, path
+        for line in visible(text):
+            words = set(re.findall(WORD, re.sub(r"\{\w+\}", "", line)))
+            left += [(path, line)] if words - known else []
+    assert left == []

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from proplace.schema import Binary, Continuous, Ordinal
+from proplace.schema.amounts import amount
+from proplace.schema.cells import is_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -97,6 +99,8 @@ def _field(number: int, feature: AnyFeature, value: Any, t: Catalogue) -> Field:
     )
     unit = getattr(feature, "unit", None) or ""
     shown = next((c.shown for c in choices if c.text == text), text)
+    if isinstance(feature, Continuous) and is_number(value):
+        shown = amount(feature, value, exact=True)
     return Field(
         number=number,
         name=feature.name,
@@ -112,7 +116,7 @@ def _field(number: int, feature: AnyFeature, value: Any, t: Catalogue) -> Field:
         optional=feature.missing is not None,
         value=value,
         text=text,
-        shown=f"{shown} {unit}".strip() if shown and unit else shown,
+        shown=shown,
     )
 
 
@@ -166,17 +170,24 @@ def _step(feature: Continuous) -> float | None:
     return feature.step or (feature.upper - feature.lower) / 200.0
 
 
+def _range(feature: Continuous, t: Catalogue) -> list[str]:
+    """Between which numbers it lies, with the unit; nothing where there is nothing to say."""
+    low, high = feature.lower, feature.upper
+    if low is not None and high is not None:
+        ends = amount(feature, low, unit=False, exact=True), amount(feature, high, exact=True)
+        return [t("field.range", low=ends[0], high=ends[1])]
+    if low is not None:
+        return [t("field.from", low=amount(feature, low, exact=True))]
+    if high is not None:
+        return [t("field.to", high=amount(feature, high, exact=True))]
+    return [feature.unit] if feature.unit else []
+
+
 def _hint(feature: AnyFeature, t: Catalogue) -> str:
     """What is legal."""
     parts = []
     if isinstance(feature, Continuous):
-        low, high = plain_text(feature.lower), plain_text(feature.upper)
-        key = {(True, True): "field.range", (True, False): "field.from", (False, True): "field.to"}
-        known = key.get((bool(low), bool(high)))
-        if known:
-            parts.append(t(known, low=low, high=high, unit=feature.unit or "").strip())
-        elif feature.unit:
-            parts.append(feature.unit)
+        parts += _range(feature, t)
     if feature.immutable:
         parts.append(t("field.immutable"))
     elif isinstance(feature, Binary) and feature.direction:
