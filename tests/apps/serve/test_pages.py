@@ -531,8 +531,8 @@ def names():
     features = lender.SCHEMA.features
     said = [f"{f.title} {getattr(f, 'unit', '')} {getattr(f, 'labels', '')}" for f in features]
     others = (
-        "Loans loans The the loan refused approved near npz lender admin SHA-256 MiB ONNX NPZ Keras PyTorch "
-        "safetensors CSV JSON UTC Network pt pth keras onnx nobody year " + EVIL
+        "Loans loans The the loan refused approved near npz lender admin SHA-256 MiB ONNX NPZ Keras "
+        "PyTorch safetensors CSV JSON UTC Network pt pth keras onnx nobody year " + EVIL
     )
     return set(re.findall(WORD, " ".join([*said, others])))
 
@@ -542,7 +542,9 @@ WORD = r"[A-Za-z][A-Za-z0-9-]+"
 
 def visible(text):
     """What a page says, to eyes and ears, but what is marked as English or as code."""
-    text = re.sub(r"(?s)<(script|style|code|svg|select)\b.*?</\1>|<dd>[0-9a-f:]{64,}</dd>", " ", text)
+    text = re.sub(
+        r"(?s)<(script|style|code|svg|select)\b.*?</\1>|<dd>[0-9a-f:]{64,}</dd>", " ", text
+    )
     text = re.sub(r'(?s)<(\w+)[^>]* lang="en"[^>]*>.*?</\1>', " ", text)
     told = "aria-label|alt|title|data-(?:busy|gone|yes|no|unknown|failed|offline|crowded|ended)"
     spoken = re.findall(rf"""\s(?:{told})=(?:"([^"]*)"|'([^']*)')""", text)
