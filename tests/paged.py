@@ -53,7 +53,7 @@ def settings(folder, **more):
         "ledger": str(folder / "promises.db"),
         "state": folder / "serve.db",
         "title": "Loans",
-        "limits": {"workers": 1, "requests": 100_000},
+        "limits": {"workers": 1, "requests": 100_000, "niceness": 0},
         **more,
     }
 

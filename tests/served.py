@@ -43,7 +43,7 @@ def settings(folder, **more):
         "models": {"lender": served},
         "ledger": str(folder / "promises.db"),
         "state": folder / "serve.db",
-        "limits": {"workers": 1, "requests": 100_000, **more.pop("limits", {})},
+        "limits": {"workers": 1, "requests": 100_000, "niceness": 0, **more.pop("limits", {})},
         **more,
     }
 

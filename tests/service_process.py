@@ -34,7 +34,7 @@ def write_config(folder, **limits):
         "ledger": "promises.db",
         "state": "serve.db",
         "port": 0,
-        "limits": {"workers": 1, "requests": 100_000, **limits},
+        "limits": {"workers": 1, "requests": 100_000, "niceness": 0, **limits},
     }
     path = folder / "serve.yaml"
     path.write_text(yaml.safe_dump(facts))

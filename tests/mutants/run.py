@@ -29,7 +29,7 @@ import tomllib
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, fields
-from functools import lru_cache, partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
@@ -169,7 +169,7 @@ def _is_there(root: Path, file: str, name: str = "") -> bool:
     return last in _names(path)
 
 
-@lru_cache
+@cache
 def _names(path: Path) -> set[str]:
     """What a file defines, and its own name: a doctest may be that of the module."""
     nodes = ast.walk(ast.parse(path.read_text()))

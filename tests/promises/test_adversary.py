@@ -182,6 +182,30 @@ def test_a_renewed_promise_never_ends_sooner(ledger):
     assert expires is None
 
 
+def test_a_renewed_promise_bears_what_the_broken_ones_bore(ledger):
+    """Where their tolerances differ, it is the widest of each feature."""
+    table, model = lender()
+    refused = table[model.predict(table) == 0][:3]
+    tolerances = ({"income": 2.0, "debt": 1.0}, {"income": 1.0, "debt": 3.0}, None)
+    for (label, row), tolerance in zip(refused.iterrows(), tolerances, strict=True):
+        explainer = pp.Proplace(model, 0.01, k=5, tolerance=tolerance).fit(table)
+        ledger.issue(explainer.explain(row.to_frame().T), [f"p{label}"])
+    assert ledger.audit(model).tolerance == {}
+    strict = make_pipeline(StandardScaler(), LogisticRegression())
+    strict.fit(table, (table["income"] - table["debt"] > 70).astype(int))
+    audit = ledger.audit(strict)
+    assert len(audit.broken) == 3
+    assert audit.tolerance == {"income": 2.0, "debt": 3.0}
+    explainer = pp.Proplace(strict, 0.005, k=5, tolerance=audit.tolerance).fit(table)
+    issued = audit.renew(explainer).issue()
+    assert len(issued.new) == 3
+    for number in issued.new:
+        answer = ledger.promise(number).answer
+        off = [[a, b] for a in (-2, 0, 2) for b in (-3, 0, 3)]
+        near = pd.DataFrame(np.array(off) + answer[["income", "debt"]].to_numpy(dtype=float))
+        assert strict.predict(near.set_axis(["income", "debt"], axis=1)).all()
+
+
 def test_only_promises_of_the_same_class_give_way(ledger):
     table, model = lender()
     promised(ledger, model, table, 2)

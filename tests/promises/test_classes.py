@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,6 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import proplace as pp
+from commands import call
 from proplace.core.errors import ProplaceError, TargetError
 
 
@@ -121,3 +124,32 @@ def test_new_answers_are_those_of_the_audited_model(book):
     with pytest.raises(ProplaceError, match="not one of the model that was audited"):
         audit.renew(pp.Proplace(model, 0.005).fit(table))
     audit.renew(pp.Proplace(other, 0.005).fit(table))
+
+
+def test_classes_are_stated_on_the_command_line(book, tmp_path):
+    """A file of a module has neither names nor labels; the schema and --classes say them."""
+    ledger, *_ = book
+    torch.onnx.export(
+        module(-1.0), torch.zeros(1, 2, dtype=torch.float64), tmp_path / "m.onnx", dynamo=False
+    )
+    columns = [pp.Continuous(name, 0, 100, scaling="none") for name in ("income", "debt")]
+    pp.Schema(columns).write(tmp_path / "s.yaml")
+    model = ["--model", tmp_path / "m.onnx", "--schema", tmp_path / "s.yaml"]
+    words = ["audit", "--ledger", ledger.name, *model, "--json"]
+    silent = json.loads(call(*words, "--no-record").stdout)
+    assert silent["counts"]["unknown"] == 6
+    assert "--classes" in silent["terms"][0]["why"]
+    stated = ["--classes", "approved,refused"]
+    found = json.loads(call(*words, *stated).stdout)
+    for one in found["promises"]:
+        answer = ledger.promise(one["promise"]).answer
+        good = answer["income"] - answer["debt"] > 20
+        assert one["verdict"] == ("holds" if good else "broken")
+    number = found["promises"][0]["promise"]
+    cells = [f"{k}={v}" for k, v in ledger.promise(number).answer.items()]
+    redeem = ("ledger", "redeem", ledger.name, number, *cells, "--dry-run")
+    assert call(*redeem, *model).returncode == 1
+    assert call(*redeem, *model, *stated).returncode in (0, 4)
+    assert call("ledger", "adopt", ledger.name, *model).returncode == 1
+    assert call("ledger", "adopt", ledger.name, *model, *stated).returncode == 0
+    assert call(*redeem).returncode in (0, 4)

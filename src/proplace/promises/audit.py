@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from proplace.promises.ledger import Ledger
     from proplace.promises.promise import OpenPromises
     from proplace.promises.renewing import Renewal
+    from proplace.promises.terms import Terms
 
 FailOn = Literal["broken", "holds"]
 """What a release gate does not let pass: a broken promise, or any that is not proved."""
@@ -62,6 +63,8 @@ class Look:
         Why it could not be compared, where it could not.
     counts
         How many promises have which verdict.
+    tolerance
+        By how much features of these promises may be missed.
     """
 
     terms: str
@@ -70,6 +73,7 @@ class Look:
     on_rows: bool
     why: str
     counts: dict[Verdict, int]
+    tolerance: dict[str, float]
 
     def __str__(self) -> str:
         """One line."""
@@ -141,6 +145,19 @@ class Audit:
     def alarms(self) -> tuple[int, ...]:
         """Promises where the model contradicts what was read or proved: never to be passed over."""
         return tuple(self.ids[np.isin(self.found.note, ALARMS)].tolist())
+
+    @property
+    def tolerance(self) -> dict[str, float]:
+        """By how much features of the broken promises may be missed: the most that any of them allows.
+
+        New answers that are proved with it promise no less than the broken ones did.
+        """
+        most: dict[str, float] = {}
+        for look in self.looks:
+            if look.counts["broken"]:
+                for name, value in look.tolerance.items():
+                    most[name] = max(value, most.get(name, 0.0))
+        return most
 
     def having(self, verdict: Verdict) -> tuple[int, ...]:
         """Numbers of the promises with a verdict."""
@@ -238,7 +255,8 @@ class Audit:
         Parameters
         ----------
         explainer
-            A fitted explainer of the new model, such as ``Proplace(new_model, 0.02).fit(table)``.
+            A fitted explainer of the new model, such as ``Proplace(new_model, 0.02,
+            tolerance=audit.tolerance).fit(table)``.
         n
             For the first so many broken promises only.
         """
@@ -293,7 +311,7 @@ class Auditor:
     exact: bool = False
     _compared: dict[str, Comparison] = field(default_factory=dict)
     _counts: dict[str, npt.NDArray[np.int64]] = field(default_factory=dict)
-    _models: dict[str, str] = field(default_factory=dict)
+    _terms: dict[str, Terms] = field(default_factory=dict)
     _ids: list[npt.NDArray[np.int64]] = field(default_factory=list)
     _parts: list[Judgement] = field(default_factory=list)
 
@@ -305,7 +323,7 @@ class Auditor:
         name = group.terms.digest
         if name not in self._compared:
             self._compared[name] = Comparison.of(self.source, self.model, group.terms)
-            self._models[name] = group.terms.model.origin.name
+            self._terms[name] = group.terms
             self._counts[name] = np.zeros(len(VERDICTS), dtype=np.int64)
         found = judge(self._compared[name], group, exact=self.exact)
         self._counts[name] += np.bincount(found.verdict, minlength=len(VERDICTS))
@@ -323,11 +341,12 @@ class Auditor:
         looks = tuple(
             Look(
                 name,
-                self._models[name],
+                self._terms[name].model.origin.name,
                 one.inside,
                 one.on_rows is not None,
                 one.why,
                 dict(zip(VERDICTS, self._counts[name].tolist(), strict=True)),
+                dict(self._terms[name].tolerance),
             )
             for name, one in self._compared.items()
         )

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from proplace.schema.rules import AnyFeature
     from proplace.schema.validation import Label
 
-_SAY = "say it with Model.of(model).with_schema(schema)"
+_SAY = "say it with Model.of(model).with_schema(schema), or --schema FILE"
 
 
 class Decision(NamedTuple):
@@ -77,7 +77,8 @@ def reading(source: object, base: Model) -> Model:
         if not model.preprocesses:
             raise InputError(
                 "the model does not say how it reads the table, which the model of the promises scales "
-                "or encodes first; give it together with its preprocessing (a pipeline), or as a bare "
+                "or encodes first; give it together with its preprocessing (a pipeline), describe its "
+                "columns with Model.of(model).with_schema(schema) or --schema FILE, or give a bare "
                 "Network (Model.of(model).network) that takes rows as that model encodes them"
             )
         model = model.renamed(base.columns)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 
 import proplace as pp
@@ -126,6 +127,27 @@ def test_new_answers_are_shown_and_issued_only_when_asked(folder):
         frame = ledger.promises(state="open")
         assert set(frame["expires"]) == {"2998-12-31", "2999-01-31"}
         assert ledger.verify().good
+
+
+def test_new_answers_bear_what_the_old_ones_bore(folder):
+    old = pp.Model.of(str(folder / "old.onnx"))
+    tolerance = {"income": 1.5}
+    explainer = pp.Proplace(old, 0.01, k=5, tolerance=tolerance).fit(TABLE)
+    refused = TABLE[np.array(old.original(TABLE)) == "no"].iloc[20:30]
+    with pp.Ledger(folder / "wide.db") as ledger:
+        ledger.issue(explainer.explain(refused, "yes"), ids=[f"p{n}" for n in refused.index])
+    words = ["--renew", "--train", folder / "later.csv", "--drop", "label", "--delta", "0.01"]
+    words += ["--k", "5", "--prefer", "few", "--holds", "--issue"]
+    done = call("audit", "--ledger", folder / "wide.db", "--model", folder / "new.onnx", *words)
+    assert done.returncode == 0, done.stderr
+    with pp.Ledger(folder / "wide.db") as ledger:
+        new = [n for n in ledger.promises(state="open").index
+               if ledger.promise(n).terms.model.origin.name == "new.onnx"]  # fmt: skip
+        assert new
+        for number in new:
+            promise = ledger.promise(number)
+            assert promise.terms.tolerance == tolerance
+            assert promise.explanation.holds
 
 
 @pytest.mark.parametrize(

@@ -360,3 +360,57 @@ def test_an_empty_ledger_is_exported_with_its_columns(tmp_path):
     done = call("ledger", "export", tmp_path / "p.db", "--promises", tmp_path / "p.csv")
     assert done.returncode == 0, said(done)
     assert (tmp_path / "p.csv").read_text(encoding="utf-8").startswith("id,person,state")
+
+
+# -- what a person is given ------------------------------------------------------------------------
+
+
+def test_the_letter_of_a_promise(made, book, tmp_path):
+    """As it was written when the promise was issued, and only as long as it is open."""
+    place, numbers = book
+    number, out = numbers["ann"], tmp_path / "letter.html"
+    done = call("ledger", "letter", place, number, "--out", out)
+    assert done.returncode == 0, said(done)
+    first = next((made / "letters").glob("row-*000.html")).read_text()
+    assert f"promise {number}" in out.read_text()
+    assert in_words(out) == in_words_of(first)
+    done = call("ledger", "letter", place, number, "--out", out)
+    assert (done.returncode, "is there already" in said(done)) == (1, True)
+    again = tmp_path / "again.html"
+    words = ("--subject", "the loan", "--outcome", "approved")
+    assert call("ledger", "letter", place, number, "--out", again, *words).returncode == 0
+    assert "the loan would have been approved" in again.read_text().lower()
+    assert call("ledger", "withdraw", place, number, "--reason", "a test").returncode == 0
+    done = call("ledger", "letter", place, number, "--out", tmp_path / "late.html")
+    assert (done.returncode, "is withdrawn, and a letter would say" in said(done)) == (1, True)
+    assert not (tmp_path / "late.html").exists()
+
+
+def in_words(path):
+    return in_words_of(path.read_text())
+
+
+def in_words_of(page):
+    """What a letter says; its person is called by the id alone."""
+    text = re.sub(r"<style.*?</style>|<[^>]*>", " ", page, flags=re.DOTALL)
+    return re.sub(r"\s+", " ", text).replace("Person 0 (customer ann)", "Person ann")
+
+
+def test_the_proof_of_a_promise_is_all_that_a_check_needs(book, tmp_path):
+    place, numbers = book
+    out = tmp_path / "proof"
+    done = call("ledger", "proof", place, numbers["bob"], "--out", out)
+    assert done.returncode == 0, said(done)
+    assert sorted(path.name for path in out.iterdir()) == [
+        "certificate.json",
+        "model.npz",
+        "verify.html",
+    ]
+    command = re.search(r"check it: proplace (check .*)", done.stdout).group(1).split()
+    checked = call(*command)
+    assert checked.returncode == 0, said(checked)
+    assert call("ledger", "proof", place, numbers["bob"], "--out", out).returncode == 1
+    assert call("ledger", "erase", place, "bob", "--yes").returncode == 0
+    done = call("ledger", "proof", place, numbers["bob"], "--out", tmp_path / "gone")
+    assert (done.returncode, "its certificate with it" in said(done)) == (1, True)
+    assert not (tmp_path / "gone").exists()

@@ -103,8 +103,8 @@ def audit(
     """Say of every open promise what a retrained model makes of it: proved, holds or broken.
 
     Exit status 0, or 3 where --fail-on does not let the model pass. The audit is recorded in the ledger
-    unless --no-record is given. New answers (--renew) keep the tolerance of the broken promises, and
-    what else was asked of those is asked again: --prefer, --holds.
+    unless --no-record is given. New answers (--renew) keep the tolerance of the broken promises
+    (the widest, where they differ), and what else was asked of those is asked again: --prefer, --holds.
 
     [bold]Examples[/bold]
 
@@ -124,21 +124,22 @@ def audit(
     if out is not None:
         report.check_page(out)
     whole = common.with_classes(common.read_model(model, assume), classes)
+    if schema is not None:
+        whole = common.with_schema(whole, schema)
     with Ledger(ledger, create=False) as opened:
         found = opened.audit(whole, as_of=as_of, record=not no_record, exact=exact)
         renewal = None
         if given is not None and asked is not None and found.broken:
             rows = open_table(asked, delimiter=delimiter, encoding=encoding)
-            known = _described(whole, found, schema)
+            known = whole if schema is not None else _described(whole, found)
             given.check(known.network, model)
-            promised = opened.promise(found.broken[0]).terms
             explainer = Proplace(
                 known,
                 given.delta,
                 k=k,
                 prefer=prefer.value,
                 holds=holds,
-                tolerance=dict(promised.tolerance) or None,
+                tolerance=found.tolerance or None,
             ).fit(common.training_rows(rows, known.schema, drop or []))
             renewal = found.renew(explainer)
         if as_json:
@@ -176,12 +177,10 @@ def _renewing(
     return train
 
 
-def _described(model: WholeModel, audit: Audit, path: Path | None) -> WholeModel:
-    """The new model with the ranges, steps and rules of a schema: of the promises if none is given."""
+def _described(model: WholeModel, audit: Audit) -> WholeModel:
+    """The new model with the ranges, steps and rules of the promises."""
     from proplace.core.errors import SchemaError  # noqa: PLC0415
 
-    if path is not None:
-        return common.with_schema(model, path)
     schema: Schema = audit.ledger.promise(audit.broken[0]).terms.model.schema
     try:
         return model.with_schema(schema.unscaled() if model.preprocesses else schema)

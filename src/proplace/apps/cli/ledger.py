@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from proplace.apps.cli import common, one_person, promising
+from proplace.apps.cli import common, letters, one_person, promising
 from proplace.apps.cli.console import say, say_table, tell
 
 if TYPE_CHECKING:
@@ -144,6 +144,55 @@ def show(place: Place, number: Number, as_of: AsOf = None, as_json: common.Json 
         ["entry", "time", "what", "more"],
         [[str(one.pop("entry")), one.pop("time"), one.pop("kind"), _told(one)] for one in entries],
     )
+
+
+@ledger.command()
+def letter(
+    place: Place,
+    number: Number,
+    out: Annotated[Path, typer.Option(help="Where the letter goes, such as letter.html.")],
+    subject: letters.Subject = None,
+    outcome: letters.Outcome = None,
+) -> None:
+    """Write the letter of an open promise: one page of A4, to print from a browser.
+
+    [bold]Example[/bold]
+
+    proplace ledger letter promises.db 5 --out letter.html --subject "the loan" --outcome approved
+    """
+    from proplace.apps.report.of_promise import letter_of_promise  # noqa: PLC0415
+
+    with _opened(place) as opened:
+        promise = opened.promise(number)
+    wording = letters.wording_of(promise.terms.target, subject, outcome)
+    with common.refused_if_there(out):
+        letter_of_promise(promise, out, wording, f"promise {number}")
+    if common.watched():
+        tell(f"{out}: written")
+
+
+@ledger.command()
+def proof(
+    place: Place,
+    number: Number,
+    out: Annotated[Path, typer.Option(help="A new folder for the certificate and its networks.")],
+) -> None:
+    """Write the certificate of a promise, all that a check needs, and the page that checks it.
+
+    [bold]Example[/bold]
+
+    proplace ledger proof promises.db 5 --out proof
+    """
+    from proplace.apps.report.of_promise import check_command, save_proof  # noqa: PLC0415
+
+    with _opened(place) as opened:
+        promise = opened.promise(number)
+    with common.refused_if_there(out):
+        part = out.with_name(f"{out.name}.part")
+        part.mkdir(parents=True, exist_ok=True)
+        save_proof(promise, part)
+        part.rename(out)
+    say(f"check it: {check_command(promise, out)}")
 
 
 @ledger.command()

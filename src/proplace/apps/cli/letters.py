@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from proplace.explain.results import Explanations
+    from proplace.explain.words import Wording
 
 Folder = Annotated[
     Path | None,
@@ -58,6 +59,15 @@ def check(
         raise OptionError(f"--valid-until {valid_until} is over")
 
 
+def wording_of(target: int, subject: str | None, outcome: str | None) -> Wording:
+    """What letters call things: the usual words where nothing else is given."""
+    from proplace.explain.words import Wording  # noqa: PLC0415
+
+    usual = Wording()
+    words = usual.outcomes if outcome is None else {target: outcome}
+    return Wording(usual.subject if subject is None else subject, words)
+
+
 def of_folder(results: Path) -> Iterator[Explanations]:
     """The people of a folder of results, one after the other."""
     from proplace.apps.batch.reading import ResultsFolder  # noqa: PLC0415
@@ -80,9 +90,7 @@ def write(
     ``reference`` says what to call the promises of a person, where the letter does not know it.
     """
     from proplace.apps.report.letter import UNSENT  # noqa: PLC0415
-    from proplace.explain.words import Wording  # noqa: PLC0415
 
-    usual = Wording()
     part = folder.with_name(f"{folder.name}.part")
     unsent: list[str] = []
     with common.refused_if_there(folder):
@@ -95,8 +103,7 @@ def write(
             if first.status in UNSENT:
                 unsent.append(f"row {row}")
                 continue
-            words = usual.outcomes if outcome is None else {first.target: outcome}
-            wording = Wording(usual.subject if subject is None else subject, words)
+            wording = wording_of(first.target, subject, outcome)
             answers.letter(
                 first.index,
                 part / f"row-{row:012d}.html",

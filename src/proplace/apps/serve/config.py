@@ -101,6 +101,9 @@ class Limits(_Strict):
         Hours for which finished jobs are kept: they hold personal data.
     session
         Hours until a login ends.
+    niceness
+        How far searches stand back behind the process that serves (as ``nice`` counts), so that
+        questions which are answered in an instant do not wait for them.
     """
 
     workers: int = Field(default=2, ge=1, le=64)
@@ -114,6 +117,7 @@ class Limits(_Strict):
     requests: int = Field(default=1200, ge=1)
     keep: float = Field(default=24.0, gt=0.0)
     session: float = Field(default=12.0, gt=0.0)
+    niceness: int = Field(default=10, ge=0, le=19)
 
 
 class Config(_Strict):

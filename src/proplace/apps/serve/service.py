@@ -106,7 +106,8 @@ class Service:
         store = Store(config.state)
         files = config.state.with_suffix(".files")
         files.mkdir(mode=0o700, exist_ok=True)
-        workers = Workers(partial(worker_functions, config), limits.workers, limits.queue)
+        make = partial(worker_functions, config)
+        workers = Workers(make, limits.workers, limits.queue, limits.niceness)
         service = cls(config, engines, store, Ledger(config.ledger), workers, files)
         threading.Thread(target=service._tidy, daemon=True).start()
         for job in store.unfinished():

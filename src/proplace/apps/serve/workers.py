@@ -2,8 +2,8 @@
 
 Each worker is a fresh process with a pipe, started at once. A thread for each of them takes questions
 from one bounded queue, hands them over, and waits; a worker that is late or dead is replaced, and only
-its question fails. Workers give way to the process that serves, so that questions which are answered in
-an instant do not wait for searches, and they end when it ends, however it does.
+its question fails. Workers can stand back behind the process that serves, so that questions which are
+answered in an instant do not wait for searches, and they end when it ends, however it does.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 _START = 120.0  # seconds in which a process must be ready
 _GRACE = 5.0  # seconds beyond the limit that a search sets itself
 _LOOK = 0.2  # seconds between two looks at a worker
-_NICENESS = 10  # how far searches stand back behind the process that serves
 
 
 class Busy(ProplaceError):
@@ -80,10 +79,18 @@ class Workers:
         How many processes.
     waiting
         How many questions may wait.
+    niceness
+        How far the processes stand back behind this one.
     """
 
-    def __init__(self, make: Callable[[], dict[str, Callable[..., Any]]], count: int, waiting: int):
-        self._make = cloudpickle.dumps(make)
+    def __init__(
+        self,
+        make: Callable[[], dict[str, Callable[..., Any]]],
+        count: int,
+        waiting: int,
+        niceness: int = 0,
+    ) -> None:
+        self._make = cloudpickle.dumps((make, niceness))
         self._tasks: queue.Queue[Task] = queue.Queue(waiting)
         self._stopping, self._count = threading.Event(), threading.Lock()
         self.restarts = 0
@@ -221,9 +228,10 @@ def _work(pipe: Connection, make: bytes) -> None:
     """Say that all is ready, and answer questions until the pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that serves decides when to end
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    os.nice(_NICENESS)
     try:
-        functions = cloudpickle.loads(make)()
+        functions_of, niceness = cloudpickle.loads(make)
+        os.nice(niceness)
+        functions = functions_of()
         threadpool_limits(1)
     except Exception as error:
         pipe.send_bytes(_packed(error))

@@ -6,23 +6,24 @@ import csv
 import io
 import tempfile
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from fastapi import APIRouter
 from fastapi.responses import HTMLResponse, Response
 
-from proplace.apps.batch.folder import NETWORK, files_of
-from proplace.apps.report.letter import letter_of
-from proplace.apps.report.proofs import MODEL, command
+from proplace.apps.report.of_promise import (
+    CERTIFICATE,
+    check_command,
+    letter_of_promise,
+    save_proof,
+)
 from proplace.apps.serve.pages.common import DOCUMENT, Visit, records, see_other, visit
 from proplace.apps.serve.pages.fields import fields_of, person_from
 from proplace.apps.serve.pages.people import WRONG, said_of_one
 from proplace.apps.serve.pages.static import checker_page
 from proplace.certification import digest as network_digest
 from proplace.core.errors import LedgerError
-from proplace.explain.results import Explanations
 from proplace.explain.words import Wording
 from proplace.promises.promise import State
 
@@ -37,7 +38,6 @@ Redeeming = Annotated[Visit, visit("redeem")]
 Withdrawing = Annotated[Visit, visit("withdraw")]
 
 STATES: tuple[str, ...] = get_args(State)
-_CERTIFICATE = "certificate.json"
 _SHOWN = 100  # promises of one list
 
 
@@ -104,18 +104,12 @@ def one(seen: Looking, number: int) -> Response:
 def letter(seen: Looking, number: int) -> Response:
     """The letter to the person: one page to print."""
     promise = _promise(seen, number)
-    e = promise.explanation
-    if e is None:
+    if promise.explanation is None:
         raise seen.refusal(410, "promise.erased")
-    text = letter_of(
-        Explanations([replace(e, index=promise.person, ids={})]),
-        promise.person,
-        None,
-        wording_of(seen, promise),
-        date=promise.issued[:10],
-        valid_until=promise.expires,
-        reference=seen.text("promise.reference", number=number),
-    )
+    if promise.state != "open":
+        raise seen.refusal(409, "promise.no_letter")
+    reference = seen.text("promise.reference", number=number)
+    text = letter_of_promise(promise, None, wording_of(seen, promise), reference)
     return HTMLResponse(str(text), headers=DOCUMENT)
 
 
@@ -125,7 +119,7 @@ def certificate(seen: Looking, number: int) -> Response:
     proof = _promise(seen, number).certificate
     if proof is None:
         raise seen.refusal(410, "promise.erased")
-    headers = {"content-disposition": f'attachment; filename="{_CERTIFICATE}"'}
+    headers = {"content-disposition": f'attachment; filename="{CERTIFICATE}"'}
     return Response(proof.to_json(), media_type="application/json", headers=headers)
 
 
@@ -136,13 +130,13 @@ def proof(seen: Checking, number: int) -> Response:
     if promise.certificate is None:
         raise seen.refusal(410, "promise.erased")
     file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr(_CERTIFICATE, promise.certificate.to_json())
-        with tempfile.TemporaryDirectory() as folder:
-            for name, thing in files_of(promise.terms.sets).items():
-                path = Path(folder) / (MODEL if name == NETWORK else name)
-                thing.save(path)
-                archive.write(path, path.name)
+    with (
+        zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        save_proof(promise, Path(folder))
+        for path in sorted(Path(folder).iterdir()):
+            archive.write(path, path.name)
     headers = {"content-disposition": f'attachment; filename="promise-{number}.zip"'}
     return Response(file.getvalue(), media_type="application/zip", headers=headers)
 
@@ -208,7 +202,7 @@ def _page(
         409 if problem else 200,
         promise=promise,
         words=words,
-        command="" if e is None else command(_CERTIFICATE, MODEL, e.setting, Path()),
+        command=check_command(promise),
         checker=checker_page() is not None,
         digest=None if proof is None else proof.digest,
         network=network_digest(promise.terms.model.network),
