@@ -134,15 +134,18 @@ def person_from(form: FormData, features: Iterable[AnyFeature]) -> dict[str, Any
     person = {}
     for feature in features:
         given = form.get(PREFIX + feature.name)
-        text = given.strip() if isinstance(given, str) else ""
-        if text:
-            person[feature.name] = _value(text, feature)
+        value = _value(given, feature) if isinstance(given, str) else ""
+        if value != "":
+            person[feature.name] = value
     return person
 
 
-def _value(text: str, feature: AnyFeature) -> Any:
+def _value(given: str, feature: AnyFeature) -> Any:
+    text = given.strip()
     if not isinstance(feature, Continuous):
-        return next((label for label in feature.labels if plain_text(label) == text), text)
+        # As it was sent first: levels may differ in outer spaces alone.
+        levels = {plain_text(label): label for label in feature.labels}
+        return levels.get(given, levels.get(text, text))
     try:
         number = float(text)
     except ValueError:
