@@ -67,7 +67,8 @@ async def promise(seen: Issuing, name: str) -> Response:
 def _refusal(seen: Visit, asked: Issue, error: Exception) -> str:
     """Why it was not issued; another open promise in the words of the form."""
     known = seen.service.ledger.promises(asked.id, "open").index.tolist()
-    if asked.existing == "refuse" and known and isinstance(error, LedgerError):
+    about_it = isinstance(error, LedgerError) and "open promise" in str(error)
+    if asked.existing == "refuse" and known and about_it:
         numbers = ", ".join(map(str, known))
         return seen.text("issue.known", numbers=numbers, existing=seen.text("issue.existing"))
     return _said(error, seen)

@@ -6,9 +6,12 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
+
 from proplace.schema import Binary, Continuous, Ordinal
 from proplace.schema.amounts import amount
 from proplace.schema.cells import is_number
+from proplace.tables.files import numbers_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -146,11 +149,8 @@ def _value(given: str, feature: AnyFeature) -> Any:
         # As it was sent first: levels may differ in outer spaces alone.
         levels = {plain_text(label): label for label in feature.labels}
         return levels.get(given, levels.get(text, text))
-    try:
-        number = float(text)
-    except ValueError:
-        return text
-    return number if math.isfinite(number) else text
+    (number,) = numbers_of(pd.Series([text], dtype=object))  # as the interface and files are read
+    return float(number) if is_number(number) and math.isfinite(number) else text
 
 
 def plain_text(value: Any) -> str:

@@ -10,6 +10,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import UploadFile
 
 from proplace.apps.serve.access import Refused
+from proplace.apps.serve.api import Number  # noqa: TC001  (FastAPI reads it)
 from proplace.apps.serve.pages.common import DOCUMENT, Visit, records, see_other, visit
 from proplace.core.errors import LedgerError, OptionError
 
@@ -119,13 +120,13 @@ def _job(seen: Visit, number: str) -> Job:
 
 
 @router.get("/audits/{number}")
-def audit(seen: Auditing, number: int) -> Response:
+def audit(seen: Auditing, number: Number) -> Response:
     """What a retrained model makes of every open promise."""
     return _audit(seen, number)
 
 
 @router.post("/audits/{number}")
-def decide(seen: Deciding, number: int) -> Response:
+def decide(seen: Deciding, number: Number) -> Response:
     """Write down whether it goes into use."""
     how, note = seen.given("go"), seen.given("note")
     try:
@@ -138,7 +139,7 @@ def decide(seen: Deciding, number: int) -> Response:
 
 
 @router.post("/audits/{number}/renew")
-def renew(seen: Deciding, number: int) -> Response:
+def renew(seen: Deciding, number: Number) -> Response:
     """Search new answers for those whose promises would be broken, or issue those that were seen."""
     digests = [str(value) for value in seen.form.getlist("seen")]
     try:
@@ -149,7 +150,7 @@ def renew(seen: Deciding, number: int) -> Response:
 
 
 @router.get("/audits/{number}/page")
-def audit_page(seen: Auditing, number: int) -> Response:
+def audit_page(seen: Auditing, number: Number) -> Response:
     """The audit as one file, to keep and to hand on."""
     path = _kept(seen, number)
     if path is None:

@@ -80,6 +80,7 @@ for (const button of document.querySelectorAll("[data-print]")) {
 // -- values to try: the decision and the proved margin while they move -----------------------------
 
 const PATIENCE = 150;  // milliseconds after which a question is given up for a newer one
+const NUMBER = /^[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[-+]?[0-9]+)?$/i;  // what the service reads as one
 
 for (const form of document.querySelectorAll("form.try")) {
   const said = (name) => form.querySelector(`[data-live=${name}]`);
@@ -98,7 +99,8 @@ for (const form of document.querySelectorAll("form.try")) {
       return choice?.dataset.value === undefined ? null : JSON.parse(choice.dataset.value);
     }
     const text = control.value.trim();
-    return text === "" ? null : Number.isFinite(Number(text)) ? Number(text) : text;
+    if (text === "") return null;
+    return NUMBER.test(text) && Number.isFinite(Number(text)) ? Number(text) : text;
   };
 
   const person = () => {
