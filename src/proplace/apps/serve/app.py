@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import re
 import secrets
 import time
 import traceback
@@ -46,6 +47,7 @@ _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (LedgerError, 409),
     (ProplaceError, 422),
 )
+_HOST = re.compile(r"(\[[^]]*\]|[^:]*)(?::[0-9]{0,5})?")  # a name and, behind it, a port
 _AFTER = {429: 2, 503: 1}  # seconds until it is worth asking again
 
 
@@ -136,8 +138,8 @@ class Guard:
     def _refusal(self, scope: Scope) -> Refused | None:
         headers = dict(scope["headers"])
         host = headers.get(b"host", b"").decode("latin-1")
-        name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
-        if name.lower() not in self._hosts:
+        named = _HOST.fullmatch(host)
+        if named is None or named[1].lower() not in self._hosts:
             return Refused(421, "the service is not called by this name; add it to hosts")
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or len(length) > 15 or int(length) > self._most(scope):

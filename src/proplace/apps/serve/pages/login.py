@@ -59,6 +59,7 @@ def login(seen: Anyone, given: Annotated[FormData, Depends(_form)]) -> Response:
     if found is None:
         service.logins.check("address " + (request.client.host if request.client else ""))
         return login_page(seen, 401, why="wrong", to=to, held=fields)
+    service.rate.check(f"key {found.id}")
     hours = service.config.limits.session
     token = service.store.start_session(found, hours)
     answer: Response = see_other(to or "/people")
