@@ -263,3 +263,33 @@ def test_a_rate_remembers_so_many_callers_and_no_more(monkeypatch):
 def test_behind_the_name_of_a_host_is_a_port_or_nothing(served, host, status):
     headers = {"host": host.encode()}
     assert served.client("reader").get(f"{API}/models", headers=headers).status_code == status
+
+
+# -- who looks whom up, and whose session a login ends -----------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("role", "may"),
+    [("reader", False), ("caseworker", True), ("auditor", False), ("admin", True)],
+)
+def test_people_are_looked_up_by_those_who_make_promises_to_them(served, role, may):
+    client, csrf = served.session(role)
+    page = client.get("/people/lender").text
+    assert ("/people/lender/find" in page) == may
+    assert ("Find somebody" in page) == may
+    for number in ("c", "c1"):
+        found = client.post("/people/lender/find", data={"csrf": csrf, "id": number})
+        assert found.status_code == (200 if may else 403)
+        assert ("c1" in found.text) == may
+
+
+def test_a_login_tells_whose_session_it_ends_and_ends_it(served):
+    client, _ = served.session("caseworker")
+    before, store = client.cookies["proplace_session"], served.service.store
+    assert "“caseworker” (case worker) is logged in" in client.get("/login").text
+    sent = {"key": served.keys["reader"]}
+    client.post("/login", data={"key": "pp_wrong"})
+    assert store.session(before).key.name == "caseworker"
+    client.post("/login", data=sent, follow_redirects=False)
+    assert store.session(before) is None
+    assert "is logged in" not in served.client().get("/login").text

@@ -123,6 +123,11 @@ def visitor(chromium, server):
         one.page.context.close()
 
 
+def filled_in(page, key):
+    """Wait for the key of a link in the form."""
+    page.wait_for_function("key => document.getElementById('key').value === key", arg=key)
+
+
 def test_login_takes_the_key_of_the_link_or_the_form_and_leaves_none_behind(visitor, server):
     one = visitor(None)
     one.look("/promises")
@@ -139,12 +144,28 @@ def test_login_takes_the_key_of_the_link_or_the_form_and_leaves_none_behind(visi
     one.page.context.clear_cookies()
     one.page.goto("about:blank")
     one.look(f"/login#{server.keys['reader']}")
-    one.page.wait_for_url("**/people/loans")
+    filled_in(one.page, server.keys["reader"])
+    assert not one.page.locator("#running").is_visible()
+    one.press("Log in")
+    assert one.page.url == f"{server.address}/people/loans"
     assert server.keys["reader"] not in one.page.content()
     (cookie,) = one.page.context.cookies()
     assert cookie["httpOnly"]
     assert cookie["sameSite"] == "Strict"
     assert server.keys["reader"] not in cookie["value"]
+
+    # The link of somebody else, on another site: nothing happens before the button is pressed.
+    link = f"{server.address}/login%23{server.keys['caseworker']}"
+    one.page.goto(f"data:text/html,<a href='{link}'>news</a>")
+    one.page.get_by_role("link").click()
+    filled_in(one.page, server.keys["caseworker"])
+    assert "“reader” (reader) is logged in" in one.page.locator("#running").inner_text()
+    assert one.focused == "Log in"
+    assert one.page.url == f"{server.address}/login"
+    assert one.page.context.cookies() == [cookie]
+    one.check("login-by-link")
+    one.look("/people")
+    assert "reader, reader" in one.page.locator("header").inner_text()
     one.press("Log out")
     one.look("/people")
     assert one.page.url == f"{server.address}/login"
@@ -153,7 +174,7 @@ def test_login_takes_the_key_of_the_link_or_the_form_and_leaves_none_behind(visi
 
 def test_people_are_found_or_entered_and_decided(visitor, server):
     """By keyboard; and what was entered is still there where it is wrong, or cannot be sent."""
-    one, number = visitor("reader"), server.refused[0]
+    one, number = visitor("caseworker"), server.refused[0]
     one.look("/people")
     page = one.page
     page.keyboard.press("Tab")

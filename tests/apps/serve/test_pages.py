@@ -42,7 +42,7 @@ PAGES = {
 }
 FORMS = {
     "/people/loans": "predict",
-    "/people/loans/find": "predict",
+    "/people/loans/find": "people",
     "/answers/loans": "explain",
     "/answers/loans/try": "certify",
     "/answers/loans/promise": "issue",

@@ -23,7 +23,7 @@ _MINUTE = 60.0
 _MOST_CALLERS = 50_000  # that are remembered at once
 
 _ASK = {"models", "predict", "explain", "certify", "check", "jobs"}
-_CASES = {"promises", "issue", "redeem", "withdraw"}
+_CASES = {"people", "promises", "issue", "redeem", "withdraw"}
 _AUDITS = {"promises", "audit", "decide", "ledger", "metrics"}
 PERMISSIONS: dict[Role, frozenset[str]] = {
     "reader": frozenset(_ASK),

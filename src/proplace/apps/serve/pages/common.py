@@ -201,7 +201,9 @@ def login_page(
     seen: Visit, status: int = 200, *, why: str = "", to: str = "", held: Fields = ()
 ) -> HTMLResponse:
     """Ask for a key: ``why`` it is asked for again, where to go then, and what was entered there."""
-    return seen.render("login.html.j2", status, why=why, to=to, held=held)
+    session = seen.service.store.session(seen.request.cookies.get(COOKIE, ""))
+    running = None if session is None else session.key
+    return seen.render("login.html.j2", status, why=why, to=to, held=held, running=running)
 
 
 def error_page(request: Request, status: int, reason: str, after: int | None = None) -> Response:

@@ -61,6 +61,7 @@ def login(seen: Anyone, given: Annotated[FormData, Depends(_form)]) -> Response:
         return login_page(seen, 401, why="wrong", to=to, held=fields)
     service.rate.check(f"key {found.id}")
     hours = service.config.limits.session
+    service.store.end_session(request.cookies.get(COOKIE, ""))
     token = service.store.start_session(found, hours)
     answer: Response = see_other(to or "/people")
     if fields:

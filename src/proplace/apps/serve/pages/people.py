@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 router = APIRouter(prefix="/people")
 
 Asking = Annotated[Visit, visit("predict")]
+LookingUp = Annotated[Visit, visit("people")]
 WRONG = (InputError, OptionError, SchemaError)
 """What is said beside the form, since it is to be changed there."""
 
@@ -66,7 +67,7 @@ def empty(seen: Asking, name: str) -> Response:
 
 
 @router.post("/{name}/find")
-def find(seen: Asking, name: str) -> Response:
+def find(seen: LookingUp, name: str) -> Response:
     """Find somebody by the id."""
     engine, number = seen.engine(name), seen.given("id")
     person = engine.person(number)

@@ -5,11 +5,27 @@ const token = document.querySelector("meta[name=csrf]")?.content;
 
 // -- login: a key behind the # of a link, which no server and no log ever sees ---------------------
 
+// It is filled in, and whoever sees the page presses the button: a link may be anybody's. One from
+// elsewhere comes without the cookie, so this page asks again whose session a login would end.
+
 const login = document.getElementById("login");
+
+const fillIn = async (key) => {
+  try {
+    const text = await (await fetch("/login")).text();
+    const told = new DOMParser().parseFromString(text, "text/html").getElementById("running");
+    const place = document.getElementById("running");
+    place.textContent = told.textContent;
+    place.hidden = told.hidden;
+  } catch {}  // the login itself tells that the service is not there
+  login.key.value = key;
+  login.querySelector("button").focus();
+};
+
 if (login && location.hash.startsWith("#pp_")) {
-  login.key.value = location.hash.slice(1);
+  const key = location.hash.slice(1);
   history.replaceState(null, "", location.pathname);
-  login.submit();
+  fillIn(key);
 }
 
 // -- forms: nothing that was entered is lost where the service is not there --------------------------
