@@ -277,7 +277,7 @@ def test_what_would_change_it_with_locks_and_live_values(visitor, server):
 
 
 def test_live_values_ask_one_question_at_a_time_and_say_what_is_stale(visitor, server):
-    one = visitor("reader")
+    one = visitor("caseworker")
     one.find(server.refused[0])
     page, asked = one.page, []
 
