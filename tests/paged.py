@@ -10,8 +10,10 @@ import time
 import uvicorn
 
 import small_lender as lender
+from proplace.apps.serve.access import Caller
 from proplace.apps.serve.app import app_of
 from proplace.apps.serve.config import config_of
+from proplace.apps.serve.questions import Issue, Options
 from proplace.apps.serve.service import Service
 from proplace.apps.serve.store import ROLES
 from proplace.core.network import Network
@@ -70,6 +72,19 @@ class Paged:
         self.service = Service.open(config_of(settings(folder, **more)))
         self.keys = {role: self.service.store.add_key(role, role) for role in ROLES}
         self.app = app_of(self.service)
+
+    def promise(self, number):
+        """Issue the first answer of somebody, without the page; the number of the promise."""
+        service, person = self.service, self.service.engines["loans"].person(number)
+        found = service.ask_explain("loans", [person], Options(), pictures=False).result(60)
+        certificate = found[0][0]["certificate_digest"]
+        asked = Issue(id=number, person=person, certificate=certificate)
+        caller = Caller(service.store.key(self.keys["admin"]))
+        return service.ask_issue("loans", asked, caller).result(60)["promise"]
+
+    def session(self, role):
+        """The cookie of somebody who is logged in."""
+        return self.service.store.start_session(self.service.store.key(self.keys[role]), 1.0)
 
 
 @contextlib.contextmanager

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
 import re
+import time
+from concurrent.futures import Future
 from importlib import resources
+from types import SimpleNamespace
 
 import pytest
+import yaml
 
 pytest.importorskip("fastapi")
 pytest.importorskip("jinja2")
 
 from fastapi.testclient import TestClient
 
+import small_lender as lender
 from paged import EVIL, paged
 from proplace.apps.serve import catalogue
-from proplace.apps.serve.access import COOKIE, PERMISSIONS
+from proplace.apps.serve.access import COOKIE, PERMISSIONS, Refused
+from proplace.apps.serve.pages import ledger as pages_ledger
+from proplace.apps.serve.workers import Busy, Died, Late
 
 PAGES = {
     "/people/loans": "predict",
@@ -34,7 +42,7 @@ PAGES = {
 }
 FORMS = {
     "/people/loans": "predict",
-    "/people/loans/find": "predict",
+    "/people/loans/find": "people",
     "/answers/loans": "explain",
     "/answers/loans/try": "certify",
     "/answers/loans/promise": "issue",
@@ -101,7 +109,8 @@ def generic(path):
 @pytest.mark.parametrize("path", [*PAGES, "/people"])
 def test_a_stranger_is_sent_to_the_login(server, path):
     found = visitor(server).get(path, follow_redirects=False)
-    assert (found.status_code, found.headers["location"]) == (303, "/login")
+    back = "" if path == "/people" else f"?to={path}"
+    assert (found.status_code, found.headers["location"]) == (303, f"/login{back}")
 
 
 @pytest.mark.parametrize("path", FORMS)
@@ -139,6 +148,143 @@ def test_a_login_from_another_site_is_refused(server):
     found = client.post("/login", data=data, headers={"sec-fetch-site": "cross-site"})
     assert found.status_code == 403
     assert COOKIE not in client.cookies
+
+
+def test_whoever_logs_in_comes_to_the_page_that_was_asked_for_and_to_no_other_site(server):
+    key = server.keys["admin"]
+    for to, place in (
+        ("/promises", "/promises"),
+        ("/models/audits/7", "/models/audits/7"),
+        ("", "/people"),
+        ("//evil.example", "/people"),
+        ("/people//evil.example", "/people"),
+        ("https://evil.example/people", "/people"),
+        ("/people\r\nx: y", "/people"),
+        ("/logout", "/people"),
+    ):
+        client = visitor(server)
+        page = client.get("/login", params={"to": to}).text
+        assert ('name="to"' in page) == (place == to), to
+        done = client.post("/login", data={"key": key, "to": to}, follow_redirects=False)
+        assert (done.status_code, done.headers["location"]) == (303, place), to
+
+
+OURS = {"sec-fetch-site": "same-origin"}
+
+
+def hidden(text):
+    """The hidden fields of a page, by name."""
+    pairs = re.findall(r'<input type="hidden" name="([^"]*)" value="([^"]*)">', text)
+    return {html.unescape(name): html.unescape(value) for name, value in pairs}
+
+
+def test_what_was_entered_outlives_a_session(server):
+    """It is shown on the login page, and sent only when whoever has logged in says so."""
+    number = server.refused[0]
+    sent = person(server, number, job=EVIL) | {"csrf": "gone", "note": "\"'><img src=x>"}
+    client = visitor(server)
+    page = client.post("/people/loans", data=sent, headers=OURS)
+    assert page.status_code == 401
+    assert "session has ended" in page.text
+    assert "<img src=x" not in page.text
+    kept = hidden(page.text)
+    assert kept["to"] == "/people/loans"
+    assert {n.removeprefix("held:"): v for n, v in kept.items() if n != "to"} == {
+        name: value for name, value in sent.items() if name != "csrf"
+    }
+    wrong = client.post("/login", data=kept | {"key": "pp_x"}, headers=OURS)
+    assert wrong.status_code == 401
+    assert hidden(wrong.text) == kept
+    done = client.post("/login", data=kept | {"key": server.keys["reader"]}, headers=OURS)
+    assert done.status_code == 200
+    assert 'action="/people/loans"' in done.text
+    again = hidden(done.text)
+    assert again["csrf"] == server.service.store.session(client.cookies[COOKIE]).csrf
+    found = client.post("/people/loans", data=again, headers=OURS)
+    assert "Today’s decision" in found.text
+
+
+def test_forms_of_other_sites_are_not_kept(server):
+    sent = person(server, server.refused[0])
+    for headers in ({}, {"sec-fetch-site": "cross-site"}, {"sec-fetch-site": "same-site"}):
+        found = visitor(server).post(
+            "/people/loans", data=sent, headers=headers, follow_redirects=False
+        )
+        assert found.status_code == 303
+        kept = {f"held:{name}": value for name, value in sent.items()} | {"to": "/people/loans"}
+        site = headers.get("sec-fetch-site")
+        done = visitor(server).post(
+            "/login", data=kept | {"key": server.keys["admin"]}, headers=headers
+        )
+        assert done.status_code == (200 if site is None else 403)
+        assert server.refused[0] not in done.text
+    large = sent | {"id": "x" * 70_000}
+    found = visitor(server).post("/people/loans", data=large, headers=OURS, follow_redirects=False)
+    assert found.status_code == 303
+
+
+def test_a_form_from_before_the_login_can_be_sent_again(server):
+    client = visitor(server, "caseworker")
+    sent = person(server, server.refused[0]) | {"csrf": "from another session"}
+    found = client.post("/people/loans", data=sent, headers=OURS)
+    assert found.status_code == 403
+    again = hidden(found.text.split("<main")[1])
+    assert again == sent | {"csrf": client.token}
+    foreign = client.post("/people/loans", data=sent, headers={"sec-fetch-site": "cross-site"})
+    assert foreign.status_code == 403
+    assert server.refused[0] not in foreign.text
+    role = client.post("/ledger/verify", data={"csrf": client.token, "head": "x"}, headers=OURS)
+    assert role.status_code == 403
+    assert "As case worker you may not do this" in role.text
+    assert "head" not in hidden(role.text)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "told"),
+    [
+        (Busy("x"), 429, "too much to do"),
+        (Late("x"), 504, "did not end in time"),
+        (Died("x"), 503, "has ended before it had an answer"),
+    ],
+)
+def test_a_search_that_gives_no_answer_keeps_what_was_asked(
+    server, monkeypatch, error, status, told
+):
+    client = visitor(server, "caseworker")
+    future = Future()
+    future.set_exception(error)
+    monkeypatch.setattr(type(server.service), "ask_explain", lambda *_, **__: future)
+    monkeypatch.setattr(type(server.service), "ask_issue", lambda *_, **__: future)
+    sent = person(server, server.refused[0]) | {"csrf": client.token, "asked": "1"}
+    sent |= {"free:debt": "1", "count": "4", "tolerance:debt": "2.5", "max_effort": "7"}
+    found = client.post("/answers/loans", data=sent)
+    assert found.status_code == status
+    assert told in found.text
+    assert "Today the loan is refused." in found.text
+    assert "<option selected>4</option>" in found.text
+    for value in ("2.5", "7"):
+        assert f'value="{value}"' in found.text
+    assert float(hidden(found.text)["is:debt"]) == float(sent["is:debt"])
+    issued = client.post(
+        "/answers/loans/promise",
+        data=sent | {"certificate": "0" * 64, "options": "{}", "expires": "2999-01-01"},
+    )
+    assert issued.status_code == 409
+    assert told in issued.text
+
+
+def test_too_many_requests_keep_what_was_entered(server, monkeypatch):
+    client = visitor(server, "reader")
+
+    def full(_):
+        raise Refused(429, "too many requests; wait a little", after=3)
+
+    monkeypatch.setattr(server.service.rate, "check", full)
+    sent = person(server, server.refused[0]) | {"csrf": client.token}
+    found = client.post("/people/loans", data=sent, headers=OURS)
+    assert (found.status_code, found.headers["retry-after"]) == (429, "3")
+    assert "Try again in 3 seconds." in found.text
+    assert hidden(found.text)["is:debt"] == sent["is:debt"]
 
 
 def test_wrong_keys_are_counted(tmp_path):
@@ -204,13 +350,17 @@ def test_other_texts_come_back_as_text(server):
 def issue(server, client, number, called=None):
     """Issue the first answer of somebody; the number of the promise."""
     sent = person(server, number) | {"csrf": client.token}
-    text = client.post("/answers/loans", data=sent).text
-    certificate = re.search(r'name="certificate" value="([0-9a-f]{64})"', text)[1]
-    options = re.search(r'name="options" value="([^"]*)"', text)[1].replace("&#34;", '"')
-    sent |= {"certificate": certificate, "options": options, "id": called or number}
+    sent |= offered(client.post("/answers/loans", data=sent).text) | {"id": called or number}
     done = client.post("/answers/loans/promise", data=sent, follow_redirects=False)
     assert done.status_code == 303, done.text
     return int(done.headers["location"].rsplit("/", 1)[1])
+
+
+def offered(text):
+    """The fields that name the first answer of a page."""
+    certificate = re.search(r'name="certificate" value="([0-9a-f]{64})"', text)[1]
+    options = re.search(r'name="options" value="([^"]*)"', text)[1]
+    return {"certificate": certificate, "options": html.unescape(options)}
 
 
 def test_a_promise_is_what_was_seen_by_whoever_issued_it(server):
@@ -275,13 +425,50 @@ def test_a_form_that_asks_for_too_much_says_which_field(server):
     for field, value, told in (
         ("count", "99", "Number of answers"),
         ("max_effort", "-1", "Effort within reach"),
-        ("tolerance:debt", "a lot", "Tolerance (debt)"),
+        ("tolerance:debt", "a lot", "Tolerance (debt): must be a number"),
         ("free:none", "1", "nothing is left that may change"),
     ):
-        more = {} if field == "free:none" else free
+        more = {} if field == "free:none" else free | {"effort:income": "3.25"}
         found = client.post("/answers/loans", data=sent | more | {field: value})
         assert found.status_code == 422, field
         assert told.lower() in found.text.lower(), field
+        assert not more or 'value="3.25"' in found.text, field  # the rest stays as it was entered
+        if field in ("max_effort", "tolerance:debt"):
+            own = re.search(rf'<input[^>]* name="{field}"[^>]*>', found.text)[0]
+            assert f'value="{value}"' in own
+            assert 'aria-invalid="true"' in own
+
+
+def test_a_refused_promise_keeps_what_was_entered(server):
+    client = visitor(server, "caseworker")
+    issue(server, client, server.refused[8])
+    sent = person(server, server.refused[8]) | {"csrf": client.token}
+    sent |= offered(client.post("/answers/loans", data=sent).text)
+    typed = {"expires": "2998-07-06", "existing": "refuse"}
+    found = client.post("/answers/loans/promise", data=sent | typed)
+    assert found.status_code == 409
+    assert found.text.count('value="2998-07-06"') == 1  # at the answer that it was entered for
+
+
+def test_entries_of_the_ledger_are_found_by_kind_and_leafed_through(server, monkeypatch):
+    monkeypatch.setattr(pages_ledger, "_LATEST", 3)
+    monkeypatch.setattr(pages_ledger, "_WINDOW", 4)
+    client = visitor(server, "auditor")
+    issue(server, visitor(server, "caseworker"), server.refused[9])
+    for kind in ("", "issued", "document", "adopted"):
+        kinds = [kind] if kind else None
+        wanted = [e.seq for e in server.service.ledger.entries(kinds=kinds)][::-1]
+        found, address = [], f"/ledger?kind={kind}"
+        for _ in range(50):
+            text = client.get(address).text
+            found += map(int, re.findall(r'<th scope="row" class="number">(\d+)</th>', text))
+            older = re.search(r'href="(/ledger\?kind=[a-z]*&amp;before=\d+)', text)
+            if older is None:
+                break
+            address = html.unescape(older[1])
+        assert found == wanted, kind
+        assert ("There are no such entries" in text) == (not wanted)
+    assert client.get("/ledger?kind=<b>&before=99999999").status_code == 200
 
 
 # -- texts -----------------------------------------------------------------------------------------
@@ -309,13 +496,109 @@ def test_every_text_is_used_and_every_used_text_is_there():
     assert unused == {"language", "footer"}
 
 
-def test_a_language_is_added_by_one_file_and_may_be_incomplete(server, monkeypatch):
-    english = catalogue.catalogues()["en"]
-    german = catalogue.Catalogue("de", {"people.title": "Personen"}, english._texts)
-    monkeypatch.setattr(catalogue, "catalogues", lambda: {"en": english, "de": german})
-    client = visitor(server, "reader")
-    text = client.get("/people/loans", headers={"accept-language": "de-AT,de;q=0.9,en;q=0.8"}).text
-    assert '<html lang="de">' in text
-    assert "<h1>Personen</h1>" in text
-    assert "Find somebody" in text
-    assert '<html lang="en">' in client.get("/people/loans", headers={"accept-language": "fr"}).text
+def test_a_language_is_added_by_one_file_and_may_be_incomplete(tmp_path, monkeypatch):
+    write_language(tmp_path, monkeypatch, {"people": {"title": "Personen"}})
+    found = catalogue.catalogue_for("de-AT,de;q=0.9,en;q=0.8")
+    assert found.language == "de"
+    assert found("people.title") == "Personen"
+    assert found("people.find") == "Find somebody"
+    assert catalogue.catalogue_for("fr").language == "en"
+
+
+def write_language(folder, monkeypatch, texts):
+    """Put the file of another language beside the English one."""
+    own = resources.files("proplace.apps.serve") / "texts" / "en.yaml"
+    (folder / "texts").mkdir()
+    (folder / "texts" / "en.yaml").write_bytes(own.read_bytes())
+    (folder / "texts" / "de.yaml").write_text(yaml.safe_dump(texts, allow_unicode=True))
+    monkeypatch.setattr(catalogue, "resources", SimpleNamespace(files=lambda _: folder))
+    catalogue.catalogues.cache_clear()
+
+
+def strange(texts):
+    """The texts in letters of another script, with their blanks."""
+    if isinstance(texts, dict):
+        return {key: strange(value) for key, value in texts.items()}
+    letters = {c: chr(0x0430 + n) for n, c in enumerate("abcdefghijklmnopqrstuvwxyz")}
+    table = str.maketrans(letters | {c.upper(): x.upper() for c, x in letters.items()})
+    return "".join(
+        part if part.startswith("{") else part.translate(table)
+        for part in re.split(r"(\{\w+\})", texts)
+    )
+
+
+def names():
+    """Words for features, outcomes, files and formats: they are not of this service."""
+    features = lender.SCHEMA.features
+    said = [f"{f.title} {getattr(f, 'unit', '')} {getattr(f, 'labels', '')}" for f in features]
+    others = (
+        "Loans loans The the loan refused approved near npz lender admin SHA-256 MiB ONNX NPZ Keras "
+        "PyTorch safetensors CSV JSON UTC Network pt pth keras onnx nobody year " + EVIL
+    )
+    return set(re.findall(WORD, " ".join([*said, others])))
+
+
+WORD = r"[A-Za-z][A-Za-z0-9-]+"
+
+
+def visible(text):
+    """What a page says, to eyes and ears, but what is marked as English or as code."""
+    text = re.sub(
+        r"(?s)<(script|style|code|svg|select)\b.*?</\1>|<dd>[0-9a-f:]{64,}</dd>", " ", text
+    )
+    text = re.sub(r'(?s)<(\w+)[^>]* lang="en"[^>]*>.*?</\1>', " ", text)
+    told = "aria-label|alt|title|data-(?:busy|gone|yes|no|unknown|failed|offline|crowded|ended)"
+    spoken = re.findall(rf"""\s(?:{told})=(?:"([^"]*)"|'([^']*)')""", text)
+    text = re.sub(r"(?s)<[^>]*>", "\n", text)
+    lines = [*text.split("\n"), *map("".join, spoken)]
+    return [html.unescape(line).strip() for line in lines if line.strip()]
+
+
+@pytest.fixture
+def other_language(tmp_path, monkeypatch):
+    own = resources.files("proplace.apps.serve") / "texts" / "en.yaml"
+    write_language(tmp_path, monkeypatch, strange(yaml.safe_load(own.read_text(encoding="utf-8"))))
+    yield
+    catalogue.catalogues.cache_clear()
+
+
+def test_no_english_is_left_where_there_is_another_language(server, other_language):
+    client = visitor(server, "admin")
+    client.headers["accept-language"] = "de"
+    number = server.refused[7]
+    issued = issue(server, client, number)
+    sent = person(server, number) | {"csrf": client.token}
+    token = {"csrf": client.token}
+    upload = {"model": ("near.npz", (server.folder / "near.npz").read_bytes())}
+    job = client.post("/models", data=token, files=upload, follow_redirects=False)
+    waiting = job.headers["location"]
+    texts = {"job": client.get(waiting).text}
+    for _ in range(600):
+        audit = client.get(waiting)
+        if "/audits/" in str(audit.url):
+            break
+        time.sleep(0.05)
+    decided = {"go": "no", "note": "1"}
+    for path in ("/login", "/people/loans", "/promises", f"/promises/{issued}", "/models", "/ledger",
+                 audit.url.path, "/ledger?kind=adopted", "/nothing", "/promises/999"):  # fmt: skip
+        texts[path] = client.get(path).text
+    for path, data in (
+        ("/people/loans/find", {"id": "k"}),
+        ("/people/loans/find", {"id": number}),
+        ("/people/loans/find", {"id": "nobody"}),
+        ("/answers/loans", sent),
+        ("/answers/loans", sent | {"asked": "1", "count": "99", "max_effort": "x"}),
+        ("/answers/loans/try", sent),
+        ("/promises", {"person": "nobody"}),
+        ("/ledger/verify", {}),
+        (audit.url.path, decided),
+        ("/people/loans", {"csrf": "x"}),
+    ):
+        texts[path + str(sorted(data))] = client.post(path, data=token | data, headers=OURS).text
+    known, left = names() | set(server.refused), []
+    for path, text in texts.items():
+        assert '<html lang="de">' in text, path
+        for line in visible(text):
+            words = set(re.findall(WORD, re.sub(r"\{\w+\}", "", line)))
+            left += [(path, line)] if words - known else []
+    assert left == []

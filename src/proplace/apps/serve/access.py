@@ -19,8 +19,11 @@ COOKIE = "proplace_session"
 CSRF_HEADER = "x-csrf-token"
 CSRF_FIELD = "csrf"
 
+_MINUTE = 60.0
+_MOST_CALLERS = 50_000  # that are remembered at once
+
 _ASK = {"models", "predict", "explain", "certify", "check", "jobs"}
-_CASES = {"promises", "issue", "redeem", "withdraw"}
+_CASES = {"people", "promises", "issue", "redeem", "withdraw"}
 _AUDITS = {"promises", "audit", "decide", "ledger", "metrics"}
 PERMISSIONS: dict[Role, frozenset[str]] = {
     "reader": frozenset(_ASK),
@@ -76,7 +79,7 @@ class RateLimit:
     """So many requests in a minute for each caller, evenly: a bucket that fills as time goes."""
 
     def __init__(self, per_minute: int) -> None:
-        self._size, self._rate = float(per_minute), per_minute / 60.0
+        self._size, self._rate = float(per_minute), per_minute / _MINUTE
         self._buckets: dict[str, tuple[float, float]] = {}
         self._lock = threading.Lock()
 
@@ -84,16 +87,22 @@ class RateLimit:
         """Count a request; raise where there were too many."""
         now = time.monotonic()
         with self._lock:
-            if len(self._buckets) > 10_000:
-                self._buckets = {
-                    k: (n, t) for k, (n, t) in self._buckets.items() if now - t < 120.0
-                }
+            self._forget(now)
             left, last = self._buckets.get(who, (self._size, now))
             left = min(self._size, left + (now - last) * self._rate)
             if left < 1.0:
                 after = math.ceil((1.0 - left) / self._rate)
                 raise Refused(429, "too many requests; wait a little", after=after)
+            self._buckets.pop(who, None)
             self._buckets[who] = (left - 1.0, now)
+
+    def _forget(self, now: float) -> None:
+        """Forget whose bucket is full again, and the longest known of too many; they are in order."""
+        while self._buckets:
+            who, (_, last) = next(iter(self._buckets.items()))
+            if now - last < _MINUTE and len(self._buckets) < _MOST_CALLERS:
+                return
+            del self._buckets[who]
 
 
 DOCUMENT_POLICY = (

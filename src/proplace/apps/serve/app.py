@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import re
 import secrets
 import time
 import traceback
@@ -39,6 +40,7 @@ log = logging.getLogger("proplace.serve")
 
 _A_SECOND = 65_536  # bytes of a body for which it has one more
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+_HOST = re.compile(r"(\[[^]]*\]|[^:]*)(?::[0-9]{0,5})?")  # a name and, behind it, a port
 
 
 def app_of(service: Service) -> FastAPI:
@@ -131,8 +133,8 @@ class Guard:
     def _refusal(self, scope: Scope) -> Refused | None:
         headers = dict(scope["headers"])
         host = headers.get(b"host", b"").decode("latin-1")
-        name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
-        if name.lower() not in self._hosts:
+        named = _HOST.fullmatch(host)
+        if named is None or named[1].lower() not in self._hosts:
             return Refused(421, "the service is not called by this name; add it to hosts")
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or len(length) > 15 or int(length) > self._most(scope):

@@ -159,7 +159,6 @@ class Engine:
         if self.people is None or number not in self.people.index:
             return None
         row = self.people.loc[number]
-        row = row.iloc[0] if isinstance(row, pd.DataFrame) else row
         return {name: as_json(row[name]) for name in self.model.schema.by_name}
 
     # -- in an instant ---------------------------------------------------------------------------
@@ -167,8 +166,7 @@ class Engine:
     def predict(self, people: Sequence[Person]) -> list[dict[str, Any]]:
         """Today's decision of each person, and how clear it is."""
         frame, rows = self._read(people)
-        said = self.model.original(frame)
-        labels = self._labels(rows) if said is None else said
+        labels = self._labels(frame, rows)
         number = self.model.target(self.target)
         margins = self.model.network.margin(rows, number)
         return [
@@ -182,7 +180,7 @@ class Engine:
         wanted = self.target if target is None else target
         given = frame if self.model.preprocesses else rows  # reading a table again takes long
         found = certify(self.model, given, self.delta, wanted, time_limit=5.0)
-        labels = self._labels(rows)
+        labels = self._labels(frame, rows)
         return [
             {
                 "label": as_json(labels[n]),
@@ -193,8 +191,11 @@ class Engine:
             for n in range(len(frame))
         ]
 
-    def _labels(self, rows: Array) -> list[Label]:
-        """Class of each encoded row by the network, as its label."""
+    def _labels(self, frame: pd.DataFrame, rows: Array) -> Sequence[Label]:
+        """Label of each person by the model itself; by the network where it is not at hand."""
+        said = self.model.original(frame)
+        if said is not None:
+            return list(said)
         return [self.model.classes[number] for number in self.model.network.predict(rows)]
 
     # -- searches: in a worker -------------------------------------------------------------------
@@ -241,7 +242,7 @@ class Engine:
                 raise OptionError(f"{name!r} is no feature{did_you_mean(name, known)}")
         free = options.changeable
         if options.locked:
-            free = [n for n in (free or known) if n not in options.locked]
+            free = [n for n in (known if free is None else free) if n not in options.locked]
             free = [n for n in free if not known[n].immutable]
         if free is not None and not free:
             raise OptionError("nothing is left that may change; unlock a feature")
@@ -377,7 +378,20 @@ def _people(served: Served, model: Model, others: list[str]) -> pd.DataFrame:
         raise OptionError(f"{served.people}: there is no column {served.ids!r} with ids")
     table.check_columns(list(model.schema.by_name), others=others)
     frame, _ = table.read(model.schema)
-    ids = [str(value) for cells, _ in table.cells() for value in cells[served.ids]]
+    cells = (cell for part, _ in table.cells() for cell in part[served.ids])
+    ids = ["" if pd.isna(cell) else str(cell).strip() for cell in cells]
+    rows: dict[str, int] = {}
+    for row, number in enumerate(ids):
+        if not number:
+            raise OptionError(
+                f"{served.people}: row {row} has no {served.ids!r}; give everybody an id"
+            )
+        if number in rows:
+            raise OptionError(
+                f"{served.people}: rows {rows[number]} and {row} have the same {served.ids!r} "
+                f"({number}); give everybody an id of their own"
+            )
+        rows[number] = row
     return frame.set_axis(ids)
 
 

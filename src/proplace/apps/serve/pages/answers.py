@@ -16,6 +16,7 @@ from proplace.apps.serve.pages.common import Visit, see_other, visit
 from proplace.apps.serve.pages.fields import Field, fields_of, person_from
 from proplace.apps.serve.pages.people import WRONG, decision_of, said_of_one
 from proplace.apps.serve.questions import Issue, Options
+from proplace.apps.serve.workers import Busy, Cancelled, Died, Late
 from proplace.core.errors import LedgerError
 
 if TYPE_CHECKING:
@@ -28,18 +29,20 @@ Issuing = Annotated[Visit, visit("issue")]
 Trying = Annotated[Visit, visit("certify")]
 
 DEFAULTS = Options(count=3)
+LOST = {Busy: 429, Late: 504, Died: 503, Cancelled: 503}
+"""Searches that gave no answer, through no fault of what was asked; they may be tried again."""
 
 
 @router.post("/{name}")
 async def answers(seen: Searching, name: str) -> Response:
     """Search answers for somebody."""
-    return await _answered(seen, seen.service.engine(name))
+    return await _answered(seen, seen.engine(name))
 
 
 @router.post("/{name}/promise")
 async def promise(seen: Issuing, name: str) -> Response:
     """Issue an answer as a promise; what stands against it is said beside the answers."""
-    engine = seen.service.engine(name)
+    engine = seen.engine(name)
     person = person_from(seen.form, engine.model.schema.features)
     try:
         asked = Issue(
@@ -55,7 +58,7 @@ async def promise(seen: Issuing, name: str) -> Response:
     try:
         future = await run_in_threadpool(seen.service.ask_issue, name, asked, seen.who)
         made = await asyncio.wrap_future(future)
-    except (LedgerError, Refused) as error:
+    except (LedgerError, Refused, Busy, Late, Died, Cancelled) as error:
         reason = await run_in_threadpool(_refusal, seen, asked, error)
         return await _answered(seen, engine, refused=reason)
     return see_other(f"/promises/{made['promise']}")
@@ -64,16 +67,25 @@ async def promise(seen: Issuing, name: str) -> Response:
 def _refusal(seen: Visit, asked: Issue, error: Exception) -> str:
     """Why it was not issued; another open promise in the words of the form."""
     known = seen.service.ledger.promises(asked.id, "open").index.tolist()
-    if asked.existing == "refuse" and known and isinstance(error, LedgerError):
+    about_it = isinstance(error, LedgerError) and "open promise" in str(error)
+    if asked.existing == "refuse" and known and about_it:
         numbers = ", ".join(map(str, known))
         return seen.text("issue.known", numbers=numbers, existing=seen.text("issue.existing"))
+    return _said(error, seen)
+
+
+def _said(error: Exception, seen: Visit) -> str:
+    """What went wrong: a search that was lost in the words of the page, else as it is."""
+    for kind, key in LOST.items():
+        if isinstance(error, kind):
+            return seen.text(f"error.reason_{key}")
     return said_of_one(error)
 
 
 @router.post("/{name}/try")
 def try_values(seen: Trying, name: str) -> Response:
     """What the model says of values that were tried: for browsers without a script."""
-    engine = seen.service.engine(name)
+    engine = seen.engine(name)
     person = person_from(seen.form, engine.model.schema.features)
     problem, decision = "", None
     try:
@@ -96,18 +108,19 @@ async def _answered(seen: Visit, engine: Engine, *, refused: str = "") -> Respon
     person = person_from(seen.form, features)
     fields = fields_of(features, person, seen.text)
     found: list[dict[str, Any]] = []
-    decision, problem, options = None, "", DEFAULTS
+    decision, status = None, 200
+    options, problem, wrong = options_from(seen, fields)
     try:
-        options = options_from(seen, fields)
         decision = await run_in_threadpool(decision_of, engine, person)
-        future = await run_in_threadpool(
-            seen.service.ask_explain, engine.name, [person], options, pictures=True
-        )
-        found = (await asyncio.wrap_future(future))[0]
-    except ValidationError as error:
-        problem = _complaint(error, seen)
+        if not problem:
+            future = await run_in_threadpool(
+                seen.service.ask_explain, engine.name, [person], options, pictures=True
+            )
+            found = (await asyncio.wrap_future(future))[0]
     except WRONG as error:
         problem = said_of_one(error)
+    except (Busy, Late, Died, Cancelled) as error:
+        problem, status = _said(error, seen), LOST[type(error)]
     good = [one for one in found if one["counterfactual"] is not None]
     starts = [
         {"name": seen.text("try.answer", number=n + 1), "values": one["counterfactual"]}
@@ -117,20 +130,22 @@ async def _answered(seen: Visit, engine: Engine, *, refused: str = "") -> Respon
     first = good[0]["counterfactual"] if good else person
     return seen.render(
         "answers.html.j2",
-        422 if problem else 409 if refused else 200,
+        409 if refused else 422 if problem and status == 200 else status,
         engine=engine,
         fields=fields,
         trying=fields_of(features, first, seen.text),
         id=seen.given("id"),
         decision=decision,
         options=options,
-        sent=json.dumps(options.model_dump()),
+        sent=json.dumps(options.model_dump(warnings=False)),
         answers=found,
         good=good,
         rows=_side_by_side(fields, good),
         starts=[*starts, now],
         problem=problem,
         refused=refused,
+        wrong=wrong,
+        typed={name: seen.given(name) for name in ("certificate", "expires", "existing")},
     )
 
 
@@ -144,16 +159,28 @@ def _side_by_side(fields: list[Field], answers: list[dict[str, Any]]) -> list[di
     ]
 
 
-def options_from(seen: Visit, fields: list[Field]) -> Options:
-    """What is asked of the answers: from the form, as it was sent with an answer, or the usual."""
-    if seen.given("options"):
-        return Options.model_validate_json(seen.given("options"))
-    if not seen.given("asked"):
-        return DEFAULTS
+def options_from(seen: Visit, fields: list[Field]) -> tuple[Options, str, frozenset[str]]:
+    """What is asked of the answers, what is wrong with it, and in which fields of the form.
+
+    It comes from the form, as it was sent with an answer, or is the usual. What is wrong stays as it
+    was entered, to be changed.
+    """
+    facts = DEFAULTS.model_dump()
+    try:
+        if seen.given("options"):
+            return Options.model_validate_json(seen.given("options")), "", frozenset()
+        facts |= _entered(seen, fields) if seen.given("asked") else {}
+        return Options.model_validate(facts), "", frozenset()
+    except ValidationError as error:
+        wrong = frozenset(":".join(map(str, one["loc"])) for one in error.errors())
+        return Options.model_construct(**facts), _complaint(error, seen), wrong
+
+
+def _entered(seen: Visit, fields: list[Field]) -> dict[str, Any]:
     free = [f for f in fields if not f.immutable]
     tolerance = {f.name: value for f in free if (value := seen.given(f"tolerance:{f.name}"))}
     effort = {f.name: value for f in free if (value := seen.given(f"effort:{f.name}"))}
-    facts = {
+    return {
         "count": seen.given("count") or 1,
         "prefer": seen.given("prefer") or "few",
         "max_changes": seen.given("max_changes") or None,
@@ -163,7 +190,6 @@ def options_from(seen: Visit, fields: list[Field]) -> Options:
         "max_effort": seen.given("max_effort") or None,
         "holds": bool(seen.given("holds")),
     }
-    return Options.model_validate(facts)
 
 
 def _complaint(error: ValidationError, seen: Visit) -> str:
@@ -174,5 +200,10 @@ def _complaint(error: ValidationError, seen: Visit) -> str:
         key = f"options.{path[0]}" if path else "options.title"
         name = seen.text(key) if seen.text.has(key) else path[0]
         where = f"{name} ({path[1]})" if len(path) > 1 else name
-        parts.append(f"{where}: {one['msg']}")
+        kind = f"options.wrong.{one['type']}"
+        limits = {k: v for k, v in one.get("ctx", {}).items() if isinstance(v, (int, float))}
+        what = (
+            seen.text(kind, **limits) if seen.text.has(kind) else seen.text("options.wrong.other")
+        )
+        parts.append(f"{where}: {what}")
     return "; ".join(parts)

@@ -6,6 +6,7 @@ import datetime
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from fastapi import Depends, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
@@ -17,13 +18,19 @@ from proplace.apps.serve.access import COOKIE, CSRF_FIELD, Caller, Refused
 from proplace.apps.serve.catalogue import Catalogue, catalogue_for
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     import pandas as pd
 
+    from proplace.apps.serve.models import Engine
     from proplace.apps.serve.service import Service
+    from proplace.schema.validation import Label
+
+    Fields = Sequence[tuple[str, str]]
 
 _FIELDS = 5_000  # of one form
+_HELD = 65_536  # bytes of a form that is kept for whoever has to log in again
+_WORTH_IT = (401, 429, 503, 504)  # what may be sent again as it is
 DOCUMENT = {
     "content-security-policy": (
         "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'; "
@@ -54,6 +61,17 @@ class Visit:
         value = self.form.get(name)
         return value.strip() if isinstance(value, str) else ""
 
+    def refusal(self, status: int, key: str, **values: object) -> Refused:
+        """An error in the words of the catalogue."""
+        self.request.state.said = self.text(key, **values)
+        return Refused(status, self.request.state.said)
+
+    def engine(self, name: str) -> Engine:
+        """A model that is served."""
+        if name not in self.service.engines:
+            raise self.refusal(404, "error.no_model", name=name)
+        return self.service.engine(name)
+
     def render(self, template: str, status: int = 200, **facts: Any) -> HTMLResponse:
         """Make a page."""
         caller = self.caller
@@ -72,12 +90,15 @@ class Visit:
 
 @cache
 def _templates() -> Any:
+    from proplace.apps.serve.pages.fields import plain_text  # noqa: PLC0415
     from proplace.apps.serve.pages.static import address  # noqa: PLC0415  (it has routes of its own)
 
     environment = templates("the page", "proplace.apps.serve")
     environment.globals["static"] = address
+    environment.globals["outcomes"] = outcomes
     environment.filters["moment"] = moment
     environment.filters["amount"] = amount
+    environment.filters["plain"] = plain_text
     return environment
 
 
@@ -93,6 +114,12 @@ def moment(value: str | float | None) -> str:
 def amount(value: float | None) -> str:
     """A number with a few digits."""
     return "–" if value is None or value != value else f"{value:.4g}"  # noqa: PLR0124
+
+
+def outcomes(engine: Engine) -> list[tuple[Label, str]]:
+    """What the decision is called in each class, by its label."""
+    classes = engine.model.classes
+    return [(label, engine.wording.outcome(n, classes)) for n, label in enumerate(classes)]
 
 
 def records(frame: pd.DataFrame) -> list[dict[Any, Any]]:
@@ -120,38 +147,89 @@ def visit(permission: str) -> Any:
 def _checked(permission: str) -> Callable[[Request], Awaitable[Visit]]:
     async def check(request: Request) -> Visit:
         plain = stranger(request)
+        if request.method == "POST" and _small(request):
+            request.state.form = await request.form(max_files=0, max_fields=_FIELDS)
         caller = request.state.caller = await run_in_threadpool(_caller, plain)
         form = FormData()
         if request.method == "POST":
             form = await request.form(max_files=1, max_fields=_FIELDS)
             given = form.get(CSRF_FIELD)
+            request.state.stale = True
             caller.check_csrf(given if isinstance(given, str) else None)
-        caller.check(permission)
+            request.state.stale = False
+        if not caller.may(permission):
+            role = plain.text(f"role.{caller.key.role}")
+            raise plain.refusal(403, "error.role", role=role)
         return Visit(request, plain.service, plain.text, caller, form)
 
     return check
+
+
+def _small(request: Request) -> bool:
+    """Whether it is a form without files that may be read before it is known from whom."""
+    length = request.headers.get("content-length", "")
+    kind = request.headers.get("content-type", "")
+    plain = kind.startswith("application/x-www-form-urlencoded")
+    return plain and length.isdigit() and int(length) <= _HELD
+
+
+def from_here(request: Request) -> bool:
+    """Whether a page of this service sent it: the browser says so, and no page can make it lie."""
+    return request.headers.get("sec-fetch-site") == "same-origin"
+
+
+def held(request: Request) -> list[tuple[str, str]]:
+    """What was entered into a form of ours that could not be answered, but for its token."""
+    form = getattr(request.state, "form", None)
+    if form is None or not from_here(request):
+        return []
+    fields = ((name, value) for name, value in form.multi_items() if isinstance(value, str))
+    return [(name, value) for name, value in fields if name != CSRF_FIELD]
 
 
 def _caller(plain: Visit) -> Caller:
     """Whose session it is: the page takes no keys, only a login."""
     session = plain.service.store.session(plain.request.cookies.get(COOKIE, ""))
     if session is None:
-        raise Refused(401, plain.text("error.login"))
+        raise plain.refusal(401, "error.login")
     caller = Caller(session.key, session)
     plain.service.rate.check(f"key {caller.key.id}")
     return caller
 
 
+def login_page(
+    seen: Visit, status: int = 200, *, why: str = "", to: str = "", held: Fields = ()
+) -> HTMLResponse:
+    """Ask for a key: ``why`` it is asked for again, where to go then, and what was entered there."""
+    session = seen.service.store.session(seen.request.cookies.get(COOKIE, ""))
+    running = None if session is None else session.key
+    return seen.render("login.html.j2", status, why=why, to=to, held=held, running=running)
+
+
 def error_page(request: Request, status: int, reason: str, after: int | None = None) -> Response:
-    """What went wrong, as a page; who has to log in is taken there."""
+    """What went wrong, as a page that keeps what was entered; who has to log in is taken there."""
+    plain, fields = stranger(request), held(request)
+    path = request.url.path
+    if status == 401 and fields:
+        return login_page(plain, 401, why="ended", to=path, held=fields)
     if status == 401:
-        return see_other("/login")
-    plain = stranger(request)
+        seen = request.method == "GET" and path not in ("/", "/people")
+        return see_other(f"/login?to={quote(path)}" if seen else "/login")
     caller = getattr(request.state, "caller", None)
-    key = f"error.title_{status}"
-    seen = Visit(request, plain.service, plain.text, caller)
-    title = plain.text(key if plain.text.has(key) else "error.title")
-    page = seen.render("error.html.j2", status, title=title, reason=reason)
+    stale = status == 403 and getattr(request.state, "stale", False)
+    seen_by = Visit(request, plain.service, plain.text, caller)
+    key = "stale" if stale else str(status)
+    facts = {"title": _said(plain.text, "title", key) or plain.text("error.title")}
+    said = getattr(request.state, "said", "") or _said(plain.text, "reason", key)
+    facts["reason"] = said or f"{reason[:1].upper()}{reason[1:]}"
+    again = fields if stale or status in _WORTH_IT else []
+    page = seen_by.render("error.html.j2", status, **facts, held=again, after=after)
     if after is not None:
         page.headers["retry-after"] = str(after)
     return page
+
+
+def _said(text: Catalogue, what: str, key: str) -> str:
+    """What the catalogue says of a status, if anything."""
+    name = f"error.{what}_{key}"
+    return text(name) if text.has(name) else ""

@@ -6,7 +6,12 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
+
 from proplace.schema import Binary, Continuous, Ordinal
+from proplace.schema.amounts import amount
+from proplace.schema.cells import is_number
+from proplace.tables.files import numbers_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -97,6 +102,8 @@ def _field(number: int, feature: AnyFeature, value: Any, t: Catalogue) -> Field:
     )
     unit = getattr(feature, "unit", None) or ""
     shown = next((c.shown for c in choices if c.text == text), text)
+    if isinstance(feature, Continuous) and is_number(value):
+        shown = amount(feature, value, exact=True)
     return Field(
         number=number,
         name=feature.name,
@@ -112,7 +119,7 @@ def _field(number: int, feature: AnyFeature, value: Any, t: Catalogue) -> Field:
         optional=feature.missing is not None,
         value=value,
         text=text,
-        shown=f"{shown} {unit}".strip() if shown and unit else shown,
+        shown=shown,
     )
 
 
@@ -130,20 +137,20 @@ def person_from(form: FormData, features: Iterable[AnyFeature]) -> dict[str, Any
     person = {}
     for feature in features:
         given = form.get(PREFIX + feature.name)
-        text = given.strip() if isinstance(given, str) else ""
-        if text:
-            person[feature.name] = _value(text, feature)
+        value = _value(given, feature) if isinstance(given, str) else ""
+        if value != "":
+            person[feature.name] = value
     return person
 
 
-def _value(text: str, feature: AnyFeature) -> Any:
+def _value(given: str, feature: AnyFeature) -> Any:
+    text = given.strip()
     if not isinstance(feature, Continuous):
-        return next((label for label in feature.labels if plain_text(label) == text), text)
-    try:
-        number = float(text)
-    except ValueError:
-        return text
-    return number if math.isfinite(number) else text
+        # As it was sent first: levels may differ in outer spaces alone.
+        levels = {plain_text(label): label for label in feature.labels}
+        return levels.get(given, levels.get(text, text))
+    (number,) = numbers_of(pd.Series([text], dtype=object))  # as the interface and files are read
+    return float(number) if is_number(number) and math.isfinite(number) else text
 
 
 def plain_text(value: Any) -> str:
@@ -166,17 +173,24 @@ def _step(feature: Continuous) -> float | None:
     return feature.step or (feature.upper - feature.lower) / 200.0
 
 
+def _range(feature: Continuous, t: Catalogue) -> list[str]:
+    """Between which numbers it lies, with the unit; nothing where there is nothing to say."""
+    low, high = feature.lower, feature.upper
+    if low is not None and high is not None:
+        ends = amount(feature, low, unit=False, exact=True), amount(feature, high, exact=True)
+        return [t("field.range", low=ends[0], high=ends[1])]
+    if low is not None:
+        return [t("field.from", low=amount(feature, low, exact=True))]
+    if high is not None:
+        return [t("field.to", high=amount(feature, high, exact=True))]
+    return [feature.unit] if feature.unit else []
+
+
 def _hint(feature: AnyFeature, t: Catalogue) -> str:
     """What is legal."""
     parts = []
     if isinstance(feature, Continuous):
-        low, high = plain_text(feature.lower), plain_text(feature.upper)
-        key = {(True, True): "field.range", (True, False): "field.from", (False, True): "field.to"}
-        known = key.get((bool(low), bool(high)))
-        if known:
-            parts.append(t(known, low=low, high=high, unit=feature.unit or "").strip())
-        elif feature.unit:
-            parts.append(feature.unit)
+        parts += _range(feature, t)
     if feature.immutable:
         parts.append(t("field.immutable"))
     elif isinstance(feature, Binary) and feature.direction:

@@ -10,6 +10,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import UploadFile
 
 from proplace.apps.serve.access import Refused
+from proplace.apps.serve.api import Number  # noqa: TC001  (FastAPI reads it)
 from proplace.apps.serve.pages.common import DOCUMENT, Visit, records, see_other, visit
 from proplace.core.errors import LedgerError, OptionError, ProplaceError
 
@@ -46,23 +47,26 @@ async def upload(seen: Auditing) -> Response:
         return await run_in_threadpool(_models, seen, problem=seen.text("models.choose"))
     content = await given.read(most + 1)
     if len(content) > most:
-        raise Refused(413, f"a model may have {most:,} bytes")
+        problem = seen.text("models.too_large", most=most // 2**20)
+        return await run_in_threadpool(_models, seen, problem=problem, status=413)
     try:
         job = await run_in_threadpool(
             seen.service.add_audit_job, given.filename, content, seen.who, seen.given("replaces")
         )
     except Refused as error:
-        return await run_in_threadpool(_models, seen, problem=str(error))
+        known = {415: "models.kind", 429: "error.reason_429"}.get(error.status)
+        problem = seen.text(known) if known else str(error)
+        return await run_in_threadpool(_models, seen, problem=problem)
     return see_other(f"/models/jobs/{job}")
 
 
-def _models(seen: Visit, *, problem: str = "") -> Response:
+def _models(seen: Visit, *, problem: str = "", status: int = 422) -> Response:
     may = seen.who.may("audit")
     kinds = ("audited", "decided")
     entries = list(seen.service.ledger.entries(kinds=kinds)) if may else []
     return seen.render(
         "models.html.j2",
-        422 if problem else 200,
+        status if problem else 200,
         models=[engine.facts() for engine in seen.service.engines.values()],
         audits=[one for one in entries if one.kind == "audited"][::-1][:_LATEST],
         decisions=_decisions(entries),
@@ -94,7 +98,7 @@ def job(seen: Auditing, number: str) -> Response:
     if found.state == "done" and isinstance(answer, dict) and found.kind == "audit":
         return see_other(f"/models/audits/{answer['audit']}")
     if found.state == "done" and isinstance(answer, dict) and "error" not in answer:
-        features = seen.service.engine(found.question["model"]).model.schema.features
+        features = seen.engine(found.question["model"]).model.schema.features
         titles = {feature.name: feature.title for feature in features}
         return seen.render("renewal.html.j2", job=found, answer=answer, shown=_SHOWN, titles=titles)
     reason = answer["error"] if isinstance(answer, dict) and "error" in answer else found.reason
@@ -111,7 +115,7 @@ def cancel(seen: Auditing, number: str) -> Response:
 def _job(seen: Visit, number: str) -> Job:
     found = next((job for job in _jobs(seen) if job.id == number), None)
     if found is None:
-        raise Refused(404, seen.text("job.none"))
+        raise seen.refusal(404, "job.none")
     return found
 
 
@@ -119,13 +123,13 @@ def _job(seen: Visit, number: str) -> Job:
 
 
 @router.get("/audits/{number}")
-def audit(seen: Auditing, number: int) -> Response:
+def audit(seen: Auditing, number: Number) -> Response:
     """What a retrained model makes of every open promise."""
     return _audit(seen, number)
 
 
 @router.post("/audits/{number}")
-def decide(seen: Deciding, number: int) -> Response:
+def decide(seen: Deciding, number: Number) -> Response:
     """Write down whether it goes into use."""
     how, note = seen.given("go"), seen.given("note")
     try:
@@ -148,7 +152,7 @@ def go_live(seen: GoingLive, number: int) -> Response:
 
 
 @router.post("/audits/{number}/renew")
-def renew(seen: Deciding, number: int) -> Response:
+def renew(seen: Deciding, number: Number) -> Response:
     """Search new answers for those whose promises would be broken, or issue those that were seen."""
     digests = [str(value) for value in seen.form.getlist("seen")]
     try:
@@ -159,11 +163,11 @@ def renew(seen: Deciding, number: int) -> Response:
 
 
 @router.get("/audits/{number}/page")
-def audit_page(seen: Auditing, number: int) -> Response:
+def audit_page(seen: Auditing, number: Number) -> Response:
     """The audit as one file, to keep and to hand on."""
     path = _kept(seen, number)
     if path is None:
-        raise Refused(404, seen.text("audit.no_page"))
+        raise seen.refusal(404, "audit.no_page")
     return HTMLResponse(path.read_text(encoding="utf-8"), headers=DOCUMENT)
 
 
@@ -182,7 +186,7 @@ def _audit(seen: Visit, number: int, *, problem: str = "") -> Response:
     ledger = seen.service.ledger
     entry = next(ledger.entries(kinds=("audited",), after=number - 1), None)
     if entry is None or entry.seq != number:
-        raise Refused(404, seen.text("audit.none", number=number))
+        raise seen.refusal(404, "audit.none", number=number)
     frame = ledger.verdicts(number)
     rank = {verdict: n for n, verdict in enumerate(VERDICTS)}
     order = frame.assign(rank=frame["verdict"].map(rank)).sort_values(
@@ -208,4 +212,5 @@ def _audit(seen: Visit, number: int, *, problem: str = "") -> Response:
             if engine.live is not None and engine.live.audit == number
         ],
         problem=problem,
+        note=seen.given("note"),
     )

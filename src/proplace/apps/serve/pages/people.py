@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 router = APIRouter(prefix="/people")
 
 Asking = Annotated[Visit, visit("predict")]
+LookingUp = Annotated[Visit, visit("people")]
 WRONG = (InputError, OptionError, SchemaError)
 """What is said beside the form, since it is to be changed there."""
 
@@ -62,13 +63,13 @@ def first(seen: Asking) -> Response:
 @router.get("/{name}")
 def empty(seen: Asking, name: str) -> Response:
     """Nobody yet."""
-    return _page(seen, seen.service.engine(name), {})
+    return _page(seen, seen.engine(name), {})
 
 
 @router.post("/{name}/find")
-def find(seen: Asking, name: str) -> Response:
+def find(seen: LookingUp, name: str) -> Response:
     """Find somebody by the id."""
-    engine, number = seen.service.engine(name), seen.given("id")
+    engine, number = seen.engine(name), seen.given("id")
     person = engine.person(number)
     if person is not None:
         return _page(seen, engine, person, number)
@@ -79,7 +80,7 @@ def find(seen: Asking, name: str) -> Response:
 @router.post("/{name}")
 def entered(seen: Asking, name: str) -> Response:
     """Look at somebody who was entered."""
-    engine = seen.service.engine(name)
+    engine = seen.engine(name)
     person = person_from(seen.form, engine.model.schema.features)
     return _page(seen, engine, person, seen.given("id"))
 

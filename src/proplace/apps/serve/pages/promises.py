@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import tempfile
 import zipfile
 from pathlib import Path
@@ -18,7 +19,7 @@ from proplace.apps.report.of_promise import (
     letter_of_promise,
     save_proof,
 )
-from proplace.apps.serve.access import Refused
+from proplace.apps.serve.api import Number  # noqa: TC001  (FastAPI reads it)
 from proplace.apps.serve.pages.common import DOCUMENT, Visit, records, see_other, visit
 from proplace.apps.serve.pages.fields import fields_of, person_from
 from proplace.apps.serve.pages.people import WRONG, said_of_one
@@ -51,7 +52,7 @@ def latest(seen: Looking) -> Response:
 def search(seen: Looking) -> Response:
     """Promises of somebody, in a state, or the one with a number."""
     number = seen.given("number")
-    if number.isdigit():
+    if re.fullmatch("[0-9]{1,15}", number):
         return see_other(f"/promises/{int(number)}")
     return _list(seen)
 
@@ -70,7 +71,9 @@ def export(seen: Looking) -> Response:
 
 
 def _cell(value: Any) -> Any:
-    """A cell that no program for tables takes for a formula."""
+    """A cell that no program for tables takes for a formula; nothing where it is missing."""
+    if value is None or value != value:  # noqa: PLR0124
+        return ""
     return f"'{value}" if isinstance(value, str) and value[:1] in "=+-@\t\r" else value
 
 
@@ -95,40 +98,40 @@ def _list(seen: Visit) -> Response:
 
 
 @router.get("/{number}")
-def one(seen: Looking, number: int) -> Response:
+def one(seen: Looking, number: Number) -> Response:
     """One promise."""
     return _page(seen, _promise(seen, number))
 
 
 @router.get("/{number}/letter")
-def letter(seen: Looking, number: int) -> Response:
+def letter(seen: Looking, number: Number) -> Response:
     """The letter to the person: one page to print."""
     promise = _promise(seen, number)
     if promise.explanation is None:
-        raise Refused(410, seen.text("promise.erased"))
+        raise seen.refusal(410, "promise.erased")
     if promise.state != "open":
-        raise Refused(409, seen.text("promise.no_letter"))
+        raise seen.refusal(409, "promise.no_letter")
     reference = seen.text("promise.reference", number=number)
     text = letter_of_promise(promise, None, reference)
     return HTMLResponse(str(text), headers=DOCUMENT)
 
 
 @router.get("/{number}/certificate")
-def certificate(seen: Looking, number: int) -> Response:
+def certificate(seen: Looking, number: Number) -> Response:
     """The proof, as a file."""
     proof = _promise(seen, number).certificate
     if proof is None:
-        raise Refused(410, seen.text("promise.erased"))
+        raise seen.refusal(410, "promise.erased")
     headers = {"content-disposition": f'attachment; filename="{CERTIFICATE}"'}
     return Response(proof.to_json(), media_type="application/json", headers=headers)
 
 
 @router.get("/{number}/proof")
-def proof(seen: Checking, number: int) -> Response:
+def proof(seen: Checking, number: Number) -> Response:
     """The certificate and the networks that it speaks of, which is all that a check needs."""
     promise = _promise(seen, number)
     if promise.certificate is None:
-        raise Refused(410, seen.text("promise.erased"))
+        raise seen.refusal(410, "promise.erased")
     file = io.BytesIO()
     with (
         zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive,
@@ -142,7 +145,7 @@ def proof(seen: Checking, number: int) -> Response:
 
 
 @router.post("/{number}/withdraw")
-def withdraw(seen: Withdrawing, number: int) -> Response:
+def withdraw(seen: Withdrawing, number: Number) -> Response:
     """Take a promise back."""
     reason = seen.given("reason")
     try:
@@ -155,7 +158,7 @@ def withdraw(seen: Withdrawing, number: int) -> Response:
 
 
 @router.post("/{number}/redeem")
-def redeem(seen: Redeeming, number: int) -> Response:
+def redeem(seen: Redeeming, number: Number) -> Response:
     """The person comes back: look, or look and write it down."""
     promise = _promise(seen, number)
     person = person_from(seen.form, promise.terms.model.schema.features)
@@ -169,12 +172,10 @@ def redeem(seen: Redeeming, number: int) -> Response:
 
 
 def _promise(seen: Visit, number: int) -> Promise:
-    if number >= 2**63:
-        raise Refused(404, seen.text("promise.none", number=number))
     try:
         return seen.service.ledger.promise(number)
     except LedgerError:
-        raise Refused(404, seen.text("promise.none", number=number)) from None
+        raise seen.refusal(404, "promise.none", number=number) from None
 
 
 def _page(
@@ -201,5 +202,6 @@ def _page(
         fields=fields_of(features, known, seen.text),
         history=seen.service.ledger.history(promise.id),
         problem=problem,
+        reason=seen.given("reason"),
         redemption=redemption,
     )
