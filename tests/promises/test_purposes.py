@@ -84,9 +84,15 @@ def test_an_audit_and_a_decision_are_about_one_purpose(both):
     said = {e.kind: e.facts.get("purpose") for e in ledger.history() if e.promise is None}
     assert said["audited"] == "firms"  # the last one
     assert said["decided"] == said["adopted"] == "loans"
+
+
+def test_a_model_decides_for_its_own_purpose_alone(both):
+    ledger, loans, firm = both
     firm.adopt(STRICT)
-    number = int(firm.promises().index[0])
-    assert ledger.redeem(number, ledger.promise(number).answer, record=False).verdict == "broken"
+    for view, verdict in ((firm, "broken"), (loans, "exact")):
+        number = int(view.promises().index[0])
+        answer = ledger.promise(number).answer
+        assert ledger.redeem(number, answer, record=False).verdict == verdict
 
 
 def test_a_bare_network_is_read_as_its_own_promises_are(both):

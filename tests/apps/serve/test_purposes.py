@@ -81,6 +81,7 @@ def test_an_audit_is_about_one_of_them(two):
     assert loans["broken"] == [two.numbers["loans"]]
     same = audited(admin, two.folder / "lender.npz", replaces="firms")
     assert (same["counts"]["proved"], same["broken"]) == (1, [])
+    assert list(two.service.ledger.verdicts(same["audit"]).index) == [two.numbers["firms"]]
     go = {"go": True, "note": "a test"}
     assert admin.post(f"{API}/audits/{loans['audit']}/decision", json=go).status_code == 201
     assert redeemed(admin, two.numbers["loans"]) == "broken"
