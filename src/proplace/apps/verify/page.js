@@ -202,7 +202,7 @@ function showStatement(card, said) {
   table.append(element("thead", {}, head), element("tbody", {}, ...rows));
   const details = element("details", {}, element("summary", { text: "All numbers" }));
   // What scrolls can be reached by keyboard.
-  details.append(element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Inputs" }, table));
+  details.append(element("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Inputs" }, table));
   if (said.table.more) details.append(element("p", { text: `The certificate has ${said.table.more} columns more.` }));
   details.append(element("p", { class: "small" }, "In one line: ", element("code", { text: said.line })));
   if (said.table.rows.length <= 12) details.open = true;
