@@ -383,15 +383,15 @@ def demands_around(case, rng):
     known = {"input": said.input, "shifts": said.shifts, "target": said.target}
     low, high = said.ends
     near = [{"margin": x} for x in _around(said.margin)]
-    near += [{"delta": x} for x in _deltas(case, said)]
     near += [{"target": n} for n in range(3)] + [{"shifts": said.shifts or "0" * 64}, known]
     near += [{"shifts": "f" * 64}, {"input": said.input[:-1]}, {"input": [*said.input, 0.0]}]
     for name, end in (("input", said.input), ("low", low), ("high", high)):
         near.append({name: [-x + 0.0 if x == 0.0 else x for x in end]})
         for j in range(len(end)):
             near += [{name: [*end[:j], x, *end[j + 1 :]]} for x in _around(end[j])]
-    picked = rng.permutation(len(near))[:12]
-    return [checker.Demand(**near[int(n)]) for n in picked]
+    picked = [near[int(n)] for n in rng.permutation(len(near))[:8]]
+    picked += [{"delta": x} for x in _deltas(case, said)]
+    return [checker.Demand(**one) for one in picked]
 
 
 def _given_to(case):
@@ -415,9 +415,27 @@ def _deltas(case, said):
     return [*_around(float(min(rooms))), 0.0, 1.0]
 
 
+def _lopsided(rng):
+    """Proofs about boxes around their networks, wider on one side than on the other."""
+    for hidden in range(4):
+        net, _, X, target = _problem(rng, hidden, "delta")
+
+        def moved(sign, net=net):
+            def by(values):
+                return (
+                    None if values is None else values + sign * rng.uniform(0.01, 0.1, values.shape)
+                )
+
+            return net.with_layers([(by(layer.W), by(layer.b)) for layer in net.layers])
+
+        shifts = pp.Shifts(moved(-1.0), moved(1.0))
+        report = pp.certify(net, X[:1], shifts, target, margin=-50.0, certificates=True)
+        yield Case(f"lopsided {hidden}", report.certificates[0].text.encode(), (net,), (shifts,))
+
+
 def demand_cases(rng):
     """True certificates of all kinds, each with demands around what it proves."""
-    for case in true_cases(rng):
+    for case in itertools.chain(true_cases(rng), _lopsided(rng)):
         yield from (replace(case, demand=demand) for demand in demands_around(case, rng))
 
 
