@@ -16,7 +16,9 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +43,7 @@ class Case:
     networks: tuple[pp.Network, ...]
     boxes: tuple[pp.Shifts, ...] = ()
     most: int | None = None  # work, if not the usual one
+    demand: checker.Demand = checker.Demand()  # noqa: RUF009
 
     def changed(self, how: str, text: bytes | str) -> Case:
         data = text if isinstance(text, bytes) else text.encode(errors="surrogatepass")
@@ -337,12 +340,21 @@ def tight_cases(case, rng):
 
 def margins_around(case, facts):
     """The largest margin for which a proof is accepted, and the next double; empty if there is none."""
-    low, high = -1e12, 1e12
-    if not accepted(case.changed("", json.dumps({**facts, "margin": low}))):
-        return []
+
+    def good(margin):
+        return accepted(case.changed("", json.dumps({**facts, "margin": margin})))
+
+    size = 2.0**-30  # it is likely to be near the one that was proved
+    low = high = facts["margin"]
+    while not good(low):
+        low, size = low - size, size * 64.0
+        if size > 1e12:
+            return []
+    size = 2.0**-30
+    while good(high) and size <= 1e12:
+        high, size = high + size, size * 64.0
     while (middle := low + (high - low) / 2.0) not in (low, high):
-        good = accepted(case.changed("", json.dumps({**facts, "margin": middle})))
-        low, high = (middle, high) if good else (low, middle)
+        low, high = (middle, high) if good(middle) else (low, middle)
     return [low, high]
 
 
@@ -358,16 +370,84 @@ def limited_cases(case):
     yield replace(case, most=low - 1)
 
 
+def _around(x):
+    return [math.nextafter(x, -math.inf), x, math.nextafter(x, math.inf)]
+
+
+def demands_around(case, rng):
+    """What is proved, demanded exactly, a little more and a little less; and other things."""
+    found = checker.check_all(*_given_to(case))
+    said = next((p.statement for p in (found, *found.parts) if p.statement is not None), None)
+    if said is None:
+        return []
+    known = {"input": said.input, "shifts": said.shifts, "target": said.target}
+    low, high = said.ends
+    near = [{"margin": x} for x in _around(said.margin)]
+    near += [{"target": n} for n in range(3)] + [{"shifts": said.shifts or "0" * 64}, known]
+    near += [{"shifts": "f" * 64}, {"input": said.input[:-1]}, {"input": [*said.input, 0.0]}]
+    for name, end in (("input", said.input), ("low", low), ("high", high)):
+        near.append({name: [-x + 0.0 if x == 0.0 else x for x in end]})
+        for j in range(len(end)):
+            near += [{name: [*end[:j], x, *end[j + 1 :]]} for x in _around(end[j])]
+    picked = [near[int(n)] for n in rng.permutation(len(near))[:8]]
+    picked += [{"delta": x} for x in _deltas(case, said)]
+    return [checker.Demand(**one) for one in picked]
+
+
+def _given_to(case):
+    networks = [proof.parameters(net) for net in case.networks]
+    return case.text, networks, [proof.parameters_of_shifts(one) for one in case.boxes]
+
+
+def _deltas(case, said):
+    """The largest delta that is proved, and the doubles beside it."""
+    if said.delta:
+        return [*_around(min(x for pair in said.delta for x in pair)), 0.0, -1.0]
+    net = next(n for n in case.networks if proof.digest(n) == said.network)
+    box = next(b for b in case.boxes if b.digest == said.shifts)
+    rooms = [
+        min(Fraction(float(v)) - Fraction(float(a)), Fraction(float(b)) - Fraction(float(v)))
+        for layer, down, up in zip(net.layers, box.low.layers, box.high.layers, strict=True)
+        for x, y, z in ((layer.W, down.W, up.W), (layer.b, down.b, up.b))
+        if x is not None
+        for v, a, b in zip(x.flat, y.flat, z.flat, strict=True)
+    ]
+    return [*_around(float(min(rooms))), 0.0, 1.0]
+
+
+def _lopsided(rng):
+    """Proofs about boxes around their networks, wider on one side than on the other."""
+    for hidden in range(4):
+        net, _, X, target = _problem(rng, hidden, "delta")
+
+        def moved(sign, net=net):
+            def by(values):
+                return (
+                    None if values is None else values + sign * rng.uniform(0.01, 0.1, values.shape)
+                )
+
+            return net.with_layers([(by(layer.W), by(layer.b)) for layer in net.layers])
+
+        shifts = pp.Shifts(moved(-1.0), moved(1.0))
+        report = pp.certify(net, X[:1], shifts, target, margin=-50.0, certificates=True)
+        yield Case(f"lopsided {hidden}", report.certificates[0].text.encode(), (net,), (shifts,))
+
+
+def demand_cases(rng):
+    """True certificates of all kinds, each with demands around what it proves."""
+    for case in itertools.chain(true_cases(rng), _lopsided(rng)):
+        yield from (replace(case, demand=demand) for demand in demands_around(case, rng))
+
+
 # -- the checkers ----------------------------------------------------------------------------------
 
 
 def python_verdict(case):
     """What checker.py says: whether it accepts, and what was proved or what is wrong."""
-    networks = [proof.parameters(net) for net in case.networks]
-    boxes, usual = [proof.parameters_of_shifts(one) for one in case.boxes], checker.MOST_WORK
+    usual = checker.MOST_WORK
     try:
         checker.MOST_WORK = usual if case.most is None else case.most
-        found = checker.check_all(case.text, networks, boxes)
+        found = checker.check_all(*_given_to(case), case.demand)
     finally:
         checker.MOST_WORK = usual
     return found.accepted, found.reason
@@ -394,7 +474,9 @@ def javascript_verdicts(cases, folder, page=None):
             ",".join(str(numbers[id(x)]) for x in some) for some in (case.networks, case.boxes)
         )
         most = "" if case.most is None else str(case.most)
-        lines.append("|".join((*given, base64.b64encode(case.text).decode(), most)))
+        asked = {name: x for name, x in case.demand._asdict().items() if x is not None}
+        demand = json.dumps(asked) if asked else ""
+        lines.append("|".join((*given, base64.b64encode(case.text).decode(), most, demand)))
     (folder / "models.txt").write_text("\n".join(map(str, models)))
     (folder / "cases.txt").write_text("\n".join(lines))
     out = node(page, folder / "models.txt", folder / "cases.txt")
@@ -424,10 +506,11 @@ def all_cases(seed, changes):
 
 def differences(cases, folder):
     """Cases about which the checkers do not agree, and how many were accepted and rejected."""
-    mine = javascript_verdicts(cases, folder)
+    with ThreadPoolExecutor(1) as pool:  # both at once
+        mine = pool.submit(javascript_verdicts, cases, folder)
+        all_theirs = [python_verdict(case) for case in cases]
     bad, count = [], Counter()
-    for case, (good, line) in zip(cases, mine, strict=True):
-        theirs, reason = python_verdict(case)
+    for case, (good, line), (theirs, reason) in zip(cases, mine.result(), all_theirs, strict=True):
         count[theirs] += 1
         if good != theirs or (good and line != reason):
             bad.append((case, (theirs, reason), (good, line)))

@@ -1,7 +1,8 @@
 // Run the checker of verify.html under node: node run.js PAGE MODELS CASES
 //
 // MODELS names files of networks and boxes, one a line. CASES has one case a line: the numbers of its networks,
-// those of its boxes, its certificate in base64, and the most work, if not the usual one. Prints one line of JSON for each model, then for each case.
+// those of its boxes, its certificate in base64, the most work, if not the usual one, and what is demanded, as
+// JSON. Prints one line of JSON for each model, then for each case.
 "use strict";
 const fs = require("fs");
 const vm = require("vm");
@@ -26,10 +27,13 @@ async function main([pagePath, modelsPath, casesPath]) {
     }
   }
   for (const line of casesPath ? lines(casesPath) : []) {
-    const [nets, boxes, proof, most] = line.split("|");
+    const [nets, boxes, proof, most, demand] = line.split("|");
     const given = (list) => list.split(",").filter((n) => n).map((n) => models[n]);
     const bytes = new Uint8Array(Buffer.from(proof, "base64"));
-    const found = check(bytes, given(nets), given(boxes), () => {}, most ? Number(most) : undefined);
+    const found = check(bytes, given(nets), given(boxes), {
+      most: most ? Number(most) : undefined,
+      demand: demand ? JSON.parse(demand) : undefined,
+    });
     console.log(JSON.stringify([found.accepted, found.reason]));
   }
 }

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,9 +17,11 @@ from proplace.apps import verify
 from two_checkers import Case, accepted, changed_cases, true_cases
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+axe = pytest.importorskip("axe_core_python", reason="axe-core is not installed")
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=NO_BROWSER)
 
+AXE = (Path(axe.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
 NET = pp.Network([([[1.0, -1.0], [0.5, 2.0]], [0.0, -1.0]), ([[1.0, -2.0]], [0.25])])
 
 
@@ -29,23 +33,24 @@ def browser():
         found.close()
 
 
+@pytest.fixture(scope="module")
+def shared(browser, tmp_path_factory):
+    """One page from its file, and what is said on its console."""
+    path = tmp_path_factory.mktemp("page") / "verify.html"
+    verify.write_page(path)
+    page, said = browser.new_page(viewport={"width": DESKTOP, "height": 800}), []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    yield page, path.as_uri(), said
+    page.close()
+
+
 @pytest.fixture
-def open_page(browser, tmp_path):
-    """Open the page from its file; at the end nothing may be on its console."""
-    verify.write_page(tmp_path / "verify.html")
-    said, opened = [], []
-
-    def start(width=DESKTOP, scheme="light"):
-        page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
-        page.on("console", lambda message: said.append(message.text))
-        page.on("pageerror", lambda error: said.append(str(error)))
-        page.goto((tmp_path / "verify.html").as_uri())
-        opened.append(page)
-        return page
-
-    yield start
-    for page in opened:
-        page.close()
+def opened(shared):
+    """The page, as it is opened; at the end nothing may be on its console."""
+    page, address, said = shared
+    page.goto(address)
+    yield page
     assert said == []
 
 
@@ -83,43 +88,83 @@ KINDS = [
 ]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_is_proved_is_said(kind, cases, open_page, tmp_path):
-    case, page = cases[kind], open_page()
-    status = choose(page, *saved(case, tmp_path))
-    assert status.startswith("1 certificate: 1 accepted")
-    text = re.sub(r"\s+", " ", page.inner_text("#proofs"))
-    facts = json.loads(case.text)
-    for part in facts.get("certificates", [facts]):
-        assert part["network"] in text
-        assert part.get("shifts", "") in text
-        assert f"class {part['target']}" in text
-        for x in part.get("input", []):
-            assert repr(float(x)) in text
-        if "margin" in part:
-            assert repr(float(part["margin"])) in text
-    wanted = "Accepted: not robust" if kind[1] == "not robust" else "✓ Accepted"
-    assert wanted in text
+def test_what_is_proved_is_said(cases, opened, tmp_path):
+    for n, kind in enumerate(KINDS):
+        folder = tmp_path / str(n)
+        folder.mkdir()
+        case = cases[kind]
+        status = choose(opened, *saved(case, folder))
+        assert status.startswith("1 certificate: 1 accepted")
+        text = re.sub(r"\s+", " ", opened.inner_text("#proofs"))
+        facts = json.loads(case.text)
+        for part in facts.get("certificates", [facts]):
+            assert part["network"] in text
+            assert part.get("shifts", "") in text
+            assert f"class {part['target']}" in text
+            for x in part.get("input", []):
+                assert repr(float(x)) in text
+            if "margin" in part:
+                assert repr(float(part["margin"])) in text
+        wanted = "Accepted: not robust" if kind[1] == "not robust" else "✓ Accepted"
+        assert wanted in text
+        opened.click("#again")
 
 
-@pytest.mark.parametrize("kind", KINDS[::2])
-def test_the_page_and_the_checker_agree(kind, cases, open_page, tmp_path):
+def test_the_page_and_the_checker_agree(cases, opened, tmp_path):
     """Many changed certificates at once, each a file."""
-    case, page = cases[kind], open_page()
-    changed = [*changed_cases(case, np.random.default_rng(1), 60)]
-    files = saved(case, tmp_path)
-    for n, one in enumerate(changed):
-        files.append(tmp_path / f"changed-{n:02}.json")
-        files[-1].write_bytes(one.text)
-    choose(page, *files, shown=" certificates: ")
-    heads = page.locator("#proofs article h2").all_inner_texts()
-    found = {re.search(r"\S+$", head)[0]: "Accepted" in head for head in heads}
-    assert found.pop("proof.json")
-    assert found == {f"changed-{n:02}.json": accepted(one) for n, one in enumerate(changed)}
+    for kind in KINDS[::2]:
+        case, folder = cases[kind], tmp_path / "-".join(map(str, kind))
+        folder.mkdir()
+        changed = [*changed_cases(case, np.random.default_rng(1), 60)]
+        files = saved(case, folder)
+        for n, one in enumerate(changed):
+            files.append(folder / f"changed-{n:02}.json")
+            files[-1].write_bytes(one.text)
+        choose(opened, *files, shown=" certificates: ")
+        heads = opened.locator("#proofs article h2").all_inner_texts()
+        found = {re.search(r"\S+$", head)[0]: "Accepted" in head for head in heads}
+        assert found.pop("proof.json")
+        assert found == {f"changed-{n:02}.json": accepted(one) for n, one in enumerate(changed)}
+        opened.click("#again")
 
 
-def test_what_is_missing_is_asked_for_and_can_be_added(cases, open_page, tmp_path):
-    case, page = cases["proplace-certificate-2", "robust", 1], open_page()
+def test_what_is_demanded_is_asked_of_certificates(opened, tmp_path):
+    proof = pp.certify(NET, [[1.0, 0.0]], 0.05, certificates=True).certificates[0]
+    facts = json.loads(proof.text)
+    files = saved(Case("", proof.text.encode(), (NET,)), tmp_path)
+    opened.click("#demands summary")
+    opened.fill("#delta", "a lot")
+    opened.set_input_files("#choose", [str(file) for file in files])
+    assert "Delta, at least: this must be a number" in opened.inner_text("#status")
+    assert opened.evaluate("() => document.activeElement.id") == "delta"
+    assert opened.get_attribute("#delta", "aria-invalid") == "true"
+    assert opened.inner_text("#proofs") == ""
+    margin = facts["margin"]
+    for demand, verdict in (
+        ({"delta": "0.05", "target": "1", "margin": repr(margin), "input": "1, 0"}, True),
+        ({"network": facts["network"].upper(), "low": "1,-0", "high": "1.0,0e0"}, True),
+        ({"delta": repr(math.nextafter(0.05, 1.0))}, False),
+        ({"margin": repr(math.nextafter(margin, 9.0))}, False),
+        ({"target": "0"}, False),
+        ({"input": "1,0.1"}, False),
+        ({"high": "1,0.1"}, False),
+        ({"shifts": "0" * 64}, False),
+        ({"network": "0" * 64}, False),
+    ):
+        for name in ("delta", "target", "margin", "input", "low", "high", "network", "shifts"):
+            opened.fill(f"#{name}", demand.get(name, ""))
+        opened.press("#network", "Enter")
+        wanted = "1 accepted" if verdict else "1 rejected"
+        opened.locator("#status", has_text=wanted).wait_for()
+        text = opened.inner_text("#proofs")
+        assert ("It does not prove what you demand." in text) == (not verdict), demand
+        assert ("is demanded" in text) == (not verdict), demand
+        assert f"a margin of at least {margin!r}" in text  # also where it is not enough
+        assert opened.get_attribute("#delta", "aria-invalid") is None
+
+
+def test_what_is_missing_is_asked_for_and_can_be_added(cases, opened, tmp_path):
+    case, page = cases["proplace-certificate-2", "robust", 1], opened
     proof, network, box = saved(case, tmp_path)
     assert "not checked" in choose(page, proof)
     assert "Add the .npz file of its network" in page.inner_text("#proofs")
@@ -133,12 +178,12 @@ def test_what_is_missing_is_asked_for_and_can_be_added(cases, open_page, tmp_pat
     assert "add the certificate" in choose(page, network, shown="add the certificate")
 
 
-def test_a_file_beside_it_that_is_not_named_is_no_part_of_the_promise(open_page, tmp_path):
+def test_a_file_beside_it_that_is_not_named_is_no_part_of_the_promise(opened, tmp_path):
     proof = pp.certify(NET, [[1.0, 0.0]], 0.05, certificates=True).certificates[0]
     files = saved(Case("", proof.text.encode(), (NET,)), tmp_path)
     other = tmp_path / "other.npz"
     pp.Network([([[1.0, 1.0]], None)]).save(other)
-    page = open_page()
+    page = opened
     assert "1 rejected" in choose(page, *files, other)
     assert "It says nothing about other.npz." in page.inner_text("#proofs")
     copy = tmp_path / "copy.json"
@@ -148,11 +193,11 @@ def test_a_file_beside_it_that_is_not_named_is_no_part_of_the_promise(open_page,
     assert page.inner_text("#proofs").count("It says nothing about other.npz.") == 2
 
 
-def test_names_of_files_are_only_text(open_page, tmp_path):
+def test_names_of_files_are_only_text(opened, tmp_path):
     name = "<img src=x onerror=alert(1)>\u202e.json"
     (tmp_path / name).write_text("{}")
     (tmp_path / "<b>.npz").write_bytes(b"PK no zip")
-    page = open_page()
+    page = opened
     assert "1 certificate: 1 not checked" in choose(page, tmp_path / name, tmp_path / "<b>.npz")
     assert "<img src=x onerror=alert(1)>\\u{202e}.json" in page.inner_text("#proofs")
     assert "<b>.npz cannot be used" in page.inner_text("#models")
@@ -176,8 +221,8 @@ def endless():
     return Case("endless", json.dumps(facts | {"trees": [tree(0)]}).encode(), (net,))
 
 
-def test_a_long_check_shows_how_far_it_is_and_can_be_cancelled(open_page, tmp_path):
-    page = open_page()
+def test_a_long_check_shows_how_far_it_is_and_can_be_cancelled(opened, tmp_path):
+    page = opened
     page.set_input_files("#choose", [str(file) for file in saved(endless(), tmp_path)])
     page.locator("#doing", has_text=re.compile(r"step [1-9]\d* of 32768")).wait_for()
     assert 0.0 < float(page.get_attribute("#bar", "value")) < 1.0
@@ -191,19 +236,29 @@ def test_a_long_check_shows_how_far_it_is_and_can_be_cancelled(open_page, tmp_pa
     assert page.inner_text("#proofs") == ""
 
 
-@pytest.mark.parametrize("width", [320, PHONE, DESKTOP])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_fits_on_screens(width, scheme, cases, open_page, tmp_path):
-    page = open_page(width, scheme)
-    choose(page, *saved(cases["proplace-certificate-3", "robust", 1], tmp_path))
-    size = page.evaluate("() => document.documentElement.scrollWidth")
-    assert size <= width
-    dark = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
-    assert (dark == "rgb(18, 22, 27)") == (scheme == "dark")
+def test_it_fits_on_screens_and_axe_is_silent(cases, opened, tmp_path):
+    """Light and dark, with proofs that were accepted and rejected, and with all that can be entered."""
+    folder = tmp_path / "other"
+    folder.mkdir()
+    files = saved(cases["proplace-certificate-3", "robust", 1], tmp_path)
+    choose(opened, *files, *saved(cases["proplace-certificate-1", "not robust", 0], folder, "b.json"),
+           shown="2 certificates")  # fmt: skip
+    opened.evaluate("() => document.querySelectorAll('details').forEach(d => { d.open = true; })")
+    opened.evaluate(f"() => {{ {AXE} }}")
+    for width, scheme in ((320, "light"), (PHONE, "dark"), (DESKTOP, "light"), (DESKTOP, "dark")):
+        opened.set_viewport_size({"width": width, "height": 800})
+        opened.emulate_media(color_scheme=scheme)
+        assert opened.evaluate("() => document.documentElement.scrollWidth") <= width
+        paper = opened.evaluate("() => getComputedStyle(document.body).backgroundColor")
+        assert (paper == "rgb(18, 22, 27)") == (scheme == "dark")
+        found = opened.evaluate("() => axe.run(document, {resultTypes: ['violations']})")
+        told = [(v["id"], [n["html"] for n in v["nodes"]][:3]) for v in found["violations"]]
+        assert told == [], (width, scheme)
+    opened.emulate_media(color_scheme="light")
 
 
-def test_keyboard_and_screen_readers(cases, open_page, tmp_path):
-    page = open_page()
+def test_keyboard_and_screen_readers(cases, opened, tmp_path):
+    page = opened
     page.keyboard.press("Tab")
     assert page.evaluate("() => document.activeElement.id") == "choose"
     assert page.evaluate("() => document.activeElement.labels[0].textContent").startswith("Choose")

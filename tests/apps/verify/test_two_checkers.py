@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 
+import numpy as np
 import pytest
 
-from two_checkers import NO_NODE, NODE, all_cases, differences
+from two_checkers import NO_NODE, NODE, all_cases, demand_cases, differences
 
 pytestmark = pytest.mark.skipif(NODE is None, reason=NO_NODE)
 
@@ -18,3 +19,11 @@ def test_both_checkers_agree(seed, tmp_path):
     assert not bad, bad[0]
     assert count[True] > 100
     assert count[False] > 500
+
+
+def test_both_checkers_demand_the_same(tmp_path):
+    """Of true certificates what is proved, the next double above and below it, and other things."""
+    cases = [*demand_cases(np.random.default_rng(5))]
+    bad, count = differences(cases, tmp_path)
+    assert not bad, bad[0]
+    assert min(count[True], count[False]) > 150

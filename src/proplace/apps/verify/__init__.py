@@ -18,7 +18,18 @@ if TYPE_CHECKING:
 PAGE = "verify.html"
 """What the page is called beside proofs."""
 
-_CHECKER = ("numbers", "json", "sha256", "npz", "claim", "fixed", "check", "words", "worker")
+_CHECKER = (
+    "numbers",
+    "json",
+    "sha256",
+    "npz",
+    "claim",
+    "fixed",
+    "check",
+    "words",
+    "demand",
+    "worker",
+)
 
 
 def page() -> str:

@@ -95,8 +95,9 @@ function certificatesOf(facts) {
 //
 // Each certificate finds its network and its box by their digests, and each network and each box that is given
 // must be named. A bundle promises one class to one input, so its certificates must all be about these, and
-// robust. `most` limits the work of each. Returns { accepted, reason, statements, bundle }.
-function check(bytes, networks, boxes, tick = () => {}, most = MOST_WORK) {
+// robust. `most` limits the work of each; each must meet the `demand`. Returns { accepted, reason, lacks,
+// statements, bundle }: where something is proved, but less than is demanded, what it lacks and what it proves.
+function check(bytes, networks, boxes, { tick = () => {}, most = MOST_WORK, demand = {} } = {}) {
   const statements = [];
   let bundle = false;
   try {
@@ -110,15 +111,17 @@ function check(bytes, networks, boxes, tick = () => {}, most = MOST_WORK) {
       const named = [proof.get("network"), proof.get("shifts")];
       const network = nets.get(named[0]) || networks[0], box = sets.get(named[1]) || boxes[0] || null;
       const { statement, work } = checkOne(proof, network, box, Math.min(left, most), tick);
+      checkDemand(statement, demand, network, box);
       statements.push(statement);
       named.forEach((name) => unnamed.delete(name));
       left -= work;
     }
     if (unnamed.size) reject(`no certificate is about the network or box ${[...unnamed].sort()[0]}`);
     if (bundle) checkBundle(statements);
+    checkNetworkDemand(statements, demand);
   } catch (error) {
     if (!(error instanceof Rejected)) throw error;
-    return { accepted: false, reason: error.message, statements: [], bundle };
+    return { accepted: false, reason: error.message, lacks: error.lacks, statements: error.said ? [error.said] : [], bundle };
   }
   const lines = statements.map((said) => (bundle ? `network ${said.network}: ${lineOf(said)}` : lineOf(said)));
   return { accepted: true, reason: lines.join("; "), statements, bundle };

@@ -34,7 +34,8 @@ function start() {
   at("files").hidden = true;
   at("again").hidden = !chosen.size;
   counts = { accepted: 0, "not robust": 0, rejected: 0, missing: 0, models: 0, problems: 0 };
-  if (!chosen.size) return;
+  const demand = chosen.size ? demanded() : null;
+  if (!demand) return;
   say("Checking …");
   at("running").hidden = false;
   at("bar").removeAttribute("value");
@@ -45,7 +46,7 @@ function start() {
     for (const [kind, found] of Object.entries(data)) HEARD[kind](found);
   };
   worker.onerror = (event) => HEARD.failed(event.message || "the checker could not be started");
-  worker.postMessage([...chosen.values()]);
+  worker.postMessage({ files: [...chosen.values()], demand });
 }
 
 const HEARD = {
@@ -85,6 +86,54 @@ function summary() {
   return `${total} certificate${total === 1 ? "" : "s"}: ${parts.join(", ")}.`;
 }
 
+// -- what is demanded -----------------------------------------------------------------------------------------
+
+const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
+const number = (text) => (NUMBER.test(text) ? Number(text) : NaN);
+const row = (text) => text.split(",").map((cell) => number(cell.trim()));
+const good = (x) => Number.isFinite(x);
+
+// How each demand is read, when it is right, and what it has to be.
+const DEMANDS = {
+  target: [(text) => (/^\d{1,9}$/.test(text) ? Number(text) : NaN), good, "a whole number, such as 1"],
+  delta: [number, (x) => good(x) && x >= 0, "a number from 0 on, such as 0.02"],
+  margin: [number, good, "a number, such as 0.5"],
+  input: [row, (list) => list.every(good), "numbers with commas between them, such as 0.5,-1,2"],
+  low: [row, (list) => list.every(good), "numbers with commas between them, such as 0.5,-1,2"],
+  high: [row, (list) => list.every(good), "numbers with commas between them, such as 0.5,-1,2"],
+  network: [(text) => text.toLowerCase(), (text) => /^[0-9a-f]{64}$/.test(text), "64 digits and letters from a to f"],
+  shifts: [(text) => text.toLowerCase(), (text) => /^[0-9a-f]{64}$/.test(text), "64 digits and letters from a to f"],
+};
+
+// What is entered; null, and said, where something of it cannot be read.
+function demanded() {
+  const demand = {};
+  let wrong = null;
+  for (const [name, [read, right, what]] of Object.entries(DEMANDS)) {
+    const field = at(name), text = field.value.trim();
+    field.removeAttribute("aria-invalid");
+    if (!text) continue;
+    demand[name] = read(text);
+    if (right(demand[name])) continue;
+    field.setAttribute("aria-invalid", "true");
+    wrong ||= { field, text: `${field.labels[0].textContent}: this must be ${what}. Nothing was checked.` };
+  }
+  if (!wrong) return demand;
+  say(wrong.text);
+  at("demands").querySelector("details").open = true;
+  wrong.field.focus();
+  return null;
+}
+
+at("demands").addEventListener("submit", (event) => {
+  event.preventDefault();
+  start();
+  if (!chosen.size) {
+    say("Choose the certificate and the file of its model first.");
+    at("choose").focus();
+  }
+});
+
 // -- what is found -------------------------------------------------------------------------------------------
 
 function showModel({ name, digest, problem, words }) {
@@ -119,10 +168,11 @@ function showProof(proof) {
   if (kind === "missing") {
     proof.missing.forEach((line) => card.append(element("p", { text: line })));
   } else if (kind === "rejected") {
-    card.append(element("p", { text: "It proves nothing about these files." }));
-    card.append(element("p", { class: "reason", text: `Why: ${proof.reason}.` }));
+    card.append(element("p", { text: proof.lacks ? "It does not prove what you demand." : "It proves nothing about these files." }));
+    card.append(element("p", { class: "reason", text: `Why: ${proof.lacks || proof.reason}.` }));
+    if (proof.lacks) card.append(element("p", { text: "What it proves is only this:" }));
   }
-  if (proof.said.length > 1) {
+  if (proof.accepted && proof.said.length > 1) {
     card.append(element("p", { text: `A bundle of ${proof.said.length} certificates about one input; all of them hold.` }));
   }
   proof.said.forEach((said) => showStatement(card, said));
@@ -152,7 +202,7 @@ function showStatement(card, said) {
   table.append(element("thead", {}, head), element("tbody", {}, ...rows));
   const details = element("details", {}, element("summary", { text: "All numbers" }));
   // What scrolls can be reached by keyboard.
-  details.append(element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Inputs" }, table));
+  details.append(element("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Inputs" }, table));
   if (said.table.more) details.append(element("p", { text: `The certificate has ${said.table.more} columns more.` }));
   details.append(element("p", { class: "small" }, "In one line: ", element("code", { text: said.line })));
   if (said.table.rows.length <= 12) details.open = true;

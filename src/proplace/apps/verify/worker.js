@@ -58,7 +58,7 @@ function missingOf(proofs, models) {
 //
 // Alone, or as a bundle, it must name all of them. Among several, a certificate by itself is checked against
 // those that it names: the others are for other certificates. `unnamed` has what it says nothing of.
-function proofOf(name, bytes, models, alone, tick) {
+function proofOf(name, bytes, models, { alone, demand, tick }) {
   const found = { name, digest: digestOfProof(bytes), accepted: false, missing: [], unnamed: [], said: [] };
   let facts, proofs;
   try {
@@ -75,19 +75,19 @@ function proofOf(name, bytes, models, alone, tick) {
   const all = alone || facts.get("format") === FORMAT_BUNDLE;
   const given = all || !named.some((model) => model.network) ? models : named;
   const networks = given.filter((model) => model.network), boxes = given.filter((model) => model.shifts);
-  const { accepted, reason, statements } = check(
+  const { accepted, reason, lacks, statements } = check(
     bytes,
     networks.map((model) => model.network),
     boxes.map((model) => model.shifts),
-    tick,
+    { tick, demand },
   );
   const files = new Map(models.map((model) => [model.digest, model]));
   const unnamed = models.filter((model) => !names.has(model.digest)).map((model) => visible(model.name));
-  return { ...found, accepted, reason, unnamed, said: statements.map((said) => wordsOf(said, files)) };
+  return { ...found, accepted, reason, lacks, unnamed, said: statements.map((said) => wordsOf(said, files)) };
 }
 
 // Look at all files, and post what is found: models, proofs, and the end.
-async function examine(files, post) {
+async function examine({ files, demand }, post) {
   if (files.length > MOST_FILES || sumOf(files.map((file) => file.size)) > MOST_TOGETHER) {
     post({ refused: `These are more than ${MOST_FILES} files, or more than ${MOST_TOGETHER / 1e6} MB. Check fewer at a time.` });
     return;
@@ -106,7 +106,8 @@ async function examine(files, post) {
     if (!problem && !models.some((other) => other.digest === digest)) models.push(model);
   }
   for (const { name, bytes } of proofs) {
-    post({ proof: { ...proofOf(name, bytes, models, proofs.length === 1, ticker(post, name)), name: visible(name) } });
+    const how = { alone: proofs.length === 1, demand, tick: ticker(post, name) };
+    post({ proof: { ...proofOf(name, bytes, models, how), name: visible(name) } });
   }
   post({ end: { models: models.length } });
 }

@@ -94,21 +94,16 @@ def fields_of(
 
 
 def _field(number: int, feature: AnyFeature, value: Any, t: Catalogue) -> Field:
-    text = plain_text(value)
     numeric = isinstance(feature, Continuous)
     choices = () if isinstance(feature, Continuous) else choices_of(feature, t)
     lower, upper = (
         (feature.lower, feature.upper) if isinstance(feature, Continuous) else (None,) * 2
     )
-    unit = getattr(feature, "unit", None) or ""
-    shown = next((c.shown for c in choices if c.text == text), text)
-    if isinstance(feature, Continuous) and is_number(value):
-        shown = amount(feature, value, exact=True)
     return Field(
         number=number,
         name=feature.name,
         title=feature.title,
-        unit=unit,
+        unit=getattr(feature, "unit", None) or "",
         hint=_hint(feature, t),
         choices=choices,
         lower=lower,
@@ -118,9 +113,18 @@ def _field(number: int, feature: AnyFeature, value: Any, t: Catalogue) -> Field:
         number_like=numeric,
         optional=feature.missing is not None,
         value=value,
-        text=text,
-        shown=shown,
+        text=plain_text(value),
+        shown=shown_value(feature, value, t),
     )
+
+
+def shown_value(feature: AnyFeature | None, value: Any, t: Catalogue) -> str:
+    """A value as people read it; as it is where it is no value of the feature."""
+    if isinstance(feature, Continuous) and is_number(value):
+        return amount(feature, value, exact=True)
+    text = plain_text(value)
+    choices = () if feature is None else choices_of(feature, t)
+    return next((choice.shown for choice in choices if choice.text == text), text)
 
 
 def choices_of(feature: AnyFeature, t: Catalogue) -> tuple[Choice, ...]:

@@ -12,6 +12,7 @@ from starlette.datastructures import UploadFile
 from proplace.apps.serve.access import Refused
 from proplace.apps.serve.api import Number  # noqa: TC001  (FastAPI reads it)
 from proplace.apps.serve.pages.common import DOCUMENT, Visit, records, see_other, visit
+from proplace.apps.serve.pages.fields import shown_value
 from proplace.core.errors import LedgerError, OptionError, ProplaceError
 
 if TYPE_CHECKING:
@@ -98,9 +99,15 @@ def job(seen: Auditing, number: str) -> Response:
     if found.state == "done" and isinstance(answer, dict) and found.kind == "audit":
         return see_other(f"/models/audits/{answer['audit']}")
     if found.state == "done" and isinstance(answer, dict) and "error" not in answer:
-        features = seen.engine(found.question["model"]).model.schema.features
-        titles = {feature.name: feature.title for feature in features}
-        return seen.render("renewal.html.j2", job=found, answer=answer, shown=_SHOWN, titles=titles)
+        by_name = seen.engine(found.question["model"]).model.schema.by_name
+        return seen.render(
+            "renewal.html.j2",
+            job=found,
+            answer=answer,
+            most=_SHOWN,
+            title=lambda name: by_name[name].title if name in by_name else name,
+            shown=lambda name, value: shown_value(by_name.get(name), value, seen.text),
+        )
     reason = answer["error"] if isinstance(answer, dict) and "error" in answer else found.reason
     return seen.render("job.html.j2", job=found, reason=reason)
 

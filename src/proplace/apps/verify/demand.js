@@ -1,0 +1,66 @@
+// What a certificate must prove to be of use, and what it lacks of that.
+//
+// A demand has any of: target, delta, margin (numbers), input, low, high (lists of numbers), shifts and network
+// (digests). What is proved of a box of inputs reaches from `low` to `high`; a `delta` is proved of a box of
+// networks that holds all networks within it.
+
+// It proves something, but less than is demanded; `said` is what.
+class Lacking extends Rejected {
+  constructor(lacks, said) {
+    super(`${lacks}; proved is only: ${lineOf(said)}`);
+    Object.assign(this, { lacks, said });
+  }
+}
+
+// Whether low + d <= v <= high - d, exactly.
+function isWithin(low, v, high, d) {
+  const all = [low, v, high, d], p = Math.max(...all.map(placesOf));
+  const [from, at, to, by] = all.map((x) => inUnits(x, p));
+  return from + by <= at && at <= to - by;
+}
+
+// Whether all networks within delta of the network lie in the box.
+function holdsAround(box, network, delta) {
+  if (!(delta >= 0 && delta < Infinity)) return false;
+  const low = rowsOf(box.low), high = rowsOf(box.high);
+  return rowsOf(network).every((row, i) => row.every((v, j) => isWithin(low[i][j], v, high[i][j], delta)));
+}
+
+// Whether the networks within delta, by its radii, are all those within the demanded one.
+function coversDelta(said, delta, network, box) {
+  if (box) return holdsAround(box, network, delta);
+  return Math.min(...radiiOf(said.delta, network.layers).flat()) >= delta;
+}
+
+// What is demanded and not proved; empty if nothing is.
+function lackOf(said, demand, network, box) {
+  const asked = Object.keys(demand).filter((name) => name !== "network");
+  const about = said.verdict === "fixed" ? asked.filter((name) => name !== "delta" && name !== "shifts") : asked;
+  if (said.verdict !== "robust" && about.length) return "the certificate proves the opposite of what is demanded";
+  const has = (name) => demand[name] !== undefined;
+  if (has("target") && demand.target !== said.target) return `class ${demand.target} is demanded`;
+  if (has("delta") && !coversDelta(said, demand.delta, network, box)) return `delta ${written(demand.delta)} is demanded`;
+  if (has("input") && !sameNumbers(demand.input, said.input)) return "another input is demanded";
+  if (has("margin") && !(said.margin >= demand.margin)) return `a margin of ${written(demand.margin)} is demanded`;
+  if (has("shifts") && demand.shifts !== said.shifts) return `the box of shifts ${demand.shifts} is demanded`;
+  const n = said.input.length, low = said.low || said.input, high = said.high || said.input;
+  if (has("low") && (demand.low.length !== n || outside(low, demand.low, demand.low))) {
+    return "a box of inputs that reaches further down is demanded";
+  }
+  if (has("high") && (demand.high.length !== n || outside(demand.high, demand.high, high))) {
+    return "a box of inputs that reaches further up is demanded";
+  }
+  return "";
+}
+
+// Throw where one certificate proves less than is demanded.
+function checkDemand(said, demand, network, box) {
+  const lacks = lackOf(said, demand, network, said.shifts === null ? null : box);
+  if (lacks) throw new Lacking(lacks, said);
+}
+
+// Throw where no certificate is about the network whose digest is demanded.
+function checkNetworkDemand(statements, demand) {
+  if (demand.network === undefined || statements.some((said) => said.network === demand.network)) return;
+  throw new Lacking(`the network ${demand.network} is demanded`, statements[0]);
+}
