@@ -408,6 +408,11 @@ def test_a_retrained_model_is_audited_renewed_and_decided_on(visitor, server):
     audit = page.url
     one.press("Search new answers")
     page.get_by_role("heading", name="New answers beside the old ones").wait_for(timeout=30_000)
+    renewals = page.url
+    assert page.get_by_role("button", name="Issue").count() == 0
+    page.locator("a[href$='#decision']").click()
+    one.press("Go: it goes into use")
+    page.goto(renewals)
     one.check("renewals")
     one.press("Issue")
     page.get_by_role("heading", name="promise issued").wait_for(timeout=30_000)
@@ -425,6 +430,8 @@ def test_a_retrained_model_is_audited_renewed_and_decided_on(visitor, server):
         for e in server.service.ledger.entries(kinds=("decided", "adopted"))
     ]
     assert kinds == [
+        ("decided", True, "admin"),
+        ("adopted", None, "admin"),
         ("decided", True, "admin"),
         ("adopted", None, "admin"),
         ("decided", False, "admin"),

@@ -104,6 +104,7 @@ def job(seen: Auditing, number: str) -> Response:
             "renewal.html.j2",
             job=found,
             answer=answer,
+            decided=seen.service.ledger.decision(answer["audit"]),
             most=_SHOWN,
             title=lambda name: by_name[name].title if name in by_name else name,
             shown=lambda name, value: shown_value(by_name.get(name), value, seen.text),
@@ -149,10 +150,10 @@ def decide(seen: Deciding, number: Number) -> Response:
 
 
 @router.post("/audits/{number}/live")
-def go_live(seen: GoingLive, number: int) -> Response:
+def go_live(seen: GoingLive, number: Number) -> Response:
     """Serve it from now on."""
     try:
-        seen.service.go_live(number, seen.given("model") or None, seen.who)
+        seen.service.go_live(number, None, seen.who)
     except ProplaceError as error:
         return _audit(seen, number, problem=str(error))
     return see_other("/models")
@@ -163,7 +164,7 @@ def renew(seen: Deciding, number: Number) -> Response:
     """Search new answers for those whose promises would be broken, or issue those that were seen."""
     digests = [str(value) for value in seen.form.getlist("seen")]
     try:
-        job = seen.service.add_renewal_job(seen.given("model"), number, seen.who, digests)
+        job = seen.service.add_renewal_job(None, number, seen.who, digests)
     except (OptionError, LedgerError) as error:
         return _audit(seen, number, problem=str(error))
     return see_other(f"/models/jobs/{job}")
@@ -212,7 +213,6 @@ def _audit(seen: Visit, number: int, *, problem: str = "") -> Response:
         rest=len(frame) - len(rows),
         decisions=[one for one in after if one.facts["audit"] == number],
         kept=_kept(seen, number) is not None,
-        models=list(seen.service.engines),
         live=[
             name
             for name, engine in seen.service.engines.items()
