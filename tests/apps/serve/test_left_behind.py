@@ -50,7 +50,7 @@ def test_uploads_that_nobody_needs_are_deleted_at_the_start(tmp_path):
         question = {
             "file": "m.npz",
             "path": str(files / "model-needed" / "m.npz"),
-            "replaces": None,
+            "replaces": "lender",
         }
         job = store.add_job("audit", "admin", json.dumps(question), 1)
         keys = found.keys

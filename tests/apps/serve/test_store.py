@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import time
 
 import pytest
 
-pytest.importorskip("sqlalchemy")
+pytest.importorskip("fastapi")
 
+from proplace.apps.serve import service
 from proplace.apps.serve import store as module
-from proplace.apps.serve.store import ROLES, Store
+from proplace.apps.serve.store import ROLES, InUse, Store
 from proplace.core.errors import OptionError
+from served import API, PERSON, Inline, opened, wait
 
 
 @pytest.fixture
@@ -80,6 +83,7 @@ def test_roles_are_of_the_list(store):
 def test_lists_of_keys_hold_no_secret(store):
     secret = store.add_key("ann", "reader")
     store.key(secret)
+    store.note_used()
     (facts,) = store.all_keys()
     assert set(facts) == {"name", "role", "created", "revoked", "used"}
     assert facts["used"] == pytest.approx(time.time(), abs=60)
@@ -172,3 +176,77 @@ def test_another_file_is_refused(tmp_path):
         Store(tmp_path / "notes.txt")
     with pytest.raises(OptionError, match="cannot be written"):
         Store(tmp_path / "nowhere" / "serve.db")
+
+
+# -- while another program writes ------------------------------------------------------------------
+
+
+def test_asking_does_not_wait_for_a_writer(tmp_path):
+    """Keys and sessions are read, and when a key was used is written later."""
+    store = Store(tmp_path / "serve.db")
+    secret = store.add_key("ann", "reader")
+    token = store.start_session(store.key(secret), 1.0)
+    with contextlib.closing(sqlite3.connect(tmp_path / "serve.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        assert store.key(secret).name == "ann"
+        assert store.session(token) is not None
+        other.execute("ROLLBACK")
+    assert store.all_keys()[0]["used"] is None
+    store.note_used()
+    assert store.all_keys()[0]["used"] is not None
+    store.close()
+
+
+def test_a_job_waits_while_the_state_is_in_use(tmp_path, monkeypatch):
+    """It fails for no other reason than that somebody else was writing: it goes on afterwards."""
+    monkeypatch.setattr(service, "Workers", Inline)
+    monkeypatch.setattr(service, "_LATER", 0.01)
+    failures = iter([True, True, False, True])
+    plain = Store.add_part
+
+    def add_part(store, *arguments):
+        if next(failures, False):
+            raise InUse("", {}, Exception("database is locked"))
+        return plain(store, *arguments)
+
+    monkeypatch.setattr(Store, "add_part", add_part)
+    with opened(tmp_path, limits={"at_once": 1}) as found:
+        client = found.client("reader")
+        asked = {"people": [PERSON] * 3}
+        job = client.post(f"{API}/models/lender/explain", json=asked).json()["job"]
+        ended = wait(client, job)
+        assert (ended["state"], ended["done"]) == ("done", 3)
+        assert found.service.store.question(job) == {}  # who was asked about
+
+
+def test_a_state_in_use_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(service, "Workers", Inline)
+
+    def in_use(*_):
+        raise InUse("", {}, Exception("database is locked"))
+
+    with opened(tmp_path) as found:
+        monkeypatch.setattr(Store, "jobs", in_use)
+        answer = found.client("reader").get(f"{API}/jobs")
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+
+
+def test_a_key_has_so_many_sessions(tmp_path, monkeypatch):
+    monkeypatch.setattr("proplace.apps.serve.store._SESSIONS", 3)
+    store = Store(tmp_path / "serve.db")
+    keys = [store.key(store.add_key(name, "reader")) for name in ("ann", "bea")]
+    other = store.start_session(keys[1], 1.0)
+    tokens = [store.start_session(keys[0], 1.0 + n) for n in range(5)]
+    assert [store.session(token) is not None for token in tokens] == [False] * 2 + [True] * 3
+    assert store.session(other) is not None
+    store.close()
+
+
+@pytest.mark.parametrize("who", [" anna", "anna ", "anna\n"])
+def test_ids_have_no_spaces_at_their_ends(tmp_path, monkeypatch, who):
+    monkeypatch.setattr(service, "Workers", Inline)
+    with opened(tmp_path) as found:
+        admin = found.client("admin")
+        assert admin.post(f"{API}/people/erase", json={"id": who}).status_code == 422
+        asked = {"id": who, "person": PERSON, "certificate": "0" * 64}
+        assert admin.post(f"{API}/models/lender/promises", json=asked).status_code == 422

@@ -25,6 +25,7 @@ from proplace.apps.serve.bulk import told
 from proplace.apps.serve.metrics import Metrics
 from proplace.apps.serve.once import Once
 from proplace.apps.serve.refusals import refusal_of
+from proplace.apps.serve.store import InUse
 from proplace.core.errors import ProplaceError
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ def app_of(service: Service) -> FastAPI:
     app.include_router(api.open_router)
     app.include_router(pages.router)
     app.add_exception_handler(ProplaceError, _refused)
+    app.add_exception_handler(InUse, _in_use)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
     app.add_middleware(Guard, service=service, metrics=app.state.metrics)
@@ -186,6 +188,10 @@ def _answer(request: Request, error: Refused) -> Response:
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, ProplaceError)  # noqa: S101  (it was registered for these)
     return _answer(request, refusal_of(error))
+
+
+async def _in_use(request: Request, _: Exception) -> Response:
+    return _answer(request, Refused(503, "the state of the service is in use; ask again", after=5))
 
 
 async def _invalid(request: Request, error: Exception) -> Response:

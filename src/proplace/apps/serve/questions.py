@@ -5,7 +5,15 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    FailFast,
+    Field,
+    model_validator,
+)
 
 _LARGEST = 2**63  # of whole numbers
 _LONGEST = 1000  # of texts
@@ -32,7 +40,15 @@ def _few(given: object) -> object:
     return given
 
 
+def _without_spaces(text: str) -> str:
+    if text != text.strip():
+        raise ValueError("an id has no spaces at its ends")
+    return text
+
+
 Name = Annotated[str, Field(min_length=1, max_length=200)]
+PersonId = Annotated[Name, AfterValidator(_without_spaces)]
+"""The user's own id of a person, as the page and files have it: without spaces at its ends."""
 Value = Annotated[str | bool | int | float | None, BeforeValidator(_value)]
 Person = Annotated[dict[Name, Value], BeforeValidator(_few)]
 """A person in original units, by feature name."""
@@ -97,7 +113,7 @@ class Issue(_Strict):
     that answer and no other.
     """
 
-    id: Name
+    id: PersonId
     person: Person
     options: Options = Options()
     certificate: Digest
@@ -121,7 +137,7 @@ class Withdraw(_Strict):
 class Erase(_Strict):
     """The id of a person of whom nothing is to be kept."""
 
-    id: Name
+    id: PersonId
 
 
 class Decision(_Strict):

@@ -44,6 +44,7 @@ _SUFFIXES = (".onnx", ".npz", ".keras", ".pt", ".pth", ".safetensors")
 _AUDIT_SECONDS = 600.0
 _BULK_SECONDS = 120.0
 _TIDY_SECONDS = 300.0
+_LATER = 1.0  # seconds until the state is asked again
 _TRIES = 3  # of one part of a job whose process dies
 
 
@@ -151,6 +152,8 @@ class Service:
         if self._bulk is not None:
             self._bulk.stop()
         self.ledger.close()
+        with contextlib.suppress(InUse):
+            self.store.note_used()
         self.store.close()
 
     def engine(self, name: str) -> Engine:
@@ -362,6 +365,7 @@ class Service:
         """Now and then, delete what is to be kept no longer."""
         while True:
             with contextlib.suppress(InUse, OSError):  # the next time
+                self.store.note_used()
                 self.store.forget_jobs(self.config.limits.keep)
                 self._forget_files()
             if self._stopping.wait(_TIDY_SECONDS):
@@ -397,21 +401,15 @@ class Service:
         threading.Thread(target=self._run, args=(job, given_up), daemon=True).start()
 
     def _run(self, job: Job, given_up: threading.Event) -> None:
-        """Answer the parts of a job that have no answer yet."""
+        """Answer the parts of a job that have no answer yet; where the state is in use, wait."""
         try:
-            if not self.store.set_state(job.id, "running"):
-                return  # it was given up meanwhile
-            done = self.store.answered(job.id)
-            for number in range(job.total):
-                if number in done:
-                    continue
-                answer = self._part(job, number, given_up)
-                if given_up.is_set() or answer is None:
-                    return
-                if job.kind == "audit":
-                    going.keep(Path(job.question["path"]), going.models_folder(self.config))
-                self.store.add_part(job.id, number, answer)
-            self.store.set_state(job.id, "done")
+            while not given_up.is_set():
+                try:
+                    self._answer(job, given_up)
+                    break
+                except InUse:
+                    if self._stopping.wait(_LATER):
+                        break
         except ProplaceError as error:
             self._ended(job, given_up, str(error))
         except Exception as error:
@@ -420,6 +418,21 @@ class Service:
             if job.kind == "audit" and not self._stopping.is_set():
                 shutil.rmtree(Path(job.question["path"]).parent, ignore_errors=True)
             self._jobs.pop(job.id, None)
+
+    def _answer(self, job: Job, given_up: threading.Event) -> None:
+        if not self.store.set_state(job.id, "running"):
+            return  # it was given up meanwhile
+        done = self.store.answered(job.id)
+        for number in range(job.total):
+            if number in done:
+                continue
+            answer = self._part(job, number, given_up)
+            if given_up.is_set() or answer is None:
+                return
+            if job.kind == "audit":
+                going.keep(Path(job.question["path"]), going.models_folder(self.config))
+            self.store.add_part(job.id, number, answer)
+        self.store.set_state(job.id, "done")
 
     def _ended(self, job: Job, given_up: threading.Event, reason: str) -> None:
         """Note that a job failed, unless it was stopped on purpose."""

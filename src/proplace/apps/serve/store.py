@@ -20,6 +20,9 @@ from proplace.core.optional import require
 require("sqlalchemy", "serve", "the service")
 import sqlalchemy as sa  # noqa: E402
 
+_PATIENCE = 10.0  # seconds until a writer that waits for another gives up
+_SESSIONS = 50  # logins of one key at a time
+_LISTED = 1000  # jobs
 InUse = sa.exc.OperationalError  # another process writes, and goes on writing
 
 if TYPE_CHECKING:
@@ -173,8 +176,9 @@ class Store:
         except OSError as error:
             raise OptionError(f"{path}: cannot be written ({error.strerror})") from None
         self._engine = sa.create_engine(
-            sa.URL.create("sqlite", database=str(path)), connect_args={"timeout": 60}
+            sa.URL.create("sqlite", database=str(path)), connect_args={"timeout": _PATIENCE}
         )
+        self._used: dict[int, float] = {}
         sa.event.listen(self._engine, "connect", _set_up)
         try:
             _metadata.create_all(self._engine)
@@ -225,15 +229,19 @@ class Store:
     def key(self, secret: str) -> Key | None:
         """Whose key it is; None for any other text."""
         query = sa.select(_keys).where(_keys.c.hash == _hash(secret), _keys.c.revoked.is_(None))
-        with self._engine.begin() as connection:
+        with self._engine.connect() as connection:
             row = connection.execute(query).first()
-            if row is None:
-                return None
-            if row.used is None or time.time() - row.used > 60.0:
-                connection.execute(
-                    _keys.update().where(_keys.c.id == row.id).values(used=time.time())
-                )
+        if row is None:
+            return None
+        self._used[row.id] = time.time()
         return Key(row.id, row.name, row.role)
+
+    def note_used(self) -> None:
+        """Write down when keys were used last: now and then, so that asking never waits for a writer."""
+        used, self._used = self._used, {}
+        with self._engine.begin() as connection:
+            for number, when in used.items():
+                connection.execute(_keys.update().where(_keys.c.id == number).values(used=when))
 
     # -- sessions --------------------------------------------------------------------------------
 
@@ -244,6 +252,13 @@ class Store:
         with self._engine.begin() as connection:
             connection.execute(_sessions.delete().where(_sessions.c.expires < time.time()))
             connection.execute(_sessions.insert(), row | {"expires": time.time() + 3600.0 * hours})
+            own = sa.select(_sessions.c.hash).where(_sessions.c.key == key.id)
+            latest = own.order_by(_sessions.c.expires.desc()).limit(_SESSIONS)
+            connection.execute(
+                _sessions.delete().where(
+                    _sessions.c.key == key.id, _sessions.c.hash.not_in(latest.scalar_subquery())
+                )
+            )
         return token
 
     def session(self, token: str) -> Session | None:
@@ -349,8 +364,8 @@ class Store:
         return next(iter(self._jobs(_jobs.c.id == number)), None)
 
     def jobs(self, by: str | None = None) -> list[Job]:
-        """All jobs, the latest first, or those of somebody."""
-        return self._jobs(sa.true() if by is None else _jobs.c.by == by)
+        """Jobs, the latest first, or those of somebody: at most a thousand."""
+        return self._jobs(sa.true() if by is None else _jobs.c.by == by, _LISTED)
 
     def unfinished(self) -> list[Job]:
         """Jobs that were asked for and have not ended, the oldest first."""
@@ -365,6 +380,9 @@ class Store:
                 .where(_jobs.c.id == number, _jobs.c.state.in_(("waiting", "running")))
                 .values(state=state, reason=reason, ended=ended)
             )
+            if ended is not None:  # who was asked about is needed no longer
+                asked = sa.and_(_jobs.c.id == number, _jobs.c.kind == "explain")
+                connection.execute(_jobs.update().where(asked).values(question="{}"))
         return bool(changed.rowcount)
 
     def add_part(self, number: str, part: int, answer: object) -> None:
@@ -436,7 +454,7 @@ class Store:
         with self._engine.connect() as connection:
             connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
 
-    def _jobs(self, condition: Any) -> list[Job]:
+    def _jobs(self, condition: Any, most: int | None = None) -> list[Job]:
         done = (
             sa.select(sa.func.count())
             .where(_parts.c.job == _jobs.c.id)
@@ -445,6 +463,7 @@ class Store:
         )
         columns = [column for column in _jobs.c if column.name != "question"]
         query = sa.select(*columns, done).where(condition).order_by(_jobs.c.created.desc())
+        query = query.limit(most)
         with self._engine.connect() as connection:
             return [
                 Job(
