@@ -21,7 +21,7 @@ import small_promises as small
 from proplace.apps.serve import access
 from proplace.apps.serve.access import RateLimit
 from proplace.apps.serve.config import config_of
-from proplace.apps.serve.models import engines_of
+from proplace.apps.serve.models import Engines
 from proplace.apps.serve.pages import promises
 from proplace.apps.serve.pages.fields import fields_of, person_from
 from proplace.core.errors import OptionError
@@ -93,13 +93,13 @@ def test_everybody_who_can_be_looked_up_has_an_id_of_their_own(tmp_path, ids, me
     facts = settings(tmp_path)
     facts["models"]["lender"]["people"] = tmp_path / f"people.{kind}"
     with pytest.raises(OptionError, match=message):
-        engines_of(config_of(facts))
+        Engines(config_of(facts), {}).first
 
 
 def test_ids_are_found_without_the_spaces_around_them(tmp_path):
     write_files(tmp_path)
     small.refused(2).assign(customer=[" a", "b"]).to_csv(tmp_path / "people.csv", index=False)
-    engine = engines_of(config_of(settings(tmp_path)))["lender"]
+    engine = Engines(config_of(settings(tmp_path)), {}).first["lender"]
     assert [engine.person(number) is None for number in ("a", "b", " a")] == [False, False, True]
 
 
