@@ -271,6 +271,7 @@ def test_only_json_is_read(admin, kind):
         {"count": "many"},
         {"prefer": "all"},
         {"max_changes": -1},
+        {"max_changes": 10**9},
         {"changeable": ["nothing"]},
         {"changeable": []},
         {"locked": ["income", "debt"]},

@@ -61,7 +61,7 @@ class Options(_Strict):
     target: Value = None
     count: int = Field(default=1, ge=1, le=5)
     prefer: Literal["near", "few"] = "few"
-    max_changes: int | None = Field(default=None, ge=1)
+    max_changes: int | None = Field(default=None, ge=1, le=_MOST_FIELDS)
     changeable: Names | None = None
     locked: Names = []
     tolerance: Numbers | None = None
