@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, model_validator
 
+from proplace.apps.serve.access import Refused
+
 _LARGEST = 2**63  # of whole numbers
 _LONGEST = 1000  # of texts
 _MOST_FIELDS = 10_000
+
+_SPACE = " \t\n\r"  # of JSON
+_BEFORE = re.compile(rf'[{_SPACE}]*\{{[{_SPACE}]*"certificate"[{_SPACE}]*:[{_SPACE}]*')
+_ALONE = 'send {"certificate": {...}} in UTF-8 with this one field, given once'
 
 
 def _value(given: object) -> object:
@@ -87,6 +95,22 @@ class Check(_Strict):
     """A certificate to check against a model that is served."""
 
     certificate: dict[str, Any]
+
+
+def certificate_in(body: bytes) -> bytes:
+    """The certificate in a body that is a :class:`Check`, letter by letter.
+
+    Read and written again it could become another one: of a field that is given twice, one is lost.
+    """
+    try:
+        text = body.decode()
+        start = _BEFORE.match(text)
+        end = json.JSONDecoder().raw_decode(text, start.end())[1] if start else 0
+    except (ValueError, RecursionError):
+        raise Refused(422, _ALONE) from None
+    if start is None or text[end:].strip(_SPACE) != "}":
+        raise Refused(422, _ALONE)
+    return text[start.end() : end].encode()
 
 
 class Issue(_Strict):

@@ -156,14 +156,13 @@ class Service:
             "issue", name, facts, caller.name, seconds, seconds=2 * seconds
         ).future
 
-    def check(self, name: str, certificate: bytes) -> dict[str, Any]:
+    def ask_check(self, name: str, certificate: bytes) -> Future[Any]:
         """Check a certificate against a model that is served, in exact arithmetic.
 
         It may take as long as a search, and is done in a worker.
         """
         name, seconds = self.engine(name).name, self.config.limits.seconds
-        found = self.workers.ask("check", name, certificate, seconds=seconds).future.result()
-        return dict(found)
+        return self.workers.ask("check", name, certificate, seconds=seconds).future
 
     def erase(self, person: str, caller: Caller) -> tuple[int, ...]:
         """Erase a person from the ledger, and all pages of audits: they name people."""

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import Depends, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
-from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import FormData
 
 from proplace.apps.report.templating import templates
 from proplace.apps.serve.access import COOKIE, CSRF_FIELD, Caller, Refused
 from proplace.apps.serve.catalogue import Catalogue, catalogue_for
+from proplace.apps.serve.door import at_the_door
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -120,7 +120,7 @@ def visit(permission: str) -> Any:
 def _checked(permission: str) -> Callable[[Request], Awaitable[Visit]]:
     async def check(request: Request) -> Visit:
         plain = stranger(request)
-        caller = request.state.caller = await run_in_threadpool(_caller, plain)
+        caller = request.state.caller = await at_the_door(_caller, plain)
         form = FormData()
         if request.method == "POST":
             form = await request.form(max_files=1, max_fields=_FIELDS)
