@@ -10,7 +10,8 @@ from anyio.lowlevel import RunVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_A, _T = TypeVar("_A"), TypeVar("_T")
+_A = TypeVar("_A")
+_T = TypeVar("_T")
 _THREADS = 8
 _limiter: RunVar[CapacityLimiter] = RunVar("proplace_door")  # one for each event loop
 
