@@ -1006,7 +1006,7 @@ def _listed(data: bytes) -> tuple[list[_Part], list[int]]:
     mark, *disks, here, count, size, at, comment = _END.unpack_from(data, max(stop, 0))
     odd = mark != b"PK\5\6" or any(disks) or here != count or comment or at + size != stop
     parts, end = [], at
-    for _ in range(count):
+    for _ in range(0 if odd else count):
         mark, _, version, flags, method, _, _, *numbers = _ENTRY.unpack_from(data, at)
         crc, packed, size, length, *zeros, _, _, start = numbers
         name, at = data[at + 46 : at + 46 + length], at + 46 + length
