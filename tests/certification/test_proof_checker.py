@@ -336,10 +336,10 @@ def test_network_files_are_limited_before_they_are_unpacked(tmp_path, monkeypatc
 
     large = stored(tmp_path / "large.npz", ("W0.npy", zeros))
     with monkeypatch.context() as patch:
-        patch.setattr(zipfile.ZipFile, "open", read)
+        patch.setattr(checker, "_unpacked", read)
         with pytest.raises(checker.Rejected, match="more than 100000 numbers"):
             checker.read_npz(path)
-        patch.setattr(zipfile, "ZipFile", read)
+        patch.setattr(checker, "_listed", read)
         with pytest.raises(checker.Rejected, match="more than 1800000 bytes"):
             checker.read_npz(large)
     small = ("W0.npy", array(np.ones((1, 2))))

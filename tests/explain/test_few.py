@@ -15,7 +15,7 @@ import pytest
 
 import proplace as pp
 from proplace.core.errors import OptionError
-from proplace.explain import few
+from proplace.explain import few, proving
 from proplace.explain.findings import Finding
 from proplace.explain.proving import Clock
 from proplace.search.state import SearchState
@@ -343,7 +343,7 @@ class Nothing:
     def open_sets(self, *_, **__):
         return OpenSets({}, complete=False)
 
-    def not_excluded(self, sets, _):
+    def not_excluded(self, sets, *_):
         return sets
 
     def values(self, points):
@@ -393,6 +393,42 @@ def test_at_the_time_limit_the_nearest_answer_is_given(plain, monkeypatch):
         assert "not proved" in e.reason
     for e in plain.answers(prefer="few", max_changes=2, time_limit=1e-3):
         assert e.status in ("optimal", "feasible", "not_found")
+
+
+class Counting(Nothing):
+    """Bounds that exclude every set; so much time passes at each question."""
+
+    def __init__(self, monkeypatch, seconds=0.0):
+        self.now, self.asked, self.seconds = 0.0, [], seconds
+        monkeypatch.setattr(proving.time, "monotonic", lambda: self.now)
+
+    def open_sets(self, size, *_, **__):
+        self.asked.append(size)
+        self.now += self.seconds
+        assert len(self.asked) < 100
+        return OpenSets({}, complete=True)
+
+
+def six_changes():
+    """A search that starts from an answer which changes six features."""
+    schema = pp.Schema([pp.Continuous(f"c{i}", 0, 1) for i in range(6)])
+    near = Finding("optimal", "", x=np.zeros(6), point=np.ones(6), distance=1.0, bound=1.0)
+    return schema, near, lambda *_: few.Tried(Finding("not_found", ""), settled=True)
+
+
+def test_no_more_changes_are_looked_for_than_there_are_features(monkeypatch):
+    bounds = Counting(monkeypatch)
+    found = few.FewChanges(*six_changes(), bounds, Clock()).at_most(10**9)
+    assert bounds.asked == [1, 2, 3, 4, 5, 6]
+    assert found.status == "optimal"
+
+
+def test_after_the_time_limit_no_other_size_is_looked_at(monkeypatch):
+    bounds = Counting(monkeypatch, seconds=1.0)
+    found = few.FewChanges(*six_changes(), bounds, Clock(2.5, 9.0)).at_most(5)
+    assert bounds.asked == [1, 2, 3]
+    assert found.status == "not_found"
+    assert "the time limit came before" in found.reason
 
 
 # -- several answers, several processes ------------------------------------------------------------

@@ -134,6 +134,21 @@ def test_many_parts_are_bounded_in_waves(monkeypatch, numbers):
     assert any(expected)
 
 
+def test_given_sets_are_bounded_in_waves_until_the_deadline(monkeypatch):
+    _, problem, moves = question(1, (5, 5), 1, DISTANCES["l1"])
+    bounds = SubsetBounds(problem, moves, Oracle(problem), problem.x[None])
+    pairs = [frozenset(each) for each in itertools.combinations(range(6), 2)]
+    cutoff = 0.5 * min(bounds.open_sets(2, np.inf).sets.values())
+    expected = bounds.not_excluded(pairs, cutoff)
+    assert len(expected) < len(pairs)
+    monkeypatch.setattr(subsets, "_WAVE", 1)
+    assert bounds.not_excluded(pairs, cutoff) == expected
+    clock = itertools.count()
+    monkeypatch.setattr(subsets.time, "monotonic", lambda: next(clock))
+    late = bounds.not_excluded(pairs, cutoff, 3)  # three waves of one set each
+    assert late == [each for each in pairs[:3] if each in expected] + pairs[3:]
+
+
 def test_what_is_open_is_told_at_once_and_lowers_the_cutoff():
     _, problem, moves = question(1, (5, 5), 1, DISTANCES["l1"])
     bounds = SubsetBounds(problem, moves, Oracle(problem), problem.x[None])

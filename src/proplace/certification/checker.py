@@ -63,14 +63,12 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import io
 import json
 import math
 import os
 import re
 import struct
 import sys
-import zipfile
 import zlib
 from fractions import Fraction
 from itertools import chain, zip_longest
@@ -90,7 +88,8 @@ FACTS = {"format", "network", "input", "target", "delta", "margin", "verdict"}
 PROOFS = {"robust": {"tighten", "lower", "upper", "trees"}, "not robust": {"shifted"}}
 
 _HEADER = rb"{'descr': '<f8', 'fortran_order': False, 'shape': \((\d{1,9}),(?: (\d{1,9}))?\), } *\n"
-_NO_ZIP = (ValueError, ArithmeticError, EOFError, RuntimeError)
+_END, _ENTRY, _LOCAL = map(struct.Struct, ("<4s4H2LH", "<4s6H3L5H2L", "<4s5H3L2H"))  # of a zip
+_Part: TypeAlias = tuple[bytes, int, int, int, int, int]  # name, method, crc, packed, size, start
 _At: TypeAlias = dict[tuple[int, int], float]
 
 
@@ -980,26 +979,62 @@ def _read(left: dict[str, bytes], file: str, end: str) -> Parameters:
 
 
 def _unzip(path: str, file: str, networks: int) -> dict[str, bytes]:
-    """Files of a zip by name, unless they are too large, compressed oddly or given twice."""
-    numbers = networks * MOST_NUMBERS
-    most = 8 * numbers + 1_000_000
-    if (size := os.path.getsize(path)) > most:
+    """Files of a zip by name, unless they are too large, compressed oddly or given twice.
+
+    Only what numpy writes is read: no bytes in front or behind, no comments, no password, no sizes of 64
+    bits, no parts that overlap or are out of order. So no two readers see different arrays in a file.
+    """
+    most = 8 * (numbers := networks * MOST_NUMBERS) + 1_000_000
+    if (length := os.path.getsize(path)) > most:
         raise Rejected(f"refused: the {file} file has more than {most} bytes")
-    with open(path, "rb") as data:
-        content = data.read(size)  # in memory nothing is read from where nothing is
+    with open(path, "rb") as stream:
+        data = stream.read(length)  # in memory nothing is read from where nothing is
     try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            parts = archive.infolist()
-            if sum(part.file_size for part in parts) > most:
-                raise Rejected(f"refused: the {file} file has more than {numbers} numbers")
-            if {part.compress_type for part in parts} - {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
-                raise Rejected(f"refused: the {file} file is compressed in an unusual way")
-            if len({part.filename for part in parts}) < len(parts):
-                raise Rejected(f"the {file} file holds an array twice")
-            # Asked for a number of bytes, zipfile unpacks no more, whatever is packed.
-            return {part.filename: archive.open(part).read(part.file_size + 1) for part in parts}
-    except (*_NO_ZIP, zipfile.BadZipFile, zlib.error) as error:
+        parts, ends = _listed(data)
+        if sum(part[4] for part in parts) > most:
+            raise Rejected(f"refused: the {file} file has more than {numbers} numbers")
+        if len({part[0] for part in parts}) < len(parts):
+            raise Rejected(f"the {file} file holds an array twice")
+        return {p[0].decode(): _unpacked(data, p, end) for p, end in zip(parts, ends, strict=True)}
+    except (ValueError, struct.error, zlib.error) as error:
         raise Rejected(f"the {file} file is no .npz file: {ascii(str(error))[1:100]}") from None
+
+
+def _listed(data: bytes) -> tuple[list[_Part], list[int]]:
+    """The parts, as the list of them says, and where what comes behind each of them begins."""
+    stop = len(data) - _END.size  # the list is the last thing in the file
+    mark, *disks, here, count, size, at, comment = _END.unpack_from(data, max(stop, 0))
+    odd = mark != b"PK\5\6" or any(disks) or here != count or comment or at + size != stop
+    parts, end = [], at
+    for _ in range(0 if odd else count):
+        mark, _, version, flags, method, _, _, *numbers = _ENTRY.unpack_from(data, at)
+        crc, packed, size, length, *zeros, _, _, start = numbers
+        name, at = data[at + 46 : at + 46 + length], at + 46 + length
+        odd = odd or mark != b"PK\1\2" or any((version & 0xC0, flags & 0x61, method & ~8, *zeros))
+        odd = odd or 2**32 - 1 in (packed, size, start) or not re.fullmatch(rb"[!-~]+", name)
+        parts.append((name, method, crc, packed, size, start))
+    starts = [*(part[-1] for part in parts), end]
+    odd = odd or at != stop or data[stop - 20 : stop - 16] == b"PK\6\7"
+    if odd or starts[0]:
+        raise ValueError("it is packed in an unusual way, not as numpy does")
+    return parts, starts[1:]
+
+
+def _unpacked(data: bytes, part: _Part, limit: int) -> bytes:
+    """Take a part from behind its own header, and in front of what comes next."""
+    name, method, crc, packed, size, at = part
+    mark, *_, length, extra = _LOCAL.unpack_from(data, at)
+    start = at + _LOCAL.size + length
+    named = mark == b"PK\3\4" and data[start - length : start] == name
+    content = data[start + extra : start + extra + packed]
+    if method:
+        stream = zlib.decompressobj(-zlib.MAX_WBITS)
+        content = stream.decompress(content, size + 1)  # no more, whatever is packed
+        named = named and stream.eof and not stream.unused_data
+    inside = start + extra + packed <= limit  # so that parts lie in the order of the list
+    if not named or not inside or len(content) != size or zlib.crc32(content) != crc:
+        raise ValueError("a part is damaged, or not where it should be")
+    return content
 
 
 def _take(left: dict[str, bytes], file: str, name: str, *shape: int) -> Any:
@@ -1007,7 +1042,7 @@ def _take(left: dict[str, bytes], file: str, name: str, *shape: int) -> Any:
     if (data := left.pop(f"{name}.npy", None)) is None:
         return None
     start = 10 + int.from_bytes(data[8:10], "little")
-    header = re.fullmatch(_HEADER, data[10:start])
+    header = data[:8] == b"\x93NUMPY\1\0" and re.fullmatch(_HEADER, data[10:start])
     sizes = [int(size) for size in header.groups() if size] if header else []
     wanted = [n or m for n, m in zip_longest(shape, sizes, fillvalue=-1)]
     if sizes != wanted or 0 in sizes or len(data) != start + 8 * math.prod(sizes):

@@ -5,11 +5,10 @@ from __future__ import annotations
 import datetime
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import pandas as pd
 
-from proplace.certification import canonical, read_proof
 from proplace.client.answers import Question
 from proplace.client.errors import RefusedError, RequestError, ServiceError
 from proplace.client.http import Connection
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
 
     Progress = Callable[[int, int], object]
 
+_Read = TypeVar("_Read")
 _SOON, _SELDOM = 0.05, 1.0  # seconds between two looks at a job: the first, and later
 
 
@@ -100,18 +100,22 @@ class Client:
 
     def models(self) -> list[dict[str, Any]]:
         """All models that are served, each in a few words."""
-        return list(self._http.ask("GET", "models"))
+        return self._http.ask("GET", "models", _objects)
 
     def schema(self, model: str | None = None) -> dict[str, Any]:
         """Features and rules of a model, as a schema file has them."""
-        return dict(self._http.ask("GET", f"models/{self._name(model)}/schema"))
+        return self._http.ask("GET", f"models/{self._name(model)}/schema", dict)
 
     def predict(self, people: People, *, model: str | None = None) -> list[Prediction]:
         """Today's decision of each person."""
         name = self._name(model)
         rows, _ = self._sent(people, name)
-        found = self._http.ask("POST", f"models/{name}/predict", json={"people": rows})
-        return [Prediction(**facts) for facts in found]
+        return self._http.ask(
+            "POST",
+            f"models/{name}/predict",
+            lambda found: [Prediction(**facts) for facts in found],
+            json={"people": rows},
+        )
 
     def certify(
         self, people: People, target: object = None, *, model: str | None = None
@@ -120,8 +124,12 @@ class Client:
         name = self._name(model)
         rows, _ = self._sent(people, name)
         asked = {"people": rows, "target": plain(target)}
-        found = self._http.ask("POST", f"models/{name}/certify", json=asked)
-        return [Verdict(**facts) for facts in found]
+        return self._http.ask(
+            "POST",
+            f"models/{name}/certify",
+            lambda found: [Verdict(**facts) for facts in found],
+            json=asked,
+        )
 
     def explain(
         self,
@@ -156,37 +164,41 @@ class Client:
         rows, labels = self._sent(people, name)
         asked = {**options, "target": plain(target), "count": count}
         question = Question(name, rows, labels, asked)
-        found = self._http.ask(
-            "POST", f"models/{name}/explain", once=True, json={"people": rows, "options": asked}
-        )
-        if "job" not in found:
-            return question.answers(found["answers"])
-        parts = self._waited(found["job"], progress)
-        return question.answers([parts[str(number)] for number in range(len(rows))])
+
+        def at_once(found: Mapping[str, Any]) -> Answers | str:
+            return str(found["job"]) if "job" in found else question.answers(found["answers"])
+
+        def in_parts(parts: Mapping[str, Any]) -> Answers:
+            return question.answers([parts[str(number)] for number in range(len(rows))])
+
+        sent = {"people": rows, "options": asked}
+        found = self._http.ask("POST", f"models/{name}/explain", at_once, once=True, json=sent)
+        return self._waited(found, in_parts, progress) if isinstance(found, str) else found
 
     def check(self, certificate: Proof, *, model: str | None = None) -> CheckResult:
         """Let the service check a certificate against a model, in exact arithmetic."""
         asked = {"certificate": certificate.facts}
-        return CheckResult(
-            **self._http.ask("POST", f"models/{self._name(model)}/check", json=asked)
-        )
+        path = f"models/{self._name(model)}/check"
+        return self._http.ask("POST", path, lambda found: CheckResult(**found), json=asked)
 
     # -- jobs ------------------------------------------------------------------------------------
 
     def jobs(self) -> list[Job]:
         """Your long questions, the latest first."""
-        return [Job.of(facts) for facts in self._http.ask("GET", "jobs")]
+        return self._http.ask("GET", "jobs", lambda found: [Job.of(facts) for facts in found])
 
     def cancel(self, job: str) -> None:
         """Give a job up."""
         self._http.ask("DELETE", f"jobs/{job}")
 
-    def _waited(self, number: str, progress: Progress | None) -> dict[str, Any]:
-        """The parts of a job, once it is done; it is given up where the waiting is interrupted."""
+    def _waited(
+        self, number: str, read: Callable[[Any], _Read], progress: Progress | None
+    ) -> _Read:
+        """What is read of the parts of a job, once it is done; given up where that is interrupted."""
         pause = _SOON
         try:
             while True:
-                job = Job.of(self._http.ask("GET", f"jobs/{number}"))
+                job = self._http.ask("GET", f"jobs/{number}", Job.of)
                 if progress is not None:
                     progress(job.done, job.total)
                 if job.ended:
@@ -202,7 +214,8 @@ class Client:
             raise RequestError(job.reason)
         if job.state == "cancelled":
             raise RefusedError(f"job {number} was cancelled")
-        return dict(self._http.ask("GET", f"jobs/{number}/answers")["answers"])
+        path = f"jobs/{number}/answers"
+        return self._http.ask("GET", path, lambda found: read(found["answers"]))
 
     # -- promises --------------------------------------------------------------------------------
 
@@ -227,40 +240,40 @@ class Client:
             "id": str(person), "person": dict(answer.person), "options": dict(answer.options),
             "certificate": answer.certificate.digest, "expires": day, "existing": existing,
         }  # fmt: skip
-        return IssuedPromise(
-            **self._http.ask("POST", f"models/{answer.model}/promises", once=True, json=asked)
+        path = f"models/{answer.model}/promises"
+        return self._http.ask(
+            "POST", path, lambda found: IssuedPromise(**found), once=True, json=asked
         )
 
     def promises(self, person: object = None, state: str | None = None) -> pd.DataFrame:
         """Table of promises, of a person or in a state, by their number: the latest 1,000."""
         asked = {"person": None if person is None else str(person), "state": state}
         given = {name: value for name, value in asked.items() if value is not None}
-        rows = self._http.ask("GET", "promises", params=given)
         columns = [
             "id", "person", "state", "issued", "expires", "target", "sentence", "model", "terms",
         ]  # fmt: skip
-        return pd.DataFrame(rows, columns=columns).set_index("id").sort_index()
+
+        def table(rows: Any) -> pd.DataFrame:
+            return pd.DataFrame(_objects(rows), columns=columns).set_index("id").sort_index()
+
+        return self._http.ask("GET", "promises", table, params=given)
 
     def promise(self, number: int) -> PromiseRecord:
         """One promise, with its certificate and its history."""
-        facts = dict(self._http.ask("GET", f"promises/{int(number)}"))
-        proof, history = facts.pop("certificate"), facts.pop("history")
-        names = ("person", "state", "issued", "expires", "target")
-        own = {name: facts.pop(name) for name in names}
-        certificate = None if proof is None else read_proof(canonical(proof).encode())
-        return PromiseRecord(
-            id=facts.pop("promise"), **own, facts=facts, certificate=certificate, history=history
-        )
+        return self._http.ask("GET", f"promises/{int(number)}", PromiseRecord.of)
 
     def redeem(
         self, promise: int, person: Mapping[str, Any] | pd.Series[Any], *, record: bool = True
     ) -> RedeemResult:
         """Look whether a person who comes back has what was promised, and write it down."""
         asked = {"person": one_person(person), "dry_run": not record}
-        found = self._http.ask(
-            "POST", f"promises/{int(promise)}/redeem", twice=not record, json=asked
+        return self._http.ask(
+            "POST",
+            f"promises/{int(promise)}/redeem",
+            lambda found: RedeemResult(found["verdict"], found["words"], tuple(found["missing"])),
+            twice=not record,
+            json=asked,
         )
-        return RedeemResult(found["verdict"], found["words"], tuple(found["missing"]))
 
     def withdraw(self, promise: int, reason: str) -> None:
         """Take a promise back; the reason stays in the ledger for good (no personal data in it)."""
@@ -269,8 +282,13 @@ class Client:
 
     def erase(self, person: object) -> tuple[int, ...]:
         """Erase all that is known about a person; returns the numbers of their promises."""
-        found = self._http.ask("POST", "people/erase", twice=False, json={"id": str(person)})
-        return tuple(found["promises"])
+        return self._http.ask(
+            "POST",
+            "people/erase",
+            lambda found: tuple(map(int, found["promises"])),
+            twice=False,
+            json={"id": str(person)},
+        )
 
     # -- audits and the ledger -------------------------------------------------------------------
 
@@ -293,12 +311,16 @@ class Client:
         upload: dict[str, Any] = {"files": {"model": (path.name, content)}}
         if replaces is not None:
             upload["data"] = {"replaces": replaces}
-        found = self._http.ask("POST", "audits", once=True, **upload)
-        (facts,) = self._waited(found["job"], progress).values()
-        return AuditResult(
-            facts["audit"], facts["counts"], facts["sentence"], facts["passes"],
-            tuple(facts["broken"]), found["job"],
-        )  # fmt: skip
+        job = self._http.ask("POST", "audits", lambda found: found["job"], once=True, **upload)
+
+        def result(parts: Mapping[str, Any]) -> AuditResult:
+            (facts,) = parts.values()
+            return AuditResult(
+                facts["audit"], facts["counts"], facts["sentence"], facts["passes"],
+                tuple(facts["broken"]), job,
+            )  # fmt: skip
+
+        return self._waited(job, result, progress)
 
     def audit_page(self, job: str) -> str:
         """The page of an audit, as HTML."""
@@ -307,14 +329,15 @@ class Client:
     def decide(self, audit: int, *, go: bool, note: str = "") -> int:
         """Write down whether an audited model goes into use; returns the number of the entry."""
         asked = {"go": go, "note": note}
-        found = self._http.ask("POST", f"audits/{int(audit)}/decision", twice=False, json=asked)
-        return int(found["entry"])
+        path = f"audits/{int(audit)}/decision"
+        return self._http.ask(
+            "POST", path, lambda found: int(found["entry"]), twice=False, json=asked
+        )
 
     def go_live(self, audit: int, *, model: str | None = None) -> dict[str, Any]:
         """Have the service serve an audited model from now on, after a go; returns what is served.
 
-        Asked again, nothing more happens. ``model`` is the one that it replaces; it need not be said
-        where one is served.
+        Asked again, nothing more happens. ``model`` is the one that it replaces; it need not be said.
         """
         path = f"audits/{int(audit)}/live"
         return dict(self._http.ask("POST", path, json={"model": model}))
@@ -331,21 +354,29 @@ class Client:
         seen
             What a search has found, to be issued as it is; None: search, and issue nothing.
         model
-            Whose training rows and set of networks are used; it need not be said where one is served.
+            The model that was audited for; it need not be said.
         """
         digests = [] if seen is None else list(seen.digests)
         asked = {"model": model, "seen": digests}
-        found = self._http.ask("POST", f"audits/{int(audit)}/renewals", once=True, json=asked)
-        (facts,) = self._waited(found["job"], None).values()
-        return RenewalResult(
-            facts["audit"], tuple(facts["digests"]), tuple(facts.get("rows", ())),
-            facts.get("left", 0), tuple(facts.get("issued", ())),
-        )  # fmt: skip
+        path = f"audits/{int(audit)}/renewals"
+        job = self._http.ask("POST", path, lambda found: str(found["job"]), once=True, json=asked)
+
+        def result(parts: Mapping[str, Any]) -> RenewalResult:
+            (facts,) = parts.values()
+            return RenewalResult(
+                facts["audit"], tuple(facts["digests"]), tuple(facts.get("rows", ())),
+                facts.get("left", 0), tuple(facts.get("issued", ())),
+            )  # fmt: skip
+
+        return self._waited(job, result, None)
 
     def verify(self) -> VerifyResult:
         """Look whether everything in the ledger is as it was written."""
-        facts = dict(self._http.ask("GET", "ledger"))
-        return VerifyResult(**facts | {"problems": tuple(facts["problems"])})
+        return self._http.ask(
+            "GET",
+            "ledger",
+            lambda found: VerifyResult(**found | {"problems": tuple(found["problems"])}),
+        )
 
     # -- names -----------------------------------------------------------------------------------
 
@@ -353,7 +384,7 @@ class Client:
         """The model that is meant: given, set, or the only one; as a part of a path."""
         name = self._model if model is None else model
         if name is None:
-            names = [facts["name"] for facts in self.models()]
+            names = self._http.ask("GET", "models", lambda found: [one["name"] for one in found])
             if len(names) != 1:
                 raise RequestError(f"several models are served; name one as model=: {names}")
             self._model = name = names[0]
@@ -365,10 +396,18 @@ class Client:
         features: list[str] = []
         if isinstance(people, pd.DataFrame):
             if name not in self._features:
-                found = self.schema(name)["features"]
-                self._features[name] = [feature["name"] for feature in found]
+                self._features[name] = self._http.ask(
+                    "GET",
+                    f"models/{name}/schema",
+                    lambda found: [feature["name"] for feature in found["features"]],
+                )
             features = self._features[name]
         rows, labels = sent(people, features)
         if not rows:
             raise RequestError("there is nobody to ask about: no rows")
         return rows, labels
+
+
+def _objects(found: Any) -> list[dict[str, Any]]:
+    """A list of objects, as they are."""
+    return [dict(facts) for facts in found]

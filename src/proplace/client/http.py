@@ -12,17 +12,27 @@ import email.utils
 import random
 import secrets
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from proplace.client.errors import RequestError, ServiceError, UnreachableError, error_of
 from proplace.core.optional import require
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import httpx
 
 _LOCAL = ("127.0.0.1", "::1", "localhost")
 _SHORTEST, _LONGEST = 0.1, 5.0  # seconds between two tries, where the service does not say
+_NO_ADDRESS = "this is no address of a service, such as http://127.0.0.1:8765"
 _SHOWN = 300  # characters of an answer that is no JSON
+
+
+_Read = TypeVar("_Read")
+
+
+def _as_it_is(found: Any) -> Any:
+    return found
 
 
 class Connection:
@@ -44,9 +54,14 @@ class Connection:
         self, url: str, key: str, *, patience: float, timeout: float, insecure: bool
     ) -> None:
         self._httpx = require("httpx", "client", "the client")
-        place = self._httpx.URL(url)
+        try:
+            place = self._httpx.URL(url)
+        except (self._httpx.InvalidURL, TypeError):
+            raise RequestError(_NO_ADDRESS) from None
         if place.scheme not in ("http", "https") or not place.host:
-            raise RequestError(f"{url!r} is no address of a service, such as http://127.0.0.1:8765")
+            raise RequestError(_NO_ADDRESS)
+        if place.userinfo:
+            raise RequestError("an address holds no name and no password; the key is given as key=")
         local = place.host in _LOCAL
         if place.scheme == "http" and not local and not insecure:
             raise RequestError(
@@ -68,21 +83,36 @@ class Connection:
         self._client.close()
 
     def ask(
-        self, method: str, path: str, *, twice: bool = True, once: bool = False, **content: Any
-    ) -> Any:
-        """Send a request and return what the JSON of the answer holds, None where it is empty."""
+        self,
+        method: str,
+        path: str,
+        read: Callable[[Any], _Read] = _as_it_is,
+        *,
+        twice: bool = True,
+        once: bool = False,
+        **content: Any,
+    ) -> _Read:
+        """Send a request and return what is ``read`` of the JSON of the answer, None if it is empty."""
         if once:
             content["headers"] = {"idempotency-key": secrets.token_urlsafe(24)}
         answer = self.send(method, path, twice=twice, **content)
-        if not answer.content:
-            return None
         try:
-            return answer.json()
-        except ValueError:
+            found = answer.json() if answer.content else None
+        except (ValueError, RecursionError):
             raise ServiceError(
                 f"{self._url} did not answer in JSON; is it the address of proplace serve?",
                 answer.status_code,
             ) from None
+        try:
+            return read(found)
+        except ServiceError:
+            raise
+        except Exception as error:
+            raise ServiceError(
+                f"the answer of {self._url} is not understood ({type(error).__name__}); is it "
+                "proplace serve, in the version of this client?",
+                answer.status_code,
+            ) from error
 
     def send(self, method: str, path: str, *, twice: bool = True, **content: Any) -> httpx.Response:
         """Send a request until it is answered; ``twice`` says whether it may be done again."""
@@ -128,7 +158,7 @@ class Connection:
 def _reason(answer: httpx.Response) -> str:
     try:
         return str(answer.json()["error"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         said = " ".join(answer.text.split())[:_SHOWN]
         return f"the service answered with status {answer.status_code}: {said or 'nothing'}"
 
@@ -137,9 +167,9 @@ def _seconds(given: str | None) -> float | None:
     """The header Retry-After: seconds, or a date."""
     if given is None:
         return None
-    if given.strip().isdigit():
+    if given.isascii() and given.strip().isdigit():
         return float(given)
     try:
         return max(0.0, email.utils.parsedate_to_datetime(given).timestamp() - time.time())
-    except ValueError:
+    except (ValueError, OverflowError):
         return None

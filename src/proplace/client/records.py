@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from proplace.certification import canonical, read_proof
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -76,6 +78,17 @@ class PromiseRecord:
     facts: Mapping[str, Any] = field(repr=False)
     certificate: Proof | None = field(repr=False)
     history: list[dict[str, Any]] = field(repr=False)
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any]) -> PromiseRecord:
+        """A promise of what a service says."""
+        facts = dict(found)
+        proof, history = facts.pop("certificate"), facts.pop("history")
+        names = ("person", "state", "issued", "expires", "target")
+        own = {name: facts.pop(name) for name in names}
+        certificate = None if proof is None else read_proof(canonical(proof).encode())
+        number = facts.pop("promise")
+        return cls(id=number, **own, facts=facts, certificate=certificate, history=history)
 
 
 @dataclass(frozen=True)

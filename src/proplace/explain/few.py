@@ -106,7 +106,10 @@ class FewChanges:
         few = len(changed(near, self.schema)) <= most
         best, proved = (near, near.status == "optimal") if few else (None, True)
         for factor in (1.0,) if few else _WIDER:
-            for size in range(1, most + 1):
+            for size in range(1, min(most, len(self.schema.features)) + 1):
+                if self.clock.over:
+                    proved = False
+                    break
                 cutoff = factor * near.distance if best is None else best.distance
                 level = self._level(size, cutoff)
                 proved &= level.proved
@@ -248,7 +251,8 @@ class FewChanges:
     def _shorter(self, sets: list[Features], cutoff: float) -> Finding | None:
         """An answer of the first of some sets of a size that has one within the cutoff."""
         cutoff *= 1.0 + _EQUAL
-        for features in self.bounds.not_excluded([each for each in sets if each], cutoff):
+        sets = [each for each in sets if each]
+        for features in self.bounds.not_excluded(sets, cutoff, self.clock.search):
             if self.clock.over:
                 return None
             finding = self.solve(features, cutoff).finding

@@ -236,13 +236,22 @@ class SubsetBounds:
                     nodes += _waves(self._grow(node, size, cutoff), self._wave())
         return OpenSets(found, complete=True)
 
-    def not_excluded(self, sets: Sequence[Features], cutoff: float) -> list[Features]:
-        """The sets of one size, which may be large, that a single bound for each does not exclude."""
-        if not sets:
-            return []
-        support = _NodeSupport(self, self._roots(sets), len(sets[0]), cutoff)
-        alive, _ = self._survivors(support, len(sets), cutoff)
-        return [sets[i] for i in alive]
+    def not_excluded(
+        self, sets: Sequence[Features], cutoff: float, deadline: float = np.inf
+    ) -> list[Features]:
+        """The sets of one size, which may be large, that a single bound for each does not exclude.
+
+        Those that are not bounded before the deadline are not excluded.
+        """
+        left: list[Features] = []
+        wave = self._wave()
+        for start in range(0, len(sets), wave):
+            if time.monotonic() >= deadline:
+                return [*left, *sets[start:]]
+            some = sets[start : start + wave]
+            support = _NodeSupport(self, self._roots(some), len(some[0]), cutoff)
+            left += [some[i] for i in self._survivors(support, len(some), cutoff)[0]]
+        return left
 
     def may_be_robust(self, points: Array) -> Mask:
         """Which points keep the margin of the search in every scenario met so far."""

@@ -126,6 +126,35 @@ def test_what_is_no_certificate_is_not_accepted(admin, certificate):
     assert answer.status_code == 422 or answer.json()["accepted"] is False
 
 
+@pytest.mark.parametrize("space", ["", " ", "\n\t"])
+def test_a_certificate_is_checked_letter_by_letter(admin, space):
+    proof = json.dumps(answer_of(admin)["certificate"])
+
+    def checked(certificate):
+        body = f'{space}{{{space}"certificate"{space}:{space}{certificate}{space}}}{space}'
+        return post(admin, f"{LENDER}/check", body).json()
+
+    assert checked(proof)["accepted"]
+    twice = checked('{"verdict": "not robust", ' + proof[1:])
+    assert (twice["accepted"], twice["reason"]) == (False, "a field is given twice")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"certificate": {}, "certificate": %s}',
+        '{"certificate": %s, "certificate": %s}',
+        '{"certificate": %s, "\\u0063ertificate": {}}',
+        '\ufeff{"certificate": %s}',
+    ],
+)
+def test_a_certificate_comes_alone(admin, body):
+    body = body.replace("%s", json.dumps(answer_of(admin)["certificate"]))
+    answer = post(admin, f"{LENDER}/check", body)
+    assert answer.status_code == 422, answer.text
+    assert "given once" in answer.json()["error"] or "BOM" in answer.json()["error"]
+
+
 def test_a_promise_from_beginning_to_end(served):
     cases, audits = served.client("caseworker"), served.client("auditor")
     made = issue(cases, "anna", expires="2999-01-31")
@@ -271,6 +300,7 @@ def test_only_json_is_read(admin, kind):
         {"count": "many"},
         {"prefer": "all"},
         {"max_changes": -1},
+        {"max_changes": 10**9},
         {"changeable": ["nothing"]},
         {"changeable": []},
         {"locked": ["income", "debt"]},

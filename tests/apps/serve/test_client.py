@@ -406,6 +406,68 @@ def test_something_else_at_the_address(scripted):
         Client("http://127.0.0.1:9", "pp_x", patience=0.1).models()
 
 
+QUESTIONS = {
+    "models": lambda c: c.models(),
+    "schema": lambda c: c.schema(),
+    "predict": lambda c: c.predict({"a": 1}),
+    "predict a table": lambda c: c.predict(pd.DataFrame({"a": [1]})),
+    "certify": lambda c: c.certify({"a": 1}),
+    "explain": lambda c: c.explain({"a": 1}),
+    "jobs": lambda c: c.jobs(),
+    "promises": lambda c: c.promises(),
+    "promise": lambda c: c.promise(1),
+    "redeem": lambda c: c.redeem(1, {"a": 1}),
+    "erase": lambda c: c.erase("anna"),
+    "decide": lambda c: c.decide(1, go=True),
+    "verify": lambda c: c.verify(),
+}
+ODD = {
+    "number": b"1",
+    "list": b"[1]",
+    "object": b'{"a": 1}',
+    "deep": b"[" * 100_000,
+    "answers": b'{"answers": [[{"certificate": null, "certificate_digest": null}]]}',
+    "certificate": b'{"promise": 1, "person": "", "state": "", "issued": "", "expires": null, "target":'
+    b' 1, "history": [], "certificate": {"a": NaN}}',
+    "job": b'{"job": 3, "answers": {"0": 1}, "promises": "ab", "entry": "two", "problems": 1}',
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_an_answer_that_is_not_understood(scripted, question):
+    taken = {
+        ("schema", "object"),
+        ("schema", "answers"),
+        ("schema", "certificate"),
+        ("schema", "job"),
+    }
+    for name, body in ODD.items():
+        client = scripted(
+            (200, {}, body), (200, {}, body), (200, {}, body), model="loans", patience=0
+        )
+        if (question, name) in taken:  # any object
+            continue
+        with pytest.raises(ServiceError, match=r"not understood|in JSON"):
+            QUESTIONS[question](client)
+
+
+def test_an_error_of_the_caller_stays_what_it_is(client):
+    def stop(done, total):
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        client.explain(small.refused(50), progress=stop)
+
+
+@pytest.mark.parametrize(
+    "after", ["\u00b2", "Mon, 99 Foo 2026 00:00:00 GMT", "", "soon", "9" * 400]
+)
+def test_odd_times_to_come_back(scripted, after):
+    client = scripted((429, {"retry-after": after}, b'{"error": "wait"}'), patience=0.0)
+    with pytest.raises(ServiceError, match="wait"):
+        client.models()
+
+
 def test_a_certificate_that_changed_on_its_way(service, client, scripted):
     (answer,) = client.explain(PEOPLE[:1])
     facts = json.loads(json.dumps(dict(answer.facts)))
@@ -422,14 +484,19 @@ def test_a_certificate_that_changed_on_its_way(service, client, scripted):
         ("http://example.org", "pp_x", "in the open"),
         ("127.0.0.1:8765", "pp_x", "no address"),
         ("ftp://127.0.0.1", "pp_x", "no address"),
+        ("http://127.0.0.1:port", "pp_x", "no address"),
+        (8765, "pp_x", "no address"),
+        ("http://user:pw@127.0.0.1:8765", "pp_x", "no name and no password"),
+        ("https://user@example.org", "pp_x", "no name and no password"),
         ("http://127.0.0.1:8765", "", "one word"),
         ("http://127.0.0.1:8765", "pp x", "one word"),
         ("http://127.0.0.1:8765", "pp\r\nx: y", "one word"),
     ],
 )
 def test_addresses_and_keys(url, key, said):
-    with pytest.raises(RequestError, match=said):
+    with pytest.raises(RequestError, match=said) as caught:
         Client(url, key)
+    assert "pw" not in str(caught.value)
 
 
 def test_other_machines():

@@ -93,7 +93,7 @@ def test_everybody_who_can_be_looked_up_has_an_id_of_their_own(tmp_path, ids, me
     facts = settings(tmp_path)
     facts["models"]["lender"]["people"] = tmp_path / f"people.{kind}"
     with pytest.raises(OptionError, match=message):
-        Engines(config_of(facts), {}).first
+        Engines(config_of(facts), {})
 
 
 def test_ids_are_found_without_the_spaces_around_them(tmp_path):

@@ -7,7 +7,6 @@ import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Depends, Form, Header, Path, Query, Request, UploadFile
-from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import (
     HTMLResponse,
     JSONResponse,
@@ -22,6 +21,7 @@ from proplace.apps.serve import answers as a
 from proplace.apps.serve import questions as q
 from proplace.apps.serve.access import COOKIE, CSRF_HEADER, DOCUMENT_POLICY, Caller, Refused
 from proplace.apps.serve.bulk import SMALL, check_count
+from proplace.apps.serve.door import at_the_door
 from proplace.apps.serve.once import HEADER
 from proplace.promises.promise import State  # noqa: TC001
 
@@ -48,7 +48,7 @@ class Route(APIRoute):
 
         async def checked(request: Request) -> Response:
             for check in checks:
-                await run_in_threadpool(check.admit, request)
+                await at_the_door(check.admit, request)
             if makes and HEADER in request.headers:
                 once: Once = request.app.state.once
                 return await once.answer(request, request.state.caller.name, answered)
@@ -156,7 +156,7 @@ class Allowed:
     ) -> Caller:
         """Who was admitted by :class:`Route`, or is now."""
         known: Caller | None = getattr(request.state, "caller", None)
-        return await run_in_threadpool(self.admit, request) if known is None else known
+        return await at_the_door(self.admit, request) if known is None else known
 
 
 def who(permission: str) -> Any:
@@ -234,11 +234,13 @@ async def explain(
 
 
 @router.post("/models/{name}/check", response_model=a.Checked)
-def check(
-    request: Request, name: str, asked: q.Check, _: Annotated[Caller, who("check")]
+async def check(
+    request: Request, name: str, _asked: q.Check, _: Annotated[Caller, who("check")]
 ) -> dict[str, Any]:
-    """Check a certificate against a model, in exact arithmetic."""
-    return service_of(request).check(name, json.dumps(asked.certificate).encode())
+    """Check a certificate against a model, in exact arithmetic; what is checked are the bytes sent."""
+    certificate = q.certificate_in(await request.body())
+    future = await asyncio.to_thread(service_of(request).ask_check, name, certificate)
+    return dict(await asyncio.wrap_future(future))
 
 
 # -- about many people -----------------------------------------------------------------------------

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -15,9 +17,15 @@ from pydantic import (
     model_validator,
 )
 
+from proplace.apps.serve.access import Refused
+
 _LARGEST = 2**63  # of whole numbers
 _LONGEST = 1000  # of texts
 _MOST_FIELDS = 10_000
+
+_SPACE = " \t\n\r"  # of JSON
+_BEFORE = re.compile(rf'[{_SPACE}]*\{{[{_SPACE}]*"certificate"[{_SPACE}]*:[{_SPACE}]*')
+_ALONE = 'send {"certificate": {...}} in UTF-8 with this one field, given once'
 
 
 def _value(given: object) -> object:
@@ -78,7 +86,7 @@ class Options(_Strict):
     target: Value = None
     count: int = Field(default=1, ge=1, le=5)
     prefer: Literal["near", "few"] = "few"
-    max_changes: int | None = Field(default=None, ge=1)
+    max_changes: int | None = Field(default=None, ge=1, le=_MOST_FIELDS)
     changeable: Names | None = None
     locked: Names = []
     tolerance: Numbers | None = None
@@ -104,6 +112,22 @@ class Check(_Strict):
     """A certificate to check against a model that is served."""
 
     certificate: dict[str, Any]
+
+
+def certificate_in(body: bytes) -> bytes:
+    """The certificate in a body that is a :class:`Check`, letter by letter.
+
+    Read and written again it could become another one: of a field that is given twice, one is lost.
+    """
+    try:
+        text = body.decode()
+        start = _BEFORE.match(text)
+        end = json.JSONDecoder().raw_decode(text, start.end())[1] if start else 0
+    except (ValueError, RecursionError):
+        raise Refused(422, _ALONE) from None
+    if start is None or text[end:].strip(_SPACE) != "}":
+        raise Refused(422, _ALONE)
+    return text[start.end() : end].encode()
 
 
 class Issue(_Strict):

@@ -203,14 +203,13 @@ class Service:
                 self._bulk = Workers(make, 1, limits.queue)
         return self._bulk.ask(what, source, body, seconds=_BULK_SECONDS).future
 
-    def check(self, name: str, certificate: bytes) -> dict[str, Any]:
+    def ask_check(self, name: str, certificate: bytes) -> Future[Any]:
         """Check a certificate against a model that is served, in exact arithmetic.
 
         It may take as long as a search, and is done in a worker.
         """
         source, seconds = self.engine(name).source, self.config.limits.seconds
-        found = self.workers.ask("check", source, certificate, seconds=seconds).future.result()
-        return dict(found)
+        return self.workers.ask("check", source, certificate, seconds=seconds).future
 
     def erase(self, person: str, caller: Caller) -> tuple[int, ...]:
         """Erase a person from the ledger, and pages of audits and ended renewals: they name people."""

@@ -1,10 +1,11 @@
 // Networks and boxes of networks from .npz files: plain arrays of doubles in a zip.
 //
-// Only what numpy writes is read. Anything unusual in the zip (a password, parts that overlap, sizes of 64
-// bits, bytes in front) is refused, so that no two readers can see different arrays in one file.
+// Only what numpy writes is read. Anything unusual in the zip (a password, comments, parts that overlap or are
+// out of order, sizes of 64 bits, bytes in front or behind) is refused, as checker.py does, so that no two readers
+// can see different arrays in one file.
 
 const MOST_NUMBERS = 4000000; // in a network file; twice as many in a file of shifts
-const NPY_HEADER = /^\{'descr': '<f8', 'fortran_order': False, 'shape': \((\d+),(?: (\d+))?\), \} *\n$/;
+const NPY_HEADER = /^\{'descr': '<f8', 'fortran_order': False, 'shape': \((\d{1,9}),(?: (\d{1,9}))?\), \} *\n$/;
 const FRONT = ["scale", "shift", "matrix", "offset"];
 
 const CRC_TABLE = Uint32Array.from({ length: 256 }, (_, n) => {
@@ -52,14 +53,12 @@ class Bytes {
 
 // Where the list of parts begins and how many there are.
 function directoryOf(file) {
-  let end = file.length - 22;
-  const last = Math.max(0, end - 65535);
-  while (end >= last && file.long(end) !== 0x06054b50) end -= 1;
-  if (end < last) reject("it is no .npz file: it has no list of parts");
+  const end = file.length - 22; // the list is the last thing in the file
+  if (file.long(end) !== 0x06054b50) reject("it is no .npz file: it does not end with a list of parts");
   const count = file.short(end + 10), size = file.long(end + 12), start = file.long(end + 16);
   const odd = file.long(end + 4) !== 0 || file.short(end + 8) !== count;
   const wide = end >= 20 && file.long(end - 20) === 0x07064b50;
-  if (odd || wide || start + size !== end || end + 22 + file.short(end + 20) !== file.length) {
+  if (odd || wide || start + size !== end || file.short(end + 20)) {
     reject("refused: its list of parts is not where numpy writes it");
   }
   return { start, end, count };
@@ -75,11 +74,11 @@ function partOf(file, at) {
     packed: file.long(at + 20),
     size: file.long(at + 24),
     header: file.long(at + 42),
-    next: at + 46 + sizes[0] + sizes[1] + sizes[2],
+    next: at + 46 + sizes[0],
   };
   const version = file.short(at + 6) & 0xff, secret = file.short(at + 8) & 0x61;
   const wide = [part.packed, part.size, part.header].includes(0xffffffff);
-  if (version > 63 || secret || wide || sizes[1] || file.short(at + 34)) {
+  if (version > 63 || secret || wide || sizes[1] || sizes[2] || file.short(at + 34)) {
     reject("refused: a part of it is packed in an unusual way");
   }
   if (![0, 8].includes(part.method)) reject("refused: it is compressed in an unusual way");
@@ -87,7 +86,8 @@ function partOf(file, at) {
   return part;
 }
 
-// What a part holds as it lies in the file: behind a header of its own, and in front of `limit`.
+// What a part holds as it lies in the file: behind a header of its own, and in front of `limit`, the next of the
+// list, so that parts lie in its order.
 function packedBytes(file, part, limit) {
   const names = file.long(part.header) === 0x04034b50 && file.short(part.header + 26);
   const start = part.header + 30 + names + file.short(part.header + 28);
@@ -117,6 +117,13 @@ async function inflated(packed, size) {
   return filled === size ? whole : reject("it is no .npz file: a part is smaller than it says");
 }
 
+// What a part unpacks to, of which every byte is needed: some readers overlook bytes behind its end.
+async function wholly(packed, size) {
+  const whole = await inflated(packed, size);
+  const shorter = await inflated(packed.subarray(0, -1), size).catch(() => null);
+  return shorter ? reject("it is no .npz file: a part does not end where it should") : whole;
+}
+
 // The parts of a zip by name.
 async function unzip(bytes, most) {
   if (bytes.length > most) reject(`refused: it has more than ${most} bytes`);
@@ -131,12 +138,12 @@ async function unzip(bytes, most) {
     reject(`refused: it has more than ${most} bytes when it is unpacked`);
   }
   if (new Set(parts.map((part) => part.name)).size < parts.length) reject("it holds an array twice");
-  const starts = [...parts.map((part) => part.header), directory.start].sort((a, b) => a - b);
+  const starts = [...parts.map((part) => part.header), directory.start];
+  if (starts[0] !== 0) reject("it is no .npz file: its first part is not at its beginning");
   const found = new Map();
-  for (const part of parts) {
-    const limit = starts.find((start) => start > part.header) ?? 0;
-    const packed = packedBytes(file, part, limit);
-    const data = part.method === 8 ? await inflated(packed, part.size) : packed;
+  for (const [n, part] of parts.entries()) {
+    const packed = packedBytes(file, part, starts[n + 1]);
+    const data = part.method === 8 ? await wholly(packed, part.size) : packed;
     if (data.length !== part.size || crc32(data) !== part.crc) {
       reject("it is no .npz file: a part is damaged");
     }
@@ -151,7 +158,8 @@ function takeArray(parts, name, shape) {
   if (data === undefined) return null;
   parts.delete(`${name}.npy`);
   const start = data.length < 10 ? data.length : 10 + data[8] + 256 * data[9];
-  const header = NPY_HEADER.exec(latin(data.subarray(10, start)));
+  const npy = latin(data.subarray(0, 8)) === "\x93NUMPY\x01\x00";
+  const header = npy && NPY_HEADER.exec(latin(data.subarray(10, start)));
   const sizes = header ? [header[1], header[2]].filter((size) => size).map(Number) : [];
   const fits = sizes.length === shape.length && sizes.every((n, i) => n > 0 && (!shape[i] || n === shape[i]));
   const count = sizes.reduce((product, n) => product * n, 1);

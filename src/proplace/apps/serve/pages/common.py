@@ -10,12 +10,12 @@ from urllib.parse import quote
 
 from fastapi import Depends, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
-from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import FormData
 
 from proplace.apps.report.templating import templates
 from proplace.apps.serve.access import COOKIE, CSRF_FIELD, Caller, Refused
 from proplace.apps.serve.catalogue import Catalogue, catalogue_for
+from proplace.apps.serve.door import at_the_door
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -149,7 +149,7 @@ def _checked(permission: str) -> Callable[[Request], Awaitable[Visit]]:
         plain = stranger(request)
         if request.method == "POST" and _small(request):
             request.state.form = await request.form(max_files=0, max_fields=_FIELDS)
-        caller = request.state.caller = await run_in_threadpool(_caller, plain)
+        caller = request.state.caller = await at_the_door(_caller, plain)
         form = FormData()
         if request.method == "POST":
             form = await request.form(max_files=1, max_fields=_FIELDS)
