@@ -22,7 +22,7 @@ pytest.importorskip("fastapi")
 import small_promises as small
 from commands import call
 from proplace.apps.serve.config import config_of, read_config
-from proplace.apps.serve.models import engines_of
+from proplace.apps.serve.models import Engines
 from proplace.apps.serve.store import Store
 from proplace.core.errors import OptionError
 from served import API, PERSON, settings, write_files
@@ -50,7 +50,7 @@ def test_several_models_from_a_file(tmp_path, monkeypatch):
     assert config.ledger == str(tmp_path / "p.db")
     assert config.state == tmp_path / "s.db"
     assert (config.limits.workers, config.limits.queue) == (3, 64)
-    engines = engines_of(config)
+    engines = Engines(config, {}).first
     assert set(engines) == {"lender", "later-2"}
     row = small.SCHEMA.encode(pd.DataFrame([PERSON]))
     for name, net in {"lender": small.NET, "later-2": small.LATER}.items():
