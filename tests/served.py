@@ -143,6 +143,6 @@ def listening(found):
 
 def with_odd_workers(found, count=1, waiting=8):
     """Put odd workers in the place of those that search."""
-    found.service.workers.stop()
-    found.service.workers = Workers(odd_functions, count, waiting)
+    before, found.service.workers = found.service.workers, Workers(odd_functions, count, waiting)
+    before.stop()  # what it was asked is asked again
     return found
