@@ -16,7 +16,7 @@ from proplace.apps.serve.access import Caller
 from proplace.apps.serve.service import Service
 from proplace.certification import digest
 from proplace.core.errors import LedgerError, OptionError
-from served import API, PERSON, Inline, opened, wait
+from served import API, PERSON, Inline, opened, settings, wait, write_files
 
 LENDER = f"{API}/models/lender"
 STRICT = pp.Network([(layer.W, layer.b - 0.25) for layer in small.NET.layers])  # breaks promises
@@ -212,6 +212,26 @@ def test_a_job_ends_with_the_model_that_it_began_with(tmp_path, inline):
         answers = admin.get(f"{API}/jobs/{job}/answers").json()["answers"].values()
         assert {network_of(one[0]) for one in answers} == {digest(small.NET)}
         assert network_of(explained(admin)) == digest(small.LATER)
+
+
+def test_of_several_models_one_is_replaced(tmp_path, inline):
+    """Which one is said; an upload is read as that one is, also where nothing was promised yet."""
+    write_files(tmp_path)
+    facts = settings(tmp_path)["models"]["lender"]
+    with opened(tmp_path, models={"first": facts, "second": facts}) as found:
+        admin = found.client("admin")
+        number = audit(admin, tmp_path / "later.npz", replaces="second")
+        decide(admin, number)
+        unsaid = put(admin, number)
+        assert unsaid.status_code == 422
+        assert "first, second" in unsaid.json()["error"]
+        assert put(admin, number, model="second").status_code == 200
+        served = {one["name"]: one["model"] for one in admin.get(f"{API}/models").json()}
+        assert served == {"first": "lender.npz", "second": "later.npz"}
+        assert put(admin, number, model="nothing").status_code == 404
+        files = {"model": ("later.npz", (tmp_path / "later.npz").read_bytes())}
+        unknown = admin.post(f"{API}/audits", files=files, data={"replaces": "nothing"})
+        assert unknown.status_code == 404
 
 
 # -- after a restart -------------------------------------------------------------------------------

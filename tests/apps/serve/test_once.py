@@ -128,6 +128,19 @@ def test_a_refusal_is_an_outcome_and_a_wrong_request_is_none(served, admin):
     assert admin.post(path, headers=headers, **sent).status_code == 201
 
 
+def test_a_refusal_stays_though_it_could_be_done_now(served, admin):
+    path, sent = asked_of(admin, "promise", served.folder, who="dora")
+    number = admin.post(path, **sent).json()["promise"]
+    later = {"json": sent["json"] | {"expires": "2999-12-31"}}
+    headers = {"idempotency-key": "another promise"}
+    first = admin.post(path, headers=headers, **later)
+    assert first.status_code == 409
+    admin.post(f"{API}/promises/{number}/withdraw", json={"reason": "a mistake"})
+    again = admin.post(path, headers=headers, **later)
+    assert (again.status_code, again.json()) == (409, first.json())
+    assert admin.post(path, headers={"idempotency-key": "a new one"}, **later).status_code == 201
+
+
 def test_answers_at_once_are_not_kept(served, admin):
     """They make nothing, and are personal data."""
     headers = {"idempotency-key": "at once"}
