@@ -93,6 +93,11 @@ class Limits(_Strict):
         Time limit of one person's search.
     body, model_file
         Bytes of a request, and of an uploaded model.
+    parameters
+        Numbers that an uploaded model may hold.
+    memory
+        Bytes that a process which searches may hold (on Linux); one that holds more is ended, and its
+        question fails.
     people
         People of one request; more than ``at_once`` of them become a job.
     requests
@@ -112,6 +117,8 @@ class Limits(_Strict):
     seconds: float = Field(default=30.0, gt=0.0, le=3600.0)
     body: int = Field(default=4 * _MEGABYTE, ge=1024)
     model_file: int = Field(default=64 * _MEGABYTE, ge=1024)
+    parameters: int = Field(default=2_000_000, ge=1)
+    memory: int = Field(default=4096 * _MEGABYTE, ge=512 * _MEGABYTE)
     people: int = Field(default=10_000, ge=1)
     at_once: int = Field(default=4, ge=1)
     requests: int = Field(default=1200, ge=1)

@@ -21,6 +21,7 @@ from proplace.apps.serve.store import InUse, Store
 from proplace.apps.serve.workers import Busy, Cancelled, Died, Failed, Late, Workers
 from proplace.certification import read_proof
 from proplace.core.errors import ProplaceError
+from proplace.core.limits import fewer_parameters
 from proplace.loaders.model import Model
 from proplace.promises.ledger import Ledger
 
@@ -107,7 +108,7 @@ class Service:
         files = config.state.with_suffix(".files")
         files.mkdir(mode=0o700, exist_ok=True)
         make = partial(worker_functions, config)
-        workers = Workers(make, limits.workers, limits.queue, limits.niceness)
+        workers = Workers(make, limits.workers, limits.queue, limits.niceness, memory=limits.memory)
         service = cls(config, engines, store, Ledger(config.ledger), workers, files)
         threading.Thread(target=service._tidy, daemon=True).start()
         for job in store.unfinished():
@@ -350,7 +351,8 @@ def _audited(config: Config, path: str, name: str, actor: str, page: str) -> dic
     """Audit a model file, by the name that it was given, and write its page."""
     with Ledger(config.ledger, actor=actor) as ledger:
         try:
-            model = Model.of(path)
+            with fewer_parameters(config.limits.parameters):
+                model = Model.of(path)
             with contextlib.suppress(ProplaceError):  # then each promise says what is not known
                 model = ledger.described(model)
             audit = ledger.audit(replace(model, origin=replace(model.origin, name=name)))
