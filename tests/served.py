@@ -109,7 +109,7 @@ class Inline:
 
     restarts = running = waiting = 0
 
-    def __init__(self, make, count, waiting, niceness=0):
+    def __init__(self, make, count, waiting, niceness=0, memory=None):
         self._functions, self._one = make(), threading.Lock()
 
     def ask(self, name, *arguments, seconds, wait=False):

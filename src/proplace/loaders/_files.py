@@ -37,9 +37,10 @@ def check_bytes(where: str, size: int, limit: int | None = None) -> None:
 
 def check_count(where: str, count: int) -> None:
     """Raise ModelFileError where a model would hold more than the limit of numbers."""
-    if count > limits.PARAMETERS:
+    most = limits.parameters()
+    if count > most:
         raise ModelFileError(
-            f"{where} holds {count:,} numbers; models of at most {limits.PARAMETERS:,} are read"
+            f"{where} holds {count:,} numbers; models of at most {most:,} are read"
         )
 
 

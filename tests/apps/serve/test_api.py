@@ -558,6 +558,18 @@ def test_names_of_uploads_lead_nowhere(served, name):
     assert after == before
 
 
+def test_a_model_of_many_parameters_is_refused(tmp_path):
+    with opened(tmp_path, limits={"parameters": 3}) as found:
+        audits = found.client("auditor")
+        files = {"model": ("later.npz", (tmp_path / "later.npz").read_bytes())}
+        ended = wait(audits, audits.post(f"{API}/audits", files=files).json()["job"])
+        assert ended["state"] == "failed"
+        assert "numbers; models of at most 3 are read" in ended["reason"]
+        assert (
+            answer_of(found.client("admin"))["status"] == "optimal"
+        )  # the model served is not cut
+
+
 def test_a_large_model_is_refused(tmp_path):
     with opened(tmp_path, limits={"model_file": 2048}) as found:
         audits = found.client("auditor")

@@ -35,7 +35,15 @@ def functions():
         "extra": lambda: raising(MissingExtra("matplotlib", "plot", "a picture")),
         "end": ending,
         "lock": threading.Lock,
+        "hold": hold,
     }
+
+
+def hold(size, seconds):
+    """Hold so many bytes for a while."""
+    held = b"x" * size
+    time.sleep(seconds)
+    return len(held)
 
 
 def broken():
@@ -138,6 +146,21 @@ def test_a_search_that_takes_too_long_is_ended(shared, monkeypatch):
         task.future.result(60)
     until(lambda: sum(psutil.pid_exists(pid) for pid in pids) < len(pids))
     assert ask(shared, "double", 1) == 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
+def test_a_search_that_takes_too_much_memory_is_ended():
+    workers = Workers(functions, 1, 4, memory=2**28)
+    try:
+        first = ask(workers, "pid")
+        assert ask(workers, "hold", 2**20, 0.5) == 2**20
+        with pytest.raises(Failed, match="more memory than it may"):
+            ask(workers, "hold", 2**29, 60.0)
+        assert not psutil.pid_exists(first)
+        assert ask(workers, "double", 4) == 8
+        assert workers.restarts == 1
+    finally:
+        workers.stop()
 
 
 def test_a_search_that_is_given_up_is_ended(shared):

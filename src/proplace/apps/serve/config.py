@@ -100,6 +100,11 @@ class Limits(_Strict):
     header, sending
         Seconds in which the header of a request must have come; and its body, which has one more for
         each 64 KiB that have come.
+    parameters
+        Numbers that an uploaded model may hold.
+    memory
+        Bytes that a process which searches may hold (on Linux); one that holds more is ended, and its
+        question fails.
     people
         People of one request; more than ``at_once`` of them become a job.
     requests
@@ -124,6 +129,8 @@ class Limits(_Strict):
     model_file: int = Field(default=64 * _MEGABYTE, ge=1024)
     header: float = Field(default=10.0, gt=0.0)
     sending: float = Field(default=30.0, gt=0.0)
+    parameters: int = Field(default=2_000_000, ge=1)
+    memory: int = Field(default=4096 * _MEGABYTE, ge=512 * _MEGABYTE)
     people: int = Field(default=10_000, ge=1)
     at_once: int = Field(default=4, ge=1)
     requests: int = Field(default=1200, ge=1)

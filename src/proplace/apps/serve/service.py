@@ -26,6 +26,7 @@ from proplace.apps.serve.store import InUse, Store
 from proplace.apps.serve.workers import Busy, Cancelled, Died, Failed, Late, Workers
 from proplace.certification import read_proof
 from proplace.core.errors import OptionError, ProplaceError
+from proplace.core.limits import fewer_parameters
 from proplace.loaders.model import Model
 from proplace.promises.ledger import Ledger
 
@@ -129,7 +130,7 @@ class Service:
         files = config.state.with_suffix(".files")
         files.mkdir(mode=0o700, exist_ok=True)
         make = partial(worker_functions, config, lives)
-        workers = Workers(make, limits.workers, limits.queue, limits.niceness)
+        workers = Workers(make, limits.workers, limits.queue, limits.niceness, memory=limits.memory)
         service = cls(config, engines, store, ledger, workers, files, tuple(told))
         unfinished = store.unfinished()
         service._forget_uploads(unfinished)
@@ -567,7 +568,8 @@ def _audited(
     purpose = config.models[replaces].purpose
     with Ledger(config.ledger, actor=actor, purpose=purpose) as ledger:
         try:
-            model = _read(config, path, replaces, ledger)
+            with fewer_parameters(config.limits.parameters):
+                model = _read(config, path, replaces, ledger)
             audit = ledger.audit(replace(model, origin=replace(model.origin, name=name)))
         except ProplaceError as error:  # where the file lies is nobody's business
             reason = str(error).replace(str(path), path.name)

@@ -17,6 +17,7 @@ import threading
 import time
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
@@ -81,6 +82,10 @@ class Workers:
         How many questions may wait.
     niceness
         How far the processes stand back behind this one.
+    memory
+        Bytes that each process may hold (on Linux); None: any. One that holds more is ended: an
+        allocation that fails inside of it (``setrlimit``) could be taken for something else, such as a
+        model that cannot be run, and a check be left out.
     """
 
     def __init__(
@@ -89,8 +94,9 @@ class Workers:
         count: int,
         waiting: int,
         niceness: int = 0,
+        memory: int | None = None,
     ) -> None:
-        self._make = cloudpickle.dumps((make, niceness))
+        self._make, self._memory = cloudpickle.dumps((make, niceness)), memory
         self._tasks: queue.Queue[Task] = queue.Queue(waiting)
         self._stopping, self._count = threading.Event(), threading.Lock()
         self.restarts = 0
@@ -136,7 +142,7 @@ class Workers:
     def _serve(self) -> None:
         worker: _Worker | None = None
         with contextlib.suppress(OSError):  # then a question says so
-            worker = _Worker(self._make)
+            worker = _Worker(self._make, self._memory)
         while not self._stopping.is_set():
             try:
                 task = self._tasks.get(timeout=_LOOK)
@@ -167,7 +173,7 @@ class Workers:
         if worker is not None:
             worker.end()
         self._add(restarts=1)
-        return _Worker(self._make)
+        return _Worker(self._make, self._memory)
 
     def _add(self, *, running: int = 0, restarts: int = 0) -> None:
         with self._count:
@@ -178,7 +184,8 @@ class Workers:
 class _Worker:
     """One process."""
 
-    def __init__(self, make: bytes) -> None:
+    def __init__(self, make: bytes, memory: int | None) -> None:
+        self._memory = memory
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=_work, args=(theirs, make), daemon=True)
@@ -206,6 +213,14 @@ class _Worker:
             self.end()
             raise Died("the process of the search died; ask again") from None
 
+    def _resident(self) -> int:
+        """Bytes that the process holds; 0 where that is not known."""
+        try:
+            pages = Path(f"/proc/{self._process.pid}/statm").read_text().split()[1]
+            return int(pages) * os.sysconf("SC_PAGE_SIZE")
+        except (OSError, IndexError):
+            return 0
+
     def _wait_for_start(self, task: Task, stopping: threading.Event) -> None:
         try:
             self._received(task, stopping, _START)
@@ -223,6 +238,11 @@ class _Worker:
             if time.monotonic() > until:
                 self.end()
                 raise Late(f"the search took longer than {seconds:g} s and was ended")
+            if self.ready and self._memory is not None and self._resident() > self._memory:
+                self.end()
+                raise Failed(
+                    "the search took more memory than it may (limits.memory) and was ended"
+                )
             if not self.alive and not self._pipe.poll():
                 raise EOFError
         good, value = cloudpickle.loads(self._pipe.recv_bytes())
