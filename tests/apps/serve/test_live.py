@@ -215,17 +215,15 @@ def test_a_job_ends_with_the_model_that_it_began_with(tmp_path, inline):
 
 
 def test_of_several_models_one_is_replaced(tmp_path, inline):
-    """Which one is said; an upload is read as that one is, also where nothing was promised yet."""
+    """The one of its audit; an upload is read as that one is, also where nothing was promised yet."""
     write_files(tmp_path)
     facts = settings(tmp_path)["models"]["lender"]
     with opened(tmp_path, models={"first": facts, "second": facts}) as found:
         admin = found.client("admin")
         number = audit(admin, tmp_path / "later.npz", replaces="second")
         decide(admin, number)
-        unsaid = put(admin, number)
-        assert unsaid.status_code == 422
-        assert "first, second" in unsaid.json()["error"]
-        assert put(admin, number, model="second").status_code == 200
+        assert put(admin, number, model="first").status_code == 409
+        assert put(admin, number).status_code == 200
         served = {one["name"]: one["model"] for one in admin.get(f"{API}/models").json()}
         assert served == {"first": "lender.npz", "second": "later.npz"}
         assert put(admin, number, model="nothing").status_code == 404

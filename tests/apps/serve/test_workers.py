@@ -217,10 +217,10 @@ def test_a_process_that_cannot_be_made_costs_one_question(monkeypatch):
     """As where there is no memory for another one; the next question has one again."""
     make, fails = workers_module._Worker, [True, True]
 
-    def starting(given):
+    def starting(*given):
         if fails and fails.pop():
             raise OSError("no memory")
-        return make(given)
+        return make(*given)
 
     monkeypatch.setattr(workers_module, "_Worker", starting)
     workers = Workers(functions, 1, 4)
