@@ -270,7 +270,7 @@ class Client:
         return self._http.ask(
             "POST",
             f"promises/{int(promise)}/redeem",
-            lambda found: RedeemResult(found["verdict"], found["words"], tuple(found["missing"])),
+            lambda found: RedeemResult(**found | {"missing": tuple(found["missing"])}),
             twice=not record,
             json=asked,
         )
@@ -301,7 +301,7 @@ class Client:
     ) -> AuditResult:
         """Send a retrained model's file and audit it against all open promises.
 
-        It is read as the model that it ``replaces``, which need not be said where one is served.
+        It is read as the model that it ``replaces``: the client's, or the only one, if it is not said.
         """
         path = Path(model)
         try:
@@ -309,6 +309,7 @@ class Client:
         except OSError as error:
             raise RequestError(f"{path}: cannot be read ({error.strerror})") from None
         upload: dict[str, Any] = {"files": {"model": (path.name, content)}}
+        replaces = self._model if replaces is None else replaces
         if replaces is not None:
             upload["data"] = {"replaces": replaces}
         job = self._http.ask("POST", "audits", lambda found: found["job"], once=True, **upload)

@@ -97,7 +97,9 @@ class RedeemResult:
 
     verdict: str
     words: str
-    missing: tuple[str, ...]
+    missing: tuple[dict[str, Any], ...]
+    accepted: bool
+    model: str
 
 
 @dataclass(frozen=True)

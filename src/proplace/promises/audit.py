@@ -261,7 +261,8 @@ class Audit:
         ----------
         explainer
             A fitted explainer of the new model, such as ``Proplace(new_model, 0.02,
-            tolerance=audit.tolerance).fit(table)``.
+            tolerance=audit.tolerance).fit(table)``; or a function that makes one of what was asked of
+            a promise (``asked`` of :meth:`proplace.Ledger.issue`; None where nothing was said).
         n
             For the first so many broken promises only.
         """

@@ -205,9 +205,15 @@ def check_answers(result: Explanations, model: Model) -> None:
 
 
 def draft(
-    e: Explanation, person: str, terms: str, wording: Wording | None, *, row: int = 0, check: bool
+    e: Explanation,
+    person: str,
+    terms: str,
+    more: tuple[Wording | None, Mapping[str, Any] | None],
+    *,
+    row: int = 0,
+    check: bool,
 ) -> Draft:
-    """Make a promise of an answer, or say what is not proved."""
+    """Make a promise of an answer, in a wording and with what was asked; or say what is not proved."""
     who = f"row {e.index!r}" + (f", answer {e.rank}" if e.rank else "")
     if e.setting is None:
         raise LedgerError(f"{who}: nothing says what the answer is about; explain it again")
@@ -226,7 +232,7 @@ def draft(
     text = e.certificate.to_json()
     return Draft(
         person,
-        canonical(_facts(e, wording)),
+        canonical(_facts(e, *more)),
         _bytes(e.point),
         low,
         high,
@@ -236,12 +242,15 @@ def draft(
     )
 
 
-def _facts(e: Explanation, wording: Wording | None) -> dict[str, Any]:
+def _facts(
+    e: Explanation, wording: Wording | None, asked: Mapping[str, Any] | None
+) -> dict[str, Any]:
     return {
         "original": _values(e.original),
         "answer": _values(e.counterfactual),
         "sentence": e.words(wording).sentence,
         **({} if wording is None else {"wording": _wording(wording)}),
+        **({} if asked is None else {"asked": dict(asked)}),
         "index": as_json(e.index),
         "rank": e.rank,
         "status": e.status,

@@ -113,36 +113,44 @@ class Renewal:
 
 def renewed(audit: Audit, explainer: Any, n: int | None) -> Renewal:
     """Search new answers for the broken promises of an audit."""
-    if not _explains(explainer, audit.network):
-        raise LedgerError(
-            "the explainer is not one of the model that was audited, so that its answers would be "
-            "promises of another model; fit one: Proplace(new_model, delta).fit(table)"
-        )
+    if hasattr(explainer, "explain"):
+        _check_explains(explainer, audit.network)
     broken = audit.ledger.recipients(audit.broken if n is None else audit.broken[:n])
-    groups: dict[tuple[Label, str | None, str], dict[str, list[Recipient]]] = {}
-    words: dict[tuple[str, Label], str] = {}
+    groups: dict[tuple[Label, str | None, str, str], dict[str, list[Recipient]]] = {}
+    words: dict[tuple[str, Label], tuple[str, str]] = {}
     last: dict[tuple[str, Label], str | None] = {}
     for one in broken:
         if one.person is not None:  # not erased meanwhile
             known = last.get((one.person, one.target), "")
             ends = None in (known, one.expires)  # without end is later than any day
             last[one.person, one.target] = None if ends else max(known or "", one.expires or "")
-            words.setdefault((one.person, one.target), json.dumps(one.facts.get("wording")))
+            said = (json.dumps(one.facts.get(name)) for name in ("wording", "asked"))
+            words.setdefault((one.person, one.target), tuple(said))  # type: ignore[arg-type]
     for one in broken:
         if one.person is not None:
             who = (one.person, one.target)
-            people = groups.setdefault((one.target, last[who], words[who]), {})
+            people = groups.setdefault((one.target, last[who], *words[who]), {})
             people.setdefault(one.person, []).append(one)
     batches = []
-    for (label, expires, _), people in groups.items():
+    for (label, expires, _, asked), people in groups.items():
         facts = [several[0].facts for several in people.values()]
-        result = explainer.explain(pd.DataFrame([one["original"] for one in facts]), label)
+        own = explainer if hasattr(explainer, "explain") else explainer(json.loads(asked))
+        _check_explains(own, audit.network)
+        result = own.explain(pd.DataFrame([one["original"] for one in facts]), label)
         if not result.complete:
             raise LedgerError("the search was interrupted; renew again")
         replaces = {person: [one.promise for one in all_] for person, all_ in people.items()}
         answers = tuple(one["answer"] for one in facts)
         batches.append(_Batch(result, expires, wording_of(facts[0]), replaces, answers))
     return Renewal(audit, tuple(batches))
+
+
+def _check_explains(explainer: Any, net: Network) -> None:
+    if not _explains(explainer, net):
+        raise LedgerError(
+            "the explainer is not one of the model that was audited, so that its answers would be "
+            "promises of another model; fit one: Proplace(new_model, delta).fit(table)"
+        )
 
 
 def _explains(explainer: Any, net: Network) -> bool:

@@ -11,6 +11,7 @@ import proplace as pp
 import small_promises as small
 from proplace.apps.serve import service
 from proplace.apps.serve.config import config_of
+from proplace.apps.serve.models import Engines
 from proplace.apps.serve.service import Service
 from proplace.core.errors import OptionError
 from served import API, PERSON, Inline, opened, settings, wait, write_files
@@ -84,6 +85,9 @@ def test_an_audit_is_about_one_of_them(two):
     assert list(two.service.ledger.verdicts(same["audit"]).index) == [two.numbers["firms"]]
     go = {"go": True, "note": "a test"}
     assert admin.post(f"{API}/audits/{loans['audit']}/decision", json=go).status_code == 201
+    assert redeemed(admin, two.numbers["loans"]) == "exact"  # it is not in service yet
+    live = admin.post(f"{API}/audits/{loans['audit']}/live", json={})
+    assert live.status_code == 200, live.text
     assert redeemed(admin, two.numbers["loans"]) == "broken"
     assert redeemed(admin, two.numbers["firms"]) == "exact"
     for what in ("renewals", "live"):
@@ -116,6 +120,57 @@ def test_new_promises_need_a_go_and_a_role_that_makes_promises(two):
     assert told.startswith("The loan would have been approved")
     states = [admin.get(f"{API}/promises/{n}").json()["state"] for n in two.numbers.values()]
     assert states == ["renewed", "open"]
+
+
+def test_new_answers_are_asked_for_as_the_old_ones_were(two):
+    """What was locked stays locked, and few changes stay few."""
+    admin = two.client("admin")
+    path = f"{API}/models/loans"
+    for who, locked, debt in (("a", ["income"], 45), ("b", ["debt"], 20)):
+        person, options = {"income": 60 if debt == 45 else 20, "debt": debt}, {"locked": locked}
+        said = {"people": [person], "options": options}
+        found = admin.post(f"{path}/explain", json=said).json()["answers"][0][0]
+        assert found["certificate_digest"], found
+        made = {"id": who, "person": person, "options": options}
+        made["certificate"] = found["certificate_digest"]
+        assert admin.post(f"{path}/promises", json=made).status_code == 201
+    number = audited(admin, two.folder / "strict.npz", replaces="loans")["audit"]
+    job = admin.post(f"{API}/audits/{number}/renewals", json={}).json()["job"]
+    assert wait(admin, job)["state"] == "done"
+    rows = admin.get(f"{API}/jobs/{job}/answers").json()["answers"]["0"]["rows"]
+    now = {w: {r["feature"]: r["now"] for r in rows if r["person"] == w} for w in ("a", "b")}
+    assert set(now["a"]) == {"debt"}
+    assert set(now["b"]) == {"income"}
+    assert None not in (*now["a"].values(), *now["b"].values())
+
+
+def test_what_is_missing_is_told_feature_by_feature(two):
+    admin, number = two.client("admin"), two.numbers["loans"]
+    asked = {"person": PERSON, "dry_run": True}
+    found = admin.post(f"{API}/promises/{number}/redeem", json=asked).json()
+    assert (found["verdict"], found["accepted"], found["model"]) == ("not met", False, "lender.npz")
+    answer = admin.get(f"{API}/promises/{number}").json()["answer"]
+    (missing,) = found["missing"]
+    assert missing["feature"] == "income"
+    assert missing["low"] == answer["income"] == PERSON["income"] + missing["short"]
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "said"),
+    [
+        (["1", "0"], r"in the order of the classes.*'0', '1'"),
+        (["refused"], "1 words for 2 classes"),
+        ({"2": "granted"}, "'2' is no class of the model"),
+    ],
+)
+def test_words_beside_the_wrong_class_are_refused(tmp_path, outcomes, said):
+    models = both(tmp_path)
+    models["loans"]["words"] = {"outcomes": outcomes}
+    with pytest.raises(OptionError, match=rf"models\.loans\.words\.outcomes: .*{said}"):
+        Engines(config_of(settings(tmp_path, models=models)), {})
+    models["loans"]["words"] = {"outcomes": {"1": "granted", "0": "refused"}}
+    engine = Engines(config_of(settings(tmp_path, models=models)), {}).first["loans"]
+    assert [engine.wording.outcome(n) for n in (0, 1)] == ["refused", "granted"]
 
 
 def test_page_and_letter_say_what_was_said_when_it_was_promised(two):

@@ -148,12 +148,25 @@ class Issued(_Answer):
     new: bool
 
 
+class Missing(_Answer):
+    """A feature that is not what was promised; ``low`` and ``high`` are the ends of that."""
+
+    feature: str
+    value: Any
+    low: Any
+    high: Any
+    short: float | None
+    words: str
+
+
 class Redeemed(_Answer):
-    """Whether a person who came back has what was promised."""
+    """Whether a person who came back has what was promised, and what the model in service says."""
 
     verdict: str
     words: str
-    missing: list[str]
+    missing: list[Missing]
+    accepted: bool
+    model: str
 
 
 class Erased(_Answer):

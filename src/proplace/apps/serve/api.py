@@ -24,6 +24,7 @@ from proplace.apps.serve.bulk import SMALL, check_count
 from proplace.apps.serve.door import at_the_door
 from proplace.apps.serve.once import HEADER
 from proplace.promises.promise import State  # noqa: TC001
+from proplace.schema.cells import as_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
@@ -400,10 +401,10 @@ def redeem(
     request: Request, number: Number, asked: q.Redeem, caller: Annotated[Caller, who("redeem")]
 ) -> dict[str, Any]:
     """Look whether a person who comes back has what was promised."""
-    ledger = service_of(request).ledger.acting_as(caller.name)
-    found = ledger.redeem(number, asked.person, record=not asked.dry_run)
-    missing = [str(one) for one in found.missing]
-    return {"verdict": found.verdict, "words": str(found), "missing": missing}
+    found = service_of(request).redeem(number, asked.person, caller, record=not asked.dry_run)
+    missing = [{name: as_json(value) for name, value in vars(one).items()} for one in found.missing]
+    facts = {"accepted": found.accepted, "model": found.model}
+    return {"verdict": found.verdict, "words": str(found), "missing": missing, **facts}
 
 
 @router.post("/promises/{number}/withdraw", status_code=204)

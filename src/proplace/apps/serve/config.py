@@ -34,10 +34,16 @@ class _Strict(BaseModel):
 
 
 class Words(_Strict):
-    """What to call things: see :class:`proplace.Wording`."""
+    """What to call things: see :class:`proplace.Wording`.
+
+    ``outcomes`` is what the subject is in each class: by the label of the class, or in the order of the
+    classes.
+    """
+
+    model_config = ConfigDict(coerce_numbers_to_str=True)  # labels are often numbers
 
     subject: str = "the outcome"
-    outcomes: tuple[str, ...] = ()
+    outcomes: dict[str, str] | tuple[str, ...] = ()
     person: str = "person"
 
 

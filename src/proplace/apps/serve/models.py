@@ -217,14 +217,21 @@ class Engine:
         self, people: Sequence[Person], options: Options, seconds: float
     ) -> Explanations:
         """Answers of people, whose index is their place."""
-        explainer = self._explainer(options)
-        explainer.time_limit = seconds
+        explainer = self.explainer(options, time_limit=seconds)
         target = self.target if options.target is None else options.target
         return explainer.explain(self.frame(people), target, count=options.count)
 
-    def _explainer(self, options: Options) -> Proplace:
-        """An explainer with these options, fitted; the last few are kept."""
+    def explainer(
+        self,
+        options: Options,
+        *,
+        tolerance: Mapping[str, float] | None = None,
+        time_limit: float | None = None,
+    ) -> Proplace:
+        """An explainer with these options, or another tolerance, fitted; the last few are kept."""
         asked = self._parameters(options)
+        if tolerance is not None:
+            asked["tolerance"] = dict(tolerance) or None
         key = repr(sorted(asked.items()))
         if key not in self._explainers:
             with warnings.catch_warnings():
@@ -233,6 +240,7 @@ class Engine:
             while len(self._explainers) > _REMEMBERED:
                 self._explainers.popitem(last=False)
         self._explainers.move_to_end(key)
+        self._explainers[key].time_limit = time_limit
         return self._explainers[key]
 
     def _parameters(self, options: Options) -> dict[str, Any]:
@@ -340,7 +348,7 @@ def engine_of(name: str, served: Served, live: Live | None = None) -> Engine:
         configured = Configured(model.network, given.delta)
         model = _live_model(served, live)
     train = common.training_rows(open_table(served.train), model.schema, others)
-    wording = Wording(served.words.subject, list(served.words.outcomes), served.words.person)
+    wording = _wording(name, served, model)
     target = common.target_of(model, served.target)
     people = None
     if served.people is not None:
@@ -360,6 +368,30 @@ def engine_of(name: str, served: Served, live: Live | None = None) -> Engine:
     if live is not None:
         engine.delta = set_around(engine, model.network)
     return engine
+
+
+def _wording(name: str, served: Served, model: Model) -> Wording:
+    """What to call things; words that stand beside the wrong class would turn every sentence round."""
+    words, labels = served.words.outcomes, [str(label) for label in model.classes]
+    where = f"models.{name}.words.outcomes"
+    if isinstance(words, dict):
+        unknown = [label for label in words if label not in labels]
+        if unknown:
+            raise OptionError(
+                f"{where}: {listing(unknown)} is no class of the model; they are {listing(labels)}"
+            )
+        outcomes = {labels.index(label): word for label, word in words.items()}
+        return Wording(served.words.subject, outcomes, served.words.person)
+    if words and len(words) != len(labels):
+        raise OptionError(
+            f"{where}: {len(words)} words for {len(labels)} classes; give one for each"
+        )
+    if any(word in labels and labels.index(word) != n for n, word in enumerate(words)):
+        raise OptionError(
+            f"{where}: the words stand in the order of the classes, which is {listing(labels)}; give "
+            f"them by label: {{{labels[0]}: ..., {labels[-1]}: ...}}"
+        )
+    return Wording(served.words.subject, list(words), served.words.person)
 
 
 def _live_model(served: Served, live: Live) -> Model:

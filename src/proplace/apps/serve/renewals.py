@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections import Counter
+from collections import Counter, OrderedDict
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from proplace.apps.serve.models import set_around
+from proplace.apps.serve.questions import Options
 from proplace.core.errors import OptionError
-from proplace.explain.proplace import Proplace
 from proplace.promises.ledger import Ledger
 
 if TYPE_CHECKING:
     from proplace.apps.serve.models import Engine
+    from proplace.explain.proplace import Proplace
 
 MOST = 200
 """Broken promises for which answers are searched at once."""
@@ -38,10 +40,13 @@ def renewed(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             delta = set_around(engine, model.network)
-            tolerance = audit.tolerance or None
-            explainer = Proplace(model, delta, tolerance=tolerance, time_limit=seconds)
-            explainer.fit(engine.train)
-        renewal = audit.renew(explainer, n=MOST)
+            new = replace(engine, model=model, delta=delta, _explainers=OrderedDict())
+
+            def explainer_for(said: dict[str, Any] | None) -> Proplace:
+                options = Options() if said is None else Options.model_validate(said)
+                return new.explainer(options, tolerance=audit.tolerance, time_limit=seconds)
+
+            renewal = audit.renew(explainer_for, n=MOST)
         digests = sorted(
             e.certificate.digest
             for result in renewal.results

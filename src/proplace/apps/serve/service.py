@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from proplace.apps.serve.config import Config
     from proplace.apps.serve.questions import Issue, Options, Person
     from proplace.apps.serve.store import Job
+    from proplace.promises.redeeming import Redemption
 
 _SUFFIXES = (".onnx", ".npz", ".keras", ".pt", ".pth", ".safetensors")
 _AUDIT_SECONDS = 600.0
@@ -162,6 +163,15 @@ class Service:
         """
         source, seconds = self.engine(name).source, self.config.limits.seconds
         return self.workers.ask("check", source, certificate, seconds=seconds).future
+
+    def redeem(
+        self, number: int, person: Person, caller: Caller, *, record: bool = True
+    ) -> Redemption:
+        """Look whether a person who comes back has what was promised; the model in service decides."""
+        purpose = self.ledger.promise(number).terms.purpose
+        model = next((e.model for e in self.engines.values() if e.purpose == purpose), None)
+        ledger = self.ledger.acting_as(caller.name)
+        return ledger.redeem(number, person, model, record=record)
 
     def erase(self, person: str, caller: Caller) -> tuple[int, ...]:
         """Erase a person from the ledger, and pages of audits and ended renewals: they name people."""

@@ -99,6 +99,7 @@ def _issued(
             expires=asked["expires"],
             existing=asked["existing"],
             wording=engine.wording,
+            asked=asked["options"],
         )
     if not issued.ids:
         raise Refused(409, f"there is nothing to promise: {issued.skipped[0].reason}")

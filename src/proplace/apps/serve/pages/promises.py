@@ -163,9 +163,7 @@ def redeem(seen: Redeeming, number: Number) -> Response:
     promise = _promise(seen, number)
     person = person_from(seen.form, promise.terms.model.schema.features)
     try:
-        found = seen.service.ledger.acting_as(seen.who.name).redeem(
-            number, person, record=bool(seen.given("record"))
-        )
+        found = seen.service.redeem(number, person, seen.who, record=bool(seen.given("record")))
     except (LedgerError, *WRONG) as error:
         return _page(seen, promise, problem=said_of_one(error), person=person)
     return _page(seen, _promise(seen, number), redemption=found, person=person)
