@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from proplace.apps.serve.store import Store
 
 _LOCAL_KEY = "this machine"
-_SWITCH = 0.001  # seconds after which a thread that computes lets the event loop answer
 
 
 def serve_forever(config: Config, tell: Callable[[str], None]) -> None:
@@ -48,7 +47,6 @@ def serve_forever(config: Config, tell: Callable[[str], None]) -> None:
     _log_to_stderr()
     listening = _listening(config)
     threadpool_limits(1)  # small matrices, and many requests beside each other
-    sys.setswitchinterval(_SWITCH)
     service = Service.open(config)
     secret = _local_key(service) if config.local else None
     address = f"http://{_shown(config.host)}:{listening.getsockname()[1]}"
