@@ -600,6 +600,11 @@ class Ledger:
         with self._database.read() as connection:
             return Archive(connection).model(audited_model(connection, audit))
 
+    def audited_file(self, audit: int) -> str:
+        """What the file of the model that was audited was called."""
+        with self._database.read() as connection:
+            return Archive(connection).file_name(audited_model(connection, audit))
+
     def audited_purpose(self, audit: int) -> str:
         """The decision that an audit is about; empty where promises have no purpose."""
         with self._database.read() as connection:

@@ -18,14 +18,14 @@ from starlette.datastructures import FormData
 
 import proplace as pp
 import small_promises as small
-from proplace.apps.serve import access
+from proplace.apps.serve import access, service
 from proplace.apps.serve.access import RateLimit
 from proplace.apps.serve.config import config_of
 from proplace.apps.serve.models import Engines
 from proplace.apps.serve.pages import promises
 from proplace.apps.serve.pages.fields import fields_of, person_from
 from proplace.core.errors import OptionError
-from served import API, PERSON, opened, settings, write_files
+from served import API, PERSON, Inline, opened, settings, wait, write_files
 
 
 @pytest.fixture(scope="module")
@@ -293,3 +293,83 @@ def test_a_login_tells_whose_session_it_ends_and_ends_it(served):
     client.post("/login", data=sent, follow_redirects=False)
     assert store.session(before) is None
     assert "is logged in" not in served.client().get("/login").text
+
+
+# -- audits of one of several models -----------------------------------------------------------------
+
+STRICT = pp.Network([(layer.W, layer.b - 0.25) for layer in small.NET.layers])  # breaks promises
+WIDE = pp.Network([([[1.0, 0.0, 0.0]], [0.0])])  # takes a column that promises do not hold
+
+
+@pytest.fixture
+def two(tmp_path, monkeypatch):
+    """Two models, with a promise of the first."""
+    monkeypatch.setattr(service, "Workers", Inline)
+    write_files(tmp_path)
+    own = settings(tmp_path)["models"]["lender"]
+    with opened(tmp_path, models={"loans": own, "cards": own}) as found:
+        path, admin = f"{API}/models/loans", found.client("admin")
+        answer = admin.post(f"{path}/explain", json={"people": [PERSON]}).json()["answers"][0][0]
+        asked = {"id": "anna", "person": PERSON, "certificate": answer["certificate_digest"]}
+        assert admin.post(f"{path}/promises", json=asked).status_code == 201
+        yield found
+
+
+def audited(served, name, network, **replaces):
+    """The number of the audit of a file."""
+    client, path = served.client("auditor"), served.folder / name
+    network.save(path)
+    files = {"model": (name, path.read_bytes())}
+    job = client.post(f"{API}/audits", files=files, data=replaces).json()["job"]
+    assert wait(client, job)["state"] == "done"
+    return client.get(f"{API}/jobs/{job}/answers").json()["answers"]["0"]["audit"]
+
+
+def test_an_audit_tells_its_file_and_the_model_that_it_is_to_replace(two):
+    client, _ = two.session("auditor")
+    wanted = {"loans": "loans-new.npz", "cards": "cards-new.npz"}
+    numbers = {m: audited(two, f, STRICT, replaces=m) for m, f in wanted.items()}
+    table = client.get("/models").text
+    for model, number in numbers.items():
+        row = re.search(rf'<tr><th[^>]*><a href="/models/audits/{number}">.*?</tr>', table, re.S)[0]
+        cells = re.findall(r"<td>(?:<span[^>]*>[^<]*</span>)?([^<]*)</td>", row)
+        assert cells[:2] == [wanted[model], model]
+        page = client.get(f"/models/audits/{number}").text
+        assert f"What {wanted[model]} makes of every open promise of “{model}”." in page
+        assert f"<dt>To replace</dt> <dd>{model}</dd>" in page
+    assert "No promise of “cards” is open" in client.get(f"/models/audits/{numbers['cards']}").text
+    kept = client.get(
+        f"/models/audits/{audited(two, 'same.npz', small.NET, replaces='loans')}"
+    ).text
+    assert "It keeps every open promise of “loans”." in kept
+    assert "cannot be told stands" not in kept
+
+
+def test_an_audit_says_where_the_reason_stands_if_something_cannot_be_told(two):
+    number = audited(two, "wide.npz", WIDE, replaces="loans")
+    client, _ = two.session("auditor")
+    page = client.get(f"/models/audits/{number}").text
+    assert f'stands in the file of the audit: <a href="/models/audits/{number}/page">' in page
+    assert "takes 3 columns" in client.get(f"/models/audits/{number}/page").text
+    for path in two.service.files.glob("audit-*.html"):
+        path.unlink()
+    assert "is not in the ledger" in client.get(f"/models/audits/{number}").text
+
+
+def test_an_auditor_is_told_who_issues_renewals(two):
+    number = audited(two, "strict.npz", STRICT, replaces="loans")
+    client, csrf = two.session("auditor")
+    started = client.post(f"/models/audits/{number}/renew", data={"csrf": csrf})
+    job = str(started.url).rsplit("/", 1)[1]
+    assert wait(two.client("auditor"), job)["state"] == "done"
+    undecided = "once it is decided"
+    text = client.get(f"/models/jobs/{job}").text
+    assert undecided in text
+    assert "an administrator" in text
+    text = two.session("admin")[0].get(f"/models/jobs/{job}").text
+    assert undecided in text
+    assert "an administrator" not in text
+    client.post(f"/models/audits/{number}", data={"csrf": csrf, "go": "yes"})
+    text = client.get(f"/models/jobs/{job}").text
+    assert undecided not in text
+    assert "an administrator" in text

@@ -169,6 +169,11 @@ def test_login_takes_the_key_of_the_link_or_the_form_and_leaves_none_behind(visi
     one.press("Log out")
     one.look("/people")
     assert one.page.url == f"{server.address}/login"
+
+    # The page of the login is open already, so the link loads nothing.
+    one.page.evaluate(f"location.href = '/login#{server.keys['reader']}'")
+    filled_in(one.page, server.keys["reader"])
+    assert one.page.url == f"{server.address}/login"
     assert one.said == []
 
 

@@ -7,6 +7,7 @@ import html
 import io
 import re
 import time
+import zipfile
 from concurrent.futures import Future
 from importlib import resources
 from types import SimpleNamespace
@@ -23,8 +24,11 @@ import small_lender as lender
 from paged import EVIL, paged
 from proplace.apps.serve import catalogue
 from proplace.apps.serve.access import COOKIE, PERMISSIONS, Refused
+from proplace.apps.serve.demo import demo_config
+from proplace.apps.serve.models import engine_of
 from proplace.apps.serve.pages import ledger as pages_ledger
 from proplace.apps.serve.workers import Busy, Died, Late
+from proplace.certification import checker
 
 PAGES = {
     "/people/loans": "predict",
@@ -35,7 +39,7 @@ PAGES = {
     "/promises/1": "promises",
     "/promises/1/letter": "promises",
     "/promises/1/certificate": "promises",
-    "/promises/1/proof": "ledger",
+    "/promises/1/proof": "promises",
     "/models/audits/1": "audit",
     "/models/audits/1/page": "audit",
     "/models/jobs/x": "audit",
@@ -605,3 +609,69 @@ def test_no_english_is_left_where_there_is_another_language(server, other_langua
             words = set(re.findall(WORD, re.sub(r"\{\w+\}", "", line)))
             left += [(path, line)] if words - known else []
     assert left == []
+
+
+# -- what a newcomer looks for -----------------------------------------------------------------------
+
+
+def test_a_case_worker_gets_all_that_a_check_needs(server, tmp_path):
+    """The files of the command that stands beside the zip; and it accepts them."""
+    client = visitor(server, "caseworker")
+    number = issue(server, client, server.refused[8])
+    text = client.get(f"/promises/{number}").text
+    assert f'href="/promises/{number}/proof"' in text
+    assert "where the files of “Download certificate and model (zip)” are unpacked" in text
+    command = html.unescape(re.search(r"<code>(proplace check [^<]*)</code>", text)[1])
+    found = client.get(f"/promises/{number}/proof")
+    with zipfile.ZipFile(io.BytesIO(found.content)) as archive:
+        archive.extractall(tmp_path)
+    files = [word for word in command.split() if word.endswith((".json", ".npz"))]
+    assert len(files) >= 2
+    assert set(files) <= {path.name for path in tmp_path.iterdir()}
+    network = checker.read_npz(tmp_path / "model.npz")
+    proof = (tmp_path / "certificate.json").read_bytes()
+    assert checker.check(proof, network).accepted
+
+
+def test_models_put_into_service_can_be_looked_for(server):
+    text = visitor(server, "auditor").get("/ledger?kind=live").text
+    assert '<option value="live" selected>model put into service</option>' in text
+
+
+def test_every_kind_of_entry_that_has_a_name_can_be_looked_for():
+    names = {key.split(".")[1] for key in catalogue.catalogues()["en"].keys if key[:6] == "kinds."}
+    assert names == set(pages_ledger.KINDS)
+
+
+def test_who_is_accepted_already_is_not_told_that_answers_are_lacking(server):
+    client = visitor(server, "caseworker")
+    people = server.service.engines["loans"].people
+    accepted = next(k for k in (f"k{n}" for n in range(len(people))) if k not in server.refused)
+    sent = person(server, accepted) | {"csrf": client.token}
+    text = client.post("/answers/loans", data=sent).text
+    assert "accepted today" in text
+    assert "asked for" not in text
+
+
+def test_a_hint_stands_under_the_field_of_the_id(server, monkeypatch):
+    client = visitor(server, "caseworker")
+    assert "find-hint" not in client.get("/people/loans").text
+    config = server.service.config.model_copy(update={"hint": "such as <k1>"})
+    monkeypatch.setattr(server.service, "config", config)
+    text = client.get("/people/loans").text
+    assert '<p class="hint" id="find-hint">such as &lt;k1&gt;</p>' in text
+    assert 'aria-describedby="find-hint"' in text
+
+
+def test_the_hint_of_the_demonstration_names_people_who_are_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = demo_config(host="127.0.0.1", port=0, workers=1, ledger=None)
+    engine = engine_of("mortgages", config.models["mortgages"])
+    ids = re.findall("[0-9]+", config.hint)
+    assert len(ids) == 3
+    assert not any(said["accepted"] for said in engine.predict([engine.person(n) for n in ids]))
+
+
+def test_a_key_behind_the_address_is_taken_also_where_the_page_is_open_already():
+    script = (resources.files("proplace.apps.serve") / "static" / "app.js").read_text("utf-8")
+    assert 'addEventListener("hashchange", takeKey);' in script

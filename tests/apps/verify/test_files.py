@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import json
+import subprocess
 import zipfile
 
 import numpy as np
@@ -258,3 +260,46 @@ def test_bombs_are_refused_before_they_are_unpacked(tmp_path):
     bomb, small = answers([tmp_path / "bomb.npz", tmp_path / "liar.npz"], tmp_path)
     assert bomb["reason"] == "refused: it has more than 65000000 bytes when it is unpacked"
     assert "damaged" in small["reason"]
+
+
+EXAMINE = """
+const fs = require("fs"), vm = require("vm");
+const whole = fs.readFileSync(process.argv[1], "utf8");
+const source = /<script type="text\\/plain" id="checker">([^]*?)<\\/script>/.exec(whole)[1];
+const worker = vm.runInThisContext(`${source}\\n;({ examine })`);
+const files = process.argv.slice(2).map((path) => {
+  const bytes = fs.readFileSync(path);
+  const arrayBuffer = async () => new Uint8Array(bytes).buffer;
+  return { name: require("path").basename(path), size: bytes.length, arrayBuffer };
+});
+worker.examine({ files, demand: {} }, (found) => console.log(JSON.stringify(found)));
+"""
+
+
+def examined(files, folder):
+    """What the worker of the page tells of files."""
+    verify.write_page(folder / "verify.html")
+    asked = [NODE, "-e", EXAMINE, str(folder / "verify.html"), *map(str, files)]
+    lines = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.splitlines()
+    told = [json.loads(line) for line in lines]
+    return [one for one in told if "progress" not in one]
+
+
+@pytest.mark.parametrize("kind", ["onnx", "keras", "h5", "pt", "pth", "safetensors", "ONNX"])
+@pytest.mark.parametrize("content", [b"\x08\x07", b"PK\x03\x04"], ids=["plain", "zip"])
+def test_a_model_of_another_program_is_no_certificate(kind, content, tmp_path):
+    file = tmp_path / f"loan.{kind}"
+    file.write_bytes(content)
+    model, end = examined([file], tmp_path)
+    assert model["model"]["name"] == file.name
+    assert "reads the network as a .npz file" in model["model"]["problem"]
+    assert "proplace ledger proof" in model["model"]["problem"]
+    assert end == {"end": {"models": 0}}
+
+
+def test_what_is_neither_is_still_rejected(tmp_path):
+    file = tmp_path / "loan.json"
+    file.write_bytes(b"\x08\x07")
+    proof, _ = examined([file], tmp_path)
+    assert not proof["proof"]["accepted"]
+    assert "not readable as JSON" in proof["proof"]["reason"]

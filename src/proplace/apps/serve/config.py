@@ -163,6 +163,8 @@ class Config(_Strict):
         Names by which it may be called, beside those of this machine.
     title
         Heading of the page.
+    hint
+        What is said on the page under the field for the id of a person; nothing where it is empty.
     """
 
     models: dict[ModelName, Served] = Field(min_length=1)
@@ -173,6 +175,7 @@ class Config(_Strict):
     hosts: tuple[str, ...] = ()
     title: str = "proplace"
     limits: Limits = Limits()
+    hint: str = ""
 
     @model_validator(mode="after")
     def _purposes(self) -> Self:

@@ -8,6 +8,7 @@ from proplace.apps.demo import WORDING, load_loans, loan_schema, train
 from proplace.apps.serve.config import Config, config_of
 
 _DELTA = 0.0193  # as the demonstration calibrates it
+_REFUSED = (1333, 1442, 720)  # applications that the model refuses
 _FOLDER = Path("proplace-serve")
 
 
@@ -35,5 +36,6 @@ def demo_config(*, host: str, port: int, workers: int, ledger: str | None) -> Co
             "port": port,
             "limits": {"workers": workers},
             "title": "Mortgage applications, Boston 1990",
+            "hint": f"for example {_REFUSED[0]}, {_REFUSED[1]} or {_REFUSED[2]}",
         }
     )

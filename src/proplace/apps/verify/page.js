@@ -75,7 +75,7 @@ function summary() {
   const { accepted, rejected, missing, models, problems } = counts, broken = counts["not robust"];
   const total = accepted + broken + rejected + missing;
   if (!total) {
-    if (!models) return problems ? "The files cannot be read." : "";
+    if (!models) return problems ? "None of these files can be checked; the reasons are below." : "";
     return "Now add the certificate: a .json file.";
   }
   const parts = [];

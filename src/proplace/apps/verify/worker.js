@@ -19,6 +19,12 @@ function isZip(bytes) {
   return bytes[0] === 0x50 && bytes[1] === 0x4b; // PK
 }
 
+// A model in a format of another program: neither a network that this page reads, nor a certificate.
+const OTHER_FORMATS = /\.(onnx|keras|h5|pt|pth|safetensors)$/i;
+const OTHER_FORMAT =
+  "this page reads the network as a .npz file; “proplace ledger proof” writes it beside the certificate, and the zip of a promise " +
+  "from the service holds it";
+
 function digestOfBytes(bytes) {
   return new Sha256().update(bytes).hex();
 }
@@ -96,6 +102,10 @@ async function examine({ files, demand }, post) {
   for (const file of files) {
     const name = file.name;
     post({ progress: { name, done: 0, total: 0 } });
+    if (OTHER_FORMATS.test(name)) {
+      post({ model: { name: visible(name), problem: OTHER_FORMAT } });
+      continue;
+    }
     const bytes = new Uint8Array(await file.arrayBuffer());
     if (!isZip(bytes)) {
       proofs.push({ name, bytes });

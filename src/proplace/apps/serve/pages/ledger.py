@@ -24,7 +24,7 @@ router = APIRouter(prefix="/ledger")
 
 Looking = Annotated[Visit, visit("ledger")]
 KINDS = ("issued", "renewed", "redeemed", "presented", "withdrawn", "erased", "audited", "decided",
-         "adopted", "document", "opened", "migrated")  # fmt: skip
+         "adopted", "live", "document", "opened", "migrated")  # fmt: skip
 """What an entry may be about, that which is looked for most first."""
 _LATEST = 50  # entries that are shown
 _WINDOW = 2_000  # entries that are read at a time, the latest first

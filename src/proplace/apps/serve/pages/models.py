@@ -65,16 +65,26 @@ def _models(seen: Visit, *, problem: str = "", status: int = 422) -> Response:
     may = seen.who.may("audit")
     kinds = ("audited", "decided")
     entries = list(seen.service.ledger.entries(kinds=kinds)) if may else []
+    audits = [one for one in entries if one.kind == "audited"][::-1][:_LATEST]
     return seen.render(
         "models.html.j2",
         status if problem else 200,
         models=[engine.facts() for engine in seen.service.engines.values()],
-        audits=[one for one in entries if one.kind == "audited"][::-1][:_LATEST],
+        audits=audits,
+        files={one.seq: seen.service.ledger.audited_file(one.seq) for one in audits},
+        replaced={one.seq: _replaced(seen, one) for one in audits},
         decisions=_decisions(entries),
         jobs=[job for job in _jobs(seen) if job.state in ("waiting", "running")] if may else [],
         most=seen.service.config.limits.model_file // 2**20,
         problem=problem,
     )
+
+
+def _replaced(seen: Visit, audit: Entry) -> str:
+    """The model that an audited one is to replace; where it is no longer served, what it decided."""
+    purpose = str(audit.facts.get("purpose", ""))
+    served = (name for name, engine in seen.service.engines.items() if engine.purpose == purpose)
+    return next(served, purpose)
 
 
 def _decisions(entries: list[Entry]) -> dict[int, dict[str, Any]]:
@@ -208,7 +218,9 @@ def _audit(seen: Visit, number: int, *, problem: str = "") -> Response:
         entry=entry,
         facts=entry.facts,
         counts={verdict: entry.facts["counts"][verdict] for verdict in VERDICTS},
-        name=ledger.audited_model(number).origin.name,
+        name=ledger.audited_file(number),
+        replaced=_replaced(seen, entry),
+        several=len(seen.service.engines) > 1,
         rows=rows,
         rest=len(frame) - len(rows),
         decisions=[one for one in after if one.facts["audit"] == number],

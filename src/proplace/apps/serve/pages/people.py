@@ -113,6 +113,7 @@ def _page(
         problem=problem,
         found=found or [],
         asked=asked,
+        hint=seen.service.config.hint,
     )
 
 

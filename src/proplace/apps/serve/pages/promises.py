@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 router = APIRouter(prefix="/promises")
 
 Looking = Annotated[Visit, visit("promises")]
-Checking = Annotated[Visit, visit("ledger")]
 Redeeming = Annotated[Visit, visit("redeem")]
 Withdrawing = Annotated[Visit, visit("withdraw")]
 
@@ -127,7 +126,7 @@ def certificate(seen: Looking, number: Number) -> Response:
 
 
 @router.get("/{number}/proof")
-def proof(seen: Checking, number: Number) -> Response:
+def proof(seen: Looking, number: Number) -> Response:
     """The certificate and the networks that it speaks of, which is all that a check needs."""
     promise = _promise(seen, number)
     if promise.certificate is None:

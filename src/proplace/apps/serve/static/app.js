@@ -22,11 +22,15 @@ const fillIn = async (key) => {
   login.querySelector("button").focus();
 };
 
-if (login && location.hash.startsWith("#pp_")) {
+const takeKey = () => {
+  if (!login || !location.hash.startsWith("#pp_")) return;
   const key = location.hash.slice(1);
   history.replaceState(null, "", location.pathname);
   fillIn(key);
-}
+};
+
+takeKey();
+addEventListener("hashchange", takeKey);  // a link that is followed where this page is open already
 
 // -- forms: nothing that was entered is lost where the service is not there --------------------------
 
