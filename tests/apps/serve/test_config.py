@@ -173,6 +173,39 @@ def test_keys_by_command(tmp_path, monkeypatch):
     store.close()
 
 
+@pytest.mark.parametrize("words", [["list"], ["revoke", "ann"]])
+def test_no_state_is_made_to_look_at_keys(tmp_path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    for named in ([], ["--state", "nope.db"]):
+        done = call("serve", "keys", *words, *named)
+        assert done.returncode != 0
+        assert "there is no such state file" in done.stderr.replace("\n", " ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_new_state_is_told_once(tmp_path):
+    state = tmp_path / "s.db"
+    first, second = (
+        call("serve", "keys", "add", name, "--state", state) for name in ("ann", "bea")
+    )
+    assert "a new state file" in first.stderr
+    assert re.fullmatch(r"pp_\S+\n", first.stdout)  # the key alone
+    assert second.stderr == ""
+
+
+def test_keys_of_a_configuration(tmp_path):
+    path = written(tmp_path, state="s.db")
+    assert call("serve", "keys", "add", "ann", "--config", path).returncode == 0
+    assert call("serve", "keys", "list", "--config", path).stdout == "ann: reader\n"
+    assert call("serve", "keys", "list", "--state", tmp_path / "s.db").stdout == "ann: reader\n"
+    assert call("serve", "keys", "revoke", "ann", "--config", path).returncode == 0
+    assert "revoked" in call("serve", "keys", "list", "--config", path).stdout
+    done = call("serve", "keys", "add", "bea", "--config", path, "--state", tmp_path / "t.db")
+    assert done.returncode != 0
+    assert "not both" in done.stderr.replace("\n", " ")
+    assert not (tmp_path / "t.db").exists()
+
+
 # -- a process of its own ----------------------------------------------------------------------------
 
 
