@@ -143,7 +143,7 @@ def test_another_address_is_refused_without_keys(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--config", "x.yaml", "--port", "1"], "--port would have no effect"),
+        (["--config", "x.yaml", "--host", "::1"], "--host would have no effect"),
         (["--config", "x.yaml", "--model", "m.npz"], "--model would have no effect"),
         (["--train", "t.csv"], "--train would have no effect"),
         (["--state", "s.db"], "--state would have no effect"),
@@ -302,3 +302,16 @@ def test_a_port_in_use_is_told(tmp_path):
         done = call("serve", "--config", path)
     assert done.returncode != 0
     assert "choose another" in done.stderr.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("words", "port"), [([], 8123), (["--port", "0"], 0), (["--port", "8765"], 8765)]
+)
+def test_a_port_may_be_given_beside_a_file(tmp_path, monkeypatch, words, port):
+    """Also the port that is the default: it was given, and the file says another."""
+    found = []
+    monkeypatch.setattr("proplace.apps.cli.serve._serve", found.append)
+    done = call("serve", "--config", written(tmp_path, port=8123, title="Loans"), *words)
+    assert done.returncode == 0, done.stderr
+    assert [(one.port, one.title) for one in found] == [(port, "Loans")]
+    assert call("serve", "--config", tmp_path / "serve.yaml", "--port", "70000").returncode != 0

@@ -50,7 +50,12 @@ def run(
         Path, typer.Option(help="The SQLite file of keys, sessions and jobs.")
     ] = _STATE,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on; 0: any.")] = 8765,
+    port: Annotated[
+        int,
+        typer.Option(
+            min=0, max=65535, help="Port to listen on, also in place of that of --config; 0: any."
+        ),
+    ] = 8765,
     hosts: Annotated[
         list[str] | None, typer.Option(help="A name by which others may call it; may be repeated.")
     ] = None,
@@ -74,8 +79,10 @@ def run(
     from proplace.core.errors import OptionError  # noqa: PLC0415
 
     if config is not None:
-        _only(context, ("config",), "with --config, say it in the file")
+        _only(context, ("config", "port"), "with --config, say it in the file")
         found = read_config(config)
+        if _given(context, "port"):
+            found = found.model_copy(update={"port": port})
     elif model is not None:
         if train is None:
             raise OptionError("--model needs its training rows: --train FILE")
@@ -105,9 +112,14 @@ def _only(context: typer.Context, names: tuple[str, ...], instead: str) -> None:
     from proplace.core.errors import OptionError  # noqa: PLC0415  (quick help)
 
     for name in context.params:
-        source = context.get_parameter_source(name)
-        if name not in names and source is not None and source.name == "COMMANDLINE":
+        if name not in names and _given(context, name):
             raise OptionError(f"--{name} would have no effect: {instead}")
+
+
+def _given(context: typer.Context, name: str) -> bool:
+    """Whether an option was given, and does not have its default."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def _serve(config: Config) -> None:
