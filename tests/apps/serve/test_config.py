@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -24,7 +25,7 @@ pytest.importorskip("fastapi")
 import small_promises as small
 from commands import call
 from proplace.apps.serve.config import config_of, read_config
-from proplace.apps.serve.models import Engines
+from proplace.apps.serve.models import Engines, engine_of
 from proplace.apps.serve.store import Store
 from proplace.core.errors import OptionError
 from served import API, PERSON, settings, write_files
@@ -316,6 +317,28 @@ def test_a_process_of_its_own(tmp_path):
         assert min(os.nice(0) + 1, 19) in {child.nice() for child in family}
         answers = client.get(f"{url}/jobs/{job}/answers").json()["answers"]
         assert [answers[str(n)][0]["status"] for n in range(4)] == ["optimal"] * 4
+
+
+@pytest.mark.parametrize("schema", [True, False])
+def test_columns_that_are_no_features_are_told_with_options_that_help(tmp_path, schema):
+    path = written(tmp_path)
+    small.TRAINING.assign(customer=1, **{"home town": "x"}).to_csv(
+        tmp_path / "train.csv", index=False
+    )
+    words = ["--model", tmp_path / "lender.npz", "--train", tmp_path / "train.csv", "--delta", 0.01]
+    words += ["--schema", tmp_path / "schema.yaml"] if schema else []
+    words += ["--state", tmp_path / "s.db", "--ledger", tmp_path / "p.db", "--port", 0]
+    done = call("serve", *words)
+    said = " ".join(done.stderr.split())
+    assert done.returncode != 0
+    assert "--id" not in said
+    assert "--drop" in said
+    if schema:
+        found = shlex.split(re.search(r"out with (.*), or as drop", said)[1])
+        assert found == ["--drop", "customer", "--drop", "home town"]
+        (model,) = read_config(path).models.values()
+        helped = model.model_copy(update={"drop": tuple(found[1::2])})  # what it says to do
+        assert len(engine_of("lender", helped).train) == len(small.TRAINING)
 
 
 def test_a_port_in_use_is_told(tmp_path):
