@@ -341,6 +341,17 @@ def test_columns_that_are_no_features_are_told_with_options_that_help(tmp_path, 
         assert len(engine_of("lender", helped).train) == len(small.TRAINING)
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stop_is_told(tmp_path, number):
+    path, log = written(tmp_path, port=0, limits={"workers": 1}), tmp_path / "log"
+    with running(path, log) as (process, port, _):
+        assert httpx.get(f"http://127.0.0.1:{port}{API}/health").is_success  # signals are heard
+        process.send_signal(number)
+        process.wait(60)
+    assert log.read_text().count("stopped; 0 jobs go on at the next start\n") == 1
+    assert "Traceback" not in log.read_text()
+
+
 def test_a_port_in_use_is_told(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         path = written(tmp_path, port=taken.getsockname()[1])
