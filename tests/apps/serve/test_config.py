@@ -24,7 +24,7 @@ pytest.importorskip("fastapi")
 
 import small_promises as small
 from commands import call
-from proplace.apps.serve.config import config_of, read_config
+from proplace.apps.serve.config import Config, Limits, Served, config_of, read_config
 from proplace.apps.serve.models import Engines, engine_of
 from proplace.apps.serve.store import Store
 from proplace.core.errors import OptionError
@@ -118,6 +118,18 @@ def test_a_missing_file(tmp_path):
 def test_what_is_this_machine(tmp_path, host, local):
     assert config_of(settings(tmp_path, host=host)).local is local
     assert not config_of(settings(tmp_path, host=host, hosts=["loans.example.com"])).local
+
+
+@pytest.mark.parametrize(
+    ("heading", "settings"),
+    [("of a model", Served), ("of the service", Config), ("limit", Limits)],
+)
+def test_every_setting_is_in_a_table_of_the_docs(heading, settings):
+    page = Path(__file__).parents[3] / "docs" / "serve.md"
+    table = page.read_text("utf-8").split(f"| {heading} |")[1].split("\n\n")[0]
+    cells = [line.split("|")[1] for line in table.splitlines()[1:]]
+    told = {name for cell in cells for name in re.findall(r"`(\w+)`", cell)}
+    assert told == {field.alias or name for name, field in settings.model_fields.items()}
 
 
 # -- the command ---------------------------------------------------------------------------------------
