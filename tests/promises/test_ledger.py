@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 
 import numpy as np
 import pandas as pd
@@ -437,3 +438,18 @@ def test_thousands_of_promises_in_groups_and_by_person(ledger, result):
     found = ledger.verify()
     assert found.good
     assert found.promises == 2705
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes of files")
+def test_a_new_file_is_of_its_owner_alone(tmp_path):
+    before, path = os.umask(0), tmp_path / "promises.db"
+    try:
+        with pp.Ledger(path):
+            modes = {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir()}
+    finally:
+        os.umask(before)
+    assert set(modes) >= {"promises.db", "promises.db-wal"}
+    assert set(modes.values()) == {0o600}
+    path.chmod(0o640)  # as its owner wants it
+    pp.Ledger(path).close()
+    assert path.stat().st_mode & 0o777 == 0o640

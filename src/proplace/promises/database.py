@@ -60,6 +60,8 @@ class Database:
                 )
             if not path.parent.is_dir():
                 raise LedgerError(f"{path}: there is no folder {path.parent}; make it first")
+            if "uri" not in url.query:
+                _make_private(path)
         self.engine = sa.create_engine(url, **_options(url))
         if self.is_sqlite:
             sa.event.listen(self.engine, "connect", _set_up)
@@ -324,6 +326,16 @@ def _url(place: str | os.PathLike[str]) -> sa.URL:
     if url.database in (None, "", ":memory:"):
         raise LedgerError("a ledger is kept, not held in memory; give a path such as promises.db")
     return url
+
+
+def _make_private(path: Path) -> None:
+    """Make a file that is not there yet for its owner alone; its log of writes becomes the same."""
+    if path.exists():
+        return
+    try:
+        path.touch(mode=0o600)
+    except OSError as error:
+        raise LedgerError(f"{path}: cannot be opened as a ledger ({error.strerror})") from None
 
 
 def _options(url: sa.URL) -> dict[str, Any]:

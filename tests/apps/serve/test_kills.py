@@ -134,6 +134,7 @@ def test_a_stop_in_good_order_ends_all_and_the_job_goes_on(service):
     assert service.stop(signal.SIGTERM) in (0, -signal.SIGTERM)
     assert left_behind(service.process.pid, family) == []
     assert "Traceback" not in service.log
+    assert service.log.count("stopped; 1 job goes on at the next start\n") == 1
     service.start()
     thread.join(120)
     check_answers(answers)

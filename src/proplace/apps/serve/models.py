@@ -326,9 +326,8 @@ class Engines:
 
 def reading(served: Served, path: Path) -> Model:
     """Read a model file as the model that is served is read: columns by the schema or the table."""
-    return common.with_names(
-        common.read_model(path, None), served.schema_file, open_table(served.train), _others(served)
-    )
+    model, table = common.read_model(path, None), open_table(served.train)
+    return common.with_names(model, served.schema_file, table, _others(served), keeps=False)
 
 
 def _others(served: Served) -> list[str]:
@@ -347,7 +346,7 @@ def engine_of(name: str, served: Served, live: Live | None = None) -> Engine:
     if live is not None:
         configured = Configured(model.network, given.delta)
         model = _live_model(served, live)
-    train = common.training_rows(open_table(served.train), model.schema, others)
+    train = common.training_rows(open_table(served.train), model.schema, others, keeps=False)
     wording = _wording(name, served, model)
     target = common.target_of(model, served.target)
     people = None
@@ -408,7 +407,7 @@ def _people(served: Served, model: Model, others: list[str]) -> pd.DataFrame:
     table = open_table(served.people)
     if served.ids not in table.columns:
         raise OptionError(f"{served.people}: there is no column {served.ids!r} with ids")
-    table.check_columns(list(model.schema.by_name), others=others)
+    table.check_columns(list(model.schema.by_name), others=others, keeps=False)
     frame, _ = table.read(model.schema)
     cells = (cell for part, _ in table.cells() for cell in part[served.ids])
     ids = ["" if pd.isna(cell) else str(cell).strip() for cell in cells]

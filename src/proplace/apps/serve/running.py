@@ -55,11 +55,14 @@ def serve_forever(config: Config, tell: Callable[[str], None]) -> None:
     tell(f"serving {', '.join(service.engines)} on {address}")
     if secret is not None:
         tell(f"log in: {address}/login#{secret}")
-    server_of(app_of(service), config).run(sockets=[listening])
+    server_of(app_of(service), config, lambda: tell(_left(service))).run(sockets=[listening])
 
 
-def server_of(app: FastAPI, config: Config) -> Server:
-    """The server of an application, with limits on connections."""
+def server_of(app: FastAPI, config: Config, stopped: Callable[[], None] = lambda: None) -> Server:
+    """The server of an application, with limits on connections; ``stopped`` is called at its end.
+
+    After a signal, ``run`` does not return: the signal is raised once more when all has ended.
+    """
     import uvicorn  # noqa: PLC0415
 
     from proplace.apps.serve.connections import bounded_protocol  # noqa: PLC0415
@@ -72,7 +75,20 @@ def server_of(app: FastAPI, config: Config) -> Server:
         server_header=False,
         timeout_graceful_shutdown=15,
     )
-    return uvicorn.Server(settings)
+
+    class Telling(uvicorn.Server):
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().shutdown(sockets)
+            stopped()
+
+    return Telling(settings)
+
+
+def _left(service: Service) -> str:
+    """What a service that has stopped leaves to the next start."""
+    jobs = len(service.store.unfinished())
+    service.store.close()  # opened once more to count
+    return f"stopped; {jobs} {'job goes' if jobs == 1 else 'jobs go'} on at the next start"
 
 
 def _listening(config: Config) -> socket.socket:
