@@ -393,7 +393,7 @@ def main() -> None:
     parser.add_argument(
         "--searched", type=int, default=30, help="people for whom answers are found"
     )
-    parser.add_argument("--job", type=int, default=600, help="people of the job")
+    parser.add_argument("--job", type=int, default=1100, help="people of the job")
     parser.add_argument("--smoke", action="store_true", help="a few seconds of everything")
     given = parser.parse_args()
     if given.smoke:
