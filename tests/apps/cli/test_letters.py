@@ -101,7 +101,8 @@ def test_a_run_that_was_killed_leaves_no_old_letter(folder, tmp_path):
     part = tmp_path / "letters.part"
     part.mkdir()
     (part / "row-000000000099.html").write_text("of another run", encoding="utf-8")
-    write(of_folder(folder / "out"), tmp_path / "letters", "the loan", "approved", "2999-12-31")
+    wording = pp.Wording("the loan", {1: "approved"})
+    write(of_folder(folder / "out"), tmp_path / "letters", wording, "2999-12-31")
     names = [path.name for path in (tmp_path / "letters").iterdir()]
     assert "row-000000000099.html" not in names
     for path in (tmp_path / "letters").iterdir():

@@ -321,7 +321,7 @@ def explain(
             promises.issue(answers, wording)
         if folder is not None:
             with promising.references(promises) as reference:
-                letters.write([answers], folder, subject, outcome, valid_until, reference)
+                letters.write([answers], folder, wording, valid_until, reference)
         if as_json:
             one_person.show_json(answers, row, agreement)
         else:
@@ -340,7 +340,7 @@ def explain(
     if folder is not None:
         with promising.references(promises) as reference:
             people = letters.of_folder(out)
-            letters.write(people, folder, subject, outcome, valid_until, reference)
+            letters.write(people, folder, wording, valid_until, reference)
 
 
 def _names(text: str | None) -> list[str] | None:

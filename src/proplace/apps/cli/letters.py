@@ -82,8 +82,7 @@ def of_folder(results: Path) -> Iterator[Explanations]:
 def write(
     people: Iterable[Explanations],
     folder: Path,
-    subject: str | None,
-    outcome: str | None,
+    wording: Wording | None,
     valid_until: str | None,
     reference: Callable[[Explanations], str | None] | None = None,
 ) -> None:
@@ -106,11 +105,10 @@ def write(
             if first.status in UNSENT:
                 unsent.append(f"row {row}")
                 continue
-            wording = wording_of(first.target, subject, outcome) or Wording()
             answers.letter(
                 first.index,
                 part / f"row-{row:012d}.html",
-                wording,
+                wording or Wording(),
                 valid_until=valid_until,
                 reference=None if reference is None else reference(answers),
             )

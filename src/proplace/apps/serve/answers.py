@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from proplace.promises.redeeming import Missing  # noqa: TC001  (pydantic reads it)
+
 Label = str | bool | int | float
 
 
@@ -146,17 +148,6 @@ class Issued(_Answer):
 
     promise: int
     new: bool
-
-
-class Missing(_Answer):
-    """A feature that is not what was promised; ``low`` and ``high`` are the ends of that."""
-
-    feature: str
-    value: Any
-    low: Any
-    high: Any
-    short: float | None
-    words: str
 
 
 class Redeemed(_Answer):

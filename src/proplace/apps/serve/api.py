@@ -24,7 +24,6 @@ from proplace.apps.serve.bulk import SMALL, check_count
 from proplace.apps.serve.door import at_the_door
 from proplace.apps.serve.once import HEADER
 from proplace.promises.promise import State  # noqa: TC001
-from proplace.schema.cells import as_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
@@ -402,9 +401,9 @@ def redeem(
 ) -> dict[str, Any]:
     """Look whether a person who comes back has what was promised."""
     found = service_of(request).redeem(number, asked.person, caller, record=not asked.dry_run)
-    missing = [{name: as_json(value) for name, value in vars(one).items()} for one in found.missing]
-    facts = {"accepted": found.accepted, "model": found.model}
-    return {"verdict": found.verdict, "words": str(found), "missing": missing, **facts}
+    facts = found.to_dict()
+    said = {name: facts[name] for name in ("verdict", "missing", "accepted", "model")}
+    return said | {"words": str(found)}
 
 
 @router.post("/promises/{number}/withdraw", status_code=204)
