@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from proplace.explain.baselines import MilpR, ProtoR, Rbr, Rnce, Roar, RobX, Wachter
     from proplace.explain.calibration import Calibration, calibrate_delta
     from proplace.explain.proplace import Proplace
-    from proplace.explain.reasons import Reason, Reasons, ReasonsList
     from proplace.explain.results import Explanation, Explanations
     from proplace.explain.robustness import certify, output_range, worst_case
     from proplace.explain.words import Wording
@@ -55,9 +54,6 @@ __all__ = [
     "Proplace",
     "ProtoR",
     "Rbr",
-    "Reason",
-    "Reasons",
-    "ReasonsList",
     "Repair",
     "Report",
     "Rnce",
@@ -97,9 +93,6 @@ _HOMES = {
     "output_range": "explain.robustness",
     "worst_case": "explain.robustness",
     "Proplace": "explain.proplace",
-    "Reason": "explain.reasons",
-    "Reasons": "explain.reasons",
-    "ReasonsList": "explain.reasons",
     "Explanation": "explain.results",
     "Explanations": "explain.results",
     "MilpR": "explain.baselines",

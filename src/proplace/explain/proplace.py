@@ -29,7 +29,6 @@ from proplace.explain.following import (
 )
 from proplace.explain.holds import Answer, holds
 from proplace.explain.proving import Clock, Judge, Prover
-from proplace.explain.reasons import DEFAULT_PAIRS, reasons_of
 from proplace.explain.several import IN_USE, Voter, check_also, read_also
 from proplace.loaders.coordinates import shifts_for
 from proplace.region.neighbours import (
@@ -47,7 +46,7 @@ from proplace.search.problem import SearchProblem
 from proplace.search.subsets import Moves, SubsetBounds
 from proplace.search.tuning import DEFAULT
 from proplace.solvers import LP_TOLERANCE, TITLES, Solver, check
-from proplace.tables.rows import distinct, read_people
+from proplace.tables.rows import distinct
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -61,7 +60,6 @@ if TYPE_CHECKING:
     from proplace.core.shifts import Delta
     from proplace.explain.effort import Effort
     from proplace.explain.proving import Proved
-    from proplace.explain.reasons import ReasonsList
     from proplace.loaders.model import Model
     from proplace.region.convex_piece import ConvexPiece
     from proplace.region.neighbours import RegionKind
@@ -70,7 +68,6 @@ if TYPE_CHECKING:
     from proplace.schema.validation import Label
     from proplace.search.pieces import SearchName
     from proplace.search.subsets import Features
-    from proplace.tables.rows import Table
 
 DEFAULT_MARGIN = 1e-6
 DEFAULT_SLACK = 1e-4
@@ -312,48 +309,6 @@ class Proplace(Explainer):
         """Distinct training rows that are robust for a target, as the network sees them."""
         self.check_fitted()
         return self._robust_rows(self.model_.target(target)).robust
-
-    def reasons(
-        self, X: Table, target: Label = 1, *, pairs: int = DEFAULT_PAIRS, progress: bool = False
-    ) -> ReasonsList:
-        """Say which features would have led to class ``target``, for a refusal notice.
-
-        For each person: single features, and pairs of which neither is enough alone, that lead to
-        the class under every network of Delta when they change as the schema allows and all else stays
-        the same; each with the least change of them, certified, in the order of the distance. Features
-        that never help alone are named, and so is a prediction that is fixed
-        (:class:`proplace.explain.reasons.Reasons`). Values need not be plausible in the light of the
-        data, as those of answers are; a feature without a range takes values in that of the training
-        rows.
-
-        Parameters
-        ----------
-        X, target, progress
-            As for :meth:`explain`.
-        pairs
-            Pairs of features that are searched for one person, the most promising first; 0: none.
-            ``time_limit`` counts for each person.
-
-        Examples
-        --------
-        >>> from proplace import Continuous, Network, Proplace, Schema, Wording
-        >>> schema = Schema([Continuous("debt", 0, 100, step=1, unit="% of income"),
-        ...                  Continuous("savings", 0, 10, step=1, unit="months")])
-        >>> net = Network([([[-1.0, 0.1]], [0.4])])
-        >>> people = {"debt": [60, 20, 10], "savings": [1, 2, 9]}
-        >>> (found,) = Proplace(net, 0.01, schema=schema).fit(people).reasons({"debt": [60],
-        ...                                                                    "savings": [1]})
-        >>> found.alone, found.never
-        ((Reason(debt, distance 0.105),), ('savings',))
-        >>> print(found.sentence(Wording("the loan", ["refused", "approved"])))
-        The loan would have been approved, by every network whose weights and biases each differ by at
-        most 0.01 from the model in use, with debt 39% of income instead of 60%. Savings alone
-        would not have led to that, at any value.
-        """
-        self.check_fitted()
-        number, pairs = self.model_.target(target), integer("pairs", pairs, least=0)
-        people = read_people(self.model_, X)
-        return reasons_of(self, people, number, pairs, progress=progress)
 
     def find(self, X: Array, target: int, count: int) -> list[list[Finding]]:
         """Answers for each person, nearest first, each with another set of changed features."""
