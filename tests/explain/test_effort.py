@@ -248,36 +248,6 @@ def test_schema_files_keep_efforts(tmp_path):
     assert [f.effort for f in again.features] == [tuple(CONVEX), 0.25, 3, 0]
 
 
-def test_paths_beside_each_other():
-    explainer, train = two(effort={"a": 2}, max_effort=1.0)
-    result = explainer.explain(train[:1].rename(index={0: "p0"}), count=3)
-    table = result.paths("p0")
-    assert list(table.columns) == ["now", *(f"path {n + 1}" for n in range(len(result)))]
-    assert list(table.index)[-3:] == ["effort", "status", "out of reach"]
-    assert set(table.index[:-3]) == {name for e in result for name in e.changed}
-    for n, e in enumerate(result, start=1):
-        cells = table[f"path {n}"]
-        for name in table.index[:-3]:
-            assert cells[name] == (str(e.changed[name][1]) if name in e.changed else "–")
-            assert table["now"][name] == "20"
-        assert cells["out of reach"] == ("yes" if e.out_of_reach else "no")
-        assert float(cells["effort"]) == pytest.approx(e.effort, rel=1e-3)
-    assert {e.out_of_reach for e in result} == {True, False}
-    html = result._repr_html_()
-    assert "the paths beside each other" in html
-    assert "path 2" in html
-    assert "path 1" not in explainer.explain(train[:1])._repr_html_()
-    with pytest.raises(OptionError, match="no person 7"):
-        result.paths(7)
-
-
-def test_paths_of_a_distance_and_without_an_answer():
-    explainer, train = two()
-    table = explainer.explain(train[:2]).paths(1)
-    assert list(table.index) == ["distance", "status"]
-    assert list(table["path 1"]) == ["0", "already_valid"]
-
-
 def test_kept_features_are_kept():
     """Neighbours are made to fit what a path keeps: both change both numbers here."""
     schema = Schema([pp.Continuous("a", 0, 100, step=1), pp.Continuous("b", 0, 100, step=1)])

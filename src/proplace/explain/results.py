@@ -344,25 +344,6 @@ class Explanations(Sequence[Explanation]):
         )
         return pd.DataFrame(records, index=index, columns=columns.all)
 
-    def paths(self, index: Hashable) -> pd.DataFrame:
-        """The answers of one person beside each other, in words.
-
-        Parameters
-        ----------
-        index
-            Label of the person's row, as an answer has it in ``index``.
-
-        Returns
-        -------
-            One row for each feature that any of the answers changes; the columns are what is ``now``
-            and each ``path``, with ``–`` for what it leaves as it is. The last rows say what each
-            path takes: ``effort`` where efforts are given, else ``distance``, then ``status``, and
-            ``out of reach`` where it is said how much effort is reachable.
-        """
-        from proplace.explain.paths import beside
-
-        return beside([e for e in self if e.index == index], index).frame()
-
     def _features(self) -> list[str]:
         """Names of the features, as far as anything is known about them."""
         for e in self:
@@ -527,8 +508,6 @@ class Explanations(Sequence[Explanation]):
         return page
 
     def _repr_html_(self) -> str:
-        from proplace.explain.paths import beside, several
-
         rows = []
         for e in self._items[:_ROWS]:
             changes = e.words().changes
@@ -536,11 +515,6 @@ class Explanations(Sequence[Explanation]):
             distance = "" if np.isnan(e.distance) else f"{e.distance:.4g}"
             rows.append((e.index, e.status, what or e.reason, distance))
         parts = [markup.table(["", "status", "what changes", "distance"], rows)]
-        parts += [
-            markup.card(f"{e.index}: the paths beside each other", beside(found, e.index).html())
-            for found in several(self._items[:_ROWS])
-            for e in found[:1]
-        ]
         if len(self) > _ROWS:
             parts.append(markup.paragraph(f"and {len(self) - _ROWS} more: to_frame() has all"))
         if self.provenance is not None:

@@ -77,6 +77,15 @@ def test_the_page_says_what_the_answers_are(page, lender):
     assert "Loans <b>& more</b>" in page.text
 
 
+def test_page_calls_only_first_alternative_nearest(page, lender):
+    first = [e for e in lender.result if not e.rank]
+    assert len(first) < len(lender.result)
+    assert all(e.status == "optimal" for e in lender.result)
+    tags = re.findall(r'<span class="tag">(.*?)</span>', page.source)
+    assert tags == ["proved" if e.rank else "nearest answer, proved" for e in lender.result]
+    assert page.text.count(", another way") == len(lender.result) - len(first)
+
+
 def test_the_page_counts_what_holds_on_retrained_networks(page, lender):
     found = [e for e in lender.result if e.found]
     shares = held(np.array([e.point for e in found]), lender.retrained, 1)

@@ -110,14 +110,3 @@ def test_this_test_would_see_an_error_and_a_page_too_wide(tmp_path):
     assert view["scroll"] > PHONE
     assert view["out"]
     assert view["broken"] == 1
-
-
-@pytest.mark.parametrize("width", [PHONE, DESKTOP])
-def test_the_paths_fit_on_screens(paths_page, width, tmp_path):
-    view, console = seen(paths_page, width, tmp_path)
-    assert console == []
-    assert view["scroll"] <= width, view["out"]
-    assert view["out"] == []
-    assert view["torn"] == []
-    text = re.sub(r"\s+", " ", view["text"])
-    assert "beside each other" in text

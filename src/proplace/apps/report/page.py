@@ -24,7 +24,6 @@ from proplace.core.errors import OptionError
 from proplace.core.files import atomic_write
 from proplace.explain.findings import CERTIFIABLE
 from proplace.explain.geometry import compared, moves_numbers, no_region
-from proplace.explain.paths import SAME, beside, several
 from proplace.explain.words import ChangeInWords, Terms, Wording, in_words
 
 if TYPE_CHECKING:
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from proplace.core.network import Array, Network
-    from proplace.explain.paths import Paths
     from proplace.explain.results import Explanation, Explanations
 
 _MOST_CHANGES = 5  # of one answer in the table of all answers; the rest are counted
@@ -84,7 +82,6 @@ class Answer:
     retrained: str
     proof: Proof | None
     out_of_reach: bool
-    paths: Paths | None
 
 
 def write_report(
@@ -124,12 +121,8 @@ def write_report(
         if kept
         else new_proofs(target, result, proofs)
     )
-    paths = {
-        run[0]: beside(run, run[0].index, [_status(e, short=short) for e in run])
-        for run in several(list(result))
-    }
     answers = [
-        _answer(e, plain[n], wording, terms, retrained, Place(n, saved.get(n), paths.get(e), short))
+        _answer(e, plain[n], wording, terms, retrained, Place(n, saved.get(n), short))
         for n, e in enumerate(result)
     ]
     text = environment.get_template("report.html.j2").render(
@@ -142,7 +135,6 @@ def write_report(
         overview=_overview(result, plain, terms, retrained),
         answers=answers,
         retrained=len(retrained),
-        same=SAME,
         wording=wording,
         glossary=claims.glossary(result, terms, compares=any(row is not None for row in plain)),
         record=claims.record(result),
@@ -162,13 +154,11 @@ def write_report(
 class Place:
     """Where an answer stands on the page.
 
-    Its number, its proof, all answers of a person at the first of them, and whether few changes were
-    asked for.
+    Its number, its proof, and whether few changes were asked for.
     """
 
     number: int
     proof: Proof | None
-    paths: Paths | None
     short: bool = False
 
 
@@ -217,7 +207,6 @@ def _answer(
         retrained=said,
         proof=place.proof,
         out_of_reach=e.out_of_reach,
-        paths=place.paths,
     )
 
 
