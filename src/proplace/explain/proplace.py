@@ -156,8 +156,8 @@ class Proplace(Explainer):
     search
         ``"tree"`` (default) or ``"bilevel"``, the paper's Algorithm 1; same answers.
     solver
-        Of the programs of ``search="bilevel"``: ``"highs"``, ``"gurobi"`` or ``"scip"`` (the last two
-        with the extra of that name); same answers. The tree runs on HiGHS.
+        Of the programs of ``search="bilevel"``: ``"highs"`` or ``"gurobi"`` (with the extra of that
+        name); same answers. The tree runs on HiGHS.
     n_jobs
         Processes (joblib; None: one, or what ``joblib.parallel_config`` says). The answers are the
         same for any number, here or on a cluster.

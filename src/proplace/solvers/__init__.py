@@ -2,8 +2,8 @@
 
 Two seams. :class:`LinearProgram` is a linear program in HiGHS that stays warm while its bounds, costs
 and rows change: the branch and bound trees of the certification and of the search solve thousands of
-them a second. :func:`solve` hands a whole mixed-integer :class:`Model` to HiGHS, Gurobi or SCIP. Both
-map what a solver says to a few plain statuses, and both try again where a solver gives no answer.
+them a second. :func:`solve` hands a whole mixed-integer :class:`Model` to HiGHS or Gurobi. Both map
+what a solver says to a few plain statuses, and both try again where a solver gives no answer.
 
 It may import ``core``.
 """

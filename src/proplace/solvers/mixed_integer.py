@@ -1,4 +1,4 @@
-"""Mixed-integer programs on HiGHS, Gurobi or SCIP.
+"""Mixed-integer programs on HiGHS or Gurobi.
 
 A model (:mod:`proplace.solvers.model`) is handed to a solver as arrays. The solvers run on
 one thread with fixed seeds, without output, at the tightest tolerances they offer, down to a gap
@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
 from proplace.core.errors import SolverError
 from proplace.core.options import one_of
-from proplace.solvers import gurobi, highs, scip
+from proplace.solvers import gurobi, highs
 from proplace.solvers.answers import FAILED, OPEN, Raw, Solution
 
 if TYPE_CHECKING:
@@ -24,25 +24,23 @@ if TYPE_CHECKING:
     from proplace.solvers.answers import Status
     from proplace.solvers.model import Arrays, Model
 
-Solver = Literal["highs", "gurobi", "scip"]
+Solver = Literal["highs", "gurobi"]
 
-TITLES: dict[Solver, str] = {"highs": "HiGHS", "gurobi": "Gurobi", "scip": "SCIP"}
+TITLES: dict[Solver, str] = {"highs": "HiGHS", "gurobi": "Gurobi"}
 """Names of the solvers as their makers write them."""
 
 _ACCEPTED = 1e-6  # violation beyond which an answer is not taken for one
 _BACKENDS: dict[Solver, Callable[[Arrays, float | None], Raw]] = {
     "highs": highs.solve,
     "gurobi": gurobi.solve,
-    "scip": scip.solve,
 }
-_PACKAGES: dict[Solver, Callable[[], Any]] = {"gurobi": gurobi.package, "scip": scip.package}
 
 
 def check(solver: Solver) -> Solver:
     """Return the name of a solver that is there, or say what is allowed or missing."""
     solver = one_of("solver", solver, get_args(Solver))
-    if solver in _PACKAGES:
-        _PACKAGES[solver]()
+    if solver == "gurobi":
+        gurobi.package()
     return solver
 
 
@@ -54,7 +52,7 @@ def solve(model: Model, solver: Solver = "highs", time_limit: float | None = Non
     model
         What to solve.
     solver
-        ``highs``, or ``gurobi`` or ``scip`` where the extra of that name is installed.
+        ``highs``, or ``gurobi`` if the extra of that name is installed.
     time_limit
         Seconds; None for as long as it takes.
     """

@@ -58,7 +58,7 @@ def solve(
     problem, piece
         What is asked, and where.
     solver
-        ``highs``, ``gurobi`` or ``scip``.
+        ``highs`` or ``gurobi``.
     deadline
         When to stop, by ``time.monotonic``; the outcome is then ``unknown`` with a proved bound,
         since the first point that the algorithm knows to be robust is the answer.
