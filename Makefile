@@ -14,7 +14,7 @@ $(PYTHON) -m venv $(VENV)
 $(BIN)/pip install --quiet --upgrade pip
 endef
 
-.PHONY: demo picture test mutants mutants-sample fuzz kills wheel-test docs lint format bench clean
+.PHONY: demo picture test mutants mutants-sample fuzz kills golden wheel-test docs lint format bench clean
 
 # torch is asked for by its exact version first: that takes a CPU build where one is at hand.
 $(VENV)/test.stamp: pyproject.toml
@@ -58,6 +58,10 @@ fuzz: $(VENV)/test.stamp
 kills: $(VENV)/test.stamp
 	PROPLACE_KILLS=100 $(BIN)/python -m pytest -s tests/apps/cli/test_kills.py
 	PROPLACE_KILLS=5 $(BIN)/python -m pytest -s tests/apps/serve/test_kills.py tests/apps/serve/test_load.py
+
+# Golden data: prints every moved status, distance and digest, and saves the new ones.
+golden: $(VENV)/test.stamp
+	PYTHONPATH=tests $(BIN)/python -W ignore -m golden.make $(if $(ONLY),--only '$(ONLY)')
 
 wheel-test:
 	tests/wheel.sh $(PYTHON)
