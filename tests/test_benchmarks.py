@@ -61,7 +61,7 @@ def test_it_goes_on_where_it_was(printed):
 
 
 def test_what_retraining_does_to_promises():
-    """Within the set everything is proved; a blend and a repair break nothing."""
+    """Within the set everything is proved; a repair breaks nothing."""
     done = subprocess.run(
         [sys.executable, SCRIPT.with_name("promises.py"), "--smoke"],
         env=os.environ | {"PROPLACE_DATA": str(folder()), "OMP_NUM_THREADS": "1"},
@@ -73,10 +73,10 @@ def test_what_retraining_does_to_promises():
     assert done.returncode == 0, done.stderr
     lines = [line for line in done.stdout.splitlines() if line.startswith("| compas")]
     rows = [[cell.strip() for cell in line.split("|")[2:-1]] for line in lines]
-    assert len(rows) == 14
+    assert len(rows) == 12
     shares = {(row[0], row[1]): row[5:8] for row in rows}
     for delta in ("0.025", "0.0025"):
         for way in ("base", "within"):
             assert shares[delta, way] == ["100.0%", "0.0%", "0.0%"]
-        for way in ("blend", "repair", "scratch, repaired"):
+        for way in ("repair", "scratch, repaired"):
             assert shares[delta, way][2] == "0.0%"

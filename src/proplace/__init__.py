@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     from proplace.explain.words import Wording
     from proplace.loaders.model import Model
     from proplace.promises.audit import Audit
-    from proplace.promises.blend import Blend, blend
     from proplace.promises.ledger import Ledger
-    from proplace.promises.placing import place
     from proplace.promises.promised import Promised
     from proplace.promises.repair import Repair, repair
     from proplace.promises.within.keras import StayWithin
@@ -34,7 +32,6 @@ if TYPE_CHECKING:
 __all__ = [
     "Audit",
     "Binary",
-    "Blend",
     "Bundle",
     "Calibration",
     "Categorical",
@@ -65,12 +62,10 @@ __all__ = [
     "Wachter",
     "Wording",
     "WorstCase",
-    "blend",
     "calibrate_delta",
     "certify",
     "errors",
     "output_range",
-    "place",
     "read_results",
     "refit_within",
     "repair",
@@ -104,8 +99,6 @@ _HOMES = {
     "Wachter": "explain.baselines",
     "Audit": "promises.audit",
     "Ledger": "promises.ledger",
-    "Blend": "promises.blend",
-    "blend": "promises.blend",
     "Promised": "promises.promised",
     "Repair": "promises.repair",
     "repair": "promises.repair",
@@ -121,7 +114,6 @@ _HOMES = {
     "Schema": "schema",
     "Shifts": "core.shifts",
     "StayWithin": "promises.within.keras",
-    "place": "promises.placing",
     "refit_within": "promises.within.sklearn",
     "stay_within": "promises.within.torch",
 }

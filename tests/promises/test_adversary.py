@@ -21,7 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, OrdinalEncoder, StandardScaler
 
 import proplace as pp
-from proplace.core.errors import LedgerError, TamperedError
+from proplace.core.errors import InputError, LedgerError, TamperedError
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_columns_of_arrays_keep_their_order(ledger):
     assert ledger.redeem(ids[0], answer, model, record=False).verdict == "exact"
     ledger.adopt(model)
     assert ledger.redeem(ids[0], answer).verdict == "exact"
-    assert pp.blend(model, model, ledger).t == 1.0
+    assert pp.repair(model, ledger).mended == ()
 
 
 def test_a_model_of_arrays_gets_the_columns_of_the_table(ledger):
@@ -262,8 +262,8 @@ def test_ties_inside_a_box_are_not_kept():
         ("p",), np.array([[0.5]]), np.array([0]), np.array([[-0.5]]), np.array([[1.5]])
     )
     assert net.predict([[0.5], [-0.2]]).tolist() == [0, 1]
-    with pytest.raises(pp.errors.ProplaceError):
-        pp.blend(net, net, box)
+    with pytest.raises(InputError, match="no change of the last layer keeps promise 'p'"):
+        pp.repair(net, box)
 
 
 # -- the file --------------------------------------------------------------------------------------

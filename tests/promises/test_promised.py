@@ -80,24 +80,23 @@ def test_certified_answers_and_their_tolerance_for_another_scaler():
         assert np.allclose(found.high - found.points, [[reach, 0.0]] * len(found), rtol=1e-6)
         assert (found.high[:, 0] - found.points[:, 0] >= reach * (1 - 1e-12)).all()
         assert np.allclose(found.points - found.low, [[reach, 0.0]] * len(found), rtol=1e-6)
-    step = pp.blend(old, new, result)
+    model = pp.repair(new, result).model
     for e in certified:
         for age in (-2, 0, 2):
             cell = pd.DataFrame([e.counterfactual])
             cell["age"] += age
-            encoded = pp.Model.of(old).encode(cell)
-            assert step.network.predict(encoded)[0] == 1
+            assert model.predict(cell)[0] == "yes"
 
 
 def test_what_is_said_to_hold_is_promised():
-    """ "At least": all of it is kept by a step to another model, by the model's own predict."""
+    """ "At least": all of it is kept by a repair of another model, by the model's own predict."""
     table, (old, new) = tables_and_pipes()
     refused = table[old.predict(table) == "no"][:6]
     result = pp.Proplace(old, 0.01, holds=True).fit(table).explain(refused, target="yes")
     wide = [e for e in result if e.holds]
     assert wide
     found = pp.Promised.of(pp.Model.of(new), result)
-    model = pp.blend(old, new, result).model
+    model = pp.repair(new, result).model
     for e in wide:
         row = found.names.index(str(e.index))
         for name, ends in e.holds.items():

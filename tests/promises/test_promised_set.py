@@ -102,7 +102,7 @@ def test_where_there_is_no_such_set_the_way_out_is_said(ledger):
         pp.refit_within(model, *year(1), ledger)
     promise(ledger, model, 0.01, slice(0, 3), "a")
     again = make_pipeline(StandardScaler(), MLPClassifier((6, 5), max_iter=5)).fit(*year(5))
-    with pytest.raises(DeltaError, match="blend or repair"):
+    with pytest.raises(DeltaError, match="use repair"):
         pp.refit_within(again, *year(1), ledger)
 
 

@@ -56,7 +56,6 @@ def test_each_sees_its_own(both):
         lambda ledger: ledger.promised(small.NET),
         lambda ledger: ledger.promised_set(small.NET),
         lambda ledger: list(ledger.open_promises()),
-        lambda ledger: pp.blend(small.NET, small.LATER, ledger),
         lambda ledger: pp.repair(small.LATER, ledger),
     ],
 )

@@ -8,7 +8,7 @@ from scipy.optimize import linprog
 
 import oracles
 import proplace as pp
-from proplace.core.errors import InputError, SolverError
+from proplace.core.errors import InputError, OptionError, SolverError
 from proplace.core.fold import Fold
 from proplace.promises import repair as module
 
@@ -403,3 +403,11 @@ def test_a_solver_that_gives_up_is_no_answer(monkeypatch):
     monkeypatch.setattr(module.LinearProgram, "solve", lambda self: "failed")
     with pytest.raises(SolverError, match="gave up"):
         pp.repair(pp.Network([([[1.0]], [0.0])]), ([[1.0]], 0))
+
+
+def test_margins_and_deltas_that_mean_nothing_are_rejected():
+    net = pp.Network([([[1.0]], [0.0])])
+    with pytest.raises(OptionError, match=">= 0"):
+        pp.repair(net, ([[1.0]], 1), margin=-0.5)
+    with pytest.raises(OptionError, match="stands where it is"):
+        pp.repair(net, ([[1.0]], 1), delta=pp.Shifts.of(net, 0.1))

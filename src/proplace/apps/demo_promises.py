@@ -2,7 +2,7 @@
 
 The answers are issued as promises of a ledger. Then the bank gets stricter: whoever has filed bankruptcy
 is refused. That is simulated; everything else is as it was. The model is trained further on these
-decisions, freely and in three ways that keep what was promised, and each is audited. AUC is that on
+decisions, freely and in two ways that keep what was promised, and each is audited. AUC is that on
 decisions that were left out of this.
 """
 
@@ -17,7 +17,6 @@ from rich.table import Table
 from sklearn.metrics import roc_auc_score
 
 from proplace.core.network import Network
-from proplace.promises.blend import blend
 from proplace.promises.ledger import Ledger
 from proplace.promises.repair import repair
 from proplace.promises.within.sklearn import refit_within
@@ -75,7 +74,7 @@ def keep_promises(
     folder: Path,
     wording: Wording,
 ) -> tuple[Path, Path]:
-    """Issue promises, retrain in four ways, audit each; returns the ledger and the page of an audit."""
+    """Issue promises, retrain in three ways, audit each; returns the ledger and the page of an audit."""
     book = folder / _BOOK
     for path in folder.glob(f"{_BOOK}*"):  # of the last time
         path.unlink()
@@ -106,12 +105,10 @@ def _retrained(
     free, within = (
         refit_within(model, *year.seen, reach, epochs=_EPOCHS) for reach in (_ANYWHERE, delta)
     )
-    step = blend(model, free, ledger)
     return {
         "not at all": model,
         "freely": free,
         "within the promised set": within,
-        f"{step.t:.0%} of the way to freely": step.model,
         "freely, last layer repaired": repair(free, ledger).model,
     }
 

@@ -8,9 +8,7 @@ two logits are equal, only one of the classes wins.
 
 from __future__ import annotations
 
-import importlib
 import math
-import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,17 +17,16 @@ import numpy.typing as npt
 
 from proplace.certification import DOUBLE, certify, rounding_error, uncovered, worst_case
 from proplace.core.errors import InputError, OptionError
-from proplace.core.network import Network
 from proplace.core.shifts import Shifts
-from proplace.loaders.model import Model
 from proplace.schema.validation import listing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from proplace.certification import InputBox, Margin, WorstCase
-    from proplace.core.network import Array, Precision
+    from proplace.core.network import Array, Network, Precision
     from proplace.core.shifts import Delta
+    from proplace.loaders.model import Model
     from proplace.promises.promised import Promised
 
 Rows = npt.NDArray[np.intp]
@@ -107,12 +104,6 @@ class Keeping:
                 f"no margin covers the rounding of {_named(promised, lost)}; {uncovered(net, asked)}"
             )
         return found
-
-    def rounding(self, net: Network, shifts: Shifts) -> Array:
-        """Bound on what one rounding of all numbers can do to the margins, over all of a box."""
-        if net.precision != "float64":
-            return replace(self, margin=net.precision).wanted(net, shifts)
-        return self.guard(net, shifts)
 
     def guard(self, net: Network, shifts: Shifts) -> Array:
         """Bound on what float64 can do to the margins: beyond it ``predict`` says the class."""
@@ -208,25 +199,6 @@ def sentence_delta(delta: Any) -> str:
     if number and not delta:
         return ""
     return f", also under every network within {f'{delta:g}' if number else 'the radii'} of it"
-
-
-def placed(network: Network, source: object) -> Any:
-    """What ``place`` gives: a copy of a model with these parameters, and what is really in it."""
-    placing = importlib.import_module("proplace.promises.placing")
-    return placing.place(network, source)
-
-
-def model_like(network: Network, source: object) -> Any:
-    """A copy of a model with these parameters; the network itself for networks and files."""
-    if isinstance(source, (Network, Model, str, os.PathLike)):
-        return network
-    found = placed(network, source)
-    if found.rounding:
-        raise InputError(
-            f"the model rounds the parameters by {found.rounding:.2g}, so that what was proved of the "
-            "network is not proved of it; read and use the model in the precision that it stores"
-        )
-    return found.model
 
 
 def _part(box: InputBox | None, rows: Any) -> InputBox | None:

@@ -382,7 +382,7 @@ class Ledger:
             yield from self._open_groups(connection, _day(as_of, None))
 
     def promised(self, model: object, *, as_of: datetime.date | str | None = None) -> Promised:
-        """All open promises as a model encodes them: for :func:`proplace.blend` and ``repair``.
+        """All open promises as a model encodes them: for :func:`proplace.repair`.
 
         Answers of models that encode their tables in another way are encoded anew.
         """

@@ -33,7 +33,7 @@ def common_set(model: Model, terms: Sequence[Terms]) -> Shifts:
             raise DeltaError(
                 "promises were made of a model that scales or encodes its table in another way, so that "
                 "this one cannot keep to its set; keep its scalers and encoders when it is retrained, "
-                "or use blend or repair"
+                "or use repair"
             )
         shifts = one.sets[0].shifts
         boxes[f"{shifts.digest} {shifts.trained_radii}"] = shifts.encoded_as(one.model)
@@ -67,7 +67,5 @@ def _closer(low: Array, high: Array) -> tuple[Array, Array]:
         a, b = np.nextafter(a, np.inf), np.nextafter(b, -np.inf)
     good = a <= b
     if (~good & (low < high)).any():
-        raise DeltaError(
-            "the sets of the promises have hardly a network in common; use blend or repair"
-        )
+        raise DeltaError("the sets of the promises have hardly a network in common; use repair")
     return np.where(good, a, low), np.where(good, b, high)

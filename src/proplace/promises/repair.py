@@ -51,11 +51,10 @@ from proplace.promises.keeping import (
     Keeping,
     chunks,
     margins,
-    model_like,
-    placed,
     rounded,
     sentence_delta,
 )
+from proplace.promises.placing import with_last_layer
 from proplace.promises.promised import Promised
 from proplace.solvers import INF, WITH_DUALS, LinearProgram
 from proplace.tables.frames import as_frame
@@ -134,14 +133,10 @@ class Repair:
             )
         return f"{text}."
 
-    def placed(self, source: object) -> Any:
-        """Put the parameters of ``network`` into a copy of a model of the same architecture."""
-        return placed(self.network, source)
-
     @property
     def model(self) -> Any:
         """The given model with these parameters; the network itself where no framework made it."""
-        return model_like(self.network, self._source)
+        return with_last_layer(self._source, self.network)
 
 
 def repair(
@@ -482,8 +477,8 @@ class _Cuts:
         return (
             f"no change of the last layer keeps {self.keeping.called(promises)} together: the last "
             "layer sees the same of them, or so much the same, that what mends one breaks another. "
-            "Leave one of them out, or change the hidden layers as well: blend(old, new, promises), "
-            "or training within the promised shifts"
+            "Leave one of them out, or change the hidden layers as well by training within the "
+            "promised shifts (stay_within, StayWithin, refit_within)"
         )
 
     def _helpless(self, promise: int) -> str:
@@ -491,8 +486,8 @@ class _Cuts:
         why = "and it has no bias" if last.b is None else "and its bias cannot move"
         return (
             f"no change of the last layer keeps {self.keeping.called([promise])}: the last layer sees "
-            f"nothing but zeros there, {why}. Leave it out, or change the hidden layers as well: "
-            "blend(old, new, promises), or training within the promised shifts"
+            f"nothing but zeros there, {why}. Leave it out, or change the hidden layers as well by "
+            "training within the promised shifts (stay_within, StayWithin, refit_within)"
         )
 
 
