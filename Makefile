@@ -14,7 +14,7 @@ $(PYTHON) -m venv $(VENV)
 $(BIN)/pip install --quiet --upgrade pip
 endef
 
-.PHONY: demo picture test mutants mutants-sample fuzz kills golden wheel-test docs lint format bench clean
+.PHONY: demo picture test test-slow test-all mutants mutants-sample fuzz kills golden wheel-test docs lint format bench clean
 
 # torch is asked for by its exact version first: that takes a CPU build where one is at hand.
 $(VENV)/test.stamp: pyproject.toml
@@ -36,8 +36,17 @@ picture: $(VENV)/demo.stamp
 	$(BIN)/proplace demo --out build/demo
 	cp build/demo/picture.png docs/img/demo.png
 
+# docs/testing.md: quick tests after every change; CI runs test and test-slow.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
+
 test: $(VENV)/test.stamp
-	$(BIN)/python -m pytest -n 2
+	$(PYTEST) -m "not slow" --hypothesis-profile=quick
+
+test-slow: $(VENV)/test.stamp
+	$(PYTEST) -m slow --hypothesis-profile=all
+
+test-all: $(VENV)/test.stamp
+	$(PYTEST) --hypothesis-profile=all
 
 # Faults planted in copies of the tree: which do the tests notice? (docs/testing.md)
 # make mutants ONLY='checker-*' takes those of a name, a file or a list alone.

@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import proplace as pp
@@ -24,6 +24,7 @@ from proplace.certification import api, batched_bnb
 from proplace.certification.node_program import NodeProgram
 from proplace.core.errors import InputError, OptionError, SolverError
 from proplace.solvers import LinearProgram
+from support.tiers import examples
 
 CASES = [(hidden, seed) for hidden in range(5) for seed in range(6)]
 
@@ -479,7 +480,7 @@ def problems(draw):
     return net, array(sizes[0]), delta, draw(st.integers(0, net.classes - 1))
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@examples(150)
 @given(problems())
 def test_anything_agrees_with_the_milp(problem):
     net, x, delta, target = problem

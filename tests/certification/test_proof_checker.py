@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 import exactly
@@ -25,6 +25,7 @@ from fuzz.reader import KEPT
 from fuzz.zips import Member, archive_of, bomb
 from oracles import accepted_rows
 from proplace.certification import checker, proof
+from support.tiers import examples
 
 NET, X = accepted_rows(5, (3, 4, 4, 1), 30)
 REPORT = pp.certify(NET, X, 0.05, certificates=True)
@@ -211,9 +212,7 @@ values = st.recursive(
 )
 
 
-@settings(
-    max_examples=250, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
-)
+@examples(250, suppress_health_check=list(HealthCheck))
 @given(
     st.sampled_from([ROBUST, BROKEN]),
     st.dictionaries(
@@ -228,13 +227,13 @@ def test_fields_of_any_kind(certificate, new):
         assert exactly.is_true(NET, json.loads(text), np.random.default_rng(0))
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@examples(300)
 @given(st.one_of(st.binary(max_size=200), st.text(max_size=200), values.map(json.dumps)))
 def test_text_of_any_kind(text):
     assert not checker.check(text, PARAMETERS).accepted
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@examples(300)
 @given(st.data())
 def test_damaged_files(data):
     text = bytearray(data.draw(st.sampled_from([ROBUST, BROKEN])).text.encode())

@@ -11,7 +11,7 @@ from fractions import Fraction
 import joblib
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -24,8 +24,9 @@ from proplace.core.errors import (
     ProplaceError,
     TargetError,
 )
+from support.tiers import examples
 
-FAST = settings(max_examples=60, deadline=None, derandomize=True)
+FAST = examples(60)
 
 
 def make(sizes, seed=0, *, transform=False, bias=True):

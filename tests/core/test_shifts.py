@@ -8,12 +8,13 @@ from fractions import Fraction as Q
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import proplace as pp
 from oracles import random_box, random_case
 from proplace.core.errors import DeltaError, ModelFileError, ProplaceError
+from support.tiers import examples
 
 NET = pp.Network([([[1.0, 2.0]], [0.5]), ([[1.0]], None), ([[1.0], [2.0]], [0.0, 1.0])])
 PAIRS = [(layer.W, layer.b) for layer in NET.layers]
@@ -54,7 +55,7 @@ def test_whole_numbers(delta):
     assert all(isinstance(radius, float) for pair in shifts.radii for radius in pair)
 
 
-@settings(max_examples=50, deadline=None, derandomize=True)
+@examples(50)
 @given(st.lists(st.tuples(RADII, RADII), min_size=3, max_size=3))
 def test_one_pair_per_layer(pairs):
     for delta in (pairs, tuple(pairs), np.array(pairs)):

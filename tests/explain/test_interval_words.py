@@ -10,13 +10,14 @@ from fractions import Fraction
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import proplace as pp
 from proplace.core.distances import L1
 from proplace.explain.interval_words import held, room
 from proplace.explain.results import Setting
+from support.tiers import examples
 
 INCOME = pp.Continuous("income", 0, 200_000, step=500, unit="dollars")
 DEBT = pp.Continuous("debt", 0, 100, step=1, unit="% of income")
@@ -93,7 +94,7 @@ def said(words, feature):
     return (first, second) if words.startswith("from") else (first - second, first + second)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(
     feature=st.sampled_from([INCOME, DEBT, PRICE, SHARE]),
     places=st.tuples(*[st.floats(0, 1)] * 3),

@@ -8,7 +8,7 @@ from fractions import Fraction as Q
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import logit
 from sklearn.decomposition import PCA
@@ -20,6 +20,7 @@ import proplace as pp
 from proplace.core.errors import InputError
 from proplace.loaders.coordinates import in_coordinates_of, taking_rows_of
 from refits import GRADES, SHAPES, fitted, people, retrained
+from support.tiers import examples
 
 TABLE, DECIDED = people(200, 0)
 LATER, DECIDED_LATER = people(150, 1)
@@ -162,7 +163,7 @@ def test_within_delta_behind_one_scaler_every_certified_row_stays_accepted(shape
     assert base.network.distance(pp.Model.of(again).network) != change
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.data())
 def test_any_input_maps(data):
     """Networks with scalers and matrices of their own, against their own logits."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from loaders.test_keras import change_config, no_deserialisation
@@ -17,6 +17,7 @@ from proplace import Continuous, Model, Network, Schema
 from proplace.core.errors import InputError, ModelFileError, ModelNotSupported, SchemaError
 from proplace.loaders._verify import form_of
 from proplace.schema import Binary, Categorical
+from support.tiers import examples
 
 pytest.importorskip("torch")
 keras = pytest.importorskip("keras")
@@ -788,7 +789,7 @@ def drawn_model(draw):
 
 
 @given(st.data(), st.booleans())
-@settings(max_examples=12, deadline=None)
+@examples(12)
 def test_random_models(tmp_path_factory, data, saved):
     source, names = drawn_model(data.draw)
     if saved:

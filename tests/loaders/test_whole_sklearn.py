@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import HealthCheck, event, given
 from hypothesis import strategies as st
 from sklearn.compose import ColumnTransformer, make_column_selector
 from sklearn.decomposition import PCA, TruncatedSVD
@@ -31,6 +31,7 @@ from sklearn.preprocessing import (
 from proplace import Continuous, IfThen, Model, Schema
 from proplace.core.errors import InputError, ModelNotSupported, SchemaError, TargetError
 from proplace.schema import Binary, Categorical, Change, Ordinal
+from support.tiers import examples
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 NUMBERS, WORDS = ["age", "income"], ["job", "sex"]
@@ -543,12 +544,7 @@ def pipelines(draw, *, gaps):
 
 
 @given(st.data(), st.booleans(), st.integers(0, 10))
-@settings(
-    max_examples=80,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+@examples(80, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_random_pipelines(data, gaps, seed):
     frame, y = people(80, seed, missing=gaps)
     y = data.draw(st.sampled_from([y, np.where(y == "yes", 7, 3), three(frame)]), label="labels")

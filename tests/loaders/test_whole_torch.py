@@ -9,13 +9,14 @@ from fractions import Fraction
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from proplace import Model, Network, Schema
 from proplace.core.errors import InputError, ModelNotSupported, SchemaError
 from proplace.loaders._chain import Chain
 from proplace.schema import Binary, Categorical, Continuous
+from support.tiers import examples
 
 torch = pytest.importorskip("torch")
 prune = pytest.importorskip("torch.nn.utils.prune")
@@ -582,7 +583,7 @@ def exact(values):
 
 
 @given(st.integers(0, 10_000), st.sampled_from(["behind", "between"]))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_folding_is_exact_up_to_the_last_digits(seed, place):
     """The folded layer against the layer and the batch norm in rational numbers."""
     rng = np.random.default_rng(seed)
@@ -975,7 +976,7 @@ def modules(draw):
 
 
 @given(modules(), st.integers(0, 20))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_random_modules(module, seed):
     X = rows(80, seed, labels=(3, 3))
     check(settled(module, X), X)

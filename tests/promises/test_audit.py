@@ -8,7 +8,7 @@ from fractions import Fraction as Q
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import proplace as pp
@@ -17,6 +17,7 @@ from oracles import corner_margins, margins_of, seen, size_of, spread
 from proplace.core.errors import LedgerError, OptionError
 from proplace.core.model_set import ModelSet
 from proplace.promises.reach import LADDER, largest_delta
+from support.tiers import examples
 
 SHAPES = ([2, 1], [2, 3], [2, 3, 1], [2, 2, 2, 3], [2, 3, 2, 2, 1], [2, 2, 2, 2, 2, 1])
 
@@ -94,7 +95,7 @@ def test_verdicts_on_boxes_are_those_of_brute_force(ledger, sizes, bias):
     assert len(seen_verdicts) == 2
 
 
-@settings(max_examples=12, deadline=None)
+@examples(12)
 @given(st.integers(0, 10_000), st.sampled_from([0.0, 0.5, 1.0, np.nextafter(1.0, 2.0), 1.5]))
 def test_proved_is_in_the_set_exactly(tmp_path_factory, seed, share):
     """Also on its edge and one float beyond it."""

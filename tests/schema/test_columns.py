@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from proplace.schema import Binary, Categorical, Continuous, Ordinal, Schema
 from proplace.schema.cells import codes
+from support.tiers import examples
 
 FEATURES = [
     Continuous("small", 17, 90, step=1),
@@ -56,7 +57,7 @@ def test_legal_values_are_fixed_points(feature):
 
 
 @pytest.mark.parametrize("feature", FEATURES, ids=ids)
-@settings(deadline=None, max_examples=25, derandomize=True)
+@examples(25)
 @given(data=st.data())
 def test_snapping_agrees_with_brute_force(feature, data):
     column, legal = legal_values(feature)

@@ -7,7 +7,7 @@ import json
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 
 from proplace.core import limits
@@ -16,12 +16,10 @@ from proplace.core.text import UNSEEN
 from proplace.schema import Binary, Categorical, IfThen, Is, Linear, Ordinal, Schema, Value
 from proplace.schema._parsers import TooMuch, parse_yaml
 from proplace.schema.files import plain
+from support.tiers import examples
 
-calm = settings(
-    deadline=None,
-    max_examples=150,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+calm = examples(
+    150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 
 HEAD = "format: proplace-schema-1\nfeatures:\n"

@@ -5,17 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from proplace.schema import Binary, Categorical, Continuous, Ordinal, Schema
+from support.tiers import examples
 
-calm = settings(
-    deadline=None,
-    max_examples=120,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+calm = examples(120, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 finite = st.floats(-1e6, 1e6, allow_nan=False)
 positive = st.floats(1e-3, 1e6, allow_nan=False)
