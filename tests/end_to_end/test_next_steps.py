@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
 
 import proplace as pp
-from proplace.core.errors import ModelNotSupported, ProplaceError
+from proplace.core.errors import ModelNotSupported
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -58,17 +58,6 @@ def normed(*last):
     for _ in range(20):
         module(torch.tensor(X, dtype=torch.float32))
     return module
-
-
-def test_batch_norm_in_a_file_of_weights(tmp_path):
-    module = normed().eval()
-    torch.save(module.state_dict(), tmp_path / "m.pt")
-    with pytest.raises(
-        ProplaceError, match=r"from the module itself, or from its ONNX export|assume"
-    ):
-        pp.Model.of(tmp_path / "m.pt")
-    agrees(module, module)
-    agrees(exported(module, tmp_path / "m.onnx"), module)
 
 
 def test_batch_norm_in_training_mode(tmp_path):

@@ -18,20 +18,6 @@ import numpy as np
 SEEDS = Path(__file__).parent / "seeds"
 
 
-def torch_weights(folder):
-    import torch
-
-    torch.manual_seed(0)
-    nn = torch.nn
-    models = {
-        "two": nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1)),
-        "one": nn.Sequential(nn.Linear(2, 3, bias=False)).double(),
-        "half": nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2)).to(torch.bfloat16),
-    }
-    for name, model in models.items():
-        torch.save(model.state_dict(), folder / f"{name}.pt")
-
-
 def onnx_graphs(folder):
     import onnx
     import torch
@@ -133,7 +119,6 @@ def _save_keras(made, folder):
 
 if __name__ == "__main__":
     for name, make in (
-        ("torch", torch_weights),
         ("onnx", onnx_graphs),
         ("keras", keras_models),
         ("keras-whole", whole_keras_models),

@@ -21,8 +21,6 @@ from fuzz.worker import START
 READERS = {
     "checker": "fuzz.readers.certificates:Certificates",
     "npz": "fuzz.readers.npz_files:NpzFiles",
-    "safetensors": "fuzz.readers.safetensors_files:SafetensorsFiles",
-    "torch": "fuzz.readers.torch_files:TorchFiles",
     "onnx": "fuzz.readers.onnx_files:OnnxFiles",
     "keras": "fuzz.readers.keras_files:KerasFiles",
     "keras-whole": "fuzz.readers.keras_files:WholeKerasFiles",

@@ -24,7 +24,6 @@ from proplace.certification.checker import Verdict
 INPUTS = {"checker": 3000, "keras": 25, "keras-whole": 25, "batch": 40, "yaml": 150, "csv": 150}
 NEEDS = {
     "onnx": "onnxruntime",
-    "torch": "torch",
     "keras": "keras",
     "keras-whole": "keras",
     "parquet": "pyarrow",
@@ -217,11 +216,8 @@ def test_other_cells_in_a_csv_are_found(tmp_path):
 def test_archives_without_lies_are_read():
     files = [("a", b"x" * 100), ("b/c", b"")]
     for method in (0, 8):
-        for align in (0, 64):
-            data = archive_of(
-                [Member.of(name, content, method) for name, content in files], align=align
-            )
-            assert members_of(data) == files
+        data = archive_of([Member.of(name, content, method) for name, content in files])
+        assert members_of(data) == files
     zeros = Member.of("z", bytes(2**20), 8)
     assert members_of(archive_of([Member(b"z", bomb(1), 8, 2**20, zeros.crc)])) == [
         ("z", bytes(2**20))

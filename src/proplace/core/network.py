@@ -372,20 +372,15 @@ class Network:
         )
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], *, activation: str | None = None) -> Network:
+    def load(cls, path: str | os.PathLike[str]) -> Network:
         """Read a network by the suffix of its file.
 
         Parameters
         ----------
         path
-            ``.npz`` (written by :meth:`save`), ``.onnx``, ``.keras``, or torch weights (``.pt``,
-            ``.pth``, ``.safetensors``). Nothing is ever unpickled.
-        activation
-            Weights alone do not say what lies between the layers. ``"relu"`` states that they are a
-            chain of Linear layers with a ReLU between each two; without it they are refused. Other
-            files say it themselves, and take no statement.
+            ``.npz`` (written by :meth:`save`), ``.onnx`` or ``.keras``. Nothing is ever unpickled.
         """
-        network: Network = upstairs("load")(Path(path), activation)
+        network: Network = upstairs("load")(Path(path))
         return network
 
     @classmethod

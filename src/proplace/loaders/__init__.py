@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, cast
 
-from proplace.core.errors import ModelFileError, ModelNotSupported, NetworkError, OptionError
+from proplace.core.errors import ModelFileError, ModelNotSupported, NetworkError
 from proplace.loaders._files import check_file
 from proplace.loaders._whole import Whole, whole_network
 
@@ -21,25 +21,25 @@ if TYPE_CHECKING:
 
     from proplace.core.network import Network
 
-__all__ = ["check_activation", "is_bare", "load", "load_whole", "whole_of"]
+__all__ = ["load", "load_whole", "whole_of"]
 
 # Where the reader of a suffix lives; imported only when such a file is read.
 _READERS = {
     ".npz": ("proplace.loaders.npz", "read_npz"),
     ".onnx": ("proplace.loaders.onnx", "from_onnx"),
     ".keras": ("proplace.loaders.keras", "read_keras"),
-    ".pt": ("proplace.loaders.weights", "read_torch_weights"),
-    ".pth": ("proplace.loaders.weights", "read_torch_weights"),
-    ".safetensors": ("proplace.loaders.safetensors", "read_safetensors"),
 }
 
-# Files of names and numbers: what lies between the layers is not in them.
-_BARE = (".pt", ".pth", ".safetensors")
-
 _PICKLE = (
-    "reading a pickle runs whatever code is inside it, so pickles are never read; where the model "
-    "was trained, export it to ONNX (skl2onnx.to_onnx(model, table[:1])) and give that file, or give "
-    "the model itself in Python: Model.of(model)"
+    "pickles are never read, because unpickling runs any code inside the file. Pass the model itself: "
+    "Model.of(model). For a file, export it to ONNX: write "
+    "skl2onnx.to_onnx(model, table[:1]).SerializeToString() to model.onnx"
+)
+_WEIGHTS = (
+    "weights without an architecture are not read, and pickles are never read. Load the weights into "
+    "their module (module.load_state_dict) and pass the module: Model.of(module). For a file, export "
+    "it to ONNX with torch.onnx.export(module.eval(), (rows,), 'model.onnx'), or save the network "
+    "with Network.from_torch(module).save('model.npz')"
 )
 _HDF5 = (
     "old HDF5 models are not read; save the model again with model.save('model.keras') "
@@ -49,31 +49,30 @@ _REFUSED = {
     ".pkl": _PICKLE,
     ".pickle": _PICKLE,
     ".joblib": _PICKLE,
+    ".pt": _WEIGHTS,
+    ".pth": _WEIGHTS,
+    ".safetensors": _WEIGHTS,
     ".h5": _HDF5,
     ".hdf5": _HDF5,
 }
 
 
-def load(path: Path, activation: str | None = None) -> Network:
+def load(path: Path) -> Network:
     """Read a network by the suffix of its file.
 
     Parameters
     ----------
     path
-        ``.npz`` (written by :meth:`Network.save`), ``.onnx``, ``.keras``, or torch weights
-        (``.pt``, ``.pth``, ``.safetensors``).
-    activation
-        What lies between the layers, where the file does not say it: ``"relu"`` for weights.
+        ``.npz`` (written by :meth:`Network.save`), ``.onnx`` or ``.keras``.
 
     Raises
     ------
     ModelFileError
         The file is missing, damaged or of a kind that is not read.
     ModelNotSupported
-        The file is fine but the model in it is not a plain ReLU network, or does not say that it is.
+        The file is fine but the model in it is not a plain ReLU network.
     """
     check_file(path)
-    _check_stated(path, activation)
     suffix = path.suffix.lower()
     if suffix in _REFUSED:
         raise ModelFileError(f"{path.name}: {_REFUSED[suffix]}")
@@ -85,49 +84,15 @@ def load(path: Path, activation: str | None = None) -> Network:
     module, function = _READERS[suffix]
     reader = cast("Callable[[Path], Network]", getattr(importlib.import_module(module), function))
     try:
-        network = reader(path)
+        return reader(path)
     except NetworkError as error:
         # The layers came from the file, so a wrong layer is a wrong file.
         raise ModelFileError(f"{path.name}: {error}") from None
-    if is_bare(path) and activation is None:
-        raise ModelNotSupported(
-            f"{path.name}: weights alone do not say what lies between the layers, and a model with "
-            "another activation or a skip connection would be read as another network without a word; "
-            "export the model to ONNX (torch.onnx.export(model, rows, 'model.onnx')) and give that "
-            "file. If it is a chain of Linear layers with a ReLU between each two and nothing else, "
-            'say so: Model.of(path, activation="relu"), or --assume relu-chain on the command line'
-        )
-    return network
 
 
-def check_activation(activation: str | None, source: str, *, bare: bool) -> None:
-    """Raise unless a stated activation is one that is read, of a source that does not say it."""
-    if activation is None:
-        return
-    if activation != "relu":
-        raise OptionError(
-            f"activation must be 'relu', not {activation!r}: networks of ReLU layers alone are read"
-        )
-    if not bare:
-        raise OptionError(
-            f"{source} says itself what lies between its layers; leave activation='relu' "
-            "(--assume relu-chain) out"
-        )
-
-
-def is_bare(path: Path) -> bool:
-    """Whether a file holds weights alone, by its suffix."""
-    return path.suffix.lower() in _BARE
-
-
-def _check_stated(path: Path, activation: str | None) -> None:
-    check_activation(activation, path.name, bare=is_bare(path))
-
-
-def load_whole(path: Path, activation: str | None = None) -> Whole:
+def load_whole(path: Path) -> Whole:
     """Read a model file from the table to the class."""
     check_file(path)
-    _check_stated(path, activation)
     suffix = path.suffix.lower()
     try:
         if suffix == ".onnx":
@@ -140,7 +105,7 @@ def load_whole(path: Path, activation: str | None = None) -> Whole:
             return read_whole_keras(path)
     except NetworkError as error:  # as above
         raise ModelFileError(f"{path.name}: {error}") from None
-    return whole_network(load(path, activation))
+    return whole_network(load(path))
 
 
 def whole_of(source: object) -> Whole:

@@ -1,4 +1,4 @@
-"""Zip archives with a model inside (``.npz``, ``.pt``, ``.keras``), read under limits.
+"""Zip archives with a model inside (``.npz``, ``.keras``), read under limits.
 
 What an archive says of itself is checked before anything is unpacked: it begins and ends as a zip
 file does, so that it is not some other file with an archive hidden in it; each name occurs once; and
@@ -22,7 +22,6 @@ _LAST = b"PK\x05\x06"  # of the end record, which is 22 bytes long without a com
 _END = 22
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _ENCRYPTED = 0x1
-_FOLDER = 0x10  # among the attributes that DOS gave a file
 _TROUBLE = (zipfile.BadZipFile, OSError, EOFError, ValueError, RuntimeError, OverflowError)
 
 
@@ -64,10 +63,6 @@ class Archive:
         """Names of the members in the order of the archive."""
         return list(self._members)
 
-    def size(self, name: str) -> int:
-        """Bytes that a member unpacks to."""
-        return self._member(name).file_size
-
     def read(self, name: str, limit: int = limits.MODEL_BYTES) -> bytes:
         """Content of a member of at most ``limit`` bytes."""
         member = self._member(name)
@@ -100,8 +95,6 @@ class Archive:
                 raise self.damaged(f"{member.orig_filename!r} is no name of a member")
             if member.compress_type not in _METHODS or member.flag_bits & _ENCRYPTED:
                 raise self.damaged(f"{member.filename!r} is encrypted or compressed in a rare way")
-            if member.external_attr & _FOLDER and member.file_size:  # torch would read nothing
-                raise self.damaged(f"{member.filename!r} is a folder and has content")
             # Room is made for what is packed, too.
             stored = member.compress_type == zipfile.ZIP_STORED
             if member.compress_size > held or (stored and member.file_size != member.compress_size):

@@ -102,7 +102,7 @@ class Model:
     bare: bool = False
 
     @classmethod
-    def of(cls, source: object, *, activation: str | None = None) -> Model:
+    def of(cls, source: object) -> Model:
         """Read a model from whatever holds it.
 
         Parameters
@@ -110,15 +110,12 @@ class Model:
         source
             A fitted scikit-learn classifier or pipeline, a torch module, a Keras model, a
             :class:`Network`, or the path of a model file.
-        activation
-            What lies between the layers of a file of weights alone, as for :meth:`Network.load`.
         """
-        from proplace.loaders import check_activation, load_whole, whole_of  # noqa: PLC0415
+        from proplace.loaders import load_whole, whole_of  # noqa: PLC0415
 
         if isinstance(source, (str, os.PathLike)):
             path = Path(source)
-            return cls._whole(load_whole(path, activation), Origin.file(path))
-        check_activation(activation, f"a {type(source).__name__}", bare=False)
+            return cls._whole(load_whole(path), Origin.file(path))
         if isinstance(source, Model):
             return source
         if isinstance(source, Network):

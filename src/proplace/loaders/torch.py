@@ -247,8 +247,8 @@ def _check_module(torch: Any, module: Any) -> None:
         )
     if not isinstance(module, nn.Module):
         raise ModelNotSupported(
-            f"from_torch takes a torch.nn.Module, not {type(module).__name__}; weights in a "
-            "state dict are read from a file with Network.load(path, activation='relu')"
+            f"from_torch takes a torch.nn.Module, not {type(module).__name__}; load the "
+            "weights of a state dict into their module (module.load_state_dict) and give that"
         )
     for path, leaf in module.named_modules():
         if isinstance(leaf, (nn.Linear, nn.modules.batchnorm._NormBase)) and any(

@@ -99,7 +99,7 @@ def _files(folder):
         ("truncated.onnx", "truncated.onnx"),
         ("model.pkl", "pickles are never read"),
         ("pickle.onnx", "pickle.onnx"),
-        ("pickle.pt", "pickle.pt"),
+        ("pickle.pt", "pickle.pt: weights without an architecture are not read"),
         ("model.txt", "files with suffix '.txt' are not read"),
         ("absent.onnx", "no such file"),
     ],

@@ -194,27 +194,6 @@ def test_too_few_robust_rows_end_with_a_status_and_what_to_do(files):
     assert taken.stdout.splitlines()[-1] == "delta 0.07"
 
 
-def test_weights_alone_need_the_statement(files):
-    torch = pytest.importorskip("torch")
-    for name, t in (("now", 0.5), ("later", 0.6)):
-        state = {"0.weight": torch.ones(1, 1), "0.bias": torch.tensor([-t])}
-        torch.save(state, files / f"{name}.pt")
-    tables = ["--train", files / "train.csv", "--input", files / "people.csv", "--delta", 0.07]
-    both = ["--model", files / "now.pt", files / "later.pt", *tables]
-    mixed = ["--model", files / "now.npz", files / "later.pt", *tables]
-    for words in (both, mixed):
-        done = run(*words)
-        assert done.returncode == 1
-        assert "weights alone do not say what lies between the layers" in done.stderr
-        done = run(*words, "--assume", "relu-chain")
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.splitlines()[-1] == "delta 0.07"
-    neither = ["--model", files / "now.npz", files / "later.npz", *tables]
-    done = run(*neither, "--assume", "relu-chain")
-    assert done.returncode == 1
-    assert "now.npz says itself what lies between its layers" in done.stderr
-
-
 def test_nothing_is_overwritten(files):
     for option in ("--curve", "--picture"):
         (files / "mine").write_text("mine")

@@ -158,8 +158,8 @@ def _torch(folder, X, y):
         optimiser.zero_grad()
         torch.nn.functional.binary_cross_entropy_with_logits(net(inputs), wanted).backward()
         optimiser.step()
-    torch.save(net.state_dict(), folder / "model.pt")
-    return folder / "model.pt", (net(inputs).detach().numpy()[:, 0] >= 0).astype(int)
+    pp.Network.from_torch(net).save(folder / "model.npz")
+    return folder / "model.npz", (net(inputs).detach().numpy()[:, 0] >= 0).astype(int)
 
 
 def _keras(folder, X, y):
@@ -191,11 +191,9 @@ def test_without_a_schema_the_table_holds_the_networks_columns(framework, tmp_pa
     people[["c", "a", "b"]].to_csv(tmp_path / "people.csv", index=False)  # in any order
     words = ["--model", model, "--train", tmp_path / "train.csv", "--drop", "label"]
     words += ["--input", tmp_path / "people.csv", "--delta", 0.005, "--out", tmp_path / "out"]
-    stated = {".pt": {"activation": "relu"}}.get(model.suffix, {})
-    words += ["--assume", "relu-chain"] if stated else []
     done = run("explain", *words, KERAS_BACKEND="torch")
     assert done.returncode == 0, done.stderr
-    net = pp.Network.load(model, **stated)
+    net = pp.Network.load(model)
     expected = pp.Proplace(net, 0.005).fit(X).explain(people.to_numpy())
     found = pd.read_csv(tmp_path / "out" / "results.csv")
     assert found["status"].tolist() == [e.status for e in expected]

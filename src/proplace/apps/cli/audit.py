@@ -98,7 +98,6 @@ def audit(
     drop: common.Drop = None,
     delimiter: common.Delimiter = None,
     encoding: common.Encoding = "utf-8",
-    assume: common.Assume = None,
     as_json: common.Json = False,
 ) -> None:
     """Say of every open promise what a retrained model makes of it: proved, holds or broken.
@@ -124,7 +123,7 @@ def audit(
     given = delta.Given.of(number, shifts) if asked else None
     if out is not None:
         report.check_page(out)
-    whole = common.with_classes(common.read_model(model, assume), classes)
+    whole = common.with_classes(common.read_model(model), classes)
     if schema is not None:
         whole = common.with_schema(whole, schema)
     with Ledger(ledger, purpose=purpose, create=False) as opened:

@@ -74,7 +74,6 @@ def calibrate(
     drop: common.Drop = None,
     delimiter: common.Delimiter = None,
     encoding: common.Encoding = "utf-8",
-    assume: common.Assume = None,
     curve: Annotated[Path | None, typer.Option(help="Write the curve to this CSV file.")] = None,
     picture: Picture = None,
     out_shifts: OutShifts = None,
@@ -104,7 +103,7 @@ def calibrate(
         if path is not None:
             with common.refused_if_there(path):  # now, not after the work
                 pass
-    models = common.read_models([model, *retrained], assume)
+    models = [common.read_model(path) for path in (model, *retrained)]
     others = [*(ids or []), *(drop or [])]
     rows, asked = (
         open_table(path, delimiter=delimiter, encoding=encoding) for path in (train, table)

@@ -44,7 +44,6 @@ def certify(
     drop: common.Drop = None,
     delimiter: common.Delimiter = None,
     encoding: common.Encoding = "utf-8",
-    assume: common.Assume = None,
     as_json: common.Json = False,
 ) -> None:
     """Say which rows get the class from every network within delta.
@@ -66,7 +65,7 @@ def certify(
     if out is not None and not (is_parquet(out) or out.suffix.lower() == ".csv"):
         raise OutputError(f"{out}: verdicts are written to a .csv, .parquet or .pq file")
     given, missed = delta.Given.of(number, shifts), common.tolerance_of(tolerance)
-    whole = common.read_model(model, assume)
+    whole = common.read_model(model)
     source = open_table(table, delimiter=delimiter, encoding=encoding)
     others = [*(ids or []), *(drop or []), *referee.named(label, predictions)]
     whole = common.with_names(whole, schema, source, others)

@@ -122,7 +122,7 @@ def check(
             "as explain --json prints them; - reads standard input."
         ),
     ],
-    model: Annotated[Path, typer.Option(help="The network: .npz, .onnx, .keras, .pt, ...")],
+    model: Annotated[Path, typer.Option(help="The network: .npz, .onnx or .keras")],
     target: Annotated[
         str | None, typer.Option(help="Reject what is not proved for this class, by its label.")
     ] = None,
@@ -161,7 +161,6 @@ def check(
             "original units, such as income=500; may be repeated.",
         ),
     ] = None,
-    assume: common.Assume = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object instead of lines.")
     ] = False,
@@ -192,7 +191,7 @@ def check(
                 f"{path}: no such file or folder; give a certificate (.json), a folder of them, or "
                 "the folder that proplace explain --out has written"
             )
-    whole = common.read_model(model, assume)
+    whole = common.read_model(model)
     number = None if target is None else whole.target(common.target_of(whole, target))
     if box is None and delta is not None and whole.network.folded:
         # Of trained weights: with batch norm folded in, certificates name the box that follows.
@@ -202,7 +201,7 @@ def check(
     )
     known = Known(
         whole,
-        [parameters(net) for net in _readings(whole, model, assume)],
+        [parameters(net) for net in _readings(whole, model)],
         box,
         _others(also),
         common.tolerance_of(tolerance),
@@ -515,14 +514,14 @@ def _entry(name: str, verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _readings(model: Model, path: Path, assume: common.Assumption | None) -> list[Network]:
+def _readings(model: Model, path: Path) -> list[Network]:
     """Return the networks of a model file: whole (scaling left to the table), and as it stands."""
     from proplace.core.errors import ProplaceError  # noqa: PLC0415
     from proplace.core.network import Network  # noqa: PLC0415
 
     whole = model.network
     try:
-        plain = Network.load(path, activation=common.activation(assume))
+        plain = Network.load(path)
     except ProplaceError:  # a table of several inputs, categories: only whole
         return [whole]
     return [whole] if plain == whole else [whole, plain]

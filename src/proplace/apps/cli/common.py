@@ -25,25 +25,9 @@ if TYPE_CHECKING:
 
 Model = Annotated[
     Path,
-    typer.Option(
-        help="The trained model: .onnx, .keras, .pt, .pth, .safetensors or .npz; never a pickle."
-    ),
+    typer.Option(help="The trained model: .onnx, .keras or .npz; never a pickle."),
 ]
 
-
-class Assumption(StrEnum):
-    """What can be stated about a model that does not say it itself."""
-
-    relu_chain = "relu-chain"
-
-
-Assume = Annotated[
-    Assumption | None,
-    typer.Option(
-        help="What weights alone (.pt, .pth, .safetensors) do not say: that they are Linear layers "
-        "with a ReLU between each two."
-    ),
-]
 Train = Annotated[Path, typer.Option(help="CSV (.gz too) or Parquet file with the training rows.")]
 People = Annotated[
     Path, typer.Option("--input", help="CSV (.gz too) or Parquet file with the people.")
@@ -109,16 +93,11 @@ Classes = Annotated[
 ]
 
 
-def activation(assume: Assumption | None) -> str | None:
-    """Return the activation that was stated."""
-    return None if assume is None else "relu"
-
-
-def read_model(path: Path, assume: Assumption | None) -> WholeModel:
+def read_model(path: Path) -> WholeModel:
     """Read a whole model."""
     from proplace.loaders.model import Model as WholeModel  # noqa: PLC0415  (quick help)
 
-    return WholeModel.of(path, activation=activation(assume))
+    return WholeModel.of(path)
 
 
 def with_classes(model: WholeModel, classes: str | None) -> WholeModel:
@@ -127,19 +106,6 @@ def with_classes(model: WholeModel, classes: str | None) -> WholeModel:
         return model
     words = [word.strip() for word in classes.split(",")]
     return model.with_classes([int(w) for w in words] if all(map(str.isdigit, words)) else words)
-
-
-def read_models(paths: Sequence[Path], assume: Assumption | None) -> list[WholeModel]:
-    """Read several models; what was stated holds for those that do not say it themselves."""
-    from proplace.loaders import is_bare  # noqa: PLC0415
-
-    needed = [is_bare(path) for path in paths]
-    if not any(needed):
-        needed = [True] * len(paths)  # which says that nothing is to be stated
-    return [
-        read_model(path, assume if stated else None)
-        for path, stated in zip(paths, needed, strict=True)
-    ]
 
 
 def tolerance_of(words: list[str] | None) -> dict[str, float] | None:

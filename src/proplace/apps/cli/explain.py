@@ -238,7 +238,6 @@ def explain(
     purpose: promising.Purpose = None,
     delimiter: common.Delimiter = None,
     encoding: common.Encoding = "utf-8",
-    assume: common.Assume = None,
     as_json: common.Json = False,
 ) -> None:
     """Find the nearest plausible input that every network within delta accepts.
@@ -279,7 +278,7 @@ def explain(
     letters.check(folder, certificates or promises is not None, subject, outcome, valid_until)
     jobs = common.processes(jobs)
     given, more = delta.Given.of(number, shifts), delta.others(also or [])
-    whole, *rest = common.read_models([model, *(other.path for other in more)], assume)
+    whole, *rest = map(common.read_model, [model, *(other.path for other in more)])
     drop = [*(drop or []), *referee.named(label, predictions)]
     others = [*(ids or []), *drop]
     question = Question(

@@ -271,7 +271,6 @@ def redeem(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Look only; write nothing.")] = False,
     delimiter: common.Delimiter = None,
     encoding: common.Encoding = "utf-8",
-    assume: common.Assume = None,
     by: By = None,
     as_json: common.Json = False,
 ) -> None:
@@ -294,7 +293,7 @@ def redeem(
         raise OptionError("give the person as name=value pairs, or as --input FILE --row N")
     whole = None
     if model is not None:
-        whole = common.with_classes(common.read_model(model, assume), classes)
+        whole = common.with_classes(common.read_model(model), classes)
     if whole is not None and schema is not None:
         whole = common.with_schema(whole, schema)
     with _opened(place, by) as opened:
@@ -324,7 +323,6 @@ def adopt(
     purpose: promising.Purpose = None,
     classes: common.Classes = None,
     schema: common.SchemaFile = None,
-    assume: common.Assume = None,
     by: By = None,
 ) -> None:
     """Say which model decides from now on: redeem asks it where no other is given.
@@ -333,7 +331,7 @@ def adopt(
 
     proplace ledger adopt promises.db --model new.onnx --note "retrained in spring"
     """
-    whole = common.with_classes(common.read_model(model, assume), classes)
+    whole = common.with_classes(common.read_model(model), classes)
     if schema is not None:
         whole = common.with_schema(whole, schema)
     with _opened(place, by, purpose) as opened:

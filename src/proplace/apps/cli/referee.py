@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -143,12 +142,9 @@ def _advice(model: Model, found: Agreement, table: TableFile, option: str) -> st
 
 def _drafting(model: Model, found: Agreement, table: TableFile, option: str) -> str:
     """The command that drafts a schema with the scaling that a column speaks for."""
-    from proplace.loaders import is_bare  # noqa: PLC0415
-
-    stated = "--assume relu-chain " if is_bare(Path(model.origin.name)) else ""
     known = {*model.schema.by_name, found.column}
     drop = "".join(f" --drop {shlex.quote(name)}" for name in table.columns if name not in known)
     return (
-        f"proplace schema {shlex.quote(str(table.path))} --model MODEL {stated}{option} "
+        f"proplace schema {shlex.quote(str(table.path))} --model MODEL {option} "
         f"{shlex.quote(found.column)}{drop} --out schema.yaml"
     )

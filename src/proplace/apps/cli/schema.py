@@ -41,7 +41,6 @@ def schema(
     ] = None,
     label: referee.Label = None,
     predictions: referee.Predictions = None,
-    assume: common.Assume = None,
     delimiter: common.Delimiter = None,
     encoding: common.Encoding = "utf-8",
 ) -> None:
@@ -67,9 +66,7 @@ def schema(
             "--label and --predictions need --model FILE, which they are compared with"
         )
     drop = [*(drop or []), *named]
-    if model is None and assume is not None:
-        raise OptionError("--assume says something about a model; give it with --model FILE")
-    whole = None if model is None else common.read_model(model, assume)
+    whole = None if model is None else common.read_model(model)
     source = open_table(table, delimiter=delimiter, encoding=encoding)
     source.check_columns(drop, others=source.columns)
     if not source.rows:

@@ -46,7 +46,6 @@ def hull(
     out: Out,
     model: InUse = None,
     schema: common.SchemaFile = None,
-    assume: common.Assume = None,
     as_json: common.Json = False,
 ) -> None:
     """Write the smallest set that contains some models.
@@ -61,7 +60,7 @@ def hull(
     from proplace.core.shifts import Shifts  # noqa: PLC0415  (quick help)
 
     check_out(out)
-    source, history = _models(models, model, schema, assume)
+    source, history = _models(models, model, schema)
     _write(Shifts.hull(history, source=source), out, as_json=as_json)
 
 
@@ -76,7 +75,6 @@ def learn(
     model: InUse = None,
     seed: Annotated[int, typer.Option(help="Of the split of the models.")] = 0,
     schema: common.SchemaFile = None,
-    assume: common.Assume = None,
     as_json: common.Json = False,
 ) -> None:
     """Learn a set from past models that contains the next one with some probability.
@@ -92,7 +90,7 @@ def learn(
     from proplace.core.shifts import Shifts  # noqa: PLC0415
 
     check_out(out)
-    source, history = _models(models, model, schema, assume)
+    source, history = _models(models, model, schema)
     _write(Shifts.learn(history, coverage, source=source, seed=seed), out, as_json=as_json)
 
 
@@ -105,7 +103,6 @@ def show(
         Path | None, typer.Option(help="A model: does it lie in the set, and if not, where not?")
     ] = None,
     schema: common.SchemaFile = None,
-    assume: common.Assume = None,
     as_json: common.Json = False,
 ) -> None:
     """Show what is in a file of shifts: where it comes from, and the intervals of each layer.
@@ -120,7 +117,7 @@ def show(
     box = delta.read(file)
     net = None
     if model is not None:
-        net = _of_schema(model, schema, assume).network
+        net = _of_schema(model, schema).network
         delta.check_fits(file, box, net, model)
     if as_json:
         typer.echo(json.dumps(_facts(box, net), indent=2))
@@ -141,8 +138,8 @@ def check_out(out: Path) -> None:
         pass
 
 
-def _of_schema(path: Path, schema: Path | None, assume: common.Assumption | None) -> WholeModel:
-    whole = common.read_model(path, assume)
+def _of_schema(path: Path, schema: Path | None) -> WholeModel:
+    whole = common.read_model(path)
     return whole if schema is None else common.with_schema(whole, schema)
 
 
@@ -150,7 +147,6 @@ def _models(
     paths: Sequence[Path],
     model: Path | None,
     schema: Path | None,
-    assume: common.Assumption | None,
 ) -> tuple[WholeModel | None, list[WholeModel]]:
     """The model in use and the others, which can be compared with it (else with the first of them)."""
     from proplace.core.errors import DeltaError, InputError  # noqa: PLC0415
@@ -158,7 +154,7 @@ def _models(
     from proplace.loaders.coordinates import in_coordinates_of  # noqa: PLC0415
 
     every = [*([] if model is None else [model]), *paths]
-    wholes = common.read_models(every, assume)
+    wholes = [common.read_model(path) for path in every]
     if schema is not None:
         wholes = [common.with_schema(whole, schema, scaled=not n) for n, whole in enumerate(wholes)]
     for path, whole in zip(every, wholes, strict=True):

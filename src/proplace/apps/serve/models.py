@@ -326,7 +326,7 @@ class Engines:
 
 def reading(served: Served, path: Path) -> Model:
     """Read a model file as the model that is served is read: columns by the schema or the table."""
-    model, table = common.read_model(path, None), open_table(served.train)
+    model, table = common.read_model(path), open_table(served.train)
     return common.with_names(model, served.schema_file, table, _others(served), keeps=False)
 
 
