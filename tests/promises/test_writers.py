@@ -195,6 +195,37 @@ def test_killed_at_any_moment(place, result, seed):
     checked(place, [*people, "x", "y", "z"])
 
 
+def issue_and_confirm(place, result, people, sender):
+    with pp.Ledger(place) as ledger:
+        for n, person in enumerate(people):
+            issued = ledger.issue(result[n % 3 : n % 3 + 1], [person], check=False)
+            sender.send((issued.ids[0], person))
+
+
+def test_confirmed_promises_survive_a_killed_writer(place, result):
+    """Each promise whose issue returned is in the ledger, once, however soon the kill comes."""
+    pp.Ledger(place).close()
+    confirmed = {}
+    for kill in range(6):
+        receiver, sender = fork.Pipe(duplex=False)
+        people = [f"p{kill}-{n}" for n in range(1000)]
+        process = fork.Process(target=issue_and_confirm, args=(place, result, people, sender))
+        process.start()
+        sender.close()
+        confirmed.update(receiver.recv() for _ in range(1 + 3 * kill))
+        process.kill()
+        process.join()
+        with contextlib.suppress(EOFError):  # all messages are read
+            while True:
+                confirmed.update([receiver.recv()])
+        with pp.Ledger(place, create=False) as ledger:
+            table = ledger.promises()
+            assert ledger.verify().good
+        assert table.loc[list(confirmed), "person"].tolist() == list(confirmed.values())
+        assert not table["person"].duplicated().any()
+        assert len(table) <= len(confirmed) + 1 + kill  # a kill can fall between commit and message
+
+
 def test_killed_while_an_audit_is_written(place, result):
     """A writer with more rows than one statement holds: all of its verdicts are there, or none."""
     with pp.Ledger(place) as ledger:
