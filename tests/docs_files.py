@@ -97,6 +97,5 @@ PREPARED = {
     "cli.md": lender,
     "experiment.md": retrained,
     "promises.md": lender,
-    "serve.md": lender,
     "shifts.md": last_ten,
 }

@@ -20,7 +20,6 @@ import proplace
 from commands import call
 from docs_files import PREPARED
 from proplace.apps.cli import app
-from proplace.apps.serve import demo
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/*.md")])
@@ -178,7 +177,6 @@ def test_hints_of_missing_packages_name_extras_that_bring_them():
         for found in re.findall(r'require\(\s*"([\w.]+)",\s*"(\w+)"', file.read_text("utf-8"))
     }
     assert len(asked) > 8
-    asked |= {(module, "serve") for module in demo._NEEDED}
     for module, extra in asked:
         assert module.split(".")[0] in brought(extra), (module, extra)
 

@@ -31,8 +31,7 @@ BELOW = {
     ],
 }
 BELOW["promises"] = [*BELOW["explain"], "explain"]
-BELOW["client"] = ["core", "certification"]
-BELOW["apps"] = [*BELOW["promises"], "promises", "client"]
+BELOW["apps"] = [*BELOW["promises"], "promises"]
 """The rooms from the ground upwards, each with those that it may import."""
 SOLVERS = {"highspy", "gurobipy"}
 BY_NAME = ("import_module", "require")  # functions that import what their first argument names

@@ -22,7 +22,6 @@ from proplace.apps.cli.explain import explain
 from proplace.apps.cli.ledger import ledger
 from proplace.apps.cli.report import report
 from proplace.apps.cli.schema import schema
-from proplace.apps.cli.serve import serve
 from proplace.apps.cli.shifts import shifts
 from proplace.apps.cli.verify_page import verify_page
 from proplace.core.errors import ProplaceError
@@ -45,7 +44,6 @@ app.command()(schema)
 app.command()(experiment)
 app.add_typer(shifts, name="shifts")
 app.add_typer(ledger, name="ledger")
-app.add_typer(serve, name="serve")
 
 
 def _version(show: bool) -> None:

@@ -22,8 +22,7 @@ function isZip(bytes) {
 // A model in a format of another program: neither a network that this page reads, nor a certificate.
 const OTHER_FORMATS = /\.(onnx|keras|h5|pt|pth|safetensors)$/i;
 const OTHER_FORMAT =
-  "this page reads the network as a .npz file; “proplace ledger proof” writes it beside the certificate, and the zip of a promise " +
-  "from the service holds it";
+  "this page reads the network as a .npz file; “proplace ledger proof” writes it beside the certificate";
 
 function digestOfBytes(bytes) {
   return new Sha256().update(bytes).hex();
