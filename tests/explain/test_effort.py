@@ -67,6 +67,7 @@ def curve(points):
     return at
 
 
+@pytest.mark.usefixtures("small_slack")
 @pytest.mark.parametrize("encoding", ["onehot", "dropfirst"])
 @pytest.mark.parametrize("search", ["tree", "bilevel"])
 @pytest.mark.parametrize("seed", [0, 1, 2, 3])
@@ -74,7 +75,7 @@ def test_no_legal_point_takes_less_effort(seed, search, encoding):
     schema, net, table, worst = world(seed, encoding)
     effort = {"income": CONVEX, "job": 3.0, "grade": 0.5}
     explainer = pp.Proplace(
-        net, DELTA, schema=schema, effort=effort, region="box", search=search, slack=1e-9
+        net, DELTA, schema=schema, effort=effort, region="box", search=search
     ).fit(table)
     people = table[net.predict(schema.encode(table)) == 0].iloc[::17][:6]
     result = explainer.explain(people)
@@ -88,13 +89,14 @@ def test_no_legal_point_takes_less_effort(seed, search, encoding):
         assert efforts[here] == pytest.approx(e.effort)
 
 
+@pytest.mark.usefixtures("small_slack")
 @pytest.mark.parametrize("search", ["tree", "bilevel"])
 @pytest.mark.parametrize("seed", range(4))
 def test_a_curve_that_is_not_convex_is_optimal_only_where_it_is_proved(seed, search):
     schema, net, table, worst = world(seed)
     effort = {"income": CONCAVE, "job": 3.0, "grade": 2.5}
     explainer = pp.Proplace(
-        net, DELTA, schema=schema, effort=effort, region="box", search=search, slack=1e-9
+        net, DELTA, schema=schema, effort=effort, region="box", search=search
     ).fit(table)
     people = table[net.predict(schema.encode(table)) == 0].iloc[::11][:8]
     for e, (_, person) in zip(explainer.explain(people), people.iterrows(), strict=True):

@@ -176,12 +176,13 @@ def test_promises(seed, region):
     check_table(world.schema, result)
 
 
+@pytest.mark.usefixtures("small_slack")
 @pytest.mark.parametrize("seed", range(4))
 def test_same_as_algorithm_1(seed):
     world = World(seed, hidden=[(6,), (5, 4)][seed % 2])
     frame = world.refused(3)
-    a = world.explainer(slack=1e-7).explain(frame)
-    b = world.explainer(slack=1e-7, search="bilevel").explain(frame)
+    a = world.explainer().explain(frame)
+    b = world.explainer(search="bilevel").explain(frame)
     assert [e.status for e in a] == [e.status for e in b] == ["optimal"] * 3
     np.testing.assert_allclose([e.distance for e in a], [e.distance for e in b], atol=1e-6)
 
@@ -302,10 +303,11 @@ def test_more_neighbours_are_not_farther():
     assert len(answers[0].neighbours) == len(explainer.robust_rows())  # what exists
 
 
+@pytest.mark.usefixtures("small_slack")
 def test_no_shifts_is_the_plain_plausible_counterfactual():
     world = World(4)
-    explainer = world.explainer(delta=0.0, slack=1e-7)
-    paper = world.explainer(delta=0.0, slack=1e-7, search="bilevel").explain(world.refused(4))
+    explainer = world.explainer(delta=0.0)
+    paper = world.explainer(delta=0.0, search="bilevel").explain(world.refused(4))
     for answer, other in zip(explainer.explain(world.refused(4)), paper, strict=True):
         check_promise(explainer, world.schema, answer)
         assert answer.margin == pytest.approx(world.net.margin(answer.point)[0], abs=1e-9)
@@ -367,6 +369,7 @@ def whole_hull(net, schema, x, neighbours, weights, asked):
     return float(result.fun)
 
 
+@pytest.mark.usefixtures("small_slack")
 @pytest.mark.parametrize("seed", range(10))
 def test_the_nearest_profile_is_the_nearest_of_the_whole_hull(seed):
     rng = np.random.default_rng(seed)
@@ -382,7 +385,7 @@ def test_the_nearest_profile_is_the_nearest_of_the_whole_hull(seed):
     X = schema.canonical(rng.uniform(0.0, 1.0, (150, schema.width)))
     net = net_for(rng, schema.width, (5,), 1, X)
     weights = rng.uniform(0.05, 0.4, schema.width)
-    explainer = pp.Proplace(net, 0.0, k=25, schema=schema, weights=weights, slack=1e-7).fit(X)
+    explainer = pp.Proplace(net, 0.0, k=25, schema=schema, weights=weights).fit(X)
     for answer in explainer.explain(X[net.predict(X) == 0][:3]):
         assert answer.status == "optimal"
         truth = whole_hull(net, schema, answer.x, answer.neighbours, weights, 1e-6 + 1e-7)
@@ -487,6 +490,7 @@ def test_bad_rows_of_an_array():
 LOOKS = 12  # at the clock, between the end of the time and that of the call, at most
 
 
+@pytest.mark.usefixtures("small_slack")
 @pytest.mark.parametrize("search", ["tree", "bilevel"])
 def test_time_limit(search, monkeypatch):
     """The best so far, certified, and a bound that the optimum does not beat; on a ticking clock."""
@@ -494,11 +498,11 @@ def test_time_limit(search, monkeypatch):
     X = rng.uniform(-1.0, 1.0, (400, 8))
     net = net_for(rng, 8, (16, 16), 1, X)
     refused = X[net.predict(X) == 0][:2]
-    best = pp.Proplace(net, 0.003, k=20, slack=1e-7).fit(X).explain(refused)
+    best = pp.Proplace(net, 0.003, k=20).fit(X).explain(refused)
     assert all(e.status == "optimal" for e in best)
     statuses = set()
     for limit in (0.5, 5.0, 15.0, 50.0, 150.0, 1e6) if search == "tree" else (0.5, 5.0):
-        options = {"k": 20, "slack": 1e-7, "time_limit": limit, "search": search}
+        options = {"k": 20, "time_limit": limit, "search": search}
         explainer = pp.Proplace(net, 0.003, **options).fit(X)
         explainer.robust_rows()
         for x, truth in zip(refused, best, strict=True):
@@ -814,7 +818,7 @@ def test_one_margin_for_all_rows():
     explainer = world.explainer(margin="float32")
     margins = thresholds(world.net, explainer.shifts_, world.X, "float32")
     assert margins.min() < margins.max() == explainer.sets_[0].margin
-    assert explainer._robust_rows(1).slack == explainer.slack
+    assert explainer._robust_rows(1).slack == explainer_module.SLACK
 
 
 def test_rows_must_keep_the_slack():
@@ -1021,8 +1025,6 @@ def test_empty_tables():
         ({"k": True}, OptionError, "k must be"),
         ({"margin": float("nan")}, OptionError, "margin must be"),
         ({"margin": -1.0}, OptionError, "margin must be"),
-        ({"slack": 0.0}, OptionError, "slack must be positive"),
-        ({"slack": float("inf")}, OptionError, "slack must be"),
         ({"region": "ball"}, OptionError, "region must be one of 'hull', 'box'"),
         ({"search": "magic"}, OptionError, "search must be one of 'tree', 'bilevel'"),
         ({"distance": "l7"}, OptionError, "distance must be 'l1'"),
@@ -1117,6 +1119,7 @@ REAL = {
 }
 
 
+@pytest.mark.usefixtures("small_slack")
 @pytest.mark.parametrize("name", list(REAL))
 def test_real_data(name):
     """The tree and Algorithm 1 on people of the data sets of the paper; every promise checked."""
@@ -1126,7 +1129,7 @@ def test_real_data(name):
     X = schema.encode(frame)
     net = trained(X, y, hidden)
     refused = frame[net.predict(X) == 0].iloc[:8]
-    options = {"k": 10, "schema": schema, "slack": 1e-7}
+    options = {"k": 10, "schema": schema}
     explainer = pp.Proplace(net, delta, **options).fit(frame)
     found = explainer.explain(refused)
     paper = pp.Proplace(net, delta, search="bilevel", **options).fit(frame).explain(refused)
@@ -1167,7 +1170,9 @@ def test_every_answer_comes_with_a_proof(region):
         assert answer.certificate.check(world.net).accepted
         assert answer.optimality.basis == "solver-certified"
         assert answer.optimality.bound == answer.bound
-        assert answer.optimality.margin == explainer.prover_.judges[0].margin + explainer.slack
+        assert (
+            answer.optimality.margin == explainer.prover_.judges[0].margin + explainer_module.SLACK
+        )
 
 
 def test_an_answer_that_fails_by_a_hair_is_moved_into_the_hull(monkeypatch):

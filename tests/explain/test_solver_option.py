@@ -99,7 +99,7 @@ class World:
         schema, self.frame, options = KINDS[kind](rng)
         X = schema.encode(self.frame)
         self.net, self.target = network(rng, options.pop("widths"), X), options.pop("target")
-        self.options = {"k": 8, "schema": schema, "slack": 1e-7, **options}
+        self.options = {"k": 8, "schema": schema, **options}
         self.refused = self.frame[self.net.predict(X) != self.target].head(4)
 
     def explainer(self, **options):
@@ -110,7 +110,7 @@ class World:
 
 
 @pytest.fixture(params=KINDS)
-def world(request):
+def world(request, small_slack):
     return World(request.param)
 
 
@@ -149,6 +149,7 @@ def test_the_same_in_other_processes():
     assert one.to_frame().equals(two.to_frame())
 
 
+@pytest.mark.usefixtures("small_slack")
 def test_several_answers(solver):
     world = World("with_categories")
     found = (

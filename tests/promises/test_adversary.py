@@ -250,7 +250,7 @@ def test_a_margin_below_what_the_arithmetic_loses_is_no_promise(ledger):
     module = torch.nn.Sequential(torch.nn.Linear(2, 1))
     rows = np.random.default_rng(0).normal(size=(60, 2))
     low = rows[pp.Network.from_torch(module).predict(rows) == 0][:1]
-    weak = pp.Proplace(module, 0.02, margin=0.0, slack=1e-9).fit(rows).explain(low)
+    weak = pp.Proplace(module, 0.02, margin=0.0).fit(rows).explain(low)
     assert weak[0].found
     with pytest.raises(LedgerError, match="float32"):
         ledger.issue(weak, ["y"])

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from proplace.search.problem import SearchProblem
 
 NO_TIME = "the time limit came before a point was proved robust; allow more time"
-_ASK_AGAIN = "this is no fault of the row: raise the slack, or try another search"
+_ASK_AGAIN = "this is no fault of the row: try another search"
 _TIDY = 1e-6  # encoded changes up to this are reverted where what is left is robust
 # Shares of the way to a neighbour, tried in turn when a proof fails after rounding.
 _REPAIRS = (1e-6, 1e-4, 1e-2, 0.1, 0.5)

@@ -6,7 +6,7 @@ the distance of its nearest robust point. With :math:`d^*` the distance of the n
 features that may be changed, ``prefer="few"`` asks for
 
 .. math::
-    \min |S| \quad\text{over all S with } d(S) \le \mathrm{stretch} \cdot d^* ,
+    \min |S| \quad\text{over all S with } d(S) \le 1.25 \cdot d^* ,
 
 and of the sets with as few features for the one with the least :math:`d(S)`; ``max_changes`` asks for
 the least :math:`d(S)` of all S with at most so many features. The region of a smaller set need not lie
@@ -37,10 +37,13 @@ if TYPE_CHECKING:
     from proplace.schema import Schema
     from proplace.search.subsets import Features, OpenSets, SubsetBounds
 
+STRETCH = 1.25
+"""Largest ratio of the distance of an answer with few changes to the smallest distance."""
+
 MOST_SETS = 40
 """Sets of features whose regions are searched for one answer, at most."""
 
-_STRETCH = "with so many steps it is not worked out how near the nearest answer is"
+_HOW_NEAR = "with so many steps it is not worked out how near the nearest answer is"
 _EQUAL = 1e-9  # relative difference of distances that count as equal
 _WIDER = (1.25, 2.0, 4.0, math.inf)  # times the least distance: where answers are sought in turn
 _NEARER = "that none with as few changes is nearer is not proved"
@@ -84,8 +87,8 @@ class FewChanges:
         When to end.
     rounded
         Whether ``near`` was rounded to steps without a proof that it is the nearest. Then sets are
-        excluded up to ``stretch`` times its distance, which is more than is asked, and an answer is
-        proved to lie within the stretch where it does so of the bound of ``near``.
+        excluded up to ``STRETCH`` times its distance, which is more than is asked, and an answer is
+        proved to lie that near where it does so of the bound of ``near``.
     """
 
     schema: Schema
@@ -131,9 +134,9 @@ class FewChanges:
         )
         return self._said(best, why)
 
-    def fewest(self, stretch: float) -> Finding:
-        """The answer with the fewest changes within ``stretch`` times the least distance."""
-        cutoff, self.within = stretch * self.near.distance, stretch * self.near.bound
+    def fewest(self) -> Finding:
+        """The answer with the fewest changes within ``STRETCH`` times the least distance."""
+        cutoff, self.within = STRETCH * self.near.distance, STRETCH * self.near.bound
         count = len(changed(self.near, self.schema))
         for size in range(1, count + 1):
             level = self._level(size, cutoff if size < count else self.near.distance)
@@ -161,7 +164,7 @@ class FewChanges:
         elif not why and best.status != "optimal":
             why = best.reason
         elif not why and self.rounded and best.distance > self.within * (1.0 + _EQUAL):
-            why = _STRETCH
+            why = _HOW_NEAR
         return replace(
             best,
             status="feasible" if why else "optimal",

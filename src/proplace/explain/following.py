@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from proplace.core.errors import OptionError
 from proplace.core.options import integer, not_negative, one_of
+from proplace.explain.few import STRETCH
 from proplace.schema.validation import did_you_mean, listing
 
 if TYPE_CHECKING:
@@ -21,9 +22,7 @@ if TYPE_CHECKING:
 Preference = Literal["near", "few"]
 
 
-def check_options(
-    changeable: Sequence[str] | None, max_changes: int | None, prefer: str, stretch: float
-) -> None:
+def check_options(changeable: Sequence[str] | None, max_changes: int | None, prefer: str) -> None:
     """Say what is wrong with options that can be checked without a model."""
     if changeable is not None:
         if isinstance(changeable, (str, bytes)):
@@ -38,20 +37,13 @@ def check_options(
     if max_changes is not None:
         integer("max_changes", max_changes)
     one_of("prefer", prefer, ("near", "few"))
-    if not_negative("stretch", stretch) < 1.0:
-        raise OptionError(
-            f"stretch must be at least 1, not {stretch!r}: a shorter answer may be so many times as "
-            "far as the nearest one"
-        )
 
 
-def in_words(
-    changeable: Sequence[str] | None, max_changes: int | None, prefer: str, stretch: float
-) -> str:
+def in_words(changeable: Sequence[str] | None, max_changes: int | None, prefer: str) -> str:
     """What is asked of the changes; nothing where any will do."""
     parts = []
     if prefer == "few":
-        parts.append(f"as few as there are within {stretch:g} times the least distance")
+        parts.append(f"as few as there are within {STRETCH:g} times the least distance")
     if max_changes is not None:
         parts.append(f"at most {max_changes}")
     if changeable is not None:

@@ -24,7 +24,7 @@ from proplace.core.errors import OptionError
 from proplace.core.model_set import ModelSet
 from proplace.core.shifts import Shifts
 from proplace.explain.effort import convex
-from proplace.explain.proplace import DEFAULT_MARGIN, DEFAULT_SLACK
+from proplace.explain.proplace import DEFAULT_MARGIN, SLACK
 from proplace.region.neighbours import box_pieces, hull_pieces, variants
 from proplace.search.pieces import search
 from proplace.search.problem import SearchProblem
@@ -256,7 +256,7 @@ def plain_nearest(e: Explanation) -> Array | None:
         e.target,
         e.x,
         convex(setting.distance, schema, e.x, e.x if near is None else np.vstack([e.x, near])),
-        DEFAULT_SLACK,
+        SLACK,
         schema.grids(e.x),
     )
     found = search(problem, pieces, deadline=time.monotonic() + _SECONDS).point

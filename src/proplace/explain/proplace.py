@@ -70,7 +70,8 @@ if TYPE_CHECKING:
     from proplace.search.subsets import Features
 
 DEFAULT_MARGIN = 1e-6
-DEFAULT_SLACK = 1e-4
+SLACK = 1e-4
+"""Extra margin demanded inside the search, so that its result passes the test at the margin."""
 _UNANSWERED = ("no_robust_neighbour", "infeasible_rules", "not_found", "solver_error")
 _MANY_STEPS = "with so many steps it is not worked out which answer is the nearest"
 _HAIR = "its answer failed the last test by a hair"
@@ -140,19 +141,15 @@ class Proplace(Explainer):
     max_changes
         Answers change at most so many features: the nearest of these.
     prefer
-        ``"near"``: the nearest answer. ``"few"``: of the answers within ``stretch`` times the distance
-        of that one, the one that changes the fewest features, and of those the nearest. Other
+        ``"near"``: the nearest answer. ``"few"``: of the answers within 1.25 times the distance of
+        that one, the one that changes the fewest features, and of those the nearest. Other
         features are kept as if they were immutable, so that the region is the one that such
         rules define. ``optimal`` then means that fewer changes are excluded; ``bound`` is about the
         nearest answer all the same.
-    stretch
-        How many times as far as the nearest answer a shorter one may be, at least 1.
     margin
         Every network in Delta must reach the target class by at least this much. ``"float32"``,
         ``"float16"`` or ``"bfloat16"``: as much as covers the rounding of a model deployed so. The
         default is the model's own (``net.precision``), and 1e-6 for float64.
-    slack
-        Extra margin asked for inside the search, so that answers pass the test at ``margin``.
     search
         ``"tree"`` (default) or ``"bilevel"``, the paper's Algorithm 1; same answers.
     solver
@@ -197,9 +194,7 @@ class Proplace(Explainer):
         changeable: Sequence[str] | None = None,
         max_changes: int | None = None,
         prefer: Preference = "near",
-        stretch: float = 1.25,
         margin: Margin | None = None,
-        slack: float = DEFAULT_SLACK,
         search: SearchName = "tree",
         solver: Solver = "highs",
         n_jobs: int | None = None,
@@ -220,9 +215,7 @@ class Proplace(Explainer):
         self.changeable = changeable
         self.max_changes = max_changes
         self.prefer = prefer
-        self.stretch = stretch
         self.margin = margin
-        self.slack = slack
         self.search = search
         self.solver = solver
         self.n_jobs = n_jobs
@@ -239,15 +232,13 @@ class Proplace(Explainer):
         integer("k", self.k)
         check_effort(self.effort, self.max_effort)
         one_of("region", self.region, ("hull", "box"))
-        check_options(self.changeable, self.max_changes, self.prefer, self.stretch)
+        check_options(self.changeable, self.max_changes, self.prefer)
         one_of("search", self.search, ("tree", "bilevel"))
         _check_solver(self.search, self.solver)
         if isinstance(self.margin, str):
             rounded_as(self.margin)
         elif self.margin is not None:
             not_negative("margin", self.margin)
-        if not_negative("slack", self.slack) == 0.0:
-            raise OptionError("slack must be positive: answers are tested in floating point")
         if self.time_limit is not None and not self.time_limit > 0.0:
             raise OptionError(
                 f"time_limit must be a positive number of seconds, not {self.time_limit!r}"
@@ -278,7 +269,7 @@ class Proplace(Explainer):
                 "of the schema)"
             )
         self.fixed_ = fixed_features(self.schema_, self.changeable)
-        self.changes_ = in_words(self.changeable, self.max_changes, self.prefer, self.stretch)
+        self.changes_ = in_words(self.changeable, self.max_changes, self.prefer)
         self._ends = self.rows_.min(axis=0), self.rows_.max(axis=0)
         self._robust: dict[int, RobustRows] = {}
 
@@ -366,7 +357,7 @@ class Proplace(Explainer):
                 return Finding("infeasible_rules", reason, x=x, seconds=time.monotonic() - start)
             search.near = found
         if self.prefer == "few" and search.near.found:
-            search.near = search.fewest(self.stretch)
+            search.near = search.fewest()
         return replace(search.near, seconds=time.monotonic() - start)
 
     def _problem(self, x: Array, target: int) -> SearchProblem:
@@ -375,7 +366,7 @@ class Proplace(Explainer):
             target,
             x,
             convex(self.distance_, self.schema_, x, self.rows_),
-            self.slack,
+            SLACK,
             self.schema_.grids(x),
         )
 
@@ -555,7 +546,7 @@ class Proplace(Explainer):
             self._robust[target] = RobustRows(
                 self.sets_,
                 target,
-                self.slack,
+                SLACK,
                 self.rows_,
                 self.distance_,
                 self.model_.called(target),

@@ -17,7 +17,7 @@ from proplace.core.errors import (
     NetworkError,
     SchemaError,
 )
-from proplace.explain.proplace import DEFAULT_MARGIN, DEFAULT_SLACK
+from proplace.explain.proplace import DEFAULT_MARGIN, SLACK
 from proplace.loaders.coordinates import in_coordinates_of
 from proplace.schema.validation import listing
 from proplace.tables.frames import as_frame
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 # A little more margin than a search asks for (its margin and slack together), so that a row that keeps
 # it is robust for the search too.
-_ENOUGH_MARGIN = 2.0 * max(DEFAULT_MARGIN, DEFAULT_SLACK)
+_ENOUGH_MARGIN = 2.0 * max(DEFAULT_MARGIN, SLACK)
 _SEARCH_ROWS = 2000  # rows by which the largest size of interest is found
 _LARGEST = 2.0**40  # beyond, what grows has no influence
 

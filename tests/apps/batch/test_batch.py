@@ -148,10 +148,8 @@ OF_THE_EXPLAINER = {
     "changeable": ["x"],
     "max_changes": 1,
     "prefer": "few",
-    "stretch": 2.0,
     "region": "box",
     "margin": 1e-3,
-    "slack": 2e-4,
     "search": "bilevel",
     "time_limit": 100.0,
 }

@@ -241,11 +241,11 @@ def test_options_reach_the_explainer(loans, option, tmp_path):
 
 def test_a_batch_goes_on_only_with_the_same_preference(loans, tmp_path):
     options = loans.options(out=tmp_path / "out")
-    done = run_quickly("explain", *options, "--prefer", "few", "--stretch", 1.5)
+    done = run_quickly("explain", *options, "--prefer", "few")
     assert done.returncode == 0, done.stderr
     back = pp.read_results(tmp_path / "out")
-    assert back.provenance.changes == "as few as there are within 1.5 times the least distance"
-    again = run_quickly("explain", *options, "--prefer", "few", "--stretch", 1.5)
+    assert back.provenance.changes == "as few as there are within 1.25 times the least distance"
+    again = run_quickly("explain", *options, "--prefer", "few")
     assert again.returncode == 0, again.stderr
     other = run_quickly("explain", *options)
     assert other.returncode == 1

@@ -76,11 +76,8 @@ Regions = Annotated[
 Preference = Annotated[
     Prefer,
     typer.Option(
-        help="near: the nearest answer; few: the fewest changes within --stretch times its distance."
+        help="near: the nearest answer; few: the fewest changes within 1.25 times its distance."
     ),
-]
-Stretch = Annotated[
-    float, typer.Option(help="With --prefer few: how many times the least distance is near enough.")
 ]
 MaxChanges = Annotated[int | None, typer.Option(help="Change at most so many features.")]
 Changeable = Annotated[
@@ -213,7 +210,6 @@ def explain(
     tolerance: common.Tolerance = None,
     holds: Holds = False,
     prefer: Preference = Prefer.near,
-    stretch: Stretch = 1.25,
     max_changes: MaxChanges = None,
     changeable: Changeable = None,
     time_limit: TimeLimit = None,
@@ -296,7 +292,6 @@ def explain(
         schema,
         {
             "prefer": prefer.value,
-            "stretch": stretch,
             "max_changes": max_changes,
             "changeable": _names(changeable),
         },

@@ -111,5 +111,5 @@ def _check_progress(problem: SearchProblem, models: list[Member], point: Array) 
         raise SolverError(
             f"the outer minimisation asks for a margin of {margin + problem.slack!r} on one of "
             f"{len(models)} models which gives {margin + surplus!r} to its answer, so the search "
-            f"would go in circles; raise the slack (now {problem.slack:g}) or try another solver"
+            "would go in circles; try another solver"
         )
