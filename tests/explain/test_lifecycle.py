@@ -68,29 +68,11 @@ def test_a_clone_of_an_explainer_keeps_the_fitted_model():
     assert all(pipe.predict(e.counterfactual.to_frame().T.to_numpy())[0] == 1 for e in result)
 
 
-@pytest.mark.parametrize(
-    ("change", "first"),
-    [
-        ({"delta": 0.3}, "delta"),
-        ({"k": 3}, "k"),
-        ({"schema": pp.Schema([pp.Continuous("a"), pp.Continuous("b")])}, "schema"),
-    ],
-)
-def test_a_parameter_that_was_changed_after_fit_is_not_ignored(change, first):
-    explainer = pp.Proplace(NET, 0.02).fit(TRAIN)
-    explainer.set_params(**change)
-    with pytest.raises(NotFittedError, match=f"{first} was changed after fit; call fit"):
-        explainer.explain(REFUSED)
-
-
-def test_what_fit_makes_nothing_of_may_change():
+def test_n_jobs_may_change_after_fit():
     explainer = pp.Proplace(NET, 0.02).fit(TRAIN)
     before = explainer.explain(REFUSED).points
     explainer.n_jobs = 2
     np.testing.assert_array_equal(explainer.explain(REFUSED).points, before)
-    explainer.time_limit = -1.0
-    with pytest.raises(OptionError, match="time_limit must be a positive number"):
-        explainer.explain(REFUSED)
 
 
 def test_parameters_are_kept_as_given_and_checked_in_fit():

@@ -23,7 +23,6 @@ from proplace.certification import Bundle
 from proplace.core.errors import (
     InputError,
     ModelDisagrees,
-    NotFittedError,
     OptionError,
     OutputError,
 )
@@ -492,15 +491,6 @@ def test_a_bare_network_beside_recoded_columns_is_refused():
     explainer = pp.Proplace(pipe, 0.01, also=[pipe], schema=schema).fit(table)
     one, two = (models.net.logits(explainer.rows_) for models in explainer.sets_)
     np.testing.assert_allclose(one, two, atol=1e-9)
-
-
-def test_also_that_was_changed_after_fit_counts_only_after_another():
-    (one, two, _), X = three_lines()
-    explainer = pp.Proplace(one, 0.01, k=3).fit(X)
-    explainer.set_params(also=[two])
-    with pytest.raises(NotFittedError, match="also was changed after fit"):
-        explainer.explain(X[:1])
-    assert len(explainer.fit(X).sets_) == 2
 
 
 def test_delta_of_another_network_is_checked():

@@ -26,7 +26,7 @@ from proplace.core.progress import progress_bar
 from proplace.explain.findings import Finding, failed
 from proplace.explain.packaging import package
 from proplace.explain.parallel import Workers
-from proplace.explain.parameters import NotFittedError, Parameters, changed
+from proplace.explain.parameters import NotFittedError, Parameters
 from proplace.explain.provenance import Provenance, Training
 from proplace.explain.proving import Clock, Prover
 from proplace.explain.results import Setting
@@ -50,8 +50,6 @@ if TYPE_CHECKING:
 
 Person = tuple["Array", "BadRow | None"]
 """An encoded row, and what is wrong with it if it is bad."""
-
-_LIVE = ("n_jobs", "time_limit", "max_effort")  # may change after fit, which does not use them
 
 
 class Explainer(Parameters, ABC):
@@ -129,7 +127,7 @@ class Explainer(Parameters, ABC):
         y
             Not used; it is there so that scikit-learn's tools can call this.
         """
-        self._fitted: dict[str, Any] | None = None
+        self._fitted = False
         self.check_parameters()
         processes("n_jobs", self.n_jobs)
         model = model_of(self.source, self.schema)
@@ -141,7 +139,7 @@ class Explainer(Parameters, ABC):
         for other in self.others_:
             check_agreement(other.model, X, what=f"{other.name}, training")
         self._ready: int | None = None
-        self._fitted = self.get_params(deep=False)
+        self._fitted = True
         return self
 
     def explain(
@@ -226,18 +224,9 @@ class Explainer(Parameters, ABC):
         )
 
     def check_fitted(self) -> None:
-        """Say what to do where ``fit`` was not called, or parameters were changed since."""
-        fitted = getattr(self, "_fitted", None)
-        if fitted is None:
+        """Raise ``NotFittedError`` unless ``fit`` was called."""
+        if not self.__sklearn_is_fitted__():
             raise NotFittedError("call fit(X_train) before asking for explanations")
-        names = changed(fitted, self.get_params(deep=False))
-        if other := [name for name in names if name not in _LIVE]:
-            raise NotFittedError(
-                f"{other[0]} was changed after fit; call fit(X_train) again so that it counts"
-            )
-        if names:
-            self.check_parameters()
-            processes("n_jobs", self.n_jobs)
 
     def _repr_html_(self) -> str:
         hidden = ("source", "schema")
@@ -256,7 +245,7 @@ class Explainer(Parameters, ABC):
         return {"text/plain": repr(self), "text/html": self._repr_html_()}
 
     def __sklearn_is_fitted__(self) -> bool:
-        return getattr(self, "_fitted", None) is not None
+        return getattr(self, "_fitted", False)
 
     # -- inside ------------------------------------------------------------------------------
 
@@ -321,7 +310,7 @@ class Explainer(Parameters, ABC):
     def _for_workers(self) -> Self:
         """A copy without what only ``fit`` needs, for it travels to each worker."""
         lean = copy.copy(self)
-        lean.source, lean._fitted, lean.others_ = None, None, ()
+        lean.source, lean.others_ = None, ()
         if hasattr(lean, "also"):
             lean.also = None
         return lean
