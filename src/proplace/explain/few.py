@@ -170,7 +170,6 @@ class FewChanges:
             status="feasible" if why else "optimal",
             reason=why,
             bound=bound,
-            optimality=near.optimality,
         )
 
     # -- all sets of one size ----------------------------------------------------------------------

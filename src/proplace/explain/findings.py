@@ -66,35 +66,6 @@ ANSWERED = FOUND | {"already_valid"}
 """Statuses of a row with a point: an answer, or the person as is."""
 
 
-@dataclass(frozen=True)
-class Optimality:
-    """What the claim "nothing nearer has the margin in the region" rests on.
-
-    It is *solver-certified*: it holds if the solver's linear programs are right to ``tolerance``. That
-    the answer is robust does not rest on it; that is what the certificate proves.
-
-    Attributes
-    ----------
-    bound
-        No point of the region nearer than this has a worst margin of ``margin`` or more.
-    margin
-        The margin that the search asked for (the wanted one plus the slack).
-    gap
-        Relative difference of distance and bound at which an answer counts as optimal.
-    tolerance
-        Feasibility tolerance of the linear programs.
-    solver
-        Search and solver, by name.
-    """
-
-    bound: float
-    margin: float
-    gap: float
-    tolerance: float
-    solver: str
-    basis: Literal["solver-certified"] = "solver-certified"
-
-
 @dataclass(frozen=True, eq=False)
 class Finding:
     """One answer for one person as the network sees it, or the reason why there is none.
@@ -112,7 +83,6 @@ class Finding:
     rank: int = 0
     neighbours: Array | None = None
     certificate: Proof | None = None
-    optimality: Optimality | None = None
     holds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     nodes: int = 0
     programs: int = 0

@@ -18,7 +18,7 @@ from proplace.explain.base import Explainer
 from proplace.explain.diverse import diverse
 from proplace.explain.effort import check_effort, convex, efforts_of
 from proplace.explain.few import FewChanges, Tried
-from proplace.explain.findings import Finding, Optimality
+from proplace.explain.findings import Finding
 from proplace.explain.fixed import fixed
 from proplace.explain.following import (
     Preference,
@@ -45,7 +45,7 @@ from proplace.search.pieces import SearchResult, search
 from proplace.search.problem import SearchProblem
 from proplace.search.subsets import Moves, SubsetBounds
 from proplace.search.tuning import DEFAULT
-from proplace.solvers import LP_TOLERANCE, TITLES, Solver, check
+from proplace.solvers import Solver, check
 from proplace.tables.rows import distinct
 
 if TYPE_CHECKING:
@@ -515,7 +515,6 @@ class Proplace(Explainer):
         if not optimal:
             why = f"{why}; nothing nearer than {bound:.6g} has the margin in the region"
         bound = min(bound, distance)
-        names = f"{self.search}, {TITLES[self.solver]}"
         return Finding(
             "optimal" if optimal else "feasible",
             "; ".join(part for part in (why, few) if part),
@@ -524,7 +523,6 @@ class Proplace(Explainer):
             bound=bound,
             margin=proved.margin,
             certificate=proved.proof,
-            optimality=Optimality(bound, problem.search_margin, DEFAULT.gap, LP_TOLERANCE, names),
         )
 
     def _holding(

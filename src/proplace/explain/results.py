@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from proplace.core.model_set import ModelSet
     from proplace.core.network import Array, Network
     from proplace.core.shifts import Shifts
-    from proplace.explain.findings import Optimality, Status
+    from proplace.explain.findings import Status
     from proplace.explain.provenance import Provenance
     from proplace.explain.words import Wording, Words
     from proplace.schema import Schema
@@ -123,8 +123,6 @@ class Explanation:
     certificate
         Proof that the answer is robust, for anyone to check: see :class:`proplace.Certificate`; where
         several sets of networks have a say (``setting.sets``), a bundle with one for each.
-    optimality
-        What the claim that nothing nearer exists rests on.
     holds
         For some numeric features, by name, the interval in original units in which the answer is
         proved to be accepted by every network in Delta, in all of these features at once: the
@@ -161,7 +159,6 @@ class Explanation:
     neighbours: Array | None = None
     holds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     certificate: Proof | None = None
-    optimality: Optimality | None = None
     nodes: int = 0
     programs: int = 0
     rounds: int = 0

@@ -13,21 +13,18 @@ from __future__ import annotations
 from proplace.solvers.answers import Raw, Solution
 from proplace.solvers.linear import (
     INF,
-    LP_TOLERANCE,
     QUICKEST,
     WITH_DUALS,
     Columns,
     LinearProgram,
     Verdict,
 )
-from proplace.solvers.mixed_integer import TITLES, Solver, check, solve
+from proplace.solvers.mixed_integer import Solver, check, solve
 from proplace.solvers.model import Arrays, Integers, Model
 
 __all__ = [
     "INF",
-    "LP_TOLERANCE",
     "QUICKEST",
-    "TITLES",
     "WITH_DUALS",
     "Arrays",
     "Columns",

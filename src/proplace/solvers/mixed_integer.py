@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
 Solver = Literal["highs", "gurobi"]
 
-TITLES: dict[Solver, str] = {"highs": "HiGHS", "gurobi": "Gurobi"}
-"""Names of the solvers as their makers write them."""
-
 _ACCEPTED = 1e-6  # violation beyond which an answer is not taken for one
 _BACKENDS: dict[Solver, Callable[[Arrays, float | None], Raw]] = {
     "highs": highs.solve,
