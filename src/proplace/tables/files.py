@@ -3,22 +3,25 @@
 CSV cells are text. They become numbers and labels through a schema, cell by cell, so that one bad
 cell makes one bad row and not a bad column.
 
-A file is pinned when it is opened: whoever changes it later is noticed before a changed byte is used.
+The digest of a file is taken when it is opened. A change during the run is an error (FileDigest).
 """
 
 from __future__ import annotations
 
 import codecs
+import contextlib
 import csv
+import gzip
+import hashlib
 import io
 import itertools
 import re
 import shlex
+import zlib
 from abc import ABC, abstractmethod
 from collections import Counter
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pandas as pd
@@ -30,12 +33,10 @@ from proplace.core.text import VALUE, clipped, short, visible
 from proplace.schema import Continuous, Schema
 from proplace.schema.problems import BadRow
 from proplace.schema.validation import did_you_mean, listing
-from proplace.tables.pinned import BLOCK, Pinned
-from proplace.tables.unpacked import MAGIC, Unpacked
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from proplace.schema.rules import AnyFeature
     from proplace.schema.validation import Label
@@ -47,6 +48,7 @@ _CODE = re.compile(r"[ \t]*[-+]?0[0-9]")  # such as 017: a name, not a number
 # Ends a line while a table is written. Cells with a character of it get quotes, so also those with
 # a carriage return, which ends a line for many readers; the NUL is in no text (see _Lines).
 _LINE = "\r\n\0"
+_GZIP = b"\x1f\x8b"  # the first bytes of every gzip file; no text begins so
 _DELIMITERS = (",", ";", "\t", "|")
 # Text that a spreadsheet would run, and the plain numbers among it.
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
@@ -83,6 +85,47 @@ def is_parquet(path: Path) -> bool:
     return path.suffix.lower() in (".parquet", ".pq")
 
 
+class FileDigest:
+    """Content of a file when it was opened.
+
+    Attributes
+    ----------
+    digest
+        SHA-256 in hexadecimal.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._times = path, _times(path)
+        self.digest = _sha256(path)
+
+    def check_times(self) -> None:
+        """Raise TableError if the size or the time of the last change differs."""
+        self._check(_times, self._times)
+
+    def check(self) -> None:
+        """Raise TableError unless the file still has the same digest."""
+        self._check(_sha256, self.digest)
+
+    def _check(self, measure: Callable[[Path], object], expected: object) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            if measure(self._path) == expected:
+                return
+        raise TableError(
+            f"{self._path} was changed while proplace was reading it. Restore the original file and "
+            "run the same command again, or start again with the changed file in a new folder."
+        )
+
+
+def _times(path: Path) -> tuple[int, int, int]:
+    stat = path.stat()
+    return stat.st_size, stat.st_mtime_ns, stat.st_ino
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 class TableFile(ABC):
     """A table in a file.
 
@@ -99,15 +142,22 @@ class TableFile(ABC):
     path: Path
     columns: tuple[str, ...]
     rows: int
-    _pinned: Pinned
+    _content: FileDigest
 
-    @abstractmethod
     def cells(self, start: int = 0) -> Iterator[tuple[pd.DataFrame, dict[int, BadRow]]]:
         """Chunks of the table from a row on, as they are in the file.
 
         The index is the number of the row. The dictionary says which rows are broken, and how; their
-        cells are missing.
+        cells are missing. A file that was changed since it was opened raises TableError.
         """
+        self._content.check_times()
+        for chunk in self._chunks(start):
+            self._content.check_times()  # no row of a changed file is used
+            yield chunk
+
+    @abstractmethod
+    def _chunks(self, start: int) -> Iterator[tuple[pd.DataFrame, dict[int, BadRow]]]:
+        """Chunks of the table from a row on."""
 
     @abstractmethod
     def typed(self, series: pd.Series[Any], feature: AnyFeature) -> pd.Series[Any]:
@@ -119,12 +169,12 @@ class TableFile(ABC):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the file as it was opened, and as all rows are read from it."""
-        return self._pinned.digest
+        """SHA-256 of the file when it was opened, in hexadecimal."""
+        return self._content.digest
 
     def check_unchanged(self) -> None:
-        """Read the file once more; raise unless it is as it was when it was opened."""
-        self._pinned.check()
+        """Raise TableError unless the content of the file is still the content when it was opened."""
+        self._content.check()
 
     @property
     def reading(self) -> dict[str, str]:
@@ -204,7 +254,7 @@ class TableFile(ABC):
             raise TableError(f"{self.path}: two columns are called {short(twice)}")
 
     @property
-    def _chunk(self) -> int:
+    def _chunk_rows(self) -> int:
         """Rows at a time."""
         return max(1, min(CHUNK, limits.CHUNK_CELLS // max(1, len(self.columns))))
 
@@ -223,7 +273,7 @@ class CsvTable(TableFile):
                 f"{short(delimiter)}"
             )
         self.path = path
-        self._pinned = Pinned(path)
+        self._content = FileDigest(path)
         self._packed = self._is_packed()
         # Spreadsheets put a mark at the start of UTF-8 files.
         self._encoding = "utf-8-sig" if encoding.lower() in ("utf-8", "utf8") else encoding
@@ -237,7 +287,7 @@ class CsvTable(TableFile):
         self._check_names()
         self.rows = sum(1 for _ in records)
 
-    def cells(self, start: int = 0) -> Iterator[tuple[pd.DataFrame, dict[int, BadRow]]]:
+    def _chunks(self, start: int) -> Iterator[tuple[pd.DataFrame, dict[int, BadRow]]]:
         """Chunks of text cells, ``None`` where a cell is missing."""
         width, first = len(self.columns), start
         records = itertools.islice(self._records(), 1 + start, None)
@@ -261,7 +311,7 @@ class CsvTable(TableFile):
         """The next rows, as many as may be in memory at once."""
         block: list[list[str]] = []
         characters = 0
-        for record in itertools.islice(records, self._chunk):
+        for record in itertools.islice(records, self._chunk_rows):
             block.append(record)
             characters += len(record) + sum(map(len, record))
             if characters > limits.CHUNK_CHARACTERS:
@@ -295,7 +345,7 @@ class CsvTable(TableFile):
     def _records(self, delimiter: str | None = None) -> Iterator[list[str]]:
         """Cells of each line that is not blank."""
         csv.field_size_limit(limits.TABLE_CELL)
-        with self._open() as file:
+        with self._bytes() as content, self._text(content) as file:
             lines = _Lines(file)
             reader = csv.reader(lines, delimiter=delimiter or self._delimiter, strict=True)
             try:
@@ -315,23 +365,27 @@ class CsvTable(TableFile):
                     "encoding, such as --encoding latin-1"
                 ) from None
 
-    def _open(self) -> IO[str]:
+    def _text(self, content: IO[bytes]) -> IO[str]:
         try:
-            return io.TextIOWrapper(self._content(), encoding=self._encoding, newline="")
+            return io.TextIOWrapper(content, encoding=self._encoding, newline="")
         except (LookupError, ValueError):
             raise TableError(f"there is no encoding {short(self._encoding)}; try utf-8") from None
 
-    def _content(self) -> io.BufferedReader:
-        """The bytes of the text: of the file, or of what it unpacks to."""
-        file = self._pinned.open()
-        if not self._packed:
-            return file
-        return io.BufferedReader(Unpacked(self.path, file, self._pinned.size), BLOCK)
+    @contextlib.contextmanager
+    def _bytes(self) -> Iterator[IO[bytes]]:
+        """Open the file, unpacked if gzip has packed it."""
+        try:
+            with gzip.open(self.path) if self._packed else self.path.open("rb") as file:
+                yield cast("IO[bytes]", file)
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise TableError(
+                f"{self.path}: the file is packed with gzip, and damaged ({error}); pack it again"
+            ) from None
 
     def _is_packed(self) -> bool:
         """Whether gzip has packed the file, whatever it is called."""
-        with self._pinned.open() as file:
-            packed = file.read(len(MAGIC)) == MAGIC
+        with self.path.open("rb") as file:
+            packed = file.read(len(_GZIP)) == _GZIP
         if self.path.suffix.lower() == ".gz" and not packed:
             raise TableError(
                 f"{self.path}: the name says that gzip has packed the file, which it has not; pack it, "
@@ -346,7 +400,7 @@ class CsvTable(TableFile):
 
     def _undecodable(self) -> str:
         """Where the first line is that cannot be decoded, for encodings that keep line ends."""
-        with self._content() as file:
+        with self._bytes() as file:
             for number in itertools.count(1):
                 line = file.readline(limits.TABLE_ROW)
                 if len(line) in (0, limits.TABLE_ROW):
@@ -408,7 +462,7 @@ class ParquetTable(TableFile):
         self.path = path
         require("pyarrow", "parquet", "reading Parquet files")
         self._parquet = require("pyarrow.parquet", "parquet", "reading Parquet files")
-        self._pinned = Pinned(path)
+        self._content = FileDigest(path)
         with self._open() as file:
             self.columns = tuple(file.schema_arrow.names)
             self._types = dict(zip(self.columns, file.schema_arrow.types, strict=True))
@@ -420,7 +474,7 @@ class ParquetTable(TableFile):
         if self.rows != claimed:
             raise self._damaged(f"it says that it has {claimed:,} rows and has {self.rows:,}")
 
-    def cells(self, start: int = 0) -> Iterator[tuple[pd.DataFrame, dict[int, BadRow]]]:
+    def _chunks(self, start: int) -> Iterator[tuple[pd.DataFrame, dict[int, BadRow]]]:
         """Chunks of the values in the file."""
         first = 0
         for batch in self._batches():
@@ -435,20 +489,16 @@ class ParquetTable(TableFile):
     def _batches(self) -> Iterator[Any]:
         """Pieces of the file, in the types of pyarrow."""
         with self._open() as file:
-            for batch in file.iter_batches(batch_size=self._chunk):
+            for batch in file.iter_batches(batch_size=self._chunk_rows):
                 batch.validate(full=True)  # text that is no text, places outside of the column
                 yield batch
 
-    @contextmanager
+    @contextlib.contextmanager
     def _open(self) -> Iterator[Any]:
-        with (
-            self._readable(),
-            self._pinned.open() as raw,
-            self._parquet.ParquetFile(raw) as file,
-        ):
+        with self._readable(), self._parquet.ParquetFile(self.path) as file:
             yield file
 
-    @contextmanager
+    @contextlib.contextmanager
     def _readable(self) -> Iterator[None]:
         """Turn whatever pyarrow makes of a damaged file into a word about it."""
         try:

@@ -27,7 +27,6 @@ from proplace.core.errors import OutputError, TableError, WorkerError
 from proplace.explain.findings import Status
 from proplace.explain.results import Explanations
 from proplace.tables import files as tables
-from proplace.tables import pinned
 from proplace.tables.writing import TableWriter
 
 ROWS = 18
@@ -572,9 +571,8 @@ def test_the_command_says_that_rows_are_left(tmp_path, capsys):
 
 @pytest.fixture
 def moving(batch, tmp_path, monkeypatch):
-    """The batch with small chunks and blocks, on a table that somebody may change."""
+    """The batch with small chunks, on a table that somebody may change."""
     monkeypatch.setattr(tables, "CHUNK", 4)
-    monkeypatch.setattr(pinned, "BLOCK", 64)
     batch.table = shutil.copy(batch.table, tmp_path / "p.csv")
     return batch
 
@@ -612,7 +610,7 @@ def test_an_input_that_changes_during_the_run_is_noticed(moving, change, when):
             if n == when:
                 change(moving.table)
 
-    with pytest.raises(TableError, match=r"was changed while it was in use.*put it back"):
+    with pytest.raises(TableError, match=r"was changed while proplace was reading it.*Restore"):
         ask(moving, stream=stream)
     assert not list(moving.out.glob("results*"))
     moving.table.write_bytes(content)
@@ -633,7 +631,7 @@ def test_an_input_that_changes_between_its_opening_and_the_run(moving):
     """Nothing is taken from the file before it is compared with what was opened."""
     source = tables.open_table(moving.table)
     swap(moving.table)
-    with pytest.raises(TableError, match="was changed while it was in use"):
+    with pytest.raises(TableError, match="was changed while proplace was reading it"):
         ask(moving, source)
     assert not list(moving.shards.glob("rows-*"))
 
@@ -646,5 +644,5 @@ def test_a_parquet_input_that_changes_is_noticed(explainer, tmp_path):
     source = tables.open_table(path)
     assert pd.concat([frame for frame, _ in source.cells()]).equals(people)
     people.iloc[::-1].reset_index(drop=True).to_parquet(path)
-    with pytest.raises(TableError, match="was changed while it was in use"):
+    with pytest.raises(TableError, match="was changed while proplace was reading it"):
         list(source.cells())

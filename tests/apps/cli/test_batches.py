@@ -136,7 +136,7 @@ def test_an_input_that_is_overwritten_during_the_run(crowd, tmp_path):
         file.writelines([lines[0], *reversed(lines[1:])])
     _, err = process.communicate(timeout=120)
     assert (process.returncode, err.count("\n")) == (1, 1)
-    assert f"{path}: was changed while it was in use" in err
+    assert f"{path} was changed while proplace was reading it" in err
     assert not (out / "results.csv").exists()
     path.write_bytes(content)
     done = run(*words(folder, out, people=path))
