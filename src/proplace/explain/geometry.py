@@ -174,15 +174,7 @@ def no_region(e: Explanation) -> str:
     numbers = np.setdiff1d(np.arange(len(e.x)), setting.schema.profile_columns)
     if len(numbers) < 2:
         return "it would need two numbers, and there is only one" if len(numbers) else _NO_NUMBER
-    return "" if moves_numbers(e) else _CATEGORIES_ALONE
-
-
-def moves_numbers(e: Explanation) -> bool:
-    """Whether an answer changes a number, and not categories alone."""
-    setting = needed(e)
-    assert e.x is not None and e.point is not None  # noqa: S101, PT018  (checked above)
-    numbers = np.setdiff1d(np.arange(len(e.x)), setting.schema.profile_columns)
-    return bool((e.x[numbers] != e.point[numbers]).any())
+    return "" if (e.x[numbers] != e.point[numbers]).any() else _CATEGORIES_ALONE
 
 
 def plane_of(setting: Setting, x: Array, point: Array, neighbours: Array) -> Plane:

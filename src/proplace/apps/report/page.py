@@ -12,7 +12,6 @@ import numpy as np
 from proplace.apps.report import claims
 from proplace.apps.report.pictures import (
     Picture,
-    categories_view,
     margins_view,
     region_view,
     validity_view,
@@ -23,7 +22,7 @@ from proplace.apps.report.templating import generator, label_of, templates
 from proplace.core.errors import OptionError
 from proplace.core.files import atomic_write
 from proplace.explain.findings import CERTIFIABLE
-from proplace.explain.geometry import compared, moves_numbers, no_region
+from proplace.explain.geometry import compared, no_region
 from proplace.explain.words import ChangeInWords, Terms, Wording, in_words
 
 if TYPE_CHECKING:
@@ -179,9 +178,6 @@ def _answer(
         missing = no_region(e)
         if not missing:
             pictures.append(region_view(e, plain, terms))
-        if (view := categories_view(e, terms)) is not None:
-            pictures.append(view)
-            missing = missing if moves_numbers(e) else ""  # it shows all that there is to show
         if has_margins(e):
             pictures.append(margins_view(*margin_curves([e], [plain]), e, terms))
         if retrained:

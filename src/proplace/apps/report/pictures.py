@@ -14,7 +14,6 @@ import numpy as np
 
 from proplace.apps.report.plots import (
     FACTORS,
-    draw_categories,
     draw_margins,
     draw_region,
     draw_validity,
@@ -23,7 +22,6 @@ from proplace.apps.report.plots import (
     percent,
 )
 from proplace.apps.report.style import DARK, LIGHT, new_figure, style
-from proplace.explain.categories import category_picture
 from proplace.explain.geometry import needed, region_picture
 from proplace.explain.words import Wording, in_delta, in_words
 from proplace.schema.amounts import number
@@ -80,28 +78,6 @@ def region_view(e: Explanation, plain: Array | None, terms: Terms) -> Picture:
     if picture.projected:
         caption += "The borders are those on this plane; neighbours off it are projected on it."
     return _picture(lambda axes: draw_region(axes, picture, e, terms), _SQUARE, alt, caption)
-
-
-def categories_view(e: Explanation, terms: Terms) -> Picture | None:
-    """What the networks say in each category that comes into question; None if none changes."""
-    picture = category_picture(e)
-    if picture is None:
-        return None
-    titles, outcome = " and ".join(picture.titles), terms.outcome
-    sure = picture.worst >= 0.0
-    every = f"every network {in_delta(needed(e))}"
-    caption = f"Circles: how clearly the model in use says {outcome} (right of 0) or not (left). "
-    alt = f"Rows for {titles}, from now to the answer, each with its margin. "
-    if has_margins(e):
-        caption += f"Diamonds: the worst of {every}, a proved bound. "
-        count = len(picture.names)
-        alt += f"In {int(sure.sum())} of {count} rows {every} says {outcome}. "
-    if len(picture.names) > 2:
-        caption += f"The rows between are the answer, but for {titles}."
-    inches = _SQUARE[0], min(_SQUARE[1], 2.2 + 0.5 * len(picture.names))
-    return _picture(
-        lambda axes: draw_categories(axes, picture, e, terms), inches, alt.strip(), caption
-    )
 
 
 def _categories(e: Explanation) -> str:

@@ -12,7 +12,6 @@ from proplace.apps.report.style import LIGHT, drawn, new_figure, style
 from proplace.core.errors import OptionError
 from proplace.core.optional import require
 from proplace.core.text import clipped, visible
-from proplace.explain.categories import category_picture
 from proplace.explain.geometry import (
     compared,
     needed,
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from proplace.core.network import Array, Network
-    from proplace.explain.categories import CategoryPicture
     from proplace.explain.geometry import Plane, RegionPicture
     from proplace.explain.results import Explanation, Explanations, Setting
     from proplace.schema.rules import AnyFeature
@@ -57,9 +55,6 @@ def explanation_figure(e: Explanation, wording: Wording) -> Figure:
     if not no_region(e):
         picture = region_picture(e, also=plain)
         draw.append(lambda axes: draw_region(axes, picture, e, terms))
-    categories = category_picture(e)
-    if categories is not None:
-        draw.append(lambda axes: draw_categories(axes, categories, e, terms))
     if has_margins(e):
         curves = margin_curves([e], [plain])
         draw.append(lambda axes: draw_margins(axes, *curves, e, terms))
@@ -174,41 +169,6 @@ def draw_region(
         axes.locator_params(axis="x", nbins=5)
     where = "by the whole set" if needed(e).general else "within delta"
     _region_legend(axes, p, terms, where if has_margins(e) else "")
-
-
-def draw_categories(axes: Axes, picture: CategoryPicture, e: Explanation, terms: Terms) -> None:
-    """Draw the margin in each category that comes into question: in use, and at its worst."""
-    p, least = picture, has_margins(e)
-    both = np.concatenate([p.margin, p.worst if least else p.margin, [0.0]])
-    room = 0.1 * max(float(np.ptp(both)), 1e-9)
-    low, high = float(both.min()) - room, float(both.max()) + room
-    places = np.arange(len(p.names))
-    axes.axvspan(low, 0.0, color=LIGHT.refused, linewidth=0)
-    axes.axvspan(0.0, high, color=LIGHT.robust, linewidth=0)
-    axes.axvline(0.0, color=LIGHT.ink, linewidth=0.9)
-    if least:
-        axes.hlines(places, p.worst, p.margin, color=LIGHT.soft, linewidth=2.0)
-    axes.scatter(
-        p.margin, places, s=46, marker="o", color=LIGHT.page, edgecolors=LIGHT.ink, zorder=4,
-        label="the model in use",
-    )  # fmt: skip
-    if least:
-        where = "of the set" if needed(e).general else "within delta"
-        axes.scatter(
-            p.worst, places, s=52, marker="D", color=LIGHT.ours, edgecolors=LIGHT.page, zorder=5,
-            label=f"the worst network {where}",
-        )  # fmt: skip
-    axes.set_xlim(low, high)
-    axes.set_ylim(len(p.names) - 0.4, -0.6)
-    names = [textwrap.fill(clipped(visible(name), 44), 22) for name in p.names]
-    axes.set_yticks(places, [name.replace("$", r"\$") for name in names])
-    for n, label in enumerate(axes.get_yticklabels()):
-        label.set_fontweight("bold" if n in (0, len(p.names) - 1) else "normal")
-    axes.tick_params(axis="y", length=0)
-    axes.locator_params(axis="x", nbins=5)
-    more = f"; {p.more} more with less" if p.more else ""
-    axes.set_xlabel(drawn(f"margin ({terms.outcome} above 0){more}", 60))
-    axes.legend(loc="upper left", bbox_to_anchor=(0.0, -0.17), ncols=1, borderaxespad=0.2)
 
 
 def draw_margins(
