@@ -1,12 +1,10 @@
 r"""What the pictures show, as arrays: a plane through the answer, and curves.
 
 All points of the plane have the answer's categories; the person, and any other row, is shown only if
-it has the same ones. Where the answer changes at most two numbers the plane is spanned by two features,
-so that both axes have original units. Otherwise, with :math:`x` the person in the answer's categories,
-its first direction is :math:`u = (x' - x) / |x' - x|` and its second, :math:`v`, the direction
-orthogonal to u in which the robust neighbours vary most. Points are shown at their orthogonal
-projections; the borders are those of the network and of the robust set *on* the plane, so a point
-far from the plane may seem to lie on the wrong side of one.
+it has the same ones. The plane is spanned by two features, so that both axes have original units; an
+answer that changes more numbers has none. Other points are shown at their orthogonal projections; the
+borders are those of the network and of the robust set *on* the plane, so a point far from the plane may
+seem to lie on the wrong side of one.
 """
 
 from __future__ import annotations
@@ -32,11 +30,10 @@ from proplace.search.problem import SearchProblem
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    import numpy.typing as npt
-
     from proplace.core.network import Array
     from proplace.explain.results import Explanation, Explanations, Setting
     from proplace.region.convex_piece import ConvexPiece
+    from proplace.schema import Schema
 
 _PAD = 0.14  # of the width of what is shown, on each side
 _SECONDS = (
@@ -46,27 +43,28 @@ _SECONDS = (
 
 _NO_NUMBER = "it would need two numbers, and all features are categories"
 _READ_BACK = "a folder of results does not hold the people around an answer"
+_MANY_NUMBERS = "the answer changes more than two numbers"
 _CATEGORIES_ALONE = "the answer changes categories alone, which have no place on a map"
 
 
 @dataclass(frozen=True, eq=False)
 class Plane:
-    """A plane ``origin + a * basis[0] + b * basis[1]`` with an orthonormal basis.
-
-    ``columns`` are the numbers of the two encoded columns that span it, or None.
-    """
+    """The plane through a row along two of its encoded columns."""
 
     origin: Array
-    basis: Array
-    columns: tuple[int, int] | None
+    columns: tuple[int, int]
 
     def coordinates(self, rows: Array) -> Array:
         """Where the orthogonal projections of rows lie, shape (n, 2)."""
-        return (np.atleast_2d(rows) - self.origin) @ self.basis.T
+        columns = list(self.columns)
+        return (np.atleast_2d(rows) - self.origin)[:, columns]
 
     def rows(self, coordinates: Array) -> Array:
         """The rows at some coordinates."""
-        return self.origin + np.atleast_2d(coordinates) @ self.basis
+        coordinates = np.atleast_2d(coordinates)
+        rows = np.repeat(self.origin[None], len(coordinates), axis=0)
+        rows[:, list(self.columns)] += coordinates
+        return rows
 
     def holds(self, rows: Array) -> bool:
         """Whether all rows lie on the plane, up to rounding."""
@@ -132,7 +130,7 @@ def region_picture(e: Explanation, *, also: Array | None = None, size: int = 81)
     if why_not:
         raise OptionError(f"there is no picture of the region: {why_not}")
     neighbours = e.neighbours if e.neighbours is not None else e.point[None][:0]
-    plane = plane_of(setting, e.x, e.point, neighbours)
+    plane = plane_of(setting.schema, e.x, e.point, neighbours)
     profile = setting.schema.profile_columns
     neighbours = neighbours[(neighbours[:, profile] == e.point[profile]).all(axis=1)]
     moved = bool((e.x[profile] != e.point[profile]).any())
@@ -174,25 +172,21 @@ def no_region(e: Explanation) -> str:
     numbers = np.setdiff1d(np.arange(len(e.x)), setting.schema.profile_columns)
     if len(numbers) < 2:
         return "it would need two numbers, and there is only one" if len(numbers) else _NO_NUMBER
-    return "" if (e.x[numbers] != e.point[numbers]).any() else _CATEGORIES_ALONE
+    changed = int((e.x[numbers] != e.point[numbers]).sum())
+    if changed > 2:
+        return _MANY_NUMBERS
+    return "" if changed else _CATEGORIES_ALONE
 
 
-def plane_of(setting: Setting, x: Array, point: Array, neighbours: Array) -> Plane:
-    """Choose the plane: two features where they suffice, else the change and the spread."""
-    profile = setting.schema.profile_columns
-    start, neighbours = x.copy(), neighbours.copy()
-    start[profile] = neighbours[:, profile] = point[profile]
+def plane_of(schema: Schema, x: Array, point: Array, neighbours: Array) -> Plane:
+    """Choose the plane: the numbers that change, and those in which the neighbours vary most."""
+    profile = schema.profile_columns
+    start = x.copy()
+    start[profile] = point[profile]
     spread = np.ptp(np.vstack([start, point, neighbours]), axis=0)
-    changed = np.flatnonzero(start != point).tolist()
-    if len(changed) <= 2:
-        by_spread = np.argsort(-spread, kind="stable").tolist()
-        more = [j for j in by_spread if j not in changed and spread[j] > 0.0]
-        columns = (changed + more)[:2]
-        if len(columns) == 2:
-            return Plane(start, np.eye(len(x))[columns], (columns[0], columns[1]))
-    u = (point - start) / np.linalg.norm(point - start)
     numbers = np.setdiff1d(np.arange(len(x)), profile)
-    return Plane(start, np.vstack([u, _across(u, neighbours - start, numbers)]), None)
+    first, second = sorted(numbers, key=lambda j: (start[j] == point[j], -spread[j], j))[:2]
+    return Plane(start, (int(first), int(second)))
 
 
 def outline(points: Array) -> Array:
@@ -284,22 +278,6 @@ def needed(e: Explanation) -> Setting:
     return e.setting
 
 
-def _across(u: Array, steps: Array, columns: npt.NDArray[np.int64]) -> Array:
-    """A unit vector orthogonal to ``u``: along the largest spread of the steps if they have one.
-
-    Else it lies in some columns, of which there are two or more.
-    """
-    rest = steps - np.outer(steps @ u, u)
-    rest = rest - rest.mean(axis=0) if len(rest) else rest
-    if len(rest) and np.abs(rest).max() > 1e-9:
-        v = np.linalg.svd(rest, full_matrices=False)[2][0]
-    else:
-        v = np.eye(len(u))[columns[np.abs(u[columns]).argmin()]]
-    v = v - (v @ u) * u
-    v = v / np.linalg.norm(v)
-    return np.asarray(v if v[np.abs(v).argmax()] > 0.0 else -v)
-
-
 def _frame(setting: Setting, plane: Plane, seen: Array) -> list[tuple[float, float]]:
     """Ends of the two axes: everything in sight, with some air, within the features' ranges."""
     low, high = seen.min(axis=0), seen.max(axis=0)
@@ -309,9 +287,8 @@ def _frame(setting: Setting, plane: Plane, seen: Array) -> list[tuple[float, flo
         np.minimum(low, middle - wide / 2) - _PAD * wide,
         np.maximum(high, middle + wide / 2) + _PAD * wide,
     )
-    if plane.columns is not None:
-        columns = list(plane.columns)
-        origin, room = plane.origin[columns], 0.03 * (high - low)
-        low = np.maximum(low, setting.schema.lower[columns] - origin - room)
-        high = np.minimum(high, setting.schema.upper[columns] - origin + room)
+    columns = list(plane.columns)
+    origin, room = plane.origin[columns], 0.03 * (high - low)
+    low = np.maximum(low, setting.schema.lower[columns] - origin - room)
+    high = np.minimum(high, setting.schema.upper[columns] - origin + room)
     return [(float(low[i]), float(high[i])) for i in (0, 1)]

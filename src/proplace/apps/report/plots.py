@@ -347,19 +347,6 @@ class _Axis:
 
 def _axis(e: Explanation, plane: Plane, i: int) -> _Axis:
     schema = needed(e).schema
-    if plane.columns is None:
-        if i == 0:
-            length = float(plane.coordinates(np.array(e.point))[0, 0]) or 1.0
-            names = [schema.by_name[str(name)].title for name in e.changes.index]
-            what = ", ".join(names) if len(names) <= 3 else f"{len(names)} features"
-            return _Axis(
-                f"along the change ({what})",
-                1.0 / length,
-                0.0,
-                [(1.0, "answer"), (0.0, "now"), (0.5, "halfway")],
-            )
-        main = schema.features[schema.columns[int(np.abs(plane.basis[1]).argmax())].feature]
-        return _Axis(f"across it (mostly {main.title})", 1.0, 0.0, [])
     j = plane.columns[i]
     feature = schema.features[schema.columns[j].feature]
     assert isinstance(feature, (Continuous, Ordinal))  # noqa: S101  (planes avoid categories)
