@@ -221,10 +221,9 @@ def run(
             WORDING,
             title=f"{_some(len(ours))} mortgage applicants: what would have changed the answer",
             retrained=retrained,
-            against=plain[:_SHOWN],
             proofs=folder / "proofs",
         )
-        figure = ours.plot(WORDING, retrained=retrained, against=plain)
+        figure = ours.plot(WORDING, retrained=retrained)
         figure.savefig(folder / "picture.png", dpi=150)
         first = next((e.index for e in ours if e.found), ours[0].index)
         letter = ours.letter(first, folder / "letter.html", WORDING)

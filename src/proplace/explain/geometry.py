@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from proplace.core.network import Array
-    from proplace.explain.results import Explanation, Explanations, Setting
+    from proplace.explain.results import Explanation, Setting
     from proplace.region.convex_piece import ConvexPiece
     from proplace.schema import Schema
 
@@ -250,21 +250,6 @@ def plain_nearest(e: Explanation) -> Array | None:
         return None
     point: Array = schema.canonical(problem.snap(found), person=e.x)[0]
     return point if setting.net.predict(point)[0] == e.target else None
-
-
-def compared(result: Explanations, against: Explanations | None) -> list[Array | None]:
-    """For each explanation, the point to compare its answer with; None where it has no answer.
-
-    That is the answer of another method, or the plain nearest one.
-    """
-    if against is not None and len(against) != len(result):
-        raise OptionError(
-            f"against must hold one answer for each of {len(result)}, not {len(against)}"
-        )
-    return [
-        (plain_nearest(e) if against is None else against[n].point) if e.found else None
-        for n, e in enumerate(result)
-    ]
 
 
 def needed(e: Explanation) -> Setting:

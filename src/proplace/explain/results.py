@@ -355,9 +355,10 @@ class Explanations(Sequence[Explanation]):
         wording: Wording | None = None,
         *,
         retrained: Sequence[Network] = (),
-        against: Explanations | None = None,
     ) -> Figure:
         """Draw how the answers fare as delta grows, and on retrained networks (extra ``plot``).
+
+        Beside them are the nearest points of the same regions that the network accepts today.
 
         Parameters
         ----------
@@ -365,13 +366,10 @@ class Explanations(Sequence[Explanation]):
             What to call things.
         retrained
             Networks on which to count how many answers still hold.
-        against
-            Answers of another method to compare with; without it, the nearest points of the same
-            regions that the network accepts today.
         """
         from proplace.explain.words import Wording
 
-        figure: Figure = upstairs("result_figure")(self, against, retrained, wording or Wording())
+        figure: Figure = upstairs("result_figure")(self, retrained, wording or Wording())
         return figure
 
     def report(
@@ -381,7 +379,6 @@ class Explanations(Sequence[Explanation]):
         *,
         title: str = "What would change the outcome",
         retrained: Sequence[Network] = (),
-        against: Explanations | None = None,
         proofs: str | os.PathLike[str] | None = None,
         kept: str | os.PathLike[str] | None = None,
         note: str = "",
@@ -393,7 +390,7 @@ class Explanations(Sequence[Explanation]):
         ----------
         path
             The file to write.
-        wording, retrained, against
+        wording, retrained
             As for :meth:`plot`.
         title
             Heading of the page.
@@ -420,7 +417,6 @@ class Explanations(Sequence[Explanation]):
             wording or Wording(),
             title=title,
             retrained=retrained,
-            against=against,
             proofs=proofs,
             kept=kept,
             note=note,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -22,7 +22,7 @@ from proplace.schema.features import Binary
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from proplace.explain.results import Explanation, Explanations, Setting
+    from proplace.explain.results import Explanation, Setting
     from proplace.schema.rules import AnyFeature
     from proplace.schema.validation import Label
 
@@ -112,29 +112,16 @@ class Terms:
     outcome: str
     answer: str
     answers: str
-    other: str
-    others: str
+    other: ClassVar[str] = "plain nearest answer"
+    others: ClassVar[str] = "plain nearest answers"
 
     @classmethod
-    def of(
-        cls, result: Sequence[Explanation], wording: Wording, against: Explanations | None = None
-    ) -> Terms:
+    def of(cls, result: Sequence[Explanation], wording: Wording) -> Terms:
         """Choose words that are true of some answers."""
         found = [e for e in result if e.found]
         robust = "robust " if found and all(map(proved, found)) else ""
-        made = None if against is None else against.provenance
-        if against is None or (made is not None and (made.method, made.delta) == ("Proplace", 0.0)):
-            other = "plain nearest answer", "plain nearest answers"
-        elif made is None:
-            other = "other answer", "other answers"
-        else:
-            other = f"answer of {made.method}", f"answers of {made.method}"
         return cls(
-            wording.person,
-            outcome_of(result[0], wording),
-            f"{robust}answer",
-            f"{robust}answers",
-            *other,
+            wording.person, outcome_of(result[0], wording), f"{robust}answer", f"{robust}answers"
         )
 
 

@@ -215,19 +215,6 @@ def test_equal_runs_give_equal_pages(lender, tmp_path, monkeypatch):
     assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
 
 
-def test_the_answers_of_another_method_are_called_by_its_name(lender, tmp_path):
-    people = lender.frame.loc[[lender.result[0].index]]
-    mine = lender.explainer.explain(people)
-    theirs = pp.Wachter(lender.net, schema=SCHEMA).fit(lender.frame).explain(people)
-    path = mine.report(tmp_path / "a.html", LOAN, retrained=lender.retrained, against=theirs)
-    text = text_of(path)
-    assert "the answer of Wachter on" in text
-    assert "plain nearest" not in text
-    assert Terms.of(mine, LOAN, theirs[:0]).other == "answer of Wachter"
-    assert Terms.of(mine, LOAN, pp.Explanations([])).other == "other answer"
-    assert Terms.of(mine, LOAN).other == "plain nearest answer"
-
-
 def test_captions_never_say_more_than_the_curves_show(lender):
     found = [e for e in lender.result if e.found]
     ours, _ = margin_curves(found, [])

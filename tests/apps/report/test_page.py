@@ -18,6 +18,7 @@ from proplace.apps.report.plots import held, percent
 from proplace.apps.report.style import DARK, LIGHT
 from proplace.core.errors import OptionError
 from proplace.core.text import UNSEEN, visible
+from proplace.explain.geometry import plain_nearest
 from small_lender import LOAN, SCHEMA
 
 pytest.importorskip("matplotlib")
@@ -95,6 +96,9 @@ def test_the_page_counts_what_holds_on_retrained_networks(page, lender):
     said = f"approved in {kept} of {2 * len(found)} cases ({percent(shares.mean())})"
     assert f"The {len(found)} robust answers on this page are {said}" in page.text
     assert f"the robust answers on this page are still {said}" in page.text
+    plain = held(np.array([plain_nearest(e) for e in found]), lender.retrained, 1)
+    kept = f"{round(plain.sum() * 2)} of {2 * len(found)} cases ({percent(plain.mean())})"
+    assert f"plain nearest answers in {kept}" in page.text
 
 
 def test_proofs_lie_beside_the_page_and_can_be_checked(folder, page, lender):
@@ -287,21 +291,6 @@ def test_people_without_any_answer_still_get_a_page(lender, tmp_path):
     page = Page(result.report(tmp_path / "a.html", LOAN, retrained=lender.retrained))
     assert "0 of 2" in page.text
     assert not page.all("img")
-
-
-def test_against_another_method(lender, tmp_path):
-    people = lender.frame.loc[[e.index for e in lender.result if e.rank == 0]]
-    mine = lender.explainer.explain(people)
-    other = pp.Proplace(lender.net, 0.0, schema=SCHEMA, region="box").fit(lender.frame)
-    theirs = other.explain(people)
-    path = mine.report(tmp_path / "a.html", LOAN, retrained=lender.retrained, against=theirs)
-    share = held(theirs.points, lender.retrained, 1)
-    kept, count = round(share.sum() * 2), 2 * len(theirs)
-    said = f"plain nearest answers in {kept} of {count} cases ({percent(share.mean())})"
-    assert said in Page(path).text
-    with pytest.raises(OptionError, match="one answer for each"):
-        mine.report(tmp_path / "b.html", against=theirs[:1])
-    assert not (tmp_path / "b.html").exists()
 
 
 def test_reports_that_nobody_would_read_are_refused(lender, tmp_path):

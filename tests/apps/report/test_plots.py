@@ -194,6 +194,12 @@ def test_figures_draw_into_files(lender, tmp_path):
     robust = [e for e in lender.result if e.found]
     share = held(np.array([e.point for e in robust]), lender.retrained, 1).mean()
     assert both.axes[1].patches[1].get_height() == pytest.approx(share)
+    plain = held(np.array([plain_nearest(e) for e in robust]), lender.retrained, 1).mean()
+    assert both.axes[1].patches[0].get_height() == pytest.approx(plain)
+    # A person without an answer is left out.
+    bad = lender.explainer.explain(lender.frame.iloc[:1].assign(debt=np.nan))
+    more = pp.Explanations([*lender.result, bad[0]]).plot(LOAN, retrained=lender.retrained)
+    assert more.axes[1].patches[1].get_height() == pytest.approx(share)
 
 
 def test_what_cannot_be_drawn_says_so(lender):

@@ -22,7 +22,7 @@ from proplace.apps.report.templating import generator, label_of, templates
 from proplace.core.errors import OptionError
 from proplace.core.files import atomic_write
 from proplace.explain.findings import CERTIFIABLE
-from proplace.explain.geometry import compared, no_region
+from proplace.explain.geometry import no_region, plain_nearest
 from proplace.explain.words import ChangeInWords, Terms, Wording, in_words
 
 if TYPE_CHECKING:
@@ -90,7 +90,6 @@ def write_report(
     *,
     title: str = "What would change the outcome",
     retrained: Sequence[Network] = (),
-    against: Explanations | None = None,
     proofs: str | os.PathLike[str] | None = None,
     kept: str | os.PathLike[str] | None = None,
     again: tuple[str, str] | None = None,
@@ -111,8 +110,8 @@ def write_report(
         )
     environment = templates("the report")
     environment.tests["number_first"] = lambda value: _NUMBER.match(value) is not None
-    plain = compared(result, against)
-    terms = Terms.of(result, wording, against)
+    plain = [plain_nearest(e) if e.found else None for e in result]
+    terms = Terms.of(result, wording)
     short = result.provenance is not None and bool(result.provenance.changes)
     target = Path(path)
     saved = (

@@ -13,7 +13,6 @@ from proplace.core.errors import OptionError
 from proplace.core.optional import require
 from proplace.core.text import clipped, visible
 from proplace.explain.geometry import (
-    compared,
     needed,
     no_region,
     plain_nearest,
@@ -75,20 +74,17 @@ def explanation_figure(e: Explanation, wording: Wording) -> Figure:
 
 def result_figure(
     result: Explanations,
-    against: Explanations | None,
     retrained: Sequence[Network],
     wording: Wording,
 ) -> Figure:
     """Worst margins of several answers against delta, and their fate on retrained networks."""
-    plain = compared(result, against)
     answers = [e for e in result if e.found]
     if not answers:
         raise OptionError("there is no answer to draw: no row was explained")
     if not has_margins(answers[0]):
-        raise OptionError(
-            "these answers know no delta to draw them against; draw robust ones with against=these"
-        )
-    terms = Terms.of(result, wording, against)
+        raise OptionError("these answers know no delta to draw them against")
+    plain = [plain_nearest(e) for e in answers]
+    terms = Terms.of(result, wording)
     with style(LIGHT):
         figure = new_figure(9.6 if retrained else 6.2, 3.9)
         axes = figure.subplots(
