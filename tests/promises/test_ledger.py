@@ -15,6 +15,8 @@ from sklearn.preprocessing import StandardScaler
 
 import proplace as pp
 from proplace.core.errors import LedgerError
+from proplace.promises import tables
+from proplace.promises.database import VERSION, Database
 from proplace.promises.issuing import person_id
 from small_lender import LOAN, Lender
 from small_promises import LATER, NET, SCHEMA, TRAINING, answers, changed, refused
@@ -406,6 +408,30 @@ def test_files_that_are_something_else(tmp_path):
         with pytest.raises(LedgerError, match=r"holds other tables|is no ledger"):
             pp.Ledger(other)
     assert text.read_text() == "income,debt\n" * 500
+
+
+@pytest.mark.parametrize("version", ["1", str(VERSION + 1), "two", ""])
+def test_ledger_of_another_version_is_rejected(place, version):
+    database = Database(place)
+    with database.write() as writer:
+        writer.connection.execute(
+            tables.meta.update().where(tables.meta.c.name == "version").values(value=version)
+        )
+    said = "another version of proplace.*start a new ledger"
+    with pytest.raises(LedgerError, match=said):
+        Database(place)
+    # A writer that opened it before does not write what the other version would not understand.
+    with pytest.raises(LedgerError, match=said), database.write():
+        pass
+    database.close()
+
+
+def test_verify_detects_a_second_opening(ledger, result):
+    """Its version would count in place of that of the first."""
+    ledger.issue(result[:1], ["anna"])
+    with ledger._database.write() as writer:
+        writer.append("opened", {"version": VERSION})
+    assert "opens the ledger" in str(ledger.verify())
 
 
 def test_an_empty_result_and_an_empty_ledger(ledger, result):

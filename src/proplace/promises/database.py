@@ -138,10 +138,7 @@ class Database:
             connection = opened.execution_options(proplace_writes=True)
             with connection.begin():
                 head = locked_head(connection)
-                if (version := self._version(connection)) != VERSION:
-                    raise LedgerError(
-                        f"{self.name}: was brought to version {version} while it was open; open it again"
-                    )
+                self._check_version(connection)  # others may have replaced it since it was opened
                 writer = Writer(connection, head, actor)
                 yield writer
                 writer.flush()
@@ -157,19 +154,19 @@ class Database:
 
     def _prepare(self, *, create: bool) -> None:
         with self.engine.connect() as connection:
-            there = sa.inspect(connection).has_table("meta")
-            if (there or not create) and self._version(connection) == VERSION:
+            if not create or sa.inspect(connection).has_table("meta"):
+                self._check_version(connection)
                 return
         with self.engine.connect() as opened:
             connection = opened.execution_options(proplace_writes=True)
             with connection.begin():
                 if not self.is_sqlite:
                     connection.execute(sa.text(f"SELECT pg_advisory_xact_lock({_LOCK})"))
-                if not sa.inspect(connection).has_table("meta"):
+                if sa.inspect(connection).has_table("meta"):  # another process was faster
+                    self._check_version(connection)
+                else:
                     self._check_empty(connection)
                     _create(connection)
-                elif (found := self._version(connection)) < VERSION:
-                    _migrate(connection, found)
 
     def _check_empty(self, connection: sa.Connection) -> None:
         """Refuse to put a ledger among the tables of something else."""
@@ -180,26 +177,20 @@ class Database:
                 "a file or a database of its own"
             )
 
-    def _version(self, connection: sa.Connection) -> int:
-        """The version of the tables; an error where it is no ledger, or a later one."""
+    def _check_version(self, connection: sa.Connection) -> None:
+        """Raise unless it is a ledger whose tables are of this version."""
         try:
             found = {row.name: row.value for row in connection.execute(sa.select(tables.meta))}
         except sa.exc.DBAPIError:
             found = {}
         if found.get("format") != FORMAT:
             raise LedgerError(f"{self.name}: is no ledger of promises; give the file of one")
-        if not (told := str(found.get("version"))).isdecimal() or not int(told):
-            raise TamperedError(
-                f"{self.name}: the version {told!r} of its tables is not one that was written; put back "
-                "a copy from before"
-            )
-        version = int(told)
-        if version > VERSION:
+        if found.get("version") != str(VERSION):
             raise LedgerError(
-                f"{self.name}: was written by a later version of proplace (tables {version}, known here "
-                f"are {VERSION}); install that version"
+                f"{self.name}: was written by another version of proplace (tables of version "
+                f"{found.get('version')}, this one reads {VERSION}). Use that version for it, or "
+                "start a new ledger"
             )
-        return version
 
 
 class Writer:
@@ -282,26 +273,6 @@ def _create(connection: sa.Connection) -> None:
     writer = Writer(connection, Head(0, START), None)
     writer.append("opened", {"format": FORMAT, "version": VERSION, "ledger": uuid.uuid4().hex})
     writer.flush()
-
-
-def _migrate(connection: sa.Connection, found: int) -> None:
-    """Bring the tables of an earlier version to this one; the chain stays as it is and goes on."""
-    writer = Writer(connection, locked_head(connection), None)
-    for step in _STEPS[found - 1 :]:
-        for statement in step[connection.dialect.name]:
-            connection.execute(sa.text(statement))
-    connection.execute(
-        tables.meta.update().where(tables.meta.c.name == "version").values(value=str(VERSION))
-    )
-    writer.append("migrated", {"from": found, "to": VERSION})
-    writer.flush()
-
-
-_EXPIRY = "CREATE INDEX promises_by_expiry ON promises (expires)"
-_STEPS: tuple[dict[str, tuple[str, ...]], ...] = (
-    {"sqlite": (_EXPIRY,), "postgresql": (_EXPIRY, *tables.NO_STATISTICS)},
-)
-"""What leads from version 1 to 2, from 2 to 3, ...: statements for each of the databases."""
 
 
 # -- places and connections ------------------------------------------------------------------------

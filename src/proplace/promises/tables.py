@@ -17,7 +17,6 @@ import sqlalchemy as sa  # noqa: E402
 
 __all__ = [
     "FOREVER",
-    "NO_STATISTICS",
     "documents",
     "entries",
     "head",
@@ -98,7 +97,7 @@ verdicts = sa.Table(
 FOREVER = ("entries", "documents", "promises", "verdicts")
 """Tables whose rows are never changed and never deleted."""
 
-NO_STATISTICS = tuple(
+_NO_STATISTICS = tuple(
     f"ALTER TABLE personal ALTER COLUMN {column.name} SET STATISTICS 0"
     for column in personal.columns
     if column.name != "entry"
@@ -126,7 +125,7 @@ def _guards() -> None:
             for dialect, text in (("sqlite", sqlite), ("postgresql", postgresql)):
                 ddl = sa.DDL(text).execute_if(dialect=dialect)  # type: ignore[no-untyped-call]
                 sa.event.listen(table, "after_create", ddl)
-    for statement in NO_STATISTICS:
+    for statement in _NO_STATISTICS:
         ddl = sa.DDL(statement).execute_if(dialect="postgresql")  # type: ignore[no-untyped-call]
         sa.event.listen(personal, "after_create", ddl)
 
