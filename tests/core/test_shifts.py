@@ -345,6 +345,7 @@ def test_the_digest_names_every_end_and_the_input_map():
     [
         (lambda a: a.pop("format"), "not a shifts file"),
         (lambda a: a.update(format=np.array("proplace-network-1")), "not a shifts file"),
+        (lambda a: a.pop("encoding"), "another version of proplace"),
         (lambda a: a.pop("low_W0"), "holds no low ends"),
         (lambda a: a.update(more=np.zeros(2)), "arrays of no layer"),
         (lambda a: a.update(high_W0=a["high_W0"] * np.nan), "NaN"),

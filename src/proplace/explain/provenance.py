@@ -22,7 +22,7 @@ from proplace.core.distances import name_of
 from proplace.core.errors import InputError, OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence, Set
+    from collections.abc import Callable, Mapping, Sequence
 
     from proplace.core.model_set import ModelSet
     from proplace.core.network import Array
@@ -194,22 +194,13 @@ class Provenance:
                 part["delta"] = [list(pair) for pair in part["delta"]]
         fields["also"] = list(fields["also"])
         fields["tolerance"] = dict(self.tolerance)
-        for name in ("also", "tolerance"):
-            if not fields[name]:
-                del fields[name]
         return fields
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Provenance:
         """Read what :meth:`to_dict` has made; anything else is refused."""
-        also = fields.get("also", []) if hasattr(fields, "get") else []
-        # These, and the words about a set and the changes, are missing in results from before.
-        if hasattr(fields, "keys"):
-            fields = {"delta_about": "", "tolerance": {}, "changes": "", **fields}
-        read = _read(cls, fields, {"also"})
-        if not isinstance(also, list):
-            raise InputError("the provenance of the result has an also that cannot be read")
-        return cls(**read, also=tuple(Other(**_read(Other, entry)) for entry in also))
+        read = _read(cls, fields)
+        return cls(**read | {"also": tuple(Other(**_read(Other, one)) for one in read["also"])})
 
 
 def now() -> str:
@@ -231,10 +222,10 @@ def now() -> str:
 # -- reading what was written ----------------------------------------------------------------------
 
 
-def _read(kind: type, fields: Any, optional: Set[str] = frozenset()) -> dict[str, Any]:
-    """Return the fields of a kind that must be there, or say which cannot be read."""
-    names = [f.name for f in dataclasses.fields(kind) if f.name not in optional]
-    if not hasattr(fields, "keys") or set(fields.keys()) - optional != set(names):
+def _read(kind: type, fields: Any) -> dict[str, Any]:
+    """Return the fields of a kind, or say which cannot be read."""
+    names = [f.name for f in dataclasses.fields(kind)]
+    if not hasattr(fields, "keys") or set(fields.keys()) != set(names):
         raise InputError(
             f"this is no provenance of a result: it must have the fields {', '.join(names)}"
         )
@@ -307,6 +298,7 @@ _GOOD: dict[str, Callable[[Any], bool]] = {
     "distance": _is_text,
     "k": lambda value: value is None or (type(value) is int and value > 0),
     "region": lambda value: value is None or _is_text(value),
+    "also": lambda value: isinstance(value, list),
     "delta_about": _is_text,
     "tolerance": lambda value: (
         isinstance(value, dict) and all(_is_text(n) and _is_radius(t) for n, t in value.items())

@@ -22,7 +22,12 @@ def read_shifts(path: Path) -> Shifts:
             f"{path.name}: not a shifts file of this package (format {NPZ_FORMAT!r}); a network alone "
             "is no box: Shifts.of(net, 0.02).save(...) makes one"
         )
-    about, encoding = str(arrays.pop("about", "")), str(arrays.pop("encoding", ""))
+    if not {"about", "encoding"} <= arrays.keys():
+        raise ModelFileError(
+            f"{path.name}: was written by another version of proplace (it does not say what the box is "
+            "about, or for which encoding); make it again"
+        )
+    about, encoding = str(arrays.pop("about")), str(arrays.pop("encoding"))
     parts = {name: arrays.pop(name) for name in InputMap.__dataclass_fields__ if name in arrays}
     ends = []
     for end in ("low", "high"):

@@ -435,7 +435,7 @@ def manifest(**changes):
     [
         "",
         "[]",
-        '{"format": "proplace-batch-6"}',
+        '{"format": "proplace-batch-7"}',
         manifest(question=1),
         manifest(about=[]),
         manifest(results={}),

@@ -178,8 +178,9 @@ def other_network(folder):
     [
         (change("results.csv", "optimal", "feasible"), "results.csv: is not as it was written"),
         (change("manifest.json", "0.004", "0.005"), "manifest.json: is not as it was written"),
-        (change("manifest.json", "batch-6", "batch-2"), "an earlier version.*into another folder"),
-        (change("manifest.json", "batch-6", "batch-9"), "not the manifest of a batch of this"),
+        (change("manifest.json", "batch-7", "batch-6"), "another version.*into a new folder"),
+        (change("manifest.json", "batch-7", "batch-99"), "another version.*into a new folder"),
+        (change("manifest.json", "batch-7", "batch-x"), "not the manifest of a batch of this"),
         (forged, "results.csv: is not as it was written"),
         (remove("manifest.json"), "there is no manifest.json; give the folder that proplace"),
         (remove("results.csv"), "the results are gone; put them back"),
@@ -209,13 +210,13 @@ def test_a_batch_that_has_not_ended(copy):
         pp.read_results(copy)
 
 
-def test_a_folder_of_an_earlier_version_is_not_gone_on_with(world, copy, tmp_path):
+def test_folder_of_another_version_is_not_resumed(world, copy, tmp_path):
     explainer, people = world
     people.to_csv(tmp_path / "people.csv", index=False)
     path = copy / "manifest.json"
-    path.write_text(path.read_text().replace("batch-6", "batch-2"))
+    path.write_text(path.read_text().replace("batch-7", "batch-6"))
     before = path.read_bytes()
-    with pytest.raises(OutputError, match=r"an earlier version of proplace.*into another folder"):
+    with pytest.raises(OutputError, match=r"another version of proplace.*into a new folder"):
         explain_file(explainer, tmp_path / "people.csv", copy, ids=["name"])
     assert path.read_bytes() == before
 

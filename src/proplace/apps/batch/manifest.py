@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
     from proplace.explain.results import Setting
     from proplace.schema.validation import Label
 
-FORMAT = "proplace-batch-6"
+FORMAT = "proplace-batch-7"
 NAME = "manifest.json"
-_EARLIER = tuple(f"proplace-batch-{number}" for number in range(1, 6))
+_ANY_VERSION = re.compile("proplace-batch-[0-9]{1,4}")
 _FIELDS = {"format", "question", "about", "results", "complete", "seal"}
 
 
@@ -171,11 +172,10 @@ class Manifest:
             The file is something else, of another version, or not as it was written.
         """
         found = _parsed(path)
-        if found.get("format") in _EARLIER:
+        if _is_other_version(found.get("format")):
             raise NotAManifest(
-                f"{path}: this folder was written by an earlier version of proplace (format "
-                f"{found['format']}), whose results hold less; explain the same input into another "
-                "folder"
+                f"{path}: this folder was written by another version of proplace (format "
+                f"{found['format']}, this one reads {FORMAT}); explain the same input into a new folder"
             )
         good = (
             set(found) == _FIELDS
@@ -207,6 +207,10 @@ class Manifest:
             raise NotAManifest(
                 f"what the manifest says about the answers cannot be read ({error})"
             ) from None
+
+
+def _is_other_version(name: object) -> bool:
+    return isinstance(name, str) and name != FORMAT and bool(_ANY_VERSION.fullmatch(name))
 
 
 def _parsed(path: Path) -> dict[str, Any]:
