@@ -7,12 +7,14 @@ here first, so that it is read and does nothing else.
 
 from __future__ import annotations
 
+import difflib
+import itertools
 import re
 from reprlib import Repr
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 VALUE = 100
 """Characters of one value in a message."""
@@ -106,3 +108,46 @@ class _Brief(Repr):
 
 
 _BRIEF = _Brief()
+
+
+def whole(value: float) -> float | int:
+    """Write 17.0 as 17: whole numbers read better without a decimal point."""
+    return int(value) if value.is_integer() and abs(value) < 1e15 else value
+
+
+def num(value: float) -> str:
+    """Write a number for a message."""
+    return str(whole(float(value)))
+
+
+def listing(values: Iterable[object], limit: int = 12) -> str:
+    """Write values for a message, the first few of a long list."""
+    known = list(values)
+    more = f" and {len(known) - limit} more" if len(known) > limit else ""
+    return ", ".join(short(value) for value in known[:limit]) + more
+
+
+def did_you_mean(word: object, known: Iterable[object]) -> str:
+    """Write `` (did you mean 'age'?)`` when something close to ``word`` is known, else nothing."""
+    if not isinstance(word, str) or len(word) > VALUE:
+        return ""
+    near = itertools.islice((name for name in known if len(str(name)) <= VALUE), _COMPARED)
+    names = {str(name).strip().lower(): name for name in near}
+    close = difflib.get_close_matches(word.strip().lower(), list(names), n=1, cutoff=0.7)
+    return f" (did you mean {short(names[close[0]])}?)" if close else ""
+
+
+_COMPARED = 1_000  # names that a misspelt one is compared with: it takes time
+PROBLEMS = 20
+"""Problems in one message."""
+
+
+def problem_list(title: str, problems: Sequence[str], count: int | None = None) -> str:
+    """One problem reads as a sentence; several are numbered, the first few of many."""
+    total = len(problems) if count is None else count
+    if total == 1:
+        return f"{title}: {problems[0]}"
+    told = problems[:PROBLEMS]
+    numbered = "; ".join(f"({i}) {problem}" for i, problem in enumerate(told, start=1))
+    more = f"; and {total - len(told)} more" if total > len(told) else ""
+    return f"{title}: {total} problems: {numbered}{more}"

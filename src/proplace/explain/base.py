@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from proplace.explain.several import Voter
     from proplace.loaders.model import Model
     from proplace.schema import Schema
+    from proplace.schema.cells import Label
     from proplace.schema.problems import BadRow
-    from proplace.schema.validation import Label
     from proplace.tables.rows import People, Table
 
 Person = tuple["Array", "BadRow | None"]

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from proplace.core.network import Array
     from proplace.explain.trials import Trial
     from proplace.schema import Schema
-    from proplace.schema.validation import Label
+    from proplace.schema.cells import Label
     from proplace.tables.rows import Table
 
 _GRID = 10  # deltas tried when none are given

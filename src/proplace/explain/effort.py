@@ -10,9 +10,8 @@ import numpy as np
 from proplace.core.effort import Curve, Efforts
 from proplace.core.errors import OptionError
 from proplace.core.options import not_negative
-from proplace.core.text import short
+from proplace.core.text import did_you_mean, listing, short
 from proplace.schema import Categorical, Continuous, Ordinal
-from proplace.schema.validation import did_you_mean, listing
 
 if TYPE_CHECKING:
     from proplace.core.distances import Distance

@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from proplace.core.errors import OptionError
 from proplace.core.options import integer, not_negative, one_of
+from proplace.core.text import did_you_mean, listing
 from proplace.explain.few import STRETCH
-from proplace.schema.validation import did_you_mean, listing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

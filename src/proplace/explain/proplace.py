@@ -64,8 +64,8 @@ if TYPE_CHECKING:
     from proplace.region.convex_piece import ConvexPiece
     from proplace.region.neighbours import RegionKind
     from proplace.schema import Schema
+    from proplace.schema.cells import Label
     from proplace.schema.person import Person
-    from proplace.schema.validation import Label
     from proplace.search.pieces import SearchName
     from proplace.search.subsets import Features
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from proplace.core.shifts import Shifts
     from proplace.explain.several import Voter
     from proplace.loaders.model import Model
-    from proplace.schema.validation import Label
+    from proplace.schema.cells import Label
 
 _SHA256 = re.compile("[0-9a-f]{64}")
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from proplace.explain.provenance import Provenance
     from proplace.explain.words import Wording, Words
     from proplace.schema import Schema
-    from proplace.schema.validation import Label
+    from proplace.schema.cells import Label
 
 _ROUNDING = 1e-9  # relative: sums of efforts are known as well as this
 _ROWS = 20  # answers that a notebook shows

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from proplace import certification
 from proplace.core.errors import InputError
 from proplace.core.model_set import around
+from proplace.core.text import listing
 from proplace.loaders.coordinates import shifts_for
 from proplace.schema.tolerances import encoded_tolerance, tolerances
-from proplace.schema.validation import listing
 from proplace.tables.frames import as_frame
 from proplace.tables.rows import model_of
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from proplace.core.shifts import Delta
     from proplace.loaders.model import Model
     from proplace.schema import Schema
-    from proplace.schema.validation import Label
+    from proplace.schema.cells import Label
     from proplace.tables.rows import Table
 
 

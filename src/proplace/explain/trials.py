@@ -17,9 +17,9 @@ from proplace.core.errors import (
     NetworkError,
     SchemaError,
 )
+from proplace.core.text import listing
 from proplace.explain.proplace import DEFAULT_MARGIN, SLACK
 from proplace.loaders.coordinates import in_coordinates_of
-from proplace.schema.validation import listing
 from proplace.tables.frames import as_frame
 from proplace.tables.rows import model_of, training_rows
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from proplace.explain.results import Explanation
     from proplace.loaders.model import Model
     from proplace.schema import Schema
-    from proplace.schema.validation import Label
+    from proplace.schema.cells import Label
     from proplace.tables.rows import Table
 
 # A little more margin than a search asks for (its margin and slack together), so that a row that keeps

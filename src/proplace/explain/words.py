@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from proplace.explain.results import Explanation, Setting
+    from proplace.schema.cells import Label
     from proplace.schema.rules import AnyFeature
-    from proplace.schema.validation import Label
 
 _ANSWER = "{subject} would have been {outcome} {changes}{promise}."
 _ANOTHER = "{subject} would also have been {outcome} {changes}{promise}."

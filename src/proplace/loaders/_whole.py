@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from proplace.core.network import Network
-    from proplace.schema.validation import Label
+    from proplace.schema.cells import Label
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,10 +17,9 @@ import numpy as np
 
 from proplace.core.errors import ModelDisagrees, TableError
 from proplace.core.input_map import InputMap
-from proplace.core.text import short
+from proplace.core.text import listing, num, short
 from proplace.schema.cells import codes
 from proplace.schema.features import Continuous, Ordinal
-from proplace.schema.validation import listing, num
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

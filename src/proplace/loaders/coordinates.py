@@ -37,9 +37,9 @@ from proplace.core.errors import DeltaError, InputError, TargetError
 from proplace.core.input_map import InputMap
 from proplace.core.network import Network
 from proplace.core.shifts import Shifts
+from proplace.core.text import listing
 from proplace.loaders.model import Model
 from proplace.schema import Categorical, Continuous
-from proplace.schema.validation import listing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -19,12 +19,11 @@ from proplace.core.errors import InputError, ModelDisagrees, SchemaError, Target
 from proplace.core.input_map import InputMap
 from proplace.core.network import Network
 from proplace.core.shifts import Shifts
-from proplace.core.text import short
+from proplace.core.text import did_you_mean, listing, short
 from proplace.loaders.agreement import clearly_apart
 from proplace.loaders.origin import Origin
 from proplace.schema import Binary, Continuous, Ordinal, Schema
 from proplace.schema.problems import refuse
-from proplace.schema.validation import did_you_mean, listing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,8 +31,8 @@ if TYPE_CHECKING:
     from proplace.certification import Margin
     from proplace.core.network import Array
     from proplace.loaders._whole import Whole
+    from proplace.schema.cells import Label
     from proplace.schema.rules import AnyFeature
-    from proplace.schema.validation import Label
 
 
 _SINGLE = 2.0**-22  # relative: each constant of a scaler in float32 is rounded by at most 2^-24

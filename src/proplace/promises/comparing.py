@@ -25,6 +25,7 @@ from proplace.core.errors import (
     TargetError,
 )
 from proplace.core.shifts_summary import outside
+from proplace.core.text import listing
 from proplace.explain.several import IN_USE, described
 from proplace.loaders.coordinates import (
     in_coordinates_of,
@@ -32,13 +33,12 @@ from proplace.loaders.coordinates import (
     taking_rows_of,
     with_classes_of,
 )
-from proplace.schema.validation import listing
 
 if TYPE_CHECKING:
     from proplace.core.model_set import ModelSet
     from proplace.loaders.model import Model
     from proplace.promises.terms import Terms
-    from proplace.schema.validation import Label
+    from proplace.schema.cells import Label
 
 _ROUNDED = 2.0**-23  # relative: what rounding to float32 does
 _COARSE = {"float64": 0, "float32": 1, "float16": 2, "bfloat16": 3}

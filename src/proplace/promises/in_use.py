@@ -15,18 +15,17 @@ import pandas as pd
 
 from proplace.core.errors import InputError, LedgerError, ProplaceError, TargetError
 from proplace.core.network import Network
-from proplace.core.text import short
+from proplace.core.text import did_you_mean, listing, short
 from proplace.loaders.coordinates import with_classes_of
 from proplace.loaders.model import Model
 from proplace.schema.cells import filled, is_missing, numbers
 from proplace.schema.features import Continuous
-from proplace.schema.validation import did_you_mean, listing
 
 if TYPE_CHECKING:
     from proplace.core.network import Array
     from proplace.schema import Schema
+    from proplace.schema.cells import Label
     from proplace.schema.rules import AnyFeature
-    from proplace.schema.validation import Label
 
 _SAY = "say it with Model.of(model).with_schema(schema), or --schema FILE"
 

@@ -20,10 +20,10 @@ from proplace.certification import Bundle, Certificate, canonical, thresholds
 from proplace.certification import digest as network_digest
 from proplace.core.errors import LedgerError
 from proplace.core.model_set import ModelSet
+from proplace.core.text import did_you_mean, listing
 from proplace.explain.holds import held_box
 from proplace.promises.settings import model_of
 from proplace.schema.cells import as_json
-from proplace.schema.validation import did_you_mean, listing
 
 if TYPE_CHECKING:
     from proplace.certification import Proof

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from proplace.certification import DOUBLE, certify, rounding_error, uncovered, worst_case
 from proplace.core.errors import InputError, OptionError
 from proplace.core.shifts import Shifts
-from proplace.schema.validation import listing
+from proplace.core.text import listing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from proplace.certification import Proof
     from proplace.core.network import Array
     from proplace.promises.terms import Terms
-    from proplace.schema.validation import Label
+    from proplace.schema.cells import Label
 
 State = Literal["open", "expired", "redeemed", "renewed", "withdrawn", "erased"]
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from proplace.core.errors import LedgerError, NotInLedger
+from proplace.core.text import listing
 from proplace.promises import tables
 from proplace.promises.in_use import reading
 from proplace.promises.issuing import person_id
 from proplace.promises.promise import CLOSING, OpenPromises, Promise, Recipient, State
 from proplace.promises.tables import sa
 from proplace.promises.terms import Archive
-from proplace.schema.validation import listing
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence

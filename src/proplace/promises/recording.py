@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from proplace.core.errors import LedgerError
+from proplace.core.text import listing
 from proplace.promises import tables
 from proplace.promises.chain import commitment, new_salt
 from proplace.promises.queries import PARAMETERS, is_open
 from proplace.promises.tables import sa
 from proplace.promises.terms import Archive
-from proplace.schema.validation import listing
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from proplace.promises.database import Writer
     from proplace.promises.issuing import Draft, Existing
-    from proplace.schema.validation import Label
+    from proplace.schema.cells import Label
 
 Said = tuple[str, bytes, bytes | None, bytes | None, str | None]
 """What is promised: terms, point, box and the last day. The same to the same person is one promise."""

@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from proplace.promises.database import Writer
     from proplace.promises.promise import Promise
     from proplace.promises.terms import Document
+    from proplace.schema.cells import Label
     from proplace.schema.rules import AnyFeature
-    from proplace.schema.validation import Label
 
 Verdict = Literal["exact", "within", "accepted", "not met", "broken"]
 Interval = tuple[float, float]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from proplace.explain.words import Wording
     from proplace.promises.audit import Audit
     from proplace.promises.promise import Recipient
-    from proplace.schema.validation import Label
+    from proplace.schema.cells import Label
 
 
 @dataclass(frozen=True, eq=False)

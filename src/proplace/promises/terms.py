@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from proplace.explain.provenance import Provenance
     from proplace.explain.results import Setting
-    from proplace.schema.validation import Label
+    from proplace.schema.cells import Label
 
 
 class Document(NamedTuple):

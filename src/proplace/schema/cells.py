@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import pandas as pd
 
-from proplace.core.text import short
-from proplace.schema.validation import did_you_mean, listing
+from proplace.core.text import did_you_mean, listing, short
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from proplace.schema.grid import Array, Integers
-    from proplace.schema.validation import Label
+
+Label = str | int | float | bool
+"""What a table may call a category: text, a whole or decimal number, or true and false."""
 
 _FEW = 16  # cells that are read sooner one by one than with a table of the distinct ones
 

@@ -15,20 +15,18 @@ import pandas as pd
 from pydantic import AfterValidator, Field, model_validator
 
 from proplace.core.effort import Curve
-from proplace.core.text import short
-from proplace.schema.cells import codes, filled, is_missing, is_number, numbers, unknown_label
-from proplace.schema.grid import SNAP, Array, Bools, Column, Grid, Integers, Lattice, Table
-from proplace.schema.validation import (
+from proplace.core.text import listing, num, short
+from proplace.schema.cells import (
     Label,
-    Labels,
-    Number,
-    Shown,
-    listing,
-    model,
-    num,
-    register,
-    said,
+    codes,
+    filled,
+    is_missing,
+    is_number,
+    numbers,
+    unknown_label,
 )
+from proplace.schema.grid import SNAP, Array, Bools, Column, Grid, Integers, Lattice, Table
+from proplace.schema.validation import CheckedLabel, Labels, Number, Shown, model, register, said
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,7 +66,7 @@ class _Feature(Shown):
     _: KW_ONLY
     immutable: bool = False
     label: str | None = None
-    missing: Label | None = None
+    missing: CheckedLabel | None = None
 
     @property
     def title(self) -> str:

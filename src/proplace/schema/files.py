@@ -25,8 +25,17 @@ import yaml
 from proplace.core import limits
 from proplace.core.errors import SchemaError
 from proplace.core.files import atomic_write
-from proplace.core.text import UNSEEN, VALUE, clipped, has_unseen, short, visible
-from proplace.schema.validation import did_you_mean, differs, fields_of, whole
+from proplace.core.text import (
+    UNSEEN,
+    VALUE,
+    clipped,
+    did_you_mean,
+    has_unseen,
+    short,
+    visible,
+    whole,
+)
+from proplace.schema.validation import differs, fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

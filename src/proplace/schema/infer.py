@@ -11,10 +11,9 @@ import numpy as np
 import pandas as pd
 
 from proplace.core.errors import SchemaError
-from proplace.core.text import short
+from proplace.core.text import did_you_mean, listing, problem_list, short, whole
 from proplace.schema.cells import is_number, numbers
 from proplace.schema.features import FINEST, Binary, Categorical, Continuous, Ordinal
-from proplace.schema.validation import did_you_mean, listing, problem_list, whole
 
 if TYPE_CHECKING:
     from collections.abc import Collection

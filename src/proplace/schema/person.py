@@ -22,11 +22,11 @@ from proplace.schema.rules import Change, Is, Linear, as_labels
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from proplace.schema.cells import Label
     from proplace.schema.features import Binary, Numeric
     from proplace.schema.grid import Array, Bools, Column, Integers
     from proplace.schema.rules import IfThen, Value
     from proplace.schema.schema import Schema
-    from proplace.schema.validation import Label
 
 TOLERANCE = 1e-9
 

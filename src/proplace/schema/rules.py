@@ -12,23 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from proplace.core.text import short
+from proplace.core.text import did_you_mean, listing, num, short
 from proplace.schema.features import Binary, Categorical, Name
-from proplace.schema.validation import (
-    Label,
-    Number,
-    OneOrMore,
-    Shown,
-    did_you_mean,
-    listing,
-    model,
-    num,
-    register,
-)
+from proplace.schema.validation import Number, OneOrMore, Shown, model, register
 
 if TYPE_CHECKING:
     from typing import Self
 
+    from proplace.schema.cells import Label
     from proplace.schema.features import Continuous, Ordinal
 
     AnyFeature = Continuous | Ordinal | Categorical | Binary

@@ -15,7 +15,7 @@ import pandas as pd
 from pydantic import AfterValidator, Field, model_validator
 
 from proplace.core.errors import SchemaError
-from proplace.core.text import short
+from proplace.core.text import did_you_mean, listing, problem_list, short
 from proplace.schema import files
 from proplace.schema.cells import filled, numbers
 from proplace.schema.features import Categorical, Continuous, Feature
@@ -23,7 +23,7 @@ from proplace.schema.infer import infer_features
 from proplace.schema.person import Compiled, Person
 from proplace.schema.problems import BadRow, refuse
 from proplace.schema.rules import Rule
-from proplace.schema.validation import did_you_mean, listing, model, problem_list
+from proplace.schema.validation import model
 
 if TYPE_CHECKING:
     import os

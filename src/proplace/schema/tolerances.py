@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from proplace.core.errors import OptionError
+from proplace.core.text import listing
 from proplace.schema.features import Continuous
 from proplace.schema.grid import SNAP
-from proplace.schema.validation import listing
 
 if TYPE_CHECKING:
     from proplace.schema.grid import Array

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
-import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, dataclass_transform
 
@@ -21,11 +19,18 @@ from pydantic import (
 )
 
 from proplace.core.errors import SchemaError
-from proplace.core.text import VALUE, clipped, short, visible
+from proplace.core.text import (
+    PROBLEMS,
+    VALUE,
+    clipped,
+    did_you_mean,
+    problem_list,
+    short,
+    visible,
+    whole,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from pydantic import ValidatorFunctionWrapHandler
     from pydantic_core import ErrorDetails
 
@@ -55,8 +60,7 @@ def _numeric(value: Any) -> Any:
 
 _LARGEST = 10**308
 Number = Annotated[float, BeforeValidator(_numeric), Field(allow_inf_nan=False)]
-Label = Annotated[str | int | Number | bool, said("text, a finite number, or true or false")]
-"""What a table may call a category: text, a whole or decimal number, or true and false."""
+CheckedLabel = Annotated[str | int | Number | bool, said("text, a finite number, or true or false")]
 
 
 def _plain(value: Any) -> Any:
@@ -74,9 +78,9 @@ def _listed(value: Any) -> Any:
     return _plain(value)
 
 
-Labels = Annotated[Sequence[Label], BeforeValidator(_listed), AfterValidator(tuple)]
+Labels = Annotated[Sequence[CheckedLabel], BeforeValidator(_listed), AfterValidator(tuple)]
 OneOrMore = Annotated[
-    Label | Sequence[Label],
+    CheckedLabel | Sequence[CheckedLabel],
     said("a category or a list of categories"),
     BeforeValidator(_plain),
     AfterValidator(lambda v: tuple(v) if isinstance(v, list) else v),
@@ -144,53 +148,11 @@ def _title(cls: type, given: Mapping[str, Any]) -> str:
 # -- words ---------------------------------------------------------------------------------------
 
 
-def whole(value: float) -> float | int:
-    """Write 17.0 as 17: whole numbers read better without a decimal point."""
-    return int(value) if value.is_integer() and abs(value) < 1e15 else value
-
-
-def num(value: float) -> str:
-    """Write a number for a message."""
-    return str(whole(float(value)))
-
-
-def listing(values: Iterable[object], limit: int = 12) -> str:
-    """Write values for a message, the first few of a long list."""
-    known = list(values)
-    more = f" and {len(known) - limit} more" if len(known) > limit else ""
-    return ", ".join(short(value) for value in known[:limit]) + more
-
-
-def did_you_mean(word: object, known: Iterable[object]) -> str:
-    """Write `` (did you mean 'age'?)`` when something close to ``word`` is known, else nothing."""
-    if not isinstance(word, str) or len(word) > VALUE:
-        return ""
-    near = itertools.islice((name for name in known if len(str(name)) <= VALUE), _COMPARED)
-    names = {str(name).strip().lower(): name for name in near}
-    close = difflib.get_close_matches(word.strip().lower(), list(names), n=1, cutoff=0.7)
-    return f" (did you mean {short(names[close[0]])}?)" if close else ""
-
-
-_COMPARED = 1_000  # names that a misspelt one is compared with: it takes time
-_PROBLEMS = 20  # that one message tells
-
-
-def problem_list(title: str, problems: Sequence[str], count: int | None = None) -> str:
-    """One problem reads as a sentence; several are numbered, the first few of many."""
-    total = len(problems) if count is None else count
-    if total == 1:
-        return f"{title}: {problems[0]}"
-    told = problems[:_PROBLEMS]
-    numbered = "; ".join(f"({i}) {problem}" for i, problem in enumerate(told, start=1))
-    more = f"; and {total - len(told)} more" if total > len(told) else ""
-    return f"{title}: {total} problems: {numbered}{more}"
-
-
 def sentence(
     title: str, error: ValidationError, given: Mapping[str, Any], fields: Sequence[str]
 ) -> str:
     """Write what pydantic found as a list of sentences that name the place."""
-    details = error.errors(include_url=False)[:_PROBLEMS]
+    details = error.errors(include_url=False)[:PROBLEMS]
     problems = [_problem(detail, given, fields) for detail in details]
     return problem_list(title, problems, error.error_count())
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from proplace.core.shifts import Shifts
     from proplace.explain.base import Explainer
     from proplace.explain.results import Explanations
-    from proplace.schema.validation import Label
+    from proplace.schema.cells import Label
     from proplace.tables.files import TableFile
     from proplace.tables.writing import Format
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from proplace.explain.results import Setting
-    from proplace.schema.validation import Label
+    from proplace.schema.cells import Label
 
 FORMAT = "proplace-batch-7"
 NAME = "manifest.json"

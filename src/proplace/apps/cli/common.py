@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from proplace.loaders.model import Model as WholeModel
     from proplace.schema import Schema
-    from proplace.schema.validation import Label
+    from proplace.schema.cells import Label
     from proplace.tables.files import TableFile
 
 Model = Annotated[
@@ -207,7 +207,7 @@ def with_schema(model: WholeModel, schema: Path, *, scaled: bool = True) -> Whol
 def target_of(model: WholeModel, text: str) -> Label:
     """Return the label of a class that is written on the command line."""
     from proplace.core.errors import TargetError  # noqa: PLC0415
-    from proplace.schema.validation import did_you_mean, listing  # noqa: PLC0415
+    from proplace.core.text import did_you_mean, listing  # noqa: PLC0415
 
     for label in model.classes:
         if str(label) == text:

@@ -24,7 +24,7 @@ from proplace.apps.cli.whole_input import Backend
 if TYPE_CHECKING:
     from proplace.explain.proplace import Proplace
     from proplace.loaders.model import Model as WholeModel
-    from proplace.schema.validation import Label
+    from proplace.schema.cells import Label
     from proplace.tables.files import TableFile
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from proplace.explain.proplace import Proplace
     from proplace.explain.results import Explanation, Explanations
     from proplace.schema import Schema
-    from proplace.schema.validation import Label
+    from proplace.schema.cells import Label
     from proplace.tables.files import TableFile
 
 
@@ -85,7 +85,7 @@ class Person:
         import pandas as pd  # noqa: PLC0415
 
         from proplace.core.errors import SchemaError  # noqa: PLC0415
-        from proplace.schema.validation import did_you_mean  # noqa: PLC0415
+        from proplace.core.text import did_you_mean  # noqa: PLC0415
         from proplace.tables.files import typed_text  # noqa: PLC0415
 
         for name in self.pairs:

@@ -85,7 +85,7 @@ def best_reading(
 def check_column(table: TableFile, columns: Sequence[str], features: Sequence[str]) -> None:
     """Raise unless columns with classes are in the table and are no features."""
     from proplace.core.errors import TableError  # noqa: PLC0415
-    from proplace.schema.validation import did_you_mean, listing  # noqa: PLC0415
+    from proplace.core.text import did_you_mean, listing  # noqa: PLC0415
 
     for column in columns:
         if column not in table.columns:

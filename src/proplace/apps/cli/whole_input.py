@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from proplace.apps.batch import Summary
     from proplace.explain.proplace import Proplace
-    from proplace.schema.validation import Label
+    from proplace.schema.cells import Label
     from proplace.tables.files import TableFile
 
 
