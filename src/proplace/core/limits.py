@@ -6,13 +6,6 @@ or a proof of this package needs, and far below what would hurt the machine that
 
 from __future__ import annotations
 
-import contextlib
-from contextvars import ContextVar
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 MODEL_BYTES = 2**28  #: of a model file, and of what it unpacks to
 PARAMETERS = 10_000_000  #: numbers in one model, constants of its graph included
 LAYERS = 1_000  #: of a model file, a layer that is used twice counted twice
@@ -42,22 +35,3 @@ def readable(size: int) -> str:
         if size >= unit and size % unit == 0:
             return f"{size // unit} {name}"
     return f"{size} bytes"
-
-
-_fewer: ContextVar[int | None] = ContextVar("_fewer", default=None)
-
-
-@contextlib.contextmanager
-def fewer_parameters(most: int) -> Iterator[None]:
-    """Meanwhile, refuse models that hold more numbers than this, where the usual limit is larger."""
-    before = _fewer.set(most)
-    try:
-        yield
-    finally:
-        _fewer.reset(before)
-
-
-def parameters() -> int:
-    """How many numbers a model may hold, constants of its graph included."""
-    fewer = _fewer.get()
-    return PARAMETERS if fewer is None else min(PARAMETERS, fewer)

@@ -37,10 +37,9 @@ def check_bytes(where: str, size: int, limit: int | None = None) -> None:
 
 def check_count(where: str, count: int) -> None:
     """Raise ModelFileError where a model would hold more than the limit of numbers."""
-    most = limits.parameters()
-    if count > most:
+    if count > limits.PARAMETERS:
         raise ModelFileError(
-            f"{where} holds {count:,} numbers; models of at most {most:,} are read"
+            f"{where} holds {count:,} numbers; models of at most {limits.PARAMETERS:,} are read"
         )
 
 

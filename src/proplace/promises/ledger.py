@@ -41,10 +41,7 @@ from proplace.promises.queries import (
     CHUNK,
     HEAD,
     PARAMETERS,
-    adopted_model,
     audited,
-    audited_model,
-    decision_on,
     latest_model,
     model_in_use,
     open_groups,
@@ -138,12 +135,6 @@ class Ledger:
     def purpose(self) -> str | None:
         """The decision that its promises are about; None: whatever they are about."""
         return self._purpose
-
-    def acting_as(self, actor: str | None) -> Ledger:
-        """The same ledger for another writer, over the same connections."""
-        other = copy.copy(self)
-        other._actor = actor
-        return other
 
     def for_purpose(self, purpose: str | None) -> Ledger:
         """The same ledger with the promises of another purpose, over the same connections."""
@@ -353,7 +344,6 @@ class Ledger:
         promise: int | None = None,
         *,
         kinds: Collection[str] | None = None,
-        after: int = 0,
     ) -> Iterator[Entry]:
         """The same, one after the other, whatever the size of the ledger.
 
@@ -363,11 +353,9 @@ class Ledger:
             Only what happened to this one.
         kinds
             Only entries of these kinds, such as ``audited``.
-        after
-            Only entries with a larger number.
         """
         e = tables.entries.c
-        query = sa.select(tables.entries).where(e.seq > int(after)).order_by(e.seq)
+        query = sa.select(tables.entries).order_by(e.seq)
         if promise is not None:
             query = query.where(e.promise == int(promise))
         if kinds is not None:
@@ -563,53 +551,6 @@ class Ledger:
                 writer.append("adopted", facts | about_purpose(purpose))
         return entry
 
-    def decision(self, audit: int) -> bool | None:
-        """The last decision on an audit: whether its model goes into use; None where there is none."""
-        with self._database.read() as connection:
-            audited_model(connection, audit)  # there is such an audit
-            return decision_on(connection, audit)
-
-    def put_in_service(self, audit: int, name: str) -> Entry:
-        """Write down that an audited model is served from now on, and adopt it if another is adopted.
-
-        Parameters
-        ----------
-        audit
-            Number of the audit.
-        name
-            What the service calls the model that it replaces.
-
-        Raises
-        ------
-        LedgerError
-            The last decision on the audit is not a go.
-        """
-        with self._database.write(self._actor) as writer:
-            body = audited(writer.connection, audit)
-            model, purpose = str(body["model"]), str(body.get("purpose", ""))
-            if not decision_on(writer.connection, audit):
-                raise LedgerError(f"the last decision on audit {audit} is not a go; decide first")
-            if adopted_model(writer.connection, purpose) != model:
-                adopted = {"model": model, "note": f"audit {audit}: live"}
-                writer.append("adopted", adopted | about_purpose(purpose))
-            facts = {"audit": int(audit), "model": model, "name": name}
-            return writer.append("live", facts | about_purpose(purpose))
-
-    def audited_model(self, audit: int) -> Model:
-        """The model that was audited, as the ledger keeps it."""
-        with self._database.read() as connection:
-            return Archive(connection).model(audited_model(connection, audit))
-
-    def audited_file(self, audit: int) -> str:
-        """What the file of the model that was audited was called."""
-        with self._database.read() as connection:
-            return Archive(connection).file_name(audited_model(connection, audit))
-
-    def audited_purpose(self, audit: int) -> str:
-        """The decision that an audit is about; empty where promises have no purpose."""
-        with self._database.read() as connection:
-            return str(audited(connection, audit).get("purpose", ""))
-
     def verdicts(self, audit: int) -> pd.DataFrame:
         """What an audit found: one row for each promise, with person, verdict, margin and delta.
 
@@ -626,7 +567,7 @@ class Ledger:
         )
         rows = []
         with self._database.read() as connection:
-            audited_model(connection, audit)  # there is such an audit
+            audited(connection, audit)  # raises if there is no such audit
             for *row, facts in connection.execute(query):
                 rows.append([*row, None if facts is None else json.loads(facts)["sentence"]])
         columns = ["promise", "person", "verdict", "margin", "delta", "expires", "sentence"]

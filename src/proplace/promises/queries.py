@@ -236,14 +236,6 @@ def adopted_model(connection: sa.Connection, purpose: str) -> str | None:
     return next((str(one["model"]) for one in said if one.get("purpose", "") == purpose), None)
 
 
-def decision_on(connection: sa.Connection, audit: int) -> bool | None:
-    """The last decision on an audit; None where there is none."""
-    e = tables.entries.c
-    query = sa.select(e.body).where(e.kind == "decided", e.seq > int(audit)).order_by(e.seq.desc())
-    said = (json.loads(body) for (body,) in connection.execute(query))
-    return next((bool(one["go"]) for one in said if one["audit"] == int(audit)), None)
-
-
 def latest_model(connection: sa.Connection, purpose: str | None) -> Model | None:
     """The model of the latest promise, of a purpose or of all; None where there is none."""
     archive, p = Archive(connection), tables.promises.c
@@ -252,11 +244,6 @@ def latest_model(connection: sa.Connection, purpose: str | None) -> Model | None
         if purpose is None or archive.purpose(terms) == purpose:
             return archive.terms(terms).model
     return None
-
-
-def audited_model(connection: sa.Connection, audit: int) -> str:
-    """Name of the model of an audit."""
-    return str(audited(connection, audit)["model"])
 
 
 def audited(connection: sa.Connection, audit: int) -> dict[str, Any]:

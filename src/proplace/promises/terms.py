@@ -195,10 +195,6 @@ class Archive:
             declared=True,
         )
 
-    def file_name(self, digest: str) -> str:
-        """What the file of a model was called, without reading its network."""
-        return str(self._facts("model", digest)["name"])
-
     def network(self, digest: str) -> Network:
         """A network by its name."""
         if digest not in self._networks:

@@ -208,13 +208,8 @@ class TableFile(ABC):
         frame, broken = next(self.frames(schema, number))
         return frame.iloc[:1], {row: bad for row, bad in broken.items() if row == number}
 
-    def check_columns(
-        self, needed: Sequence[str], *, others: Sequence[str], keeps: bool = True
-    ) -> None:
-        """Raise unless the columns are those needed and, at most, the ``others``.
-
-        ``keeps``: whether the command has ``--id``, for columns that are kept beside its answers.
-        """
+    def check_columns(self, needed: Sequence[str], *, others: Sequence[str]) -> None:
+        """Raise unless the columns are those needed and, at most, the ``others``."""
         present, known = set(self.columns), {*needed, *others}
         missing = [name for name in needed if name not in present]
         extra = [name for name in self.columns if name not in known]
@@ -226,16 +221,10 @@ class TableFile(ABC):
                 f"{', '.join(words)}{more}; the file has {listing(self.columns)}{self.hint()}"
             )
         if extra:
-            advice = (
-                f"name what to keep beside the answers with --id {_word(extra[0])} "
-                f"and what to leave out with --drop {_word(extra[0])}"
-                if keeps
-                else f"leave {'them' if extra[1:] else 'it'} out with "
-                f"{' '.join(f'--drop {_word(name)}' for name in extra)}, or as drop in a configuration"
-            )
             raise TableError(
                 f"{self.path}: {listing(extra)} {'are no features' if extra[1:] else 'is no feature'}; "
-                f"{advice}"
+                f"name what to keep beside the answers with --id {_word(extra[0])} "
+                f"and what to leave out with --drop {_word(extra[0])}"
             )
 
     def _check_width(self) -> None:

@@ -153,17 +153,9 @@ def processes(jobs: int | None) -> int | None:
 
 
 def with_names(
-    model: WholeModel,
-    schema: Path | None,
-    table: TableFile,
-    others: Sequence[str],
-    *,
-    keeps: bool = True,
+    model: WholeModel, schema: Path | None, table: TableFile, others: Sequence[str]
 ) -> WholeModel:
-    """Return a model whose columns have their names, from the schema or from a table.
-
-    ``keeps``: whether the command has ``--id``, for columns that are kept beside its answers.
-    """
+    """Return a model whose columns have their names, from the schema or from a table."""
     from proplace.core.errors import TableError  # noqa: PLC0415
 
     if schema is not None:
@@ -175,7 +167,7 @@ def with_names(
         raise TableError(
             f"{table.path}: {len(names)} columns where the network takes "
             f"{len(model.schema.features)}; name columns that are no inputs with "
-            f"{'--id or ' if keeps else ''}--drop, or give a --schema{table.hint()}"
+            f"--id or --drop, or give a --schema{table.hint()}"
         )
     return _with_booleans(model.renamed(names), table)
 
@@ -220,14 +212,12 @@ def target_of(model: WholeModel, text: str) -> Label:
     )
 
 
-def training_rows(
-    table: TableFile, schema: Schema, others: Sequence[str], *, keeps: bool = True
-) -> pd.DataFrame:
+def training_rows(table: TableFile, schema: Schema, others: Sequence[str]) -> pd.DataFrame:
     """Read the training table; rows that cannot be used are left out, and this is said."""
     from proplace.core.errors import TableError  # noqa: PLC0415
     from proplace.schema.problems import left_out  # noqa: PLC0415
 
-    table.check_columns(list(schema.by_name), others=others, keeps=keeps)
+    table.check_columns(list(schema.by_name), others=others)
     if not table.rows:
         raise TableError(f"{table.path}: there are column names but no rows")
     frame, broken = table.read(schema)

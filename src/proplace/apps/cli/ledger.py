@@ -170,7 +170,7 @@ def letter(
         promise = opened.promise(number)
     wording = letters.wording_of(promise.terms.target, subject, outcome)
     with common.refused_if_there(out):
-        letter_of_promise(promise, out, f"promise {number}", wording)
+        letter_of_promise(promise, out, wording)
     if common.watched():
         tell(f"{out}: written")
 
@@ -187,16 +187,13 @@ def proof(
 
     proplace ledger proof promises.db 5 --out proof
     """
-    from proplace.apps.report.of_promise import check_command, save_proof  # noqa: PLC0415
+    from proplace.apps.report.of_promise import save_proof  # noqa: PLC0415
 
     with _opened(place) as opened:
         promise = opened.promise(number)
     with common.refused_if_there(out):
-        part = out.with_name(f"{out.name}.part")
-        part.mkdir(parents=True, exist_ok=True)
-        save_proof(promise, part)
-        part.rename(out)
-    say(f"check it: {check_command(promise, out)}")
+        command = save_proof(promise, out)
+    say(f"check it: {command}")
 
 
 @ledger.command()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from proplace.apps import verify
@@ -14,25 +13,19 @@ from proplace.core.errors import LedgerError
 from proplace.explain.results import Explanations
 
 if TYPE_CHECKING:
-    import os
+    from pathlib import Path
 
     from proplace.explain.words import Wording
     from proplace.promises.promise import Promise
 
-CERTIFICATE = "certificate.json"
-"""What the certificate of a promise is called as a file."""
+_CERTIFICATE = "certificate.json"
 
 
-def letter_of_promise(
-    promise: Promise,
-    path: str | os.PathLike[str] | None,
-    reference: str,
-    wording: Wording | None = None,
-) -> str | Path:
-    """Write the letter of a promise with the day of its issue, or return it where there is no path.
+def letter_of_promise(promise: Promise, path: Path, wording: Wording | None = None) -> None:
+    """Write the letter of an open promise, with the day of its issue.
 
-    Left out, the wording is that of the promise. A letter is read as a promise, so there is none of one
-    that is no longer open.
+    The default wording is the wording of the promise. A letter states that the promise holds, so a
+    promise that is no longer open gets none.
     """
     if promise.state != "open" or promise.explanation is None:
         raise LedgerError(
@@ -40,30 +33,30 @@ def letter_of_promise(
             f"was promised is shown by: proplace ledger show LEDGER {promise.id}"
         )
     answer = replace(promise.explanation, index=promise.person, ids={})
-    return letter_of(
+    letter_of(
         Explanations([answer]),
         promise.person,
         path,
         promise.wording if wording is None else wording,
         date=promise.issued[:10],
         valid_until=promise.expires,
-        reference=reference,
+        reference=f"promise {promise.id}",
     )
 
 
-def save_proof(promise: Promise, folder: Path) -> None:
-    """Write the certificate of a promise, the networks it speaks of, and the page that checks it."""
-    if promise.certificate is None:
+def save_proof(promise: Promise, folder: Path) -> str:
+    """Write the certificate of a promise, its networks and the page that checks it into a new folder.
+
+    Returns the command that checks the certificate.
+    """
+    if promise.certificate is None or promise.explanation is None:
         raise LedgerError(f"promise {promise.id} is erased, and its certificate with it")
-    promise.certificate.save(folder / CERTIFICATE)
+    part = folder.with_name(f"{folder.name}.part")
+    part.mkdir(parents=True, exist_ok=True)
+    promise.certificate.save(part / _CERTIFICATE)
     for name, thing in files_of(promise.terms.sets).items():
-        thing.save(folder / (MODEL if name == NETWORK else name))
-    verify.write_page(folder / verify.PAGE)
-
-
-def check_command(promise: Promise, folder: Path = Path()) -> str:
-    """What checks the proof of a promise in a folder; empty where it is erased."""
-    e = promise.explanation
-    if e is None:
-        return ""
-    return command(str(folder / CERTIFICATE), str(folder / MODEL), e.setting, folder)
+        thing.save(part / (MODEL if name == NETWORK else name))
+    verify.write_page(part / verify.PAGE)
+    part.rename(folder)
+    setting = promise.explanation.setting
+    return command(str(folder / _CERTIFICATE), str(folder / MODEL), setting, folder)

@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
 
-def templates(what: str, package: str = "proplace.apps.report") -> Any:
-    """The templates of a package; ``what`` needs them, by which a missing package is asked for."""
+def templates(what: str) -> Any:
+    """Return the templates; ``what`` names their user in the error about a missing package."""
     jinja2 = require("jinja2", "report", what)
     return jinja2.Environment(
-        loader=jinja2.PackageLoader(package),
+        loader=jinja2.PackageLoader("proplace.apps.report"),
         autoescape=True,  # names and categories come from the user's table
         finalize=_literal,
         undefined=jinja2.StrictUndefined,
