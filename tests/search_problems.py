@@ -19,7 +19,6 @@ from scipy.optimize import linprog
 import proplace as pp
 from oracles import attack, sampled_margins, size_of
 from proplace.core.distances import L1, L2, Convex, LInf
-from proplace.core.effort import Curve, Efforts
 from proplace.core.model_set import ModelSet
 from proplace.region.convex_piece import ConvexPiece
 from proplace.schema import Schema
@@ -73,19 +72,7 @@ def distance_of(kind, rng, d):
         "linf": lambda: LInf(weights),
         "l2": lambda: L2(weights),
         "convex": lambda: Convex(quadratic, quadratic_slope),
-        "effort": lambda: Efforts(tuple(random_curve(rng, weight) for weight in weights)),
     }[kind]()
-
-
-def random_curve(rng, weight):
-    """A convex curve of effort with up to three slopes a side; less may cost what more does."""
-    points = [(0.0, 0.0)]
-    for sign in (1.0, -1.0)[: 1 + int(rng.integers(2))]:
-        steps = np.cumsum(rng.uniform(0.05, 1.0, int(rng.integers(1, 4))))
-        slopes = np.sort(rng.uniform(0.0, 2.0 * weight, len(steps)))
-        efforts = np.cumsum(slopes * np.diff(steps, prepend=0.0))
-        points += zip(sign * steps, efforts, strict=True)
-    return Curve.of(points)
 
 
 def random_net(rng, inputs, depth, width, outputs):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import proplace as pp
-from proplace.core.effort import Curve, Efforts
+from proplace.core.distances import L1
 from proplace.explain.diverse import diverse
 from proplace.explain.findings import Finding
 from proplace.schema import Schema
@@ -104,14 +105,13 @@ def test_what_two_share_most_of_is_kept_next():
     assert asked[5:] == [{0, 2}]
 
 
-def test_the_effort_says_what_is_a_trifle():
-    """Feature 0 changes most, but takes hardly any effort."""
+def test_the_weights_say_what_is_a_trifle():
+    """Feature 0 changes most, but has hardly any weight."""
     answers = {(): {0: 0.9, 1: 0.1}, (1,): {0: 0.9, 2: 0.2}}
     found, asked = run(answers, 2)
     assert asked[1] == {0}
     assert found == [answers[()]]
-    efforts = Efforts((Curve.of(0.01), *[Curve.of(1.0)] * (WIDTH - 1)))
-    found, asked = run(answers, 2, efforts)
+    found, asked = run(answers, 2, L1(np.array([0.01, *[1.0] * (WIDTH - 1)])))
     assert asked[1] == {1}
     assert found == list(answers.values())
 
@@ -133,3 +133,16 @@ def test_searches_come_to_an_end(monkeypatch):
     monkeypatch.setattr("proplace.explain.diverse._SEARCHES", 1)
     _, asked = run({(): {0: 0.4, 1: 0.3, 2: 0.2, 3: 0.1}}, 3)
     assert asked == [set(), {0}, {1}]
+
+
+def test_neighbours_fit_the_kept_features():
+    """All robust rows change both numbers; an alternative that keeps one is found all the same."""
+    schema = Schema([pp.Continuous("a", 0, 100, step=1), pp.Continuous("b", 0, 100, step=1)])
+    net = pp.Network([([[1.0, 1.0]], [-0.9])])
+    train = pd.DataFrame({"a": [20, 90, 95], "b": [20, 95, 90]})
+    explainer = pp.Proplace(net, 0.01, schema=schema, weights={"a": 2}).fit(train)
+    result = explainer.explain(train[:1], count=3)
+    assert {tuple(e.changed) for e in result} >= {("b",), ("a", "b")}
+    (kept,) = (e for e in result if list(e.changed) == ["b"])
+    assert (kept.neighbours[:, 0] == 0.2).all()
+    assert (kept.neighbours[:, 1] > 0.8).all()

@@ -972,8 +972,7 @@ def test_explanations_as_a_sequence():
     assert list(table.columns) == [
         *world.frame.columns,
         *("status", "distance", "bound", "margin", "rank", "reason"),
-        *("target", "delta", "changes", "sentence", "certificate", "missing", "effort"),
-        *("out_of_reach", "holds"),
+        *("target", "delta", "changes", "sentence", "certificate", "missing", "holds"),
         *(f"original_{name}" for name in world.frame.columns),
     ]
 

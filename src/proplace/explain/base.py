@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from proplace.core.distances import Distance
-    from proplace.core.effort import Efforts
     from proplace.core.model_set import ModelSet
     from proplace.core.network import Array, Network
     from proplace.core.shifts import Shifts
@@ -70,8 +69,6 @@ class Explainer(Parameters, ABC):
         Other models that must accept an answer.
     distance_
         The distance as fitted.
-    efforts_
-        What changes cost a person; None where nothing is said about it.
     changes_
         What is asked of the changes of an answer, in words; empty where any will do.
     """
@@ -89,7 +86,6 @@ class Explainer(Parameters, ABC):
     sets_: tuple[ModelSet, ...]
     others_: tuple[Voter, ...] = ()
     distance_: Distance
-    efforts_: Efforts | None = None
     changes_: str = ""
     prover_: Prover | None
 
@@ -200,8 +196,6 @@ class Explainer(Parameters, ABC):
             self.distance_,
             self.model_.classes,
             self.sets_,
-            self.efforts_,
-            getattr(self, "max_effort", None),
             self.model_.encoding,
             self.model_.columns,
         )
@@ -216,7 +210,7 @@ class Explainer(Parameters, ABC):
             target,
             others=self.others_,
             method=type(self).__name__,
-            distance="effort" if self.efforts_ else getattr(self, "distance", "l1"),
+            distance=getattr(self, "distance", "l1"),
             k=getattr(self, "k", None),
             region=getattr(self, "region", None),
             tolerance=getattr(self, "tolerance_", None),

@@ -21,7 +21,6 @@ from proplace.certification import certify
 from proplace.core.errors import OptionError
 from proplace.core.model_set import ModelSet
 from proplace.core.shifts import Shifts
-from proplace.explain.effort import convex
 from proplace.explain.proplace import DEFAULT_MARGIN, SLACK
 from proplace.region.neighbours import box_pieces, hull_pieces, variants
 from proplace.search.pieces import search
@@ -241,7 +240,7 @@ def plain_nearest(e: Explanation) -> Array | None:
         (ModelSet(setting.net, Shifts.of(setting.net, 0.0), margin=DEFAULT_MARGIN),),
         e.target,
         e.x,
-        convex(setting.distance, schema, e.x, e.x if near is None else np.vstack([e.x, near])),
+        setting.distance,
         SLACK,
         schema.grids(e.x),
     )

@@ -60,20 +60,12 @@ def package(
             counterfactual=decoded.get(("point", n)),
             setting=setting,
             filled=() if people is None else filled[row - first],
-            effort=_effort(setting, finding),
             **{name: getattr(finding, name) for name in _FIELDS},
         )
         for n, (row, finding) in enumerate(located)
     ]
     names = (None,) if people is None else people.index.names
     return Explanations(items, complete=complete, index_names=names, provenance=provenance)
-
-
-def _effort(setting: Setting, finding: Finding) -> float:
-    """What the changes of an answer cost, where that is known."""
-    if setting.efforts is None or finding.x is None or finding.point is None:
-        return np.nan
-    return float(setting.efforts.between(finding.x, finding.point))
 
 
 Located = list[tuple[int, Finding]]

@@ -16,7 +16,6 @@ from proplace.core.options import integer, not_negative, one_of
 from proplace.explain.attempt import NO_TIME, Attempt
 from proplace.explain.base import Explainer
 from proplace.explain.diverse import diverse
-from proplace.explain.effort import check_effort, convex, efforts_of
 from proplace.explain.few import FewChanges, Tried
 from proplace.explain.findings import Finding
 from proplace.explain.fixed import fixed
@@ -44,7 +43,6 @@ from proplace.search.oracle import Oracle
 from proplace.search.pieces import SearchResult, search
 from proplace.search.problem import SearchProblem
 from proplace.search.subsets import Moves, SubsetBounds
-from proplace.search.tuning import DEFAULT
 from proplace.solvers import Solver, check
 from proplace.tables.rows import distinct
 
@@ -58,7 +56,6 @@ if TYPE_CHECKING:
     from proplace.core.model_set import ModelSet
     from proplace.core.network import Array
     from proplace.core.shifts import Delta
-    from proplace.explain.effort import Effort
     from proplace.explain.proving import Proved
     from proplace.loaders.model import Model
     from proplace.region.convex_piece import ConvexPiece
@@ -75,7 +72,6 @@ SLACK = 1e-4
 _UNANSWERED = ("no_robust_neighbour", "infeasible_rules", "not_found", "solver_error")
 _MANY_STEPS = "with so many steps it is not worked out which answer is the nearest"
 _HAIR = "its answer failed the last test by a hair"
-_NOT_CONVEX = "a curve of effort is not convex, so that another answer may take less"
 
 
 class Proplace(Explainer):
@@ -123,15 +119,6 @@ class Proplace(Explainer):
         One weight per encoded column for a named distance, in place of 1/columns; or factors by
         feature name, ``{"income": 2}``: a feature that is not named has 1, and all columns of a
         feature have its weight.
-    effort
-        What changes cost a person, by the name of the feature; the sum is the distance then, in units
-        of effort. A number: the effort of one encoded unit (with min-max scaling, of the whole range),
-        or of any change of a category. Points ``[(0, 0), (1000, 1), (5000, 8)]``: the effort of a
-        change in original units (below 0: of less; else less is like more). A feature about which
-        nothing is said here has the ``effort`` of the schema, else 1. Where a curve is not convex, an
-        answer is ``optimal`` only if it is proved that none takes less effort.
-    max_effort
-        Answers that take more effort are given as well, but marked as ``out_of_reach``.
     region
         ``"hull"``: the convex hulls of the robust neighbours and the person. ``"box"``: anywhere
         within the features' ranges and rules, plausible or not.
@@ -188,8 +175,6 @@ class Proplace(Explainer):
         schema: Schema | None = None,
         distance: distances.Name | Distance = "l1",
         weights: npt.ArrayLike | Mapping[str, float] | None = None,
-        effort: Mapping[str, Effort] | None = None,
-        max_effort: float | None = None,
         region: RegionKind = "hull",
         changeable: Sequence[str] | None = None,
         max_changes: int | None = None,
@@ -209,8 +194,6 @@ class Proplace(Explainer):
         self.schema = schema
         self.distance = distance
         self.weights = weights
-        self.effort = effort
-        self.max_effort = max_effort
         self.region = region
         self.changeable = changeable
         self.max_changes = max_changes
@@ -230,7 +213,6 @@ class Proplace(Explainer):
         if not isinstance(self.holds, (bool, np.bool_)):
             raise OptionError(f"holds must be True or False, not {self.holds!r}")
         integer("k", self.k)
-        check_effort(self.effort, self.max_effort)
         one_of("region", self.region, ("hull", "box"))
         check_options(self.changeable, self.max_changes, self.prefer)
         one_of("search", self.search, ("tree", "bilevel"))
@@ -256,18 +238,9 @@ class Proplace(Explainer):
         self.prover_ = Prover(self.schema_, tuple(judges))
         self.sets_ = tuple(judge.models for judge in judges)
         units = model.units(rows) if model.preprocesses else None
-        self.efforts_ = efforts_of(self.schema_, self.effort, self.max_effort, units)
-        if self.efforts_ is None:
-            self.distance_ = distances.resolve(
-                self.distance, self.net_.inputs, rows, by_column(self.schema_, self.weights), units
-            )
-        elif self.distance == "l1" and self.weights is None:
-            self.distance_ = self.efforts_
-        else:
-            raise OptionError(
-                "efforts are the distance: leave distance and weights out, or the efforts (also those "
-                "of the schema)"
-            )
+        self.distance_ = distances.resolve(
+            self.distance, self.net_.inputs, rows, by_column(self.schema_, self.weights), units
+        )
         self.fixed_ = fixed_features(self.schema_, self.changeable)
         self.changes_ = in_words(self.changeable, self.max_changes, self.prefer)
         self._ends = self.rows_.min(axis=0), self.rows_.max(axis=0)
@@ -365,7 +338,7 @@ class Proplace(Explainer):
             self.sets_,
             target,
             x,
-            convex(self.distance_, self.schema_, x, self.rows_),
+            self.distance_,
             SLACK,
             self.schema_.grids(x),
         )
@@ -510,9 +483,6 @@ class Proplace(Explainer):
             why = f"the solver failed ({trouble})" if trouble else "stopped at the time limit"
             if outcome.gave_up and not trouble:
                 why = _MANY_STEPS
-        elif problem.distance is not self.distance_ and bound < distance * (1.0 - DEFAULT.gap):
-            optimal, why = False, _NOT_CONVEX
-        if not optimal:
             why = f"{why}; nothing nearer than {bound:.6g} has the margin in the region"
         bound = min(bound, distance)
         return Finding(

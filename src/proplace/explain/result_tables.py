@@ -39,12 +39,10 @@ FACTS = (
     "sentence",
     "certificate",
     "missing",
-    "effort",
-    "out_of_reach",
     "holds",
 )
-_NUMBERS = ("distance", "bound", "margin", "effort")
-_TYPES = {**dict.fromkeys(_NUMBERS, float), "rank": int, "out_of_reach": bool}  # else text
+_NUMBERS = ("distance", "bound", "margin")
+_TYPES = {**dict.fromkeys(_NUMBERS, float), "rank": int}  # else text
 
 
 @dataclass(frozen=True)
@@ -107,8 +105,6 @@ class AnswerColumns:
             "sentence": clipped(words.sentence, limits.SPREADSHEET_CELL),
             "certificate": None if proof is None else proof.digest,
             "missing": json.dumps(e.filled, ensure_ascii=False) if e.filled else None,
-            "effort": e.effort,
-            "out_of_reach": e.out_of_reach,
             "holds": json.dumps(dict(e.holds), ensure_ascii=False) if e.holds else None,
         }
         return {

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from proplace.certification import Proof
     from proplace.core.distances import Distance
-    from proplace.core.effort import Efforts
     from proplace.core.model_set import ModelSet
     from proplace.core.network import Array, Network
     from proplace.core.shifts import Shifts
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from proplace.schema import Schema
     from proplace.schema.cells import Label
 
-_ROUNDING = 1e-9  # relative: sums of efforts are known as well as this
 _ROWS = 20  # answers that a notebook shows
 
 
@@ -47,11 +45,10 @@ class Setting:
     is None where it is not known: of results that were read from a folder. ``sets`` are all sets of
     networks that have a say, with their names; the first is that of ``net`` and ``shifts``, and more
     follow where other networks must accept an answer, or where the model in use does not lie in its
-    own box. Empty where they are not known. ``efforts`` are what changes cost a person, None where
-    nothing is said about it, and ``max_effort`` is how much of that counts as within reach.
-    ``encoding`` is the digest of how the model itself turns a table into rows; empty where it takes rows
-    as the schema encodes them. ``columns`` are those of the table in the order in which the model takes
-    them, which need not be that of the schema; empty where that is not known.
+    own box. Empty where they are not known. ``encoding`` is the digest of how the model itself turns a
+    table into rows; empty where it takes rows as the schema encodes them. ``columns`` are those of the
+    table in the order in which the model takes them, which need not be that of the schema; empty where
+    that is not known.
     """
 
     net: Network
@@ -60,8 +57,6 @@ class Setting:
     distance: Distance | None
     classes: tuple[Label, ...] = ()
     sets: tuple[ModelSet, ...] = ()
-    efforts: Efforts | None = None
-    max_effort: float | None = None
     encoding: str = ""
     columns: tuple[str, ...] = ()
 
@@ -139,9 +134,6 @@ class Explanation:
         Cells of the person's row that are no features, by the name of their column: who it is.
     filled
         Features whose cell was missing: ``original`` holds what the model counts in its place.
-    effort
-        What the changes cost the person in all, in the user's own units of effort; NaN where no
-        efforts are given, or there is no answer. Then it is the distance, too.
     """
 
     index: Hashable
@@ -166,27 +158,6 @@ class Explanation:
     setting: Setting | None = field(default=None, repr=False)
     ids: Mapping[str, Any] = field(default_factory=dict)
     filled: tuple[str, ...] = ()
-    effort: float = np.nan
-
-    @property
-    def efforts(self) -> dict[str, float]:
-        """What each changed feature costs; empty where no efforts are given."""
-        setting = self.setting
-        if setting is None or setting.efforts is None or self.x is None or self.point is None:
-            return {}
-        found = {}
-        for name in setting.schema.by_name:
-            row, span = self.x.copy(), setting.schema.span(name)
-            row[span] = self.point[span]
-            if (row != self.x).any():
-                found[name] = float(setting.efforts.between(self.x, row))
-        return found
-
-    @property
-    def out_of_reach(self) -> bool:
-        """Whether the answer takes more effort than what was set as reachable (``max_effort``)."""
-        most = None if self.setting is None else self.setting.max_effort
-        return most is not None and self.effort > most * (1.0 + _ROUNDING)
 
     @property
     def label(self) -> Label:
@@ -325,8 +296,8 @@ class Explanations(Sequence[Explanation]):
         First the answer: each feature under its own name, in original units. Then ``status``,
         ``distance``, ``bound``, ``margin``, ``rank``, ``reason``, ``target`` (the class by its label),
         ``delta``, ``changes`` and ``sentence`` (in words), ``certificate`` (its digest), ``missing``
-        (cells that the model fills), ``effort``, ``out_of_reach``, and the person's own values as
-        ``original_...``. Where a feature has such a name, ours gets the prefix ``ce_``.
+        (cells that the model fills), and the person's own values as ``original_...``. Where
+        a feature has such a name, ours gets the prefix ``ce_``.
         """
         from proplace.explain.result_tables import AnswerColumns
 

@@ -59,7 +59,6 @@ _NOT_NEAREST = (
     " A nearer answer may exist, but in its plausible region none more than {share} nearer."
 )
 _UNKNOWN = " A nearer answer may exist."
-_REACH = " This takes an effort of {effort}, beyond what was set as reachable ({most})."
 
 
 @dataclass(frozen=True)
@@ -230,7 +229,7 @@ def in_words(e: Explanation, wording: Wording) -> Words:
         )
     order = sorted(range(len(changes)), key=lambda n: -changes[n].size)
     largest = [changed[n] for n in order[:_NAMED]]
-    sentence = _sentence(e, wording, changed, largest) + reach(e) + _missing(e, features)
+    sentence = _sentence(e, wording, changed, largest) + _missing(e, features)
     return Words(visible(sentence), changes, person)
 
 
@@ -285,13 +284,6 @@ def _missing(e: Explanation, features: Mapping[str, AnyFeature]) -> str:
         for name in e.filled
     ]
     return f" Missing, and counted as the model does: {', '.join(parts)}."
-
-
-def reach(e: Explanation) -> str:
-    """Say so where an answer takes more effort than what was set as reachable."""
-    if not e.out_of_reach or e.setting is None or e.setting.max_effort is None:
-        return ""
-    return _REACH.format(effort=number(e.effort), most=number(e.setting.max_effort))
 
 
 def _sentence(

@@ -512,16 +512,7 @@ def _merged(own: AnyFeature, given: AnyFeature, single: bool) -> AnyFeature:
             f"feature {own.name!r}: the model takes categories without an order; describe it as "
             "Categorical"
         )
-    if isinstance(own, Ordinal) and not isinstance(given, Ordinal) and given.effort is not None:
-        raise SchemaError(
-            f"feature {own.name!r}: the model has its levels in an order; describe it as Ordinal, whose "
-            "effort is that of the way from the first level to the last"
-        )
-    named: dict[str, Any] = {
-        "immutable": given.immutable,
-        "label": given.label,
-        "effort": given.effort,
-    }
+    named: dict[str, Any] = {"immutable": given.immutable, "label": given.label}
     if isinstance(own, Ordinal) and isinstance(given, Ordinal):
         if tuple(own.labels) != tuple(given.labels):
             raise SchemaError(

@@ -258,7 +258,6 @@ def _facts(
         "distance": as_json(e.distance),
         "bound": as_json(e.bound),
         "margin": as_json(e.margin),
-        "effort": as_json(e.effort),
         "holds": {name: list(ends) for name, ends in e.holds.items()},
         "filled": list(e.filled),
     }

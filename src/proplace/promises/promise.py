@@ -139,7 +139,6 @@ class Promise:
             distance=_number(facts["distance"]),
             bound=_number(facts["bound"]),
             margin=_number(facts["margin"]),
-            effort=_number(facts["effort"]),
         )
 
     def _row(self, name: str) -> pd.Series[Any] | None:

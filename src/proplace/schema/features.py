@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import numpy as np
 import pandas as pd
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
-from proplace.core.effort import Curve
 from proplace.core.text import listing, num, short
 from proplace.schema.cells import (
     Label,
@@ -38,19 +37,6 @@ Scaling = Annotated[
     said("'minmax', 'none' or a pair (offset, scale) with scale > 0"),
 ]
 Limit = Annotated[Number, Field(ge=0)]
-
-
-def _is_curve(effort: Any) -> Any:
-    Curve.of(effort)
-    return effort
-
-
-Effort = Annotated[Limit, said("a number >= 0, the effort of any change")]
-CostCurve = Annotated[
-    Limit | tuple[tuple[Number, Number], ...],
-    said("a number >= 0, or a list of points (change, effort)"),
-    AfterValidator(_is_curve),
-]
 Name = Annotated[str, Field(min_length=1)]
 
 OUTSIDE = 0.25
@@ -108,12 +94,6 @@ class Continuous(_Feature):
     missing
         What a missing cell counts as, where the model fills missing cells (an imputer). Without it
         a row with a missing cell is not read.
-    effort
-        What a change costs a person, for the distance of :class:`proplace.Proplace`: a number >= 0,
-        the effort of one encoded unit (with min-max scaling, of the whole range), or points
-        ``(change, effort)`` of a curve, in original units from ``(0, 0)`` on. Changes below 0 say what
-        less costs; a side without points is like the other. Between points the curve is straight, and
-        it goes on after the last.
 
     Examples
     --------
@@ -134,7 +114,6 @@ class Continuous(_Feature):
     max_decrease: Limit | None = None
     tolerance: Limit | None = None
     unit: str | None = None
-    effort: CostCurve | None = None
     kind: Literal["continuous"] = field(default="continuous", repr=False)
 
     @model_validator(mode="after")
@@ -419,7 +398,7 @@ class Ordinal(_Feature):
         levels are numbers, else as its position 0, 1, 2, ...
     scaling
         ``"minmax"`` (lowest level 0, highest 1), ``"none"`` or a pair ``(offset, scale)``.
-    immutable, direction, max_increase, max_decrease, unit, label, missing, effort
+    immutable, direction, max_increase, max_decrease, unit, label, missing
         As for :class:`Continuous`, in the units of ``values``.
 
     Examples
@@ -437,7 +416,6 @@ class Ordinal(_Feature):
     max_increase: Limit | None = None
     max_decrease: Limit | None = None
     unit: str | None = None
-    effort: CostCurve | None = None
     kind: Literal["ordinal"] = field(default="ordinal", repr=False)
 
     @model_validator(mode="after")
@@ -531,8 +509,6 @@ class Categorical(_Feature):
         then the row of zeros.
     immutable, label, missing
         As for :class:`Continuous`.
-    effort
-        What any change of it costs a person: a number >= 0.
 
     Examples
     --------
@@ -544,7 +520,6 @@ class Categorical(_Feature):
     categories: Labels
     _: KW_ONLY
     encoding: Literal["onehot", "dropfirst"] = "onehot"
-    effort: Effort | None = None
     kind: Literal["categorical"] = field(default="categorical", repr=False)
 
     @model_validator(mode="after")
@@ -609,8 +584,6 @@ class Binary(_Feature):
         ``"increasing"``: the first value may become the second, not the other way round.
     immutable, label, missing
         As for :class:`Continuous`.
-    effort
-        What any change of it costs a person: a number >= 0.
 
     Examples
     --------
@@ -623,7 +596,6 @@ class Binary(_Feature):
     values: Labels = (0, 1)
     _: KW_ONLY
     direction: Direction | None = None
-    effort: Effort | None = None
     kind: Literal["binary"] = field(default="binary", repr=False)
 
     offset = 0.0

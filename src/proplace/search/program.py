@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from proplace.core.distances import L1, LInf
-from proplace.core.effort import Efforts
 from proplace.core.errors import SolverError
 from proplace.solvers import INF, QUICKEST, LinearProgram
 
@@ -41,7 +40,7 @@ class LpPoint:
 
 
 @dataclass
-class Effort:
+class LpCounts:
     """Linear programs solved, and the simplex iterations over all of them."""
 
     programs: int = 0
@@ -51,8 +50,8 @@ class Effort:
 class Program:
     """The nearest point of a polytope, under cuts that are added as it goes.
 
-    A distance other than L1, LInf and efforts is bounded from below by its supporting cuts, at first
-    those at ``distance_cuts_at``. The programs that are solved are added to ``effort``.
+    A distance other than L1 and LInf is bounded from below by its supporting cuts, at first
+    those at ``distance_cuts_at``. The programs that are solved are added to ``counts``.
     """
 
     def __init__(
@@ -61,11 +60,11 @@ class Program:
         *,
         deadline: float = np.inf,
         distance_cuts_at: Sequence[Array] = (),
-        effort: Effort | None = None,
+        counts: LpCounts | None = None,
     ) -> None:
         self.polytope, self.problem, self.deadline = polytope, polytope.problem, deadline
         self.lp = LinearProgram(QUICKEST)
-        self.effort = Effort() if effort is None else effort
+        self.counts = LpCounts() if counts is None else counts
         self._add_region()
         self._add_distance(distance_cuts_at)
 
@@ -114,9 +113,6 @@ class Program:
         measure = self.problem.distance
         self.distance_column, self.distance_cuts = -1, 0
         self.offset = 0.0
-        if isinstance(measure, Efforts):
-            self._add_efforts(measure)
-            return
         if not isinstance(measure, (L1, LInf)):
             self.distance_column = self.lp.add_columns(np.zeros(1), np.full(1, INF), np.ones(1))
             for point in (polytope.base, *distance_cuts_at):
@@ -150,43 +146,6 @@ class Program:
             A = np.hstack([polytope.functional(C[mixed]), -np.eye(n), np.eye(n)])
             self.lp.add_rows(-start[mixed], -start[mixed], A, columns)
 
-    def _add_efforts(self, efforts: Efforts) -> None:
-        """Add the objective: linear where a change stays within one segment of its curve, else by parts.
-
-        By parts: with kinks ``b_1 < b_2 < ...`` a change is ``b_1 - p_0 + p_1 + p_2 + ...``, each part
-        no longer than its segment and at the cost of its slope. The slopes of a convex curve rise, so
-        that the cheapest way to a change fills the segments in their order. Categories are the same
-        all over a piece.
-        """
-        polytope, x = self.polytope, self.problem.x
-        eye, start = np.eye(len(x)), polytope.base - x
-        low, high = (end - x for end in polytope.range(eye))
-        self.offset = float(efforts.of_categories(x, polytope.base))
-        cost = np.zeros(len(x))
-        for j, curve in enumerate(efforts.curves):
-            breaks, slopes = curve.kinks
-            inside = (breaks > low[j]) & (breaks < high[j]) & (slopes[:-1] < slopes[1:])
-            if inside.any():
-                steps = np.append(slopes[:-1][inside], slopes[1:][inside][-1])
-                self._add_parts(polytope.functional(eye[[j]])[0], start[j], breaks[inside], steps)
-                self.offset += curve.at(float(breaks[inside][0]))
-            else:
-                here = min(max(start[j], low[j]), high[j]) if low[j] <= high[j] else start[j]
-                side: Literal["left", "right"] = "right" if here <= low[j] else "left"
-                cost[j] = slopes[np.searchsorted(breaks, here, side)]
-                self.offset += curve.at(here) + cost[j] * (start[j] - here)
-        self.lp.set_costs(self.region, polytope.functional(cost[None])[0])
-
-    def _add_parts(self, change: Array, start: float, kinks: Array, slopes: Array) -> None:
-        """Add the parts of a change ``start + change . variables`` beyond the first kink."""
-        n = len(slopes)
-        longest = np.concatenate([[INF], np.diff(kinks), [INF]])
-        sign = np.append(-1.0, np.ones(n - 1))
-        first = self.lp.add_columns(np.zeros(n), longest, sign * slopes)
-        columns = np.append(self.region, np.arange(first, first + n, dtype=np.int32))
-        side = np.array([kinks[0] - start])
-        self.lp.add_rows(side, side, np.append(change, -sign)[None], columns)
-
     def add_distance_cut(self, point: Array) -> None:
         """Add the supporting cut of a convex distance at a point."""
         self.distance_cuts += 1
@@ -210,7 +169,7 @@ class Program:
 
     def nearest(self) -> LpPoint | None:
         """Solve; None if nothing is left. Late at the deadline, SolverError without an answer."""
-        self.effort.programs += 1
+        self.counts.programs += 1
         verdict = self.lp.solve(self.deadline)
         if verdict == "infeasible":
             return None
@@ -220,7 +179,7 @@ class Program:
             raise SolverError(
                 "HiGHS gave no answer to a linear program, whichever way it was asked"
             )
-        self.effort.iterations += self.lp.iterations
+        self.counts.iterations += self.lp.iterations
         values = self.lp.values
         objective = self.lp.objective + self.offset
         region = values[: self.polytope.size]

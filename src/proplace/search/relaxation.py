@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from proplace.core.network import Array
     from proplace.search.polytope import Polytope
-    from proplace.search.program import Effort
+    from proplace.search.program import LpCounts
     from proplace.search.ranges import Limits, Ranges
     from proplace.search.scenario import ShiftedObjective
     from proplace.search.tuning import Tuning
@@ -108,11 +108,11 @@ class Relaxation(Program):
         *,
         deadline: float = np.inf,
         distance_cuts_at: Sequence[Array] = (),
-        effort: Effort | None = None,
+        counts: LpCounts | None = None,
         tuning: Tuning = DEFAULT,
     ) -> None:
         super().__init__(
-            polytope, deadline=deadline, distance_cuts_at=distance_cuts_at, effort=effort
+            polytope, deadline=deadline, distance_cuts_at=distance_cuts_at, counts=counts
         )
         self.margin, self.tuning = margin, tuning
         self.limits: Limits = dict(limits or {})
@@ -312,8 +312,8 @@ class Relaxation(Program):
         self.lp.set_cost_for_now(neuron.v, sign)
         self.lp.set_cost_for_now(neuron.s, -sign)
         verdict, value = self.lp.run(self.deadline), self.lp.objective
-        self.effort.programs += 1
-        self.effort.iterations += self.lp.iterations
+        self.counts.programs += 1
+        self.counts.iterations += self.lp.iterations
         self.lp.set_cost_for_now(neuron.v, 0.0)
         self.lp.set_cost_for_now(neuron.s, -0.0)
         if verdict == "infeasible":

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from proplace.search.polytope import Polytope
-from proplace.search.program import Effort, Late
+from proplace.search.program import Late, LpCounts
 from proplace.search.tuning import DEFAULT
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class SearchState:
         may be concluded about the points of such a node.
     gave_up
         Whether the search ended because steps would take too many nodes.
-    nodes, rounds, effort
+    nodes, rounds, counts
         Nodes of the tree, scenarios added to relaxations, and the linear programs of the tree.
     """
 
@@ -80,7 +80,7 @@ class SearchState:
         self.unresolved_bound, self.trouble = np.inf, ""
         self.nodes = self.rounds = 0
         self.gave_up = False
-        self.effort = Effort()
+        self.counts = LpCounts()
 
     # -- the incumbent -----------------------------------------------------------------------
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from proplace.core.distances import L1, LInf
-from proplace.core.effort import Efforts
 from proplace.core.errors import SolverError
 from proplace.search.branching import Gains, choose
 from proplace.search.program import check_time
@@ -56,7 +55,7 @@ class Subproblem:
         self.relaxation = self._relaxed(child.limits, scenarios)
         self.gains = Gains()
         self.splits_without_solution = 0  # of nodes to which the solver gave no answer
-        self.stop_at = float(state.effort.iterations + self.tuning.least_iterations)
+        self.stop_at = float(state.counts.iterations + self.tuning.least_iterations)
         self.failed: Array | None = None  # the last point that a test has refuted
 
     def _relaxed(self, limits: Limits, scenarios: Sequence[ShiftedObjective]) -> Relaxation:
@@ -69,7 +68,7 @@ class Subproblem:
             scenarios,
             deadline=state.deadline,
             distance_cuts_at=state.recent_distance_cuts(),
-            effort=state.effort,
+            counts=state.counts,
             tuning=state.tuning,
         )
 
@@ -98,10 +97,10 @@ class Subproblem:
 
         How much the tree may work before the subproblem is split depends on what this has cost.
         """
-        effort, tuning = self.state.effort, self.tuning
-        before = effort.iterations
+        counts, tuning = self.state.counts, self.tuning
+        before = counts.iterations
         self._tighten_in_rounds(first)
-        now = effort.iterations
+        now = counts.iterations
         share = tuning.iteration_share * (now - before)
         self.stop_at = now + max(tuning.least_iterations, share)
 
@@ -179,7 +178,7 @@ class Subproblem:
             while bound < state.prune_at:
                 self.bound = min(bound, heap[0][0]) if heap else bound
                 check_time(state.deadline)
-                if state.effort.iterations >= self.stop_at:
+                if state.counts.iterations >= self.stop_at:
                     children = self._split()
                     if children:
                         return children
@@ -238,7 +237,7 @@ class Subproblem:
     def _add_distance_cut(self, solution: LpPoint) -> bool:
         """Add a cut of a convex distance where the program underrates it; False: it does not."""
         problem = self.state.problem
-        if isinstance(problem.distance, (L1, LInf, Efforts)):
+        if isinstance(problem.distance, (L1, LInf)):
             return False
         true = float(problem.distance.between(problem.x, solution.point))
         if true <= solution.objective + 1e-8 * max(1.0, true):

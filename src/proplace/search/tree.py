@@ -137,7 +137,7 @@ def _explore(state: SearchState, local: LocalSearch, current: Subproblem) -> flo
 def _outcome(state: SearchState, lower: float) -> Outcome:
     """What was found, given a lower bound on what the tree has left."""
     lower = min(lower, state.unresolved_bound)
-    counts = state.nodes, state.effort.programs, state.rounds
+    counts = state.nodes, state.counts.programs, state.rounds
     if state.point is None:
         closed = lower >= state.upper
         trouble = "" if closed else state.trouble

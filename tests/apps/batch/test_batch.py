@@ -73,7 +73,7 @@ def test_results_hold_what_explain_says(world, two_answers, kind, every, tmp_pat
     read = pd.read_csv if kind == "csv" else pd.read_parquet
     found = read(summary.results)
     facts = ["ce_status", "distance", "bound", "margin", "rank", "ce_reason", "target", "delta"]
-    facts += ["changes", "sentence", "certificate", "missing", "effort", "out_of_reach", "holds"]
+    facts += ["changes", "sentence", "certificate", "missing", "holds"]
     before = ["original_status", "original_x", "original_mixed"]
     assert list(found.columns) == ["row", "reason", "status", "x", "mixed", *facts, *before]
     assert found["row"].tolist() == [e.index for e in expected]
@@ -156,15 +156,12 @@ OF_THE_EXPLAINER = {
 OF_THE_BATCH = {"target": 0, "count": 2, "ids": ["name"], "certificates": True, "kind": "parquet"}
 SAME_ANSWERS = {"n_jobs", "every", "progress", "drop"}
 GIVEN_OTHERWISE = {"self", "source", "schema", "explainer", "table", "out"}  # in the test below
-OF_EFFORTS = {"effort", "max_effort"}  # tests/apps/batch/test_effort.py
 
 
 def test_every_option_is_tried():
     options = {*inspect.signature(pp.Proplace).parameters}
     options |= {*inspect.signature(explain_file).parameters}
-    known = (
-        {*OF_THE_EXPLAINER, *OF_THE_BATCH, "solver"} | SAME_ANSWERS | GIVEN_OTHERWISE | OF_EFFORTS
-    )
+    known = {*OF_THE_EXPLAINER, *OF_THE_BATCH, "solver"} | SAME_ANSWERS | GIVEN_OTHERWISE
     assert options <= known
 
 

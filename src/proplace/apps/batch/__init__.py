@@ -30,7 +30,6 @@ from proplace.apps.batch.folder import Folder
 from proplace.apps.batch.layout import Layout, Rows
 from proplace.apps.batch.manifest import About, Manifest
 from proplace.apps.batch.reading import read_results
-from proplace.core.effort import Efforts
 from proplace.core.errors import OptionError, OutputError, TableError
 from proplace.core.progress import progress_bar
 from proplace.explain.result_tables import proof_name
@@ -216,7 +215,6 @@ def _about(explainer: Explainer) -> dict[str, Any]:
         "also",
         "tolerance",
         "weights",
-        "effort",
         "n_jobs",
     ):  # digested, or of no account
         options.pop(name, None)
@@ -270,8 +268,6 @@ def _distance_digest(explainer: Explainer) -> str:
     anything, and the name of a function says little about it.
     """
     distance = explainer.distance_
-    if isinstance(distance, Efforts):
-        return str(joblib.hash(distance.to_dict()))
     if isinstance(getattr(explainer, "distance", "l1"), str):
         return str(joblib.hash(vars(distance)))
     rows = explainer.rows_[:50]

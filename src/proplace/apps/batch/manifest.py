@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from proplace.core import limits
-from proplace.core.effort import Efforts
 from proplace.core.errors import ProplaceError
 from proplace.core.fold import digest
 from proplace.explain.provenance import Provenance
@@ -49,8 +48,6 @@ class About:
         Labels of the classes.
     folds
         Digest of the batch norm that was folded into the network; empty if there is none.
-    efforts
-        What changes cost a person; None where nothing is said about it.
     encoding
         Digest of how the model itself turns a table into rows; empty where it takes rows as the schema
         encodes them.
@@ -62,7 +59,6 @@ class About:
     schema: Schema
     classes: tuple[Label, ...]
     folds: str
-    efforts: Efforts | None = None
     encoding: str = ""
     columns: tuple[str, ...] = ()
 
@@ -75,7 +71,6 @@ class About:
             setting.schema,
             setting.classes,
             folds,
-            setting.efforts,
             setting.encoding,
             setting.columns,
         )
@@ -88,7 +83,6 @@ class About:
             "rules": [files.plain(rule) for rule in self.schema.rules],
             "classes": list(self.classes),
             "folds": self.folds,
-            "efforts": None if self.efforts is None else self.efforts.to_dict(),
             "encoding": self.encoding,
             "columns": list(self.columns),
         }
@@ -101,7 +95,6 @@ class About:
             if not isinstance(fields[name], str):
                 raise ValueError(f"{name} must be a digest, or empty")
         made = Provenance.from_dict(fields["provenance"])
-        efforts = fields["efforts"] and Efforts.from_dict(fields["efforts"])
         columns = tuple(fields["columns"])
         if columns and set(columns) != set(schema.by_name):
             raise ValueError("columns must be those of the features")
@@ -110,7 +103,6 @@ class About:
             schema,
             tuple(fields["classes"]),
             fields["folds"],
-            efforts,
             fields["encoding"],
             columns,
         )

@@ -146,8 +146,6 @@ class ResultsFolder:
             None,
             about.classes,
             sets,
-            about.efforts,
-            question.get("max_effort"),
             about.encoding,
             about.columns,
         )
@@ -237,8 +235,8 @@ class ResultsFolder:
         known = cells.filled(list(self.columns.originals.values()))
         known |= np.array([status != "bad_input" for status in statuses])
         before = _people(cells, self.columns.originals, schema, known)
-        distance, bound, margin, effort = (
-            cells.numbers(facts[name]) for name in ("distance", "bound", "margin", "effort")
+        distance, bound, margin = (
+            cells.numbers(facts[name]) for name in ("distance", "bound", "margin")
         )
         ranks, reasons = cells.whole(facts["rank"]), cells.text(facts["reason"])
         ids = {name: cells.text(name) for name in self.columns.ids}
@@ -264,7 +262,6 @@ class ResultsFolder:
                     bound=bound[n],
                     margin=margin[n],
                     filled=tuple(json.loads(gaps[n])) if gaps[n] else (),
-                    effort=effort[n],
                     holds=_held(held[n], schema) if held[n] else {},
                 ),
                 digests[n] or None,

@@ -60,16 +60,6 @@ Out = Annotated[
 ]
 Count = Annotated[int, typer.Option(help="Answers for each person, each changing else.")]
 K = Annotated[int, typer.Option("--k", help="Robust neighbours that span the region.")]
-Effort = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="What a change of a feature costs, as name=number: across its whole range, or to another "
-        "category; may be repeated. Others cost what the schema says, else 1. The distance is the sum."
-    ),
-]
-MaxEffort = Annotated[
-    float | None, typer.Option(help="Answers that take more effort are marked as out of reach.")
-]
 Regions = Annotated[
     Region, typer.Option(help="hull: plausible answers; box: anywhere within the ranges.")
 ]
@@ -121,7 +111,7 @@ class Question:
         For which networks the answers must hold.
     others
         More models that must accept them, with what `--also` says of each.
-    k, distance, region, tolerance, holds, time_limit, changes, effort, max_effort
+    k, distance, region, tolerance, holds, time_limit, changes
         As :class:`proplace.Proplace` takes them; ``changes`` are the options about changes.
     target
         The wanted class, by its label as text.
@@ -144,8 +134,6 @@ class Question:
     predictions: str | None
     schema: Path | None
     changes: dict[str, Any]
-    effort: dict[str, float] | None = None
-    max_effort: float | None = None
 
     def fitted(
         self,
@@ -171,8 +159,6 @@ class Question:
             also=also or None,
             k=self.k,
             distance=self.distance.value,
-            effort=self.effort,
-            max_effort=self.max_effort,
             region=self.region.value,
             tolerance=self.tolerance,
             holds=self.holds,
@@ -204,8 +190,6 @@ def explain(
     distance: Annotated[
         common.Distance, typer.Option(help="What near means.")
     ] = common.Distance.l1,
-    effort: Effort = None,
-    max_effort: MaxEffort = None,
     region: Regions = Region.hull,
     tolerance: common.Tolerance = None,
     holds: Holds = False,
@@ -295,8 +279,6 @@ def explain(
             "max_changes": max_changes,
             "changeable": _names(changeable),
         },
-        one_person.numbers("--effort", effort) if effort else None,
-        max_effort,
     )
     rows = open_table(train, delimiter=delimiter, encoding=encoding)
     source = None if table is None else open_table(table, delimiter=delimiter, encoding=encoding)

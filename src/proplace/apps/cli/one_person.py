@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import shlex
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -124,19 +123,6 @@ def pairs(words: list[str]) -> dict[str, str]:
     return found
 
 
-def numbers(option: str, words: list[str]) -> dict[str, float]:
-    """Read name=number pairs."""
-    from proplace.core.errors import OptionError  # noqa: PLC0415
-
-    found = {}
-    for name, text in pairs(words).items():
-        try:
-            found[name] = float(text)
-        except ValueError:
-            raise OptionError(f"{option} {name}={text}: {text!r} is not a number") from None
-    return found
-
-
 def save_certificates(result: Explanations, folder: Path) -> None:
     """Write the proofs for one person, none in the place of another file."""
     from proplace.core.errors import OutputError  # noqa: PLC0415
@@ -164,10 +150,8 @@ def show(result: Explanations) -> None:
         words = answer.words()
         say_table(["feature", "now", "then"], [[c.title, c.before, c.goal] for c in words.changes])
         say(words.sentence)
-        far = "distance" if math.isnan(answer.effort) else "effort"
-        reach = ", out of reach" if answer.out_of_reach else ""
         say(
-            f"{answer.status}; {far} {answer.distance:.6g}{reach}; every network {_where(answer)} "
+            f"{answer.status}; distance {answer.distance:.6g}; every network {_where(answer)} "
             f"reaches class {short(answer.label)} by at least {answer.margin:.3g}"
         )
         if answer.reason:

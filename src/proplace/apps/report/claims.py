@@ -365,7 +365,6 @@ _DISTANCES = {
     "l2": "the root of the summed squares of all changes; 0 is no change",
     "linf": "the largest change of any column that the network takes; 0 is no change",
     "mad": "the average change of the columns, each in units of its usual spread; 0 is no change",
-    "effort": "the effort of all changes together; 0 is no change",
 }
 
 
@@ -392,11 +391,6 @@ _GLOSSARY = {
         "arithmetic, without trusting whoever made it."
     ),
     "distance": "How far an answer is from the {person}: {measure}.",
-    "effort": (
-        "What the changes of an answer take, added up over the features. How much a change of each "
-        "feature takes was set beforehand, in units of its own."
-    ),
-    "out of reach": "The answer takes more effort than {reach}, what was set as reachable.",
     "nearest": (
         "No answer of the region with a little more margin has a smaller distance. This rests on a "
         "solver’s arithmetic; that the answer is robust does not."
@@ -433,8 +427,6 @@ def glossary(result: Explanations, terms: Terms, *, compares: bool) -> list[Fact
         "delta": not general,
         "the set, the box": general,
         "certificate": certificates,
-        "effort": setting is not None and setting.efforts is not None,
-        "out of reach": any(e.out_of_reach for e in result),
         "nearest": any(e.status == "optimal" for e in result) and not few,
         "best for what was asked": any(e.status == "optimal" for e in result) and few,
         "robust neighbour": neighbours,
@@ -448,7 +440,6 @@ def glossary(result: Explanations, terms: Terms, *, compares: bool) -> list[Fact
         "person": terms.person,
         "measure": measure,
         "changes": made.changes if made is not None else "",
-        "reach": "" if setting is None else number(setting.max_effort or 0.0),
         "within": "within delta" if setting is None else in_delta(setting),
         "besides": ", not only the one in use" if setting is None or setting.inside else "",
     }

@@ -32,7 +32,6 @@ from proplace.explain.words import (
     outcome_of,
     promise,
     proved,
-    reach,
 )
 
 if TYPE_CHECKING:
@@ -309,7 +308,7 @@ def _opening(
     more = f" {found} ways were found, of which this is the first." if found > 1 else ""
     if len(words) == 1:
         lead = f"{subject} would have been {outcome}{by} with {changes}.{more}"
-        return "What would have to change", _capital(lead) + how_near(first) + reach(first)
+        return "What would have to change", _capital(lead) + how_near(first)
     many = f"{_COUNTS[len(words)]} ways were found"
     if found > len(words):
         many = f"{found} ways were found, and the first {len(words)} are shown"

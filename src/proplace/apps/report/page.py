@@ -80,7 +80,6 @@ class Answer:
     held: str
     retrained: str
     proof: Proof | None
-    out_of_reach: bool
 
 
 def write_report(
@@ -201,7 +200,6 @@ def _answer(
         held=kept,
         retrained=said,
         proof=place.proof,
-        out_of_reach=e.out_of_reach,
     )
 
 

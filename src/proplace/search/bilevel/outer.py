@@ -19,8 +19,7 @@ With :math:`(W_i^j, B_i^j)` the parameters of model :math:`j \in \Delta'`,
 Each neuron has its own :math:`M^\pm`, the ends of the interval that its pre-activation can reach
 over the piece: one large M with a solver's tolerance gives wrong optima.
 
-The distance is a sum or a maximum of :math:`d_i \ge w_i |x'_i - x_i|` for L1 and LInf, and a sum of
-:math:`d_i \ge c + s (x'_i - x_i)` over all segments of their curves for efforts. Any other
+The distance is a sum or a maximum of :math:`d_i \ge w_i |x'_i - x_i|` for L1 and LInf. Any other
 convex :math:`f` is the limit of its supporting cuts, :math:`\theta \ge f(x^r) + g^r \cdot (x' - x^r)`,
 added at each solution, and at those of the linear program with its integers fixed, until
 :math:`f(x') - \theta` is small.
@@ -35,7 +34,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from proplace.core.distances import L1, LInf
-from proplace.core.effort import Efforts
 from proplace.core.errors import SolverError
 from proplace.schema.grid import WithValue
 from proplace.search.bilevel.grids import encoded, legal_numbers, uniform_step
@@ -152,30 +150,11 @@ class Outer:
             w, ones = distance.weights, np.ones((len(x), 1))
             self.model.rows([(d, ones), (self.x, -np.diag(w))], -w * x, math.inf)
             self.model.rows([(d, ones), (self.x, np.diag(w))], w * x, math.inf)
-        elif isinstance(distance, Efforts):
-            self._efforts(distance)
         else:
             self.theta = self.model.columns(-math.inf, math.inf, cost=1.0)
             self._distance_cut(x)
             for vertex in () if self.piece.vertices is None else self.piece.vertices:
                 self._distance_cut(vertex)
-
-    def _efforts(self, efforts: Efforts) -> None:
-        """Require d_i to lie above all segments of its curve; categories cost what they change."""
-        x = self.problem.x
-        d = self.model.columns(np.zeros(len(x)), math.inf, cost=1.0)
-        for j, curve in enumerate(efforts.curves):
-            breaks, slopes = curve.kinks
-            at = breaks[np.maximum(np.arange(len(slopes)) - 1, 0)]  # a point of each segment
-            sides = np.array([curve.at(t) for t in at]) - slopes * (at + x[j])
-            ones = np.ones((len(slopes), 1))
-            self.model.rows([(d[[j]], ones), (self.x[[j]], -slopes[:, None])], sides, math.inf)
-        for first, end, effort in efforts.categories:
-            e = self.model.columns(0.0, math.inf, cost=effort)
-            part, ones = self.x[first:end], np.ones((end - first, 1))
-            for sign in (-1.0, 1.0):
-                rows = [(e, ones), (part, sign * np.eye(end - first))]
-                self.model.rows(rows, sign * x[first:end], math.inf)
 
     def _distance_cut(self, point: Array) -> None:
         """Require theta >= f(point) + g (x' - point)."""
