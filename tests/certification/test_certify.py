@@ -225,7 +225,7 @@ def test_a_tie_is_robust():
     assert pp.certify(pp.Network([(np.zeros((2, 1)), None)]), [[1.0]], 0.0, 0).robust[0]
 
 
-@pytest.mark.parametrize("margin", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("margin", [np.nan, np.inf, -np.inf, "float16", "bfloat16"])
 def test_margins_that_are_no_numbers(margin):
     net = pp.Network([([[1.0]], [0.0])])
     with pytest.raises(OptionError, match="margin must be a finite number") as caught:

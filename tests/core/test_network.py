@@ -427,7 +427,7 @@ NOT_NETWORKS = {
     "table_shift": ({"layers": [([[1.0]], None)], "shift": [[1.0]]}, "each of 1 inputs"),
     "precision": (
         {"layers": [([[1.0]], None)], "precision": "half"},
-        "one of 'float16', 'bfloat16', 'float32', 'float64'",
+        "one of 'float32', 'float64'",
     ),
 }
 

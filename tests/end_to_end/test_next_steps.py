@@ -97,12 +97,6 @@ def test_torch_script(tmp_path):
     agrees(exported(traced, tmp_path / "m.onnx"), module)
 
 
-def test_half_precision():
-    module = normed().eval().half()
-    refused(module, r"module\.float\(\)")
-    agrees(module.float(), module)
-
-
 class Embedded(nn.Module):
     def __init__(self, *, at_once):
         super().__init__()

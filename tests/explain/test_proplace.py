@@ -1024,6 +1024,7 @@ def test_empty_tables():
         ({"k": True}, OptionError, "k must be"),
         ({"margin": float("nan")}, OptionError, "margin must be"),
         ({"margin": -1.0}, OptionError, "margin must be"),
+        ({"margin": "float16"}, OptionError, "margin must be a number or 'float32'"),
         ({"region": "ball"}, OptionError, "region must be one of 'hull', 'box'"),
         ({"search": "magic"}, OptionError, "search must be one of 'tree', 'bilevel'"),
         ({"distance": "l7"}, OptionError, "distance must be 'l1'"),

@@ -11,6 +11,7 @@ import pytest
 
 from proplace.core.errors import MissingExtra, ModelFileError, ModelNotSupported
 from proplace.core.network import Network
+from proplace.loaders.model import Model
 
 pytest.importorskip("torch")
 keras = pytest.importorskip("keras")
@@ -130,11 +131,11 @@ def test_float64(binary):
 
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16", "float16", "bfloat16"])
-def test_half_precision_is_refused_by_name(policy, tmp_path):
-    """It was labelled float32. A model of the same weights in float32 is read."""
+def test_half_precision_is_rejected_and_the_advice_works(policy, tmp_path):
     model = sequential(L.Dense(8, "relu", dtype=policy), L.Dense(1, dtype="float32"))
     model.save(tmp_path / "model.keras")
-    for read, source in ((Network.from_keras, model), (Network.load, tmp_path / "model.keras")):
+    file = tmp_path / "model.keras"
+    for read, source in ((Network.from_keras, model), (Network.load, file), (Model.of, model)):
         with pytest.raises(ModelNotSupported, match=r"half precision \(b?float16.*set_weights"):
             read(source)
     full = sequential(L.Dense(8, "relu"), L.Dense(1))

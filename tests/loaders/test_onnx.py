@@ -14,6 +14,7 @@ from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
 
 from proplace.core.errors import MissingExtra, ModelFileError, ModelNotSupported
 from proplace.core.network import Network
+from proplace.loaders.model import Model
 
 onnx = pytest.importorskip("onnx")
 runtime = pytest.importorskip("onnxruntime")
@@ -765,12 +766,64 @@ def test_onnxruntime_is_not_needed(tmp_path, monkeypatch):
 
 def test_constants_keep_their_rounding(tmp_path):
     fine = np.float64([[1.0 / 3.0], [2.0], [3.0]])
-    for to, kind in ((TensorProto.FLOAT, np.float32), (TensorProto.FLOAT16, np.float16)):
-        nodes = [node("Cast", ["W"], ["V"], to=to), node("Cast", ["V"], ["U"], to=TensorProto.FLOAT),
-                 node("MatMul", ["x", "U"], ["y"])]  # fmt: skip
-        network = Network.load(write(tmp_path / "model.onnx", nodes, {"W": fine}))
-        np.testing.assert_array_equal(network.layers[0].W[0], fine.astype(kind).astype(float)[:, 0])
-        assert network.precision == "float32"
+    nodes = [node("Cast", ["W"], ["V"], to=TensorProto.FLOAT), node("MatMul", ["x", "V"], ["y"])]
+    network = Network.load(write(tmp_path / "model.onnx", nodes, {"W": fine}))
+    np.testing.assert_array_equal(network.layers[0].W[0], fine.astype(np.float32)[:, 0])
+    assert network.precision == "float32"
+
+
+@pytest.mark.parametrize("kind", ["FLOAT16", "BFLOAT16"])
+@pytest.mark.parametrize("whole", [False, True])
+def test_casts_to_half_precision_are_rejected(tmp_path, kind, whole):
+    """Whether rows, neurons or constants are cast."""
+    to, back = getattr(TensorProto, kind), {"to": TensorProto.FLOAT}
+    rows = [
+        node("Cast", ["x"], ["u"], to=to),
+        node("Cast", ["u"], ["v"], **back),
+        node("MatMul", ["v", "W"], ["y"]),
+    ]
+    weights = [
+        node("Cast", ["W"], ["U"], to=to),
+        node("Cast", ["U"], ["V"], **back),
+        node("MatMul", ["x", "V"], ["y"]),
+    ]
+    neurons = [
+        node("MatMul", ["x", "W"], ["a"]),
+        node("Cast", ["a"], ["b"], to=to),
+        node("Cast", ["b"], ["y"], **back),
+    ]
+    constants = {"W": np.float32([[1.0 / 3.0], [2.0], [3.0]])}
+    for nodes in (rows, weights, neurons):
+        path = write(tmp_path / "model.onnx", nodes, constants)
+        with pytest.raises(
+            ModelNotSupported, match=rf"Cast\) makes the numbers {kind.lower()}.*float"
+        ):
+            Model.of(path) if whole else Network.load(path)
+
+
+def test_graphs_in_half_precision_are_rejected_and_the_advice_works(tmp_path):
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("onnxscript")
+    nn = torch.nn
+    module = nn.Sequential(nn.Linear(3, 6), nn.ReLU(), nn.Linear(6, 1)).half().eval()
+
+    def export(dtype):
+        logging.disable(logging.WARNING)
+        try:
+            rows = (torch.zeros(5, 3, dtype=dtype),)
+            torch.onnx.export(module, rows, tmp_path / "model.onnx", verbose=False)
+        finally:
+            logging.disable(logging.NOTSET)
+        return tmp_path / "model.onnx"
+
+    path = export(torch.float16)
+    for read in (Network.load, Model.of):
+        with pytest.raises(ModelNotSupported, match=r"float16 numbers.*export\(model\.float\(\)"):
+            read(path)
+    module = module.float()
+    model = Model.of(export(torch.float32))
+    assert model.network.precision == "float32"
+    np.testing.assert_array_equal(model.network.layers[0].W, module[0].weight.detach().double())
 
 
 # -- what is refused ---------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import pytest
 
 from proplace.core.errors import MissingExtra, ModelNotSupported
 from proplace.core.network import Network
+from proplace.loaders.model import Model
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -211,6 +212,25 @@ def test_small_differences_show_in_float32():
     module.factor = 1.001
     with pytest.raises(ModelNotSupported, match="forward of OnlyFloat32"):
         Network.from_torch(module)
+
+
+@pytest.mark.parametrize("kinds", [("half", "half"), ("bfloat16", "bfloat16"), ("half", "float")])
+@pytest.mark.parametrize("normed", [False, True])
+def test_half_precision_is_rejected_and_the_advice_works(kinds, normed):
+    parts = [nn.Linear(3, 4), nn.BatchNorm1d(4) if normed else nn.Identity()]
+    first, last = nn.Sequential(*parts), nn.Linear(4, 1)
+    for part, kind in zip((first, last), kinds, strict=True):
+        getattr(part, kind)()
+    module = nn.Sequential(first, nn.ReLU(), last).eval()
+    for read in (Network.from_torch, Model.of):
+        with pytest.raises(ModelNotSupported, match=r"float16.*module\.float\(\)"):
+            read(module)
+    weights = [p.detach().double().numpy() for p in module.parameters()]
+    X = np.random.default_rng(0).normal(size=(200, 3))
+    for net in (Network.from_torch(module.float()), Model.of(module.float()).network):
+        assert net.precision == "float32"
+        np.testing.assert_array_equal(net.layers[-1].W, weights[-2])
+        np.testing.assert_allclose(net.logits(X), run(module, X), atol=1e-5)
 
 
 def test_complex_weights_are_refused():

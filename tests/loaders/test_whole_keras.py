@@ -644,26 +644,6 @@ def test_two_columns_of_one_name_are_refused():
         Model.of(source)
 
 
-def test_half_precision_is_refused_with_a_next_step_that_works():
-    def build(policy):
-        return keras.Sequential(
-            [
-                keras.Input((2,)),
-                L.Dense(3, activation="relu", dtype=policy),
-                L.Dense(1, dtype="float32"),
-            ]
-        )
-
-    half = build("mixed_bfloat16")
-    with pytest.raises(ModelNotSupported, match=r"half precision.*same weights"):
-        Model.of(half)
-    full = build("float32")
-    full.set_weights(half.get_weights())
-    X = np.random.default_rng(0).normal(size=(50, 2))
-    model = Model.of(full)
-    assert (model.predict(X) == model.original(X)).all()
-
-
 def test_whole_numbers_stay_whole():
     model = Model.of(trained("whole_numbers"))
     frame = people().astype({"kids": float})

@@ -430,9 +430,15 @@ def test_a_box_without_a_number_of_the_modules_precision_is_refused_and_the_advi
 
 def test_half_precision_is_refused_and_the_advice_works():
     module = build((4,)).half()
-    with pytest.raises(DeltaError, match=r"half precision.*float\(\)"):
+    with pytest.raises(ModelNotSupported, match=r"float16.*module\.float\(\)"):
         pp.stay_within(module, 0.1)
-    pp.stay_within(module.float(), 0.1)()
+    project = pp.stay_within(module.float(), 0.1)
+    project()
+    module.half()
+    with pytest.raises(DeltaError, match=r"half precision.*float\(\)"):
+        project()
+    module.float()
+    project()
 
 
 def test_a_module_that_changes_its_precision_on_the_way():

@@ -16,11 +16,10 @@ from proplace.certification.fixed_prediction import FixedPrediction, written
 from proplace.certification.input_boxes import InputBox, InputBoxes
 from proplace.certification.precision_margin import (
     DOUBLE,
+    UNCOVERED_ADVICE,
     Margin,
-    rounded_as,
     rounding_error,
     thresholds,
-    uncovered,
 )
 from proplace.certification.proof import (
     Certificate,
@@ -36,6 +35,7 @@ from proplace.certification.shift_recovery import shifted_network
 __all__ = [
     "DOUBLE",
     "STRICT",
+    "UNCOVERED_ADVICE",
     "Attack",
     "Bundle",
     "Certificate",
@@ -62,11 +62,9 @@ __all__ = [
     "parameters",
     "parameters_of_shifts",
     "read_proof",
-    "rounded_as",
     "rounding_error",
     "shifted_network",
     "thresholds",
-    "uncovered",
     "worst_case",
     "written",
 ]

@@ -1,6 +1,6 @@
-r"""The margin that covers the rounding of a model deployed in float32, float16 or bfloat16.
+r"""The margin that covers the rounding of a model deployed in float32.
 
-Let u be the unit roundoff: :math:`2^{-24}, 2^{-11}, 2^{-8}`. A forward pass rounds the input, the
+Let u be the unit roundoff, :math:`2^{-24}`. A forward pass rounds the input, the
 fixed transform, and each affine map of n inputs. In any order of summation, with or without fused
 operations, the computed :math:`\hat z` of a layer with weights :math:`W'` differs from the exact
 :math:`z` by at most
@@ -21,21 +21,15 @@ Two logits that are compared err by the sum of their errors. If the exact margin
 exceeds this bound, its computed logits say the same class. All steps are convex and increasing
 in the bounds before, so over a convex hull the bound is largest at a vertex.
 
-The bound for a half precision also covers sums that are kept in a finer one and rounded at the end of
-a layer (as most hardware does it), and :math:`8u` is added to it, so that a sigmoid or softmax in half
-precision does not round the two classes to one probability. Sums of :math:`n \ge 1/(2u)` terms (1,024
-in float16, 128 in bfloat16) have no bound.
-
-Covered: IEEE arithmetic of that format in any order. Not covered: matrix products in less than the
-format of the model (TF32), and a float32 sigmoid or softmax that rounds two different logits to one
-probability.
+Covered: IEEE float32 arithmetic in any order. Not covered: matrix products in less than float32 (TF32),
+and a float32 sigmoid or softmax that rounds two different logits to one probability.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias, cast, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
@@ -45,9 +39,10 @@ if TYPE_CHECKING:
     from proplace.core.network import Array, Network
     from proplace.core.shifts import Shifts
 
-Rounded = Literal["float32", "float16", "bfloat16"]
-Margin: TypeAlias = "float | Rounded"
-ROUNDED: tuple[str, ...] = get_args(Rounded)  #: what a margin can be called by
+Margin: TypeAlias = float | Literal["float32"]
+
+#: The next step if no margin covers the rounding of some row.
+UNCOVERED_ADVICE = "drop or rescale such rows, or give a margin as a number"
 
 
 @dataclass(frozen=True)
@@ -63,34 +58,20 @@ class Format:
         zero, rounding of what it is added to included.
     finite
         Beyond this a pass may overflow, and no margin covers it.
-    tie
-        Margin of the logits below which their probabilities may be rounded to one number.
     """
 
     unit: float
     flush: float
     finite: float
-    tie: float = 0.0
 
 
-_FORMATS: dict[str, Format] = {
-    "float32": Format(2.0**-24, 2.0**-125, 2.0**127),
-    "float16": Format(2.0**-11, 2.0**-12, 2.0**15, 2.0**-8),
-    "bfloat16": Format(2.0**-8, 2.0**-124, 2.0**127, 2.0**-5),
-}
+_FLOAT32 = Format(2.0**-24, 2.0**-125, 2.0**127)
 # Of the passes of this package itself, over numbers that are no larger than those of float32.
 DOUBLE = Format(2.0**-53, 2.0**-125, 2.0**127)
 
 
 def float32_margin(net: Network, shifts: Shifts, low: Array, high: Array | None = None) -> Array:
-    """Bound of the float32 rounding error of the margin: :func:`deployed_margin` of such a model."""
-    return deployed_margin(net, shifts, low, "float32", high)
-
-
-def deployed_margin(
-    net: Network, shifts: Shifts, low: Array, rounded: Rounded, high: Array | None = None
-) -> Array:
-    """Bound of the rounding error of the margin in this arithmetic, over Delta, for each row.
+    """Bound the float32 rounding error of the margin over Delta, for each row.
 
     With ``high``: for all inputs in the box from ``low`` to ``high``.
 
@@ -99,13 +80,10 @@ def deployed_margin(
     >>> import numpy as np
     >>> from proplace import Network, Shifts
     >>> net = Network([([[1.0, -1.0]], [0.5])], precision="float32")
-    >>> row, shifts = np.array([[2.0, 1.0]]), Shifts.of(net, 0.1)
-    >>> bool(deployed_margin(net, shifts, row, "float32")[0] < 2e-6)
-    True
-    >>> bool(0.01 < deployed_margin(net, shifts, row, "float16")[0] < 0.02)
+    >>> bool(float32_margin(net, Shifts.of(net, 0.1), np.array([[2.0, 1.0]]))[0] < 2e-6)
     True
     """
-    return rounding_error(net, shifts, low, _FORMATS[rounded], high)
+    return rounding_error(net, shifts, low, _FLOAT32, high)
 
 
 def rounding_error(
@@ -135,7 +113,7 @@ def rounding_error(
             h = np.maximum(most + terms * size, 0.0)
         total = np.sort(error, axis=1)[:, -2:].sum(axis=1)  # of the two worst logits, or the one
         covered = np.isfinite(total) & (biggest < numbers.finite)
-    return np.where(covered, total * (1.0 + 2.0**-20) + numbers.tie + 2.0**-140, np.inf)
+    return np.where(covered, total * (1.0 + 2.0**-20) + 2.0**-140, np.inf)
 
 
 def thresholds(
@@ -153,42 +131,13 @@ def thresholds(
     if isinstance(margin, np.ndarray):
         return margin
     if margin is None:
-        margin = 0.0 if net.precision == "float64" else net.precision
-    if isinstance(margin, str):
+        margin = 0.0 if net.precision == "float64" else "float32"
+    if margin == "float32":
         low, high = (X, None) if box is None else box
-        return deployed_margin(net, shifts, low, rounded_as(margin), high)
+        return float32_margin(net, shifts, low, high)
     if not isinstance(margin, (int, float, np.number)) or not math.isfinite(margin):
-        raise OptionError(f"margin must be a finite number or one of {_named()}, not {margin!r}")
+        raise OptionError(f"margin must be a finite number or 'float32', not {margin!r}")
     return float(margin)
-
-
-def rounded_as(margin: str) -> Rounded:
-    """Return the arithmetic that a margin is named after, or say which there are."""
-    for name in get_args(Rounded):
-        if margin == name:
-            return cast("Rounded", name)
-    raise OptionError(f"margin must be a finite number or one of {_named()}, not {margin!r}")
-
-
-def uncovered(net: Network, margin: Margin) -> str:
-    """Say what to do where no margin covers the rounding of some row."""
-    rows = "drop or rescale such rows, or give a margin as a number"
-    if margin in ("float32", "float64") or not isinstance(margin, str):
-        return rows
-    full = (
-        f"{margin} has few digits and a short range; use and read the model in float32 "
-        "(module.float() keeps every weight as it is)"
-    )
-    widest, most = max(layer.W.shape[1] for layer in net.layers), 0.5 / _FORMATS[margin].unit
-    if widest + 2 >= most:
-        return (
-            f"a layer of {widest} inputs has no bound in {margin} (at most {most - 3:.0f}); {full}"
-        )
-    return f"{full}, or {rows}"
-
-
-def _named() -> str:
-    return ", ".join(map(repr, ROUNDED))
 
 
 def _seen(

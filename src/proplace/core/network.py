@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 Array = npt.NDArray[np.float64]
-Precision = Literal["float16", "bfloat16", "float32", "float64"]
+Precision = Literal["float32", "float64"]
 
 NPZ_FORMAT = "proplace-network-1"  #: what :meth:`Network.save` writes
 

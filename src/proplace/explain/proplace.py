@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
-from proplace.certification import rounded_as, uncovered
+from proplace.certification import UNCOVERED_ADVICE
 from proplace.core import distances
 from proplace.core.errors import InputError, OptionError
 from proplace.core.options import integer, not_negative, one_of
@@ -134,9 +134,9 @@ class Proplace(Explainer):
         rules define. ``optimal`` then means that fewer changes are excluded; ``bound`` is about the
         nearest answer all the same.
     margin
-        Every network in Delta must reach the target class by at least this much. ``"float32"``,
-        ``"float16"`` or ``"bfloat16"``: as much as covers the rounding of a model deployed so. The
-        default is the model's own (``net.precision``), and 1e-6 for float64.
+        Every network in Delta must reach the target class by at least this much. ``"float32"``:
+        as much as covers the rounding of a model deployed in float32. The default is ``"float32"``
+        for such a model (``net.precision``), and 1e-6 for float64.
     search
         ``"tree"`` (default) or ``"bilevel"``, the paper's Algorithm 1; same answers.
     solver
@@ -218,7 +218,8 @@ class Proplace(Explainer):
         one_of("search", self.search, ("tree", "bilevel"))
         _check_solver(self.search, self.solver)
         if isinstance(self.margin, str):
-            rounded_as(self.margin)
+            if self.margin != "float32":
+                raise OptionError(f"margin must be a number or 'float32', not {self.margin!r}")
         elif self.margin is not None:
             not_negative("margin", self.margin)
         if self.time_limit is not None and not self.time_limit > 0.0:
@@ -250,8 +251,7 @@ class Proplace(Explainer):
         """Work out the margin that covers every training row, and so their hulls, for one set."""
         margin = self.margin
         if margin is None:
-            precision = models.net.precision
-            margin = DEFAULT_MARGIN if precision == "float64" else precision
+            margin = DEFAULT_MARGIN if models.net.precision == "float64" else "float32"
         tolerance = encoded_tolerance(self.schema_, self.tolerance_)
         judge = Judge(replace(models, tolerance=tolerance), model, margin)
         # The required margin is convex in x, so its maximum over the rows bounds it on their hulls.
@@ -261,7 +261,7 @@ class Proplace(Explainer):
             row = int(np.argmax(~np.isfinite(margins)))
             raise InputError(
                 f"distinct training row {row} leaves the range of {margin} on its way through "
-                f"{models.name}; {uncovered(models.net, margin)}"
+                f"{models.name}; {UNCOVERED_ADVICE}"
             )
         return replace(judge, models=replace(judge.models, margin=largest))
 

@@ -62,9 +62,9 @@ def certify(
         about every row that misses the given one by no more, in all of these features at once. It
         counts in the place of what the schema says of a feature.
     margin
-        The least margin a robust row must keep. ``"float32"``, ``"float16"`` or ``"bfloat16"``: what
-        covers the rounding of a model that is deployed so, a number for each row. None: the name of
-        the model's own precision, and 0 for float64.
+        The least margin a robust row must keep. ``"float32"``: what covers the rounding of a
+        model that is deployed in float32, a number for each row. None: ``"float32"`` for such a
+        model, and 0 for float64.
     certificates
         Also write down each verdict's proof, so that anyone can check it in exact arithmetic; a row
         without such a proof is undecided.

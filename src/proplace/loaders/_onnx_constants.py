@@ -89,6 +89,10 @@ class Constants:
             value is None for name, value in zip(node.input, inputs, strict=True) if name
         ):
             return
+        if node.op_type == "Cast":
+            check_cast(
+                self._onnx, f"{self._path.name}: node {node.name!r} (Cast)", attributes.get("to")
+            )
         try:
             results = apply(
                 node.op_type, node.domain, Call(attributes, inputs, self._opset, self._check)
@@ -185,10 +189,17 @@ def attributes_of(onnx: Any, node: Any) -> dict[str, Any]:
 def half(what: str) -> ModelNotSupported:
     """Return the refusal of a graph that computes in half precision."""
     return ModelNotSupported(
-        f"{what}: the graph computes in half precision, whose rounding no margin covers in ONNX; "
+        f"{what}: the graph computes in half precision, whose rounding no margin covers; "
         "export the model in float32, as torch.onnx.export(model.float(), ...) does (every weight "
         "keeps its value), and use that file"
     )
+
+
+def check_cast(onnx: Any, where: str, to: int | None) -> None:
+    """Raise if a Cast makes the numbers half precision."""
+    kinds = onnx.TensorProto
+    if to in (kinds.FLOAT16, kinds.BFLOAT16):
+        raise half(f"{where} makes the numbers {kinds.DataType.Name(to).lower()}")
 
 
 def batch_norm_of(

@@ -16,7 +16,7 @@ import numpy as np
 from proplace.core.errors import ModelFileError, ModelNotSupported
 from proplace.core.limits import LABELS, TABLE_COLUMNS
 from proplace.loaders._flow import Flow, Mixture, Single
-from proplace.loaders._onnx_constants import attributes_of, batch_norm_of, half
+from proplace.loaders._onnx_constants import attributes_of, batch_norm_of, check_cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -144,9 +144,8 @@ def _same(front: Front, where: str, node: Any, _: dict[str, Any]) -> list[Column
 
 def _cast(front: Front, where: str, node: Any, attributes: dict[str, Any]) -> list[Columns]:
     """Another type for the same values, unless it cuts off decimals."""
+    check_cast(front.onnx, where, attributes.get("to"))
     kinds = front.onnx.TensorProto
-    if attributes.get("to") in (kinds.FLOAT16, kinds.BFLOAT16):
-        raise half(f"{where} makes the numbers {kinds.DataType.Name(attributes['to']).lower()}")
     encoded = all(
         user.op_type in ("OneHotEncoder", "LabelEncoder")
         or (user.op_type == "Gather" and node.output[0] not in user.input[:1])  # an embedding

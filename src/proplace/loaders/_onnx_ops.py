@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 Values = npt.NDArray[Any]
 Attributes = dict[str, Any]
 
-_FLOATS = {1: np.float32, 10: np.float16, 11: np.float64}  # FLOAT, FLOAT16, DOUBLE
-_BFLOAT16 = 16
+_FLOATS = {1: np.float32, 11: np.float64}  # FLOAT, DOUBLE
 _INTEGERS = frozenset({2, 3, 4, 5, 6, 7, 12, 13})
 _BOOL = 9
 
@@ -105,10 +104,6 @@ def _cast(call: Call) -> Values:
         raise UnknownError("cast of text")
     if to in _FLOATS:
         return np.asarray(value.astype(_FLOATS[to]))
-    if to == _BFLOAT16:  # the upper half of a float32, to the nearest even one
-        bits = value.astype(np.float32).view(np.uint32)
-        bits = (bits + np.uint32(0x7FFF) + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)
-        return bits.view(np.float32)
     if to in _INTEGERS:
         return (
             np.trunc(value).astype(np.int64) if value.dtype.kind == "f" else value.astype(np.int64)

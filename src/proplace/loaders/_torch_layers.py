@@ -23,7 +23,6 @@ _NORMALISED_ROWS = (
     f"{READ}. It divides each row by that row's own spread, which no fixed layer does; train the "
     "model with BatchNorm1d in its place"
 )
-FULL = "Read module.float() (every weight keeps its value), and use the model in float32, too"
 _OTHERS = f"{READ}. Train the model with those"
 
 
@@ -142,17 +141,13 @@ def batch_norm_of(leaf: Any) -> tuple[Array, Array, Array, Array]:
 def precision_of(torch: Any, name: str, tensors: Iterable[Any]) -> Precision:
     """Say what a module computes in: what its weights and statistics are stored in.
 
-    One float32 tensor is enough for float32. Half precisions are not mixed with others, and what is
-    finer than none of these (float8) is not read.
+    One float32 tensor is enough for float32. Anything coarser is rejected.
     """
     kinds = {str(t.dtype).removeprefix("torch.") for t in tensors if t.dtype.is_floating_point}
     if kinds <= {"float32", "float64"}:
         return "float64" if kinds == {"float64"} else "float32"
-    if kinds == {"float16"}:
-        return "float16"
-    if kinds == {"bfloat16"}:
-        return "bfloat16"
     raise ModelNotSupported(
-        f"the weights of {name} are {', '.join(sorted(kinds))}; margins cover the rounding of models "
-        f"in one half precision, in float32 or in float64. {FULL}"
+        f"the weights of {name} are {', '.join(sorted(kinds))}; margins cover the rounding of float32 "
+        "and float64 models only. Read module.float() (every weight keeps its value), and use the model "
+        "in float32, too"
     )

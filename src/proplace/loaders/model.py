@@ -316,9 +316,7 @@ class Model:
     def rounding(self, rows: Array) -> Array:
         """Bound on what rounding can do to the logits of the source."""
         shifts = Shifts.of(self.network, 0.0)
-        net = self.network
-        rounded: Margin = "float32" if net.precision == "float64" else net.precision
-        result: Array = np.maximum(np.asarray(self.margins(shifts, rows, rounded)), 1e-9)
+        result: Array = np.maximum(np.asarray(self.margins(shifts, rows, "float32")), 1e-9)
         return result
 
     # -- what the user adds --------------------------------------------------------------------

@@ -16,7 +16,14 @@ from proplace.core.errors import ModelFileError, ModelNotSupported, ProplaceErro
 from proplace.core.optional import require
 from proplace.loaders._chain import Activation, Chain, per_column
 from proplace.loaders._files import read_bytes
-from proplace.loaders._onnx_constants import Constants, Values, attributes_of, batch_norm_of, half
+from proplace.loaders._onnx_constants import (
+    Constants,
+    Values,
+    attributes_of,
+    batch_norm_of,
+    check_cast,
+    half,
+)
 from proplace.loaders._onnx_fields import check_fields
 from proplace.loaders._onnx_ops import KNOWN
 from proplace.loaders._onnx_outputs import chosen_logits, compare, predicted, understood
@@ -500,8 +507,7 @@ class Reader:
 
     def _cast(self, where: str, to: int) -> None:
         name = self.onnx.TensorProto.DataType.Name(to)
-        if name in ("FLOAT16", "BFLOAT16"):
-            raise half(f"{where} makes the numbers {name.lower()}")
+        check_cast(self.onnx, where, to)
         if name not in _FLOATS:
             raise ModelNotSupported(f"{where} rounds the values; only casts to floats are read")
 

@@ -16,7 +16,7 @@ from proplace.core.optional import require
 from proplace.loaders._chain import multi_label
 from proplace.loaders._flow import Flow
 from proplace.loaders._torch_graph import Graph, inside, needed_nodes
-from proplace.loaders._torch_layers import FULL, check_leaf, numpy_of, precision_of, where_of
+from proplace.loaders._torch_layers import check_leaf, numpy_of, precision_of, where_of
 from proplace.loaders._torch_record import NotRecorded, Recording, same
 from proplace.loaders._torch_registered import is_plain, registered
 from proplace.loaders._torch_values import Spread
@@ -61,8 +61,7 @@ def from_torch(module: object) -> Network:
     Network
         The module and the network are run on random rows and must agree, so a ``forward`` that
         does something else than was read is refused. The module itself is not changed. The precision
-        is that of the weights; modules in float16 or bfloat16 are read if they are Linear and ReLU
-        alone.
+        is that of the weights, float32 or float64.
     """
     reading = _read(module)
     network = reading.network(reading.flow.numbers(reading.columns, reading.source.titles))
@@ -214,11 +213,9 @@ def _read(module: object) -> _Reading:
     try:
         recording = Recording(torch, plain, dtype, device)
         _check_layers(torch, plain, recording)
-        reading = _recorded(torch, plain, recording)
+        return _recorded(torch, plain, recording)
     except NotRecorded as error:
-        reading = _registered(torch, plain, dtype, device, str(error))
-    _check_half(reading)
-    return reading
+        return _registered(torch, plain, dtype, device, str(error))
 
 
 def _unwrapped(torch: Any, module: Any) -> Any:
@@ -343,39 +340,6 @@ def _registered(torch: Any, module: Any, dtype: Any, device: Any, reason: str) -
 
 def _precision(torch: Any, module: Any) -> Precision:
     return precision_of(torch, type(module).__name__, [*module.parameters(), *module.buffers()])
-
-
-def _check_half(reading: _Reading) -> None:
-    """Refuse a module in half precision that does more than Linear and ReLU.
-
-    Each step rounds there, and the margin knows those of the layers alone: batch norm, scalers and
-    the like must not have been folded into anything.
-    """
-    precision, module = reading.layers.precision, reading.source.module
-    if precision in ("float32", "float64"):
-        return
-    leaves = [leaf for leaf in module.modules() if isinstance(leaf, reading.source.torch.nn.Linear)]
-    own = [
-        (numpy_of(leaf.weight), None if leaf.bias is None else numpy_of(leaf.bias))
-        for leaf in leaves
-    ]
-    as_they_are = all(
-        any(np.array_equal(layer.W, W) and _same_bias(layer.b, b) for W, b in own)
-        for layer in reading.layers.layers
-    )
-    try:
-        plain = not reading.flow.numbers(reading.columns, reading.source.titles)
-    except ModelNotSupported:  # categories
-        plain = False
-    if not (plain and as_they_are):
-        raise ModelNotSupported(
-            f"{type(module).__name__} is {precision} and does more than Linear and ReLU (a scaler, "
-            f"batch norm, categories?); the margin of {precision} covers these layers alone. {FULL}"
-        )
-
-
-def _same_bias(a: Array | None, b: Array | None) -> bool:
-    return a is b if a is None or b is None else np.array_equal(a, b)
 
 
 def _outputs(torch: Any, module: Any, X: Array, dtype: Any, device: Any) -> Array:

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from proplace.schema.cells import Label
 
 _ROUNDED = 2.0**-23  # relative: what rounding to float32 does
-_COARSE = {"float64": 0, "float32": 1, "float16": 2, "bfloat16": 3}
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +111,8 @@ class Comparison:
                 why = str(error)
                 continue
             if inside:
-                coarser = _COARSE[model.network.precision] > _COARSE[models.net.precision]
+                used, proved = model.network.precision, models.net.precision
+                coarser = (used, proved) == ("float32", "float64")
                 return cls(model, target, on_rows, models.name or IN_USE, coarser)
             why = why or _outside(models, base, named)
         return cls(model, target, on_rows, "", False, why)

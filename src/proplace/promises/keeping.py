@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from proplace.certification import DOUBLE, certify, rounding_error, uncovered, worst_case
+from proplace.certification import DOUBLE, UNCOVERED_ADVICE, certify, rounding_error, worst_case
 from proplace.core.errors import InputError, OptionError
 from proplace.core.shifts import Shifts
 from proplace.core.text import listing
@@ -35,8 +35,6 @@ Mask = npt.NDArray[np.bool_]
 UNITS: dict[Precision, float] = {
     "float64": 2.0**-53,
     "float32": 2.0**-24,
-    "float16": 2.0**-11,
-    "bfloat16": 2.0**-8,
 }
 """Unit roundoff of each arithmetic, from the finest to the coarsest."""
 
@@ -78,9 +76,7 @@ class Keeping:
                 "network, and a box of shifts stands where it is. To train inside a box: stay_within"
             )
         if isinstance(margin, (int, float)) and not (math.isfinite(margin) and margin >= 0.0):
-            raise OptionError(
-                f"margin must be a number >= 0 or the name of a precision, not {margin!r}"
-            )
+            raise OptionError(f"margin must be a number >= 0 or 'float32', not {margin!r}")
         return cls(model, promised, 0.0 if delta is None else delta, margin)
 
     def shifts(self, net: Network) -> Shifts:
@@ -99,9 +95,8 @@ class Keeping:
                 found[part] = np.where(wide, np.maximum(found[part], NO_TIE), found[part])
         lost = np.flatnonzero(~np.isfinite(found))
         if len(lost):
-            asked: Any = net.precision if self.margin is None else self.margin
             raise InputError(
-                f"no margin covers the rounding of {_named(promised, lost)}; {uncovered(net, asked)}"
+                f"no margin covers the rounding of {_named(promised, lost)}; {UNCOVERED_ADVICE}"
             )
         return found
 
@@ -183,12 +178,6 @@ def rounded(values: Array, precision: Precision) -> Array:
     """The nearest numbers of a precision, as float64."""
     if precision == "float64":
         return values
-    if precision == "bfloat16":
-        bits = np.asarray(values, dtype=np.float32).view(np.uint32).astype(np.uint64)
-        near = ((bits + 0x7FFF + ((bits >> np.uint64(16)) & np.uint64(1))) >> np.uint64(16)) << (
-            np.uint64(16)
-        )
-        return near.astype(np.uint32).view(np.float32).astype(np.float64)
     result: Array = np.asarray(values, dtype=precision).astype(np.float64)
     return result
 
