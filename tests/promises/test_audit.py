@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 
 import proplace as pp
 from audited import answers_of, last, plain, promise_rows, setting_of, stored, verdicts, write
-from oracles import corner_margins, margins_of, seen, size_of, spread
 from proplace.core.errors import LedgerError, OptionError
 from proplace.core.model_set import ModelSet
-from proplace.promises.reach import LADDER, largest_delta
 from support.tiers import examples
 
 SHAPES = ([2, 1], [2, 3], [2, 3, 1], [2, 2, 2, 3], [2, 3, 2, 2, 1], [2, 2, 2, 2, 2, 1])
@@ -73,9 +71,7 @@ def test_verdicts_on_boxes_are_those_of_brute_force(ledger, sizes, bias):
     for target in range(new.classes):
         with pp.Ledger(ledger.name + str(target)) as book:
             numbers = promise_rows(book, old, pp.Shifts.of(old, 0.01), rows, target, box=box)
-            audit = book.audit(new, exact=True)
-            quick = book.audit(new)
-            np.testing.assert_array_equal(audit.found.verdict, quick.found.verdict)
+            audit = book.audit(new)
             found = verdicts(audit)
             for n, number in enumerate(numbers):
                 points = dense(box[0][n], box[1][n])
@@ -88,8 +84,6 @@ def test_verdicts_on_boxes_are_those_of_brute_force(ledger, sizes, bias):
                 seen_verdicts.add(found[number])
                 if not refused:
                     assert audit.found.margin[n] <= least + 1e-9
-                    assert audit.found.margin[n] >= least - 0.1 - 0.1 * abs(least)
-                    assert quick.found.margin[n] <= least + 1e-9
                 here = new.predict(rows[n])[0] == target
                 assert (audit.found.note[n] == 1) == (refused and here)
     assert len(seen_verdicts) == 2
@@ -178,56 +172,6 @@ def test_a_coarser_model_in_the_set_is_proved_only_beyond_its_rounding(ledger):
     assert list(verdicts(ledger.audit(coarse)).values()) == ["proved", "unknown"]
 
 
-# -- the delta that is left ------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("target", [0, 1])
-def test_every_corner_network_within_delta_accepts(target):
-    """All corners of all parameters, and many networks in between; the exact delta is the larger."""
-    net = pp.Network([([[1.0, -1.5]], [0.25]), ([[2.0]], [-1.0])])
-    model, rng = pp.Model.of(net), np.random.default_rng(3)
-    rows = rng.normal(size=(60, 2)) * 2
-    rows = rows[net.predict(rows) == target]
-    quick = largest_delta(model, target, rows, rows, rows)
-    exact = largest_delta(model, target, rows, rows, rows, exact=True)
-    assert (quick <= exact).all()
-    assert (quick > 0).any()
-    assert set(quick.tolist()) <= {0.0, *LADDER}
-    for x, least, most in zip(rows, quick, exact, strict=True):
-        for delta in {least, most} - {0.0}:
-            assert corner_margins(net, x, delta, target).min() >= -1e-12
-            T = rng.uniform(-1, 1, size=(300, size_of(net)))
-            assert margins_of(spread(net, delta, T), seen(net, x), target).min() >= -1e-12
-        report = pp.certify(net, x[None], max(1.03 * most, 1.03e-5), target)
-        assert most == LADDER[-1] or not report.robust[0]
-
-
-def test_the_delta_of_a_box_holds_at_all_of_its_points():
-    net, rng = network([2, 3, 2, 1], 1), np.random.default_rng(0)
-    model = pp.Model.of(net)
-    rows = rng.normal(size=(80, 2)) * 2
-    rows = rows[net.margin(rows) > 0.5]
-    low, high = rows - 0.05, rows + np.array([0.1, 0.0])
-    for exact in (False, True):
-        found = largest_delta(model, 1, rows, low, high, exact=exact)
-        assert (found > 0).any()
-        for n in np.flatnonzero(found):
-            T = rng.choice([-1.0, 1.0], size=(200, size_of(net)))
-            nets = spread(net, found[n], T)
-            for point in dense(low[n], high[n], 4):
-                assert margins_of(nets, point, 1).min() >= -1e-12
-
-
-def test_the_delta_of_a_box_is_that_of_its_worst_point():
-    """Worked out by hand: x - delta (x + 1) >= 0 at x = 0.2 up to delta = 1/6, at 1.1 up to 0.52."""
-    model = pp.Model.of(pp.Network([([[1.0, 0.0]], [0.0])]))
-    x, low = np.array([[1.1, 0.0]]), np.array([[0.2, 0.0]])
-    assert largest_delta(model, 1, x, x, x).tolist() == [0.5]
-    assert 0.05 <= largest_delta(model, 1, x, low, x)[0] <= 0.15
-    exact = largest_delta(model, 1, x, low, x, exact=True)[0]
-    assert 1 / 6 / 1.026 <= exact <= 1 / 6
-
-
 # -- what is written down --------------------------------------------------------------------------
 
 
@@ -253,7 +197,6 @@ def test_an_audit_is_recorded_with_model_counts_and_verdicts(ledger):
         (numbers[1], "holds", 1.5),
         (numbers[2], "broken", -1.0),
     ]
-    assert rows[2][4] is None
     assert ledger.verify().good
     with ledger._database.read() as connection:
         kinds = connection.exec_driver_sql(
@@ -332,7 +275,7 @@ def test_frame_and_json_say_the_same(ledger):
     assert frame.index.tolist() == numbers == [one["promise"] for one in facts["promises"]]
     assert frame["verdict"].tolist() == [one["verdict"] for one in facts["promises"]]
     assert frame["person"].tolist() == ["person 0", "person 1", "person 2"]
-    assert facts["promises"][2]["delta"] is None
+    assert facts["promises"][2]["margin"] == -1.0
     assert facts["counts"] == audit.counts
     assert "sentence" not in facts["promises"][0]
     assert audit.to_frame("broken").index.tolist() == [numbers[2]]

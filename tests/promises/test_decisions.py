@@ -29,7 +29,7 @@ def test_verdicts_are_those_of_the_audit(ledger):
     for model in (small.LATER, refusing):
         audit = ledger.audit(model)
         found = ledger.verdicts(audit.number)
-        columns = ["person", "verdict", "margin", "delta", "expires", "sentence"]
+        columns = ["person", "verdict", "margin", "expires", "sentence"]
         pd.testing.assert_frame_equal(
             found[columns], audit.to_frame()[columns], check_dtype=False, check_index_type=False
         )

@@ -48,12 +48,11 @@ def full(place, result, boxed):
         ledger.erase("emil")
     database = Database(place)
     for kinds in (("proved", "holds", "broken"), ("broken", "holds", "holds")):
-        numbers = [(0.25, None), (None, 0.125), (-1.5, 0.0)]
         audit(
             database,
             [
-                {"promise": promise, "verdict": kind, "margin": margin, "delta": delta}
-                for promise, kind, (margin, delta) in zip(ids, kinds, numbers, strict=True)
+                {"promise": promise, "verdict": kind, "margin": margin}
+                for promise, kind, margin in zip(ids, kinds, (0.25, None, -1.5), strict=True)
             ],
         )
     return database
@@ -230,17 +229,19 @@ def test_verdicts_cannot_swallow_each_other(ledger):
     """Two verdicts made one, by a text that looks like both."""
     v = tables.verdicts
     one, two = rows_of(ledger, v)[:2]
-    text = f"{one['verdict']} {one['margin']!r} {one['delta']!r}\n{two['promise']} {two['verdict']}"
-    kept = {"verdict": text, "margin": two["margin"], "delta": two["delta"]}
+    text = f"{one['verdict']} {one['margin']!r}\n{two['promise']} {two['verdict']}"
+    kept = {"verdict": text, "margin": two["margin"]}
     changes = [v.update().where(key_of(v, one)).values(kept), v.delete().where(key_of(v, two))]
     assert not verified(ledger, *changes).good
 
 
 def test_verdicts_read_back_as_they_were_written():
     """SQLite keeps neither -0.0 nor NaN."""
-    rows = [SimpleNamespace(promise=1, verdict="holds", margin=-0.0, delta=math.nan)]
-    kept = [SimpleNamespace(promise=1, verdict="holds", margin=0.0, delta=None)]
-    assert verdicts_digest(rows) == verdicts_digest(kept)
+    for given, read in ((-0.0, 0.0), (math.nan, None)):
+        rows, kept = (
+            [SimpleNamespace(promise=1, verdict="holds", margin=margin)] for margin in (given, read)
+        )
+        assert verdicts_digest(rows) == verdicts_digest(kept)
     assert verdicts_digest([]) != verdicts_digest(kept)
 
 

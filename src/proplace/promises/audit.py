@@ -105,11 +105,9 @@ class Audit:
     ids
         Numbers of the promises, in order.
     found
-        The verdicts, margins, deltas and notes, side by side.
+        The verdicts, margins and notes, side by side.
     looks
         What all promises of the same terms have in common.
-    exact
-        Whether margins and deltas were found by the exact test.
     network
         The network that was read of the retrained model.
     """
@@ -123,7 +121,6 @@ class Audit:
     ids: npt.NDArray[np.int64]
     found: Judgement
     looks: tuple[Look, ...]
-    exact: bool
     network: Network
     number: int | None = None
 
@@ -188,7 +185,7 @@ class Audit:
         return VERDICTS[int(self.found.verdict[at])]
 
     def to_frame(self, verdict: Verdict | None = None) -> pd.DataFrame:
-        """One row for each promise: person, verdict, margin, delta, note, last day and sentence.
+        """One row for each promise: person, verdict, margin, note, last day and sentence.
 
         Parameters
         ----------
@@ -204,7 +201,6 @@ class Audit:
             "person": [one.person for one in people],
             "verdict": [VERDICTS[n] for n in self.found.verdict[chosen].tolist()],
             "margin": self.found.margin[chosen],
-            "delta": self.found.delta[chosen],
             "note": [NOTES[n] for n in self.found.note[chosen].tolist()],
             "expires": [one.expires for one in people],
             "sentence": [one.sentence for one in people],
@@ -214,8 +210,7 @@ class Audit:
     def to_dict(self) -> dict[str, Any]:
         """Everything, as JSON can hold it; people by their ids, nothing else of them."""
         frame = self.to_frame()
-        columns = (frame.index, *(frame[name] for name in ("person", "verdict", "note")))
-        numbers = ([_number(v) for v in frame[name]] for name in ("margin", "delta"))
+        columns = (frame.index, *(frame[name] for name in ("person", "verdict", "note", "margin")))
         return {
             "ledger": self.ledger.name,
             "audit": self.number,
@@ -224,7 +219,6 @@ class Audit:
             "as_of": self.as_of,
             "time": self.time,
             "head": str(self.head),
-            "exact": self.exact,
             "counts": self.counts,
             "alarms": list(self.alarms),
             "terms": [vars(look) for look in self.looks],
@@ -233,13 +227,10 @@ class Audit:
                     "promise": int(number),
                     "person": person,
                     "verdict": verdict,
-                    "margin": margin,
-                    "delta": delta,
+                    "margin": _number(margin),
                     "note": note,
                 }
-                for number, person, verdict, note, margin, delta in zip(
-                    *columns, *numbers, strict=True
-                )
+                for number, person, verdict, note, margin in zip(*columns, strict=True)
             ],
         }
 
@@ -306,7 +297,6 @@ class _Row(NamedTuple):
     promise: int
     verdict: str
     margin: float | None
-    delta: float | None
 
 
 @dataclass(eq=False)
@@ -314,7 +304,6 @@ class Auditor:
     """Goes through the open promises of a ledger, group by group, in bounded memory."""
 
     source: object
-    exact: bool = False
     _compared: dict[str, Comparison] = field(default_factory=dict)
     _counts: dict[str, npt.NDArray[np.int64]] = field(default_factory=dict)
     _terms: dict[str, Terms] = field(default_factory=dict)
@@ -331,7 +320,7 @@ class Auditor:
             self._compared[name] = Comparison.of(self.source, self.model, group.terms)
             self._terms[name] = group.terms
             self._counts[name] = np.zeros(len(VERDICTS), dtype=np.int64)
-        found = judge(self._compared[name], group, exact=self.exact)
+        found = judge(self._compared[name], group)
         self._counts[name] += np.bincount(found.verdict, minlength=len(VERDICTS))
         self._ids.append(group.ids)
         self._parts.append(found)
@@ -342,7 +331,7 @@ class Auditor:
         order = np.argsort(ids)
         fields: list[Array] = [
             np.concatenate([*(getattr(part, name) for part in self._parts), np.empty(0, kind)])[order]
-            for name, kind in (("verdict", "i1"), ("margin", "f8"), ("delta", "f8"), ("note", "i1"))
+            for name, kind in (("verdict", "i1"), ("margin", "f8"), ("note", "i1"))
         ]  # fmt: skip
         looks = tuple(
             Look(
@@ -360,7 +349,7 @@ class Auditor:
         found = Judgement(*fields)  # type: ignore[arg-type]
         name = self.model.origin.name
         own = self.model.network
-        facts = (name, digest, day, now(), head, ids[order], found, looks, self.exact, own)
+        facts = (name, digest, day, now(), head, ids[order], found, looks, own)
         return Audit(ledger, *facts)
 
     def recorded(self, audit: Audit, writer: Writer) -> Audit:
@@ -384,9 +373,9 @@ class Auditor:
 
 def _rows(audit: Audit) -> Iterator[_Row]:
     found = audit.found
-    columns = (audit.ids, found.verdict, found.margin, found.delta)
-    for number, verdict, margin, delta in zip(*(c.tolist() for c in columns), strict=True):
-        yield _Row(number, VERDICTS[verdict], _number(margin), _number(delta))
+    columns = (audit.ids, found.verdict, found.margin)
+    for number, verdict, margin in zip(*(c.tolist() for c in columns), strict=True):
+        yield _Row(number, VERDICTS[verdict], _number(margin))
 
 
 def _number(value: float) -> float | None:

@@ -32,7 +32,6 @@ from proplace.core.errors import ProplaceError
 from proplace.core.shifts import Shifts
 from proplace.promises.fills import refilled
 from proplace.promises.keeping import NO_TIE
-from proplace.promises.reach import largest_delta
 from proplace.schema import Continuous
 
 if TYPE_CHECKING:
@@ -87,15 +86,12 @@ class Judgement:
     margin
         The least margin that is left over what was promised, or a lower bound of it; NaN where it is
         not known.
-    delta
-        For a promise that holds: a delta for which it would be proved around the new network.
     note
         Numbers of :data:`NOTES`.
     """
 
     verdict: npt.NDArray[np.int8]
     margin: Array
-    delta: Array
     note: npt.NDArray[np.int8]
 
     @classmethod
@@ -104,12 +100,11 @@ class Judgement:
         return cls(
             np.full(count, UNKNOWN, dtype=np.int8),
             np.full(count, np.nan),
-            np.full(count, np.nan),
             np.full(count, NOT_ASKED, dtype=np.int8),
         )
 
 
-def judge(compared: Comparison, group: OpenPromises, *, exact: bool = False) -> Judgement:
+def judge(compared: Comparison, group: OpenPromises) -> Judgement:
     """Say what becomes of promises that have their terms in common."""
     count = len(group.ids)
     found = Judgement.of(count)
@@ -117,22 +112,20 @@ def judge(compared: Comparison, group: OpenPromises, *, exact: bool = False) -> 
         return found
     if compared.on_rows is None:
         if compared.model.named:  # else nobody knows which column is which
-            _judge_table(compared, group, _answers(group.facts), found, exact=exact)
-            _judge_filled(compared, group, found, exact=exact)
+            _judge_table(compared, group, _answers(group.facts), found)
+            _judge_filled(compared, group, found)
         return found
     view = _View(compared.on_rows, compared.target, group.points, group.low, group.high)
     said = np.full(count, -1, dtype=np.int8)
     if compared.model.can_be_asked:
         table = _answers(group.facts)
         said = _said(compared.model, compared.label, table, np.ones(count, dtype=bool))
-    _judge_rows(view, compared, said, found, exact=exact)
-    _judge_filled(compared, group, found, exact=exact)
+    _judge_rows(view, compared, said, found)
+    _judge_filled(compared, group, found)
     return found
 
 
-def _judge_filled(
-    compared: Comparison, group: OpenPromises, found: Judgement, *, exact: bool
-) -> None:
+def _judge_filled(compared: Comparison, group: OpenPromises, found: Judgement) -> None:
     """Judge promises to people with missing cells once more, with what the new model fills in."""
     again = refilled(group, compared.model)
     if again is None:
@@ -147,23 +140,18 @@ def _judge_filled(
     some = group._replace(ids=group.ids[rows], points=again.points, low=again.low, high=again.high)
     outside = replace(compared, inside="", coarser=False)  # other inputs than those of the proof
     if compared.on_rows is None or compared.target is None:
-        _judge_table(outside, some, again.table, part, exact=exact)
+        _judge_table(outside, some, again.table, part)
     else:
         said = np.full(count, -1, dtype=np.int8)
         if compared.model.can_be_asked:
             said = _said(compared.model, compared.label, again.table, np.ones(count, dtype=bool))
         view = _View(compared.on_rows, compared.target, again.points, again.low, again.high)
-        _judge_rows(view, outside, said, part, exact=exact)
+        _judge_rows(view, outside, said, part)
     worse = _RANK[part.verdict] > _RANK[found.verdict[rows]]
     here = rows[worse]
     found.verdict[here] = part.verdict[worse]
     found.note[here] = FILLED
     found.margin[rows] = np.fmin(found.margin[rows], part.margin)
-    found.delta[rows] = np.where(
-        found.verdict[rows] == HOLDS, np.fmin(found.delta[rows], part.delta), np.nan
-    )
-    fresh = here[found.verdict[here] == HOLDS]  # proved for the cell as it was filled before
-    found.delta[fresh] = part.delta[worse & (part.verdict == HOLDS)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,19 +194,14 @@ class _View:
 
 
 def _judge_rows(
-    view: _View,
-    compared: Comparison,
-    said: npt.NDArray[np.int8],
-    found: Judgement,
-    *,
-    exact: bool,
+    view: _View, compared: Comparison, said: npt.NDArray[np.int8], found: Judgement
 ) -> None:
     """Judge promises whose boxes the new network takes."""
     _judge_points(view, said, found)
     covered = bool(compared.inside) and not compared.coarser
     fine = np.flatnonzero((found.verdict == HOLDS) & view.boxed)
     if not covered and len(fine):
-        _judge_boxes(view.take(fine), fine, found, exact=exact)
+        _judge_boxes(view.take(fine), fine, found)
     if compared.inside:
         refused = found.verdict == BROKEN
         by_rounding = compared.coarser & (np.abs(found.margin) <= view.rounding)
@@ -227,12 +210,6 @@ def _judge_rows(
         if covered:  # the points that rounding decides are proved as well
             near = (found.verdict == UNKNOWN) & (found.note == ROUNDING)
             found.verdict[near], found.note[near] = PROVED, 0
-    held = np.flatnonzero(found.verdict == HOLDS)
-    if len(held):
-        here = view.take(held)
-        found.delta[held] = largest_delta(
-            here.model, here.target, here.points, here.low, here.high, exact=exact
-        )
 
 
 def _judge_points(view: _View, said: npt.NDArray[np.int8], found: Judgement) -> None:
@@ -254,7 +231,7 @@ def _judge_points(view: _View, said: npt.NDArray[np.int8], found: Judgement) -> 
     found.note[apart] = np.where(accepted[apart], READ_YES, READ_NO)
 
 
-def _judge_boxes(view: _View, rows: npt.NDArray[np.intp], found: Judgement, *, exact: bool) -> None:
+def _judge_boxes(view: _View, rows: npt.NDArray[np.intp], found: Judgement) -> None:
     """Judge the boxes around points that are accepted."""
     net, none = view.model.network, Shifts.of(view.model.network, 0.0)
     box = (view.low, view.high)
@@ -262,19 +239,11 @@ def _judge_boxes(view: _View, rows: npt.NDArray[np.intp], found: Judgement, *, e
     asked = np.maximum(np.broadcast_to(asked, len(rows)), NO_TIE)
     lower = lower_margins(net, none, view.target, *box)
     good = lower >= asked
-    open_ = np.arange(len(rows)) if exact else np.flatnonzero(~good)
+    open_ = np.flatnonzero(~good)
     if len(open_):
         part = view.take(open_)
         ends = (part.low, part.high)
-        report = certify(
-            net,
-            part.points,
-            none,
-            view.target,
-            margin=asked[open_],
-            box=ends,
-            exact_margin=exact,
-        )
+        report = certify(net, part.points, none, view.target, margin=asked[open_], box=ends)
         good[open_] = report.robust
         lower[open_] = np.maximum(lower[open_], report.lower)
     bad = np.flatnonzero(~good)
@@ -297,8 +266,6 @@ def _judge_table(
     group: OpenPromises,
     table: pd.DataFrame,
     found: Judgement,
-    *,
-    exact: bool,
 ) -> None:
     """Judge promises by asking the model about tables in original units, point by point."""
     model, target = compared.model, compared.target
@@ -316,13 +283,7 @@ def _judge_table(
     part = Judgement(*(field[good] for field in vars(found).values()))
     view = _View(model, target, rows[good], rows[good], rows[good])
     _judge_points(view, _said(model, compared.label, table, readable)[good], part)
-    boxed = group.boxed[good]
-    points = np.flatnonzero((part.verdict == HOLDS) & ~boxed)
-    if len(points):
-        here = view.take(points)
-        ends = (here.points, here.points, here.points)
-        part.delta[points] = largest_delta(model, target, *ends, exact=exact)
-    held = np.flatnonzero((part.verdict == HOLDS) & boxed)
+    held = np.flatnonzero((part.verdict == HOLDS) & group.boxed[good])
     if len(held):
         part.note[held] = POINT_ONLY
         corners = _corners(group, table, good[held])

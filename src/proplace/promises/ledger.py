@@ -432,7 +432,6 @@ class Ledger:
         *,
         as_of: datetime.date | str | None = None,
         record: bool = True,
-        exact: bool = False,
     ) -> Audit:
         """Say of every open promise what a retrained model makes of it.
 
@@ -445,14 +444,11 @@ class Ledger:
             The day on which promises must be open; today if left out.
         record
             Whether to write the audit down: the model, the verdicts, their counts.
-        exact
-            Find margins over boxes and deltas by the exact test instead of quick bounds; verdicts are
-            the same.
         """
         from proplace.promises.audit import Auditor  # noqa: PLC0415  (it knows ledgers)
 
         day = _day(as_of, None)
-        auditor = Auditor(new_model, exact=exact)
+        auditor = Auditor(new_model)
         with self._database.read() as connection:
             head = Head(*connection.execute(HEAD).one())
             purpose = self._one_purpose(connection)
@@ -552,14 +548,14 @@ class Ledger:
         return entry
 
     def verdicts(self, audit: int) -> pd.DataFrame:
-        """What an audit found: one row for each promise, with person, verdict, margin and delta.
+        """What an audit found: one row for each promise, with person, verdict and margin.
 
         The index is the number of the promise. The person and the sentence are None once the person is
         erased.
         """
         v, own, p = tables.verdicts.c, tables.personal.c, tables.promises.c
         query = (
-            sa.select(v.promise, own.person, v.verdict, v.margin, v.delta, p.expires, own.facts)
+            sa.select(v.promise, own.person, v.verdict, v.margin, p.expires, own.facts)
             .join_from(tables.verdicts, tables.promises, p.id == v.promise)
             .join(tables.personal, own.entry == v.promise, isouter=True)
             .where(v.audit == int(audit))
@@ -570,9 +566,9 @@ class Ledger:
             audited(connection, audit)  # raises if there is no such audit
             for *row, facts in connection.execute(query):
                 rows.append([*row, None if facts is None else json.loads(facts)["sentence"]])
-        columns = ["promise", "person", "verdict", "margin", "delta", "expires", "sentence"]
+        columns = ["promise", "person", "verdict", "margin", "expires", "sentence"]
         frame = pd.DataFrame(rows, columns=columns, dtype=object).set_index("promise")
-        return frame.astype({"margin": float, "delta": float})
+        return frame.astype({"margin": float})
 
     def redeem(
         self,

@@ -91,7 +91,6 @@ verdicts = sa.Table(
     sa.Column("promise", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("verdict", sa.Text, nullable=False),
     sa.Column("margin", sa.Double),
-    sa.Column("delta", sa.Double),
 )
 
 FOREVER = ("entries", "documents", "promises", "verdicts")

@@ -292,10 +292,9 @@ def verdicts_digest(rows: Iterable[Any]) -> str:
     """
     sha = hashlib.sha256()
     for row in rows:
-        numbers = [
-            None if x is None or math.isnan(x) else float(x) + 0.0 for x in (row.margin, row.delta)
-        ]
-        sha.update(f"{json.dumps([int(row.promise), str(row.verdict), *numbers])}\n".encode())
+        given = row.margin
+        margin = None if given is None or math.isnan(given) else float(given) + 0.0
+        sha.update(f"{json.dumps([int(row.promise), str(row.verdict), margin])}\n".encode())
     return sha.hexdigest()
 
 

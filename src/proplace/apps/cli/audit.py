@@ -63,9 +63,6 @@ def audit(
     no_record: Annotated[
         bool, typer.Option("--no-record", help="Leave the ledger as it is.")
     ] = False,
-    exact: Annotated[
-        bool, typer.Option("--exact", help="Margins and deltas by the exact test: slower.")
-    ] = False,
     renew: Annotated[
         bool,
         typer.Option(
@@ -127,7 +124,7 @@ def audit(
     if schema is not None:
         whole = common.with_schema(whole, schema)
     with Ledger(ledger, purpose=purpose, create=False) as opened:
-        found = opened.audit(whole, as_of=as_of, record=not no_record, exact=exact)
+        found = opened.audit(whole, as_of=as_of, record=not no_record)
         renewal = None
         if given is not None and asked is not None and found.broken:
             rows = open_table(asked, delimiter=delimiter, encoding=encoding)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from proplace.promises.judging import Verdict
 
 _MOST = 100  # promises of one list; the rest are counted
-_CLOSEST = 20  # that hold with the least room
+_CLOSEST = 20  # promises that hold with the smallest margins
 
 _TITLES: dict[Verdict, str] = {
     "proved": "proved",
@@ -36,8 +36,7 @@ _MEANINGS = (
     (
         "Hold today",
         "The retrained model accepts all that was promised, but does not lie in the promised set: the "
-        "next retraining may break it. Delta is how much every parameter of the retrained model may "
-        "still change, at least, before that is possible.",
+        "next retraining may break it.",
     ),
     (
         "Broken",
@@ -172,16 +171,12 @@ def _list(audit: Audit, verdict: Verdict, title: str, lead: str) -> _List:
 
 
 def _closest(audit: Audit) -> _List:
-    """Promises that hold with the least room."""
+    """Promises that hold with the smallest margins."""
     held = np.flatnonzero(audit.found.verdict == VERDICTS.index("holds"))
-    delta = audit.found.delta[held]
-    chosen = held[np.argsort(np.where(np.isnan(delta), -1.0, delta), kind="stable")[:_CLOSEST]]
-    numbers = ["none" if not value > 0.0 else f"{value:.3g}" for value in audit.found.delta[chosen]]
-    lead = (
-        "These hold with the least room: delta is the change of every parameter for which the promise "
-        "is still proved around the retrained model."
-    )
-    return _List("holds", "Where the next retraining may hurt", lead, "Delta, at least",
+    chosen = held[np.argsort(audit.found.margin[held], kind="stable")[:_CLOSEST]]
+    numbers = [f"{value:.3g}" for value in audit.found.margin[chosen]]
+    lead = "These hold with the smallest margins."
+    return _List("holds", "Where the next retraining may hurt", lead, "Margin",
                  _rows(audit, chosen, numbers), "")  # fmt: skip
 
 
@@ -202,7 +197,6 @@ def _record(audit: Audit) -> list[tuple[str, str]]:
         ("Audit", written),
         ("End of the chain when it was read", str(audit.head)),
         ("SHA-256 of the retrained model, as the ledger keeps it", audit.model_digest),
-        ("Margins and deltas", "by the exact test" if audit.exact else "by quick bounds"),
     ]
 
 
