@@ -4,85 +4,69 @@ from __future__ import annotations
 
 import contextlib
 import io
-import multiprocessing
 import os
-import pty
 import subprocess
 import sys
-import tempfile
-from pathlib import Path
 from unittest import mock
 
 from proplace.apps.cli import main
 
 
-def run(*words, timeout=120, **environment):
-    """Run ``python -m proplace`` with some words."""
+def run(*words, stdin="", encoding="utf-8", **environment):
+    """Run the command line within this process, as ``python -m proplace`` does."""
+    out, err = (_Stream(encoding=encoding) for _ in range(2))
+    status = _run(words, out, err, stdin, {"COLUMNS": "120", **environment})
+    return subprocess.CompletedProcess(words, status, out.text, err.text)
+
+
+call = run_quickly = run
+
+
+def run_on_a_terminal(*words, **environment):
+    """Run it on a terminal with colours. Return the exit status and both outputs as one text."""
+    shown = _Terminal()
+    colours = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "FORCE_COLOR": "1"}
+    status = _run(words, shown, shown, "", {"COLUMNS": "200", **colours, **environment})
+    return status, shown.text
+
+
+def run_process(*words, **environment):
+    """Run it in a process of its own."""
     return subprocess.run(
         [sys.executable, "-m", "proplace", *map(str, words)],
         capture_output=True,
         text=True,
         check=False,
-        timeout=timeout,
         env={**os.environ, "COLUMNS": "120", **environment},
     )
 
 
-def run_on_a_terminal(*words, timeout=120, **environment):
-    """Do the same on a terminal with colours: both outputs go to it, in the order of writing."""
-    ours, theirs = pty.openpty()
-    colours = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "FORCE_COLOR": "1"}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "proplace", *map(str, words)],
-        stdin=subprocess.DEVNULL,
-        stdout=theirs,
-        stderr=theirs,
-        env={**os.environ, "COLUMNS": "200", **colours, **environment},
-    )
-    os.close(theirs)
-    shown = b""
-    with contextlib.suppress(OSError):  # the end of a terminal
-        while part := os.read(ours, 65_536):
-            shown += part
-    os.close(ours)
-    return process.wait(timeout), shown.decode()
+class _Stream(io.TextIOWrapper):
+    """An output that is kept in memory."""
+
+    def __init__(self, content=b"", encoding="utf-8"):
+        super().__init__(io.BytesIO(content), encoding=encoding)
+
+    @property
+    def text(self):
+        self.flush()
+        return self.buffer.getvalue().decode(self.encoding)
 
 
-def run_quickly(*words, timeout=120):
-    """Do the same in a process whose imports are already made: for long tables of small cases."""
-    context = multiprocessing.get_context("forkserver")
-    preloaded = ["proplace.apps.cli", "proplace.apps.batch", "proplace.explain.proplace", "onnx"]
-    context.set_forkserver_preload(preloaded)
-    words = [str(word) for word in words]
-    with tempfile.TemporaryDirectory() as folder:
-        process = context.Process(target=_main, args=(words, folder))
-        process.start()
-        process.join(timeout)
-        assert process.exitcode is not None, f"{words} hangs"
-        out, err = ((Path(folder) / name).read_text() for name in ("out", "err"))
-    return subprocess.CompletedProcess(words, process.exitcode, out, err)
+class _Terminal(_Stream):
+    def isatty(self):
+        return True
 
 
-def call(*words):
-    """Do the same within this process: the quickest, where models are at hand in memory."""
-    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
-    words = [str(word) for word in words]
-    redirected = contextlib.redirect_stdout(out), contextlib.redirect_stderr(err)
-    with redirected[0], redirected[1], mock.patch("sys.argv", ["proplace", *words]):
+def _run(words, out, err, stdin, environment):
+    with (
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        mock.patch("sys.stdin", _Stream(stdin.encode())),
+        mock.patch("sys.argv", ["proplace", *map(str, words)]),
+        mock.patch.dict(os.environ, environment),
+    ):
         try:
             main()
         except SystemExit as end:
-            status = end.code
-    texts = []
-    for stream in (out, err):
-        stream.flush()
-        texts.append(stream.buffer.getvalue().decode())
-    return subprocess.CompletedProcess(words, status, *texts)
-
-
-def _main(words, folder):
-    for number, name in ((1, "out"), (2, "err")):
-        os.dup2(os.open(Path(folder) / name, os.O_WRONLY | os.O_CREAT), number)
-    os.environ["COLUMNS"] = "120"
-    sys.argv = ["proplace", *words]
-    main()
+            return end.code

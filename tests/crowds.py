@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
-import time
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,7 @@ import proplace as pp
 from proplace.apps.batch import explain_file
 
 ROWS = 2_100
+SIGNALLED = str(Path(__file__).parent / "support" / "signalled.py")
 
 
 def make_crowd(folder):
@@ -46,32 +48,35 @@ def first_rows(folder, whole, number):
     return f"first{number}.csv", "".join(answers[: 1 + number])
 
 
-def start(arguments, **options):
-    """Start a command; signals that the tests may have been told to ignore mean something again."""
-    arguments = [sys.executable, "-m", "proplace", *map(str, arguments)]
+def start(arguments, *, at=None, number=signal.SIGKILL, ignore=None, **options):
+    """Start a command; with ``at``, it gets a signal just before it renames its n-th file.
+
+    Signals that the tests may have been told to ignore mean something again, except ``ignore``.
+    """
+    program = ["-m", "proplace"] if at is None else [SIGNALLED, str(at), str(int(number))]
     return subprocess.Popen(
-        arguments,
+        [sys.executable, *program, *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=_listen,  # noqa: PLW1509  (it takes no lock)
+        preexec_fn=lambda: _listen(ignore),  # noqa: PLW1509  (it takes no lock)
         **options,
     )
 
 
-def _listen():
+def start_and_stop(arguments, at):
+    """Start a command and return when it stands still before it renames its n-th file."""
+    process = start(arguments, at=at, number=signal.SIGSTOP)
+    _, status = os.waitpid(process.pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status), process.communicate()
+    return process
+
+
+def _listen(ignore):
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
+        signal.signal(number, signal.SIG_IGN if number == ignore else signal.SIG_DFL)
 
 
 def rows_done(out):
     """Rows that are in shards, if there are no gaps."""
     return max((int(p.name.split("-")[2]) for p in (out / "shards").glob("rows-*.csv")), default=0)
-
-
-def wait_for(process, condition):
-    end = time.monotonic() + 120
-    while not condition():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < end
-        time.sleep(0.01)

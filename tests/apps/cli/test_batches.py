@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
-import time
 
 import pandas as pd
 import pytest
 
 import proplace as pp
-from commands import run, run_quickly
-from crowds import ROWS, first_rows, rows_done, start, wait_for, words
+from commands import run, run_process
+from crowds import ROWS, first_rows, rows_done, start, start_and_stop, words
 
 
 def test_the_undisturbed_run(crowd):
@@ -34,69 +32,61 @@ def test_the_undisturbed_run(crowd):
 def test_killed_three_times_the_answers_are_the_same(crowd, tmp_path):
     folder, whole = crowd
     out = tmp_path / "out"
-    chance = random.Random(7)
+    arguments = words(folder, out, "--every", 1e-9, "--json")
     seen = []
-    for _ in range(3):
-        process = start(words(folder, out, "--every", 0.05))
-        goal = rows_done(out) + chance.randint(50, 500)
-        wait_for(process, lambda goal=goal: rows_done(out) >= goal)
-        time.sleep(chance.random() * 0.1)  # anywhere in a shard, or while one is written
-        process.kill()
+    for at in (30, 1, 12):  # each time while a shard, or the first one, is written
+        process = start(arguments, at=at)
         process.communicate()
         assert process.returncode == -signal.SIGKILL
         assert not (out / "results.csv").exists()
         seen.append(rows_done(out))
-    assert 0 < seen[0] < seen[1] < seen[2] < ROWS
-    done = run(*words(folder, out, "--every", 0.05, "--json"))
+    assert 0 < seen[0] == seen[1] < seen[2] < ROWS
+    done = run(*words(folder, out, "--json"))
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["resumed"] == seen[2]
     assert (out / "results.csv").read_bytes() == whole.results.read_bytes()
     assert {path.name for path in out.iterdir()} == {"manifest.json", "network.npz", "results.csv"}
     # Asked once more, nothing is done again.
     stamp = (out / "results.csv").stat().st_mtime_ns
-    again = run_quickly(*words(folder, out, "--every", 0.05, "--json"))
+    again = run(*words(folder, out, "--json"))
     assert json.loads(again.stdout)["resumed"] == ROWS
     assert (out / "results.csv").stat().st_mtime_ns == stamp
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGTERM,
+        pytest.param(signal.SIGINT, marks=pytest.mark.slow),
+        pytest.param(signal.SIGHUP, marks=pytest.mark.slow),
+    ],
+)
 def test_a_signal_ends_cleanly_and_says_how_to_go_on(crowd, tmp_path, number):
     folder, whole = crowd
     out = tmp_path / "out"
-    arguments = words(folder, out, "--every", 0.05, "--jobs", 2)
-    process = start(arguments, start_new_session=True)
-    wait_for(process, lambda: rows_done(out) >= 30)
-    if number == signal.SIGINT:
-        os.killpg(process.pid, number)  # as a terminal does: to all of its processes
-    else:
-        process.send_signal(number)
-    _, err = process.communicate(timeout=60)
+    arguments = words(folder, out, "--every", 1e-9, "--jobs", 2)
+    process = start(arguments, at=30, number=number, start_new_session=True)
+    _, err = process.communicate()
     assert process.returncode == 128 + number
     assert "the same command goes on" in err
     assert "Traceback" not in err
     before = rows_done(out)
-    assert 30 <= before < ROWS
+    assert 0 < before < ROWS
     # The number of processes is not part of the question.
     done = run(*words(folder, out, "--json"))
     assert json.loads(done.stdout)["resumed"] == before
     assert (out / "results.csv").read_bytes() == whole.results.read_bytes()
 
 
+@pytest.mark.slow
 def test_ignored_signals_stay_ignored(crowd, tmp_path):
     """As under nohup."""
     folder, whole = crowd
     people, expected = first_rows(folder, whole, 200)
     out = tmp_path / "out"
-    arguments = map(str, words(folder, out, "--every", 0.01, people=people))
-    process = subprocess.Popen(
-        ["nohup", sys.executable, "-m", "proplace", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    wait_for(process, lambda: rows_done(out) >= 20)
-    process.send_signal(signal.SIGHUP)
-    _, err = process.communicate(timeout=120)
+    arguments = words(folder, out, "--every", 1e-9, people=people)
+    process = start(arguments, at=10, number=signal.SIGHUP, ignore=signal.SIGHUP)
+    _, err = process.communicate()
     assert process.returncode == 0, err
     assert (out / "results.csv").read_text() == expected
 
@@ -107,34 +97,35 @@ def test_options_and_folders_that_make_no_sense(crowd, tmp_path):
     (folder / "one.csv").write_text("a,b\n0.1,0.2\n")
     for backend in ("loky", "dask", "ray"):
         arguments = words(folder, out, "--jobs", 0, "--backend", backend, people="one.csv")
-        done = run_quickly(*arguments)
+        done = run(*arguments)
         assert (done.returncode, done.stderr.count("\n")) == (1, 1)
         assert "--jobs must be a whole number >= 1, or -1 for all processors" in done.stderr
     assert not out.exists()
-    assert run_quickly(*words(folder, out, "--certificates", people="one.csv")).returncode == 0
+    assert run(*words(folder, out, "--certificates", people="one.csv")).returncode == 0
     one = words(folder, out, "--certificates", "--row", 0, people="one.csv")
-    done = run_quickly(*one)
+    done = run(*one)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert "holds a batch; give another folder for one person" in done.stderr
     manifest = json.loads((out / "manifest.json").read_text())
     del manifest["question"]
     (out / "manifest.json").write_text(json.dumps(manifest))
-    done = run_quickly(*words(folder, out, "--certificates", people="one.csv"))
+    done = run(*words(folder, out, "--certificates", people="one.csv"))
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert "not the manifest of a batch of this version; give another folder" in done.stderr
 
 
+@pytest.mark.slow
 def test_an_input_that_is_overwritten_during_the_run(crowd, tmp_path):
     folder, whole = crowd
     path, out = tmp_path / "people.csv", tmp_path / "out"
     content = (folder / "people.csv").read_bytes()
     path.write_bytes(content)
-    process = start(words(folder, out, "--every", 0.05, people=path))
-    wait_for(process, lambda: rows_done(out) >= 50)
+    process = start_and_stop(words(folder, out, "--every", 1e-9, people=path), at=20)
     lines = content.splitlines(keepends=True)
     with path.open("r+b") as file:
         file.writelines([lines[0], *reversed(lines[1:])])
-    _, err = process.communicate(timeout=120)
+    process.send_signal(signal.SIGCONT)
+    _, err = process.communicate()
     assert (process.returncode, err.count("\n")) == (1, 1)
     assert f"{path} was changed while proplace was reading it" in err
     assert not (out / "results.csv").exists()
@@ -149,7 +140,7 @@ def test_another_question_is_refused(crowd, tmp_path):
     few = folder / "few.csv"
     few.write_text("a,b\n0.1,0.2\n0.2,0.1\n")
     out = tmp_path / "out"
-    assert run_quickly(*words(folder, out, people="few.csv")).returncode == 0
+    assert run(*words(folder, out, people="few.csv")).returncode == 0
     before = (out / "results.csv").read_bytes()
     other = tmp_path / "other.csv"
     other.write_text("a,b\n0.5,0.5\n0.9,0.9\n")
@@ -161,7 +152,7 @@ def test_another_question_is_refused(crowd, tmp_path):
         "another count (then 1, now 2)": words(folder, out, "--count", 2, people="few.csv"),
     }
     for message, arguments in cases.items():
-        done = run_quickly(*arguments)
+        done = run(*arguments)
         assert (done.returncode, done.stderr.count("\n")) == (1, 1)
         assert message in done.stderr
         assert "give another folder" in done.stderr
@@ -172,10 +163,9 @@ def test_two_runs_do_not_share_a_folder(crowd, tmp_path):
     pytest.importorskip("fcntl")
     folder, _ = crowd
     out = tmp_path / "out"
-    process = start(words(folder, out, "--every", 0.05))
+    process = start_and_stop(words(folder, out), at=1)
     try:
-        wait_for(process, lambda: rows_done(out) > 0)
-        done = run_quickly(*words(folder, out))
+        done = run(*words(folder, out))
         assert done.returncode == 1
         assert "another run is writing there" in done.stderr
     finally:
@@ -196,7 +186,7 @@ def test_a_person_sees_progress_and_a_summary(crowd, tmp_path):
         stdout=subprocess.PIPE,
         env={**os.environ, "TERM": "xterm", "COLUMNS": "200"},
     )
-    process.wait(timeout=120)
+    process.wait()
     os.close(theirs)
     shown = b""
     try:
@@ -217,7 +207,7 @@ def test_a_dask_cluster_gives_the_same_table(crowd, tmp_path):
         n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
     ) as cluster:
         place = ["--backend", "dask", "--address", cluster.scheduler_address]
-        done = run(*words(folder, tmp_path / "out", *place, people=people))
+        done = run_process(*words(folder, tmp_path / "out", *place, people=people))
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "out" / "results.csv").read_text() == expected
 
@@ -226,16 +216,18 @@ def test_ray_gives_the_same_table(crowd, tmp_path):
     pytest.importorskip("ray")
     folder, whole = crowd
     people, expected = first_rows(folder, whole, 80)
-    done = run(*words(folder, tmp_path / "out", "--backend", "ray", "--jobs", 2, people=people))
+    arguments = words(folder, tmp_path / "out", "--backend", "ray", "--jobs", 2, people=people)
+    done = run_process(*arguments)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "out" / "results.csv").read_text() == expected
 
 
+@pytest.mark.slow
 def test_a_cluster_that_is_not_there(crowd, tmp_path):
     pytest.importorskip("distributed")
     folder, _ = crowd
     place = ["--backend", "dask", "--address", "tcp://127.0.0.1:9"]
-    done = run(
+    done = run_process(
         *words(folder, tmp_path / "out", *place), DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT="1s"
     )
     assert done.returncode == 1

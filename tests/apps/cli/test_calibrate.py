@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pandas as pd
 import pytest
 
+import commands
 import proplace as pp
 from refits import SHAPES, fitted, people, retrained
 
 
 def run(*words):
-    return subprocess.run(
-        [sys.executable, "-m", "proplace", "calibrate", *map(str, words)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    return commands.run("calibrate", *words)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import proplace as pp
-from commands import run, run_quickly
+from commands import run
 
 
 def options(loans, **changes):
@@ -45,7 +45,7 @@ def test_verdicts_are_those_of_the_library(loans, tmp_path):
         "out": str(out),
     }
     before = out.read_bytes()
-    again = run_quickly(*options(loans, input=tmp_path / "rows.csv", out=out), "--id", "id")
+    again = run(*options(loans, input=tmp_path / "rows.csv", out=out), "--id", "id")
     assert again.returncode == 1
     assert "is there already" in again.stderr
     assert out.read_bytes() == before
@@ -59,7 +59,7 @@ def test_columns_of_the_user_keep_their_names(loans, suffix, tmp_path):
     rows.to_csv(tmp_path / "rows.csv", index=False)
     out = tmp_path / f"out.{suffix}"
     words = options(loans, input=tmp_path / "rows.csv", out=out, id="verdict")
-    done = run_quickly(*words, "--id", "reason", "--json")
+    done = run(*words, "--id", "reason", "--json")
     assert done.returncode == 0, done.stderr
     found = pd.read_csv(out) if suffix == "csv" else pd.read_parquet(out)
     assert found["verdict"].eq("mine").all()
@@ -80,7 +80,7 @@ def test_a_table_of_several_chunks_is_one_table(tmp_path):
     (tmp_path / "rows.csv").write_text("\n".join(lines) + "\n")
     out = tmp_path / "out.csv"
     words = ["--model", tmp_path / "net.npz", "--input", tmp_path / "rows.csv", "--delta", "0.02"]
-    done = run_quickly("certify", *words, "--out", out)
+    done = run("certify", *words, "--out", out)
     assert done.returncode == 0, done.stderr
     text = out.read_text().splitlines()
     assert len(text) == 1 + len(X)
@@ -103,7 +103,7 @@ def test_verdicts_are_written_as_the_name_says(loans, tmp_path):
     rows.to_parquet(tmp_path / "rows.parquet")
     for out in ("verdicts.csv", "verdicts.parquet"):
         words = options(loans, input=tmp_path / "rows.parquet", id="id", out=tmp_path / out)
-        done = run_quickly(*words)
+        done = run(*words)
         assert done.returncode == 0, done.stderr
     found = pd.read_parquet(tmp_path / "verdicts.parquet")
     assert found["id"].dtype == np.int64
@@ -113,14 +113,14 @@ def test_verdicts_are_written_as_the_name_says(loans, tmp_path):
     for name in ("lower", "upper"):
         expected[name] = pd.to_numeric(expected[name])
     pd.testing.assert_frame_equal(found, expected, check_dtype=False)
-    other = run_quickly(*options(loans, out=tmp_path / "verdicts.xlsx"))
+    other = run(*options(loans, out=tmp_path / "verdicts.xlsx"))
     assert (other.returncode, other.stderr.count("\n")) == (1, 1)
     assert "verdicts are written to a .csv, .parquet or .pq file" in other.stderr
     assert not (tmp_path / "verdicts.xlsx").exists()
 
 
 def test_the_number_of_robust_rows_is_printed(loans):
-    done = run_quickly(*options(loans, target=0, input=loans.folder / "train.csv"))
+    done = run(*options(loans, target=0, input=loans.folder / "train.csv"))
     report = pp.certify(loans.net, loans.schema.encode(loans.train), 0.01, target=0)
     expected = f"{report.robust.sum()} of {len(report)} rows get class 0"
     assert done.stdout.startswith(expected)
@@ -131,12 +131,10 @@ def test_schema_is_guessed_and_fits_the_model(loans, tmp_path):
     table.to_csv(tmp_path / "train.csv", index=False)
     out = tmp_path / "schema.yaml"
     words = ["schema", tmp_path / "train.csv", "--drop", "approved", "--immutable", "member"]
-    done = run_quickly(
-        *words, "--drop", "happy", "--model", loans.folder / "model.onnx", "--out", out
-    )
+    done = run(*words, "--drop", "happy", "--model", loans.folder / "model.onnx", "--out", out)
     assert done.returncode == 0, done.stderr
     assert pp.Schema.read(out) == pp.Schema.infer(loans.train, immutable=["member"])
-    shown = run_quickly(*words, "--increasing", "age")
+    shown = run(*words, "--increasing", "age")
     assert shown.returncode == 0, shown.stderr
     (tmp_path / "shown.yaml").write_text(shown.stdout)
     expected = pp.Schema.infer(
@@ -144,11 +142,9 @@ def test_schema_is_guessed_and_fits_the_model(loans, tmp_path):
     )
     assert pp.Schema.read(tmp_path / "shown.yaml") == expected
     before = out.read_bytes()
-    again = run_quickly(*words, "--out", out)
+    again = run(*words, "--out", out)
     assert (again.returncode, out.read_bytes()) == (1, before)
-    wide = run_quickly(
-        *words, "--model", loans.folder / "model.onnx", "--out", tmp_path / "other.yaml"
-    )
+    wide = run(*words, "--model", loans.folder / "model.onnx", "--out", tmp_path / "other.yaml")
     assert wide.returncode == 1
     assert "encodes to 7 columns" in wide.stderr
     assert not (tmp_path / "other.yaml").exists()
@@ -164,7 +160,7 @@ def test_schema_is_guessed_and_fits_the_model(loans, tmp_path):
 )
 def test_no_schema_from_nothing(text, message, tmp_path):
     (tmp_path / "train.csv").write_text(text)
-    done = run_quickly("schema", tmp_path / "train.csv")
+    done = run("schema", tmp_path / "train.csv")
     assert done.returncode == 1
     assert done.stderr.startswith("error: ")
     assert message in done.stderr

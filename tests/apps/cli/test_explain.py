@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 import proplace as pp
-from commands import run, run_quickly
+from commands import run
 
 
 @pytest.fixture(scope="module")
@@ -52,20 +52,20 @@ def test_a_table_becomes_a_table(loans, explainer, tmp_path):
     }
     proofs = sorted((out / "certificates").iterdir())
     assert len(proofs) == len(found)
-    checked = run_quickly("check", out / "certificates", "--model", loans.folder / "model.onnx")
+    checked = run("check", out / "certificates", "--model", loans.folder / "model.onnx")
     assert checked.returncode == 0, checked.stdout
     assert checked.stdout.count("accepted") == len(proofs)
 
 
 def test_each_table_is_read_with_its_own_delimiter(loans, tmp_path):
     """One of the two was misread, whichever was named."""
-    done = run_quickly("explain", *loans.options(out=tmp_path / "a"))
+    done = run("explain", *loans.options(out=tmp_path / "a"))
     assert done.returncode == 0, done.stderr
     loans.people.to_csv(tmp_path / "people.csv", index=False, sep=";")
     loans.train.to_csv(tmp_path / "train.csv", index=False, sep="\t")
     for n, changes in enumerate(({"input": "people"}, {"train": "train"})):
         files = {role: tmp_path / f"{name}.csv" for role, name in changes.items()}
-        done = run_quickly("explain", *loans.options(out=tmp_path / str(n), **files))
+        done = run("explain", *loans.options(out=tmp_path / str(n), **files))
         assert (done.returncode, done.stderr) == (0, "")
         same = [(tmp_path / name / "results.csv").read_bytes() for name in ("a", str(n))]
         assert same[0] == same[1]
@@ -79,12 +79,8 @@ def test_parquet_in_and_out_holds_the_same(loans, tmp_path):
     bad.loc[2, "job"] = "pilot"
     bad.to_parquet(people, row_group_size=5)
     bad.to_csv(tmp_path / "people.csv", index=False)
-    a = run_quickly(
-        "explain", *loans.options(train=train, input=people, id="id", out=tmp_path / "a")
-    )
-    b = run_quickly(
-        "explain", *loans.options(input=tmp_path / "people.csv", id="id", out=tmp_path / "b")
-    )
+    a = run("explain", *loans.options(train=train, input=people, id="id", out=tmp_path / "a"))
+    b = run("explain", *loans.options(input=tmp_path / "people.csv", id="id", out=tmp_path / "b"))
     assert (a.returncode, b.returncode) == (0, 0), a.stderr + b.stderr
     first = pd.read_parquet(tmp_path / "a" / "results.parquet")
     second = pd.read_csv(tmp_path / "b" / "results.csv")
@@ -99,7 +95,7 @@ def test_one_person_from_the_table_or_from_words(loans, explainer):
     row = run("explain", *loans.options(), "--row", 3, "--json")
     assert row.returncode == 0, row.stderr
     words = [f"{name}={value}" for name, value in loans.people.iloc[3].items()]
-    pairs = run_quickly("explain", *loans.options(input=None), *words, "--json")
+    pairs = run("explain", *loans.options(input=None), *words, "--json")
     (answer,) = json.loads(row.stdout)
     assert json.loads(pairs.stdout) == [{**answer, "row": None}]
     assert answer["row"] == 3
@@ -120,19 +116,19 @@ def test_the_proofs_for_one_person_are_written(loans, explainer, given, tmp_path
         pairs = [f"{name}={value}" for name, value in loans.people.iloc[someone].items()]
         words, row = [*loans.options(input=None), *pairs], 0
     words = ["explain", *words, "--count", 2, "--certificates"]
-    done = run_quickly(*words, "--out", out, "--json")
+    done = run(*words, "--out", out, "--json")
     assert done.returncode == 0, done.stderr
     expected = explainer.explain(loans.people.iloc[[someone]], count=2)
     assert [e["distance"] for e in json.loads(done.stdout)] == [e.distance for e in expected]
     proofs = sorted((out / "certificates").iterdir())
     assert [p.name for p in proofs] == [f"row-{row:012d}-{rank}.json" for rank in (0, 1)]
     assert [pp.Certificate.load(p) for p in proofs] == [e.certificate for e in expected]
-    checked = run_quickly("check", out / "certificates", "--model", loans.folder / "model.onnx")
+    checked = run("check", out / "certificates", "--model", loans.folder / "model.onnx")
     assert (checked.returncode, checked.stdout.count("accepted")) == (0, 2)
-    again = run_quickly(*words, "--out", out)
+    again = run(*words, "--out", out)
     assert (again.returncode, again.stderr.count("\n")) == (1, 1)
     assert "is there already" in again.stderr
-    nowhere = run_quickly(*words)
+    nowhere = run(*words)
     assert (nowhere.returncode, nowhere.stderr) == (1, "error: --certificates needs --out FOLDER\n")
 
 
@@ -225,8 +221,7 @@ def test_options_reach_the_explainer(loans, option, tmp_path):
         "max_changes": (1, {"max_changes": 1}),
         "changeable": ("income, job", {"changeable": ["income", "job"]}),
     }[option]
-    command = run if option == "jobs" else run_quickly  # processes need a whole interpreter
-    done = command("explain", *loans.options(**{option: value, "out": tmp_path / "out"}))
+    done = run("explain", *loans.options(**{option: value, "out": tmp_path / "out"}))
     assert done.returncode == 0, done.stderr
     explainer = pp.Proplace(loans.net, 0.01, k=5, schema=loans.schema, **python).fit(loans.train)
     expected = explainer.explain(loans.people, target=0 if option == "target" else 1)
@@ -241,16 +236,16 @@ def test_options_reach_the_explainer(loans, option, tmp_path):
 
 def test_a_batch_goes_on_only_with_the_same_preference(loans, tmp_path):
     options = loans.options(out=tmp_path / "out")
-    done = run_quickly("explain", *options, "--prefer", "few")
+    done = run("explain", *options, "--prefer", "few")
     assert done.returncode == 0, done.stderr
     back = pp.read_results(tmp_path / "out")
     assert back.provenance.changes == "as few as there are within 1.25 times the least distance"
-    again = run_quickly("explain", *options, "--prefer", "few")
+    again = run("explain", *options, "--prefer", "few")
     assert again.returncode == 0, again.stderr
-    other = run_quickly("explain", *options)
+    other = run("explain", *options)
     assert other.returncode == 1
     assert "another prefer (then few, now near)" in other.stderr
-    unknown = run_quickly("explain", *options, "--changeable", "income,jobb")
+    unknown = run("explain", *options, "--changeable", "income,jobb")
     assert unknown.returncode != 0
     assert "'jobb' is not a feature (did you mean 'job'?)" in unknown.stderr
 
@@ -264,11 +259,11 @@ def test_the_installed_script_is_the_same_command(loans):
 
 
 def test_help_has_an_example_for_each_command():
-    top = run_quickly("--help")
+    top = run("--help")
     assert top.returncode == 0
     for command in ("explain", "certify", "schema"):
         assert command in top.stdout
-        page = run_quickly(command, "--help")
+        page = run(command, "--help")
         assert page.returncode == 0
         assert (
             f"proplace {command} --model" in page.stdout or "proplace schema train" in page.stdout

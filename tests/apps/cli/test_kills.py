@@ -12,11 +12,12 @@ import time
 
 import pytest
 
-from commands import run
+from commands import run_process
 from crowds import first_rows, rows_done, start, words
 from processes import left_behind
 
 psutil = pytest.importorskip("psutil")
+pytestmark = pytest.mark.slow
 
 KILLS = int(os.environ.get("PROPLACE_KILLS", "3"))
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP)
@@ -47,7 +48,7 @@ def batch(crowd, tmp_path):
 
         def ended(self, process, family):
             """Nothing is left of a run but the folder; if all is done, go on with another one."""
-            out, err = process.communicate(timeout=120)
+            out, err = process.communicate()
             assert left_behind(process.pid, family, temporary) == [], (out, err)
             if process.returncode == 0:
                 self.check()
@@ -56,7 +57,7 @@ def batch(crowd, tmp_path):
             return err
 
         def finish(self):
-            done = run(*self.words(), TMPDIR=str(temporary), timeout=600)
+            done = run_process(*self.words(), TMPDIR=str(temporary))
             assert done.returncode == 0, done.stderr
             self.check()
 

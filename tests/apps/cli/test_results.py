@@ -7,15 +7,13 @@ import json
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 import proplace as pp
-from commands import call, run_quickly
+from commands import run
 from proplace.apps.batch.manifest import _sha256
 from proplace.certification import checker
 from proplace.certification.proof import parameters
@@ -28,9 +26,7 @@ def done(loans, tmp_path_factory):
     people = loans.people.assign(customer=[f"C-{i}" for i in range(len(loans.people))])
     people.to_csv(folder / "people.csv", index=False)
     words = loans.options(input=folder / "people.csv", out=folder / "results", id="customer")
-    made = run_quickly(
-        "explain", *words, "--count", 2, "--certificates", "--report", folder / "page.html"
-    )
+    made = run("explain", *words, "--count", 2, "--certificates", "--report", folder / "page.html")
     assert made.returncode == 0, made.stderr
     return folder
 
@@ -41,7 +37,7 @@ def results(done, tmp_path):
 
 
 def check(loans, folder, *more):
-    return run_quickly("check", folder, "--model", loans.folder / "model.onnx", *more)
+    return run("check", folder, "--model", loans.folder / "model.onnx", *more)
 
 
 # -- check -----------------------------------------------------------------------------------------
@@ -153,14 +149,14 @@ def test_a_promise_that_its_certificate_does_not_prove(loans, results, change, r
 def test_another_model_proves_nothing(loans, results, tmp_path):
     first, last = loans.net.layers
     pp.Network([(first.W, first.b), (last.W, last.b + 1e-3)]).save(tmp_path / "net.npz")
-    found = run_quickly("check", results, "--model", tmp_path / "net.npz")
+    found = run("check", results, "--model", tmp_path / "net.npz")
     assert found.returncode == 1
     assert "speaks of another network" in found.stdout
 
 
 def test_folders_that_cannot_be_checked(loans, results, tmp_path):
     words = loans.options(out=tmp_path / "bare", input=loans.folder / "people.csv")
-    assert run_quickly("explain", *words).returncode == 0
+    assert run("explain", *words).returncode == 0
     found = check(loans, tmp_path / "bare")
     assert (found.returncode, found.stderr.count("\n")) == (1, 1)
     assert "no certificates were kept; give the same proplace explain command" in found.stderr
@@ -179,7 +175,7 @@ def test_folders_that_cannot_be_checked(loans, results, tmp_path):
 @pytest.fixture(scope="module")
 def answer(loans, done):
     words = loans.options(input=done / "people.csv", id="customer")
-    made = run_quickly("explain", *words, "--row", 3, "--json")
+    made = run("explain", *words, "--row", 3, "--json")
     assert made.returncode == 0, made.stderr
     return made.stdout
 
@@ -204,20 +200,17 @@ def test_json_says_everything_about_an_answer(loans, answer):
 def test_ids_of_a_person_in_words(loans):
     words = [f"{name}={value}" for name, value in loans.people.iloc[3].items()]
     options = loans.options(input=None, id="customer")
-    made = run_quickly("explain", *options, *words, "customer=C-3", "--json")
+    made = run("explain", *options, *words, "customer=C-3", "--json")
     assert made.returncode == 0, made.stderr
     assert json.loads(made.stdout)[0]["id"] == {"customer": "C-3"}
-    lost = run_quickly("explain", *loans.options(), "--id", "customer", "--row", 3)
+    lost = run("explain", *loans.options(), "--id", "customer", "--row", 3)
     assert (lost.returncode, lost.stderr.count("\n")) == (1, 1)
     assert "there is no column 'customer' to keep as an id" in lost.stderr
 
 
 def test_an_answer_goes_through_a_pipe_to_check(loans, answer):
-    command = [sys.executable, "-m", "proplace", "check", "-", "--model"]
-    command.append(str(loans.folder / "model.onnx"))
-
     def piped(text):
-        return subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+        return run("check", "-", "--model", loans.folder / "model.onnx", stdin=text)
 
     found = piped(answer)
     assert found.returncode == 0, found.stdout + found.stderr
@@ -243,9 +236,9 @@ def fragile(tmp_path_factory):
     (folder / "people.csv").write_text("x\n0.52\n0.9\n0.2\n")
     words = ["explain", "--model", folder / "net.npz", "--train", folder / "train.csv"]
     words += ["--input", folder / "people.csv", "--delta", 0.05, "--k", 2]
-    made = call(*words, "--out", folder / "results", "--certificates")
+    made = run(*words, "--out", folder / "results", "--certificates")
     assert made.returncode == 0, made.stderr
-    made = call(*words, "--row", 0, "--json")
+    made = run(*words, "--row", 0, "--json")
     assert made.returncode == 0, made.stderr
     (folder / "one.json").write_text(made.stdout)
     (facts,) = json.loads(made.stdout)
@@ -259,7 +252,7 @@ NOT_ROBUST = (
 
 
 def checked(fragile, what, *words):
-    done = call("check", fragile / what, "--model", fragile / "net.npz", *words)
+    done = run("check", fragile / what, "--model", fragile / "net.npz", *words)
     assert done.stderr == ""
     return done.returncode, done.stdout
 
@@ -314,7 +307,7 @@ def test_a_whole_input_gets_a_page(loans, done):
     commands = re.findall(r"proplace check (\S+) --model (\S+?)</code>", text)
     assert len(commands) == len(found)
     file, model = commands[-1]  # as seen from the folder of the page
-    checked = run_quickly("check", done / file, "--model", loans.folder / model)
+    checked = run("check", done / file, "--model", loans.folder / model)
     assert checked.returncode == 0, checked.stdout
 
 
@@ -336,25 +329,25 @@ def test_a_page_of_many_people_says_what_it_does_not_show(done, loans, tmp_path,
 
 
 def test_a_page_is_written_in_the_place_of_no_other_file(loans, results):
-    made = run_quickly("report", results)
+    made = run("report", results)
     assert made.returncode == 0, made.stderr
     page = results / "report.html"
     before = page.read_bytes()
-    again = run_quickly("report", results)
+    again = run("report", results)
     assert (again.returncode, again.stderr.count("\n")) == (1, 1)
     assert "report.html: is there already; give another name or remove it" in again.stderr
-    early = run_quickly("explain", *loans.options(out=results.parent / "new"), "--report", page)
+    early = run("explain", *loans.options(out=results.parent / "new"), "--report", page)
     assert (early.returncode, early.stderr.count("\n")) == (1, 1)
     assert "is there already" in early.stderr
     assert not (results.parent / "new").exists()  # said before any work
     assert page.read_bytes() == before
-    other = run_quickly("report", results, "--out", results / "page.pdf")
+    other = run("report", results, "--out", results / "page.pdf")
     assert "give a name that ends in .html" in other.stderr
     assert check(loans, results).returncode == 0  # the page is no part of the results
 
 
 def test_one_person_gets_a_page_with_pictures(loans, tmp_path):
-    made = run_quickly("explain", *loans.options(), "--row", 3, "--report", tmp_path / "one.html")
+    made = run("explain", *loans.options(), "--row", 3, "--report", tmp_path / "one.html")
     assert made.returncode == 0, made.stderr
     explainer = pp.Proplace(loans.net, 0.01, k=5, schema=loans.schema).fit(loans.train)
     (e,) = explainer.explain(loans.people.iloc[[3]])
@@ -371,30 +364,30 @@ def test_the_page_of_one_person_says_how_to_save_the_proof_here(loans, tmp_path,
     Path("my pages").mkdir()
     page = "my pages/one.html"
     words = ["explain", *loans.options(), "--row", 3]
-    made = call(*words, "--report", page)
+    made = run(*words, "--report", page)
     assert made.returncode == 0, made.stderr
     text = html.unescape(Path(page).read_text(encoding="utf-8"))
     assert "Python" not in text
     assert "result[0]" not in text
     (options,) = re.findall(r"once more with <code>(.*?)</code>", text)
     assert f"in place of <code>--report {shlex.quote(page)}</code>" in text
-    again = call(*words, *shlex.split(options))
+    again = run(*words, *shlex.split(options))
     assert again.returncode == 0, again.stderr
     (command,) = re.findall(r"<pre><code>proplace (.*?)</code></pre>", text)
     shutil.copy(loans.folder / "model.onnx", "my pages")
     monkeypatch.chdir("my pages")
-    checked = call(*shlex.split(command))
+    checked = run(*shlex.split(command))
     assert checked.returncode == 0, checked.stderr
     assert "accepted: robust" in checked.stdout
     # With the certificates kept beside the page there is nothing left to save.
-    made = call(*words, "--report", "two.html", "--certificates", "--out", "kept")
+    made = run(*words, "--report", "two.html", "--certificates", "--out", "kept")
     assert made.returncode == 0, made.stderr
     assert "once more" not in Path("two.html").read_text(encoding="utf-8")
 
 
 def test_a_damaged_folder_gets_no_page(loans, results):
     (results / "results.csv").write_text("row\n")
-    made = run_quickly("report", results)
+    made = run("report", results)
     assert (made.returncode, made.stderr.count("\n")) == (1, 1)
     assert "is not as it was written" in made.stderr
     assert not (results / "report.html").exists()

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import proplace as pp
-from commands import run, run_on_a_terminal, run_quickly
+from commands import run, run_on_a_terminal
 from proplace.core.text import MESSAGE, UNSEEN, VALUE, clipped, short, visible
 
 NASTY = {
@@ -101,7 +101,7 @@ def test_a_long_word_is_broken_and_not_cut(tmp_path):
     pd.DataFrame({"b": [long, "y"]}).to_csv(tmp_path / "train.csv", index=False)
     options = ["--model", "net.npz", "--train", "train.csv", "--schema", "schema.yaml"]
     words = [tmp_path / word if word[:2] != "--" else word for word in options]
-    done = run_quickly("explain", *words, "--delta", 0.001, f"b={long}")
+    done = run("explain", *words, "--delta", 0.001, f"b={long}")
     assert done.returncode == 0, done.stderr
     table = "".join(line for line in done.stdout.splitlines() if "│" in line)
     assert table.count("x") == 150
@@ -115,7 +115,7 @@ def test_a_batch_on_a_terminal(folder):
 
 
 def test_answers_for_machines(folder):
-    done = run_quickly(*folder.words("explain"), "--row", 0, "--json")
+    done = run(*folder.words("explain"), "--row", 0, "--json")
     assert done.returncode == 0, done.stderr
     assert done.stdout.isascii()
     (answer,) = json.loads(done.stdout)
@@ -160,7 +160,7 @@ def test_errors_of_every_command_on_a_terminal(folder, tmp_path, command):
 def test_wrong_usage_on_a_terminal(words):
     status, shown = run_on_a_terminal(*words)
     assert status == 2
-    assert re.fullmatch(r"error: .*; see: proplace( \w+)? --help\r\n", shown)
+    assert re.fullmatch(r"error: .*; see: proplace( \w+)? --help\n", shown)
     literal(shown, SPELT)
 
 
@@ -189,7 +189,7 @@ def test_a_schema_on_a_terminal(tmp_path):
     status, shown = run_on_a_terminal("schema", tmp_path / "t.csv")
     assert status == 0, shown
     literal(shown)
-    found = yaml.safe_load(shown.replace("\r\n", "\n"))["features"]
+    found = yaml.safe_load(shown)["features"]
     assert found[0]["name"] == WORST
     assert sorted(found[0]["categories"]) == sorted(NASTY)
     assert found[1]["categories"][1] == "001"
@@ -197,7 +197,7 @@ def test_a_schema_on_a_terminal(tmp_path):
 
 def test_a_terminal_that_cannot_write_it(tmp_path):
     words = ["explain", "--model", "é.npz", "--train", "é.csv", "--delta", 0.1, "é=1"]
-    done = run(*words, PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    done = run(*words, encoding="ascii")
     assert (done.returncode, done.stdout) == (1, "")
     assert r"\xe9.npz" in done.stderr
     assert "something unexpected" not in done.stderr
@@ -214,7 +214,7 @@ def test_numbers_of_processes(folder, command, jobs):
         ],
         "experiment": ["experiment", "--data", "nothing", "--out", folder.path / "never"],
     }[command]
-    done = run_quickly(*words, "--jobs", jobs)
+    done = run(*words, "--jobs", jobs)
     if jobs == "much":
         assert done.returncode == 2
     else:
@@ -258,6 +258,6 @@ def test_values_in_messages_are_short():
 
 def test_a_message_fits_on_a_screen(tmp_path):
     """Whatever an error says."""
-    done = run_quickly("check", "x", "--model", "/".join(["y" * 200] * 19) + ".npz")
+    done = run("check", "x", "--model", "/".join(["y" * 200] * 19) + ".npz")
     assert done.returncode == 1
     assert len(done.stderr) <= MESSAGE + 1
