@@ -382,7 +382,6 @@ def test_the_statement_names_the_box_and_says_whether_the_network_lies_in_it(ins
     )
     broken = pp.certify(net, [[1.0]], box, 0, certificates=True).certificates[0].check(net, box)
     assert broken.reason.startswith(f"not robust: a network of the box of shifts {box.digest} (")
-    assert box.digest in certificate._repr_html_()
 
 
 def test_a_demanded_delta_is_met_by_a_box_that_holds_the_whole_ball():

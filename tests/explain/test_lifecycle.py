@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
 from sklearn.utils.validation import check_is_fitted
 
 import proplace as pp
@@ -150,9 +151,10 @@ def test_a_baseline_gives_one_answer():
         made("RNCE").fit(TRAIN).explain(REFUSED, count=2)
 
 
-def test_a_notebook_shows_our_card_and_not_the_diagram_of_scikit_learn():
-    """Notebooks ask for the bundle first, which scikit-learn's base class has, too."""
-    explainer = made("PROPLACE").fit(TRAIN)
-    shown = explainer._repr_mimebundle_()
-    assert shown["text/html"] == explainer._repr_html_()
-    assert f"{len(TRAIN):,}" in shown["text/html"]
+def test_people_who_have_the_class_are_told_its_label():
+    frame = pd.DataFrame({"a": [0.0, 1.0, 2.0, 3.0]})
+    model = LogisticRegression(C=100.0).fit(frame, ["refused"] * 2 + ["approved"] * 2)
+    for explainer in (pp.Proplace(model, 0.01), pp.Wachter(model)):
+        found = explainer.fit(frame).explain(frame[3:], target="approved")[0]
+        assert found.status == "already_valid"
+        assert found.reason.startswith("the network gives class 'approved' already")

@@ -154,4 +154,3 @@ def test_tables_and_sentences_name_the_same_numbers(pipeline):
                 assert change.goal != change.after
             assert change.goal in words.table().loc[change.title, "to"]
             assert f"{change.before} → {change.goal}" in words.summary
-            assert change.goal in e._repr_html_()

@@ -16,7 +16,6 @@ from proplace.certification.proof import (
     parameters,
     parameters_of_shifts,
 )
-from proplace.core import markup
 from proplace.core.errors import CertificateError
 from proplace.core.model_set import ModelSet
 
@@ -119,13 +118,6 @@ class Bundle(Document):
                 reason = f"nothing covers {shifts!r} of the network {digest(net)}; proved is only: "
                 return found._replace(accepted=False, reason=reason + found.reason)
         return found
-
-    def _repr_html_(self) -> str:
-        said = "bundle.check([(net, shifts), ...]) tells whether all of its certificates hold"
-        rows = [(repr(one), one.digest) for one in self.certificates]
-        return markup.card(
-            repr(self), markup.paragraph(said), markup.table(["certificate", "SHA-256"], rows)
-        )
 
     def __repr__(self) -> str:
         return f"Bundle({len(self.certificates)} certificate{'s' * (len(self.certificates) > 1)})"

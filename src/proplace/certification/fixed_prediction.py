@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from proplace.certification import checker
 from proplace.certification.document import Document, canonical
 from proplace.certification.proof import covers, digest, parameters, parameters_of_shifts
-from proplace.core import markup
 from proplace.core.errors import CertificateError
 
 if TYPE_CHECKING:
@@ -113,13 +112,6 @@ class FixedPrediction(Document):
         if not wrong:
             return verdict
         return verdict._replace(accepted=False, reason=f"{wrong}; proved is only: {proved}")
-
-    def _repr_html_(self) -> str:
-        facts = self.facts
-        rows = [("target", facts["target"]), ("spaces of inputs", len(facts["spaces"]))]
-        rows += [("network (SHA-256)", facts["network"]), ("SHA-256", self.digest)]
-        said = "a claim with its proof: certificate.check(net) tells whether it holds"
-        return markup.card(repr(self), markup.paragraph(said), markup.table([], rows))
 
     def __repr__(self) -> str:
         return f"FixedPrediction({len(self.text)} bytes)"

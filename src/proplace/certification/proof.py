@@ -15,12 +15,9 @@ import numpy as np
 
 from proplace.certification import checker
 from proplace.certification.document import Document, canonical
-from proplace.core import markup
 from proplace.core.errors import CertificateError
 from proplace.core.network import Network
 from proplace.core.shifts import Shifts
-from proplace.core.text import clipped
-from proplace.core.text import short as brief
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,21 +102,6 @@ class Certificate(Document):
             return verdict
         reason = f"it does not cover the box of shifts; proved is only: {verdict.statement}"
         return verdict._replace(accepted=False, reason=reason)
-
-    def _repr_html_(self) -> str:
-        facts = self.facts
-        shown = ("target", "delta", "margin", "input", "low", "high")
-        names = [name for name in shown if name in facts]
-        rows: list[tuple[str, str]] = [(name, brief(facts[name])) for name in names]
-        if "shifts" in facts:
-            rows.append(("shifts (SHA-256)", clipped(str(facts["shifts"]), 80)))
-        rows += [
-            ("network (SHA-256)", clipped(str(facts.get("network")), 80)),
-            ("SHA-256", self.digest),
-        ]
-        given = "net, shifts" if "shifts" in facts else "net"
-        said = f"a claim with its proof: certificate.check({given}) tells whether it holds"
-        return markup.card(repr(self), markup.paragraph(said), markup.table([], rows))
 
     def __repr__(self) -> str:
         return f"Certificate({self.verdict}, {len(self.text)} bytes)"

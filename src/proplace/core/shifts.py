@@ -28,14 +28,13 @@ from typing import IO, TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
-from proplace.core import markup
 from proplace.core.conformal import probability
 from proplace.core.errors import DeltaError
 from proplace.core.files import atomic_write
 from proplace.core.layer_box import LayerBox
 from proplace.core.learned_box import History, Scaled, hull_of
 from proplace.core.network import Layer, Network
-from proplace.core.shifts_summary import by_layer, counts
+from proplace.core.shifts_summary import counts
 from proplace.core.wiring import upstairs
 
 if TYPE_CHECKING:
@@ -327,16 +326,6 @@ class Shifts:
         sizes = [self._boxes[0].low.W.shape[1], *(len(box.low.W) for box in self._boxes)]
         about = f", {self._about}" if self._about else ""
         return f"Shifts({'-'.join(map(str, sizes))}, {inside}{about})"
-
-    def _repr_html_(self) -> str:
-        rows = [
-            (n, layer.parameters, layer.moving, f"{layer.largest:.4g}", f"{layer.median:.4g}")
-            for n, layer in enumerate(by_layer(self), start=1)
-        ]
-        head = ["layer", "parameters", "that move", "longest interval", "median interval"]
-        return markup.card(
-            repr(self), markup.table(head, rows), markup.paragraph(f"SHA-256 {self.digest}")
-        )
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Shifts):

@@ -14,12 +14,11 @@ import itertools
 import math
 import time
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import joblib
 import numpy as np
 
-from proplace.core import markup
 from proplace.core.errors import MissingExtra, OptionError
 from proplace.core.options import integer, processes
 from proplace.core.progress import progress_bar
@@ -221,22 +220,6 @@ class Explainer(Parameters, ABC):
         """Raise ``NotFittedError`` unless ``fit`` was called."""
         if not self.__sklearn_is_fitted__():
             raise NotFittedError("call fit(X_train) before asking for explanations")
-
-    def _repr_html_(self) -> str:
-        hidden = ("source", "schema")
-        params = self.get_params(deep=False)
-        rows = [("model", getattr(self, "model_", self.source))]
-        if isinstance(params.get("delta"), (list, tuple)):
-            params["delta"] = "per layer"
-        if params.get("also"):
-            params["also"] = f"{len(params['also'])} more"
-        rows += [(n, v) for n, v in params.items() if n not in hidden and v is not None]
-        fitted = self.__sklearn_is_fitted__()
-        rows.append(("training rows", f"{self._training.rows:,}" if fitted else "not fitted"))
-        return markup.card(type(self).__name__, markup.table([], rows))
-
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        return {"text/plain": repr(self), "text/html": self._repr_html_()}
 
     def __sklearn_is_fitted__(self) -> bool:
         return getattr(self, "_fitted", False)

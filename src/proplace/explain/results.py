@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 import pandas as pd
 
-from proplace.core import markup
 from proplace.core.text import visible
 from proplace.core.wiring import upstairs
 from proplace.explain.findings import STATUSES
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
     from proplace.explain.words import Wording, Words
     from proplace.schema import Schema
     from proplace.schema.cells import Label
-
-_ROWS = 20  # answers that a notebook shows
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,15 +217,6 @@ class Explanation:
 
         figure: Figure = upstairs("explanation_figure")(self, wording or Wording())
         return figure
-
-    def _repr_html_(self) -> str:
-        words = self.words()
-        parts = [markup.paragraph(words.sentence)]
-        if words.changes:
-            rows = [(c.title, c.before, c.goal, c.difference) for c in words.changes]
-            parts.append(markup.table(["", "from", "to", "change"], rows))
-        distance = "" if np.isnan(self.distance) else f", distance {self.distance:.4g}"
-        return markup.card(f"{self.index}: {self.status}{distance}", *parts)
 
     def __repr__(self) -> str:
         if not self.found:
@@ -471,25 +459,11 @@ class Explanations(Sequence[Explanation]):
         )
         return page
 
-    def _repr_html_(self) -> str:
-        rows = []
-        for e in self._items[:_ROWS]:
-            changes = e.words().changes
-            what = "; ".join(f"{c.title} {c.before} → {c.goal}" for c in changes)
-            distance = "" if np.isnan(e.distance) else f"{e.distance:.4g}"
-            rows.append((e.index, e.status, what or e.reason, distance))
-        parts = [markup.table(["", "status", "what changes", "distance"], rows)]
-        if len(self) > _ROWS:
-            parts.append(markup.paragraph(f"and {len(self) - _ROWS} more: to_frame() has all"))
-        if self.provenance is not None:
-            made = self.provenance
-            parts.append(
-                markup.paragraph(
-                    f"{made.method} on {made.model} ({made.network_digest[:12]}…), "
-                    f"{made.training_rows:,} training rows, {made.date}"
-                )
-            )
-        return markup.card(repr(self), *parts)
+    def _repr_html_(self) -> str | None:
+        """Show the table in a notebook."""
+        frame: Any = self.to_frame()
+        html: str | None = frame._repr_html_()
+        return html
 
     def __repr__(self) -> str:
         counts: dict[str, int] = {}

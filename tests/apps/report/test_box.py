@@ -249,11 +249,3 @@ def test_the_page(result, box, history, tmp_path):
     assert pp.Shifts.load(tmp_path / "proofs" / "shifts.npz") == box
     result.report(tmp_path / "other.html", LOAN)
     assert "setting.shifts.save(&#34;shifts.npz&#34;)" in (tmp_path / "other.html").read_text()
-
-
-def test_a_set_in_a_notebook(box):
-    text = pp.Shifts(box.low, box.high, about="<b>mine</b>")._repr_html_()
-    assert "&lt;b&gt;mine&lt;/b&gt;" in text
-    assert box.digest in text
-    longest = max(float((layer.high.W - layer.low.W).max()) for layer in box.layers)
-    assert f">{longest:.4g}</td>" in text
