@@ -415,7 +415,7 @@ class Explanations(Sequence[Explanation]):
         valid_until: datetime.date | str | None = None,
         reference: str | None = None,
     ) -> str | Path:
-        """Write a letter to one person: a page of A4 to print, in plain words (extra ``report``).
+        """Write a letter to one person, to print on A4, in plain words (extra ``report``).
 
         It says what would have to change, what is promised and under which conditions, and how
         anyone can check it. What is not proved is not promised; a person without an answer gets the

@@ -139,7 +139,7 @@ def test_several_ways_beside_each_other(lender):
     assert claim not in letter(other, index).text
 
 
-def test_more_ways_than_fit_are_counted(one):
+def test_letter_counts_alternatives_beyond_the_fourth(one):
     e = one[0]
     many = pp.Explanations([replace(e, rank=n) for n in range(MOST_WAYS + 2)])
     page = letter(many, e.index)

@@ -158,7 +158,7 @@ def letter(
     subject: letters.Subject = None,
     outcome: letters.Outcome = None,
 ) -> None:
-    """Write the letter of an open promise: one page of A4, to print from a browser.
+    """Write the letter of an open promise, to print on A4 from a browser.
 
     [bold]Example[/bold]
 

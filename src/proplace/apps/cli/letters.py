@@ -21,8 +21,7 @@ Folder = Annotated[
     Path | None,
     typer.Option(
         "--letters",
-        help="Also write a letter to each person, a page of A4 each, into this new folder; needs "
-        "--certificates.",
+        help="Also write a letter to each person into this new folder; needs --certificates.",
     ),
 ]
 Subject = Annotated[str | None, typer.Option(help="What is decided, in the letters: 'the loan'.")]

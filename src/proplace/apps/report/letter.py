@@ -1,4 +1,4 @@
-"""The letter: one page of A4 for one person, in plain words, that can be printed and sent.
+"""The letter to one person, in plain words, that can be printed on A4 and sent.
 
 A letter is read as a promise. It takes what is proved from :mod:`proplace.explain.words` and nothing
 else: an answer without a proof is said to hold today, a person without an answer gets the reason,
@@ -8,7 +8,6 @@ and a row that could not be explained gets no letter.
 from __future__ import annotations
 
 import datetime
-import math
 import os
 import re
 from dataclasses import dataclass
@@ -48,18 +47,9 @@ MOST_WAYS = 4
 
 _DIGITS = 12  # of a digest that is the reference of a promise
 _CELL, _TITLE, _LINE, _REASON = 64, 90, 160, 700  # characters of what may be of any length
-_WORD = 26  # characters of a word that may be broken in two; numbers are shorter
+_WIDE = 66  # characters that fit into a line of the table; longer words are broken
 _UNCHANGED = 1400  # characters of the list of what stays, beyond which it is counted
 _ORDER = ("First way", "Second way", "Third way", "Fourth way")
-_SIZES = {  # points of the type, and about how high a letter may be in it: large type is often broken
-    "airy": (10.5, 650.0),
-    "even": (9.6, 690.0),
-    "dense": (8.6, 700.0),
-    "tight": (7.6, 730.0),
-    "small": (6.8, 740.0),
-}
-_LETTER = 0.58  # width of a letter, of its size
-_WIDE = 487.0  # points of the page within its margins
 
 _NETWORK = (
     "A network is the program that decides; its weights and biases are the numbers inside it, and "
@@ -110,39 +100,9 @@ class Letter:
     unchecked: str
 
     @property
-    def fits(self) -> bool:
-        """Whether it keeps to one page in the smallest type."""
-        return self._fits("small")
-
-    @property
-    def size(self) -> str:
-        """The largest type in which the letter keeps to one page, else the smallest."""
-        return next(filter(self._fits, _SIZES), "small")
-
-    def _fits(self, size: str) -> bool:
-        pt, most = _SIZES[size]
-        return self._height(pt) <= most
-
-    def _height(self, pt: float) -> float:
-        """About how high it is in a type of some points."""
-        texts = [*self.promises, *self.conditions, *self.limits, self.detail, self.unchecked]
-        lines = sum(_lines(text, pt) * 1.45 + 0.6 for text in texts if text)
-        lines += 1.6 * _lines(self.lead, pt * 1.12) + 1.3 * len(self.digests)
-        cells = [(row.title, row.today, *row.goals, row.by) for row in self.rows]
-        needs = [
-            max(1.15 * len(text) + 3 for text in column) for column in zip(*cells, strict=True)
-        ]
-        shares = [need / max(sum(needs), _WIDE / (_LETTER * pt)) for need in needs]
-        for row in cells:
-            most = max(_lines(text, pt, of) for text, of in zip(row, shares, strict=True))
-            lines += 1.35 * most + (0.8 if pt > 9 else 0.45 if pt > 8 else 0.25)
-        # The rest: headings, the head of the page and of the table, how to check it, the foot.
-        return (lines + (22 if self.digests else 15)) * pt
-
-
-def _lines(text: str, pt: float, share: float = 1.0) -> int:
-    """Lines that a text takes in a part of the width of the page."""
-    return max(1, math.ceil(len(text) * _LETTER * pt / (share * _WIDE)))
+    def widest(self) -> int:
+        """Characters of the longest word that a cell of the table holds in one piece."""
+        return _WIDE // (2 + max(len(self.columns), 2))
 
 
 def letter_of(
@@ -157,7 +117,7 @@ def letter_of(
 ) -> str | Path:
     """Write the letter to one person; see :meth:`proplace.Explanations.letter`."""
     environment = templates("the letter")
-    environment.tests["long"] = lambda text: max(map(len, text.split()), default=0) > _WORD
+    environment.tests["long"] = lambda text, most: max(map(len, text.split()), default=0) > most
     answers = _answers(result, index)
     day = _today() if date is None else day_of("date", date)
     last = None if valid_until is None else day_of("valid_until", valid_until)
@@ -242,31 +202,15 @@ def _letter(
     days: tuple[datetime.date, datetime.date | None],
     reference: str | None,
 ) -> Letter:
-    """The letter, with as many ways as a page holds."""
-    found = sum(e.found for e in answers)
-    for count in range(min(found, MOST_WAYS), 1, -1):
-        letter = _with_ways(answers, count, wording, days, reference)
-        if letter.fits:
-            return letter
-    return _with_ways(answers, 1, wording, days, reference)
-
-
-def _with_ways(
-    answers: Sequence[Explanation],
-    count: int,
-    wording: Wording,
-    days: tuple[datetime.date, datetime.date | None],
-    reference: str | None,
-) -> Letter:
     first = answers[0]
-    ways = [e for e in answers if e.found][:count]
+    ways = [e for e in answers if e.found][:MOST_WAYS]
     words = [in_words(e, wording) for e in ways]
     shown = ways or [first]
     own = in_words(first, wording)
     sure = [e for e in shown if proved(e)]
     # Where few changes count, the first need not be the nearest.
     nearest = all(first.distance <= e.distance for e in ways)
-    head, lead = _opening(first, len(answers), words, wording, nearest=nearest)
+    head, lead = _opening(first, sum(e.found for e in answers), words, wording, nearest=nearest)
     return Letter(
         heading=head,
         person=clipped(_capital(f"{wording.person} {label_of(first.index)}{_who(first)}"), _LINE),
@@ -305,9 +249,8 @@ def _opening(
     count = len(words[0].changes)
     whole = "both" if count == 2 else "all of them"
     changes = "this one change" if count == 1 else f"these {count} changes, {whole} together"
-    more = f" {found} ways were found, of which this is the first." if found > 1 else ""
     if len(words) == 1:
-        lead = f"{subject} would have been {outcome}{by} with {changes}.{more}"
+        lead = f"{subject} would have been {outcome}{by} with {changes}."
         return "What would have to change", _capital(lead) + how_near(first)
     many = f"{_COUNTS[len(words)]} ways were found"
     if found > len(words):
