@@ -140,7 +140,7 @@ def document(**changes):
         (
             "s.json",
             document(rules=[{"kind": "linear", "terms": {"b": "x"}, "lower": 0}]),
-            ["rules 0 terms b", "'x'"],
+            ["rules 0: terms 'b' must be a number, not 'x'"],
         ),
         ("s.json", '{"format": 1, "format": 2}', ["key 'format' occurs twice"]),
         ("s.yaml", "format: 1\nformat: 2", ["key 'format' occurs twice", "line 1"]),

@@ -6,15 +6,15 @@ A numeric feature has one encoded column :math:`e = (v - o) / s` with offset :ma
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, field
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import numpy as np
 import pandas as pd
-from pydantic import Field, model_validator
 
 from proplace.core.text import listing, num, short
+from proplace.schema import fields
 from proplace.schema.cells import (
     Label,
     codes,
@@ -25,19 +25,12 @@ from proplace.schema.cells import (
     unknown_label,
 )
 from proplace.schema.grid import SNAP, Array, Bools, Column, Grid, Integers, Lattice, Table
-from proplace.schema.validation import CheckedLabel, Labels, Number, Shown, model, register, said
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Self
 
 Direction = Literal["increasing", "decreasing"]
-Scaling = Annotated[
-    Literal["minmax", "none"] | tuple[Number, Annotated[Number, Field(gt=0)]],
-    said("'minmax', 'none' or a pair (offset, scale) with scale > 0"),
-]
-Limit = Annotated[Number, Field(ge=0)]
-Name = Annotated[str, Field(min_length=1)]
+Scaling = Literal["minmax", "none"] | tuple[float, float]
 
 OUTSIDE = 0.25
 """How far outside of a range a person's own value may lie, as a share of the range; or one step."""
@@ -46,13 +39,33 @@ FINEST = 1e12
 """Numbers of so many steps are still told apart after scaling."""
 
 
-@model
-class _Feature(Shown):
-    name: Name
+@dataclass(frozen=True, repr=False)
+class _Feature(fields.Checked):
+    _CONVERT: ClassVar[fields.Converters] = {
+        "name": fields.name,
+        "immutable": fields.boolean,
+        "label": fields.text,
+        "missing": fields.label,
+        "lower": fields.number,
+        "upper": fields.number,
+        "step": fields.positive,
+        "scaling": fields.scaling,
+        "direction": fields.choice("increasing", "decreasing"),
+        "max_increase": fields.not_negative,
+        "max_decrease": fields.not_negative,
+        "tolerance": fields.not_negative,
+        "unit": fields.text,
+        "levels": fields.labels,
+        "categories": fields.labels,
+        "values": fields.labels,
+        "encoding": fields.choice("onehot", "dropfirst"),
+    }
+
+    name: str
     _: KW_ONLY
     immutable: bool = False
     label: str | None = None
-    missing: CheckedLabel | None = None
+    missing: Label | None = None
 
     @property
     def title(self) -> str:
@@ -60,7 +73,7 @@ class _Feature(Shown):
         return self.label or self.name
 
 
-@model
+@dataclass(frozen=True, repr=False)
 class Continuous(_Feature):
     """A number; in answers one on a grid if ``step`` is given. A whole number is ``step=1``.
 
@@ -104,20 +117,19 @@ class Continuous(_Feature):
     proplace.core.errors.SchemaError: Continuous 'age': lower 90 must be below upper 17
     """
 
-    lower: Number | None = None
-    upper: Number | None = None
+    lower: float | None = None
+    upper: float | None = None
     _: KW_ONLY
-    step: Annotated[Number, Field(gt=0)] | None = None
+    step: float | None = None
     scaling: Scaling | None = None
     direction: Direction | None = None
-    max_increase: Limit | None = None
-    max_decrease: Limit | None = None
-    tolerance: Limit | None = None
+    max_increase: float | None = None
+    max_decrease: float | None = None
+    tolerance: float | None = None
     unit: str | None = None
-    kind: Literal["continuous"] = field(default="continuous", repr=False)
+    kind: ClassVar[Literal["continuous"]] = "continuous"
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
+    def _check(self) -> None:
         low, high = self.lower, self.upper
         bounded = low is not None and high is not None
         if low is not None and high is not None and not low < high:
@@ -132,7 +144,7 @@ class Continuous(_Feature):
         if self.tolerance and self.immutable:
             raise ValueError("what is immutable cannot be missed; leave the tolerance out")
         if self.step is None:
-            return self
+            return
         if low is None or high is None:
             raise ValueError("a step needs lower and upper: the grid starts at lower")
         if max(abs(low), abs(high), abs(self.offset)) / self.step > FINEST:
@@ -145,7 +157,6 @@ class Continuous(_Feature):
                 f"step {num(self.step)} is larger than the range {num(low)} to {num(high)}, "
                 "which leaves one legal value"
             )
-        return self
 
     @property
     def offset(self) -> float:
@@ -383,7 +394,7 @@ class Continuous(_Feature):
         return text
 
 
-@model
+@dataclass(frozen=True, repr=False)
 class Ordinal(_Feature):
     """Levels in a known order, encoded in one column.
 
@@ -408,18 +419,17 @@ class Ordinal(_Feature):
     (0.0, 1.0, 2.0)
     """
 
-    levels: Labels
+    levels: Sequence[Label]
     _: KW_ONLY
-    values: Labels | None = None
+    values: Sequence[Label] | None = None
     scaling: Scaling = "minmax"
     direction: Direction | None = None
-    max_increase: Limit | None = None
-    max_decrease: Limit | None = None
+    max_increase: float | None = None
+    max_decrease: float | None = None
     unit: str | None = None
-    kind: Literal["ordinal"] = field(default="ordinal", repr=False)
+    kind: ClassVar[Literal["ordinal"]] = "ordinal"
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
+    def _check(self) -> None:
         _check_labels(self.levels, "levels", self.missing)
         if self.values is not None and len(self.values) != len(self.levels):
             raise ValueError(
@@ -434,7 +444,6 @@ class Ordinal(_Feature):
             raise ValueError(
                 f"{which} must be strictly increasing, not {listing(map(num, self.numbers))}"
             )
-        return self
 
     @property
     def labels(self) -> Sequence[Label]:
@@ -494,7 +503,7 @@ class Ordinal(_Feature):
         return self._table.code[self._table.near(block)]
 
 
-@model
+@dataclass(frozen=True, repr=False)
 class Categorical(_Feature):
     """One of several categories without an order, encoded in 0/1 columns ``name_category``.
 
@@ -517,15 +526,13 @@ class Categorical(_Feature):
     ['job_clerk', 'job_cook']
     """
 
-    categories: Labels
+    categories: Sequence[Label]
     _: KW_ONLY
     encoding: Literal["onehot", "dropfirst"] = "onehot"
-    kind: Literal["categorical"] = field(default="categorical", repr=False)
+    kind: ClassVar[Literal["categorical"]] = "categorical"
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
+    def _check(self) -> None:
         _check_labels(self.categories, "categories", self.missing)
-        return self
 
     @property
     def labels(self) -> Sequence[Label]:
@@ -570,7 +577,7 @@ class Categorical(_Feature):
         return np.where(block.max(axis=1) >= 0.5, n, 0) if self.first else n
 
 
-@model
+@dataclass(frozen=True, repr=False)
 class Binary(_Feature):
     """One of two values, encoded in one 0/1 column.
 
@@ -593,20 +600,18 @@ class Binary(_Feature):
     'married'
     """
 
-    values: Labels = (0, 1)
+    values: Sequence[Label] = (0, 1)
     _: KW_ONLY
     direction: Direction | None = None
-    kind: Literal["binary"] = field(default="binary", repr=False)
+    kind: ClassVar[Literal["binary"]] = "binary"
 
     offset = 0.0
     scale = 1.0
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
+    def _check(self) -> None:
         _check_labels(self.values, "values", self.missing)
         if len(self.values) != 2:
             raise ValueError(f"values must be two, for 0 and for 1, not {listing(self.values)}")
-        return self
 
     @property
     def labels(self) -> Sequence[Label]:
@@ -642,9 +647,8 @@ class Binary(_Feature):
         return (block >= 0.5).astype(np.float64)
 
 
-Feature = Annotated[Continuous | Ordinal | Categorical | Binary, Field(discriminator="kind")]
+Feature = Continuous | Ordinal | Categorical | Binary
 Numeric = Continuous | Ordinal | Binary
-register(Continuous, Ordinal, Categorical, Binary)
 
 _TENS = np.array([float(10**n) for n in range(301)])  # exact up to 10**22
 _ZERO_ONE = Table(np.array([0.0, 1.0]), np.array([0.0, 1.0]))
@@ -656,7 +660,7 @@ def _grid_column(name: str, number: int, kind: Literal["grid", "binary"], grid: 
 
 
 def _index(labels: Sequence[Label]) -> pd.Index[Any]:
-    """Labels in the dtype pandas gives a table of them."""
+    """Sequence[Label] in the dtype pandas gives a table of them."""
     kinds = {type(label) for label in labels}
     mixed = len(kinds) > 1
     return pd.Index(list(labels), dtype=object if mixed else None)

@@ -35,7 +35,7 @@ from proplace.core.text import (
     visible,
     whole,
 )
-from proplace.schema.validation import differs, fields_of
+from proplace.schema.fields import differs, fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -115,7 +115,7 @@ def plain(value: Any) -> Any:
     fields = {
         field.name: _plain(getattr(value, field.name), labels=field.name in _LABELS)
         for field in fields_of(value)
-        if field.name != "kind" and differs(getattr(value, field.name), field.default)
+        if differs(getattr(value, field.name), field.default)
     }
     return {"kind": value.kind, **fields}
 

@@ -6,18 +6,15 @@ encoded columns.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, field
-from typing import TYPE_CHECKING, Annotated, Literal
-
-from pydantic import AfterValidator, Field, model_validator
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from proplace.core.text import did_you_mean, listing, num, short
-from proplace.schema.features import Binary, Categorical, Name
-from proplace.schema.validation import Number, OneOrMore, Shown, model, register
+from proplace.schema import fields
+from proplace.schema.features import Binary, Categorical
 
 if TYPE_CHECKING:
-    from typing import Self
+    from collections.abc import Mapping, Sequence
 
     from proplace.schema.cells import Label
     from proplace.schema.features import Continuous, Ordinal
@@ -25,9 +22,11 @@ if TYPE_CHECKING:
     AnyFeature = Continuous | Ordinal | Categorical | Binary
     Features = Mapping[str, AnyFeature]
 
+_BOUNDED = {"feature": fields.name, "at_least": fields.number, "at_most": fields.number}
 
-@model
-class Change(Shown):
+
+@dataclass(frozen=True, repr=False)
+class Change(fields.Checked):
     """A consequence: the feature changes by at least and at most so much.
 
     The change is new value minus old value, so ``at_least=4`` is a rise by 4 or more.
@@ -38,16 +37,16 @@ class Change(Shown):
     'age rises by at least 4'
     """
 
-    feature: Name
-    _: KW_ONLY
-    at_least: Number | None = None
-    at_most: Number | None = None
-    kind: Literal["change"] = field(default="change", repr=False)
+    _CONVERT: ClassVar[fields.Converters] = _BOUNDED
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
+    feature: str
+    _: KW_ONLY
+    at_least: float | None = None
+    at_most: float | None = None
+    kind: ClassVar[Literal["change"]] = "change"
+
+    def _check(self) -> None:
         _check_bounds("at_least", self.at_least, "at_most", self.at_most)
-        return self
 
     def words(self, features: Features) -> str:
         """Say the consequence in words."""
@@ -77,8 +76,8 @@ class Change(Shown):
         return numeric_problems(self.feature, features)
 
 
-@model
-class Value(Shown):
+@dataclass(frozen=True, repr=False)
+class Value(fields.Checked):
     """A consequence: the new value of the feature is at least and at most so much.
 
     Examples
@@ -87,16 +86,16 @@ class Value(Shown):
     'age is at least 21'
     """
 
-    feature: Name
-    _: KW_ONLY
-    at_least: Number | None = None
-    at_most: Number | None = None
-    kind: Literal["value"] = field(default="value", repr=False)
+    _CONVERT: ClassVar[fields.Converters] = _BOUNDED
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
+    feature: str
+    _: KW_ONLY
+    at_least: float | None = None
+    at_most: float | None = None
+    kind: ClassVar[Literal["value"]] = "value"
+
+    def _check(self) -> None:
         _check_bounds("at_least", self.at_least, "at_most", self.at_most)
-        return self
 
     def words(self, features: Features) -> str:
         """Say the consequence in words."""
@@ -107,8 +106,8 @@ class Value(Shown):
         return numeric_problems(self.feature, features)
 
 
-@model
-class Is(Shown):
+@dataclass(frozen=True, repr=False)
+class Is(fields.Checked):
     """A consequence: the feature has this category, or one of these.
 
     Examples
@@ -117,10 +116,12 @@ class Is(Shown):
     'job is clerk or cook'
     """
 
-    feature: Name
-    category: OneOrMore
+    _CONVERT: ClassVar[fields.Converters] = {"feature": fields.name, "category": fields.one_or_more}
+
+    feature: str
+    category: Label | Sequence[Label]
     _: KW_ONLY
-    kind: Literal["is"] = field(default="is", repr=False)
+    kind: ClassVar[Literal["is"]] = "is"
 
     def words(self, features: Features) -> str:
         """Say the consequence in words."""
@@ -131,18 +132,11 @@ class Is(Shown):
         return label_problems(self.feature, self.category, features)
 
 
-Consequence = Annotated[Change | Value | Is, Field(discriminator="kind")]
+Consequence = Change | Value | Is
 
 
-Terms = Annotated[Mapping[Name, Number], Field(min_length=1)]
-Conditions = Annotated[Mapping[Name, OneOrMore], Field(min_length=1)]
-Consequences = Annotated[
-    Annotated[Sequence[Consequence], Field(min_length=1)], AfterValidator(tuple)
-]
-
-
-@model
-class Linear(Shown):
+@dataclass(frozen=True, repr=False)
+class Linear(fields.Checked):
     """``lower <= sum of coefficient * value <= upper``, in original units.
 
     Parameters
@@ -161,19 +155,24 @@ class Linear(Shown):
     'savings - 0.5*debt is at least 0'
     """
 
-    terms: Terms
-    _: KW_ONLY
-    lower: Number | None = None
-    upper: Number | None = None
-    name: str | None = None
-    kind: Literal["linear"] = field(default="linear", repr=False)
+    _CONVERT: ClassVar[fields.Converters] = {
+        "terms": fields.by_name(fields.number),
+        "lower": fields.number,
+        "upper": fields.number,
+        "name": fields.text,
+    }
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
+    terms: Mapping[str, float]
+    _: KW_ONLY
+    lower: float | None = None
+    upper: float | None = None
+    name: str | None = None
+    kind: ClassVar[Literal["linear"]] = "linear"
+
+    def _check(self) -> None:
         if not any(self.terms.values()):
             raise ValueError("at least one coefficient must differ from 0")
         _check_bounds("lower", self.lower, "upper", self.upper)
-        return self
 
     def words(self, features: Features) -> str:
         """Say the rule in words."""
@@ -191,8 +190,8 @@ class Linear(Shown):
         return [text for name in self.terms for text in numeric_problems(name, features)]
 
 
-@model
-class IfThen(Shown):
+@dataclass(frozen=True, repr=False)
+class IfThen(fields.Checked):
     """If a feature has a category, then something else holds.
 
     Parameters
@@ -214,12 +213,19 @@ class IfThen(Shown):
     'if education becomes Doctorate then age rises by at least 4'
     """
 
-    when: Conditions
-    then: Consequences
+    _CONVERT: ClassVar[fields.Converters] = {
+        "when": fields.by_name(fields.one_or_more),
+        "then": fields.parts(Change, Value, Is),
+        "becomes": fields.boolean,
+        "name": fields.text,
+    }
+
+    when: Mapping[str, Label | Sequence[Label]]
+    then: Sequence[Consequence]
     _: KW_ONLY
     becomes: bool = True
     name: str | None = None
-    kind: Literal["if_then"] = field(default="if_then", repr=False)
+    kind: ClassVar[Literal["if_then"]] = "if_then"
 
     def words(self, features: Features) -> str:
         """Say the rule in words."""
@@ -243,8 +249,7 @@ class IfThen(Shown):
         return found + [text for part in self.then for text in part.problems(features)]
 
 
-Rule = Annotated[Linear | IfThen, Field(discriminator="kind")]
-register(Change, Value, Is, Linear, IfThen)
+Rule = Linear | IfThen
 
 
 def as_labels(labels: Label | Sequence[Label]) -> tuple[Label, ...]:

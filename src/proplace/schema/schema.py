@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
-from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from pydantic import AfterValidator, Field, model_validator
 
 from proplace.core.errors import SchemaError
-from proplace.core.text import did_you_mean, listing, problem_list, short
-from proplace.schema import files
+from proplace.core.text import did_you_mean, listing, short
+from proplace.schema import fields, files
 from proplace.schema.cells import filled, numbers
-from proplace.schema.features import Categorical, Continuous, Feature
+from proplace.schema.features import Binary, Categorical, Continuous, Feature, Ordinal
 from proplace.schema.infer import infer_features
 from proplace.schema.person import Compiled, Person
 from proplace.schema.problems import BadRow, refuse
-from proplace.schema.rules import Rule
-from proplace.schema.validation import model
+from proplace.schema.rules import IfThen, Linear, Rule
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Collection
-    from typing import Self
+    from collections.abc import Callable, Collection, Sequence
 
     from proplace.schema.grid import Array, Bools, Column, Integers
     from proplace.schema.rules import AnyFeature
@@ -40,12 +36,10 @@ MOST_OUTSIDE = 4
 """Numbers of one person that may lie outside of their ranges: each may stay or move inside."""
 
 _TOLD = 12  # missing columns that a message names
-FeatureList = Annotated[Annotated[Sequence[Feature], Field(min_length=1)], AfterValidator(tuple)]
-RuleList = Annotated[Sequence[Rule], AfterValidator(tuple)]
 
 
-@model
-class Schema:
+@dataclass(frozen=True, repr=False)
+class Schema(fields.Checked):
     """What the columns of a table mean: features, their encoding, and rules of change.
 
     Encoded rows are what the network sees: float columns in the order of the features.
@@ -75,11 +69,15 @@ class Schema:
     'cook'?); allowed: 'clerk', 'cook' (1 more row has problems; see Schema.problems)
     """
 
-    features: FeatureList
-    rules: RuleList = ()
+    _CONVERT: ClassVar[fields.Converters] = {
+        "features": fields.parts(Continuous, Ordinal, Categorical, Binary),
+        "rules": fields.parts(Linear, IfThen, empty=True),
+    }
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
+    features: Sequence[Feature]
+    rules: Sequence[Rule] = ()
+
+    def _check(self) -> None:
         names = [feature.name for feature in self.features]
         found = [f"two features are called {short(name)}" for name in _twice(names)]
         if not found:
@@ -89,9 +87,7 @@ class Schema:
             place = f"rule {number}" + (f" ({short(rule.name)})" if rule.name else "")
             found += [f"{place}: {text}" for text in rule.problems(self.by_name)]
         if found:
-            text = problem_list("", found).removeprefix(": ")
-            raise ValueError(text)
-        return self
+            raise ValueError(*found)
 
     def __repr__(self) -> str:
         rules = f", {len(self.rules)} rules" if self.rules else ""
@@ -360,9 +356,7 @@ class Schema:
     def unscaled(self) -> Schema:
         """The same features without a scaling, for models that scale their numbers in their own way."""
         features = [
-            dataclasses.replace(feature, scaling=None)
-            if isinstance(feature, Continuous)
-            else feature
+            replace(feature, scaling=None) if isinstance(feature, Continuous) else feature
             for feature in self.features
         ]
         return Schema(features, rules=self.rules)
