@@ -76,16 +76,27 @@ def test_what_it_proves_the_exact_test_proves(sizes):
     assert quick >= 0.8 * exact > 0
 
 
-def test_rounding_is_taken_off():
-    """In exact rationals, where the sum cancels and a float would be too large."""
-    net = pp.Network([([[1e8, -1e8, 1.0]], [0.1])])
-    rng = np.random.default_rng(0)
-    rows = rng.uniform(1, 2, size=(200, 3))
-    rows[:, 1] = rows[:, 0]
-    found = lower_margins(net, pp.Shifts.of(net, 0.0), 1, rows, rows)
-    for x, least in zip(rows, found, strict=True):
-        parts = zip((1e8, -1e8, 1.0), x.tolist(), strict=True)
-        assert Q(float(least)) <= sum(Q(w) * Q(v) for w, v in parts) + Q(0.1)
+CANCELLING = {
+    "layer": pp.Network([([[1e8, -1e8, 1.0]], [0.1])]),
+    "matrix": pp.Network([([[1.0]], [0.1])], matrix=[[1e8, -1e8, 1.0]]),
+    "hidden": pp.Network([([[1.0]], [0.1]), ([[1.0]], [-0.3])], matrix=[[1e8, -1e8, 1.0]]),
+}
+
+
+@pytest.mark.parametrize("reach", [0.0, 2.0**-30, 0.125])
+@pytest.mark.parametrize("case", CANCELLING)
+def test_lower_margins_subtract_rounding_in_exact_rationals(case, reach):
+    """Sums cancel here, so that a bound without its error term would be too large for some rows."""
+    net = CANCELLING[case]
+    rows = np.random.default_rng(0).uniform(1, 2, size=(200, 3))
+    rows[:, 1] = rows[:, 0] * (1.0 + 1e-9 * rows[:, 1])
+    low, high = rows - reach, rows + reach
+    found = lower_margins(net, pp.Shifts.of(net, 0.0), 1, low, high)
+    assert np.isfinite(found).all()
+    for one, p, q in zip(found.tolist(), low.tolist(), high.tolist(), strict=True):
+        ends = zip((1e8, -1e8, 1.0), p, q, strict=True)
+        least = sum(min(Q(w) * Q(v), Q(w) * Q(u)) for w, v, u in ends) + Q(0.1)
+        assert Q(one) <= (max(least, Q(0)) - Q(0.3) if case == "hidden" else least)
 
 
 def test_many_rows_come_in_parts():
