@@ -20,7 +20,6 @@ from proplace.core.input_map import InputMap
 from proplace.core.network import Network
 from proplace.core.shifts import Shifts
 from proplace.core.text import did_you_mean, listing, short
-from proplace.loaders.agreement import clearly_apart
 from proplace.loaders.origin import Origin
 from proplace.schema import Binary, Continuous, Ordinal, Schema
 from proplace.schema.problems import refuse
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from proplace.core.network import Array
     from proplace.loaders._whole import Whole
     from proplace.schema.cells import Label
+    from proplace.schema.grid import Integers
     from proplace.schema.rules import AnyFeature
 
 
@@ -302,7 +302,7 @@ class Model:
         if said is None or not len(X):
             return
         rows = self.encode(X)
-        apart = clearly_apart(self, rows, said)
+        apart = self.disagreements(rows, said)
         if len(apart):
             row = int(apart[0])
             ours = self.classes[int(self.network.predict(rows[row])[0])]
@@ -312,6 +312,20 @@ class Model:
                 "it was read, or does more than its parts say. Read it again with Model.of, or save "
                 "it in another format and compare"
             )
+
+    def disagreements(self, rows: Array, labels: npt.NDArray[Any]) -> Integers:
+        """Return the encoded rows that clearly get another class than their label.
+
+        A row on a boundary between classes, where rounding decides, is not among them.
+        """
+        found = np.array(self.classes, dtype=object)[self.network.predict(rows)]
+        apart = np.flatnonzero(found != labels)
+        if not len(apart):
+            return apart
+        logits = self.network.logits(rows[apart])
+        top = np.sort(logits, axis=1)
+        near = np.abs(logits[:, 0]) if self.network.outputs == 1 else top[:, -1] - top[:, -2]
+        return apart[near > self.rounding(rows[apart])]
 
     def rounding(self, rows: Array) -> Array:
         """Bound on what rounding can do to the logits of the source."""

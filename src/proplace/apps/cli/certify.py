@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from proplace.apps.cli import common, delta, referee
+from proplace.apps.cli import common, comparison, delta
 from proplace.apps.cli.console import say
 
 if TYPE_CHECKING:
@@ -32,8 +32,7 @@ def certify(
     number: delta.Number = None,
     shifts: delta.File = None,
     schema: common.SchemaFile = None,
-    label: referee.Label = None,
-    predictions: referee.Predictions = None,
+    predictions: comparison.Predictions = None,
     target: common.Target = common.DEFAULT_TARGET,
     tolerance: common.Tolerance = None,
     out: Annotated[
@@ -67,14 +66,14 @@ def certify(
     given, missed = delta.Given.of(number, shifts), common.tolerance_of(tolerance)
     whole = common.read_model(model)
     source = open_table(table, delimiter=delimiter, encoding=encoding)
-    others = [*(ids or []), *(drop or []), *referee.named(label, predictions)]
+    others = [*(ids or []), *(drop or []), *([] if predictions is None else [predictions])]
     whole = common.with_names(whole, schema, source, others)
     given.check(whole.network, model)
     features, wanted = whole.schema, common.target_of(whole, target)
     source.check_columns(list(features.by_name), others=others)
     names = _names(ids or [])
-    agreement = referee.referee(
-        whole, source, lambda: common.good_rows(source, features), label, predictions
+    agreement = comparison.check_predictions(
+        whole, source, common.good_rows(source, features), predictions
     )
     counts = {"rows": 0, "robust": 0, "not_robust": 0, "undecided": 0, "bad_input": 0}
 

@@ -11,11 +11,11 @@ import typer
 
 from proplace.apps.cli import (
     common,
+    comparison,
     delta,
     letters,
     one_person,
     promising,
-    referee,
     report,
     whole_input,
 )
@@ -115,8 +115,8 @@ class Question:
         As :class:`proplace.Proplace` takes them; ``changes`` are the options about changes.
     target
         The wanted class, by its label as text.
-    label, predictions
-        Columns of the training table with known classes.
+    predictions
+        Column of the training table with the classes that the model in use gave.
     schema
         File with the features.
     """
@@ -130,7 +130,6 @@ class Question:
     holds: bool
     time_limit: float | None
     target: str
-    label: str | None
     predictions: str | None
     schema: Path | None
     changes: dict[str, Any]
@@ -167,7 +166,7 @@ class Question:
             **self.changes,
         )
         known = common.training_rows(rows, whole.schema, others)
-        agreement = referee.referee(whole, rows, lambda: [known], self.label, self.predictions)
+        agreement = comparison.check_predictions(whole, rows, [known], self.predictions)
         return explainer.fit(known), target, agreement
 
 
@@ -182,8 +181,7 @@ def explain(
     row: Row = None,
     out: Out = None,
     schema: common.SchemaFile = None,
-    label: referee.Label = None,
-    predictions: referee.Predictions = None,
+    predictions: comparison.Predictions = None,
     target: common.Target = common.DEFAULT_TARGET,
     count: Count = 1,
     k: K = 20,
@@ -259,7 +257,7 @@ def explain(
     jobs = common.processes(jobs)
     given, more = delta.Given.of(number, shifts), delta.others(also or [])
     whole, *rest = map(common.read_model, [model, *(other.path for other in more)])
-    drop = [*(drop or []), *referee.named(label, predictions)]
+    drop = [*(drop or []), *([] if predictions is None else [predictions])]
     others = [*(ids or []), *drop]
     question = Question(
         given,
@@ -271,7 +269,6 @@ def explain(
         holds,
         time_limit,
         target,
-        label,
         predictions,
         schema,
         {

@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from proplace.apps.cli import common, referee
+from proplace.apps.cli import common
 from proplace.apps.cli.console import tell
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from proplace.loaders.model import Model as WholeModel
     from proplace.schema import Schema
     from proplace.schema.rules import AnyFeature
-    from proplace.tables.files import TableFile
 
 Names = list[str] | None
 
@@ -39,8 +37,6 @@ def schema(
             help="Read the encoding of the columns from this model, and check the schema."
         ),
     ] = None,
-    label: referee.Label = None,
-    predictions: referee.Predictions = None,
     delimiter: common.Delimiter = None,
     encoding: common.Encoding = "utf-8",
 ) -> None:
@@ -55,17 +51,12 @@ def schema(
     """
     import pandas as pd  # noqa: PLC0415
 
-    from proplace.core.errors import OptionError, TableError  # noqa: PLC0415
+    from proplace.core.errors import TableError  # noqa: PLC0415
     from proplace.schema import Schema  # noqa: PLC0415
     from proplace.schema.files import text_of  # noqa: PLC0415
     from proplace.tables.files import CsvTable, guessed, open_table  # noqa: PLC0415
 
-    named = referee.named(label, predictions)
-    if named and model is None:
-        raise OptionError(
-            "--label and --predictions need --model FILE, which they are compared with"
-        )
-    drop = [*(drop or []), *named]
+    drop = drop or []
     whole = None if model is None else common.read_model(model)
     source = open_table(table, delimiter=delimiter, encoding=encoding)
     source.check_columns(drop, others=source.columns)
@@ -87,7 +78,7 @@ def schema(
     if whole is not None:
         found = _with_missing(found, frame, whole.schema)
         # What the model does to its table itself (scaling, categories) is kept, in its own words.
-        found = _refereed(whole.with_schema(found), source, label, predictions)
+        found = whole.with_schema(found).schema
     if out is None:
         # A file, whatever the terminal can show: in its own encoding, and nothing in it hidden.
         typer.echo(text_of(found.features, found.rules, ".yaml").encode("utf-8"), nl=False)
@@ -113,20 +104,3 @@ def _with_missing(found: Schema, frame: pd.DataFrame, own: Schema) -> Schema:
         else:
             features.append(feature)
     return Schema(features, rules=found.rules)
-
-
-def _refereed(
-    model: WholeModel, source: TableFile, label: str | None, predictions: str | None
-) -> Schema:
-    """The schema of a model, scaled as a column with known classes says."""
-    columns = referee.named(predictions, label)
-    referee.check_column(source, columns, list(model.schema.by_name))
-    better = referee.best_reading(
-        model, source, lambda: common.good_rows(source, model.schema), columns
-    )
-    if better is not None:
-        model = model.with_schema(better)
-    referee.referee(
-        model, source, lambda: common.good_rows(source, model.schema), label, predictions
-    )
-    return model.schema

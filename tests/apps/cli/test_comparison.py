@@ -1,0 +1,155 @@
+"""`--predictions`: a column with the classes of the model in use confirms or contradicts the model.
+
+scikit-learn itself predicts the classes in the tables.
+"""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler, StandardScaler
+
+import proplace as pp
+from commands import run_quickly as run
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+NUMBERS = ["age", "income", "debt"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Networks with and without their scalers, and a table with predictions."""
+    skl2onnx = pytest.importorskip("skl2onnx")
+    folder = tmp_path_factory.mktemp("comparison")
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(
+        {
+            "age": rng.uniform(20, 70, 300),
+            "income": rng.uniform(0, 9000, 300),
+            "debt": rng.uniform(0, 500, 300),
+        }
+    ).round(3)
+    score = table.income / 9000 - table.debt / 500 + table.age / 100
+    y = (score + rng.normal(0, 0.1, 300) > 0.4).astype(int)
+    X = table.to_numpy()
+    for name, scaler in (("standard", StandardScaler()), ("minmax", MinMaxScaler())):
+        pipe = make_pipeline(scaler, MLPClassifier((6,), max_iter=300, random_state=0)).fit(X, y)
+        onnx = skl2onnx.to_onnx(pipe, X[:1].astype(np.float32))
+        (folder / f"{name}.onnx").write_bytes(onnx.SerializeToString())
+        pp.Network.from_sklearn(pipe[-1]).save(folder / f"{name}.npz")
+        scaled = pd.DataFrame(pipe[0].transform(X), columns=NUMBERS)
+        table[f"said_{name}"] = pipe.predict(X)
+        scaled.assign(said=pipe.predict(X)).to_csv(folder / f"{name}.csv", index=False)
+    table.assign(word=np.where(y, "yes", "no")).to_csv(folder / "train.csv", index=False)
+    ranges = {name: (table[name].min(), table[name].max()) for name in NUMBERS}
+    for scaling in ("minmax", "none"):
+        features = [pp.Continuous(n, *ends, scaling=scaling) for n, ends in ranges.items()]
+        pp.Schema(features).write(folder / f"{scaling}.yaml")
+    pp.Schema([pp.Continuous(n, *ends) for n, ends in ranges.items()]).write(folder / "open.yaml")
+    return folder
+
+
+OTHERS = ("said_standard", "said_minmax", "word")
+
+
+def words(folder, command, model, schema, *options):
+    """A command on the training table, where columns that are not named in options are dropped."""
+    drop = [w for name in OTHERS if name not in options for w in ("--drop", name)]
+    train = ("--input" if command == "certify" else "--train", folder / "train.csv")
+    more = () if command == "certify" else ("age=30", "income=1000", "debt=400")
+    given = () if schema is None else ("--schema", folder / schema)
+    start = (command, "--model", folder / model, *train, "--delta", 0.005)
+    return (*start, *given, *options, *drop, *more)
+
+
+@pytest.mark.parametrize("command", ["explain", "certify"])
+@pytest.mark.parametrize(
+    ("model", "schema", "said"),
+    [
+        ("standard.npz", "minmax.yaml", "said_standard"),
+        ("standard.npz", None, "said_standard"),
+        ("minmax.npz", "none.yaml", "said_minmax"),
+    ],
+)
+def test_other_predictions_are_rejected(folder, command, model, schema, said):
+    done = run(*words(folder, command, model, schema, "--predictions", said))
+    assert done.returncode == 1
+    table = pd.read_csv(folder / "train.csv")
+    row = int(done.stderr.split("row ")[1].split(",")[0])
+    assert (
+        f"column {said!r}: the model in use gave {table[said][row]}, but the imported network gives "
+        f"{1 - table[said][row]}. Check that this is the model in use" in done.stderr
+    )
+    assert "scales the numbers as in training" in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize("command", ["explain", "certify"])
+@pytest.mark.parametrize(
+    ("model", "schema", "said"),
+    [
+        ("standard.onnx", None, "said_standard"),
+        ("minmax.onnx", "open.yaml", "said_minmax"),
+        ("minmax.npz", "minmax.yaml", "said_minmax"),
+    ],
+)
+def test_the_same_predictions_are_confirmed(folder, command, model, schema, said):
+    done = run(*words(folder, command, model, schema, "--predictions", said, "--json"))
+    assert done.returncode == 0, done.stderr
+    assert f"note: model and column {said!r} agree in 300 of 300 rows" in done.stderr
+    facts = json.loads(done.stdout)
+    facts = facts if command == "certify" else facts[0]
+    assert facts["predictions"] == {"column": said, "rows": 300, "agree": 300}
+
+
+def test_one_other_prediction_among_all_is_found(folder, tmp_path):
+    table = pd.read_csv(folder / "train.csv")
+    model = pp.Model.of(folder / "minmax.onnx").renamed(NUMBERS)
+    row = int(np.argmax(np.abs(model.network.logits(model.encode(table))[:, 0])))
+    table.loc[row, "said_minmax"] = 1 - table.loc[row, "said_minmax"]
+    table.to_csv(tmp_path / "train.csv", index=False)
+    given = words(folder, "certify", "minmax.onnx", None, "--predictions", "said_minmax")
+    given = [tmp_path / "train.csv" if word == folder / "train.csv" else word for word in given]
+    done = run(*given)
+    assert done.returncode == 1
+    assert f"row {row}, column 'said_minmax'" in done.stderr
+
+
+def test_rows_on_a_boundary_and_missing_cells_are_no_difference(tmp_path):
+    """The margin of the first row is 0: float32, in which it was predicted, may give either class."""
+    pp.Network([([[1.0]], [-0.5])], precision="float32").save(tmp_path / "m.npz")
+    given = ("certify", "--model", tmp_path / "m.npz", "--input", tmp_path / "t.csv", "--json")
+    given = (*given, "--delta", 0.001, "--predictions", "said")
+    for cells, agree in (("0.5,0\n0.9,1\n0.1,", 1), ("0.5,1\n0.9,1\n0.1,0", 3)):
+        (tmp_path / "t.csv").write_text(f"a,said\n{cells}\n")
+        done = run(*given)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["predictions"]["agree"] == agree
+    for cells, message in (
+        ("0.5,0\n0.9,0", "row 1, column 'said': the model in use gave 0"),
+        ("0.5,\n0.9,", "column 'said': every cell is missing"),
+    ):
+        (tmp_path / "t.csv").write_text(f"a,said\n{cells}\n")
+        done = run(*given)
+        assert done.returncode == 1
+        assert message in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        ("wird", "there is no column 'wird' (did you mean 'word'?)"),
+        ("income", "'income' is a feature of the model, not a prediction"),
+        ("word", "row 0, column 'word': "),
+        ("word", "is not a class of the model; its classes are 0, 1"),
+    ],
+)
+def test_columns_that_hold_no_classes(folder, column, message):
+    done = run(*words(folder, "certify", "minmax.npz", "minmax.yaml", "--predictions", column))
+    assert done.returncode == 1
+    assert message in done.stderr
