@@ -10,6 +10,8 @@ import pytest
 
 from real_data import folder
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = Path(__file__).resolve().parents[1] / "benchmarks" / "shifts.py"
 
 

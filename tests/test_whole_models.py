@@ -238,6 +238,7 @@ def test_an_answer_that_the_source_refuses_is_withheld():
         assert "withheld" in e.reason
 
 
+@pytest.mark.slow
 def test_workers_need_no_source():
     frame, y = people()
     pipe = fitted("drop first", "mlp", frame, y)

@@ -24,6 +24,7 @@ from oracles import (
 from proplace.certification import batched_bnb, engine, lp_bnb
 from proplace.certification.bounds import Abstraction, WorstCaseProblem
 from proplace.solvers import linear
+from support.tiers import every
 
 SEEDS = 32
 ROWS = 2  # 5 depths x 32 networks x 2 rows = 320 cases, and the wide ones
@@ -73,7 +74,7 @@ NAMES = [f"hidden{hidden}-{seed}" for hidden in range(5) for seed in range(SEEDS
 NAMES += [f"wide{hidden}-{seed}" for hidden in (2, 3, 4) for seed in range(12)]
 
 
-@pytest.fixture(scope="module", params=NAMES)
+@pytest.fixture(scope="module", params=every(7, NAMES))
 def problem(request):
     return problem_of(request.param)
 

@@ -10,6 +10,7 @@ import pytest
 import proplace as pp
 from oracles import joint_attack, milp_box_margin, milp_margin, random_box, random_case, scale_of
 from proplace.certification import InputBoxes, certify
+from support.tiers import seeds
 
 
 def random_boxes(rng, X):
@@ -33,7 +34,7 @@ def with_matrix(rng, net):
 
 
 @pytest.mark.parametrize("hidden", range(5))
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(3, 12))
 def test_exact_as_the_mixed_integer_program(seed, hidden):
     rng = np.random.default_rng([seed, hidden])
     case = random_case(rng, hidden, inputs=int(rng.integers(1, 4)), width=4 if hidden < 3 else 3)
@@ -80,7 +81,7 @@ def test_a_box_of_one_point_is_the_point(seed):
     assert (box.robust == one.robust).all()
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(4, 12))
 def test_the_worst_shift_of_the_larger_network_is_one_of_the_network_itself(seed):
     """Its point lies in the box, its layers in Delta, and together they have the worst margin."""
     rng = np.random.default_rng([seed, 5])

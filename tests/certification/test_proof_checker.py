@@ -124,6 +124,7 @@ def test_large_files_and_deep_ones_are_refused():
         assert not checker.check(text, PARAMETERS).accepted
 
 
+@pytest.mark.slow
 def test_a_tree_that_would_take_hours_is_refused(monkeypatch):
     monkeypatch.setattr(checker, "MOST_WORK", 0)
     reason = checker.check(ROBUST.text, PARAMETERS).reason

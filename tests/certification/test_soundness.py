@@ -14,6 +14,7 @@ from proplace.certification import batched_bnb, dual_bounds, lp_bnb
 from proplace.certification.bounds import Abstraction, WorstCaseProblem, chords
 from proplace.certification.node_program import NodeProgram
 from proplace.solvers import WITH_DUALS, LinearProgram
+from support.tiers import seeds
 
 
 def prepared(seed, hidden, *, width=5, rows=1):
@@ -56,7 +57,7 @@ def reachable(abstraction, root, rng, count):
 
 
 @pytest.mark.parametrize("hidden", [2, 3, 4])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(4, 12))
 def test_any_slopes_and_multipliers_give_a_bound(hidden, seed):
     """backward() holds for all slopes in [0, 1] and all multipliers of the sign of their split."""
     case, abstraction, root = prepared(seed, hidden)
@@ -117,7 +118,7 @@ def test_split_multipliers_help(monkeypatch):
 
 
 @pytest.mark.parametrize("hidden", [2, 3, 4])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(4, 12))
 def test_any_dual_values_give_a_bound(hidden, seed):
     """The linear program's bound holds whatever numbers the solver calls its duals."""
     case, abstraction, root = prepared(seed, hidden)

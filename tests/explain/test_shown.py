@@ -27,6 +27,7 @@ from proplace.apps.cli.one_person import answer_facts
 from proplace.core.errors import SchemaError
 from proplace.schema.infer import readable_grid
 from real_data import folder
+from support.tiers import only
 
 TARGET = {
     "adult": "income",
@@ -54,7 +55,7 @@ def network(rows, labels, *front):
         return make_pipeline(*front, net).fit(rows, labels)
 
 
-@pytest.fixture(scope="module", params=TARGET)
+@pytest.fixture(scope="module", params=only(["compas"], TARGET))
 def case(request):
     """A fitted explainer, people whom the model refuses, the wanted class, and the answers."""
     name = request.param

@@ -30,6 +30,7 @@ NEEDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", run.READERS)
 def test_a_short_run_finds_nothing(name):
     """Seeds are accepted, kept inputs and some hundred new ones do no harm."""

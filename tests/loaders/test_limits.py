@@ -355,6 +355,7 @@ def test_graphs_that_ask_for_much(onnx_file):
     assert_refused(load_with_little_memory(*paths), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", [[7, 1], [7, 5], [7, 1, 5], [7, 11, 2, 1, 2, 1], [25, 7]])
 def test_files_of_very_many_small_parts(tmp_path, path):
     """Two bytes for each part, which takes a hundred in memory."""

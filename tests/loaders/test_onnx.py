@@ -15,6 +15,7 @@ from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
 from proplace.core.errors import MissingExtra, ModelFileError, ModelNotSupported
 from proplace.core.network import Network
 from proplace.loaders.model import Model
+from support.tiers import quick
 
 onnx = pytest.importorskip("onnx")
 runtime = pytest.importorskip("onnxruntime")
@@ -184,7 +185,7 @@ EXPORTS = (
 )
 
 
-@pytest.mark.parametrize(("dynamo", "name", "dtype"), EXPORTS)
+@pytest.mark.parametrize(("dynamo", "name", "dtype"), quick(2, EXPORTS))
 @pytest.mark.filterwarnings("ignore")
 def test_torch_exporters(*, name, dtype, dynamo, binary, multi, tmp_path):
     torch, modules = exporters()

@@ -670,6 +670,7 @@ def test_missing_cells_are_named():
         model.original(frame)
 
 
+@pytest.mark.slow
 def test_columns_that_grow_without_end_are_refused(tmp_path):
     i = inputs("age", "income")
     x = L.Concatenate()(list(i.values()))

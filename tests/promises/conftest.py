@@ -6,6 +6,15 @@ import postgresql
 from small_promises import answers
 
 
+def pytest_collection_modifyitems(items):
+    """Leave the PostgreSQL cases of these files to the slow tests."""
+    for item in items:
+        if item.path.name in ("test_tampering.py", "test_erasure.py"):
+            database = getattr(item, "callspec", None) and item.callspec.params.get("place")
+            if database == "postgresql":
+                item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="session")
 def server():
     with postgresql.running() as found:

@@ -170,6 +170,7 @@ def many(path, seed):
     return people
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_no_byte_is_left_of_many_people(tmp_path, seed):
     """SQLite copies rows when pages are split, and leaves bytes behind in spite of secure_delete."""
@@ -192,6 +193,7 @@ def test_no_byte_is_left_of_many_people(tmp_path, seed):
     database.close()
 
 
+@pytest.mark.slow
 def test_an_erasure_that_is_killed_is_repeated(tmp_path, unlike):
     path = tmp_path / "promises.db"
     with pp.Ledger(path) as ledger:

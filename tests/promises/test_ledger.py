@@ -446,6 +446,7 @@ def test_an_empty_result_and_an_empty_ledger(ledger, result):
 # -- many ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_thousands_of_promises_in_groups_and_by_person(ledger, result):
     """Issued in parts, as one; groups have one kind of terms and every promise once."""
     big = type(result)(list(result) * 900, provenance=result.provenance)

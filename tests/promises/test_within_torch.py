@@ -11,6 +11,7 @@ import pytest
 
 import proplace as pp
 from proplace.core.errors import DeltaError, ModelNotSupported, OptionError
+from support.tiers import quick
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -141,7 +142,7 @@ BOXES = {
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 @pytest.mark.parametrize("box", BOXES)
-@pytest.mark.parametrize("hidden", HIDDEN, ids=str)
+@pytest.mark.parametrize("hidden", quick(2, [(hidden,) for hidden in HIDDEN]), ids=str)
 def test_what_is_read_of_a_trained_module_lies_in_the_box(hidden, box, dtype):
     module = build(hidden, outputs=1 + 2 * (len(hidden) % 2), dtype=dtype)
     shifts = BOXES[box](module)
@@ -192,7 +193,7 @@ def test_layers_without_bias(bias):
     assert moved(start, network(module)) > 1e-3
 
 
-@pytest.mark.parametrize("box", ["number", "layers", "uneven", "hull", "elsewhere"])
+@pytest.mark.parametrize("box", quick(1, ["number", "layers", "uneven", "hull", "elsewhere"]))
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 def test_batch_norm(dtype, bias, box):

@@ -151,6 +151,7 @@ def dies_at(statement, job):
     return process.exitcode != 0
 
 
+@pytest.mark.slow
 def test_killed_in_front_of_every_statement(place, result, boxed):
     """From the first statement that makes the ledger to the last commit; then it is done again."""
 
@@ -174,6 +175,7 @@ def test_killed_in_front_of_every_statement(place, result, boxed):
     checked(place, ["anna", "bert", "carla", "dora", "emil", "frida"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_killed_at_any_moment(place, result, seed):
     """While one process is killed again and again, and another goes on."""
@@ -303,6 +305,7 @@ def test_opening_and_reading_wait_for_no_writer(place, result):
     database.close()
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_promises(tmp_path, result, monkeypatch):
     """Verifying three times as many takes no more memory."""
     monkeypatch.setattr(pp.promises.verifying, "_CHUNK", 100)

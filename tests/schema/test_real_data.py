@@ -8,6 +8,7 @@ import pytest
 
 from proplace.schema import Binary, Change, Continuous, IfThen, Linear, Schema
 from real_data import folder
+from support.tiers import only
 
 TARGET = {
     "adult": "income",
@@ -114,7 +115,7 @@ def carla(frame):
     return pd.concat([numbers, pd.DataFrame(ones)], axis=1)
 
 
-@pytest.mark.parametrize("name", TARGET)
+@pytest.mark.parametrize("name", only(["compas"], TARGET))
 def test_hand_written_schemas_give_the_encoding_of_the_paper(name):
     frame = load(name)
     schema = SCHEMAS[name]()
@@ -125,7 +126,7 @@ def test_hand_written_schemas_give_the_encoding_of_the_paper(name):
     assert schema.legal(X).all()
 
 
-@pytest.mark.parametrize("name", TARGET)
+@pytest.mark.parametrize("name", only(["compas"], TARGET))
 @pytest.mark.parametrize("how", ["written", "inferred"])
 def test_real_tables_survive_the_round_trip(name, how):
     frame = load(name)
@@ -163,7 +164,7 @@ def test_inferred_kinds():
     assert heloc_schema.by_name["NetFractionInstallBurden"].step == 1  # but for filled gaps
 
 
-@pytest.mark.parametrize("name", TARGET)
+@pytest.mark.parametrize("name", only(["compas"], TARGET))
 def test_people_of_real_tables(name):
     frame = load(name)
     schema = SCHEMAS[name]()

@@ -16,6 +16,7 @@ from proplace.certification.shift_recovery import shifted_layers
 from proplace.search.oracle import Oracle
 from proplace.search.scenario import ShiftedObjective
 from search_problems import problem_of
+from support.tiers import quick, seeds
 
 CASES = [(seed, 1 + seed % 3) for seed in range(60)]
 
@@ -59,7 +60,7 @@ def attacked(oracle, point):
         yield c, hidden, float(found.upper[0]), oracle._layers(u[0], hidden, c)
 
 
-@pytest.mark.parametrize(("seed", "depth"), CASES)
+@pytest.mark.parametrize(("seed", "depth"), quick(12, CASES))
 def test_in_delta_and_not_better_than_the_attack(seed, depth):
     oracle, radii, points = random_oracle(seed, depth)
     for point in points:
@@ -75,7 +76,7 @@ def test_in_delta_and_not_better_than_the_attack(seed, depth):
                 assert there == pytest.approx(value, abs=1e-9)
 
 
-@pytest.mark.parametrize(("seed", "depth"), CASES)
+@pytest.mark.parametrize(("seed", "depth"), quick(12, CASES))
 def test_what_is_learnt_is_a_network_of_delta(seed, depth):
     """Its value at any point is not below the least over Delta."""
     oracle, radii, points = random_oracle(seed, depth)
@@ -108,7 +109,7 @@ def least_behind(net, radii, c, W1, b1, points):
     return np.array(values)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(8, 40))
 def test_with_two_hidden_layers_nothing_behind_the_first_is_left_to_hurt(seed):
     oracle, radii, points = random_oracle(seed, 2)
     far = np.random.default_rng(seed).normal(size=(40, oracle.net.inputs)) * 2.0
@@ -123,7 +124,7 @@ def test_with_two_hidden_layers_nothing_behind_the_first_is_left_to_hurt(seed):
             assert (shifted.value(far) <= plain.value(far) + 1e-9).all()
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(8, 40))
 def test_with_one_hidden_layer_it_is_the_worst_where_inputs_keep_their_signs(seed):
     oracle, radii, points = random_oracle(seed, 1)
     point = np.where(points[0] == 0.0, 0.5, points[0])

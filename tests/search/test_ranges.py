@@ -10,6 +10,7 @@ import pytest
 from proplace.search.ranges import Ranges, borrowed, key_of, needs_of, ranges_of
 from proplace.search.scenario import ShiftedObjective
 from search_states import points_of, pre_activations, random_state
+from support.tiers import quick
 
 CASES = [(seed, depth, cut) for seed in range(25) for depth in (1, 2, 3) for cut in (False, True)]
 
@@ -31,7 +32,7 @@ def check(polytope, scenario, limits, variables, points):
     return ranges
 
 
-@pytest.mark.parametrize(("seed", "depth", "cut"), CASES)
+@pytest.mark.parametrize(("seed", "depth", "cut"), quick(30, CASES))
 def test_points_of_the_polytope_lie_within(seed, depth, cut):
     state = random_state(seed, ("l1", "linf", "l2")[seed % 3], depth=depth, cut=cut)
     problem, polytope = state.problem, state.polytope
@@ -44,7 +45,7 @@ def test_points_of_the_polytope_lie_within(seed, depth, cut):
         assert not any(conditional.any() for conditional in ranges.conditional)
 
 
-@pytest.mark.parametrize(("seed", "depth", "cut"), CASES)
+@pytest.mark.parametrize(("seed", "depth", "cut"), quick(30, CASES))
 def test_the_point_that_limits_were_learnt_from_lies_within(seed, depth, cut):
     state = random_state(seed, depth=depth, cut=cut)
     for share in (0.2, 0.5, 0.9):
@@ -90,7 +91,7 @@ def test_the_simplex_contains_what_is_nearer():
     assert cut >= 5
 
 
-@pytest.mark.parametrize(("seed", "depth", "cut"), CASES)
+@pytest.mark.parametrize(("seed", "depth", "cut"), quick(30, CASES))
 def test_what_is_known_of_one_network_holds_for_another(seed, depth, cut):
     """Limits that contain the point in one scenario, carried over, contain it in the others."""
     state = random_state(seed, depth=depth, cut=cut)

@@ -17,6 +17,7 @@ from proplace.search.state import SearchState
 from proplace.search.tightening import tighten
 from search_problems import plain, problem_of, random_problem, with_margin
 from search_states import pre_activations, random_state
+from support.tiers import quick
 
 CASES = [(seed, 1 + seed % 3, seed % 2 == 0) for seed in range(90)]
 KINDS = ("l1", "linf", "l2", "convex")
@@ -44,7 +45,7 @@ def holds(relaxation, state, decisions=()):
     return there is not None and there.objective <= state.distance + 1e-7
 
 
-@pytest.mark.parametrize(("seed", "depth", "cut"), CASES)
+@pytest.mark.parametrize(("seed", "depth", "cut"), quick(18, CASES))
 def test_signs_of_a_point_do_not_exclude_it(seed, depth, cut):
     """Signs known in a layer rest on activations before it, whether the margin needs them or not."""
     state = state_of(seed, depth, cut)
@@ -54,7 +55,7 @@ def test_signs_of_a_point_do_not_exclude_it(seed, depth, cut):
         assert holds(relaxation, state, state.decisions(relaxation, 0.5))
 
 
-@pytest.mark.parametrize(("seed", "depth", "cut"), CASES)
+@pytest.mark.parametrize(("seed", "depth", "cut"), quick(18, CASES))
 def test_tightening_does_not_exclude_a_point_within_the_cutoff(seed, depth, cut):
     state = state_of(seed, depth, cut)
     limits = state.signs(0.2)
@@ -78,7 +79,7 @@ def test_tightening_does_not_exclude_a_point_within_the_cutoff(seed, depth, cut)
                 assert low - 1e-7 <= value <= high + 1e-7
 
 
-@pytest.mark.parametrize(("seed", "depth", "cut"), CASES)
+@pytest.mark.parametrize(("seed", "depth", "cut"), quick(18, CASES))
 def test_leaves_keep_the_margin_of_every_scenario(seed, depth, cut):
     """Where no decision is left, what the program takes for the margin is the margin."""
     state = state_of(seed, depth, cut)
@@ -105,7 +106,7 @@ def test_leaves_keep_the_margin_of_every_scenario(seed, depth, cut):
         assert leaves or state.problem.grids  # near the point nothing may be legal
 
 
-@pytest.mark.parametrize(("seed", "depth", "cut"), CASES[:45])
+@pytest.mark.parametrize(("seed", "depth", "cut"), quick(18, CASES[:45]))
 def test_limits_of_neurons_are_those_of_the_program(seed, depth, cut):
     """What other networks say of a neuron in the program changes neither, or both."""
     state = state_of(seed, depth, cut)

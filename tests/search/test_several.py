@@ -30,6 +30,7 @@ from search_problems import (
     random_piece,
     random_schema,
 )
+from support.tiers import quick, seeds
 
 
 def random_set(rng, inputs, outputs, margin):
@@ -78,7 +79,7 @@ def random_several(seed, kind="l1"):
     raise AssertionError("no such problem")
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(5, 40))
 def test_same_as_algorithm_1(seed):
     compare(*random_several(seed))
 
@@ -99,7 +100,7 @@ def test_the_sets_disagree_in_many_problems():
     assert farther >= 4
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", quick(2, range(6)))
 def test_no_nearer_point_on_a_fine_mesh(seed):
     """A mesh of points, each judged by a mixed-integer program for each set."""
     for attempt in range(200):
@@ -125,7 +126,7 @@ def test_no_nearer_point_on_a_fine_mesh(seed):
         assert worst < 1e-5 + 1e-7
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", quick(2, range(6)))
 def test_the_order_of_the_sets_does_not_matter(seed):
     problem, piece = random_several(seed)
     other = replace(problem, sets=problem.sets[::-1])
@@ -197,7 +198,7 @@ def test_a_set_that_looks_worst_and_is_not(good, monkeypatch):
     assert oracle.evidence(np.zeros(1)) == ()
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(5, 20))
 def test_the_oracle_speaks_for_all_sets(seed):
     """Bounds and attacks are networks of some box; verdicts are those of every box."""
     problem, piece = random_several(seed)
@@ -239,6 +240,7 @@ def test_scenarios_of_any_architecture_live_in_one_relaxation():
     assert sum(len(depths) > 1 for depths in met) >= 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_twenty_networks_at_once(seed):
     """Retrainings from scratch, as it were: every box is attacked at the answer."""

@@ -17,6 +17,7 @@ from proplace.search.relaxation import Relaxation
 from proplace.search.subproblem import Subproblem
 from proplace.search.tuning import Tuning
 from search_problems import SAME, check_answer, random_problem, within_looks
+from support.tiers import every
 
 EAGER = Tuning(
     few_open=1, least_iterations=0, iteration_share=0.0, worth_cutting=0.0, worth_improving=0.0
@@ -89,7 +90,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("seed", "kind", "depth", "width"), CASES)
+@pytest.mark.parametrize(("seed", "kind", "depth", "width"), every(5, CASES))
 def test_every_route_leads_to_the_same_distance(seed, kind, depth, width):
     problem, piece = random_problem(seed, kind, depth=depth, width=width)
     truth = bilevel.solve(problem, piece)

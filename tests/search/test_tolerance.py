@@ -17,6 +17,7 @@ from proplace.search import bilevel, tree
 from proplace.search.oracle import Oracle
 from proplace.search.problem import SearchProblem
 from search_problems import MARGIN, SAME, compare, plain, random_problem
+from support.tiers import seeds
 
 
 def tolerant(seed, *, kind="l1"):
@@ -41,7 +42,7 @@ def robust(problem, rows):
     return rows
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", seeds(6, 24))
 def test_same_as_algorithm_1(seed):
     compare(*tolerant(seed))
 
@@ -52,6 +53,7 @@ def test_same_as_algorithm_1_in_other_distances(seed, kind):
     compare(*tolerant(seed, kind=kind))
 
 
+@pytest.mark.slow
 def test_a_tolerance_takes_answers_farther_in_many_problems():
     """Else the tests above could not tell it from none."""
     farther = 0
@@ -63,7 +65,7 @@ def test_a_tolerance_takes_answers_farther_in_many_problems():
     assert farther >= 5
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(4, 12))
 def test_answers_bear_every_miss_that_an_attack_finds(seed):
     problem, piece = tolerant(seed)
     found = tree.solve(problem, piece)
@@ -74,7 +76,7 @@ def test_answers_bear_every_miss_that_an_attack_finds(seed):
         assert met >= models.margin - 1e-9
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", seeds(1, 5))
 def test_no_nearer_point_on_a_fine_mesh(seed):
     """A mesh of points, each judged over its box by mixed-integer programs."""
     for attempt in range(200):
@@ -112,7 +114,7 @@ def test_the_worst_miss_of_one_number(solve, start, bias):
     assert solve(problem, plain(problem.x)).point[0] == pytest.approx(u + t, abs=1e-6)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(4, 12))
 def test_scenarios_are_shifts_at_misses(seed):
     """What the oracle finds is never below the worst margin; what refutes a point misses its margin."""
     problem, _ = tolerant(seed)

@@ -31,9 +31,10 @@ from search_problems import (
     with_margin,
     within_looks,
 )
+from support.tiers import quick, seeds
 
 
-@pytest.mark.parametrize("seed", range(120))
+@pytest.mark.parametrize("seed", seeds(8, 120))
 def test_same_as_algorithm_1(seed):
     compare(*random_problem(seed, "l1"))
 
@@ -68,7 +69,7 @@ def test_border_a_hair_beyond_a_grid_value(beyond):
     assert found.point[0] in ((0.5,) if not beyond else (0.6,) if beyond > SLACK else (0.5, 0.6))
 
 
-@pytest.mark.parametrize("seed", [*range(9), 218, 350, 362, 446])
+@pytest.mark.parametrize("seed", quick(2, [*range(9), 218, 350, 362, 446]))
 def test_fine_grids_end(seed):
     """Steps near the tolerance of the linear programs: rounding must not look like a decision."""
     step = (1.0, 100.0, 0.01)[seed % 3]
@@ -96,7 +97,7 @@ def test_fine_grids_end(seed):
     check_answer(problem, piece, found)
 
 
-@pytest.mark.parametrize("seed", [14, 28, 53, 71, 78, 113, 153, 181])
+@pytest.mark.parametrize("seed", quick(3, [14, 28, 53, 71, 78, 113, 153, 181]))
 def test_frozen_first_layer_is_shared_by_classes(seed):
     """One first-layer neuron in scenarios of which only a later one needs its upper side."""
     rng = np.random.default_rng(seed)
@@ -116,7 +117,8 @@ def test_frozen_first_layer_is_shared_by_classes(seed):
 
 
 @pytest.mark.parametrize(
-    ("seed", "person"), [(158, 0), (158, 1), (2, 0), (2, 1), (3, 0), (3, 1), (5, 0), (5, 1)]
+    ("seed", "person"),
+    quick(2, [(158, 0), (158, 1), (2, 0), (2, 1), (3, 0), (3, 1), (5, 0), (5, 1)]),
 )
 def test_tightened_signs_are_enforced(seed, person):
     """A sign known from tightening holds for points of interest only: its row must be there."""
@@ -159,7 +161,7 @@ def test_nothing_robust_in_the_piece():
         assert compare(problem, piece).status == "infeasible"
 
 
-@pytest.mark.parametrize("seed", range(3000, 3012))
+@pytest.mark.parametrize("seed", quick(4, range(3000, 3012)))
 def test_between_margin_and_margin_with_slack(seed):
     """The answer is not nearer than the optimum at the margin nor farther than with the slack."""
     problem, piece = random_problem(seed, "l1")
@@ -178,7 +180,7 @@ def test_between_margin_and_margin_with_slack(seed):
 # -- cut-off, clock, pieces ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(0, 40, 3))
+@pytest.mark.parametrize("seed", quick(5, range(0, 40, 3)))
 def test_cutoff(seed):
     problem, piece = random_problem(seed, "l1")
     best = tree.solve(problem, piece)
@@ -191,7 +193,7 @@ def test_cutoff(seed):
     assert again.distance == pytest.approx(best.distance, abs=SAME)
 
 
-@pytest.mark.parametrize("seed", range(1, 40, 4))
+@pytest.mark.parametrize("seed", quick(2, range(1, 40, 4)))
 def test_bound_at_any_deadline(seed, monkeypatch):
     """Stopped anywhere, the bound is not above the optimum and the point, if any, is robust."""
     problem, piece = random_problem(seed, "l1")
@@ -264,7 +266,7 @@ def test_the_half_steps_of_uneven_grids_counts_in_the_bound_of_a_piece():
 
 
 @pytest.mark.parametrize("method", ["tree", "bilevel"])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", quick(1, range(5)))
 def test_search_over_pieces(seed, method):
     """The nearest over several hulls is the least of their optima."""
     for attempt in range(100):
@@ -297,7 +299,7 @@ def test_search_over_pieces(seed, method):
 # -- brute force -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", quick(1, range(10)))
 @pytest.mark.parametrize("depth", [1, 2])
 def test_no_nearer_point_on_a_fine_mesh(seed, depth):
     for attempt in range(100):
@@ -326,7 +328,7 @@ def test_no_nearer_point_on_a_fine_mesh(seed, depth):
     assert between[report.upper >= -0.2].min() <= found.distance + 0.1
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", quick(4, range(12)))
 def test_all_legal_points_of_a_grid(seed):
     """Only grid columns: every legal point of the hull, one by one."""
     features = [

@@ -153,6 +153,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.slow
 def test_interrupt(solver):
     """Ctrl-C ends the run, not just the program at hand, also where a solver listens for it."""
     done = subprocess.run(

@@ -26,12 +26,24 @@ def examples(number, **more):
 
 def seeds(quick=8, all=120):
     """Return the seeds 0, 1, ... as parameters; those from ``quick`` on are slow."""
-    return [pytest.param(n, marks=[pytest.mark.slow] if n >= quick else []) for n in range(all)]
+    return [_param(n, slow=n >= quick) for n in range(all)]
 
 
-def slow_but(number, values):
+def quick(number, values):
     """Return values as parameters; all but the first few are slow."""
-    return [
-        pytest.param(value, marks=[pytest.mark.slow] if n >= number else [])
-        for n, value in enumerate(values)
-    ]
+    return [_param(value, slow=n >= number) for n, value in enumerate(values)]
+
+
+def every(number, values):
+    """Return values as parameters; all but every n-th one are slow."""
+    return [_param(value, slow=n % number > 0) for n, value in enumerate(values)]
+
+
+def only(quick, values):
+    """Return values as parameters; those whose name is not in ``quick`` are slow."""
+    return [_param(value, slow=str(value) not in quick) for value in values]
+
+
+def _param(value, *, slow):
+    cells = value if isinstance(value, tuple) else (value,)
+    return pytest.param(*cells, marks=[pytest.mark.slow] if slow else [])

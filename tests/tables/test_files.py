@@ -305,6 +305,7 @@ def refusal(tmp_path, text, **options):
     return str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_file_without_line_ends_is_not_read_into_memory(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("a,b\n1,2\n")

@@ -511,6 +511,7 @@ def test_rows_whose_worker_died_are_tried_again(batch):
     assert not same_rows(files(batch.out), batch.expected)
 
 
+@pytest.mark.slow
 def test_a_row_that_ends_its_process_does_not_end_the_batch(explainer, table, tmp_path, quiet):
     """Really: a process dies at one row whenever it is tried, until what kills it is gone."""
     parent, gone, flat = os.getpid(), str(tmp_path / "gone"), L1(np.ones(2))

@@ -175,6 +175,7 @@ def test_a_ledger_that_is_not_there(folder):
     assert not (folder / "none.db").exists()
 
 
+@pytest.mark.slow
 def test_a_killed_audit_leaves_the_ledger_whole(folder):
     """At moments all over its run: each audit is there as a whole, or not at all."""
     code = (

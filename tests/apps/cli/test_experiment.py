@@ -39,6 +39,7 @@ def run(*words):
     )
 
 
+@pytest.mark.slow
 def test_a_killed_run_resumes_to_the_same_table(tmp_path):
     pytest.importorskip("matplotlib")
     options = [*SMALL, *METHODS, "--folder", folder()]

@@ -225,6 +225,7 @@ def test_text_has_enough_contrast(page):
                 assert contrast(line, ground) >= 3.0, (line, ground)
 
 
+@pytest.mark.slow
 def test_the_same_answers_give_the_same_page(folder, lender, tmp_path):
     again = lender.result.report(
         tmp_path / "report.html",

@@ -11,6 +11,7 @@ import pytest
 import proplace as pp
 from browser import CHROMIUM, DESKTOP, NO_BROWSER, PHONE, chromium, seen
 from small_lender import LOAN
+from support.tiers import quick
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("jinja2")
@@ -23,7 +24,7 @@ def page(folder):
     return folder / "report.html"
 
 
-@pytest.mark.parametrize("width", [PHONE, DESKTOP])
+@pytest.mark.parametrize("width", quick(1, [DESKTOP, PHONE]))
 def test_the_report_opens_cleanly(page, lender, width, tmp_path):
     view, console = seen(page, width, tmp_path)
     assert console == []
@@ -41,6 +42,7 @@ def test_the_report_opens_cleanly(page, lender, width, tmp_path):
     assert "proplace check 'the proofs/answer-1.json' --model 'the proofs/model.npz'" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [PHONE, DESKTOP])
 def test_ids_stay_on_one_line(lender, width, tmp_path):
     people = lender.frame.loc[[e.index for e in lender.result[:3]]].copy()
@@ -54,6 +56,7 @@ def test_ids_stay_on_one_line(lender, width, tmp_path):
     assert view["scroll"] <= width, view["out"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [320, PHONE, 600, DESKTOP])
 def test_no_number_is_torn(width, tmp_path):
     """Long names leave little room beside them; a number is read as two when its digits are."""
@@ -75,6 +78,7 @@ def test_no_number_is_torn(width, tmp_path):
     assert view["out"] == []
 
 
+@pytest.mark.slow
 def test_tables_of_the_experiment_scroll_in_their_own_box(tmp_path):
     from proplace.apps.experiment import page as experiment
 
@@ -92,12 +96,14 @@ def test_tables_of_the_experiment_scroll_in_their_own_box(tmp_path):
     assert view["two_lines"] == 0
 
 
+@pytest.mark.slow
 def test_the_report_alone_says_nothing_on_the_console(page, tmp_path):
     dom, console = chromium(tmp_path / "profile", "--dump-dom", page.as_uri())
     assert console == []
     assert "What is promised" in dom
 
 
+@pytest.mark.slow
 def test_this_test_would_see_an_error_and_a_page_too_wide(tmp_path):
     bad = tmp_path / "bad.html"
     bad.write_text(

@@ -110,6 +110,7 @@ def test_what_is_proved_is_said(cases, opened, tmp_path):
         opened.click("#again")
 
 
+@pytest.mark.slow
 def test_the_page_and_the_checker_agree(cases, opened, tmp_path):
     """Many changed certificates at once, each a file."""
     for kind in KINDS[::2]:
@@ -128,6 +129,7 @@ def test_the_page_and_the_checker_agree(cases, opened, tmp_path):
         opened.click("#again")
 
 
+@pytest.mark.slow
 def test_what_is_demanded_is_asked_of_certificates(opened, tmp_path):
     proof = pp.certify(NET, [[1.0, 0.0]], 0.05, certificates=True).certificates[0]
     facts = json.loads(proof.text)
@@ -163,6 +165,7 @@ def test_what_is_demanded_is_asked_of_certificates(opened, tmp_path):
         assert opened.get_attribute("#delta", "aria-invalid") is None
 
 
+@pytest.mark.slow
 def test_what_is_missing_is_asked_for_and_can_be_added(cases, opened, tmp_path):
     case, page = cases["proplace-certificate-2", "robust", 1], opened
     proof, network, box = saved(case, tmp_path)
@@ -178,6 +181,7 @@ def test_what_is_missing_is_asked_for_and_can_be_added(cases, opened, tmp_path):
     assert "add the certificate" in choose(page, network, shown="add the certificate")
 
 
+@pytest.mark.slow
 def test_a_file_beside_it_that_is_not_named_is_no_part_of_the_promise(opened, tmp_path):
     proof = pp.certify(NET, [[1.0, 0.0]], 0.05, certificates=True).certificates[0]
     files = saved(Case("", proof.text.encode(), (NET,)), tmp_path)
@@ -193,6 +197,7 @@ def test_a_file_beside_it_that_is_not_named_is_no_part_of_the_promise(opened, tm
     assert page.inner_text("#proofs").count("It says nothing about other.npz.") == 2
 
 
+@pytest.mark.slow
 def test_names_of_files_are_only_text(opened, tmp_path):
     name = "<img src=x onerror=alert(1)>\u202e.json"
     (tmp_path / name).write_text("{}")
@@ -221,6 +226,7 @@ def endless():
     return Case("endless", json.dumps(facts | {"trees": [tree(0)]}).encode(), (net,))
 
 
+@pytest.mark.slow
 def test_a_long_check_shows_how_far_it_is_and_can_be_cancelled(opened, tmp_path):
     page = opened
     page.set_input_files("#choose", [str(file) for file in saved(endless(), tmp_path)])
@@ -236,6 +242,7 @@ def test_a_long_check_shows_how_far_it_is_and_can_be_cancelled(opened, tmp_path)
     assert page.inner_text("#proofs") == ""
 
 
+@pytest.mark.slow
 def test_it_fits_on_screens_and_axe_is_silent(cases, opened, tmp_path):
     """Light and dark, with proofs that were accepted and rejected, and with all that can be entered."""
     folder = tmp_path / "other"
@@ -257,6 +264,7 @@ def test_it_fits_on_screens_and_axe_is_silent(cases, opened, tmp_path):
     opened.emulate_media(color_scheme="light")
 
 
+@pytest.mark.slow
 def test_keyboard_and_screen_readers(cases, opened, tmp_path):
     page = opened
     page.keyboard.press("Tab")
@@ -276,6 +284,7 @@ def test_keyboard_and_screen_readers(cases, opened, tmp_path):
     assert set(levels[1:]) == {"H2"}
 
 
+@pytest.mark.slow
 def test_the_page_cannot_reach_anything(browser, tmp_path):
     verify.write_page(tmp_path / "verify.html")
     page, answered = browser.new_page(), []

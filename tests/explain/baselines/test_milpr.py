@@ -14,7 +14,8 @@ from proplace.core.errors import SolverError
 from proplace.explain.baselines import milpr
 from proplace.explain.baselines.milpr import _SLACK
 from proplace.search.pieces import SearchResult
-from search_problems import ODD_STATUSES, ill_solver
+from search_problems import ill_solver
+from support.tiers import seeds
 
 
 def nearest(net, x, margin, low, high):
@@ -48,7 +49,7 @@ def nearest(net, x, margin, low, high):
     return best
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(2, 4))
 @pytest.mark.parametrize("sizes", [(3, 5, 1), (2, 3, 3, 1)])
 def test_exact_nearest_point(seed, sizes, make_case):
     case = make_case(seed, sizes)
@@ -72,7 +73,7 @@ def test_exact_nearest_point(seed, sizes, make_case):
 
 
 @pytest.mark.parametrize("haste", [0.9, 3.0])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(1, 3))
 def test_margin_is_raised_until_robust(seed, haste, make_case, monkeypatch):
     monkeypatch.setattr("proplace.explain.baselines.milpr._HASTE", haste)  # 3: it has to come back
     case = make_case(seed, (2, 4, 1))
@@ -133,7 +134,7 @@ def test_nearest_over_grids_and_categories(make_net):
         assert (cells == e.point).all(axis=1).any()
 
 
-@pytest.mark.parametrize("status", ODD_STATUSES)
+@pytest.mark.parametrize("status", ["kTimeLimit", "kUnknown"])
 def test_no_status_of_the_solver_loses_an_answer(status, case, monkeypatch):
     """Asked again it answers; where it never does, that is not the fault of the row."""
     method = pp.MilpR(case.net, 0.02).fit(case.train)
