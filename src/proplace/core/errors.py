@@ -4,7 +4,34 @@ from __future__ import annotations
 
 
 class ProplaceError(Exception):
-    """Base of every error raised on purpose by this package."""
+    """Base of every error raised on purpose by this package.
+
+    Attributes
+    ----------
+    name
+        The option, feature, column or file that is wrong; None if the error concerns no single one.
+    value
+        The value that was given for it.
+    row
+        Position of the row that is wrong.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        name: str | None = None,
+        value: object = None,
+        row: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.name = name
+        self.value = value
+        self.row = row
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Python 3.11 forgets the name of an AttributeError or ImportError that is pickled.
+        return type(self), self.args, {**vars(self), "name": self.name}
 
 
 class NetworkError(ProplaceError, ValueError):
@@ -61,9 +88,14 @@ class MissingExtra(ProplaceError, ImportError):
     def __init__(self, package: str, extra: str, purpose: str) -> None:
         super().__init__(
             f"{purpose} needs the package {package!r}; "
-            f"install it with: pip install 'proplace[{extra}]'"
+            f"install it with: pip install 'proplace[{extra}]'",
+            name=package,
         )
         self.extra = extra
+        self._purpose = purpose
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.name, self.extra, self._purpose)
 
 
 class TableError(ProplaceError, ValueError):

@@ -15,7 +15,9 @@ from proplace.core.text import short
 def integer(name: str, value: int, *, least: int = 1) -> int:
     """Return a whole number of at least ``least``, or say what it must be."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise OptionError(f"{name} must be a whole number >= {least}, not {short(value)}")
+        raise OptionError(
+            f"{name} must be a whole number >= {least}, not {short(value)}", name=name, value=value
+        )
     return int(value)
 
 
@@ -25,7 +27,9 @@ def processes(name: str, value: int | None) -> int | None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value == 0:
         raise OptionError(
-            f"{name} must be a whole number >= 1, or -1 for all processors, not {short(value)}"
+            f"{name} must be a whole number >= 1, or -1 for all processors, not {short(value)}",
+            name=name,
+            value=value,
         )
     return int(value)
 
@@ -33,14 +37,18 @@ def processes(name: str, value: int | None) -> int | None:
 def positive(name: str, value: float) -> float:
     """Return a positive finite number, or say what it must be."""
     if not (_finite(value) and value > 0.0):
-        raise OptionError(f"{name} must be a positive number, not {short(value)}")
+        raise OptionError(
+            f"{name} must be a positive number, not {short(value)}", name=name, value=value
+        )
     return float(value)
 
 
 def not_negative(name: str, value: float) -> float:
     """Return a finite number >= 0, or say what it must be."""
     if not (_finite(value) and value >= 0.0):
-        raise OptionError(f"{name} must be a number >= 0, not {short(value)}")
+        raise OptionError(
+            f"{name} must be a number >= 0, not {short(value)}", name=name, value=value
+        )
     return float(value)
 
 
@@ -52,6 +60,8 @@ def one_of(name: str, value: str, allowed: tuple[str, ...]) -> Any:
     """Return one of some names, or say which there are."""
     if value not in allowed:
         raise OptionError(
-            f"{name} must be one of {', '.join(map(repr, allowed))}, not {short(value)}"
+            f"{name} must be one of {', '.join(map(repr, allowed))}, not {short(value)}",
+            name=name,
+            value=value,
         )
     return value

@@ -1,0 +1,26 @@
+"""Errors compared by their fields, so that a reworded message breaks no test."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import pytest
+
+ANY = object()
+
+
+@contextmanager
+def raises(error, *, name=ANY, value=ANY, row=ANY):
+    """Expect an error of exactly this class with the given fields, and with a message.
+
+    The caller gets the information of ``pytest.raises``, to look at the message where a word matters.
+    """
+    with pytest.raises(error) as info:
+        yield info
+    found = info.value
+    assert type(found) is error, f"{type(found).__name__}: {found}"
+    assert str(found).strip(), "the error has no message"
+    for field, expected in (("name", name), ("value", value), ("row", row)):
+        if expected is not ANY:
+            actual = getattr(found, field)
+            assert actual == expected, f"{field} is {actual!r}: {found}"
