@@ -200,6 +200,10 @@ for _kind, (_pattern, _first) in _SCALARS.items():
         _class.add_implicit_resolver(
             f"tag:yaml.org,2002:{_kind}", re.compile(rf"(?:{_pattern})\Z"), list(_first)
         )
+# Other readers take these for true, false and octal numbers.
+_Dumper.add_implicit_resolver(
+    "tag:yaml.org,2002:int", re.compile(r"(?:0o[0-7]+|[yYnN])\Z"), list("0yYnN")
+)
 
 
 def _parse_yaml(text: str) -> Any:
