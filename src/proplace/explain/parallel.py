@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import pickle
 import signal
 import tempfile
 import threading
@@ -22,7 +23,6 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-import cloudpickle
 import joblib
 from joblib.parallel import get_active_backend
 
@@ -135,7 +135,8 @@ class _Crew:
         backend, _ = get_active_backend()
         self.streams = bool(backend.supports_return_generator)
         self.size = max(1, int(joblib.effective_n_jobs(n_jobs)))
-        content = cloudpickle.dumps(shared)
+        # joblib's wrapper pickles by value what pickle cannot: classes of __main__, lambdas.
+        content = pickle.dumps(joblib.wrap_non_picklable_objects(shared, keep_wrapper=False))
         self.token = hashlib.sha256(content).hexdigest()
         # joblib makes the calls here when only one worker is left, or in threads.
         _opened[self.token] = shared
@@ -229,7 +230,7 @@ def _open(token: str, parcel: object) -> Any:
             content = parcel
         else:
             content = cast("bytes", require("ray", "ray", "the Ray backend").get(parcel))
-        shared = cloudpickle.loads(content)
+        shared = pickle.loads(content)  # noqa: S301  (made by _Crew)
         _opened.clear()  # one at a time: it may be large
         _opened[token] = shared
     return shared
