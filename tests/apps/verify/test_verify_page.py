@@ -1,4 +1,4 @@
-"""The page as a file: whole, closed to the network, and written where it is asked for."""
+"""The page as a file: whole, and closed to the network."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import re
 
 import pytest
 
-from commands import call
 from proplace.apps import verify
 
 
@@ -67,18 +66,3 @@ def test_contrast(page):
         }.items():
             for paper in papers:
                 assert contrast(colour[ink], colour[paper]) >= 4.5, (ink, paper)
-
-
-def test_the_command_writes_it_and_overwrites_nothing(tmp_path, page):
-    out = tmp_path / "check it.html"
-    done = call("verify-page", "--out", out)
-    assert done.returncode == 0, done.stderr
-    assert out.read_text(encoding="utf-8") == page
-    out.write_text("mine")
-    again = call("verify-page", "--out", out)
-    assert again.returncode == 1
-    assert "there already" in again.stderr
-    assert out.read_text() == "mine"
-    wrong = call("verify-page", "--out", tmp_path / "page.txt")
-    assert wrong.returncode == 1
-    assert "ends in .html" in wrong.stderr

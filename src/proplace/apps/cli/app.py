@@ -23,7 +23,6 @@ from proplace.apps.cli.ledger import ledger
 from proplace.apps.cli.report import report
 from proplace.apps.cli.schema import schema
 from proplace.apps.cli.shifts import shifts
-from proplace.apps.cli.verify_page import verify_page
 from proplace.core.errors import ProplaceError
 
 app = typer.Typer(
@@ -36,7 +35,6 @@ app.command()(demo)
 app.command()(explain)
 app.command()(certify)
 app.command()(check)
-app.command()(verify_page)
 app.command()(report)
 app.command()(audit)
 app.command()(calibrate)
