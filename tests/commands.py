@@ -12,10 +12,10 @@ from unittest import mock
 from proplace.apps.cli import main
 
 
-def run(*words, stdin="", encoding="utf-8", **environment):
+def run(*words, encoding="utf-8", **environment):
     """Run the command line within this process, as ``python -m proplace`` does."""
     out, err = (_Stream(encoding=encoding) for _ in range(2))
-    status = _run(words, out, err, stdin, {"COLUMNS": "120", **environment})
+    status = _run(words, out, err, {"COLUMNS": "120", **environment})
     return subprocess.CompletedProcess(words, status, out.text, err.text)
 
 
@@ -26,7 +26,7 @@ def run_on_a_terminal(*words, **environment):
     """Run it on a terminal with colours. Return the exit status and both outputs as one text."""
     shown = _Terminal()
     colours = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "FORCE_COLOR": "1"}
-    status = _run(words, shown, shown, "", {"COLUMNS": "200", **colours, **environment})
+    status = _run(words, shown, shown, {"COLUMNS": "200", **colours, **environment})
     return status, shown.text
 
 
@@ -44,8 +44,8 @@ def run_process(*words, **environment):
 class _Stream(io.TextIOWrapper):
     """An output that is kept in memory."""
 
-    def __init__(self, content=b"", encoding="utf-8"):
-        super().__init__(io.BytesIO(content), encoding=encoding)
+    def __init__(self, encoding="utf-8"):
+        super().__init__(io.BytesIO(), encoding=encoding)
 
     @property
     def text(self):
@@ -58,11 +58,11 @@ class _Terminal(_Stream):
         return True
 
 
-def _run(words, out, err, stdin, environment):
+def _run(words, out, err, environment):
     with (
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
-        mock.patch("sys.stdin", _Stream(stdin.encode())),
+        mock.patch("sys.stdin", _Stream()),
         mock.patch("sys.argv", ["proplace", *map(str, words)]),
         mock.patch.dict(os.environ, environment),
     ):

@@ -1,8 +1,6 @@
-"""What a hand may change in results or answers, and what `proplace check` says of it then."""
+"""What a hand may change in results, and what `proplace check` says of it then."""
 
 from __future__ import annotations
-
-import json
 
 import numpy as np
 import pandas as pd
@@ -45,12 +43,3 @@ def test_a_person_who_is_said_to_be_accepted_needs_a_proof(place):
     done = run("check", out, "--model", place / "net.npz")
     assert done.returncode != 0
     assert "missing" in done.stdout + done.stderr
-
-
-def test_intervals_of_a_bare_network_are_said_not_to_be_compared(place):
-    words = ["--row", "0", "--json", "--tolerance", "x0=0.01", "--holds"]
-    answers = json.loads(explain(place, *words).stdout)
-    answers[0]["holds"] = {"x0": [-100.0, 100.0]}
-    (place / "a.json").write_text(json.dumps(answers))
-    done = run("check", place / "a.json", "--model", place / "net.npz")
-    assert "compare" in done.stdout + done.stderr

@@ -94,6 +94,16 @@ def test_a_proof_about_something_else_is_rejected(folder, monkeypatch):
         assert reason in done.output
 
 
+def test_a_proof_that_nothing_helps_proves_no_answer(folder, monkeypatch):
+    """Lines of people with an answer whose certificate is the proof of somebody who has none."""
+    content = pp.read_results(folder / "results")[0].certificate.text.encode()
+    monkeypatch.setattr(ResultsFolder, "proof", lambda self, line: content)
+    done = RUN.invoke(app, ["check", str(folder / "results"), "--model", str(folder / "net.npz")])
+    assert done.exit_code == 1
+    assert "1 of 3 certificates prove their answers; 1 of them that no change" in done.output
+    assert done.output.count("rejected: the answer promises something else") == 2
+
+
 def test_what_explain_prints_is_checked(folder, tmp_path):
     command = ["explain", "--model", folder / "net.npz", "--train", folder / "people.csv"]
     command += ["--input", folder / "people.csv", "--schema", folder / "schema.yaml"]
@@ -102,10 +112,7 @@ def test_what_explain_prints_is_checked(folder, tmp_path):
     done = RUN.invoke(app, [str(word) for word in [*command, "--row", "0", "--json"]])
     (answer,) = json.loads(done.stdout)
     assert answer["status"] == "fixed"
-    (tmp_path / "answer.json").write_text(done.stdout)
-    done = check(folder, tmp_path / "answer.json")
+    (tmp_path / "proof.json").write_text(json.dumps(answer["certificate"]))
+    done = check(folder, tmp_path / "proof.json")
     assert done.exit_code == 0, done.output
-    assert "rules of change" in done.output
-    for status in ("optimal", "already_valid"):
-        (tmp_path / "answer.json").write_text(json.dumps([{**answer, "status": status}]))
-        assert check(folder, tmp_path / "answer.json").exit_code == 1
+    assert "accepted: fixed: no network" in done.output

@@ -208,20 +208,15 @@ def test_ids_of_a_person_in_words(loans):
     assert "there is no column 'customer' to keep as an id" in lost.stderr
 
 
-def test_an_answer_goes_through_a_pipe_to_check(loans, answer):
-    def piped(text):
-        return run("check", "-", "--model", loans.folder / "model.onnx", stdin=text)
-
-    found = piped(answer)
+def test_certificate_in_json_is_checked_as_a_file(loans, answer, tmp_path):
+    proof = tmp_path / "proof.json"
+    proof.write_text(json.dumps(json.loads(answer)[0]["certificate"]))
+    found = check(loans, proof)
     assert found.returncode == 0, found.stdout + found.stderr
-    assert found.stdout.startswith("-, answer 0: accepted: robust: every network within delta 0.01")
-    (facts,) = json.loads(answer)
-    more = piped(json.dumps([{**facts, "delta": 0.02}]))
+    assert f"{proof}: accepted: robust: every network within delta 0.01" in found.stdout
+    more = check(loans, proof, "--delta", 0.02)
     assert more.returncode == 1
     assert "delta 0.02 is demanded" in more.stdout
-    none = piped(json.dumps([{**facts, "certificate": None}]))
-    assert none.returncode == 1
-    assert "this answer has no certificate" in none.stdout
 
 
 # -- people who have the class today, but not robustly -----------------------------------------------
@@ -238,17 +233,12 @@ def fragile(tmp_path_factory):
     words += ["--input", folder / "people.csv", "--delta", 0.05, "--k", 2]
     made = run(*words, "--out", folder / "results", "--certificates")
     assert made.returncode == 0, made.stderr
-    made = run(*words, "--row", 0, "--json")
-    assert made.returncode == 0, made.stderr
-    (folder / "one.json").write_text(made.stdout)
-    (facts,) = json.loads(made.stdout)
-    assert (facts["status"], facts["certificate"]["verdict"]) == ("already_valid", "not robust")
+    first = pp.read_results(folder / "results")[0]
+    assert (first.status, first.certificate.facts["verdict"]) == ("already_valid", "not robust")
     return folder
 
 
-NOT_ROBUST = (
-    "accepted: as the answer says, the row is not robust: a network within delta 0.05 gives"
-)
+NOT_ROBUST = "not robust: a network within delta 0.05 gives"
 
 
 def checked(fragile, what, *words):
@@ -259,8 +249,9 @@ def checked(fragile, what, *words):
 
 @pytest.mark.parametrize("demand", [(), ("--delta", 0.05), ("--delta", 0.04, "--target", 1)])
 def test_that_a_row_is_not_robust_is_accepted_as_what_it_is(fragile, demand):
-    status, said = checked(fragile, "one.json", *demand)
-    assert (status, NOT_ROBUST in said) == (0, True)
+    status, said = checked(fragile, "results", "--json", *demand)
+    assert status == 0
+    assert NOT_ROBUST in json.loads(said)["certificates"][0]["reason"]
     status, said = checked(fragile, "results", *demand)
     assert status == 0
     assert (
@@ -268,29 +259,31 @@ def test_that_a_row_is_not_robust_is_accepted_as_what_it_is(fragile, demand):
     )
 
 
-@pytest.mark.parametrize(
-    "demand", [("--delta", 0.06), ("--target", 0), ("--margin", 0.001), ("--input", "0.9")]
-)
+@pytest.mark.parametrize("demand", [("--delta", 0.06), ("--target", 0), ("--margin", 0.001)])
 def test_but_not_where_more_is_demanded(fragile, demand):
-    status, said = checked(fragile, "one.json", *demand)
+    status, said = checked(fragile, "results", *demand)
     assert status == 1
-    assert "rejected: " in said
-    if demand[0] != "--input":
-        assert checked(fragile, "results", *demand)[0] == 1
+    assert "row-000000000000-0.json (row 0): rejected: " in said
 
 
-def test_nor_as_a_promise(fragile, tmp_path):
-    """A proof that a row is not robust proves no answer, and no margin; a bare one meets no demand."""
-    (facts,) = json.loads((fragile / "one.json").read_text())
-    wrong = [{"status": "optimal"}, {"status": "robust"}, {"margin": 0.1}, {"margin": None}]
-    for n, change in enumerate(wrong):
-        (fragile / f"{n}.json").write_text(json.dumps([{**facts, **change}]))
-        status, said = checked(fragile, f"{n}.json")
-        assert status == 1, change
-        assert "rejected: the certificate proves the opposite of what is demanded" in said
-    (fragile / "bare.json").write_text(json.dumps(facts["certificate"]))
-    assert checked(fragile, "bare.json")[0] == 0
-    assert checked(fragile, "bare.json", "--delta", 0.05)[0] == 1
+@pytest.mark.parametrize(("column", "value"), [("status", "optimal"), ("margin", "0.1")])
+def test_nor_as_a_promise(fragile, tmp_path, column, value):
+    """A proof that a row is not robust proves no answer, and no margin."""
+    changed = shutil.copytree(fragile / "results", tmp_path / "results")
+
+    def change(table, manifest):
+        table.loc[0, column] = value
+
+    reseal(changed, change)
+    done = run("check", changed, "--model", fragile / "net.npz")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "rejected: the answer promises something else; proved is only: not robust" in done.stdout
+
+
+def test_a_bare_proof_that_a_row_is_not_robust_meets_no_demand(fragile):
+    proof = next((fragile / "results" / "certificates").glob("row-000000000000*"))
+    assert checked(fragile, proof)[0] == 0
+    assert checked(fragile, proof, "--delta", 0.05)[0] == 1
 
 
 # -- the report ------------------------------------------------------------------------------------

@@ -389,21 +389,6 @@ def test_certificates_of_a_set_are_checked(loans, past, results, tmp_path):
         assert "rejected" in failed.stdout
 
 
-def test_answers_as_json_are_checked_against_their_set(loans, past, tmp_path):
-    folder, _, box = past
-    words = loans.options(delta=None, shifts=folder / "shifts.npz", row=0)
-    answers = json.loads(good("explain", *words, "--json"))
-    place = tmp_path / "answers.json"
-    check = ["check", place, "--model", loans.folder / "model.onnx", "--shifts"]
-    place.write_text(json.dumps(answers))
-    assert "accepted" in good(*check, folder / "shifts.npz")
-    answers[0]["delta"] = box.scaled(2.0).digest
-    place.write_text(json.dumps(answers))
-    failed = call(*check, folder / "shifts.npz")
-    assert failed.returncode == 1
-    assert "the answer is about the set of shifts" in failed.stdout
-
-
 # -- the page --------------------------------------------------------------------------------------
 
 

@@ -103,7 +103,7 @@ def _checked(
         reason = "the certificate is not the one that was written" if there else _MISSING
         return Checked(name, file, False, reason)
     e, sets = line.explanation, folder.setting.sets
-    verdict = answer_verdict(
+    verdict = _answer_verdict(
         content,
         readings,
         demand,
@@ -206,7 +206,7 @@ class Promise(NamedTuple):
         return not self.fixed and (self.found or self.margin >= proved.margin)
 
 
-def answer_verdict(
+def _answer_verdict(
     proof: bytes,
     readings: Sequence[Parameters],
     demand: Demand,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import sys
 from dataclasses import dataclass
 from pathlib import Path  # noqa: TC003  (typer reads it at run time)
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,7 +17,6 @@ from proplace.apps.cli import delta as deltas
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from proplace.apps.batch.checking import Promise
     from proplace.certification.checker import Demand, Parameters, Verdict
     from proplace.core.model_set import ModelSet
     from proplace.core.network import Network
@@ -51,9 +49,9 @@ class Known:
     others: Sequence[ModelSet] = ()
     tolerance: dict[str, float] | None = None
 
-    def verdict(self, proof: bytes, demand: Demand, promise: Promise | None = None) -> Verdict:
-        """Check one certificate: of an answer, if that says what it promises."""
-        from proplace.apps.batch.checking import answer_verdict, first_verdict  # noqa: PLC0415
+    def verdict(self, proof: bytes, demand: Demand) -> Verdict:
+        """Check one certificate."""
+        from proplace.apps.batch.checking import first_verdict  # noqa: PLC0415
         from proplace.certification import checker  # noqa: PLC0415
 
         named = _set_of(proof)
@@ -64,13 +62,8 @@ class Known:
                 "the file of the set: --shifts FILE (of a model with batch norm: its delta will do)",
             )
         boxes = [] if self.shifts is None else [self.shifts]
-        if promise is None:
-            found = first_verdict(proof, self.readings, demand, shifts=boxes, others=self.others)
-        else:
-            found = answer_verdict(
-                proof, self.readings, demand, promise, shifts=boxes, others=self.others
-            )
-        if promise is None and self.tolerance and found.accepted and found.statement is not None:
+        found = first_verdict(proof, self.readings, demand, shifts=boxes, others=self.others)
+        if self.tolerance and found.accepted and found.statement is not None:
             demand = demand._replace(margin=-math.inf)  # only what is robust bears a miss
             found = first_verdict(proof, self.readings, demand, shifts=boxes, others=self.others)
         if found.accepted and (lacking := self.uncovered(found) or self.too_narrow(found)):
@@ -118,8 +111,7 @@ def check(
     proofs: Annotated[
         list[Path],
         typer.Argument(
-            help="Certificate files, folders of them, folders of results (explain --out), or answers "
-            "as explain --json prints them; - reads standard input."
+            help="Certificate files, folders of them, or folders of results (explain --out)."
         ),
     ],
     model: Annotated[Path, typer.Option(help="The network: .npz, .onnx or .keras")],
@@ -186,7 +178,7 @@ def check(
 
     box = _box(delta, shifts)
     for path in proofs:
-        if str(path) != "-" and not path.exists():
+        if not path.exists():
             raise CertificateError(
                 f"{path}: no such file or folder; give a certificate (.json), a folder of them, or "
                 "the folder that proplace explain --out has written"
@@ -297,7 +289,7 @@ def _entries(path: Path, known: Known, demand: Demand) -> Iterator[dict[str, Any
     if not files:
         raise CertificateError(f"{path}: no .json files to check")
     for file in files:
-        yield from _of_file(file, known, demand)
+        yield _of_file(file, known, demand)
 
 
 def _of_results(path: Path, known: Known, demand: Demand) -> Iterator[dict[str, Any]]:
@@ -348,166 +340,20 @@ def _holds(models: ModelSet, other: ModelSet) -> bool:
     )
 
 
-def _of_file(file: Path, known: Known, demand: Demand) -> Iterator[dict[str, Any]]:
-    """Check a certificate, or the answers that `explain --json` has printed."""
+def _of_file(file: Path, known: Known, demand: Demand) -> dict[str, Any]:
+    """Check one certificate."""
     from proplace.certification import checker  # noqa: PLC0415
-    from proplace.core.shifts import Shifts  # noqa: PLC0415
 
     try:
-        content = _content(file)
+        with file.open("rb") as proof:
+            content = proof.read(checker.MOST_BYTES + 1)
     except OSError as error:
-        yield _entry(str(file), checker.Verdict(False, f"not readable: {error.strerror}"))
-        return
-    answers = _answers(content)
-    if answers is None:
-        yield _entry(str(file), known.verdict(content, demand))
-        return
-    for n, answer in enumerate(answers):
-        verdict = checker.Verdict(False, "this answer has no certificate")
-        if answer["certificate"] is not None:
-            proof = json.dumps(answer["certificate"]).encode()
-            asked, there = _stricter(demand, answer), known
-            there = dataclasses.replace(known, tolerance=_wider(known, answer))
-            if known.model.network.folded and asked.delta is not None and known.shifts is None:
-                box = Shifts.of(known.model.network, asked.delta)  # of trained weights
-                asked = asked._replace(delta=None, shifts=box.digest)
-                there = dataclasses.replace(there, shifts=box)
-            verdict = there.verdict(proof, asked, _promise(answer))
-            wrong = _other_set(verdict, answer) or _other_answer(verdict, answer, known.model)
-            if verdict.accepted and wrong:
-                verdict = checker.Verdict(False, wrong)
-            elif verdict.accepted and answer.get("status") == "fixed":
-                verdict = verdict._replace(reason=f"{verdict.reason}{_NOT_ALL}")
-            elif verdict.accepted and not _is_compared(known.model, answer, verdict):
-                verdict = verdict._replace(reason=f"{verdict.reason}{_NOT_COMPARED}")
-        yield _entry(f"{file}, answer {n}", verdict)
-
-
-def _content(file: Path) -> bytes:
-    from proplace.certification.checker import MOST_BYTES  # noqa: PLC0415
-
-    if str(file) == "-":
-        return sys.stdin.buffer.read(MOST_BYTES + 1)
-    with file.open("rb") as proof:
-        return proof.read(MOST_BYTES + 1)
-
-
-def _answers(content: bytes) -> list[dict[str, Any]] | None:
-    """The answers that `explain --json` has printed; None where the content is something else."""
-    if not content.lstrip().startswith(b"["):
-        return None
-    try:
-        found = json.loads(content)
-    except (ValueError, RecursionError):
-        return None
-    good = isinstance(found, list) and all(
-        isinstance(answer, dict) and {"certificate", "delta"} <= set(answer) for answer in found
-    )
-    return found if good and found else None
-
-
-def _stricter(demand: Demand, answer: dict[str, Any]) -> Demand:
-    """Demand what an answer itself says, too: its delta must be proved."""
-    stated = answer["delta"]
-    if isinstance(stated, bool) or not isinstance(stated, (int, float)):
-        return demand
-    return demand._replace(delta=stated if demand.delta is None else max(stated, demand.delta))
-
-
-def _wider(known: Known, answer: dict[str, Any]) -> dict[str, float] | None:
-    """The tolerance that is demanded, or what the answer itself says where that is more.
-
-    What an answer says can be compared only where the model itself says how a table becomes rows.
-    """
-    stated = answer.get("tolerance")
-    if not (known.model.preprocesses and known.model.named and isinstance(stated, dict)):
-        return known.tolerance
-    demanded = known.tolerance or {}
-    names = dict.fromkeys([*stated, *demanded])
-    return {name: max(stated.get(name, 0.0), demanded.get(name, 0.0)) for name in names}
-
-
-def _promise(answer: dict[str, Any]) -> Promise:
-    """What an answer says of itself; one of an unknown kind is taken to promise robustness."""
-    from proplace.apps.batch.checking import Promise  # noqa: PLC0415
-
-    margin = answer.get("margin")
-    return Promise(
-        answer.get("status") not in ("already_valid", "fixed"),
-        margin if isinstance(margin, (int, float)) else math.inf,
-        answer.get("status") == "fixed",
-    )
-
-
-def _other_set(verdict: Verdict, answer: dict[str, Any]) -> str:
-    """Say that an answer promises what is proved for another set of networks; empty if not."""
-    stated = answer["delta"]
-    if not isinstance(stated, str):
-        return ""
-    named = None if verdict.statement is None else verdict.statement.shifts
-    return "" if named == stated else f"the answer is about the set of shifts {stated}"
-
-
-_NOT_COMPARED = (
-    "; that this input is the answer was not compared, since the network does not say how the table is "
-    "encoded: a folder of results (explain --out) knows it"
-)
-
-
-_NOT_ALL = (
-    "; that these are all inputs that the person may become was not compared, since the rules of change "
-    "are not given: a folder of results (explain --out) knows them"
-)
-
-
-def _is_encoded(model: Model, answer: dict[str, Any], verdict: Verdict) -> bool:
-    """Whether the values of an answer are known to be the input of its certificate."""
-    values = answer.get("counterfactual")
-    if (model.preprocesses and model.named) or not isinstance(values, dict):
-        return True  # compared before, or nothing to compare
-    proved = verdict.statement or (verdict.parts[0].statement if verdict.parts else None)
-    return proved is not None and list(values.values()) == proved.input
-
-
-def _other_answer(verdict: Verdict, answer: dict[str, Any], model: Model) -> str:
-    """Say that a certificate is about another class or other values than its answer; empty if not.
-
-    Values can be compared only where the model itself says how a table becomes rows.
-    """
-    import pandas as pd  # noqa: PLC0415
-
-    from proplace.apps.batch.checking import not_held  # noqa: PLC0415
-
-    proved = verdict.statement
-    if proved is None:
-        return ""
-    if "target" in answer and str(answer["target"]) != str(model.classes[proved.target]):
-        return f"the answer is about class {answer['target']!r}"
-    values = answer.get("counterfactual")
-    if not (model.preprocesses and model.named and isinstance(values, dict)):
-        return ""
-    names = list(model.schema.by_name)
-    if any(name not in values for name in names):
-        return "the answer lacks values of columns that the model looks at"
-    rows, problems = model.schema.encode_people(pd.DataFrame([{n: values[n] for n in names}]))
-    if problems or rows[0].tolist() != proved.input:
-        return "the answer has other values than the input of its certificate"
-    held = answer.get("holds")
-    return not_held(proved, model.schema, held) if isinstance(held, dict) else ""
-
-
-def _is_compared(model: Model, answer: dict[str, Any], verdict: Verdict) -> bool:
-    """Whether all that an answer says of numbers was compared with what is proved."""
-    around = bool(answer.get("holds") or answer.get("tolerance"))
-    return _is_encoded(model, answer, verdict) and (
-        not around or (model.preprocesses and model.named)
-    )
-
-
-def _entry(name: str, verdict: Verdict) -> dict[str, Any]:
+        verdict = checker.Verdict(False, f"not readable: {error.strerror}")
+    else:
+        verdict = known.verdict(content, demand)
     proved = None if verdict.statement is None else verdict.statement._asdict()
     return {
-        "file": name,
+        "file": str(file),
         "accepted": verdict.accepted,
         "reason": verdict.reason,
         "proved": proved,
