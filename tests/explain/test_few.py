@@ -431,6 +431,60 @@ def test_after_the_time_limit_no_other_size_is_looked_at(monkeypatch):
     assert "the time limit came before" in found.reason
 
 
+class Given(Nothing):
+    """Bounds that leave given sets of each size open; of other sizes nothing is decided."""
+
+    def __init__(self, sets):
+        self.sets = sets
+
+    def open_sets(self, size, *_, among=None, **__):
+        if size not in self.sets:
+            return OpenSets({}, complete=False)
+        wanted = map(frozenset, self.sets[size]) if among is None else among
+        return OpenSets(dict.fromkeys(wanted, 0.0), complete=True)
+
+
+def answer_of(features, distance=1.0):
+    point = np.isin(np.arange(6), list(features)).astype(float)
+    return Finding("optimal", "", x=np.zeros(6), point=point, distance=distance, bound=distance)
+
+
+def search_of(near, sets, answers):
+    """A search from an answer; ``answers`` has distance and proof of what some sets give."""
+    schema = pp.Schema([pp.Continuous(f"c{i}", 0, 1) for i in range(6)])
+
+    def solve(features, cutoff):
+        distance, settled = answers.get(tuple(sorted(features)), (np.inf, True))
+        found = answer_of(features, distance) if distance <= cutoff else Finding("not_found", "")
+        return few.Tried(found, settled=settled)
+
+    return few.FewChanges(schema, answer_of(near), solve, Given(sets), Clock())
+
+
+def test_unfinished_search_of_one_set_leaves_level_unproved():
+    """The first set is not searched to its end; the proof of the second says nothing of it."""
+    answers = {(0,): (np.inf, False), (1,): (1.1, True)}
+    found = search_of([0, 1], {1: [[0], [1]]}, answers).fewest()
+    assert np.flatnonzero(found.point).tolist() == [1]
+    assert (found.status, found.reason) == (
+        "feasible",
+        "that none with as few changes is nearer is not proved",
+    )
+
+
+def test_shortened_answer_of_least_size_is_not_called_too_long():
+    """One change is excluded by a proof, and two changes do: only how near they are is open."""
+    found = search_of([0, 1, 2], {1: []}, {(0, 1): (1.1, True)}).fewest()
+    assert np.flatnonzero(found.point).tolist() == [0, 1]
+    assert found.reason == "that none with as few changes is nearer is not proved"
+
+
+def test_max_changes_keeps_nearer_answer_with_fewer_changes():
+    answers = {(0,): (1.2, True), (0, 1): (1.22, True)}
+    found = search_of([0, 1, 2], {1: [[0]], 2: [[0, 1]]}, answers).at_most(2)
+    assert (found.distance, np.flatnonzero(found.point).tolist()) == (1.2, [0])
+
+
 # -- several answers, several processes ------------------------------------------------------------
 
 

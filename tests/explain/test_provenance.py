@@ -67,6 +67,20 @@ def test_a_file_is_known_by_its_name_and_digest(tmp_path):
     assert made(pp.Proplace(path, 0.05, schema=schema)).file_digest == found.file_digest
 
 
+def test_required_models_are_known_by_their_own_digests(tmp_path):
+    other = pp.Network([([[1.0, 0.9]], [-0.9])])
+    for name, net in (("first.npz", NET), ("second.npz", other)):
+        net.save(tmp_path / name)
+    first, second = tmp_path / "first.npz", tmp_path / "second.npz"
+    found = made(pp.Proplace(first, 0.05, also=[(second, 0.01)], k=3))
+    assert found.file_digest == hashlib.sha256(first.read_bytes()).hexdigest()
+    (also,) = found.also
+    assert also.file_digest == hashlib.sha256(second.read_bytes()).hexdigest()
+    assert also.network_digest == made(pp.Proplace(other, 0.05)).network_digest
+    assert also.network_digest != found.network_digest
+    assert also.delta == 0.01
+
+
 def test_a_model_in_memory_is_known_by_its_type_and_the_target_by_its_label():
     frame = pd.DataFrame({"a": [0.0, 1.0, 2.0, 3.0], "b": [1.0, 0.0, 1.0, 0.0]})
     pipe = make_pipeline(StandardScaler(), LogisticRegression(C=100.0))

@@ -53,6 +53,18 @@ def test_a_missing_cell_is_not_told_as_a_fact(gaps):
     assert sum(len(e.filled) for e in result) >= 1
 
 
+def test_stream_names_imputed_features_of_each_part(gaps):
+    pipe, refused = gaps
+    explainer = pp.Proplace(pipe, 0.003, k=5).fit(TABLE)
+    whole = explainer.explain(refused, "yes", count=2)
+    assert {e.filled for e in whole} == {("age",), ()}
+    parts = list(explainer.stream([refused], "yes", count=2, every=0.0))
+    assert len(parts) == len(refused)
+    found = [e for part in parts for e in part]
+    assert [(e.index, e.rank) for e in found] == [(e.index, e.rank) for e in whole]
+    assert [e.filled for e in found] == [e.filled for e in whole]
+
+
 def test_a_folder_of_results_knows_what_was_missing(gaps, tmp_path):
     pipe, refused = gaps
     refused.to_csv(tmp_path / "people.csv", index=False)
@@ -151,6 +163,20 @@ def test_people_who_have_the_class_are_asked_of_the_model_too():
     for e in explainer.explain(accepted, "yes"):
         assert (e.status, e.certificate) == ("source_disagrees", None)
         assert "'no' and not 'yes'" in e.reason
+
+
+def test_withheld_counterfactual_keeps_no_claim():
+    pipe = fitted(StandardScaler())
+    refused = TABLE[pipe.predict(TABLE) == "no"][:4]
+    explainer = pp.Proplace(pipe, 0.003, k=5, holds=True).fit(TABLE)
+    before = explainer.explain(refused, "yes")
+    assert any(e.holds for e in before)
+    pipe[-1].intercepts_[-1] -= 100.0
+    for e in explainer.explain(refused, "yes"):
+        assert e.status == "source_disagrees"
+        assert (e.point, e.counterfactual, e.certificate) == (None, None, None)
+        assert dict(e.holds) == {}
+        assert np.isnan([e.distance, e.margin]).all()
 
 
 def test_pictures_of_models_with_a_matrix_in_front(tmp_path):
