@@ -39,6 +39,22 @@ def test_verdicts_are_those_of_the_audit(ledger):
     assert found["verdict"].tolist() == ["broken"] * 3
 
 
+def test_renewed_promises_keep_their_words(tmp_path):
+    words = pp.Wording("the credit line", ["closed", "opened"], "firm")
+    strict = pp.Network([([[2.0, -1.0], [-1.0, 1.5]], [-0.1, 0.2]), ([[1.5, -0.7]], [-0.9])])
+    table = pd.DataFrame({"income": [20, 99, 98, 99], "debt": [30, 1, 0, 2]})
+    with pp.Ledger(tmp_path / "promises.db") as ledger:
+        ledger.issue(small.answers(2), ids=["acme", "7"], wording=words)
+        explainer = pp.Proplace(strict, 0.005, schema=small.SCHEMA, k=2).fit(table)
+        new = ledger.audit(strict).renew(explainer).issue().new
+        assert len(new) == 2
+        for promise in map(ledger.promise, new):
+            assert promise.wording == pp.Wording(
+                "the credit line", {0: "closed", 1: "opened"}, "firm"
+            )
+            assert promise.sentence.startswith("The credit line would have been opened")
+
+
 def test_there_must_be_an_audit(ledger):
     issued = next(ledger.entries(kinds=("issued",))).seq
     for number in (issued, 0, 10**6):

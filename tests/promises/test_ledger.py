@@ -94,7 +94,7 @@ def test_features_of_every_kind_come_back(book):
         assert "loan" in book.promise(number).sentence
 
 
-def test_answers_of_a_pipeline_and_of_several_networks(book):
+def test_answers_of_a_pipeline(book):
     rng = np.random.default_rng(0)
     table = pd.DataFrame({"age": rng.integers(20, 70, 200), "rate": rng.uniform(0, 1.5, 200)})
     pipe = make_pipeline(StandardScaler(), LogisticRegression())
@@ -102,17 +102,20 @@ def test_answers_of_a_pipeline_and_of_several_networks(book):
     explainer = pp.Proplace(pipe, 0.01, k=5).fit(table)
     people = table[pipe.predict(table) == "no"][:3]
     result = explainer.explain(people, target="yes")
-    issued = book.issue(result, {label: f"p{label}" for label in people.index})
-    assert [book.promise(number).target for number in issued.ids] == ["yes"] * 3
+    issued = ledger.issue(result, {label: f"p{label}" for label in people.index})
+    assert [ledger.promise(number).target for number in issued.ids] == ["yes"] * 3
+    assert ledger.verify().good
 
+
+def test_answers_of_several_networks(ledger):
     shifts = pp.Shifts.hull([NET, LATER])
     both = answers(1, net=NET, delta=shifts, also=[(LATER, 0.005)], holds=True)
-    (number,) = book.issue(both, ["berta"]).ids
-    terms = book.promise(number).terms
+    (number,) = ledger.issue(both, ["berta"]).ids
+    terms = ledger.promise(number).terms
     assert len(terms.sets) == len(both[0].setting.sets) > 1
-    assert book.promise(number).certificate.check(terms.sets).accepted
+    assert ledger.promise(number).certificate.check(terms.sets).accepted
     assert terms.sets[0].shifts.digest == both[0].setting.sets[0].shifts.digest
-    assert book.verify().good
+    assert ledger.verify().good
 
 
 def test_states_and_history(ledger, result):
@@ -372,6 +375,23 @@ def test_a_refusal_in_the_middle_writes_nothing(ledger, result):
     other = answers(3, 30, net=LATER)
     refuses(ledger, "'bert'", other, PEOPLE)
     assert len(ledger.promises()) == 1
+
+
+def test_answers_about_another_table_are_rejected(ledger, result):
+    """A model decides about all promises of a ledger; one of another table cannot."""
+    ledger.issue(result[:1], ["anna"])
+    head = ledger.head
+    schema = pp.Schema([pp.Continuous("turnover", 0, 100), pp.Continuous("staff", 0, 50)])
+    table = TRAINING.set_axis(["turnover", "staff"], axis=1)
+    explainer = pp.Proplace(NET, 0.01, schema=schema, k=3).fit(table)
+    firms = explainer.explain(refused(1).set_axis(["turnover", "staff"], axis=1))
+    refuses(ledger, "'income', 'debt'.*ledger of their own", firms, ["acme"])
+    assert ledger.head == head
+    wider = pp.Schema([*SCHEMA.features, pp.Continuous("age", 18, 90)])  # one more column is fine
+    net = pp.Network([([[2.0, -1.0, 0.0]], [-0.45])])
+    more = TRAINING.assign(age=40.0)
+    explainer = pp.Proplace(net, 0.01, schema=wider, k=3).fit(more)
+    ledger.issue(explainer.explain(refused(1, 5).assign(age=40.0)), ["bert"])
 
 
 # -- places ----------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from proplace.loaders.model import Model
 from proplace.promises.clock import now
 from proplace.promises.comparing import Comparison
 from proplace.promises.judging import ALARMS, NOTES, VERDICTS, Judgement, judge
-from proplace.promises.terms import about_purpose, model_documents
+from proplace.promises.terms import model_documents
 from proplace.promises.verifying import verdicts_digest
 
 if TYPE_CHECKING:
@@ -126,11 +126,6 @@ class Audit:
 
     def __len__(self) -> int:
         return len(self.ids)
-
-    @property
-    def purpose(self) -> str:
-        """The decision that its promises are about, where a ledger holds several; else empty."""
-        return self.ledger.purpose or ""
 
     @property
     def counts(self) -> dict[Verdict, int]:
@@ -361,7 +356,6 @@ class Auditor:
             "head": str(audit.head),
             "counts": audit.counts,
             "alarms": len(audit.alarms),
-            **about_purpose(audit.purpose),
             "inside": {look.terms: look.inside for look in audit.looks if look.inside},
             "verdicts": verdicts_digest(_rows(audit)),
         }

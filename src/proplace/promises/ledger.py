@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import datetime
 import itertools
 import json
@@ -14,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from proplace.core.errors import LedgerError
+from proplace.core.text import listing
 from proplace.explain.results import Explanation, Explanations
 from proplace.loaders.coordinates import recoded, with_classes_of
 from proplace.loaders.model import Model
@@ -47,16 +47,14 @@ from proplace.promises.queries import (
     open_groups,
     promise_of,
     promise_rows,
-    purposes,
     recipients,
     renewed_into,
-    several_purposes,
 )
 from proplace.promises.recording import issue_drafts, known_promises
 from proplace.promises.redeeming import Redemption, check_open, presented, write
 from proplace.promises.settings import model_of
 from proplace.promises.tables import sa
-from proplace.promises.terms import Archive, about_purpose, model_documents, terms_documents
+from proplace.promises.terms import Archive, model_documents, terms_documents
 from proplace.promises.verifying import Verification, Verifier
 
 if TYPE_CHECKING:
@@ -70,11 +68,10 @@ if TYPE_CHECKING:
     from proplace.promises.audit import Audit
     from proplace.promises.issuing import Existing, Ids
     from proplace.promises.promise import OpenPromises, Promise, Recipient, State
+    from proplace.schema import Schema
 
 
-_COLUMNS = [
-    "id", "person", "state", "issued", "expires", "target", "sentence", "model", "purpose", "terms",
-]  # fmt: skip
+_COLUMNS = ["id", "person", "state", "issued", "expires", "target", "sentence", "model", "terms"]
 
 
 class Ledger:
@@ -86,10 +83,6 @@ class Ledger:
         The path of a SQLite file, made if it is not there, or ``postgresql://user@host/name``.
     actor
         Who writes: a person or a program; it is noted in every entry.
-    purpose
-        The decision that promises are about (``"mortgages"``), for a ledger with promises about several:
-        each has models of its own, and an audit, an adopted model and a table of promises are then those
-        of this purpose. None: all promises, where they have one purpose or none.
     create
         False: an error where there is no ledger yet.
 
@@ -117,12 +110,9 @@ class Ledger:
         place: str | os.PathLike[str],
         *,
         actor: str | None = None,
-        purpose: str | None = None,
         create: bool = True,
     ) -> None:
-        _check_purpose(purpose)
         self._database, self._actor = Database(place, create=create), actor
-        self._purpose = purpose
 
     # -- opening and closing ---------------------------------------------------------------------
 
@@ -130,24 +120,6 @@ class Ledger:
     def name(self) -> str:
         """Where it is; without a password."""
         return self._database.name
-
-    @property
-    def purpose(self) -> str | None:
-        """The decision that its promises are about; None: whatever they are about."""
-        return self._purpose
-
-    def for_purpose(self, purpose: str | None) -> Ledger:
-        """The same ledger with the promises of another purpose, over the same connections."""
-        _check_purpose(purpose)
-        other = copy.copy(self)
-        other._purpose = purpose
-        return other
-
-    @property
-    def purposes(self) -> set[str]:
-        """What its promises are about; empty text stands for those without a purpose."""
-        with self._database.read() as connection:
-            return purposes(connection)
 
     def close(self) -> None:
         """Close all connections to the database."""
@@ -214,7 +186,8 @@ class Ledger:
         ------
         LedgerError
             Somebody has no id, an answer has no certificate, or one that proves less than is said;
-            a last day that is over; or a person has an open promise.
+            a last day that is over; a person has an open promise; or the promises of the ledger are
+            about another table.
         """
         _check_existing(existing)
         if isinstance(result, Explanation):
@@ -223,8 +196,7 @@ class Ledger:
             return Issued((), ())
         people, skipped, drafts = people_of(result, ids), [], list[Draft]()
         setting = setting_of(result)
-        purpose = self._purpose or ""
-        documents = terms_documents(setting, result[0].target, result.provenance, purpose)
+        documents = terms_documents(setting, result[0].target, result.provenance)
         terms = documents[-1].digest
         label = result[0].label
         check_answers(result, model_of(setting, result.provenance))
@@ -241,10 +213,11 @@ class Ledger:
             return Issued((), (), tuple(skipped))
         with self._database.write(self._actor) as writer:
             last = _day(expires, writer.time)
+            _check_same_table(latest_model(writer.connection), setting.schema)
             writer.keep(documents)
             known = known_promises(writer.connection, drafts, writer.time)
             ids_, new = issue_drafts(
-                writer, drafts, last, known, existing, own=(purpose, label), replacing=replacing
+                writer, drafts, last, known, existing, label=label, replacing=replacing
             )
         return Issued(tuple(ids_), tuple(new), tuple(skipped))
 
@@ -318,7 +291,7 @@ class Ledger:
         """
         day = _day(as_of, None)
         with self._database.read() as connection:
-            rows = promise_rows(connection, person, state, day, self._purpose)
+            rows = promise_rows(connection, person, state, day)
             return pd.DataFrame(rows, columns=_COLUMNS).set_index("id")
 
     def promises_in_parts(
@@ -326,7 +299,7 @@ class Ledger:
     ) -> Iterator[pd.DataFrame]:
         """The table of all promises in parts of bounded size, for ledgers of any size."""
         with self._database.read() as connection:
-            rows = promise_rows(connection, None, None, _day(as_of, None), self._purpose)
+            rows = promise_rows(connection, None, None, _day(as_of, None))
             while part := list(itertools.islice(rows, CHUNK)):
                 yield pd.DataFrame(part, columns=_COLUMNS).set_index("id")
 
@@ -367,7 +340,7 @@ class Ledger:
     def open_promises(self, as_of: datetime.date | str | None = None) -> Iterator[OpenPromises]:
         """All open promises, in groups of the same terms and of bounded size."""
         with self._database.read() as connection:
-            yield from self._open_groups(connection, _day(as_of, None))
+            yield from open_groups(connection, _day(as_of, None))
 
     def promised(self, model: object, *, as_of: datetime.date | str | None = None) -> Promised:
         """All open promises as a model encodes them: for :func:`proplace.repair`.
@@ -380,7 +353,7 @@ class Ledger:
         targets: list[int] = []
         parts: list[tuple[Array, Array, Array]] = []
         with self._database.read() as connection:
-            groups = self._open_groups(connection, _day(as_of, None), facts=True)
+            groups = open_groups(connection, _day(as_of, None), facts=True)
             for group in groups:
                 base = group.terms.model
                 point, _ = recoded(base, whole, group.points, group.points)
@@ -420,7 +393,7 @@ class Ledger:
             common.
         """
         with self._database.read() as connection:
-            groups = self._open_groups(connection, _day(as_of, None))
+            groups = open_groups(connection, _day(as_of, None))
             terms = {group.terms.digest: group.terms for group in groups}
         return common_set(Model.of(model), list(terms.values()))
 
@@ -451,29 +424,13 @@ class Ledger:
         auditor = Auditor(new_model)
         with self._database.read() as connection:
             head = Head(*connection.execute(HEAD).one())
-            purpose = self._one_purpose(connection)
-            for group in self._open_groups(connection, day, facts=True):
+            for group in open_groups(connection, day, facts=True):
                 auditor.judge(group)
-        audit = auditor.audit(self.for_purpose(purpose), str(day), head)
+        audit = auditor.audit(self, str(day), head)
         if not record:
             return audit
         with self._database.write(self._actor) as writer:
             return auditor.recorded(audit, writer)
-
-    def _open_groups(
-        self, connection: sa.Connection, day: str | None, *, facts: bool = False
-    ) -> Iterator[OpenPromises]:
-        """Open promises of the purpose, in groups."""
-        return open_groups(connection, Archive(connection), day, self._purpose, facts=facts)
-
-    def _one_purpose(self, connection: sa.Connection) -> str:
-        """The purpose that a model is for: the given one, or the only one."""
-        if self._purpose is not None:
-            return self._purpose
-        found = purposes(connection)
-        if len(found) > 1:
-            raise several_purposes(found)
-        return next(iter(found), "")
 
     def recipients(self, numbers: Sequence[int]) -> list[Recipient]:
         """To whom some promises were made, in the order given."""
@@ -492,7 +449,7 @@ class Ledger:
             (:meth:`proplace.Model.with_schema`), or be those of the latest promise.
         """
         with self._database.read() as connection:
-            base = latest_model(connection, self._one_purpose(connection))
+            base = latest_model(connection)
         return check_named(Model.of(model)) if base is None else reading(model, base)
 
     def adopt(self, model: object, note: str = "") -> Entry:
@@ -508,9 +465,7 @@ class Ledger:
         documents = model_documents(self.described(model))
         with self._database.write(self._actor) as writer:
             writer.keep(documents)
-            purpose = self._one_purpose(writer.connection)
-            facts = {"model": documents[-1].digest, "note": note}
-            return writer.append("adopted", facts | about_purpose(purpose))
+            return writer.append("adopted", {"model": documents[-1].digest, "note": note})
 
     def decide(self, audit: int, *, go: bool, note: str = "") -> Entry:
         """Write down whether an audited model goes into use; with ``go`` it is adopted.
@@ -531,20 +486,18 @@ class Ledger:
             promises, as it was audited.
         """
         with self._database.write(self._actor) as writer:
-            body = audited(writer.connection, audit)
-            model, purpose = str(body["model"]), str(body.get("purpose", ""))
+            model = str(audited(writer.connection, audit)["model"])
             facts = {"audit": int(audit), "go": bool(go), "note": note}
-            entry = writer.append("decided", facts | about_purpose(purpose))
+            entry = writer.append("decided", facts)
             if go:
-                base = latest_model(writer.connection, purpose)
+                base = latest_model(writer.connection)
                 read = Archive(writer.connection).model(model).schema.by_name
                 if base is not None and not set(read) & set(base.schema.by_name):
                     raise LedgerError(
                         f"audit {audit} is of a model whose columns have not the names of the promises; "
                         "audit it as ledger.described(model), and decide on that"
                     )
-                facts = {"model": model, "note": f"audit {audit}: {note}"}
-                writer.append("adopted", facts | about_purpose(purpose))
+                writer.append("adopted", {"model": model, "note": f"audit {audit}: {note}"})
         return entry
 
     def verdicts(self, audit: int) -> pd.DataFrame:
@@ -700,10 +653,14 @@ class Ledger:
             return Verifier(connection, expected).verify()
 
 
-def _check_purpose(purpose: str | None) -> None:
-    """A purpose is a name: it stands in sentences and in addresses."""
-    if purpose is not None and (purpose != purpose.strip() or not purpose.isprintable()):
-        raise LedgerError(f"a purpose is a name such as 'mortgages', not {purpose!r}")
+def _check_same_table(latest: Model | None, schema: Schema) -> None:
+    """Refuse promises of another table: a model decides about all promises of a ledger."""
+    if latest is not None and not set(latest.schema.by_name) & set(schema.by_name):
+        raise LedgerError(
+            f"the promises of this ledger are about a table with {listing(latest.schema.by_name)}, and "
+            "none of these columns is in the new answers; a ledger is for one decision, so issue them "
+            "into a ledger of their own"
+        )
 
 
 def _check_existing(existing: object) -> None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from proplace.core.errors import LedgerError, NotInLedger
-from proplace.core.text import listing
 from proplace.promises import tables
 from proplace.promises.in_use import reading
 from proplace.promises.issuing import person_id
@@ -17,7 +16,7 @@ from proplace.promises.tables import sa
 from proplace.promises.terms import Archive
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from proplace.loaders.model import Model
 
@@ -103,9 +102,8 @@ def promise_rows(
     person: object,
     state: State | None,
     day: str | None,
-    purpose: str | None = None,
 ) -> Iterator[list[Any]]:
-    """Rows of the table of promises, one after the other: of a purpose, or all."""
+    """Rows of the table of promises, one after the other."""
     p, own = tables.promises.c, tables.personal.c
     query = (
         sa.select(p.id, own.person, p.issued, p.expires, p.terms, own.facts, closing_kind())
@@ -122,26 +120,18 @@ def promise_rows(
         state_now = state_of(closing, expires, day)
         if state is not None and state_now != state:
             continue
-        if purpose is not None and archive.purpose(terms) != purpose:
-            continue
         about = archive.terms(terms)
         told = None if facts is None else json.loads(facts)["sentence"]
         name = about.model.origin.name
-        cells = [issued, expires, about.label, told, name, about.purpose, terms]
-        yield [number, who, state_now, *cells]
+        yield [number, who, state_now, issued, expires, about.label, told, name, terms]
 
 
 def open_groups(
-    connection: sa.Connection,
-    archive: Archive,
-    day: str | None,
-    purpose: str | None,
-    *,
-    facts: bool = False,
+    connection: sa.Connection, day: str | None, *, facts: bool = False
 ) -> Iterator[OpenPromises]:
-    """Open promises of a purpose, in groups of the same terms and of bounded size.
+    """Open promises in groups of the same terms and of bounded size.
 
-    Without a purpose there must be only one. With ``facts`` they hold these, and the people, too.
+    With ``facts`` they hold these, and the people, too.
     """
     p, own = tables.promises.c, tables.personal.c
     more = (own.facts, own.person) if facts else ()
@@ -152,34 +142,13 @@ def open_groups(
         .order_by(p.terms, p.id)
         .execution_options(yield_per=CHUNK)
     )
-    asked = purpose
+    archive = Archive(connection)
     for part in connection.execute(query).partitions(CHUNK):
         start = 0
         for n in range(1, len(part) + 1):
             if n == len(part) or part[n].terms != part[start].terms:
-                own_purpose = archive.purpose(part[start].terms)
-                asked = own_purpose if asked is None else asked
-                if own_purpose == asked:
-                    yield _group(archive, part[start:n])
-                elif purpose is None:
-                    raise several_purposes({asked, own_purpose})
+                yield _group(archive, part[start:n])
                 start = n
-
-
-def several_purposes(purposes: Collection[str]) -> LedgerError:
-    """Why nothing is said of promises about several decisions at once."""
-    return LedgerError(
-        "the ledger holds promises about several decisions (purposes "
-        f"{listing(sorted(purposes))}), and a model is one for one of them; say which: "
-        "Ledger(place, purpose=...), or --purpose"
-    )
-
-
-def purposes(connection: sa.Connection) -> set[str]:
-    """What the promises of a ledger are about."""
-    archive, document = Archive(connection), tables.documents.c
-    found = connection.execute(sa.select(document.digest).where(document.kind == "terms"))
-    return {archive.purpose(terms) for (terms,) in found}
 
 
 def _group(archive: Archive, rows: Sequence[Any]) -> OpenPromises:
@@ -224,26 +193,19 @@ def model_in_use(connection: sa.Connection, promise: Promise, model: object) -> 
     """The model that decides: the given one, the one adopted last, that of the promise."""
     if model is not None:
         return reading(model, promise.terms.model)
-    adopted = adopted_model(connection, promise.terms.purpose)
-    return promise.terms.model if adopted is None else Archive(connection).model(adopted)
-
-
-def adopted_model(connection: sa.Connection, purpose: str) -> str | None:
-    """Name of the model that was adopted last for a purpose."""
     e = tables.entries.c
-    query = sa.select(e.body).where(e.promise.is_(None), e.kind == "adopted")
-    said = (json.loads(body) for (body,) in connection.execute(query.order_by(e.seq.desc())))
-    return next((str(one["model"]) for one in said if one.get("purpose", "") == purpose), None)
+    adopted = sa.select(e.body).where(e.promise.is_(None), e.kind == "adopted")
+    body = connection.execute(adopted.order_by(e.seq.desc()).limit(1)).scalar()
+    if body is None:
+        return promise.terms.model
+    return Archive(connection).model(json.loads(body)["model"])
 
 
-def latest_model(connection: sa.Connection, purpose: str | None) -> Model | None:
-    """The model of the latest promise, of a purpose or of all; None where there is none."""
-    archive, p = Archive(connection), tables.promises.c
-    latest = sa.select(p.terms).group_by(p.terms).order_by(sa.func.max(p.id).desc())
-    for (terms,) in connection.execute(latest):
-        if purpose is None or archive.purpose(terms) == purpose:
-            return archive.terms(terms).model
-    return None
+def latest_model(connection: sa.Connection) -> Model | None:
+    """The model of the latest promise; None if nothing was promised yet."""
+    query = sa.select(tables.promises.c.terms).order_by(tables.promises.c.id.desc()).limit(1)
+    terms = connection.execute(query).scalar()
+    return None if terms is None else Archive(connection).terms(terms).model
 
 
 def audited(connection: sa.Connection, audit: int) -> dict[str, Any]:

@@ -48,12 +48,12 @@ def issue_drafts(
     known: dict[str, dict[Said, int]],
     existing: Existing,
     *,
-    own: tuple[str, Label],
+    label: Label,
     replacing: Collection[int] | None,
 ) -> tuple[list[int], list[int]]:
     """Write what is not known yet; return the numbers of all promises, and of the new ones.
 
-    Only promises of their ``own`` purpose and class stand in their way, or give way to them.
+    Only promises of the same class stand in the way of another, or give way to it.
     """
     archive = Archive(writer.connection)
     found, new = list[int](), dict[str, list[int]]()
@@ -67,15 +67,15 @@ def issue_drafts(
         found.append(theirs[key])
         rows.setdefault(one.person, set()).add(one.row)
         given.setdefault(one.person, set()).add(theirs[key])
-    about = {drafts[0].terms: own}
+    labels = {drafts[0].terms: label}
     for terms, *_ in {key for person in new for key in known[person]}:
-        if terms not in about:
-            about[terms] = (archive.purpose(terms), archive.terms(terms).label)
+        if terms not in labels:
+            labels[terms] = archive.terms(terms).label
     others = {
         person: sorted(
             number
             for (terms, *_), number in known[person].items()
-            if number not in given[person] and about[terms] == own
+            if number not in given[person] and labels[terms] == label
         )
         for person in new
     }

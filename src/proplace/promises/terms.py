@@ -96,8 +96,6 @@ class Terms:
         Number of the promised class.
     tolerance
         By how much features may be missed, in original units.
-    purpose
-        The decision that they are about, where a ledger holds promises about several; else empty.
     """
 
     digest: str
@@ -106,7 +104,6 @@ class Terms:
     sets: tuple[ModelSet, ...]
     target: int
     tolerance: Mapping[str, float]
-    purpose: str = ""
 
     @property
     def label(self) -> Label:
@@ -118,9 +115,7 @@ class Terms:
         return model.target(self.label)
 
 
-def terms_documents(
-    setting: Setting, target: int, provenance: Provenance | None, purpose: str = ""
-) -> list[Document]:
+def terms_documents(setting: Setting, target: int, provenance: Provenance | None) -> list[Document]:
     """All that the promises of some answers are about; the terms come last."""
     documents = model_documents(model_of(setting, provenance))
     model = documents[-1].digest
@@ -145,12 +140,7 @@ def terms_documents(
         "tolerance": {} if provenance is None else dict(provenance.tolerance),
         "provenance": None if provenance is None else _undated(provenance),
     }
-    return [*documents, Document.of("terms", facts | about_purpose(purpose))]
-
-
-def about_purpose(purpose: str) -> dict[str, str]:
-    """A purpose as a part of what is written down; nothing where there is none."""
-    return {"purpose": purpose} if purpose else {}
+    return [*documents, Document.of("terms", facts)]
 
 
 class Archive:
@@ -160,7 +150,6 @@ class Archive:
         self._connection = connection
         self._terms: dict[str, Terms] = {}
         self._networks: dict[str, Network] = {}
-        self._purposes: dict[str, str] = {}
 
     def terms(self, digest: str) -> Terms:
         """Terms by their name."""
@@ -171,15 +160,9 @@ class Archive:
             asked = dict.fromkeys(schema.by_name, 0.0) | facts["tolerance"]
             tolerance = encoded_tolerance(schema, tolerances(schema, asked))
             sets = tuple(replace(self._set(one), tolerance=tolerance) for one in facts["sets"])
-            about = (facts["target"], facts["tolerance"], facts.get("purpose", ""))
+            about = (facts["target"], facts["tolerance"])
             self._terms[digest] = Terms(digest, model, facts["model"], sets, *about)
         return self._terms[digest]
-
-    def purpose(self, digest: str) -> str:
-        """The purpose of terms, without reading all of them."""
-        if digest not in self._purposes:
-            self._purposes[digest] = str(self._facts("terms", digest).get("purpose", ""))
-        return self._purposes[digest]
 
     def model(self, digest: str) -> Model:
         """A model by its name."""

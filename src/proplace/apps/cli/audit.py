@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from proplace.apps.cli import common, delta, promising, report
+from proplace.apps.cli import common, delta, report
 from proplace.apps.cli.console import say, say_table, tell
 
 if TYPE_CHECKING:
@@ -89,7 +89,6 @@ def audit(
     holds: Annotated[
         bool, typer.Option("--holds", help='With --renew: prove "at least" and "no more than".')
     ] = False,
-    purpose: promising.Purpose = None,
     classes: common.Classes = None,
     schema: common.SchemaFile = None,
     drop: common.Drop = None,
@@ -123,7 +122,7 @@ def audit(
     whole = common.with_classes(common.read_model(model), classes)
     if schema is not None:
         whole = common.with_schema(whole, schema)
-    with Ledger(ledger, purpose=purpose, create=False) as opened:
+    with Ledger(ledger, create=False) as opened:
         found = opened.audit(whole, as_of=as_of, record=not no_record)
         renewal = None
         if given is not None and asked is not None and found.broken:

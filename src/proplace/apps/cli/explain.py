@@ -213,7 +213,6 @@ def explain(
     id_column: promising.Column = None,
     expires: promising.Expires = None,
     existing: promising.AnExisting = promising.Existing.refuse,
-    purpose: promising.Purpose = None,
     delimiter: common.Delimiter = None,
     encoding: common.Encoding = "utf-8",
     as_json: common.Json = False,
@@ -246,7 +245,7 @@ def explain(
 
     words = one_person.pairs(person or [])
     single = _is_single(words, table, row)
-    promises = promising.Promising.of(ledger, id_column, expires, existing, ids or [], purpose)
+    promises = promising.Promising.of(ledger, id_column, expires, existing, ids or [])
     if promises is not None:
         ids = list(dict.fromkeys([*(ids or []), promises.column]))
         certificates = certificates or not single

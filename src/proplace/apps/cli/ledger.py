@@ -83,12 +83,10 @@ AsOf = Annotated[str | None, typer.Option(help="The day whose state is asked for
 
 
 @contextmanager
-def _opened(
-    place: str, by: str | None = None, purpose: str | None = None, *, create: bool = False
-) -> Iterator[Ledger]:
+def _opened(place: str, by: str | None = None, *, create: bool = False) -> Iterator[Ledger]:
     from proplace.promises.ledger import Ledger  # noqa: PLC0415  (quick help)
 
-    with Ledger(place, actor=by, purpose=purpose, create=create) as opened:
+    with Ledger(place, actor=by, create=create) as opened:
         yield opened
 
 
@@ -97,7 +95,6 @@ def list_(
     place: Place,
     person: Annotated[str | None, typer.Option(help="Of this person only.")] = None,
     state: Annotated[States | None, typer.Option(help="In this state only.")] = None,
-    purpose: promising.Purpose = None,
     as_of: AsOf = None,
     as_json: common.Json = False,
 ) -> None:
@@ -107,13 +104,12 @@ def list_(
 
     proplace ledger list promises.db --state open
     """
-    with _opened(place, None, purpose) as opened:
+    with _opened(place) as opened:
         frame = opened.promises(person, None if state is None else state.value, as_of=as_of)
     if as_json:
         typer.echo(json.dumps(_records(frame), indent=2))
         return
     columns = ["id", "person", "state", "issued", "expires", "target", "model"]
-    columns += ["purpose"] if frame["purpose"].any() else []
     rows = [
         ["" if row[name] is None else str(row[name]) for name in columns] for row in _records(frame)
     ]
@@ -235,7 +231,6 @@ def issue(
     ] = None,
     expires: promising.Expires = None,
     existing: promising.AnExisting = promising.Existing.refuse,
-    purpose: promising.Purpose = None,
     by: By = None,
 ) -> None:
     """Promise the answers of a folder of results; a repeated command issues none twice.
@@ -247,7 +242,7 @@ def issue(
     promising.check_day(expires)
     if promising.is_new(place):
         tell(f"note: {place} is a new ledger")
-    with _opened(place, by, purpose, create=True) as opened:
+    with _opened(place, by, create=True) as opened:
         issued = opened.issue_folder(results, column, expires=expires, existing=existing.value)
         say(str(issued))
 
@@ -317,7 +312,6 @@ def adopt(
     place: Place,
     model: common.Model,
     note: Annotated[str, typer.Option(help="Why; it stays for good (no personal data).")] = "",
-    purpose: promising.Purpose = None,
     classes: common.Classes = None,
     schema: common.SchemaFile = None,
     by: By = None,
@@ -331,7 +325,7 @@ def adopt(
     whole = common.with_classes(common.read_model(model), classes)
     if schema is not None:
         whole = common.with_schema(whole, schema)
-    with _opened(place, by, purpose) as opened:
+    with _opened(place, by) as opened:
         entry = opened.adopt(whole, note)
     say(f"{model} decides from entry {entry.seq} on")
 
@@ -454,7 +448,6 @@ def _facts(promise: Promise) -> dict[str, Any]:
         "expires": promise.expires,
         "target": promise.target,
         "model": promise.terms.model.origin.name,
-        "purpose": promise.terms.purpose,
         "terms": promise.terms.digest,
         "sentence": promise.sentence or None,
         "original": facts.get("original"),

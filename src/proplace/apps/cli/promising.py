@@ -46,13 +46,6 @@ Column = Annotated[
 Expires = Annotated[
     str | None, typer.Option(help="Last day of the promises, such as 2027-03-31; default: no end.")
 ]
-Purpose = Annotated[
-    str | None,
-    typer.Option(
-        help="The decision that the promises are about (mortgages), in a ledger with promises about "
-        "several."
-    ),
-]
 AnExisting = Annotated[
     Existing,
     typer.Option(
@@ -75,15 +68,12 @@ class Promising:
         The id column.
     expires, existing
         As :meth:`proplace.Ledger.issue` takes them.
-    purpose
-        The decision that they are about.
     """
 
     place: str
     column: str
     expires: str | None
     existing: Existing
-    purpose: str | None = None
 
     @classmethod
     def of(
@@ -93,13 +83,12 @@ class Promising:
         expires: str | None,
         existing: Existing,
         ids: list[str],
-        purpose: str | None = None,
     ) -> Promising | None:
         """Read the options, and say what is wrong with them before any work."""
         from proplace.core.errors import OptionError  # noqa: PLC0415  (quick help)
 
         if place is None:
-            given = {"--ids": column, "--expires": expires, "--purpose": purpose}
+            given = {"--ids": column, "--expires": expires}
             for name, value in given.items():
                 if value is not None:
                     raise OptionError(f"{name} is for promises: give --ledger, too")
@@ -111,7 +100,7 @@ class Promising:
                 "a promise is made to somebody: --ledger needs --ids COLUMN, which says who each person "
                 "is"
             )
-        found = cls(place, ids[0] if column is None else column, expires, existing, purpose)
+        found = cls(place, ids[0] if column is None else column, expires, existing)
         check_day(expires)
         if "://" in place or Path(place).exists():
             found.open().close()
@@ -131,7 +120,7 @@ class Promising:
 
         if is_new(self.place):
             tell(f"note: {self.place} is a new ledger")
-        return Ledger(self.place, purpose=self.purpose)
+        return Ledger(self.place)
 
     def issue(self, answers: Explanations, wording: Wording | None) -> None:
         """Promise the answers of one person."""
