@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import proplace as pp
 from proplace.apps.cli import app
-from proplace.apps.experiment import experiment, page, table
+from proplace.apps.experiment import experiment, table
 from proplace.apps.experiment.experiment import names, run
 from proplace.apps.experiment.protocol import Task, problem
 from proplace.core.errors import OptionError
@@ -59,12 +59,11 @@ def test_smoke_run_of_all_methods(cache, tmp_path):
     # Nothing is run again, and what comes from files is the same.
     again, _ = run(tasks, names(), cache)
     pd.testing.assert_frame_equal(again, results)
-    paths = page.write(results, curves, tmp_path / "out")
+    paths = experiment.write(results, curves, tmp_path / "out")
     assert all(path.stat().st_size > 0 for path in paths)
-    text = (tmp_path / "out" / "index.html").read_text()
-    assert "http" not in text
+    text = (tmp_path / "out" / "results.md").read_text()
     for name in names():
-        assert f"<td>{name}</td>" in text
+        assert f"| {name} |" in text
 
 
 def test_an_interrupted_run_goes_on_where_it_was(tmp_path, monkeypatch):

@@ -1,14 +1,12 @@
-"""Tables and the page, from results made up so that every figure is known."""
+"""Tables and pictures, from results made up so that every figure is known."""
 
 from __future__ import annotations
-
-import re
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from proplace.apps.experiment import page, plots, table
+from proplace.apps.experiment import experiment, plots, table
 
 FACTS = {
     "calibrated": False,
@@ -67,8 +65,6 @@ def test_a_calibrated_delta_is_never_silent():
     changed.loc[changed["seed"] == 1, ["delta", "calibrated"]] = [0.0375, True]
     text = table.markdown(changed)
     assert "delta 0.025, 0.0375 (calibrated) for the seeds in turn, published 0.025" in text
-    no_pictures = dict.fromkeys(("l1-lof.png", "vr-delta.png"), b"")
-    assert "0.0375 (calibrated)" in page.page(changed, no_pictures)
 
 
 def test_training_rows_among_the_inputs_are_never_silent():
@@ -122,21 +118,20 @@ def test_pictures_show_the_figures():
     pyplot.close(figure)
 
 
-def test_the_page_needs_nothing_but_itself(tmp_path):
+def test_write_leaves_tables_and_pictures(tmp_path):
     pytest.importorskip("matplotlib")
     failed = pd.concat(
         [RESULTS, pd.DataFrame([row("WCE", 0, np.nan, np.nan, error="Oops: <b>")])],
         ignore_index=True,
     )
-    paths = page.write(failed, CURVES, tmp_path / "new" / "folder")
+    paths = experiment.write(failed, CURVES, tmp_path / "new" / "folder")
     assert sorted(path.name for path in paths) == sorted(
-        ["results.csv", "curves.csv", "results.md", "index.html", "l1-lof.png", "vr-delta.png"]
+        ["results.csv", "curves.csv", "results.md", "l1-lof.png", "vr-delta.png"]
     )
-    text = (tmp_path / "new" / "folder" / "index.html").read_text()
-    assert "http" not in text
-    sources = re.findall(r'src="([^"]{20})', text)
-    assert sources == ["data:image/png;base6"] * 2
-    assert "Oops: &lt;b&gt;" in text
-    assert "<td>0.050 ± 0.014</td>" in text
+    text = (tmp_path / "new" / "folder" / "results.md").read_text()
+    assert "FAILED: heloc, seed 0, WCE: Oops: <b>" in text
+    assert "| 0.050 ± 0.014 |" in text
+    for path in paths[-2:]:
+        assert path.read_bytes().startswith(b"\x89PNG")
     back = pd.read_csv(tmp_path / "new" / "folder" / "results.csv")
     assert back["l1"].tolist()[:4] == RESULTS["l1"].tolist()

@@ -35,19 +35,17 @@ def experiment(
     folder: Annotated[
         Path | None, typer.Option(help="Data sets; default: PROPLACE_DATA, else a download.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for tables, pictures and the page.")] = Path(
-        "experiment"
-    ),
+    out: Annotated[Path, typer.Option(help="Folder for tables and pictures.")] = Path("experiment"),
     cache: Annotated[
         Path | None, typer.Option(help="Folder for networks and cells; default: OUT/cache.")
     ] = None,
 ) -> None:
     """Reproduce the comparison of the paper; an interrupted run goes on where it was."""
-    from proplace.apps.experiment import experiment, page, protocol  # noqa: PLC0415  (quick help)
+    from proplace.apps.experiment import experiment, plots, protocol  # noqa: PLC0415  (quick help)
     from proplace.core.errors import OptionError  # noqa: PLC0415
 
     processes = common.processes(jobs) or 1
-    page.check_plots()
+    plots.check()
     names = [name.lower() for name in data or protocol.SETTINGS]
     for name in names:
         if name not in (*protocol.SETTINGS, "heloc-repaired"):
@@ -68,7 +66,7 @@ def experiment(
         n_jobs=processes,
         report=tell,
     )
-    for path in page.write(results, curves, out):
+    for path in experiment.write(results, curves, out):
         say(f"wrote {path}")
     for line in ["", *(out / "results.md").read_text(encoding="utf-8").split("\n")]:
         say(line)

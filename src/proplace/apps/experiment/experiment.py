@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 from threadpoolctl import threadpool_limits
 
+from proplace.apps.experiment import plots, table
 from proplace.apps.experiment.protocol import Problem, Task, dataset, problem
 from proplace.core.errors import OptionError
 from proplace.core.files import atomic_write
@@ -89,6 +90,22 @@ def run(
     return pd.DataFrame(records, columns=columns), pd.concat(curves, ignore_index=True)
 
 
+def write(results: pd.DataFrame, curves: pd.DataFrame, out: Path) -> list[Path]:
+    """Write tables and pictures of a run into a folder; return the paths."""
+    out.mkdir(parents=True, exist_ok=True)
+    files = {
+        "results.csv": results.to_csv(index=False).encode(),
+        "curves.csv": curves.to_csv(index=False).encode(),
+        "results.md": (table.markdown(results) + "\n" + table.times(results)).encode(),
+        "l1-lof.png": plots.png(plots.l1_lof(results[results["error"] == ""])),
+        "vr-delta.png": plots.png(plots.vr_delta(curves)),
+    }
+    for name, content in files.items():
+        with atomic_write(out / name) as file:
+            file.write(content)
+    return [out / name for name in files]
+
+
 def options(name: str, made: Problem) -> dict[str, Any]:
     """Options of a method on a problem: those of the published runs, if it was in them.
 
@@ -114,7 +131,7 @@ def measure(
         explainer = method(made.net, schema=made.schema, **options(name, made)).fit(made.rows)
         answers = explainer.explain(made.X)
         seconds = (time.process_time() - start) / len(made.X)
-        table = evaluate(
+        metrics = evaluate(
             answers,
             made.X,
             made.net,
@@ -124,7 +141,7 @@ def measure(
         )
     none = np.full(made.X.shape[1], np.nan)
     points = np.array([none if e.point is None else e.point for e in answers])
-    return table, points, seconds
+    return metrics, points, seconds
 
 
 _FACTS = ("data", "seed", "method", "delta", "calibrated", "accuracy", "inputs", "fresh")
@@ -162,8 +179,8 @@ def _record(
         digest = hashlib.sha256(repr(sorted(options(name, made).items())).encode()).hexdigest()
         path = task.folder(cache) / f"{name}-{digest[:10]}.npz"
         if not path.exists():
-            table, points, seconds = measure(name, made, _outliers(task.data, data_folder))
-            arrays = {metric: table[metric].to_numpy(dtype=float) for metric in METRICS}
+            metrics, points, seconds = measure(name, made, _outliers(task.data, data_folder))
+            arrays = {metric: metrics[metric].to_numpy(dtype=float) for metric in METRICS}
             with atomic_write(path) as file:
                 np.savez(
                     file,

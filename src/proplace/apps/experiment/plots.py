@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import TYPE_CHECKING, Any
 
 from proplace.apps.experiment.table import summary
@@ -10,6 +11,7 @@ from proplace.core.optional import require
 if TYPE_CHECKING:
     import pandas as pd
 
+_WHAT = "the pictures of the experiment"
 _COLOURS = {
     "PROPLACE": "#d1495b",
     "RNCE": "#edae49",
@@ -22,6 +24,19 @@ _COLOURS = {
 }
 
 
+def check() -> None:
+    """Raise at once, not after a long run, if pictures cannot be drawn."""
+    require("matplotlib", "plot", _WHAT)
+
+
+def png(figure: Any) -> bytes:
+    """Return a figure as a PNG file and close it."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=140)
+    require("matplotlib.pyplot", "plot", _WHAT).close(figure)
+    return buffer.getvalue()
+
+
 def _legend(figure: Any, handles: list[Any], columns: int) -> None:
     """Put a legend below the panels, in as many rows as it takes."""
     lines = -(-len(handles) // columns)
@@ -32,7 +47,7 @@ def _legend(figure: Any, handles: list[Any], columns: int) -> None:
 
 
 def _panels(results: pd.DataFrame) -> tuple[Any, Any, list[str]]:
-    pyplot = require("matplotlib.pyplot", "plot", "the pictures of the benchmark")
+    pyplot = require("matplotlib.pyplot", "plot", _WHAT)
     names = [str(name) for name in results["data"].drop_duplicates()]
     figure, axes = pyplot.subplots(
         1, len(names), figsize=(3.2 * len(names) + 0.4, 3.5), squeeze=False
