@@ -1,4 +1,4 @@
 """Promises to people: a ledger of them, audits of retrained models, retraining that keeps them.
 
-It may import every room but ``client`` and ``apps``.
+It may import every room but ``apps``.
 """
