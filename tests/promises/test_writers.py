@@ -204,6 +204,7 @@ def issue_and_confirm(place, result, people, sender):
             sender.send((issued.ids[0], person))
 
 
+@pytest.mark.slow
 def test_confirmed_promises_survive_a_killed_writer(place, result):
     """Each promise whose issue returned is in the ledger, once, however soon the kill comes."""
     pp.Ledger(place).close()
