@@ -94,7 +94,7 @@ def test_features_of_every_kind_come_back(book):
         assert "loan" in book.promise(number).sentence
 
 
-def test_answers_of_a_pipeline(book):
+def test_answers_of_a_pipeline(ledger):
     rng = np.random.default_rng(0)
     table = pd.DataFrame({"age": rng.integers(20, 70, 200), "rate": rng.uniform(0, 1.5, 200)})
     pipe = make_pipeline(StandardScaler(), LogisticRegression())
