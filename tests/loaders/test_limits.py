@@ -17,7 +17,6 @@ from proplace.core.errors import ModelFileError, ModelNotSupported
 from proplace.core.network import Network
 from proplace.loaders.model import Model
 
-MANY = "10,000,000"
 # Loads each file with 400 MiB to spare, and prints what became of it.
 PROGRAM = """
 import json, resource, sys
@@ -163,14 +162,13 @@ def npy(shape, dtype="<f8", data=b""):
 def test_npz_headers(tmp_path):
     expected = {}
     for name, content, message in [
-        ("long", npy((10**9,)), MANY),
-        ("wide", npy((0, 10**12)), MANY),
-        ("missing", npy((1000, 1000)), "has 0 bytes, not those of shape (1000, 1000)"),
+        ("long", npy((10**9,)), "has 0 bytes, not those of shape (1000000000,)"),
+        ("wide", npy((0, 10**12)), "no layer has"),
         ("text", npy((), "<U500000000"), "type <U500000000"),
         ("complex", npy((1,), "<c16", bytes(16)), "must hold real numbers"),
         ("object", npy((1,), "|O", bytes(8)), "must hold real numbers"),
-        ("axes", npy((1,) * 40, data=bytes(8)), "no array has"),
-        ("true", npy((True, 2), data=bytes(16)), "no array has"),
+        ("axes", npy((1,) * 40, data=bytes(8)), "no layer has"),
+        ("true", npy((True, 2), data=bytes(16)), "no layer has"),
     ]:
         with zipfile.ZipFile(tmp_path / f"{name}.npz", "w") as archive:
             archive.writestr("W0.npy", content)
@@ -186,16 +184,6 @@ def test_an_array_with_and_without_its_suffix(tmp_path):
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("W0", npy((1, 2), data=bytes(16)))
     with pytest.raises(ModelFileError, match="'W0' is in the archive twice"):
-        Network.load(path)
-
-
-def test_many_arrays_count_together(tmp_path, monkeypatch):
-    monkeypatch.setattr(limits, "PARAMETERS", 10)
-    path = tmp_path / "model.npz"
-    Network([(np.ones((2, 3)), None)]).save(path)  # 6 numbers and two texts
-    assert Network.load(path).inputs == 3
-    Network([(np.ones((2, 3)), np.ones(2)), (np.ones((1, 2)), None)]).save(path)
-    with pytest.raises(ModelFileError, match=r"model\.npz holds 12 numbers; .* at most 10 are"):
         Network.load(path)
 
 
@@ -261,38 +249,6 @@ def test_graphs_that_ask_for_much(onnx_file):
     )  # fmt: skip
     weights = np.ones((3, 1), dtype=np.float32)
     cases = {
-        "broadcast": (
-            [("Add", ["a", "b"], ["W"], {}), matmul],
-            {"a": side[:, None], "b": side[None, :]},
-            {},
-            MANY,
-        ),
-        "three_way_broadcast": (
-            [("Where", ["c", "a", "b"], ["W"], {}), matmul],
-            {"a": side[:5000, None], "b": side[None, :5000], "c": np.array(True)},
-            {},
-            MANY,
-        ),
-        "doubling": (
-            [("Concat", [f"w{i}", f"w{i}"], [f"w{i + 1}"], {"axis": 0}) for i in range(40)]
-            + [("MatMul", ["x", "w40"], ["y"], {})],
-            {"w0": side[:3, None]},
-            {},
-            MANY,
-        ),
-        "gather": (
-            [("Gather", ["a", "i"], ["W"], {"axis": 0}), matmul],
-            {"a": np.ones((1, 1000), np.float32), "i": np.zeros(20_000, np.uint8)},
-            {},
-            MANY,
-        ),
-        "many_results": (
-            [("Neg", [f"w{i}"], [f"w{i + 1}"], {}) for i in range(200)]
-            + [("MatMul", ["x", "w200"], ["y"], {})],
-            {"w0": side},
-            {},
-            MANY,
-        ),
         "constant_of_shape": (
             [("ConstantOfShape", ["s"], ["W"], {}), matmul],
             {"s": np.int64([10**6, 10**6])},
@@ -311,8 +267,8 @@ def test_graphs_that_ask_for_much(onnx_file):
             {},
             "MatMul",
         ),
-        "dims": ([matmul], {}, {"tensors": [claimed]}, MANY),
-        "empty_dims": ([matmul], {}, {"tensors": [empty]}, MANY),
+        "dims": ([matmul], {}, {"tensors": [claimed]}, "tensor 'W' is damaged"),
+        "empty_dims": ([matmul], {}, {"tensors": [empty]}, "a layer needs an input"),
         "input": (
             [
                 ("Shape", ["x"], ["s"], {}),
@@ -331,14 +287,6 @@ def test_graphs_that_ask_for_much(onnx_file):
             {},
             "rescales",
         ),
-        "behind_sigmoid": (
-            [("MatMul", ["x", "W"], ["z"], {}), ("Sigmoid", ["z"], ["w0"], {})]
-            + [("Concat", [f"w{i}", f"w{i}"], [f"w{i + 1}"], {"axis": 1}) for i in range(40)]
-            + [("Identity", ["w40"], ["y"], {})],
-            {"W": weights},
-            {},
-            MANY,
-        ),
         "functions": (
             [("f39", ["x"], ["h"], {"domain": "own"}), ("MatMul", ["h", "W"], ["y"], {})],
             {"W": weights},
@@ -353,26 +301,6 @@ def test_graphs_that_ask_for_much(onnx_file):
              for name, (nodes, constants, options, _) in cases.items()]  # fmt: skip
     expected = {f"{name}.onnx": message for name, (*_, message) in cases.items()}
     assert_refused(load_with_little_memory(*paths), expected)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("path", [[7, 1], [7, 5], [7, 1, 5], [7, 11, 2, 1, 2, 1], [25, 7]])
-def test_files_of_very_many_small_parts(tmp_path, path):
-    """Two bytes for each part, which takes a hundred in memory."""
-    pytest.importorskip("onnx")
-
-    def varint(value):
-        return bytes([value]) if value < 128 else bytes([value & 127 | 128]) + varint(value >> 7)
-
-    def field(number, content):
-        return varint(number << 3 | 2) + varint(len(content)) + content
-
-    content = field(path[-1], b"") * 5_000_000
-    for number in path[-2::-1]:
-        content = field(number, content)
-    file = tmp_path / "model.onnx"
-    file.write_bytes(content)
-    assert_refused(load_with_little_memory(file), {"model.onnx": "more than 500,000 fields"})
 
 
 def test_complex_weights_in_a_graph(onnx_file):
@@ -471,8 +399,7 @@ def test_keras_files_that_ask_for_much(tmp_path):
     for name, depth in (("deep", 200), ("deeper", 5000)):
         write(name, before * depth + json.dumps(dense("d", 1)) + after * depth, **small)
     expected = {
-        "declared.keras": MANY,
-        "wide.keras": MANY,
+        "declared.keras": "does not have the bytes of its shape",
         "filled.keras": "does not have the bytes of its shape",
         "packed.keras": "not stored plainly",
         "doubling.keras": "models of at most 1,000 are read",
@@ -487,8 +414,9 @@ def test_keras_files_that_ask_for_much(tmp_path):
     write("columns", model(1, (None, 10**6)), **small)
     write("inputs", model(1, (None, 10**5)), **small)
     for name, message in [
+        ("wide", "takes 0 inputs but is given 3"),
         ("units", "1000000000 outputs and weights of the shapes"),
-        ("input", MANY),
+        ("input", "at most 100,000 columns are read"),
         ("columns", "at most 100,000 columns are read"),
         ("inputs", "takes 3 inputs but is given 100000;"),
     ]:

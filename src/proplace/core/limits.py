@@ -1,19 +1,15 @@
-"""Sizes beyond which a file is refused, before anything of that size is allocated.
+"""Sizes beyond which a file is rejected.
 
-Every reader of a file from outside asks here first. The limits are far above what a model, a table
-or a proof of this package needs, and far below what would hurt the machine that reads it.
+The limits are far above the needs of a model, a table or a proof of this package.
 """
 
 from __future__ import annotations
 
 MODEL_BYTES = 2**28  #: of a model file, and of what it unpacks to
-PARAMETERS = 10_000_000  #: numbers in one model, constants of its graph included
 LAYERS = 1_000  #: of a model file, a layer that is used twice counted twice
 GRAPH_NODES = 20_000  #: of an ONNX graph, functions counted as often as they are called
-GRAPH_FIELDS = 500_000  #: of an ONNX file: nodes, names, attributes; an array of numbers is one
 CLASSES = 1_000  #: of a model in an ONNX graph
-FRONT_TERMS = 1_000_000  #: of the columns in front of a model's first layer, over all its steps
-CONFIG_BYTES = 2**24  #: of the description of a model (JSON, pickle) inside its file
+CONFIG_BYTES = 2**24  #: of the description of a model (JSON) inside its file
 SCHEMA_BYTES = 2**22  #: of a schema file
 LABELS = 1_000  #: categories of one column of a model
 TABLE_COLUMNS = 100_000  #: of a table file

@@ -117,6 +117,10 @@ class Chain:
                 f"{self._last} and {where} follow each other without a ReLU; merge them into one "
                 f"{self._linear} layer or put a ReLU between them"
             )
+        if 0 in W.shape:
+            raise ModelNotSupported(
+                f"{where} has weights of shape {W.shape}; a layer needs an input and an output"
+            )
         if self._layers and W.shape[1] != self.width:
             raise ModelNotSupported(
                 f"{where} takes {W.shape[1]} inputs but {self._last} gives {self.width} outputs: "

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from proplace.core import limits
 from proplace.core.errors import ModelFileError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
-
-_AXES = 32  # more dimensions than numpy ever had, and few enough to multiply
 
 
 def check_file(path: Path) -> None:
@@ -35,32 +31,12 @@ def check_bytes(where: str, size: int, limit: int | None = None) -> None:
         )
 
 
-def check_count(where: str, count: int) -> None:
-    """Raise ModelFileError where a model would hold more than the limit of numbers."""
-    if count > limits.PARAMETERS:
-        raise ModelFileError(
-            f"{where} holds {count:,} numbers; models of at most {limits.PARAMETERS:,} are read"
-        )
-
-
 def check_layers(where: str, count: int) -> None:
     """Raise ModelFileError where a model would have more layers than the limit."""
     if count > limits.LAYERS:
         raise ModelFileError(
             f"{where} has {count:,} layers; models of at most {limits.LAYERS:,} are read"
         )
-
-
-def count_of(where: str, shape: Iterable[int]) -> int:
-    """How many numbers a shape holds, or ModelFileError where that is more than the limit."""
-    sizes = tuple(shape)
-    if len(sizes) > _AXES or any(size < 0 for size in sizes):
-        raise ModelFileError(f"{where} has a shape that no array has ({len(sizes)} dimensions)")
-    # Each size alone too: a shape with a 0 in it holds nothing, however long its other sides.
-    check_count(where, max(sizes, default=0))
-    count = math.prod(sizes)
-    check_count(where, count)
-    return count
 
 
 def read_bytes(path: Path) -> bytes:

@@ -24,7 +24,7 @@ from proplace.core import limits
 from proplace.core.errors import ModelFileError, ModelNotSupported
 from proplace.core.optional import require
 from proplace.loaders._archive import Archive
-from proplace.loaders._files import check_count, check_layers, count_of
+from proplace.loaders._files import check_layers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -572,7 +572,6 @@ class _Store:
         self._path = path
         self._h5py = h5py
         self._file = file
-        self._total = 0
 
     def weights(self, folder: str, entry: Entry) -> tuple[Values, ...]:
         """Return the numbers of a layer in the order in which Keras keeps them."""
@@ -614,14 +613,11 @@ class _Store:
             raise ModelFileError(f"{where} is missing; save the model again")
         if dataset.shape is None or dataset.external or dataset.is_virtual or dataset.chunks:
             raise ModelFileError(f"{where} is not stored plainly in the file; save the model again")
-        count = count_of(where, dataset.shape)
-        self._total += count
-        check_count(self._path.name, self._total)
         half = dataset.attrs.get("dtype") == "bfloat16" and dataset.dtype.itemsize == 2
         if dataset.dtype.kind not in "fiu" and not half:
             raise ModelNotSupported(f"{where} is {_COMPLEX_OR_ODD.format(dtype=dataset.dtype)}")
         # A dataset may declare a shape without storing a number of it.
-        if dataset.id.get_storage_size() != count * dataset.dtype.itemsize:
+        if dataset.id.get_storage_size() != dataset.nbytes:
             raise ModelFileError(f"{where} does not have the bytes of its shape; save it again")
         array: Values = np.asarray(dataset[()])
         if half:  # the upper half of a float32

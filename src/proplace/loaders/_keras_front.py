@@ -18,7 +18,6 @@ import numpy.typing as npt
 from proplace.core import limits
 from proplace.core.errors import ModelFileError, ModelNotSupported
 from proplace.loaders._chain import Chain, per_column
-from proplace.loaders._files import check_count
 from proplace.loaders._flow import Flow, Mixture, Single
 from proplace.loaders._keras_file import LOOKUPS
 from proplace.loaders._keras_inputs import Lookup, Port, check_labels
@@ -92,7 +91,6 @@ class Reading:
         inputs = [node.layer for node in file.nodes if not node.sources]
         self.ports = [Port.of(layer) for layer in inputs]
         self.titles = _titles(self.ports)
-        self._terms = 0
         self._end = _Trained()
         self._read()
 
@@ -121,7 +119,6 @@ class Reading:
                 port, titles = next(ports)
                 value = _cells([self.flow.column(title) for title in titles], port.shape)
             values.append(value)
-            self._count(node.layer.where, value)
         if not self.columns:
             raise ModelNotSupported("the model has no Dense layer")
         if values[self.file.outputs[0]] is not self._end:
@@ -132,7 +129,7 @@ class Reading:
         self._check_columns()
 
     def _check_columns(self) -> None:
-        """Refuse text that is no category, and maps from the table that would be too large."""
+        """Refuse text that is no category."""
         sources, used = self.flow.sources, set(self.flow.used(self.columns))
         for port, titles in zip(self.ports, self.titles, strict=True):
             for source in (sources[title] for title in titles):
@@ -142,8 +139,6 @@ class Reading:
                         f"the model takes column {source.name!r} as {port.dtype} and uses it as "
                         f"{'text' if text else 'a number'}; give a column of text a StringLookup"
                     )
-        width = sum(len(source.labels or (0,)) for source in sources.values())
-        check_count(f"model {self.file.name!r}", len(self.columns) * width)
 
     def _value(self, layer: FileLayer, values: list[Cells | _Trained]) -> Cells | _Trained:
         front = [value for value in values if not isinstance(value, _Trained)]
@@ -167,22 +162,6 @@ class Reading:
         self._behind(layer)
         self._end = _Trained()
         return self._end
-
-    def _count(self, where: str, value: Cells | _Trained) -> None:
-        """Refuse a model whose columns grow without end."""
-        if isinstance(value, _Trained):
-            return
-        sizes = [len(c.terms) if isinstance(c, Mixture) else 1 for c in value.flat]
-        self.spend(where, sum(sizes))
-
-    def spend(self, where: str, terms: int) -> None:
-        """Count terms of columns, before they are made."""
-        self._terms += terms
-        if self._terms > limits.FRONT_TERMS:
-            raise ModelFileError(
-                f"{where} makes too many columns; at most {limits.FRONT_TERMS:,} terms are followed "
-                "in front of the first Dense layer"
-            )
 
     # -- in front ------------------------------------------------------------------------------
 
@@ -404,7 +383,7 @@ def _lookup(reading: Reading, layer: FileLayer, cells: Cells) -> Cells:
     found = _cells([Index(name, lookup.codes) for name in names], cells.shape)
     if lookup.mode == "int":
         return found
-    return _hot(reading, layer, found, lookup.depth, lookup.mode)
+    return _hot(layer, found, lookup.depth, lookup.mode)
 
 
 def _category_encoding(reading: Reading, layer: FileLayer, cells: Cells) -> Cells:
@@ -412,10 +391,10 @@ def _category_encoding(reading: Reading, layer: FileLayer, cells: Cells) -> Cell
     count = settings.whole("num_tokens")
     mode = settings.choice("output_mode", ("one_hot", "multi_hot", "count"), "multi_hot")
     indices = _cells(list(reading.indices(layer, cells, count)), cells.shape)
-    return _hot(reading, layer, indices, count, mode)
+    return _hot(layer, indices, count, mode)
 
 
-def _hot(reading: Reading, layer: FileLayer, cells: Cells, depth: int, mode: str) -> Cells:
+def _hot(layer: FileLayer, cells: Cells, depth: int, mode: str) -> Cells:
     """Write categories in 0/1 columns."""
     single = cells.ndim > 0 and cells.shape[-1] == 1
     if mode != "one_hot" and not single:
@@ -423,7 +402,10 @@ def _hot(reading: Reading, layer: FileLayer, cells: Cells, depth: int, mode: str
             f"{layer.where} has output_mode={mode!r} for values of shape {(None, *cells.shape)}: it "
             "mixes several columns. Give each column an input of its own, of shape (None, 1)"
         )
-    reading.spend(layer.where, cells.size * depth)
+    if depth > limits.TABLE_COLUMNS:
+        raise ModelFileError(
+            f"{layer.where} makes {depth:,} columns; at most {limits.TABLE_COLUMNS:,} are read"
+        )
     nothing = Mixture(())
     columns: list[Any] = []
     for cell in cells.flat:
@@ -441,7 +423,6 @@ def _embedding(reading: Reading, layer: FileLayer, cells: Cells) -> Cells:
     # Number 0 is then no category, but stands for a missing one.
     first = int(settings.flag("mask_zero", False))
     indices = reading.indices(layer, cells, len(E), first)
-    reading.spend(layer.where, sum(len(index.codes) for index in indices) * E.shape[1])
     columns = [
         Mixture(
             tuple(

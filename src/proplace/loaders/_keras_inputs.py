@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from proplace.core import limits
 from proplace.core.errors import ModelFileError, ModelNotSupported
-from proplace.loaders._files import count_of
 from proplace.loaders._keras_settings import FLOATS, Settings, unwrapped
 
 if TYPE_CHECKING:
@@ -40,11 +39,11 @@ class Port:
         if layer.kind != "InputLayer" or not isinstance(shape, list) or not shape:
             raise ModelFileError(f"{layer.where} does not say the shape of its rows")
         sizes = shape[1:]
-        if not all(type(size) is int for size in sizes):
+        if not all(type(size) is int and size >= 0 for size in sizes):
             raise ModelNotSupported(
                 f"{layer.where} has the shape {str(shape)[:200]}; sizes must be set"
             )
-        if count_of(layer.where, sizes) > limits.TABLE_COLUMNS:
+        if math.prod(sizes) > limits.TABLE_COLUMNS:
             raise ModelFileError(
                 f"{layer.where} takes {str(sizes)[:200]} numbers a row; at most "
                 f"{limits.TABLE_COLUMNS:,} columns are read"

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from proplace.core.errors import ModelNotSupported
-from proplace.loaders._files import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -147,7 +146,6 @@ class Settings:
         array = np.asarray(value)  # ragged lists are a ValueError
         if array.dtype.kind not in "fiu":
             raise self._wrong(key, value)
-        count_of(f"{self._where}: {key}", array.shape)
         return array
 
     def axis(self, key: str, default: int | None) -> int | tuple[int, ...] | None:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from proplace.core import limits
 from proplace.core.errors import ModelFileError, ModelNotSupported
-from proplace.loaders._files import check_bytes, check_count, count_of
+from proplace.loaders._files import check_bytes
 from proplace.loaders._onnx_ops import Call, UnknownError, apply
 
 if TYPE_CHECKING:
@@ -36,9 +36,6 @@ class Constants:
         Values of tensors that are taken as known.
     shapes
         Shapes that Shape nodes see, by tensor; ``""`` stands for every tensor without an entry.
-
-    All numbers that are made count together towards the limit of a model, so that a short graph
-    cannot make long arrays, nor many of them.
     """
 
     def __init__(
@@ -59,7 +56,6 @@ class Constants:
             default=1,
         )
         self._known: dict[str, Any] = dict(given or {})
-        self._made = 0
 
     def get(self, name: str) -> Any | None:
         """Value of a tensor, or None if it depends on something that is not known."""
@@ -94,14 +90,11 @@ class Constants:
                 self._onnx, f"{self._path.name}: node {node.name!r} (Cast)", attributes.get("to")
             )
         try:
-            results = apply(
-                node.op_type, node.domain, Call(attributes, inputs, self._opset, self._check)
-            )
+            results = apply(node.op_type, node.domain, Call(attributes, inputs, self._opset))
         except UnknownError:
             return
         for name, value in zip(node.output, results, strict=False):
             if name:
-                self._count(getattr(value, "size", 0))
                 self._known[name] = value
 
     def _shape(self, node: Any, attributes: dict[str, Any]) -> Values | None:
@@ -112,15 +105,6 @@ class Constants:
             return None
         part = shape[attributes.get("start", 0) : attributes.get("end", len(shape))]
         return np.asarray(part, dtype=np.int64)
-
-    def _check(self, shape: Sequence[int]) -> int:
-        return count_of(f"{self._path.name}: a result inside the graph", shape)
-
-    def _count(self, count: int) -> None:
-        self._made += count
-        check_count(
-            f"{self._path.name}, with all that its graph computes from constants,", self._made
-        )
 
     def _constant(self, node: Any, attributes: dict[str, Any]) -> Values:
         (key, value) = next(iter(attributes.items()), ("", None))
@@ -137,7 +121,6 @@ class Constants:
     def _array(self, tensor: Any) -> Values:
         onnx = self._onnx
         where = f"{self._path.name}: tensor {tensor.name!r}"
-        self._count(count_of(where, tensor.dims))
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             self._load_external(tensor)
         try:

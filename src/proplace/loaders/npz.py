@@ -1,12 +1,12 @@
 """Networks from ``.npz`` files, written by :meth:`proplace.Network.save`.
 
-The header of each array (type and shape) is read and checked against the limits and against the
-bytes that are there, before numpy allocates the array.
+The header of each array (type and shape) is checked against the bytes of the file.
 """
 
 from __future__ import annotations
 
 import io
+import math
 import warnings
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -18,7 +18,6 @@ from proplace.core.fold import Fold
 from proplace.core.input_map import InputMap
 from proplace.core.network import NPZ_FORMAT, Network
 from proplace.loaders._archive import Archive
-from proplace.loaders._files import check_count, count_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,15 +72,12 @@ def _folds(path: Path, arrays: dict[str, Values], layers: int) -> list[Fold | No
 def arrays_of(path: Path, texts: tuple[str, ...] = _TEXTS) -> dict[str, Values]:
     """The arrays of a file by name; those called ``texts`` must hold text, the others numbers."""
     arrays: dict[str, Values] = {}
-    total = 0
     with Archive(path, "not a readable .npz network file ({why})") as archive:
         for name in archive.names:
             key = name.removesuffix(".npy")
             if key in arrays:  # with the suffix and without it
                 raise archive.damaged(f"{key!r} is in the archive twice")
             array = _array(path, key, archive.read(name), text=key in texts)
-            total += array.size
-            check_count(path.name, total)
             arrays[key] = array
     return arrays
 
@@ -96,15 +92,15 @@ def _array(path: Path, key: str, data: bytes, *, text: bool) -> Values:
             shape, fortran, dtype = _HEADERS[version](stream)
     except Exception as error:
         raise ModelFileError(f"{where} is damaged ({error}); save the network again") from None
-    if not all(type(size) is int for size in shape):  # numpy lets True pass for 1
-        raise ModelFileError(f"{where} has a shape that no array has; save the network again")
-    count = count_of(where, shape)
+    # numpy lets True pass for 1
+    if len(shape) > 2 or not all(type(size) is int and size > 0 for size in shape):
+        raise ModelFileError(f"{where} has a shape that no layer has; save the network again")
     kinds = "U" if text else "fiu"
     if dtype.kind not in kinds or (dtype.kind == "U" and shape):
         what = "one piece of text" if text else "real numbers"
         raise ModelFileError(f"{where} has type {dtype}; it must hold {what}")
     start = stream.tell()
-    if len(data) - start != count * dtype.itemsize:
+    if len(data) - start != math.prod(shape) * dtype.itemsize:
         raise ModelFileError(
             f"{where} has {len(data) - start} bytes, not those of shape {shape}; save the network "
             "again"

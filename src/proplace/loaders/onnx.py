@@ -24,7 +24,6 @@ from proplace.loaders._onnx_constants import (
     check_cast,
     half,
 )
-from proplace.loaders._onnx_fields import check_fields
 from proplace.loaders._onnx_ops import KNOWN
 from proplace.loaders._onnx_outputs import chosen_logits, compare, predicted, understood
 
@@ -77,7 +76,6 @@ def open_graph(path: Path) -> tuple[Any, Any]:
     """Read the graph of a file, functions written out; the ``onnx`` package comes with it."""
     onnx = require("onnx", "onnx", "reading an ONNX file")
     data = read_bytes(path)
-    check_fields(path.name, data, onnx.ModelProto.DESCRIPTOR)
     try:
         model = onnx.load_model_from_string(data)
         _check_nodes(path, model)
@@ -104,8 +102,15 @@ def unreadable(path: Path) -> Iterator[None]:
         yield
     except ProplaceError:
         raise
-    except (ValueError, TypeError, LookupError, ArithmeticError, RecursionError) as error:
-        # A graph that no exporter writes: missing attributes, shapes that do not fit.
+    except (
+        ValueError,
+        TypeError,
+        LookupError,
+        ArithmeticError,
+        RecursionError,
+        MemoryError,
+    ) as error:
+        # A graph that no exporter writes: missing attributes, shapes that do not fit or are huge.
         raise _damaged(path, error) from error
 
 
