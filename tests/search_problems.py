@@ -18,7 +18,7 @@ from scipy.optimize import linprog
 
 import proplace as pp
 from oracles import attack, sampled_margins, size_of
-from proplace.core.distances import L1, L2, Convex, LInf
+from proplace.core.distances import L1
 from proplace.core.model_set import ModelSet
 from proplace.region.convex_piece import ConvexPiece
 from proplace.schema import Schema
@@ -52,27 +52,11 @@ def with_margin(problem, margin, slack):
 # -- random problems -----------------------------------------------------------------------------
 
 
-def quadratic(x, point):
-    return float(((point - x) ** 2).sum() + 0.3 * np.abs(point - x).max())
-
-
-def quadratic_slope(x, point):
-    slope = 2.0 * (point - x)
-    i = int(np.abs(point - x).argmax())
-    slope[i] += 0.3 * np.sign(point - x)[i]
-    return slope
-
-
-def distance_of(kind, rng, d):
+def random_distance(rng, d):
     weights = rng.uniform(0.2, 1.5, d)
     if rng.random() < 0.3 and d > 2:
         weights[rng.integers(d)] = 0.0  # a column that costs nothing
-    return {
-        "l1": lambda: L1(weights / d),
-        "linf": lambda: LInf(weights),
-        "l2": lambda: L2(weights),
-        "convex": lambda: Convex(quadratic, quadratic_slope),
-    }[kind]()
+    return L1(weights / d)
 
 
 def random_net(rng, inputs, depth, width, outputs):
@@ -118,7 +102,7 @@ def random_schema(rng, d, grids):
     return Schema([features[i] for i in order])
 
 
-def random_problem(seed, kind="l1", *, depth=None, width=None):
+def random_problem(seed, *, depth=None, width=None):
     """A problem and a piece of it, of the first network from ``seed`` on that has robust rows."""
     depth = seed % 4 if depth is None else depth
     width = width or (8 if depth < 2 else 5)
@@ -134,7 +118,7 @@ def random_problem(seed, kind="l1", *, depth=None, width=None):
         if len(robust) < 3 or not len(refused):
             continue
         x = refused[0]
-        distance = distance_of(kind, rng, d)
+        distance = random_distance(rng, d)
         grids = {i: c for i, c in enumerate(schema.columns) if c.kind == "grid"}
         models = ModelSet(net, pp.Shifts.of(net, delta), margin=MARGIN)
         problem = SearchProblem((models,), target, x, distance, SLACK, grids)

@@ -91,12 +91,10 @@ def points_of(polytope, rng, count):
     return np.hstack([weights, offset])[inside], points[inside]
 
 
-def random_state(seed, kind="l1", *, depth, cut=True):
+def random_state(seed, *, depth, cut=True):
     """A state of a random problem, of the first seed from ``seed`` on that has points enough."""
     for attempt in range(100):
-        problem, piece = random_problem(
-            [seed, attempt], kind, depth=depth, width=8 if depth < 3 else 5
-        )
+        problem, piece = random_problem([seed, attempt], depth=depth, width=8 if depth < 3 else 5)
         rng = np.random.default_rng([seed, attempt, 1])
         delta = float(rng.choice([0.02, 0.08, 0.15]))
         # A margin that nothing keeps: each test returns its worst shift.

@@ -12,13 +12,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.optimize import Bounds, LinearConstraint, linprog, milp
+from scipy.spatial import KDTree
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.neural_network import MLPClassifier
 
 import proplace as pp
 from oracles import attack, sampled_margins, size_of
 from proplace.certification import thresholds
-from proplace.core.distances import Convex
 from proplace.core.errors import (
     DeltaError,
     InputError,
@@ -271,11 +271,9 @@ def test_both_targets_of_one_logit():
             assert world.net.predict(answer.point)[0] == target
 
 
-@pytest.mark.parametrize("distance", ["l1", "l2", "linf", "mad", "convex"])
-def test_distances(distance):
+def test_weights_by_spread():
     world = World(2)
-    own = Convex(lambda x, p: float(((p - x) ** 2).sum()), lambda x, p: 2.0 * (p - x))
-    explainer = world.explainer(distance=own if distance == "convex" else distance)
+    explainer = world.explainer(weights="mad")
     for answer in explainer.explain(world.refused(3)):
         assert answer.status == "optimal"
         check_promise(explainer, world.schema, answer)
@@ -385,8 +383,9 @@ def test_the_nearest_profile_is_the_nearest_of_the_whole_hull(seed):
     )
     X = schema.canonical(rng.uniform(0.0, 1.0, (150, schema.width)))
     net = net_for(rng, schema.width, (5,), 1, X)
-    weights = rng.uniform(0.05, 0.4, schema.width)
-    explainer = pp.Proplace(net, 0.0, k=25, schema=schema, weights=weights).fit(X)
+    factors = {feature.name: rng.uniform(0.3, 3.0) for feature in schema.features}
+    explainer = pp.Proplace(net, 0.0, k=25, schema=schema, weights=factors).fit(X)
+    weights = explainer.distance_.weights
     for answer in explainer.explain(X[net.predict(X) == 0][:3]):
         assert answer.status == "optimal"
         truth = whole_hull(net, schema, answer.x, answer.neighbours, weights, 1e-6 + 1e-7)
@@ -564,7 +563,7 @@ def test_no_time_for_a_proof_is_no_answer(monkeypatch):
     explainer = pp.Proplace(net, delta, k=3, time_limit=0.5).fit(X)
     robust = explainer._robust_rows(1)
     robust.robust = robust.rows = x[None]  # the only neighbour is the one that takes long
-    robust._tree = None
+    robust._tree = KDTree(x[None] * robust.distance.weights)
     refused = X[net.predict(X) == 0][:1]
     Clock(monkeypatch)
     (answer,) = explainer.explain(refused)
@@ -1028,9 +1027,8 @@ def test_empty_tables():
         ({"margin": "float16"}, OptionError, "margin must be a number or 'float32'"),
         ({"region": "ball"}, OptionError, "region must be one of 'hull', 'box'"),
         ({"search": "magic"}, OptionError, "search must be one of 'tree', 'bilevel'"),
-        ({"distance": "l7"}, OptionError, "distance must be 'l1'"),
-        ({"distance": 7}, OptionError, "distance must be 'l1'"),
-        ({"weights": [1.0]}, OptionError, "weights must be 2"),
+        ({"weights": "l7"}, OptionError, "weights must be numbers by feature name"),
+        ({"weights": [1.0]}, OptionError, "weights must be numbers by feature name"),
         ({"time_limit": 0}, OptionError, "time_limit must be a positive"),
         ({"time_limit": -3.0}, OptionError, "time_limit"),
         ({"time_limit": float("nan")}, OptionError, "time_limit"),

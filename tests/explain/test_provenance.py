@@ -122,7 +122,7 @@ def test_the_date_is_not_what_two_runs_differ_in(monkeypatch):
     [
         lambda: made(pp.Proplace(NET, 0.04, k=3)),
         lambda: made(pp.Proplace(NET, 0.05, k=2)),
-        lambda: made(pp.Proplace(NET, 0.05, k=3, distance="l2")),
+        lambda: made(pp.Proplace(NET, 0.05, k=3, weights="mad")),
         lambda: made(pp.Proplace(NET, 0.05, k=3, region="box")),
         lambda: made(pp.Proplace(pp.Network([([[1.0, 1.1]], [-1.0])]), 0.05, k=3)),
         lambda: made(rows=ROWS[:3]),

@@ -72,7 +72,7 @@ def with_classes(rng):
 
 def with_a_box(rng):
     schema, frame, options = with_categories(rng)
-    return schema, frame, {**options, "region": "box", "distance": "linf", "target": 0}
+    return schema, frame, {**options, "region": "box", "target": 0}
 
 
 def people(rng, n=200):

@@ -38,6 +38,13 @@ def test_weights_by_name_go_to_all_columns_of_a_feature():
     np.testing.assert_array_equal(default, np.full(7, 1.0 / 7))
 
 
+def test_mad_counts_columns_in_units_of_their_spread():
+    """Medians of the absolute deviations 1 and 2; the whole range plays no part."""
+    rows = pd.DataFrame({"a": [0.0, 1.0, 2.0], "b": [1.0, 3.0, 11.0]})
+    explainer = pp.Proplace(pp.Network([([[1.0, 1.0]], [-2.0])]), 0.01, weights="mad").fit(rows)
+    np.testing.assert_array_equal(explainer.distance_.weights, [0.5 / 1.0, 0.5 / 2.0])
+
+
 def test_weights_count_the_whole_range_where_the_model_scales_itself():
     """One encoded unit of a standard scaler is a standard deviation, which no user counts in."""
     rng = np.random.default_rng(0)
@@ -58,7 +65,10 @@ def test_weights_count_the_whole_range_where_the_model_scales_itself():
     [
         ({"z": 1.0}, "weights: 'z' is not a feature"),
         ({"a": -1.0}, "the weight of a must be a number >= 0"),
-        (dict.fromkeys("abcde", 0.0), "not all 0"),
+        ({"a": "much"}, "the weight of a must be a number >= 0"),
+        (dict.fromkeys("abcde", 0.0), "must not all be 0"),
+        ([1.0] * 7, "numbers by feature name"),
+        ("l2", "numbers by feature name"),
     ],
 )
 def test_wrong_weights_are_rejected(weights, says):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import proplace as pp
-from proplace.core.distances import L1, L2, Convex, LInf
+from proplace.core.distances import L1
 from proplace.core.errors import OptionError
 from proplace.core.model_set import ModelSet
 from proplace.region.neighbours import RobustRows, box_pieces, hull_pieces, unrestricted
@@ -29,19 +29,12 @@ def robust_rows(net, X, delta=0.01, distance=None, target=1):
     return RobustRows((models,), target, 0.0, X, distance)
 
 
-def squares(x, point):
-    return float(((point - x) ** 2).sum())
-
-
 @pytest.mark.parametrize("k", [1, 3, 20, 10**4])
 @pytest.mark.parametrize(
     "distance",
     [
         L1(np.array([0.5, 1.0, 2.0])),
         L1(np.array([0.0, 1.0, 2.0])),
-        L2(np.array([0.5, 1.0, 2.0])),
-        LInf(np.array([0.5, 1.0, 0.1])),
-        Convex(squares, lambda x, p: 2.0 * (p - x)),
     ],
 )
 def test_nearest_rows(k, distance):

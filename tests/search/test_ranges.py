@@ -34,7 +34,7 @@ def check(polytope, scenario, limits, variables, points):
 
 @pytest.mark.parametrize(("seed", "depth", "cut"), quick(30, CASES))
 def test_points_of_the_polytope_lie_within(seed, depth, cut):
-    state = random_state(seed, ("l1", "linf", "l2")[seed % 3], depth=depth, cut=cut)
+    state = random_state(seed, depth=depth, cut=cut)
     problem, polytope = state.problem, state.polytope
     variables, points = points_of(polytope, state.rng, 400)
     if cut:

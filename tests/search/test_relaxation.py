@@ -20,11 +20,6 @@ from search_states import pre_activations, random_state
 from support.tiers import quick
 
 CASES = [(seed, 1 + seed % 3, seed % 2 == 0) for seed in range(90)]
-KINDS = ("l1", "linf", "l2", "convex")
-
-
-def state_of(seed, depth, cut):
-    return random_state(seed, KINDS[seed // 6 % 4], depth=depth, cut=cut)
 
 
 def rebuilt(relaxation):
@@ -48,7 +43,7 @@ def holds(relaxation, state, decisions=()):
 @pytest.mark.parametrize(("seed", "depth", "cut"), quick(18, CASES))
 def test_signs_of_a_point_do_not_exclude_it(seed, depth, cut):
     """Signs known in a layer rest on activations before it, whether the margin needs them or not."""
-    state = state_of(seed, depth, cut)
+    state = random_state(seed, depth=depth, cut=cut)
     for share in (0.0, 0.3, 0.6, 1.0):
         relaxation = Relaxation(state.polytope, state.margin, state.signs(share), state.scenarios)
         assert holds(relaxation, state)
@@ -57,7 +52,7 @@ def test_signs_of_a_point_do_not_exclude_it(seed, depth, cut):
 
 @pytest.mark.parametrize(("seed", "depth", "cut"), quick(18, CASES))
 def test_tightening_does_not_exclude_a_point_within_the_cutoff(seed, depth, cut):
-    state = state_of(seed, depth, cut)
+    state = random_state(seed, depth=depth, cut=cut)
     limits = state.signs(0.2)
     relaxation = Relaxation(state.polytope, state.margin, limits, state.scenarios[:2])
     cutoff = state.distance * (1.0 + 1e-6) + 1e-9
@@ -82,7 +77,7 @@ def test_tightening_does_not_exclude_a_point_within_the_cutoff(seed, depth, cut)
 @pytest.mark.parametrize(("seed", "depth", "cut"), quick(18, CASES))
 def test_leaves_keep_the_margin_of_every_scenario(seed, depth, cut):
     """Where no decision is left, what the program takes for the margin is the margin."""
-    state = state_of(seed, depth, cut)
+    state = random_state(seed, depth=depth, cut=cut)
     # The scenarios keep the margin at the point and little more: most leaves lie at its border.
     problem = with_margin(state.problem, state.margin, 0.0)
     whole = Relaxation(state.polytope, state.margin, {}, state.scenarios)
@@ -109,7 +104,7 @@ def test_leaves_keep_the_margin_of_every_scenario(seed, depth, cut):
 @pytest.mark.parametrize(("seed", "depth", "cut"), quick(18, CASES[:45]))
 def test_limits_of_neurons_are_those_of_the_program(seed, depth, cut):
     """What other networks say of a neuron in the program changes neither, or both."""
-    state = state_of(seed, depth, cut)
+    state = random_state(seed, depth=depth, cut=cut)
     relaxation = Relaxation(state.polytope, state.margin, {}, state.scenarios[:2])
     tighten(relaxation, state.distance * (1.0 + 1e-6) + 1e-9)
     relaxation.add_scenario(state.scenarios[2])
@@ -125,7 +120,7 @@ def test_limits_of_neurons_are_those_of_the_program(seed, depth, cut):
 def test_tightened_ranges_leave_room_for_rounding():
     met = 0
     for seed, depth, cut in CASES[:12]:
-        state = state_of(seed, depth, cut)
+        state = random_state(seed, depth=depth, cut=cut)
         relaxation = Relaxation(state.polytope, state.margin, {}, state.scenarios)
         for neuron in relaxation.neurons[:3]:
             relaxation.lp.set_cost_for_now(neuron.v, 1.0)
@@ -147,7 +142,7 @@ def test_a_search_for_an_incumbent_tests_no_longer_than_to_the_deadline():
             seen.append(deadline)
             return super().test(point, deadline)
 
-    problem, piece = random_problem(1, "l1")
+    problem, piece = random_problem(1)
     local = LocalSearch(SearchState(problem, piece, Watched(problem), deadline=1e9))
     local.start()
     local.refine()

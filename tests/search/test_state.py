@@ -20,7 +20,7 @@ SEEDS = range(8)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_an_answer_is_nearer_than_the_cutoff(seed):
     """A cutoff below the optimum leaves none, one above it changes nothing."""
-    problem, piece = random_problem(seed, "l1")
+    problem, piece = random_problem(seed)
     truth = tree.solve(problem, piece)
     if truth.point is None or truth.distance <= SAME:
         return
@@ -33,7 +33,7 @@ def test_an_answer_is_nearer_than_the_cutoff(seed):
 
 
 def test_an_incumbent_beyond_the_cutoff_is_kept_but_is_not_the_answer():
-    problem, piece = random_problem(1, "l1")
+    problem, piece = random_problem(1)
     state = SearchState(problem, piece, Oracle(problem), cutoff=0.5)
     points = [np.full(len(problem.x), float(i)) for i in range(4)]
     for point, distance, is_answer in zip(
@@ -50,7 +50,7 @@ def test_an_incumbent_beyond_the_cutoff_is_kept_but_is_not_the_answer():
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_cut_gives_another_polytope(seed):
     """The one before it is as it was, and another cut starts from the whole piece again."""
-    problem, piece = random_problem(seed, "l1")
+    problem, piece = random_problem(seed)
     whole = Polytope.of(problem, piece)
     C = np.random.default_rng(seed).normal(size=(20, len(problem.x)))
     before = whole.least(C)

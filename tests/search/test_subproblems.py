@@ -81,18 +81,15 @@ def counts(monkeypatch):
 
 
 CASES = [
-    *((seed, "l1", 1, 8) for seed in range(4000, 4025)),
-    *((seed, "l1", 2, 6) for seed in range(4100, 4145)),
-    *((seed, "l1", 3, 4) for seed in range(4200, 4225)),
-    *((seed, "linf", 1 + seed % 3, 5) for seed in range(4300, 4325)),
-    *((seed, "l2", 1 + seed % 3, 4) for seed in range(4400, 4415)),
-    *((seed, "convex", 1 + seed % 3, 4) for seed in (*range(4500, 4506), *range(4509, 4518))),
+    *((seed, 1, 8) for seed in range(4000, 4025)),
+    *((seed, 2, 6) for seed in range(4100, 4145)),
+    *((seed, 3, 4) for seed in range(4200, 4225)),
 ]
 
 
-@pytest.mark.parametrize(("seed", "kind", "depth", "width"), every(5, CASES))
-def test_every_route_leads_to_the_same_distance(seed, kind, depth, width):
-    problem, piece = random_problem(seed, kind, depth=depth, width=width)
+@pytest.mark.parametrize(("seed", "depth", "width"), every(5, CASES))
+def test_every_route_leads_to_the_same_distance(seed, depth, width):
+    problem, piece = random_problem(seed, depth=depth, width=width)
     truth = bilevel.solve(problem, piece)
     for route, tuning in ROUTES.items():
         found = within_looks(problem, piece, tuning=tuning)
@@ -106,8 +103,8 @@ def test_every_route_leads_to_the_same_distance(seed, kind, depth, width):
 
 @pytest.mark.parametrize("route", ROUTES)
 def test_the_routes_go_where_they_should(route, counts):
-    for seed, kind, depth, width in CASES[25:70]:
-        problem, piece = random_problem(seed, kind, depth=depth, width=width)
+    for seed, depth, width in CASES[25:70]:
+        problem, piece = random_problem(seed, depth=depth, width=width)
         tree.solve(problem, piece, tuning=ROUTES[route])
     assert counts["tightened"] > 100
     assert counts["splits"] >= 5
@@ -118,20 +115,8 @@ def test_the_routes_go_where_they_should(route, counts):
 
 def test_an_incumbent_at_no_distance():
     """A column that costs nothing may be all that has to change; a local search finds that late."""
-    problem, piece = random_problem(20080, "l1", depth=2, width=14)
+    problem, piece = random_problem(20080, depth=2, width=14)
     found = tree.solve(problem, piece)
     assert found.status == "optimal"
     assert found.distance == pytest.approx(0.0, abs=SAME)
     check_answer(problem, piece, found)
-
-
-@pytest.mark.parametrize("seed", [2000, 2002, 2004, 2007])
-@pytest.mark.parametrize("kind", ["l2", "convex"])
-def test_no_claim_beyond_the_cuts_of_the_distance(seed, kind):
-    """Where the program underrates the distance, a robust point need not be the nearest."""
-    problem, piece = random_problem(seed, kind)
-    truth = bilevel.solve(problem, piece)
-    found = within_looks(problem, piece, tuning=Tuning(most_distance_cuts=5))
-    assert found.lower <= truth.distance + SAME
-    if found.status == "optimal":
-        assert found.distance == pytest.approx(truth.distance, abs=SAME)

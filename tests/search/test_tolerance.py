@@ -20,10 +20,10 @@ from search_problems import MARGIN, SAME, compare, plain, random_problem
 from support.tiers import seeds
 
 
-def tolerant(seed, *, kind="l1"):
+def tolerant(seed):
     """A random problem whose answers may be missed, with what is left of its robust rows."""
     for attempt in range(60):
-        problem, piece = random_problem((seed, attempt), kind, depth=seed % 4)
+        problem, piece = random_problem((seed, attempt), depth=seed % 4)
         rng = np.random.default_rng([seed, attempt, 11])
         t = rng.choice([0.0, 0.02, 0.1, 0.3], len(problem.x))
         if not t.any():
@@ -45,12 +45,6 @@ def robust(problem, rows):
 @pytest.mark.parametrize("seed", seeds(6, 24))
 def test_same_as_algorithm_1(seed):
     compare(*tolerant(seed))
-
-
-@pytest.mark.parametrize("seed", range(30, 36))
-@pytest.mark.parametrize("kind", ["linf", "l2"])
-def test_same_as_algorithm_1_in_other_distances(seed, kind):
-    compare(*tolerant(seed, kind=kind))
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Self
 import joblib
 import numpy as np
 
+from proplace.core.distances import name_of
 from proplace.core.errors import MissingExtra, OptionError
 from proplace.core.options import integer, processes
 from proplace.core.progress import progress_bar
@@ -34,7 +35,7 @@ from proplace.tables.rows import check_agreement, model_of, read_people, trainin
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from proplace.core.distances import Distance
+    from proplace.core.distances import L1
     from proplace.core.model_set import ModelSet
     from proplace.core.network import Array, Network
     from proplace.core.shifts import Shifts
@@ -84,7 +85,7 @@ class Explainer(Parameters, ABC):
     shifts_: Shifts
     sets_: tuple[ModelSet, ...]
     others_: tuple[Voter, ...] = ()
-    distance_: Distance
+    distance_: L1
     changes_: str = ""
     prover_: Prover | None
 
@@ -209,7 +210,7 @@ class Explainer(Parameters, ABC):
             target,
             others=self.others_,
             method=type(self).__name__,
-            distance=getattr(self, "distance", "l1"),
+            distance=name_of(getattr(self, "weights", None)),
             k=getattr(self, "k", None),
             region=getattr(self, "region", None),
             tolerance=getattr(self, "tolerance_", None),

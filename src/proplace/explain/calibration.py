@@ -61,7 +61,6 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Sequence
 
-    from proplace.core import distances
     from proplace.core.network import Array
     from proplace.explain.trials import Trial
     from proplace.schema import Schema
@@ -257,7 +256,6 @@ def calibrate_delta(
     *,
     schema: Schema | None = None,
     k: int = 20,
-    distance: distances.Name | distances.Distance = "l1",
     quantile: float = 1.0,
     wanted: float = 1.0,
     risk: float | None = None,
@@ -284,7 +282,7 @@ def calibrate_delta(
         Training rows: the robust ones span the regions.
     X_valid
         People to explain; those who have the target class already are left out.
-    schema, k, distance
+    schema, k
         As for :class:`~proplace.Proplace`.
     quantile
         Which quantile of the parameter changes to report as ``change`` (1: the largest).
@@ -362,7 +360,7 @@ def calibrate_delta(
 
     def measure(size: float) -> Trial:
         delta = size if shifts is None else shifts.scaled(size)
-        explainer = Proplace(base, delta, k=k, schema=schema, distance=distance, n_jobs=n_jobs)
+        explainer = Proplace(base, delta, k=k, schema=schema, n_jobs=n_jobs)
         return question.tried(explainer.fit(X_train), size)
 
     trials = _trials(

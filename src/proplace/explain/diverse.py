@@ -20,7 +20,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from proplace.core.distances import Distance
+    from proplace.core.distances import L1
     from proplace.explain.findings import Finding
     from proplace.schema import Schema
 
@@ -36,7 +36,7 @@ def diverse(
     find: Callable[[frozenset[int]], Finding],
     schema: Schema,
     count: int,
-    distance: Distance | None = None,
+    distance: L1 | None = None,
     *,
     few: bool = False,
 ) -> list[Finding]:
@@ -112,7 +112,7 @@ def _sorted(costs: Costs) -> list[int]:
     return sorted(costs, key=lambda feature: (-costs[feature], feature))
 
 
-def _costs(answer: Finding, schema: Schema, distance: Distance | None) -> Costs:
+def _costs(answer: Finding, schema: Schema, distance: L1 | None) -> Costs:
     """What the change of each changed feature takes, by itself."""
     x, point = answer.x, answer.point
     assert x is not None and point is not None  # noqa: S101, PT018

@@ -6,16 +6,17 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from proplace.core.distances import mad_weights
 from proplace.core.errors import OptionError
 from proplace.core.options import integer, not_negative, one_of
-from proplace.core.text import did_you_mean, listing
+from proplace.core.text import did_you_mean, listing, short
 from proplace.explain.few import STRETCH
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from proplace.core.distances import Weights
     from proplace.core.network import Array
     from proplace.schema import Schema
 
@@ -66,17 +67,30 @@ def fixed_features(schema: Schema, changeable: Sequence[str] | None) -> frozense
     return frozenset(i for i, f in enumerate(schema.features) if f.name not in wanted)
 
 
-def by_column(
-    schema: Schema, weights: npt.ArrayLike | Mapping[str, float] | None
-) -> npt.ArrayLike | None:
-    """Weights of the encoded columns: those of their features, if they are given by name."""
+def column_weights(
+    schema: Schema, weights: Weights | None, rows: Array, units: Array | None
+) -> Array:
+    """Return the weight of every encoded column in the distance.
+
+    ``units`` say how much of each column counts as one; ``"mad"`` takes the spreads of ``rows``.
+    """
+    if isinstance(weights, str) and weights == "mad":
+        return mad_weights(rows)
+    if weights is None:
+        weights = {}
     if not isinstance(weights, Mapping):
-        return weights
+        raise OptionError(
+            "weights must be numbers by feature name, such as {'income': 2}, or 'mad', not "
+            f"{short(weights)}"
+        )
     _known(schema, "weights", weights)
     found: Array = np.ones(schema.width)
     for feature, span in zip(schema.features, schema.spans, strict=True):
         found[span] = not_negative(f"the weight of {feature.name}", weights.get(feature.name, 1.0))
-    return found / schema.width
+    if not found.any():
+        raise OptionError("weights must not all be 0; give at least one feature more")
+    found = found / schema.width
+    return found if units is None else found / units
 
 
 def _known(schema: Schema, option: str, names: Iterable[str]) -> None:

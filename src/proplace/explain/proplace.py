@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, get_args
 import numpy as np
 
 from proplace.certification import UNCOVERED_ADVICE
-from proplace.core import distances
+from proplace.core.distances import L1
 from proplace.core.errors import InputError, OptionError
 from proplace.core.options import integer, not_negative, one_of
 from proplace.explain.attempt import NO_TIME, Attempt
@@ -21,8 +21,8 @@ from proplace.explain.findings import Finding
 from proplace.explain.fixed import fixed
 from proplace.explain.following import (
     Preference,
-    by_column,
     check_options,
+    column_weights,
     fixed_features,
     in_words,
 )
@@ -49,10 +49,8 @@ from proplace.tables.rows import distinct
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    import numpy.typing as npt
-
     from proplace.certification import Margin
-    from proplace.core.distances import Distance
+    from proplace.core.distances import Weights
     from proplace.core.model_set import ModelSet
     from proplace.core.network import Array
     from proplace.core.shifts import Delta
@@ -111,14 +109,12 @@ class Proplace(Explainer):
         of a model that encodes its table itself get the range and a readable step of the training
         table then. Such a model keeps its encoding: the schema adds ranges, steps, directions, labels
         and rules.
-    distance
-        ``"l1"`` (mean absolute difference of encoded columns; a number that the model scales itself
-        counts in units of its range in the training rows), ``"l2"``, ``"linf"``, ``"mad"``, or
-        an object with ``between`` and ``subgradient``.
     weights
-        One weight per encoded column for a named distance, in place of 1/columns; or factors by
-        feature name, ``{"income": 2}``: a feature that is not named has 1, and all columns of a
-        feature have its weight.
+        Weights in the distance, the mean absolute difference of encoded columns (a number that the
+        model scales itself counts in units of its range in the training rows). Factors by feature
+        name, ``{"income": 2}``: a feature that is not named has 1, and all columns of a feature have
+        its weight. Or ``"mad"``: each column counts in units of its median absolute deviation over
+        the training rows.
     region
         ``"hull"``: the convex hulls of the robust neighbours and the person. ``"box"``: anywhere
         within the features' ranges and rules, plausible or not.
@@ -173,8 +169,7 @@ class Proplace(Explainer):
         holds: bool = False,
         k: int = 20,
         schema: Schema | None = None,
-        distance: distances.Name | Distance = "l1",
-        weights: npt.ArrayLike | Mapping[str, float] | None = None,
+        weights: Weights | None = None,
         region: RegionKind = "hull",
         changeable: Sequence[str] | None = None,
         max_changes: int | None = None,
@@ -192,7 +187,6 @@ class Proplace(Explainer):
         self.holds = holds
         self.k = k
         self.schema = schema
-        self.distance = distance
         self.weights = weights
         self.region = region
         self.changeable = changeable
@@ -239,9 +233,7 @@ class Proplace(Explainer):
         self.prover_ = Prover(self.schema_, tuple(judges))
         self.sets_ = tuple(judge.models for judge in judges)
         units = model.units(rows) if model.preprocesses else None
-        self.distance_ = distances.resolve(
-            self.distance, self.net_.inputs, rows, by_column(self.schema_, self.weights), units
-        )
+        self.distance_ = L1(column_weights(self.schema_, self.weights, rows, units))
         self.fixed_ = fixed_features(self.schema_, self.changeable)
         self.changes_ = in_words(self.changeable, self.max_changes, self.prefer)
         self._ends = self.rows_.min(axis=0), self.rows_.max(axis=0)

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from proplace.certification import digest as network_digest
-from proplace.core.distances import name_of
 from proplace.core.errors import InputError, OptionError
 
 if TYPE_CHECKING:
@@ -92,7 +91,7 @@ class Provenance:
     target
         Label of the wanted class.
     distance
-        Name of the distance.
+        Name of the distance: ``"l1"``, ``"weighted l1"`` or ``"mad"``.
     k, region
         Number of robust neighbours, and how the region is made of them; None for methods that have
         neither.
@@ -146,7 +145,7 @@ class Provenance:
         *,
         others: Sequence[Voter] = (),
         method: str,
-        distance: object,
+        distance: str,
         k: int | None = None,
         region: str | None = None,
         tolerance: Mapping[str, float] | None = None,
@@ -177,7 +176,7 @@ class Provenance:
             training.rows,
             _delta_of(sets[0].shifts),
             label.item() if isinstance(label, np.generic) else label,
-            name_of(distance),
+            distance,
             k,
             region,
             tuple(also),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from proplace.certification import Proof
-    from proplace.core.distances import Distance
+    from proplace.core.distances import L1
     from proplace.core.model_set import ModelSet
     from proplace.core.network import Array, Network
     from proplace.core.shifts import Shifts
@@ -51,7 +51,7 @@ class Setting:
     net: Network
     shifts: Shifts
     schema: Schema
-    distance: Distance | None
+    distance: L1 | None
     classes: tuple[Label, ...] = ()
     sets: tuple[ModelSet, ...] = ()
     encoding: str = ""

@@ -25,7 +25,6 @@ import pandas as pd
 from scipy.spatial import KDTree
 
 from proplace.certification import certify
-from proplace.core.distances import L1, L2, LInf
 from proplace.core.errors import OptionError
 from proplace.region.convex_piece import ConvexPiece
 from proplace.schema.person import TOLERANCE
@@ -33,7 +32,7 @@ from proplace.schema.person import TOLERANCE
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
-    from proplace.core.distances import Distance
+    from proplace.core.distances import L1
     from proplace.core.model_set import ModelSet
     from proplace.core.network import Array
     from proplace.schema import Schema
@@ -73,21 +72,18 @@ class RobustRows:
     target: int
     slack: float
     rows: Array
-    distance: Distance
+    distance: L1
     called: str = ""  # the target in words; else by its number
     robust: Array = field(init=False)
     _none: str = field(init=False, default="")  # why there are no robust rows
-    _tree: tuple[KDTree, Array] | None = field(init=False, default=None)
+    _tree: KDTree = field(init=False)
     _codes: dict[int, tuple[npt.NDArray[np.int64], int]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.robust = self.rows[self.test(self.rows)]
         if not len(self.robust):
             self._none = self._no_robust_rows()
-        scale = _coordinates(self.distance)
-        if scale is not None and len(self.robust):
-            weights, p = scale
-            self._tree = (KDTree(self.robust * weights), np.append(weights, p))
+        self._tree = KDTree(self.robust * self.distance.weights)
 
     def test(self, rows: Array, deadline: float = math.inf) -> Mask:
         """Which rows are robust at the margin of the search, as far as is known by the deadline.
@@ -124,15 +120,10 @@ class RobustRows:
         if not len(self.robust):
             return Neighbours(self.robust, "no_robust_neighbour", self._none)
         k = min(k, len(self.robust))
-        if self._tree is not None:
-            tree, scale = self._tree
-            # A few more than k, so that rows at equal distance are ordered by their position.
-            count = min(len(self.robust), k + 8)
-            _, found = tree.query(x * scale[:-1], k=count, p=float(scale[-1]))
-            found = np.sort(np.atleast_1d(found))
-        else:
-            found = np.arange(len(self.robust))
-        rows = self.robust[found]
+        # A few more than k, so that rows at equal distance are ordered by their position.
+        count = min(len(self.robust), k + 8)
+        _, found = self._tree.query(x * self.distance.weights, k=count, p=1.0)
+        rows = self.robust[np.sort(np.atleast_1d(found))]
         order = np.argsort(self.distance.between(x, rows), kind="stable")[:k]
         return Neighbours(rows[order], "found")
 
@@ -408,14 +399,3 @@ def _profiles(schema: Schema, person: Person) -> Iterator[Array]:
             "make features immutable, or use region='hull'"
         )
     return profiles(person, options)
-
-
-def _coordinates(distance: Distance) -> tuple[Array, float] | None:
-    """Factors and p under which a distance is a Minkowski distance, or None."""
-    if isinstance(distance, L1):
-        return distance.weights, 1.0
-    if isinstance(distance, L2):
-        return np.sqrt(distance.weights), 2.0
-    if isinstance(distance, LInf):
-        return distance.weights, np.inf
-    return None

@@ -51,10 +51,7 @@ class LocalSearch:
     @cached_property
     def program(self) -> Program:
         """The nearest point of the region under linear cuts."""
-        state = self.state
-        return Program(
-            state.polytope, deadline=state.deadline, distance_cuts_at=state.recent_distance_cuts()
-        )
+        return Program(self.state.polytope, deadline=self.state.deadline)
 
     def nearest(self) -> LpPoint | None:
         """The nearest point of the region under the cuts in force, if there is one.

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from proplace.core.distances import L1, L2, LInf
 from proplace.core.errors import SolverError
 from proplace.search import bilevel, tree
 from proplace.search.oracle import Oracle
@@ -123,7 +122,5 @@ def _bilevel(
 
 def least_distance(problem: SearchProblem, piece: ConvexPiece, half_steps: np.ndarray) -> float:
     """Lower bound on the distance of a piece: the distance to the box around it."""
-    if not isinstance(problem.distance, (L1, L2, LInf)):
-        return 0.0
     low, high = piece.box(half_steps)
     return float(problem.distance.between(problem.x, np.clip(problem.x, low, high)))

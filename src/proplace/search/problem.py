@@ -16,7 +16,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from proplace.core.distances import Distance
+    from proplace.core.distances import L1
     from proplace.core.model_set import ModelSet
     from proplace.core.network import Array
     from proplace.schema import Column
@@ -39,7 +39,7 @@ class SearchProblem:
     sets: tuple[ModelSet, ...]
     target: int
     x: Array
-    distance: Distance
+    distance: L1
     slack: float
     grids: Mapping[int, Column] = field(default_factory=dict)
     between: bool = False

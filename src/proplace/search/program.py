@@ -8,13 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from proplace.core.distances import L1, LInf
 from proplace.core.errors import SolverError
 from proplace.solvers import INF, QUICKEST, LinearProgram
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from proplace.core.network import Array
     from proplace.search.polytope import Polytope
 
@@ -50,8 +47,7 @@ class LpCounts:
 class Program:
     """The nearest point of a polytope, under cuts that are added as it goes.
 
-    A distance other than L1 and LInf is bounded from below by its supporting cuts, at first
-    those at ``distance_cuts_at``. The programs that are solved are added to ``counts``.
+    The programs that are solved are added to ``counts``.
     """
 
     def __init__(
@@ -59,14 +55,13 @@ class Program:
         polytope: Polytope,
         *,
         deadline: float = np.inf,
-        distance_cuts_at: Sequence[Array] = (),
         counts: LpCounts | None = None,
     ) -> None:
         self.polytope, self.problem, self.deadline = polytope, polytope.problem, deadline
         self.lp = LinearProgram(QUICKEST)
         self.counts = LpCounts() if counts is None else counts
         self._add_region()
-        self._add_distance(distance_cuts_at)
+        self._add_distance()
 
     def _add_region(self) -> None:
         polytope, piece = self.polytope, self.polytope.piece
@@ -107,29 +102,13 @@ class Program:
                 np.array([-INF]), side, polytope.functional(cut.slope[None]), self.region
             )
 
-    def _add_distance(self, distance_cuts_at: Sequence[Array]) -> None:
+    def _add_distance(self) -> None:
         """Add the objective: linear where the sign of a difference is known, else by parts."""
         polytope, x = self.polytope, self.problem.x
-        measure = self.problem.distance
-        self.distance_column, self.distance_cuts = -1, 0
-        self.offset = 0.0
-        if not isinstance(measure, (L1, LInf)):
-            self.distance_column = self.lp.add_columns(np.zeros(1), np.full(1, INF), np.ones(1))
-            for point in (polytope.base, *distance_cuts_at):
-                self.add_distance_cut(point)
-            return
         C = np.eye(len(x))
         low, high = polytope.range(C)
         low, high, start = low - x, high - x, polytope.base - x
-        w = measure.weights
-        if isinstance(measure, LInf):
-            column = self.lp.add_columns(np.zeros(1), np.full(1, INF), np.ones(1))
-            columns = np.append(self.region, np.int32(column))
-            for side in (1.0, -1.0):
-                rows = polytope.functional(-side * w[:, None] * C)
-                A = np.hstack([rows, np.ones((len(w), 1))])
-                self.lp.add_rows(side * w * start, np.full(len(w), INF), A, columns)
-            return
+        w = self.problem.distance.weights
         sign = np.where(low >= 0.0, 1.0, np.where(high <= 0.0, -1.0, 0.0))
         known = sign != 0.0
         cost = (sign * w)[None] @ C
@@ -145,17 +124,6 @@ class Program:
             columns = np.concatenate([self.region, np.arange(first, first + 2 * n, dtype=np.int32)])
             A = np.hstack([polytope.functional(C[mixed]), -np.eye(n), np.eye(n)])
             self.lp.add_rows(-start[mixed], -start[mixed], A, columns)
-
-    def add_distance_cut(self, point: Array) -> None:
-        """Add the supporting cut of a convex distance at a point."""
-        self.distance_cuts += 1
-        measure, x = self.problem.distance, self.problem.x
-        slope = measure.subgradient(x, point)
-        value = float(measure.between(x, point))
-        A = np.append(self.polytope.functional(-slope[None])[0], 1.0)[None]
-        side = value + float(slope @ (self.polytope.base - point))
-        columns = np.append(self.region, np.int32(self.distance_column))
-        self.lp.add_rows(np.array([side]), np.array([INF]), A, columns)
 
     def add_cut(self, gradient: Array, side: float) -> int:
         """Add ``gradient . x' >= side``."""

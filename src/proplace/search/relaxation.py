@@ -107,13 +107,10 @@ class Relaxation(Program):
         scenarios: Sequence[ShiftedObjective] = (),
         *,
         deadline: float = np.inf,
-        distance_cuts_at: Sequence[Array] = (),
         counts: LpCounts | None = None,
         tuning: Tuning = DEFAULT,
     ) -> None:
-        super().__init__(
-            polytope, deadline=deadline, distance_cuts_at=distance_cuts_at, counts=counts
-        )
+        super().__init__(polytope, deadline=deadline, counts=counts)
         self.margin, self.tuning = margin, tuning
         self.limits: Limits = dict(limits or {})
         self.scenarios: list[ShiftedObjective] = []

@@ -35,9 +35,7 @@ class Rounding:
         hull = replace(
             polytope, g_low=none, g_high=none, g_columns=np.zeros(0, np.intp), halfspaces=()
         )
-        self.program = Program(
-            hull, deadline=state.deadline, distance_cuts_at=state.recent_distance_cuts()
-        )
+        self.program = Program(hull, deadline=state.deadline)
         self.cuts: list[tuple[int, Array, float]] = []
         self.spare = 0.0
 

@@ -48,9 +48,6 @@ class SearchState:
         The piece, cut to what is nearer than ``upper`` (a little farther, against rounding).
     scenarios
         Every scenario by which an exact test has refuted a point.
-    distance_cuts_at
-        Points at which a convex distance was cut from below; new programs start with the cuts at the
-        last of them.
     unresolved_bound, trouble
         The least bound of a node to which the solver gave no answer, and what went wrong: nothing
         may be concluded about the points of such a node.
@@ -76,7 +73,6 @@ class SearchState:
         self.incumbent: Incumbent | None = None
         self._set_upper(cutoff)
         self.scenarios: list[ShiftedObjective] = []
-        self.distance_cuts_at: list[Array] = []
         self.unresolved_bound, self.trouble = np.inf, ""
         self.nodes = self.rounds = 0
         self.gave_up = False
@@ -146,10 +142,6 @@ class SearchState:
         if self.piece.vertices is not None:
             points.append(self.piece.vertices.mean(axis=0))
         self.polytope = self.polytope.within(self.upper * (1.0 + 1e-9) + 1e-12, points)
-
-    def recent_distance_cuts(self) -> list[Array]:
-        """Points at which a new program cuts a convex distance from the start."""
-        return self.distance_cuts_at[-self.tuning.recent_distance_cuts :]
 
     # -- scenarios ---------------------------------------------------------------------------
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from proplace.core.distances import L1, LInf
 from proplace.core.errors import SolverError
 from proplace.search.branching import Gains, choose
 from proplace.search.program import check_time
@@ -67,7 +66,6 @@ class Subproblem:
             limits,
             scenarios,
             deadline=state.deadline,
-            distance_cuts_at=state.recent_distance_cuts(),
             counts=state.counts,
             tuning=state.tuning,
         )
@@ -206,17 +204,14 @@ class Subproblem:
         raise Fathomed
 
     def _solve(self, decisions: tuple[Decision, ...], bound: float) -> LpPoint | None:
-        """Solve a node, adding cuts of the distance as needed; None: nothing nearer is left in it."""
+        """Solve a node; None: nothing nearer is left in it."""
         solution = self.relaxation.solve(decisions)
         if decisions:
             value = np.inf if solution is None else solution.objective
             self.gains.note(decisions[-1], min(value, self.state.prune_at) - bound)
-        while solution is not None and solution.objective < self.state.prune_at:
-            if not self._add_distance_cut(solution):
-                return solution
-            check_time(self.state.deadline)
-            solution = self.relaxation.solve(decisions)
-        return None
+        if solution is None or solution.objective >= self.state.prune_at:
+            return None
+        return solution
 
     def _choose_without_solution(
         self, decisions: tuple[Decision, ...]
@@ -233,20 +228,6 @@ class Subproblem:
         self.splits_without_solution += 1
         key = max(neurons, key=lambda neuron: neuron.weight).key
         return ("active", key, 1.0), ("inactive", key, 1.0)
-
-    def _add_distance_cut(self, solution: LpPoint) -> bool:
-        """Add a cut of a convex distance where the program underrates it; False: it does not."""
-        problem = self.state.problem
-        if isinstance(problem.distance, (L1, LInf)):
-            return False
-        true = float(problem.distance.between(problem.x, solution.point))
-        if true <= solution.objective + 1e-8 * max(1.0, true):
-            return False
-        if self.relaxation.distance_cuts >= self.tuning.most_distance_cuts:
-            raise SolverError("the distance takes more cuts than the search allows for")
-        self.state.distance_cuts_at.append(solution.point)
-        self.relaxation.add_distance_cut(solution.point)
-        return True
 
     def _passes(self, solution: LpPoint) -> bool:
         """Put a point that keeps all scenarios to the exact test; if it fails, a scenario is added."""

@@ -12,12 +12,11 @@ most
     c + \min\Big( \textstyle\sum\text{ of the m largest } \max_{t \in f} g_t^+ \bar s_t,\;
     D \max_t g_t^+ / c_t \Big)
 
-with :math:`c_t` the cost of a move in the L1 distance (other distances bound each move alone). Where
-that is less than the margin, no set of m features has an answer, whatever its region. Otherwise one
-feature after another is made to move, those before it are left out, and these parts are bounded anew,
-until the whole set is known and the sizes of its moves are cut in halves. A set is *open* when a point
-of it keeps the margin in all scenarios that were met, or after enough cuts. Everything is done for many
-parts at once.
+with :math:`c_t` the cost of a move. Where that is less than the margin, no set of m features has an
+answer, whatever its region. Otherwise one feature after another is made to move, those before it are
+left out, and these parts are bounded anew, until the whole set is known and the sizes of its moves are
+cut in halves. A set is *open* when a point of it keeps the margin in all scenarios that were met, or
+after enough cuts. Everything is done for many parts at once.
 """
 
 from __future__ import annotations
@@ -28,8 +27,6 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-
-from proplace.core.distances import L1, L2, LInf
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -193,11 +190,7 @@ class SubsetBounds:
         self._size: list[int] = []  # numbers that the bound of one part takes
         self._room: list[float] = []  # for the rounding of bounds
         self.work = 0
-        distance = problem.distance
-        named = isinstance(distance, (L1, L2, LInf)) and len(moves.E) > 0
-        cost = distance.between(problem.x, problem.x + moves.E) if named else np.zeros(len(moves.E))
-        self.cost: Array = np.asarray(cost, dtype=np.float64)
-        self.additive = isinstance(distance, L1)
+        self.cost = problem.distance.between(problem.x, problem.x + moves.E)
         for scenario in oracle.attack(start):
             self._learn(scenario)
 
@@ -353,7 +346,7 @@ class SubsetBounds:
 
     def _within(self, boxes: _Boxes, cutoff: float) -> _Boxes:
         """Shorten the moves to what the cutoff allows."""
-        if not self.additive or not np.isfinite(cutoff):
+        if not np.isfinite(cutoff):
             return boxes
         cost = self.cost[boxes.made]
         rest = cutoff - (boxes.low * cost).sum(axis=1)
@@ -365,7 +358,7 @@ class SubsetBounds:
     def _points(self, boxes: _Boxes, bound: _Bound, cutoff: float) -> Array:
         """A point of each box at which the linear bound is large."""
         sizes = np.where(bound.g > 0.0, boxes.high, boxes.low)
-        if self.additive and np.isfinite(cutoff):
+        if np.isfinite(cutoff):
             cost = self.cost[boxes.made]
             with np.errstate(divide="ignore", invalid="ignore"):
                 order = np.argsort(-bound.g / cost, axis=1, kind="stable")
@@ -487,7 +480,7 @@ class _NodeSupport:
     def __init__(self, bounds: SubsetBounds, nodes: _Nodes, left: int, cutoff: float) -> None:
         self.moves, self.nodes, self.left, self.cutoff = bounds.moves, nodes, left, cutoff
         most = bounds._most(cutoff)
-        self.most, self.cost, self.additive = most, bounds.cost, bounds.additive
+        self.most, self.cost = most, bounds.cost
         self.free = np.where(nodes.allowed, most, 0.0)[:, None]
         self.made = np.zeros(nodes.allowed.shape)
         np.put_along_axis(self.made, nodes.made, most[nodes.made], axis=1)
@@ -517,7 +510,7 @@ class _NodeSupport:
         """Largest values of functions ``g`` (nodes or 1, functions, moves): (nodes, functions)."""
         positive = np.maximum(g, 0.0)
         total = (positive @ (self.made - self.least)[:, :, None])[:, :, 0] + self._top(positive)
-        if self.additive and np.isfinite(self.cutoff):
+        if np.isfinite(self.cutoff):
             rest = np.maximum(self.cutoff - self.used, 0.0)[:, None]
             total = np.fmin(total, _product(rest, _product(positive, self.rate).max(axis=2)))
         result: Array = total + (g @ self.least[:, :, None])[:, :, 0]
@@ -534,8 +527,6 @@ class _NodeSupport:
 
     def distance(self, g: Array, const: Array, wanted: float) -> Array:
         """Lower bounds on the distance at which a linear bound reaches what is wanted."""
-        if not self.additive:
-            return np.zeros(len(self.used))
         base = const + (g @ self.least[:, :, None])[:, :, 0]
         rate = _product(np.maximum(g, 0.0), self.rate).max(axis=2)
         return _reached(self.used, (wanted - base)[:, 0], rate[:, 0])
@@ -546,7 +537,7 @@ class _BoxSupport:
 
     def __init__(self, bounds: SubsetBounds, boxes: _Boxes, cutoff: float) -> None:
         self.made, self.low, self.cutoff = boxes.made, boxes.low, cutoff
-        self.width, self.additive = boxes.high - boxes.low, bounds.additive
+        self.width = boxes.high - boxes.low
         cost = bounds.cost[boxes.made]
         self.used = (boxes.low * cost).sum(axis=1)
         with np.errstate(divide="ignore"):
@@ -570,7 +561,7 @@ class _BoxSupport:
         """Largest values of functions ``g`` (boxes, functions, moves): (boxes, functions)."""
         positive = np.maximum(g, 0.0)
         total = (positive @ self.width[:, :, None])[:, :, 0]
-        if self.additive and np.isfinite(self.cutoff):
+        if np.isfinite(self.cutoff):
             rest = np.maximum(self.cutoff - self.used, 0.0)[:, None]
             ratio = _product(positive, self.rate[:, None]).max(axis=2)
             total = np.fmin(total, _product(rest, ratio))
@@ -579,8 +570,6 @@ class _BoxSupport:
 
     def distance(self, g: Array, const: Array, wanted: float) -> Array:
         """Lower bounds on the distance at which a linear bound reaches what is wanted."""
-        if not self.additive:
-            return np.zeros(len(self.used))
         base = const + (g @ self.low[:, :, None])[:, :, 0]
         rate = _product(np.maximum(g, 0.0), self.rate[:, None]).max(axis=2)
         return _reached(self.used, (wanted - base)[:, 0], rate[:, 0])

@@ -55,10 +55,6 @@ class Tuning:
         Scenarios that the children of a subproblem start with, at most.
     most_splits_without_solution
         Nodes of a subproblem that are split although the solver gave no answer, at most.
-    most_distance_cuts
-        Supporting cuts of a convex distance in one program, at most.
-    recent_distance_cuts
-        Cuts of the distance, the latest of those made so far, that a new program starts with.
     refuted_below
         How far below the margin a scenario met before must lie at a point to refute it without an
         exact test.
@@ -112,8 +108,6 @@ class Tuning:
     probes: int = 4
     inherited_scenarios: int = 6
     most_splits_without_solution: int = 64
-    most_distance_cuts: int = 5_000
-    recent_distance_cuts: int = 200
     refuted_below: float = 1e-4
     worth_cutting: float = 1e-2
     worth_improving: float = 5e-3

@@ -109,17 +109,6 @@ class Model:
         )
         self._height += height
 
-    def fixed(self, x: Array) -> Model:
-        """Return the linear program that is left with the integers of ``x``."""
-        model = Model()
-        model.offset, model._width, model._height = self.offset, self._width, self._height
-        model._rows, model._entries = self._rows.copy(), self._entries.copy()
-        lower, upper, cost, integer = _joined(self._columns, 4)
-        whole = integer.astype(np.bool_)
-        low, high = np.where(whole, np.rint(x), lower), np.where(whole, np.rint(x), upper)
-        model._columns = [(low, high, cost, np.zeros_like(whole))]
-        return model
-
     def arrays(self) -> Arrays:
         """Return the whole model; entries of the same row and column are added up."""
         lower, upper, cost, integer = _joined(self._columns, 4)

@@ -11,7 +11,6 @@ import pytest
 
 import proplace as pp
 from proplace.apps.batch import explain_file
-from proplace.core.distances import L1, Convex
 from proplace.core.errors import OptionError, OutputError, TableError
 from proplace.tables import files as tables
 from proplace.tables.files import open_table
@@ -128,9 +127,9 @@ def test_the_manifest_says_what_was_asked(world, tmp_path):
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert manifest["format"] == "proplace-batch-7"
     assert manifest["question"]["k"] == 5
-    other = pp.Proplace(explainer.net_, 0.005, k=5, schema=explainer.schema, distance="l2")
+    other = pp.Proplace(explainer.net_, 0.005, k=5, schema=explainer.schema, weights="mad")
     other.fit(people)
-    with pytest.raises(OutputError, match="another training rows and distance"):
+    with pytest.raises(OutputError, match="another training rows and weights of the distance"):
         explain_file(other, tmp_path / "p.csv", tmp_path / "out")
 
 
@@ -141,8 +140,7 @@ OF_THE_EXPLAINER = {
     "delta": 0.006,
     "also": [pp.Network([(np.ones((1, 5)), [5.0])])],
     "k": 4,
-    "distance": "l2",
-    "weights": [1.0, 2.0, 1.0, 1.0, 1.0],
+    "weights": {"x": 2.0},
     "tolerance": {"x": 0.01},
     "holds": True,
     "changeable": ["x"],
@@ -259,37 +257,17 @@ def test_training_rows_that_occur_twice_are_another_question_where_they_count(wo
     frame = explainer.schema.decode(explainer.rows_)
     more = pd.concat([frame, *[frame.iloc[[0, 1]]] * 100])
 
-    def fitted(table, distance):
-        made = pp.Proplace(explainer.net_, 0.005, k=5, schema=explainer.schema, distance=distance)
+    def fitted(table, weights):
+        made = pp.Proplace(explainer.net_, 0.005, k=5, schema=explainer.schema, weights=weights)
         return made.fit(table)
 
-    explain_file(fitted(frame, "l1"), tmp_path / "p.csv", tmp_path / "l1")
-    assert explain_file(fitted(more, "l1"), tmp_path / "p.csv", tmp_path / "l1").resumed == 4
+    explain_file(fitted(frame, None), tmp_path / "p.csv", tmp_path / "l1")
+    assert explain_file(fitted(more, None), tmp_path / "p.csv", tmp_path / "l1").resumed == 4
     one = explain_file(fitted(frame, "mad"), tmp_path / "p.csv", tmp_path / "mad")
     two = explain_file(fitted(more, "mad"), tmp_path / "p.csv", tmp_path / "more")
     assert one.results.read_text() != two.results.read_text()
     with pytest.raises(OutputError, match="another weights of the distance"):
         explain_file(fitted(more, "mad"), tmp_path / "p.csv", tmp_path / "mad")
-
-
-def test_a_distance_of_ones_own_is_known_by_what_it_says(world, tmp_path):
-    explainer, people = world
-    people.head(2).to_csv(tmp_path / "p.csv", index=False)
-
-    def ask(scale):
-        flat = L1(np.full(5, scale))
-        distance = Convex(
-            lambda x, point: float(flat.between(x, point)),
-            flat.subgradient,
-        )
-        made = pp.Proplace(explainer.net_, 0.005, k=5, schema=explainer.schema, distance=distance)
-        made.fit(explainer.schema.decode(explainer.rows_))
-        return explain_file(made, tmp_path / "p.csv", tmp_path / "out")
-
-    ask(1.0)
-    assert ask(1.0).resumed == 2
-    with pytest.raises(OutputError, match="another weights of the distance"):
-        ask(2.0)
 
 
 def test_the_file_is_read_as_rows_are_done_and_not_ahead(world, tmp_path, monkeypatch):

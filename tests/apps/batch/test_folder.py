@@ -22,7 +22,7 @@ from proplace.apps.batch import Summary, explain_file
 from proplace.apps.batch.manifest import FORMAT, _sha256
 from proplace.apps.cli.whole_input import summarise
 from proplace.apps.report import page
-from proplace.core.distances import L1, Convex
+from proplace.core.distances import L1
 from proplace.core.errors import OutputError, TableError, WorkerError
 from proplace.explain.findings import Status
 from proplace.explain.results import Explanations
@@ -514,20 +514,21 @@ def test_rows_whose_worker_died_are_tried_again(batch):
 @pytest.mark.slow
 def test_a_row_that_ends_its_process_does_not_end_the_batch(explainer, table, tmp_path, quiet):
     """Really: a process dies at one row whenever it is tried, until what kills it is gone."""
-    parent, gone, flat = os.getpid(), str(tmp_path / "gone"), L1(np.ones(2))
+    parent, gone = os.getpid(), str(tmp_path / "gone")
     row = pd.read_csv(io.BytesIO(quiet("csv")["results.csv"]))["status"].tolist().index("optimal")
     deadly = float(pd.read_csv(table)["a"][row])
 
-    def between(x, point):
-        if os.getpid() != parent and x[0] == deadly and not os.path.exists(gone):
-            os.kill(os.getpid(), signal.SIGKILL)
-        return float(flat.between(x, point))
+    class Deadly(L1):
+        def between(self, x, X):
+            if os.getpid() != parent and x[0] == deadly and not os.path.exists(gone):
+                os.kill(os.getpid(), signal.SIGKILL)
+            return super().between(x, X)
 
     rows = pd.DataFrame(explainer.rows_, columns=["a", "b"])
-    net, distance = explainer.net_, Convex(between, flat.subgradient)
 
     def ask(out, n_jobs):
-        made = pp.Proplace(net, 0.01, k=3, distance=distance, n_jobs=n_jobs).fit(rows)
+        made = pp.Proplace(explainer.net_, 0.01, k=3, n_jobs=n_jobs).fit(rows)
+        made.distance_ = Deadly(made.distance_.weights)
         return explain_file(made, table, tmp_path / out, ids=["name"])
 
     quiet = ask("quiet", 1)

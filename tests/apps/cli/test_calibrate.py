@@ -159,7 +159,7 @@ def test_exported_pipelines_whose_scalers_were_fitted_again(lender, people):
 
 def test_how_many_accepted_rows_stay_robust_is_shown(lender):
     folder, pipes, table, _ = lender
-    done = asked(folder, "--delta", 0.001, "--distance", "linf")
+    done = asked(folder, "--delta", 0.001)
     assert done.returncode == 0, done.stderr
     accepted = int((pipes["now"].predict(table) == "yes").sum())
     title, line = done.stdout.splitlines()[:2]

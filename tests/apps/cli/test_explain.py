@@ -198,7 +198,6 @@ def test_without_a_schema_the_table_holds_the_networks_columns(framework, tmp_pa
 
 
 OPTIONS = [
-    "distance",
     "region",
     "target",
     "time_limit",
@@ -212,7 +211,6 @@ OPTIONS = [
 @pytest.mark.parametrize("option", OPTIONS)
 def test_options_reach_the_explainer(loans, option, tmp_path):
     value, python = {
-        "distance": ("linf", {"distance": "linf"}),
         "region": ("box", {"region": "box"}),
         "target": (0, {}),
         "time_limit": (1e-9, {"time_limit": 1e-9}),

@@ -379,7 +379,7 @@ def many_features(count):
     goal = np.linspace(0.95, 0.6, count)[np.random.default_rng(0).permutation(count)]
     row = pd.DataFrame([goal], columns=names)
     person = pd.DataFrame([goal - np.linspace(0.5, 0.3, count)[np.argsort(-goal)]], columns=names)
-    result = pp.Proplace(net, 1e-4, schema=schema, distance="l2", k=1).fit(row).explain(person)
+    result = pp.Proplace(net, 1e-4, schema=schema, k=1).fit(row).explain(person)
     assert result[0].found
     return result[0]
 

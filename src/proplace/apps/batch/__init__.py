@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import joblib
-import numpy as np
 
 from proplace import __version__
 from proplace.apps.batch.folder import Folder
@@ -219,7 +218,6 @@ def _about(explainer: Explainer) -> dict[str, Any]:
     ):  # digested, or of no account
         options.pop(name, None)
     options = {name: list(v) if isinstance(v, tuple) else v for name, v in options.items()}
-    options["distance"] = _name(options.get("distance", "l1"))
     if options.get("changeable") is not None:
         options["changeable"] = sorted(options["changeable"])
     return {
@@ -231,7 +229,7 @@ def _about(explainer: Explainer) -> dict[str, Any]:
         **_delta(explainer.shifts_),
         **_other_sets(explainer),
         **_tolerance(explainer),
-        "weights of the distance": _distance_digest(explainer),
+        "weights of the distance": joblib.hash(explainer.distance_.weights),
         **options,
     }
 
@@ -255,22 +253,3 @@ def _delta(shifts: Shifts) -> dict[str, Any]:
     if radii is None:
         return {"delta": shifts.digest, "about delta": shifts.about}
     return {"delta": [list(part) for part in zip(*radii, strict=True)]}
-
-
-def _name(distance: object) -> str:
-    return distance if isinstance(distance, str) else type(distance).__qualname__
-
-
-def _distance_digest(explainer: Explainer) -> str:
-    """Digest of the distance as fitted: with "mad", training rows that occur twice count twice.
-
-    A distance of the user's own is known by what it says about training rows: its code may be
-    anything, and the name of a function says little about it.
-    """
-    distance = explainer.distance_
-    if isinstance(getattr(explainer, "distance", "l1"), str):
-        return str(joblib.hash(vars(distance)))
-    rows = explainer.rows_[:50]
-    values = [distance.between(x, rows) for x in rows]
-    slopes = [distance.subgradient(rows[0], row) for row in rows]
-    return str(joblib.hash((np.array(values), np.array(slopes))))

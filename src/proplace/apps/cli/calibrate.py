@@ -60,9 +60,6 @@ def calibrate(
     schema: common.SchemaFile = None,
     target: common.Target = common.DEFAULT_TARGET,
     k: Annotated[int, typer.Option("--k", help="Robust neighbours that span the region.")] = 20,
-    distance: Annotated[
-        common.Distance, typer.Option(help="What near means.")
-    ] = common.Distance.l1,
     wanted: Wanted = 1.0,
     least_robust: LeastRobust = 0.1,
     quantile: Quantile = 1.0,
@@ -120,7 +117,6 @@ def calibrate(
             common.training_rows(rows, features, others),
             common.training_rows(asked, features, others),
             k=k,
-            distance=distance.value,
             quantile=quantile,
             wanted=wanted,
             least_robust=least_robust,

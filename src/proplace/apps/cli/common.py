@@ -68,15 +68,6 @@ Tolerance = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
 
-class Distance(StrEnum):
-    """Names of distances."""
-
-    l1 = "l1"
-    l2 = "l2"
-    linf = "linf"
-    mad = "mad"
-
-
 class FileFormat(StrEnum):
     """How tables are written."""
 

@@ -111,7 +111,7 @@ class Question:
         For which networks the answers must hold.
     others
         More models that must accept them, with what `--also` says of each.
-    k, distance, region, tolerance, holds, time_limit, changes
+    k, region, tolerance, holds, time_limit, changes
         As :class:`proplace.Proplace` takes them; ``changes`` are the options about changes.
     target
         The wanted class, by its label as text.
@@ -124,7 +124,6 @@ class Question:
     given: delta.Given
     others: list[tuple[WholeModel, delta.Other]]
     k: int
-    distance: common.Distance
     region: Region
     tolerance: dict[str, float] | None
     holds: bool
@@ -157,7 +156,6 @@ class Question:
             self.given.delta,
             also=also or None,
             k=self.k,
-            distance=self.distance.value,
             region=self.region.value,
             tolerance=self.tolerance,
             holds=self.holds,
@@ -185,9 +183,6 @@ def explain(
     target: common.Target = common.DEFAULT_TARGET,
     count: Count = 1,
     k: K = 20,
-    distance: Annotated[
-        common.Distance, typer.Option(help="What near means.")
-    ] = common.Distance.l1,
     region: Regions = Region.hull,
     tolerance: common.Tolerance = None,
     holds: Holds = False,
@@ -262,7 +257,6 @@ def explain(
         given,
         list(zip(rest, more, strict=True)),
         k,
-        distance,
         region,
         common.tolerance_of(tolerance),
         holds,

@@ -362,8 +362,7 @@ def setting_of(result: Explanations) -> Setting | None:
 
 _DISTANCES = {
     "l1": "the average change of the columns that the network takes; 0 is no change",
-    "l2": "the root of the summed squares of all changes; 0 is no change",
-    "linf": "the largest change of any column that the network takes; 0 is no change",
+    "weighted l1": "the weighted average change of the columns that the network takes; 0 is no change",
     "mad": "the average change of the columns, each in units of its usual spread; 0 is no change",
 }
 

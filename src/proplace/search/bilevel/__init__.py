@@ -48,7 +48,6 @@ def solve(
     *,
     solver: Solver = "highs",
     deadline: float = math.inf,
-    tolerance: float = 1e-9,
     max_rounds: int = 200,
 ) -> Outcome:
     """Find the nearest robust point of ``piece`` by Algorithm 1.
@@ -62,12 +61,10 @@ def solve(
     deadline
         When to stop, by ``time.monotonic``; the outcome is then ``unknown`` with a proved bound,
         since the first point that the algorithm knows to be robust is the answer.
-    tolerance
-        Gap, relative to max(1, distance), at which the cuts of a convex distance count as it.
     max_rounds
         Shifted models to add before the search is given up with a ``SolverError``.
     """
-    run = Run(solver, deadline, tolerance)
+    run = Run(solver, deadline)
     if is_empty(problem, piece):
         return run.outcome(None, math.inf, math.inf, "infeasible")
     outer = Outer(problem, piece)

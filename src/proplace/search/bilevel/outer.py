@@ -19,10 +19,7 @@ With :math:`(W_i^j, B_i^j)` the parameters of model :math:`j \in \Delta'`,
 Each neuron has its own :math:`M^\pm`, the ends of the interval that its pre-activation can reach
 over the piece: one large M with a solver's tolerance gives wrong optima.
 
-The distance is a sum or a maximum of :math:`d_i \ge w_i |x'_i - x_i|` for L1 and LInf. Any other
-convex :math:`f` is the limit of its supporting cuts, :math:`\theta \ge f(x^r) + g^r \cdot (x' - x^r)`,
-added at each solution, and at those of the linear program with its integers fixed, until
-:math:`f(x') - \theta` is small.
+The distance is the sum of :math:`w_i d_i` with :math:`d_i \ge |x'_i - x_i|`.
 """
 
 from __future__ import annotations
@@ -33,8 +30,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from proplace.core.distances import L1, LInf
-from proplace.core.errors import SolverError
 from proplace.schema.grid import WithValue
 from proplace.search.bilevel.grids import encoded, legal_numbers, uniform_step
 from proplace.search.bilevel.relu import interval, relu
@@ -47,13 +42,7 @@ if TYPE_CHECKING:
     from proplace.search.bilevel.member import Member
     from proplace.search.bilevel.run import Run
     from proplace.search.problem import SearchProblem
-    from proplace.solvers import Integers, Solution
-
-_MAX_CUTS = 1000  # of the distance in one outer minimisation; a smooth distance needs tens
-_NOT_MET = (
-    "the distance is not met by {} cuts; check that it is convex and that subgradient() is its "
-    "subgradient, or allow a larger tolerance"
-)
+    from proplace.solvers import Integers
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,13 +50,12 @@ class Nearest:
     """Answer of the outer minimisation; without a point it is infeasible, or the time is over."""
 
     point: Array | None
-    value: float
     bound: float
     over: bool
 
 
 class Outer:
-    """The outer minimisation; models and cuts of the distance are added to it as the search goes on."""
+    """The outer minimisation; models are added to it as the search goes on."""
 
     def __init__(self, problem: SearchProblem, piece: ConvexPiece) -> None:
         self.problem, self.piece = problem, piece
@@ -78,7 +66,6 @@ class Outer:
         self._hull()
         for i, column in problem.grids.items():
             self._grid(i, column)
-        self.theta: Integers | None = None
         self._distance()
 
     def _rules(self) -> None:
@@ -138,30 +125,12 @@ class Outer:
             self.model.rows(there, -math.inf, sign * value + far)
 
     def _distance(self) -> None:
-        """Make the objective the distance: exact for L1 and LInf, by cuts for the rest."""
-        x, distance = self.problem.x, self.problem.distance
+        """Make the objective the distance."""
+        x = self.problem.x
         eye = np.eye(len(x))
-        if isinstance(distance, L1):
-            d = self.model.columns(np.zeros(len(x)), math.inf, cost=distance.weights)
-            self.model.rows([(d, eye), (self.x, -eye)], -x, math.inf)
-            self.model.rows([(d, eye), (self.x, eye)], x, math.inf)
-        elif isinstance(distance, LInf):
-            d = self.model.columns(0.0, math.inf, cost=1.0)
-            w, ones = distance.weights, np.ones((len(x), 1))
-            self.model.rows([(d, ones), (self.x, -np.diag(w))], -w * x, math.inf)
-            self.model.rows([(d, ones), (self.x, np.diag(w))], w * x, math.inf)
-        else:
-            self.theta = self.model.columns(-math.inf, math.inf, cost=1.0)
-            self._distance_cut(x)
-            for vertex in () if self.piece.vertices is None else self.piece.vertices:
-                self._distance_cut(vertex)
-
-    def _distance_cut(self, point: Array) -> None:
-        """Require theta >= f(point) + g (x' - point)."""
-        assert self.theta is not None  # noqa: S101  (only distances that are cut come here)
-        g = self.problem.distance.subgradient(self.problem.x, point)
-        value = distance_to(self.problem, point) - g @ point
-        self.model.rows([(self.theta, [[1.0]]), (self.x, -g[None])], value, math.inf)
+        d = self.model.columns(np.zeros(len(x)), math.inf, cost=self.problem.distance.weights)
+        self.model.rows([(d, eye), (self.x, -eye)], -x, math.inf)
+        self.model.rows([(d, eye), (self.x, eye)], x, math.inf)
 
     def require(self, member: Member) -> None:
         """Add one model of Delta': V, gamma and the rows that make it accept x' with sigma."""
@@ -189,42 +158,11 @@ class Outer:
         )
 
     def minimise(self, run: Run) -> Nearest:
-        """Solve the program; where the distance is met by cuts, until they meet it."""
-        best = Nearest(None, math.inf, -math.inf, over=False)
-        for _ in range(_MAX_CUTS):
-            solution = run.solve(self.model)
-            if solution.x is None or solution.status != "optimal":
-                return Nearest(None, math.inf, solution.bound, over=solution.status == "limit")
-            if self.theta is None:
-                return Nearest(solution.x[self.x], solution.objective, solution.bound, over=False)
-            value, point = self._follow(solution, run)
-            if value < best.value:
-                best = Nearest(point, value, solution.bound, over=False)
-            # Not the bound: it may lie lower by the solver's gap, which no cut closes.
-            if best.value - solution.objective <= run.gap(best.value):
-                return Nearest(best.point, best.value, solution.bound, over=False)
-        raise SolverError(_NOT_MET.format(_MAX_CUTS))
-
-    def _follow(self, solution: Solution, run: Run) -> tuple[float, Array]:
-        """Add cuts with the integers of a solution fixed: linear programs, not integer ones.
-
-        Returns the nearest point seen and its distance.
-        """
-        assert solution.x is not None  # noqa: S101
-        assert self.theta is not None  # noqa: S101
-        fixed = solution.x
-        best = math.inf, solution.x[self.x]
-        for _ in range(_MAX_CUTS):
-            if solution.x is None or solution.status != "optimal":
-                return best  # rounding the integers, or the clock, left nothing
-            point = solution.x[self.x]
-            value = distance_to(self.problem, point)
-            best = min(best, (value, point), key=lambda pair: pair[0])
-            if best[0] - float(solution.x[self.theta[0]]) <= run.gap(value):
-                return best
-            self._distance_cut(point)
-            solution = run.solve(self.model.fixed(fixed))
-        raise SolverError(_NOT_MET.format(_MAX_CUTS))
+        """Solve the program."""
+        solution = run.solve(self.model)
+        if solution.x is None or solution.status != "optimal":
+            return Nearest(None, solution.bound, over=solution.status == "limit")
+        return Nearest(solution.x[self.x], solution.bound, over=False)
 
 
 def _first_layer(net: Network) -> tuple[Array, Array]:

@@ -22,7 +22,6 @@ class Run:
 
     solver: Solver
     deadline: float
-    tolerance: float
     programs: int = 0
     rounds: int = 0
 
@@ -34,10 +33,6 @@ class Run:
         if solution.status == "unbounded":
             raise SolverError(f"{self.solver} calls a bounded program unbounded")
         return solution
-
-    def gap(self, value: float) -> float:
-        """Difference at which a bound counts as ``value``."""
-        return self.tolerance * max(1.0, abs(value))
 
     def outcome(self, point: Array | None, distance: float, lower: float, status: str) -> Outcome:
         """What was found, with the counts."""
