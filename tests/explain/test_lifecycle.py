@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -17,6 +14,7 @@ from proplace.apps.batch import explain_file
 from proplace.core.errors import NotFittedError, OptionError
 from proplace.explain.baselines import METHODS, Baseline, Candidate, RobustBaseline
 from proplace.explain.findings import STATUSES
+from proplace.explain.parallel import Workers
 
 NET = pp.Network([(np.eye(2), np.zeros(2)), ([[1.0, 1.0]], [-1.0])])
 RNG = np.random.default_rng(0)
@@ -130,18 +128,25 @@ def test_every_method_streams_and_writes_batches(name, tmp_path):
     assert sum(summary.statuses.values()) == len(people)
 
 
-class Deadly(Baseline):
-    """Kills its process at one row."""
+class Ones(Baseline):
+    """Proposes the same point to everybody."""
 
     def propose(self, X, target):
-        if (X[:, 0] == REFUSED[2, 0]).any():
-            os.kill(os.getpid(), signal.SIGKILL)
         return [Candidate(np.ones(2)) for _ in X]
 
 
-@pytest.mark.slow
-def test_a_row_that_kills_a_baselines_worker_loses_itself_alone():
-    result = Deadly(NET, n_jobs=2).fit(TRAIN).explain(REFUSED)
+def test_row_that_kills_its_worker_costs_only_itself(monkeypatch):
+    """Rows that were lost in one block are tried again, each alone."""
+    sizes, run = [], Workers.map
+
+    def deadly(self, blocks):
+        for block, found in zip(blocks, run(self, blocks), strict=True):
+            sizes.append(len(block))
+            yield None if any((x == REFUSED[2]).all() for x, _ in block) else found
+
+    monkeypatch.setattr(Workers, "map", deadly)
+    result = Ones(NET).fit(TRAIN).explain(REFUSED)
+    assert sizes == [len(REFUSED)] + [1] * len(REFUSED)
     assert [e.status for e in result] == [
         "worker_died" if i == 2 else "valid" for i in range(len(REFUSED))
     ]

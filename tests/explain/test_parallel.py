@@ -116,12 +116,6 @@ def test_the_parcel_is_opened_once_in_each_process(backend, tmp_path):
     assert set(opened.values()) == {1}
 
 
-def test_a_worker_that_dies_loses_nothing(backend, tmp_path):
-    with workers_of(deadly(tmp_path / "died", 7, always=False), backend) as workers:
-        assert list(workers.map(range(30))) == [n * n for n in range(30)]
-    assert (tmp_path / "died").exists()
-
-
 def test_an_item_that_always_kills_is_reported_and_the_others_are_done(tmp_path):
     with workers_of(deadly(tmp_path / "died", 3, always=True), loky()) as workers:
         found = list(workers.map(range(8)))
