@@ -45,11 +45,6 @@ addEventListener("load", () => {{
     wrapped: [...page.querySelectorAll("th.id:not(.long) a")]
       .filter(e => e.getClientRects().length > 1).length,
     names: page.querySelectorAll("th.id:not(.long) a").length,
-    two_lines: [...page.querySelectorAll("td")].filter(e => {{
-      const range = page.createRange();
-      range.selectNodeContents(e);
-      return new Set([...range.getClientRects()].map(r => r.top)).size > 1;
-    }}).length,
     numbers: numbers.length, torn: numbers.filter(n => n.lines > 1).map(n => n.text),
   }});
 }});

@@ -95,12 +95,6 @@ def test_one_network_alone_is_no_promise_about_others(result, lender, history):
     assert "outside of this set" in other.words().sentence
 
 
-def test_a_delta_is_worded_as_ever(lender):
-    said = lender.result[0].words(LOAN).sentence
-    assert "whose weights and biases each differ by at most 0.01 from the model in use" in said
-    assert "set" not in said.split(";")[-1]
-
-
 def test_what_a_set_says_of_itself_is_shown_as_it_is_and_not_for_ever(result, box):
     long = pp.Shifts(box.low, box.high, about="\x1b[31m" + "b" * 5000)
     said = about(result[0], long).words().sentence

@@ -19,6 +19,7 @@ from proplace.apps.report.plots import FACTORS, margin_curves
 from proplace.explain.geometry import worst_margins
 from proplace.explain.words import Terms
 from small_lender import DELTA, LOAN, SCHEMA
+from support.pages import Page
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("jinja2")
@@ -27,10 +28,7 @@ WITHIN = "whose weights and biases each differ by at most 0.01 from the model in
 
 
 def text_of(path):
-    """The words of a page, without its style and marks."""
-    source = path.read_text(encoding="utf-8")
-    body = re.sub(r"<style>.*?</style>", " ", source, flags=re.S)
-    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", body))
+    return Page(path).text
 
 
 def moved(net, size, seed):
@@ -188,7 +186,7 @@ def test_the_line_of_facts_names_what_the_answers_were_made_from(lender, tmp_pat
     file = hashlib.sha256(path.read_bytes()).hexdigest()
     made = result.provenance
     assert (
-        f"date 2025-01-31 12:00:00 UTC model net &lt;b&gt;.npz (SHA-256 {file[:12]}…) training data "
+        f"date 2025-01-31 12:00:00 UTC model net <b>.npz (SHA-256 {file[:12]}…) training data "
         f"400 rows (SHA-256 {made.training_digest[:12]}…) delta 0.01 k 7 distance l1"
     ) in text
     head, _, rest = text.partition("What this page was made from")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 from itertools import pairwise
 
 import numpy as np
@@ -20,43 +19,10 @@ from proplace.core.errors import OptionError
 from proplace.core.text import UNSEEN, visible
 from proplace.explain.geometry import plain_nearest
 from small_lender import LOAN, SCHEMA
+from support.pages import Page
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("jinja2")
-
-VOID = {"meta", "link", "img", "br", "source"}
-
-
-class Page(HTMLParser):
-    """Elements with their attributes, the text outside of styles, and tags that do not match."""
-
-    def __init__(self, path):
-        super().__init__()
-        self.elements, self.open, self.wrong, self.words = [], [], [], []
-        self.source = path.read_text(encoding="utf-8")
-        self.feed(self.source)
-        assert not self.open
-        assert not self.wrong
-
-    def handle_starttag(self, tag, attrs):
-        self.elements.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        if not self.open or self.open.pop() != tag:
-            self.wrong.append(tag)
-
-    def handle_data(self, data):
-        if "style" not in self.open:
-            self.words.append(data)
-
-    @property
-    def text(self):
-        return re.sub(r"\s+", " ", "".join(self.words))
-
-    def all(self, tag):
-        return [attrs for name, attrs in self.elements if name == tag]
 
 
 @pytest.fixture(scope="module")

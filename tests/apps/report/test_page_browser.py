@@ -79,24 +79,6 @@ def test_no_number_is_torn(width, tmp_path):
 
 
 @pytest.mark.slow
-def test_tables_of_the_experiment_scroll_in_their_own_box(tmp_path):
-    from proplace.apps.experiment import page as experiment
-
-    facts = {"calibrated": False, "accuracy": 0.75, "inputs": 50, "fresh": 50, "found": 1.0}
-    facts |= {"valid": 1.0, "seconds": 0.02, "error": "", "data": "heloc", "delta": 0.025}
-    facts |= {"vr": 0.98, "vdelta": 1.0, "l1": 0.057, "lof": 1.04}
-    seeds = pd.DataFrame([facts | {"method": "PROPLACE", "seed": seed} for seed in (0, 1)])
-    pixel = dict.fromkeys(("l1-lof.png", "vr-delta.png"), b"")
-    path = tmp_path / "index.html"
-    path.write_text(experiment.page(seeds, pixel), encoding="utf-8")
-    view, _ = seen(path, PHONE, tmp_path)
-    assert "98.0 ± 0.0" in view["text"]
-    assert view["scroll"] <= PHONE, view["out"]
-    assert view["out"] == []
-    assert view["two_lines"] == 0
-
-
-@pytest.mark.slow
 def test_the_report_alone_says_nothing_on_the_console(page, tmp_path):
     dom, console = chromium(tmp_path / "profile", "--dump-dom", page.as_uri())
     assert console == []
