@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -185,42 +182,6 @@ def test_a_bundle_is_limited_as_a_whole(sets, bundle, monkeypatch):
     assert not verdict.accepted
     assert "refused: checking this would take" in verdict.reason
     assert len(verdict.parts) == 12  # one network and one box were given
-
-
-def test_the_checker_alone_takes_a_bundle(tmp_path, sets, bundle):
-    alone = tmp_path / "alone.py"
-    alone.write_text(Path(checker.__file__).read_text())
-    bundle.save(tmp_path / "bundle.json")
-    nets, boxes = [], []
-    for n, (net, box) in enumerate(sets):
-        net.save(tmp_path / f"net{n}.npz")
-        nets.append(tmp_path / f"net{n}.npz")
-        if box.radii is None:
-            box.save(tmp_path / f"box{n}.npz")
-            boxes += ["--shifts", tmp_path / f"box{n}.npz"]
-
-    def run(*words):
-        words = [sys.executable, "-S", "-I", alone, tmp_path / "bundle.json", *words]
-        return subprocess.run(
-            [*map(str, words)], capture_output=True, text=True, timeout=60, check=False
-        )
-
-    done = run(*nets, *boxes)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("accepted: network ")
-    assert done.stdout.count("robust: every network") == len(sets)
-    for words, code in (
-        ([*nets[2:], *boxes], "another network"),
-        ([*nets, *boxes[:4]], "another box of shifts"),
-        ([*nets, *boxes, "--target", "0"], "class 0 is demanded"),
-        ([*nets, *boxes, "--delta", "0.01"], "delta 0.01 is demanded"),
-    ):
-        done = run(*words)
-        assert (done.returncode, done.stderr) == (1, "")
-        assert code in done.stdout
-    extra = tmp_path / "extra.npz"
-    network(np.random.default_rng(9), 3).save(extra)
-    assert "no certificate is about the network or box" in run(*nets, extra, *boxes).stdout
 
 
 def test_radii_of_a_certificate_are_about_the_folded_weights():

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import subprocess
-import sys
 import time
 
 import numpy as np
@@ -13,7 +11,7 @@ import pytest
 
 import proplace as pp
 from oracles import BoxMilp, corner_margins, margins_of, random_box, random_case, size_of, spread
-from proplace.certification import Choice, Refusal, Space, certify, checker
+from proplace.certification import Choice, Refusal, Space, certify
 from proplace.certification.refusal import STRICT
 from proplace.core.errors import CertificateError
 
@@ -191,19 +189,6 @@ def test_a_certificate_is_checked_and_says_what_it_proves(kind, tmp_path):
     assert kinds == {"cut", "leaf"}
     proof.save(tmp_path / "proof.json")
     assert pp.FixedPrediction.load(tmp_path / "proof.json") == proof
-    net.save(tmp_path / "net.npz")
-    shifts.save(tmp_path / "shifts.npz")
-    given = ["--shifts", str(tmp_path / "shifts.npz")] * (kind == "box")
-    command = [sys.executable, checker.__file__, "proof.json", "net.npz", *given]
-    alone = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert alone.returncode == 0, alone.stdout + alone.stderr
-    assert alone.stdout.startswith("accepted: fixed: no network")
-    asked = [*command, "--target", "0"]
-    alone = subprocess.run(asked, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (
-        alone.returncode == 1
-    )  # whoever demands a class does not want to hear that nobody gets it
-    assert "opposite" in alone.stdout
 
 
 def test_a_certificate_of_another_set_network_or_space_is_rejected():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import io
-import itertools
 import json
 import re
 import subprocess
@@ -21,6 +20,7 @@ from hypothesis import strategies as st
 
 import exactly
 import proplace as pp
+from certification.problems import called, full_tree
 from fuzz.reader import KEPT
 from fuzz.zips import Member, archive_of, bomb
 from oracles import accepted_rows
@@ -34,39 +34,6 @@ BROKEN = REPORT.certificates[int(np.flatnonzero(~REPORT.robust)[0])]
 PARAMETERS = proof.parameters(NET)
 
 
-def run_alone(*arguments):
-    return subprocess.run(
-        [sys.executable, "-S", "-I", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
-
-def test_the_checker_runs_alone(tmp_path):
-    """Without site-packages, without the package: a copy of one file is enough."""
-    alone = tmp_path / "alone.py"
-    alone.write_text(Path(checker.__file__).read_text())
-    scaled = pp.Network(
-        [(layer.W, layer.b if i else None) for i, layer in enumerate(NET.layers)],
-        scale=[2.0, 1.0, 0.5],
-        shift=[0.1, 0.0, -0.1],
-    )
-    for net in (NET, scaled):
-        net.save(tmp_path / "net.npz")
-        report = pp.certify(net, X[:3], 0.05, certificates=True)
-        for certificate in report.certificates:
-            certificate.save(tmp_path / "proof.json")
-            done = run_alone(alone, tmp_path / "proof.json", tmp_path / "net.npz")
-            assert (done.returncode, done.stderr) == (0, "")
-            assert done.stdout.startswith(f"accepted: {certificate.verdict}")
-    ROBUST.save(tmp_path / "proof.json")
-    done = run_alone(alone, tmp_path / "proof.json", tmp_path / "net.npz")
-    assert done.returncode == 1
-    assert done.stdout.startswith("rejected: the certificate speaks of another network")
-
-
 def test_the_checker_imports_the_standard_library_only():
     code = (
         "import sys, runpy; before = set(sys.modules);"
@@ -74,7 +41,8 @@ def test_the_checker_imports_the_standard_library_only():
         "print(sorted({name.split('.')[0] for name in set(sys.modules) - before}"
         " - set(sys.stdlib_module_names)))"
     )
-    done = run_alone("-c", code)
+    words = [sys.executable, "-S", "-I", "-c", code]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "[]", done.stderr
 
 
@@ -130,47 +98,9 @@ def test_a_tree_that_would_take_hours_is_refused(monkeypatch):
     reason = checker.check(ROBUST.text, PARAMETERS).reason
     assert re.fullmatch(r"refused: checking this would take about \d+ s, the limit is 0 s", reason)
     monkeypatch.undo()
-    deep = {**ROBUST.facts, "trees": [full_tree(18)], "upper": [[5e-324] * 4]}
+    deep = {**ROBUST.facts, "trees": [full_tree(18, [(1, 4)])], "upper": [[5e-324] * 4]}
     reason = checker.check(json.dumps(deep), PARAMETERS).reason
     assert "the limit is 60 s" in reason
-
-
-def full_tree(depth, layers=((1, 4),)):
-    """All sign patterns of some neurons; one that cannot be has the same neurons again."""
-    names = [[i, k] for i, width in layers for k in range(width)]
-    tree = [{}]
-    for level in range(depth):
-        tree = [names[level % len(names)], *tree, *tree]
-    return tree
-
-
-@pytest.mark.parametrize("sizes", [(3, 4, 4, 1), (2, 3, 5, 4, 1), (2, 2, 3, 2, 3, 3), (30, 9, 1)])
-@pytest.mark.parametrize("tighten", [False, True])
-def test_the_work_is_counted_before_it_is_done(monkeypatch, sizes, tighten):
-    """What is multiplied is at most what the limit was told, and not much less."""
-    rng = np.random.default_rng(sum(sizes))
-    net = pp.Network(
-        [(rng.normal(size=(m, n)), rng.normal(size=m)) for n, m in itertools.pairwise(sizes)]
-    )
-    inner = sizes[2:-1]
-    tree = full_tree(min(sum(inner), 5), tuple((i + 1, n) for i, n in enumerate(inner)))
-    facts = proof.claim(
-        proof.digest(net), pp.Shifts.of(net, 0.1), rng.normal(size=sizes[0]), 1, -1e6, "robust"
-    )
-    facts |= {"tighten": tighten, "trees": [tree] * max(1, sizes[-1] - 1)}
-    facts |= {name: [[0.5] * n for n in inner] for name in ("lower", "upper")}
-    told, done = [], []
-    integers, dot = checker._Claim.integers, checker._dot
-
-    def watched(claim, more, D, fine, exact, cut):
-        told.append(fine + exact)
-        done.clear()
-        integers(claim, more, D, fine, exact, cut)
-
-    monkeypatch.setattr(checker._Claim, "integers", watched)
-    monkeypatch.setattr(checker, "_dot", lambda a, b: done.append(len(a)) or dot(a, b))
-    assert checker.check(json.dumps(facts), proof.parameters(net)).accepted
-    assert sum(done) <= told[0] <= 20 * sum(done)
 
 
 @pytest.mark.parametrize(
@@ -265,7 +195,7 @@ def test_transposed_weights_are_saved_so_that_the_checker_reads_them(tmp_path):
     files = (tmp_path / "proof.json", tmp_path / "net.npz")
     honest = pp.certify(net, [[1.0, 1.0]], 0.01, 0, certificates=True).certificates[0]
     honest.save(files[0])
-    done = run_alone(checker.__file__, *files)
+    done = called(*files)
     assert (done.returncode, done.stderr) == (0, "")
     small = pp.Network([(np.eye(2), np.zeros(2)), (LAST["W"], LAST["b"])])
     forged = pp.certify(small, [[1.0, 1.0]], 0.01, 1, certificates=True).certificates[0]
@@ -273,7 +203,7 @@ def test_transposed_weights_are_saved_so_that_the_checker_reads_them(tmp_path):
     forged.save(files[0])
     for W1 in (middle, middle.astype(np.float32), middle.astype(">f8")):
         npz(files[1], **HIDDEN, W1=W1, b1=np.zeros(2), W2=LAST["W"], b2=LAST["b"])
-        done = run_alone(checker.__file__, *files)
+        done = called(*files)
         assert (done.returncode, done.stderr) == (1, "")
         assert done.stdout.startswith("rejected: ")
 
@@ -372,7 +302,7 @@ def test_archives_that_lie(tmp_path, lie):
     finally:
         tracemalloc.stop()
     ROBUST.save(tmp_path / "proof.json")
-    done = run_alone(checker.__file__, tmp_path / "proof.json", path)
+    done = called(tmp_path / "proof.json", path)
     assert (done.returncode, done.stderr) == (1, "")
     assert done.stdout.startswith("rejected: ")
 
@@ -404,16 +334,16 @@ def test_the_checker_says_how_it_is_called(tmp_path):
     good, net = tmp_path / "proof.json", tmp_path / "net.npz"
     (tmp_path / "text.npz").write_text("not a zip")
     for words in ([], [good], [good, net, "--delta", "much"], [good, net, "--input", "a,b"]):
-        done = run_alone(checker.__file__, *words)
+        done = called(*words)
         assert done.returncode == 2
         assert done.stderr.startswith("usage: checker.py")
         assert "Traceback" not in done.stderr
     for words in ([tmp_path / "none.json", net], [good, tmp_path / "none.npz"]):
-        done = run_alone(checker.__file__, *words)
+        done = called(*words)
         assert done.returncode == 2
         assert "No such file" in done.stderr
         assert "Traceback" not in done.stderr
-    done = run_alone(checker.__file__, good, tmp_path / "text.npz")
+    done = called(good, tmp_path / "text.npz")
     assert (done.returncode, done.stderr) == (1, "")
     assert done.stdout.startswith("rejected: the network file is no .npz file")
 
