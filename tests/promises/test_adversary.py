@@ -112,6 +112,9 @@ def test_an_imputer_that_was_fitted_again(ledger, boxed):
             good = all(new.predict(one)[0] == 1 for one in rows)
             wanted = "broken" if not good else "holds" if gaps[number] else "proved"
             assert audit.verdict(number) == wanted, (number, shift)
+            if not boxed:
+                least = min(new.decision_function(one)[0] for one in rows)
+                assert audit.to_frame()["margin"][number] == pytest.approx(least, abs=1e-6)
         kept = pp.repair(new, ledger).model
         for number in ids:
             row = ledger.promise(number).answer.to_frame().T.astype(float)

@@ -205,6 +205,14 @@ def test_an_audit_is_recorded_with_model_counts_and_verdicts(ledger):
     assert kinds == [("model",)]
 
 
+def test_alarms_are_recorded(ledger):
+    """The network lies in the promised set, and refuses what was said to be proved for it."""
+    net = pp.Network([([[1.0, 0.0]], [0.0])])
+    promise_rows(ledger, net, pp.Shifts.of(net, 0.25), np.array([[-3.0, 0.0], [3.0, 0.0]]))
+    audit = ledger.audit(net)
+    assert len(audit.alarms) == last(ledger)["alarms"] == 1
+
+
 def test_audits_on_both_databases(place):
     """More promises than one part of a stream, of two terms, while another one writes."""
     near, far = pp.Network([([[1.0, 0.0]], [0.0])]), pp.Network([([[0.0, 1.0]], [0.0])])

@@ -399,6 +399,30 @@ def test_levels_with_other_distances_are_asked_one_by_one(ledger):
     assert (found.loc[~bad, "verdict"] == "holds").all()
 
 
+def test_corner_that_rounding_decides_is_unknown(ledger):
+    """The answer is clearly accepted, and a promised input next to it lies on the boundary."""
+    old = pp.Schema(
+        [pp.Continuous("income", 0, 8, scaling="none"), pp.Ordinal("grade", ["low", "mid", "high"])]
+    )
+    new = pp.Schema(
+        [
+            pp.Continuous("income", 0, 8, scaling="none"),
+            pp.Categorical("grade", ["low", "mid", "high"]),
+        ]
+    )
+    base = pp.Model.of(pp.Network([([[1.0, 0.0]], [-1.0])])).with_schema(old)
+    for corner, verdict in ((3.5, "holds"), (3.0, "unknown"), (2.5, "broken")):
+        with pp.Ledger(ledger.name + str(corner)) as book:
+            setting = setting_of(base, pp.Shifts.of(base.network, 0.01))
+            points = np.array([[4.0, 0.5]])
+            box = (np.array([[corner, 0.5]]), np.array([[4.0, 0.5]]))
+            write(book, setting, [{"income": 4.0, "grade": "mid"}], points, box=box)
+            net = pp.Network([([[0.1, 0.0, 0.0, 0.0]], [-0.3])], precision="float32")
+            audit = book.audit(pp.Model.of(net).with_schema(new))
+            assert not audit.looks[0].on_rows
+            assert list(verdicts(audit).values()) == [verdict]
+
+
 def test_margins_of_boxes_are_lower_bounds_in_original_units(ledger):
     """The margin of an MLP over a box, against a dense grid of its own scores."""
     pipe = fitted(SHAPES["standard"](), TABLE, DECIDED)

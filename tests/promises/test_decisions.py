@@ -55,6 +55,24 @@ def test_renewed_promises_keep_their_words(tmp_path):
             assert promise.sentence.startswith("The credit line would have been opened")
 
 
+def test_renewal_lists_features_that_only_the_old_promise_changes(tmp_path):
+    """Less debt was promised; the new answer takes a higher income, and leaves the debt."""
+    table = pd.DataFrame({"income": [60, 60, 95, 99], "debt": [5, 8, 40, 40]})
+    person = pd.DataFrame({"income": [60], "debt": [40]})
+    rich = pp.Network([([[1.0, 0.0]], [-0.9])])
+    with pp.Ledger(tmp_path / "promises.db") as ledger:
+        old = pp.Proplace(small.NET, 0.005, schema=small.SCHEMA, k=2, changeable=["debt"])
+        ledger.issue(old.fit(table).explain(person), ["acme"])
+        new = pp.Proplace(rich, 0.005, schema=small.SCHEMA, k=2, changeable=["income"]).fit(table)
+        frame = ledger.audit(rich).renew(new).to_frame().set_index("feature")
+    assert (
+        frame.loc["debt", "was"] == frame.loc["debt", "now"] == 40 > frame.loc["debt", "promised"]
+    )
+    assert (
+        frame.loc["income", "was"] == frame.loc["income", "promised"] < frame.loc["income", "now"]
+    )
+
+
 def test_there_must_be_an_audit(ledger):
     issued = next(ledger.entries(kinds=("issued",))).seq
     for number in (issued, 0, 10**6):

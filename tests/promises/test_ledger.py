@@ -286,6 +286,18 @@ def test_ids_of_a_column(book, result):
 # -- what is not proved is not promised ------------------------------------------------------------
 
 
+@pytest.mark.parametrize("check", [True, False])
+def test_certificate_of_another_class_is_rejected(book, result, check):
+    """The answers are proved to be accepted (class 1), and would be promised as class 0."""
+    refuses(
+        book,
+        "does not prove this answer",
+        changed(result[:1], target=0),
+        ["anna"],
+        check=check,
+    )
+
+
 def test_an_answer_without_a_certificate_is_refused(book, result):
     refuses(book, "no certificate", changed(result, 1, certificate=None), PEOPLE)
     refuses(book, "no certificate", changed(result, 1, certificate=None), PEOPLE, check=False)

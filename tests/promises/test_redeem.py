@@ -612,3 +612,17 @@ def test_tampering_with_a_presentation_is_found(lender, ledger, tmp_path, change
             raw.execute(f"DROP TRIGGER {name}")
         assert raw.execute(change.format(entry=found.entry)).rowcount == 1
     assert any("trigger" not in problem for problem in ledger.verify().problems)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (0.9, "promised is no more than"),  # all below is promised, and this is above
+        (-0.5, "promised is 0 to"),  # below the range: "no more than" would be wrong
+    ],
+)
+def test_missing_words_name_the_end_that_was_missed(lender, ledger, value, words):
+    number = next(n for n in numbers_of(ledger) if ledger.promise(n).holds["share"][0] == 0.0)
+    row = answer_of(ledger.promise(number)) | {"share": value}
+    (missing,) = ledger.redeem(number, row, lender.pipe, record=False).missing
+    assert words in missing.words
