@@ -18,7 +18,12 @@ from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, OrdinalEncoder, S
 
 import proplace as pp
 from proplace.core.errors import InputError
-from proplace.loaders.coordinates import in_coordinates_of, taking_rows_of
+from proplace.loaders.coordinates import (
+    in_coordinates_of,
+    recoded,
+    rounding_in_coordinates_of,
+    taking_rows_of,
+)
 from refits import GRADES, SHAPES, fitted, people, retrained
 from support.tiers import examples
 
@@ -285,3 +290,52 @@ def test_what_cannot_be_compared_says_why():
     rows = levels[0].encode(FRESH)
     expected = levels[2].network.logits(levels[2].encode(FRESH))
     np.testing.assert_allclose(turned.logits(rows), expected, atol=1e-9)
+
+
+# -- rounding, in rational numbers ---------------------------------------------------------------
+
+
+def described(features, net):
+    return replace(pp.Model.of(net), schema=pp.Schema(features), named=True, preprocesses=True)
+
+
+def test_recoded_boxes_contain_the_exact_ones():
+    """Both ends are rounded outwards."""
+    rng = np.random.default_rng(3)
+    net = pp.Network([([[1.0, 1.0]], [0.0])])
+    for _ in range(20):
+        mine, theirs = (
+            [
+                pp.Continuous(name, -1e6, 1e6, scaling=(rng.normal() * 10, rng.uniform(0.1, 7.0)))
+                for name in names
+            ]
+            for names in ("ab", "ba")
+        )
+        low = rng.normal(size=(50, 2))
+        high = low + rng.uniform(0.1, 2.0, size=low.shape)
+        ends = recoded(described(mine, net), described(theirs, net), low, high)
+        for j, new in enumerate(theirs):
+            own = mine[1 - j]
+            for rows, found, outside in ((low, ends[0], 1), (high, ends[1], -1)):
+                for value, end in zip(rows[:, 1 - j], found[:, j], strict=True):
+                    cell = Q(own.offset) + Q(own.scale) * Q(value)
+                    exact = (cell - Q(new.offset)) / Q(new.scale)
+                    assert 0 <= outside * (exact - Q(end)) < Q(1e-9)
+
+
+def test_rounding_of_a_recoding_that_was_solved_for():
+    """The second level is off by 1e-10 of the levels in use, more than rounding does to a sum."""
+    grades = ["A", "B", "C"]
+    mine = pp.Ordinal("grade", grades, values=[0.0, 1.0, 2.0], scaling=(0.0, 1.0))
+    theirs = pp.Ordinal("grade", grades, values=[0.0, 2.0 + 1e-10, 4.0], scaling=(0.0, 1.0))
+    net = pp.Network([([[3.0], [-5.0]], [0.25, 0.5]), ([[1.0, 1.0]], [0.0])])
+    base, other = described([mine], net), described([theirs], net)
+    first = in_coordinates_of(base, other).layers[0]
+    W, b = rounding_in_coordinates_of(base, other)
+    for own, new in zip(mine.numbers, theirs.numbers, strict=True):
+        for k, layer in enumerate(zip(net.layers[0].W, net.layers[0].b, strict=True)):
+            exact = Q(float(layer[0][0])) * Q(new) + Q(float(layer[1]))
+            found = Q(float(first.W[k, 0])) * Q(own) + Q(float(first.b[k]))
+            bound = Q(float(W[k, 0])) * Q(own) + Q(float(b[k]))
+            assert abs(found - exact) <= bound
+    assert b.max() < 1e-8

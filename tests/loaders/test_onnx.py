@@ -526,6 +526,12 @@ CONTRADICTIONS = {
         "int",
     ),
     "argmin": ([*SOFT, node("ArgMin", ["s"], ["k"], axis=1)], ["s"], ["k"], "int"),
+    "top_of_the_smallest": (
+        [*SOFT, node("TopK", ["s", "i1"], ["v", "k"], axis=1, largest=0)],
+        ["s"],
+        ["k"],
+        "int",
+    ),
     "argmax_along_rows": ([*SOFT, node("ArgMax", ["s"], ["k"], axis=0)], ["s"], ["k"], "int"),
     "columns_swapped": ([*SOFT, node("Gather", ["s", "back"], ["q"], axis=1)], ["q"], [], "int"),
     "labels_of_swapped_columns": (
@@ -651,6 +657,7 @@ CONSISTENT = {
         ["k"],
         "int",
     ),
+    "top": ([*SOFT, node("TopK", ["s", "i1"], ["v", "k"], axis=1)], ["s"], ["k"], "int"),
     "clipped": ([*P, node("Clip", ["p", "zero", "one"], ["q"])], ["q"], [], "int"),
     "swapped_twice": (
         [

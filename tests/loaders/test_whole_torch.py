@@ -814,8 +814,13 @@ def straight(m, x):
         (lambda m, x: m.c(F.relu(m.a(x / torch.zeros(5)))), "divides by zero", straight),
         (
             lambda m, x: F.softmax(m.b(F.relu(m.a(x))), dim=0),
-            "softmax over dim=0.*take it over dim=1",
+            "takes the softmax over dim=0.*take it over dim=1",
             lambda m, x: F.softmax(m.b(F.relu(m.a(x))), dim=1),
+        ),
+        (
+            lambda m, x: F.log_softmax(m.b(F.relu(m.a(x))), dim=0),
+            "takes the softmax over dim=0.*take it over dim=1",
+            lambda m, x: F.log_softmax(m.b(F.relu(m.a(x))), dim=1),
         ),
         (
             lambda m, x: F.softmax(m.b(F.relu(m.a(x))), dim=1)[:, 1],

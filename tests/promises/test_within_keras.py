@@ -147,6 +147,23 @@ def test_batch_norm_must_be_frozen(bias):
     assert not shifts.contains(network(model))
 
 
+def test_batch_norm_without_parameters_must_be_frozen_too():
+    """Its statistics move in training all the same."""
+    norm = layers.BatchNormalization(scale=False, center=False)
+    model = keras.Sequential(
+        [keras.Input((3,)), layers.Dense(4), norm, layers.ReLU(), layers.Dense(1, "sigmoid")]
+    )
+    assert not norm.trainable_variables
+    shifts = pp.Shifts.of(network(model), 0.03)
+    with pytest.raises(
+        ModelNotSupported, match=r"BatchNormalization\) is trained.*trainable = False"
+    ):
+        train(compiled(model), pp.StayWithin(shifts))
+    norm.trainable = False
+    train(compiled(model), pp.StayWithin(shifts))
+    assert shifts.contains(network(model))
+
+
 def test_models_inside_the_model_and_a_layer_that_is_used_twice():
     shared = layers.Dense(4, activation="relu", name="twice")
     inner = keras.Sequential(
