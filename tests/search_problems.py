@@ -24,7 +24,6 @@ from proplace.region.convex_piece import ConvexPiece
 from proplace.schema import Schema
 from proplace.search import bilevel, tree
 from proplace.search.problem import SearchProblem
-from proplace.search.tuning import DEFAULT
 
 MARGIN, SLACK = 1e-4, 1e-7
 SAME = 1e-6
@@ -206,11 +205,18 @@ LOOKS = 20_000
 """Looks at the clock, about one a node or program, after which a small search goes in circles."""
 
 
-def within_looks(problem, piece, tuning=DEFAULT):
+def set_constants(patch, constants):
+    """Give constants of the search other values, by names such as ``state.GAP``."""
+    for name, value in constants.items():
+        patch.setattr(f"proplace.search.{name}", value)
+
+
+def within_looks(problem, piece, constants=None):
     """The tree's answer; it must end, by itself, within so many looks at the clock."""
     with pytest.MonkeyPatch.context() as patch:
+        set_constants(patch, constants or {})
         clock = Clock(patch)
-        found = tree.solve(problem, piece, deadline=clock.now + LOOKS, tuning=tuning)
+        found = tree.solve(problem, piece, deadline=clock.now + LOOKS)
     assert clock.looks < LOOKS, "the tree did not end"
     return found
 

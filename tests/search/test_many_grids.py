@@ -15,8 +15,7 @@ from proplace.search import tree
 from proplace.search.oracle import Oracle
 from proplace.search.problem import SearchProblem
 from proplace.search.rounding import Rounding
-from proplace.search.state import SearchState
-from proplace.search.tuning import DEFAULT
+from proplace.search.state import ROUGH_NODES, SearchState
 from search_problems import MARGIN, SLACK, check_answer, compare, plain, random_problem
 
 
@@ -53,17 +52,18 @@ def test_many_steps_end_with_an_answer_and_a_bound(seed):
     found = tree.solve(problem, piece)
     assert found.status in ("optimal", "feasible")
     assert found.gave_up == (found.status == "feasible")
-    assert found.nodes <= DEFAULT.rough_nodes + 1
+    assert found.nodes <= ROUGH_NODES + 1
     check_answer(problem, piece, found)
     assert 0.0 < found.lower <= found.distance
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_the_bound_is_below_every_answer_of_a_long_search(seed):
+def test_the_bound_is_below_every_answer_of_a_long_search(seed, monkeypatch):
     """A search that may go on far longer finds nothing nearer than the bound of the short one."""
     problem, piece = many(seed, 14)
     short = tree.solve(problem, piece)
-    longer = tree.solve(problem, piece, tuning=replace(DEFAULT, rough_nodes=3000))
+    monkeypatch.setattr("proplace.search.state.ROUGH_NODES", 3000)
+    longer = tree.solve(problem, piece)
     assert longer.distance >= short.lower - 1e-9
     assert longer.lower >= short.lower - 1e-9
     assert longer.distance <= short.distance + 1e-12
@@ -71,14 +71,15 @@ def test_the_bound_is_below_every_answer_of_a_long_search(seed):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_between_the_steps_nothing_is_farther(seed):
+def test_between_the_steps_nothing_is_farther(seed, monkeypatch):
     """The bound of the search between the steps holds for the exact answer on the grids."""
     problem, piece = many(seed, 5, step=0.25)
     exact = tree.solve(problem, piece)
     loose = tree.solve(replace(problem, between=True), piece)
     assert exact.status == loose.status == "optimal"
     assert loose.lower <= exact.distance + 1e-9
-    early = tree.solve(problem, piece, tuning=replace(DEFAULT, many_grids=1))
+    monkeypatch.setattr("proplace.search.state.MANY_GRIDS", 1)
+    early = tree.solve(problem, piece)
     assert early.status == "optimal"
     assert early.distance == pytest.approx(exact.distance, abs=1e-6)
 
@@ -88,7 +89,9 @@ def test_looking_between_the_steps_first_changes_no_answer(seed):
     """Random problems of all kinds, against Algorithm 1."""
     problem, piece = random_problem(seed)
     usual = tree.solve(problem, piece)
-    first = tree.solve(problem, piece, tuning=replace(DEFAULT, many_grids=1))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("proplace.search.state.MANY_GRIDS", 1)
+        first = tree.solve(problem, piece)
     assert usual.status == first.status
     assert first.distance == pytest.approx(usual.distance, abs=1e-6)
     compare(problem, piece)

@@ -13,8 +13,7 @@ import proplace as pp
 from proplace.core.errors import SolverError
 from proplace.search import bilevel, tree
 from proplace.search.pieces import search
-from proplace.search.subproblem import Subproblem
-from proplace.search.tuning import DEFAULT, Tuning
+from proplace.search.subproblem import MOST_SPLITS_WITHOUT_SOLUTION, Subproblem
 from proplace.solvers import LinearProgram
 from search_problems import (
     ODD_STATUSES,
@@ -65,7 +64,8 @@ def test_minute_neurons_take_no_second_try(case, monkeypatch):
     found = tree.solve(problem, piece)
     assert "failed" not in tries
     tries.clear()
-    again = tree.solve(problem, piece, tuning=Tuning(minute_neuron=0.0))
+    monkeypatch.setattr("proplace.search.relaxation.MINUTE_NEURON", 0.0)
+    again = tree.solve(problem, piece)
     assert "failed" in tries
     assert again.status == found.status
     if found.point is not None:
@@ -152,7 +152,7 @@ def test_blind_splits_end(monkeypatch):
     problem, piece = random_problem(20080, depth=2, width=14)
     ill_solver(monkeypatch, "kUnknown", lambda n: True)
     found = tree.solve(problem, piece, deadline=Clock(monkeypatch).now + 5000.0)
-    assert found.nodes <= 4 * DEFAULT.most_splits_without_solution
+    assert found.nodes <= 4 * MOST_SPLITS_WITHOUT_SOLUTION
     assert "no answer" in found.trouble
     assert found.status in ("feasible", "unknown")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError, fields
+from dataclasses import FrozenInstanceError
 
 import numpy as np
 import pytest
@@ -10,8 +10,7 @@ import pytest
 from proplace.search import tree
 from proplace.search.oracle import Oracle
 from proplace.search.polytope import Polytope
-from proplace.search.state import SearchState
-from proplace.search.tuning import DEFAULT, Tuning
+from proplace.search.state import GAP, SearchState
 from search_problems import SAME, random_problem
 
 SEEDS = range(8)
@@ -44,7 +43,7 @@ def test_an_incumbent_beyond_the_cutoff_is_kept_but_is_not_the_answer():
     assert state.incumbent is not None
     assert state.incumbent.distance == state.distance == state.upper == 0.4
     assert state.point is points[2]
-    assert 0.0 < state.upper - state.prune_at <= 2.0 * DEFAULT.gap * 0.4
+    assert 0.0 < state.upper - state.prune_at <= 2.0 * GAP * 0.4
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -63,10 +62,3 @@ def test_a_cut_gives_another_polytope(seed):
     np.testing.assert_allclose(far.least(C), before)
     with pytest.raises(FrozenInstanceError):
         near.halfspaces = ()
-
-
-def test_tuning_is_documented_and_frozen():
-    for field in fields(Tuning):
-        assert field.name in Tuning.__doc__
-    with pytest.raises(FrozenInstanceError):
-        DEFAULT.gap = 1.0

@@ -8,51 +8,53 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 
 from proplace.search import bilevel, subproblem, tree
 from proplace.search.relaxation import Relaxation
 from proplace.search.subproblem import Subproblem
-from proplace.search.tuning import Tuning
-from search_problems import SAME, check_answer, random_problem, within_looks
+from search_problems import SAME, check_answer, random_problem, set_constants, within_looks
 from support.tiers import every
 
-EAGER = Tuning(
-    few_open=1, least_iterations=0, iteration_share=0.0, worth_cutting=0.0, worth_improving=0.0
-)
+EAGER = {
+    "subproblem.FEW_OPEN": 1,
+    "subproblem.LEAST_ITERATIONS": 0,
+    "subproblem.ITERATION_SHARE": 0.0,
+    "subproblem.WORTH_CUTTING": 0.0,
+    "subproblem.WORTH_IMPROVING": 0.0,
+}
 """Everything at once, as early and as often as can be."""
 
-WEAK = replace(EAGER, starts=0, lines=1, steps=0)
+WEAK = {**EAGER, "local.STARTS": 0, "local.LINES": 1, "local.STEPS": 0}
 """A first incumbent that leaves much to be found."""
 
 ROUTES = {
-    "one probe": replace(EAGER, probes=1, tightened_scenarios=0),
-    "rebuilt each round": replace(
-        EAGER,
-        rebuild_share=1.1,
-        tightening_rounds=3,
-        tightened_scenarios=99,
-        range_reached=0.0,
-        safety=0.5,
-    ),
-    "never rebuilt": replace(
-        WEAK,
-        rebuild_share=0.0,
-        tightened_scenarios=99,
-        least_iterations=10,
-        range_reached=0.1,
-    ),
-    "weak incumbents": replace(
-        WEAK,
-        probes=2,
-        least_iterations=15,
-        iteration_share=0.02,
-        inherited_scenarios=1,
-        refuted_below=1e-7,
-        safety=0.0,
-    ),
+    "one probe": {**EAGER, "subproblem.PROBES": 1, "subproblem.TIGHTENED_SCENARIOS": 0},
+    "rebuilt each round": {
+        **EAGER,
+        "subproblem.REBUILD_SHARE": 1.1,
+        "subproblem.TIGHTENING_ROUNDS": 3,
+        "subproblem.TIGHTENED_SCENARIOS": 99,
+        "tightening.RANGE_REACHED": 0.0,
+        "local.SAFETY": 0.5,
+    },
+    "never rebuilt": {
+        **WEAK,
+        "subproblem.REBUILD_SHARE": 0.0,
+        "subproblem.TIGHTENED_SCENARIOS": 99,
+        "subproblem.LEAST_ITERATIONS": 10,
+        "tightening.RANGE_REACHED": 0.1,
+    },
+    "weak incumbents": {
+        **WEAK,
+        "subproblem.PROBES": 2,
+        "subproblem.LEAST_ITERATIONS": 15,
+        "subproblem.ITERATION_SHARE": 0.02,
+        "tree.INHERITED_SCENARIOS": 1,
+        "state.REFUTED_BELOW": 1e-7,
+        "local.SAFETY": 0.0,
+    },
 }
 
 
@@ -91,8 +93,8 @@ CASES = [
 def test_every_route_leads_to_the_same_distance(seed, depth, width):
     problem, piece = random_problem(seed, depth=depth, width=width)
     truth = bilevel.solve(problem, piece)
-    for route, tuning in ROUTES.items():
-        found = within_looks(problem, piece, tuning=tuning)
+    for route, constants in ROUTES.items():
+        found = within_looks(problem, piece, constants)
         assert found.status == truth.status, route
         if truth.point is None:
             assert math.isinf(found.lower), route
@@ -102,10 +104,11 @@ def test_every_route_leads_to_the_same_distance(seed, depth, width):
 
 
 @pytest.mark.parametrize("route", ROUTES)
-def test_the_routes_go_where_they_should(route, counts):
+def test_the_routes_go_where_they_should(route, counts, monkeypatch):
+    set_constants(monkeypatch, ROUTES[route])
     for seed, depth, width in CASES[25:70]:
         problem, piece = random_problem(seed, depth=depth, width=width)
-        tree.solve(problem, piece, tuning=ROUTES[route])
+        tree.solve(problem, piece)
     assert counts["tightened"] > 100
     assert counts["splits"] >= 5
     assert counts["cut"] >= 3

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from proplace.search.relaxation import Decision, Relaxation
 
 
+GRID_TOLERANCE = 1e-7  # distance from a legal value, in steps, that is rounding
+VIOLATION_TOLERANCE = 1e-10  # violation of a ReLU that is rounding
+
+
 class Gains:
     """Pseudo-costs: the rise of the bound per unit of violated ReLU that a decision has brought.
 
@@ -37,7 +41,7 @@ class Gains:
 
     def order(self, relaxation: Relaxation, violation: Array) -> list[int]:
         """Numbers of the neurons that violate their ReLU, the most promising first."""
-        numbers = np.flatnonzero(violation > relaxation.tuning.violation_tolerance)
+        numbers = np.flatnonzero(violation > VIOLATION_TOLERANCE)
         scores = [self._score(relaxation.neurons[i].key, float(violation[i])) for i in numbers]
         return [int(numbers[i]) for i in np.argsort(-np.array(scores), kind="stable")]
 
@@ -80,7 +84,7 @@ def _grid_value(
     problem: SearchProblem, relaxation: Relaxation, point: Array, decisions: tuple[Decision, ...]
 ) -> tuple[Decision, Decision] | None:
     """The two sides of the value that is farthest from its grid."""
-    worst, found = relaxation.tuning.grid_tolerance, None
+    worst, found = GRID_TOLERANCE, None
     if problem.between:
         return None
     for i in relaxation.grid_rows:

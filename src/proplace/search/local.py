@@ -22,13 +22,28 @@ if TYPE_CHECKING:
     from proplace.search.state import Incumbent, SearchState
 
 
+# Lines from the nearest point of the region to robust points that are compared for a first incumbent.
+LINES = 8
+LINE_POINTS = 8  # of a line, that are looked at in one go
+# How often the part between the last point that fails and the first that looks robust is looked at
+# again.
+LINE_REFINEMENTS = 2
+STARTS = 4  # lines from whose first robust point the local search walks down, at most
+WALKS = 4  # from one start, at most
+STEPS = 12  # linearised ones of one walk, at most
+CUTS = 6  # linearised scenarios in force during a walk
+TESTS = 4  # exact ones of the end of a walk, each of which may teach a scenario, at most
+WORTH_A_STEP = 1e-3  # relative gain of a step or a walk for which another one is tried
+SAFETY = 0.05  # share of what exact tests took off a margin that later points keep in reserve
+
+
 class LocalSearch:
     """Improve the incumbent of a search; Late when the deadline comes on the way."""
 
     def __init__(self, state: SearchState) -> None:
-        self.state, self.tuning = state, state.tuning
+        self.state = state
         self.problem, self.oracle, self.piece = state.problem, state.oracle, state.piece
-        self._fractions = np.linspace(0.0, 1.0, self.tuning.line_points + 1)[1:]
+        self._fractions = np.linspace(0.0, 1.0, LINE_POINTS + 1)[1:]
         self.goals: Array = np.zeros((0, len(self.problem.x)))
         self.walked = 0  # lines that were walked down
         self.safety = 0.0  # how much worse than it looks a tested point has been
@@ -41,7 +56,7 @@ class LocalSearch:
             return
         self.origin, self.goals = origin, self._goals(origin)
         if len(self.goals):
-            points, _ = self._along(self.origin, self.goals[: self.tuning.lines])
+            points, _ = self._along(self.origin, self.goals[:LINES])
             self._adopt(points[0])
         if self.state.incumbent is None:  # fall back on what is known to be robust
             for goal in self.goals:
@@ -75,9 +90,9 @@ class LocalSearch:
 
     def refine(self) -> bool:
         """Walk down from the next of the best lines; False: there is none left."""
-        if self.walked >= min(self.tuning.starts, len(self.goals)):
+        if self.walked >= min(STARTS, len(self.goals)):
             return False
-        points, _ = self._along(self.origin, self.goals[: self.tuning.lines])
+        points, _ = self._along(self.origin, self.goals[:LINES])
         self._descend(points[self.walked])
         self.walked += 1
         return True
@@ -88,7 +103,7 @@ class LocalSearch:
         if incumbent is None:
             return
         points, _ = self._along(hull_point, incumbent.hull_point[None])
-        limit = incumbent.distance * (1.0 - self.tuning.worth_a_step)
+        limit = incumbent.distance * (1.0 - WORTH_A_STEP)
         here = self._distance(points[0]) >= limit
         if here and self._stuck_at is incumbent:
             return
@@ -98,13 +113,12 @@ class LocalSearch:
 
     def _descend(self, hull_point: Array) -> None:
         """Walk down from a point that looks robust, and on from where a test disagrees."""
-        worth = self.tuning.worth_a_step
-        for _ in range(self.tuning.walks):
+        for _ in range(WALKS):
             before, hull_point = self._distance(hull_point), self._follow(hull_point)
-            if self._distance(hull_point) >= before * (1.0 - worth):
+            if self._distance(hull_point) >= before * (1.0 - WORTH_A_STEP):
                 break
-        for _ in range(self.tuning.tests):
-            if self._distance(hull_point) >= self.state.distance * (1.0 - 0.1 * worth):
+        for _ in range(TESTS):
+            if self._distance(hull_point) >= self.state.distance * (1.0 - 0.1 * WORTH_A_STEP):
                 break
             if self._adopt(hull_point) or self.state.incumbent is None:
                 break
@@ -113,25 +127,25 @@ class LocalSearch:
 
     def _follow(self, here: Array) -> Array:
         """Take linearised steps from a point that looks robust."""
-        distance, worth = self._distance(here), self.tuning.worth_a_step
+        distance = self._distance(here)
         cuts: list[int] = []
         where = [here]
-        for _ in range(self.tuning.steps):
+        for _ in range(STEPS):
             check_time(self.state.deadline)
             points = self.problem.snap(np.array(where))
             for point, worst in zip(points, self._worst(points), strict=True):
                 g = worst.gradient(point)
                 side = self._wanted() - float(worst.value(point)) + float(g @ point)
                 cuts.append(self.program.add_cut(g, side))
-            while len(cuts) > self.tuning.cuts:
+            while len(cuts) > CUTS:
                 self.program.relax_row(cuts.pop(0))
             step = self.nearest()
-            if step is None or step.objective >= distance * (1.0 - worth):
+            if step is None or step.objective >= distance * (1.0 - WORTH_A_STEP):
                 break
             (best,), (failing,) = self._along(step.hull_point, here[None])
             where = [failing]
             reached = self._distance(best)
-            if distance * (1.0 - worth) < reached < distance:
+            if distance * (1.0 - WORTH_A_STEP) < reached < distance:
                 here, distance = best, reached
                 break
             if reached < distance:
@@ -186,7 +200,7 @@ class LocalSearch:
         Nearest lines first.
         """
         low, high = np.zeros(len(goals)), np.ones(len(goals))
-        for _ in range(self.tuning.line_refinements):
+        for _ in range(LINE_REFINEMENTS):
             t = low[:, None] + (high - low)[:, None] * self._fractions
             points = self._lines(start, goals, t)
             legal = self.problem.snap(points.reshape(-1, points.shape[-1]))
@@ -219,5 +233,5 @@ class LocalSearch:
         else:
             seemed, value = float(self.values(point[None])[0]), float(scenario.value(point))
             self.state.scenarios.append(scenario)
-            self.safety = max(self.safety, self.tuning.safety * (seemed - value))
+            self.safety = max(self.safety, SAFETY * (seemed - value))
         return robust

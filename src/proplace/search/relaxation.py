@@ -30,7 +30,6 @@ import numpy as np
 
 from proplace.search.program import LpPoint, Program
 from proplace.search.ranges import borrowed, key_of, needs_of, ranges_of, weights_of
-from proplace.search.tuning import DEFAULT
 from proplace.solvers import INF
 
 if TYPE_CHECKING:
@@ -43,8 +42,12 @@ if TYPE_CHECKING:
     from proplace.search.program import LpCounts
     from proplace.search.ranges import Limits, Ranges
     from proplace.search.scenario import ShiftedObjective
-    from proplace.search.tuning import Tuning
     from proplace.solvers import Columns
+
+# A neuron whose largest coefficient is below this is counted in a smaller unit, but not in a smaller one
+# than LEAST_UNIT: what is smaller still is nothing.
+MINUTE_NEURON = 2.0**-10
+LEAST_UNIT = 2.0**-60
 
 Decision = tuple[str, Hashable, float]
 """("active" | "inactive", neuron's key, its violation) or ("below" | "above", grid column, value)."""
@@ -108,10 +111,9 @@ class Relaxation(Program):
         *,
         deadline: float = np.inf,
         counts: LpCounts | None = None,
-        tuning: Tuning = DEFAULT,
     ) -> None:
         super().__init__(polytope, deadline=deadline, counts=counts)
-        self.margin, self.tuning = margin, tuning
+        self.margin = margin
         self.limits: Limits = dict(limits or {})
         self.scenarios: list[ShiftedObjective] = []
         self.neurons: list[Neuron] = []
@@ -264,13 +266,13 @@ class Relaxation(Program):
         size. One that is small because its terms cancel is not, since what is left of them is
         rounding.
         """
-        units, minute = np.ones(len(W)), self.tuning.minute_neuron
-        small = np.flatnonzero(np.abs(Z).max(axis=1, initial=0.0) < minute)
+        units = np.ones(len(W))
+        small = np.flatnonzero(np.abs(Z).max(axis=1, initial=0.0) < MINUTE_NEURON)
         if len(small):
             W, terms = np.abs(W[small]), np.abs(np.column_stack([E, e]))
             sizes = np.maximum((W @ terms).max(axis=1), np.abs(b[small]))
-            sizes = np.maximum(sizes, self.tuning.least_unit)
-            units[small] = np.where(sizes < minute, np.exp2(np.floor(np.log2(sizes))), 1.0)
+            sizes = np.maximum(sizes, LEAST_UNIT)
+            units[small] = np.where(sizes < MINUTE_NEURON, np.exp2(np.floor(np.log2(sizes))), 1.0)
         return units
 
     def _index(self) -> None:

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from proplace.search.state import SearchState
 
 
+ROUNDINGS = 12  # points that are rounded for a first incumbent, at most
+
+
 class Rounding:
     """Rounds points of the hull near a given one; Late when the deadline comes on the way."""
 
@@ -45,7 +48,7 @@ class Rounding:
         known = [*state.oracle.attack(point[None]), *scenarios]
         for each in known:
             self._cut(each, point)
-        for _ in range(state.tuning.roundings):
+        for _ in range(ROUNDINGS):
             found = self._solved()
             if found is None:
                 return

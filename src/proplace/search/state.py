@@ -10,7 +10,6 @@ import numpy as np
 
 from proplace.search.polytope import Polytope
 from proplace.search.program import Late, LpCounts
-from proplace.search.tuning import DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +19,22 @@ if TYPE_CHECKING:
     from proplace.search.oracle import Oracle
     from proplace.search.problem import SearchProblem
     from proplace.search.scenario import ShiftedObjective
-    from proplace.search.tuning import Tuning
+
+
+# Gap between incumbent and bound, relative to the distance, at which an answer counts as optimal; nodes
+# whose bound is nearer to the incumbent than that are pruned.
+GAP = 1e-7
+# From this number of columns with steps on, a search first looks between the steps and rounds the point
+# that it finds. The tree over their values then ends after GRID_NODES nodes.
+MANY_GRIDS = 8
+# The same number where a rough answer is enough: then there is no tree over the values.
+ROUGH_GRIDS = 5
+# With more columns than these a proof is out of reach, and the tree ends after ROUGH_NODES nodes.
+MOST_GRIDS = 12
+GRID_NODES = 10_000
+ROUGH_NODES = 100
+# A known scenario refutes a point without an exact test if it lies this far below the margin.
+REFUTED_BELOW = 1e-4
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,10 +79,9 @@ class SearchState:
         *,
         cutoff: float = np.inf,
         deadline: float = np.inf,
-        tuning: Tuning = DEFAULT,
     ) -> None:
         self.problem, self.piece, self.oracle = problem, piece, oracle
-        self.cutoff, self.deadline, self.tuning = cutoff, deadline, tuning
+        self.cutoff, self.deadline = cutoff, deadline
         self.polytope = Polytope.of(problem, piece)
         self.incumbent: Incumbent | None = None
         self._set_upper(cutoff)
@@ -99,7 +112,7 @@ class SearchState:
 
     def _set_upper(self, upper: float) -> None:
         self.upper = upper
-        gap = self.tuning.gap * max(1e-3, upper) if np.isfinite(upper) else 0.0
+        gap = GAP * max(1e-3, upper) if np.isfinite(upper) else 0.0
         self.prune_at = upper - gap
 
     def count_node(self) -> None:
@@ -118,8 +131,7 @@ class SearchState:
     @property
     def many_grids(self) -> bool:
         """Whether so many columns have steps that a tree over their values may not come to an end."""
-        tuning = self.tuning
-        least = tuning.rough_grids if self.problem.rough else tuning.many_grids
+        least = ROUGH_GRIDS if self.problem.rough else MANY_GRIDS
         return self.free_grids >= least
 
     @cached_property
@@ -129,8 +141,8 @@ class SearchState:
             return np.inf
         if self.problem.rough:
             return 0
-        rough = self.free_grids > self.tuning.most_grids
-        return self.tuning.rough_nodes if rough else self.tuning.grid_nodes
+        rough = self.free_grids > MOST_GRIDS
+        return ROUGH_NODES if rough else GRID_NODES
 
     # -- what is nearer ----------------------------------------------------------------------
 
@@ -164,7 +176,7 @@ class SearchState:
         """
         known = [scenario for scenario in self.scenarios if scenario not in scenarios]
         values = [float(scenario.value(point)) for scenario in known]
-        if values and min(values) < self.problem.margin - self.tuning.refuted_below:
+        if values and min(values) < self.problem.margin - REFUTED_BELOW:
             return False, known[int(np.argmin(values))]
         robust, scenario = self.oracle.test(point, self.deadline)
         if scenario is not None:

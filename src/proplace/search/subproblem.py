@@ -27,6 +27,29 @@ if TYPE_CHECKING:
     from proplace.search.state import SearchState
 
 
+# From this number of unstable neurons on, work that shrinks the tree pays: tightening, a second local
+# search, another cut. Below, the tree is quicker.
+FEW_OPEN = 16
+TIGHTENING_ROUNDS = 12  # of one subproblem, at most
+# A round that leaves more than this share of the gap and of the unstable neurons is the last.
+STALLED_SHARE = 0.85
+# If a round leaves less than this share of the unstable neurons, the program is built anew without the
+# others.
+REBUILD_SHARE = 0.8
+# Up to this number of scenarios the neurons of a new one are tightened at once.
+TIGHTENED_SCENARIOS = 3
+# Simplex iterations that the tree may take before its subproblem is split: a share of the iterations
+# that the tightening took, but no fewer than the first number.
+LEAST_ITERATIONS = 300
+ITERATION_SHARE = 0.1
+PROBES = 4  # neurons that are tried, both ways, to find the one at which a subproblem is split
+# Nodes of a subproblem that are split although the solver gave no answer, at most.
+MOST_SPLITS_WITHOUT_SOLUTION = 64
+WORTH_CUTTING = 1e-2  # relative gain of the incumbent for which the polytope is cut anew
+# Relative gap between a relaxation and the incumbent for which a local search is tried.
+WORTH_IMPROVING = 5e-3
+
+
 class Fathomed(Exception):
     """Nothing nearer than the incumbent is left in the subproblem."""
 
@@ -49,12 +72,12 @@ class Subproblem:
         child: Child,
         scenarios: Sequence[ShiftedObjective],
     ) -> None:
-        self.state, self.local, self.tuning = state, local, state.tuning
+        self.state, self.local = state, local
         self.bound = child.bound
         self.relaxation = self._relaxed(child.limits, scenarios)
         self.gains = Gains()
         self.splits_without_solution = 0  # of nodes to which the solver gave no answer
-        self.stop_at = float(state.counts.iterations + self.tuning.least_iterations)
+        self.stop_at = float(state.counts.iterations + LEAST_ITERATIONS)
         self.failed: Array | None = None  # the last point that a test has refuted
 
     def _relaxed(self, limits: Limits, scenarios: Sequence[ShiftedObjective]) -> Relaxation:
@@ -67,13 +90,12 @@ class Subproblem:
             scenarios,
             deadline=state.deadline,
             counts=state.counts,
-            tuning=state.tuning,
         )
 
     @property
     def many_open(self) -> bool:
         """Whether so many neurons are open that work which shrinks the tree is worth it."""
-        return self.relaxation.undecided >= self.tuning.few_open
+        return self.relaxation.undecided >= FEW_OPEN
 
     def explore(self) -> list[Child]:
         """Look for the nearest robust point; returns two children where that is too much work at once.
@@ -95,26 +117,26 @@ class Subproblem:
 
         How much the tree may work before the subproblem is split depends on what this has cost.
         """
-        counts, tuning = self.state.counts, self.tuning
+        counts = self.state.counts
         before = counts.iterations
         self._tighten_in_rounds(first)
         now = counts.iterations
-        share = tuning.iteration_share * (now - before)
-        self.stop_at = now + max(tuning.least_iterations, share)
+        share = ITERATION_SHARE * (now - before)
+        self.stop_at = now + max(LEAST_ITERATIONS, share)
 
     def _tighten_in_rounds(self, first: int) -> None:
         """Tighten round by round.
 
         Each round makes the next one stronger, and so does a better incumbent.
         """
-        state, tuning, gap = self.state, self.tuning, np.inf
-        for _ in range(tuning.tightening_rounds):
+        state, gap = self.state, np.inf
+        for _ in range(TIGHTENING_ROUNDS):
             before = self.relaxation.undecided
-            if before < tuning.few_open or not np.isfinite(state.upper):
+            if before < FEW_OPEN or not np.isfinite(state.upper):
                 return
             if not tighten(self.relaxation, state.upper, first):
                 raise Fathomed
-            if self.relaxation.undecided < tuning.rebuild_share * before:
+            if self.relaxation.undecided < REBUILD_SHARE * before:
                 self.relaxation = self._relaxed(self.relaxation.limits, self.relaxation.scenarios)
             try:
                 solution = self.relaxation.solve(())
@@ -125,8 +147,7 @@ class Subproblem:
             better = self._improve(solution)
             left, last = self.relaxation.undecided, gap
             gap = 1.0 - solution.objective / max(state.upper, 1e-12)
-            share = tuning.stalled_share
-            stalled = gap > share * last and left > share * before and not better
+            stalled = gap > STALLED_SHARE * last and left > STALLED_SHARE * before and not better
             if stalled and not (self.many_open and self._refine()):
                 return
             if state.polytope.empty:
@@ -138,7 +159,7 @@ class Subproblem:
     def _improve(self, solution: LpPoint) -> bool:
         """Let a relaxation point to a better incumbent; True if that was worth a new cut."""
         state = self.state
-        worth = state.upper * (1.0 - self.tuning.worth_improving)
+        worth = state.upper * (1.0 - WORTH_IMPROVING)
         if state.point is None or solution.objective >= worth:
             return False
         before = state.upper
@@ -155,7 +176,7 @@ class Subproblem:
 
     def _cut_if_worth(self, before: float) -> bool:
         """Cut the polytope anew if ``upper`` has fallen enough since it was ``before``."""
-        if self.state.upper >= before * (1.0 - self.tuning.worth_cutting):
+        if self.state.upper >= before * (1.0 - WORTH_CUTTING):
             return False
         self.state.cut()
         return True
@@ -223,7 +244,7 @@ class Subproblem:
             for neuron in self.relaxation.neurons
             if neuron.key not in decided and limits[neuron.key][0] < 0.0 < limits[neuron.key][1]
         ]
-        if not neurons or self.splits_without_solution >= self.tuning.most_splits_without_solution:
+        if not neurons or self.splits_without_solution >= MOST_SPLITS_WITHOUT_SOLUTION:
             return None
         self.splits_without_solution += 1
         key = max(neurons, key=lambda neuron: neuron.weight).key
@@ -248,8 +269,8 @@ class Subproblem:
         state.rounds += 1
         if self.many_open and self._improve(solution):
             first = 0
-        few = len(relaxation.scenarios) <= self.tuning.tightened_scenarios
-        if few and len(relaxation.neurons) - first >= self.tuning.few_open:
+        few = len(relaxation.scenarios) <= TIGHTENED_SCENARIOS
+        if few and len(relaxation.neurons) - first >= FEW_OPEN:
             self._tighten(first)
         return False
 
@@ -264,7 +285,7 @@ class Subproblem:
             raise Fathomed
         best, children = -1.0, []
         order = self.gains.order(relaxation, relaxation.violations(solution))
-        for i in order[: self.tuning.probes]:
+        for i in order[:PROBES]:
             key = relaxation.neurons[i].key
             low, high = relaxation.limits[key]
             tried, product = [], 1.0

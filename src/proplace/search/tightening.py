@@ -11,6 +11,11 @@ if TYPE_CHECKING:
     from proplace.search.relaxation import Relaxation
 
 
+# The end of a range stays as it is if a solution comes within this share of the range, since little can
+# be gained there.
+RANGE_REACHED = 0.15
+
+
 def tighten(relaxation: Relaxation, cutoff: float, first: int = 0) -> bool:
     """Tighten the neurons of a relaxation, from number ``first`` on.
 
@@ -51,5 +56,5 @@ def _tighten_in_turn(relaxation: Relaxation, first: int) -> bool:
         np.subtract(z, ends[0], out=away[0])
         np.subtract(ends[1], z, out=away[1])
         away *= scale
-        todo &= away > relaxation.tuning.range_reached
+        todo &= away > RANGE_REACHED
     return True

@@ -36,13 +36,14 @@ from proplace.search.program import Late
 from proplace.search.rounding import Rounding
 from proplace.search.state import SearchState
 from proplace.search.subproblem import Child, Subproblem
-from proplace.search.tuning import DEFAULT
 
 if TYPE_CHECKING:
     from proplace.region.convex_piece import ConvexPiece
     from proplace.search.problem import SearchProblem
     from proplace.search.scenario import ShiftedObjective
-    from proplace.search.tuning import Tuning
+
+
+INHERITED_SCENARIOS = 6  # that the children of a subproblem start with, at most
 
 
 def solve(
@@ -52,16 +53,13 @@ def solve(
     cutoff: float = np.inf,
     deadline: float = np.inf,
     oracle: Oracle | None = None,
-    tuning: Tuning = DEFAULT,
 ) -> Outcome:
     """Find the nearest robust point of a piece that is nearer than ``cutoff``.
 
     Status ``infeasible`` then means: none that is nearer.
     """
     oracle = oracle or Oracle(problem)
-    return _solved(
-        SearchState(problem, piece, oracle, cutoff=cutoff, deadline=deadline, tuning=tuning)
-    )
+    return _solved(SearchState(problem, piece, oracle, cutoff=cutoff, deadline=deadline))
 
 
 def _solved(state: SearchState) -> Outcome:
@@ -90,7 +88,6 @@ def _between(state: SearchState) -> tuple[SearchState, float]:
         state.oracle,
         cutoff=state.upper,
         deadline=state.deadline,
-        tuning=state.tuning,
     )
     found = _solved(loose)
     state.scenarios += loose.scenarios
@@ -123,8 +120,7 @@ def _explore(state: SearchState, local: LocalSearch, current: Subproblem) -> flo
             children = current.explore()
         except Late:
             return min(current.bound, waiting[0][0]) if waiting else current.bound
-        inherited = state.tuning.inherited_scenarios
-        scenarios = state.worst_at_incumbent(current.relaxation.scenarios, inherited)
+        scenarios = state.worst_at_incumbent(current.relaxation.scenarios, INHERITED_SCENARIOS)
         for child in children:
             if child.bound < state.prune_at:
                 heapq.heappush(waiting, (child.bound, next(ticket), child, scenarios))
