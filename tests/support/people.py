@@ -1,0 +1,170 @@
+"""A small world of people, and every promise of an answer checked by other means."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.optimize import linprog
+
+import proplace as pp
+from oracles import attack, sampled_margins, size_of
+from proplace.schema import Change, Is, Schema, Value
+
+
+def features(**changes):
+    """One feature of each kind; ``changes`` are options by name of the feature."""
+    kinds = [
+        pp.Continuous("age", 20, 70, step=1, unit="years"),
+        pp.Continuous("income", 0.0, 9.5),
+        pp.Ordinal("grade", ["E", "D", "C", "B"], values=[0, 1, 2.5, 3]),
+        pp.Categorical("job", ["clerk", "cook", "smith"]),
+        pp.Categorical("town", ["north", "south", "west"], encoding="dropfirst"),
+        pp.Binary("member", ["no", "yes"]),
+    ]
+    return [replace(kind, **changes.get(kind.name, {})) for kind in kinds]
+
+
+def schema_of(rules=(), **changes):
+    return Schema(features(**changes), rules=rules)
+
+
+def people(rng, n):
+    return pd.DataFrame(
+        {
+            "age": rng.integers(20, 71, n),
+            "income": rng.uniform(0.0, 9.5, n),
+            "grade": rng.choice(["E", "D", "C", "B"], n),
+            "job": rng.choice(["clerk", "cook", "smith"], n),
+            "town": rng.choice(["north", "south", "west"], n),
+            "member": rng.choice(["no", "yes"], n),
+        }
+    )
+
+
+def net_for(rng, width, hidden=(6,), outputs=1, inputs=None):
+    """A network whose classes are about balanced on the rows ``inputs``."""
+    sizes = [width, *hidden]
+    layers = [
+        (rng.normal(size=(m, n)) * 1.5 / np.sqrt(n), rng.normal(size=m) * 0.3)
+        for n, m in itertools.pairwise(sizes)
+    ]
+    W = rng.normal(size=(outputs, sizes[-1])) * 1.5 / np.sqrt(sizes[-1])
+    net = pp.Network([*layers, (W, np.zeros(outputs))])
+    return pp.Network([*layers, (W, -np.median(net.logits(inputs), axis=0))])
+
+
+class World:
+    """A network, a table and people who are refused."""
+
+    def __init__(self, seed, *, hidden=(6,), outputs=1, rows=250, rules=(), **changes):
+        rng = np.random.default_rng(seed)
+        self.schema = schema_of(rules, **changes)
+        self.frame = people(rng, rows)
+        self.X = self.schema.encode(self.frame)
+        self.net = net_for(rng, self.schema.width, hidden, outputs, self.X)
+
+    def refused(self, n, target=1):
+        frame = self.frame[self.net.predict(self.X) != target].iloc[:n]
+        return frame.set_index(pd.Index([f"p{i}" for i in range(len(frame))]))
+
+    def explainer(self, delta=0.01, **options):
+        options = {"k": 12, "schema": self.schema, **options}
+        return pp.Proplace(self.net, delta, **options).fit(self.frame)
+
+
+def outside_hull(schema, point, neighbours, x):
+    """How far a point is from the hull of the neighbours and the person, half a step in grids."""
+    room = np.zeros(len(point))
+    for j, column in enumerate(schema.columns):
+        if column.kind == "grid":
+            codes = column.grid.encoded(np.arange(column.size))
+            room[j] = np.diff(codes).max() / 2.0
+    V = np.vstack([x, neighbours]).T
+    off = -np.ones((len(point), 1))
+    result = linprog(
+        np.append(np.zeros(V.shape[1]), 1.0),
+        A_ub=np.block([[V, off], [-V, off]]),
+        b_ub=np.concatenate([point + room, room - point]),
+        A_eq=np.append(np.ones(V.shape[1]), 0.0)[None],
+        b_eq=[1.0],
+        bounds=(0.0, None),
+    )
+    assert result.status == 0
+    return float(result.fun)
+
+
+def check_promise(explainer, schema, answer, *, attacks=True):
+    """Everything that a found answer promises, by other means."""
+    assert answer.found
+    point, x = answer.point, answer.x
+    assert schema.legal(point)[0]
+    assert schema.person(x).allowed(point)[0]
+    if explainer.region == "hull":
+        assert outside_hull(schema, point, answer.neighbours, x) <= 2e-6
+    args = explainer.net_, point, explainer.shifts_, answer.target
+    report = pp.certify(*args, margin=explainer.prover_.judges[0].margin)
+    assert report.robust[0]
+    exact = pp.certify(*args, exact_margin=True)
+    assert explainer.prover_.judges[0].margin <= answer.margin <= exact.upper[0] + 1e-9
+    between = float(explainer.distance_.between(x, point))
+    assert answer.distance == pytest.approx(between, abs=1e-12)
+    assert 0.0 <= answer.bound <= answer.distance
+    facts = answer.certificate.facts
+    assert (facts["verdict"], facts["input"]) == ("robust", point.tolist())
+    assert facts["margin"] == explainer.prover_.judges[0].margin
+    assert answer.certificate.check(explainer.net_, explainer.shifts_).accepted
+    if attacks:
+        delta = explainer.shifts_
+        rng = np.random.default_rng(0)
+        least = sampled_margins(explainer.net_, point, delta, answer.target, rng, 100).min()
+        T = rng.uniform(-1.0, 1.0, (8, size_of(explainer.net_)))
+        least = min(least, attack(explainer.net_, point, delta, answer.target, T, steps=8))
+        assert least >= explainer.prover_.judges[0].margin - 1e-9
+
+
+def check_table(schema, result):
+    """The table that a user reads encodes to the certified bits."""
+    names = [feature.name for feature in schema.features]
+    for answer, (_, row) in zip(result, result.to_frame().iterrows(), strict=True):
+        if answer.found:
+            table = pd.DataFrame([row[names]])
+            assert schema.encode(table).tobytes() == answer.point[None].tobytes()
+            series = pd.DataFrame([answer.counterfactual])
+            assert schema.encode(series).tobytes() == answer.point[None].tobytes()
+
+
+def rules():
+    return [
+        pp.Linear({"age": 1.0, "income": -10.0}, lower=-60.0, name="not too rich for the age"),
+        pp.IfThen({"job": "smith"}, [Change("age", at_least=2)]),
+        pp.IfThen({"town": "west"}, [Value("income", at_most=6.0)], becomes=False),
+        pp.IfThen({"member": "yes"}, [Is("job", ["cook", "smith"])]),
+    ]
+
+
+LIMITS = {
+    "age": {"direction": "increasing", "max_increase": 15},
+    "income": {"max_increase": 4.0, "max_decrease": 2.0},
+    "grade": {"direction": "increasing"},
+    "town": {"immutable": True},
+}
+
+
+def two_columns():
+    """Class 1 iff a + b >= 1; four training rows, three of them robust."""
+    net = pp.Network([(np.eye(2), np.zeros(2)), ([[1.0, 1.0]], [-1.0])])
+    train = np.array([[0.2, 0.1], [0.9, 0.8], [0.7, 1.0], [1.0, 0.6]])
+    return net, train
+
+
+def same(a, b):
+    assert len(a) == len(b)
+    for p, q in zip(a, b, strict=True):
+        assert (p.index, p.status, p.reason, p.rank) == (q.index, q.status, q.reason, q.rank)
+        np.testing.assert_array_equal([p.distance, p.bound], [q.distance, q.bound])
+        if p.point is not None:
+            assert p.point.tobytes() == q.point.tobytes()
