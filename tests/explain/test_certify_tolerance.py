@@ -7,30 +7,18 @@ import itertools
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.neural_network import MLPClassifier
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 import proplace as pp
 from oracles import joint_attack, milp_box_margin, random_case
 from proplace.core.errors import OptionError
+from support.people import debtors
 
 TOLERANCE = {"income": 2.0, "debt": 1.5}
 
 
 @pytest.fixture(scope="module")
 def lender():
-    rng = np.random.default_rng(0)
-    table = pd.DataFrame(
-        {
-            "income": rng.uniform(10, 90, 300).round(1),
-            "debt": rng.uniform(0, 60, 300).round(1),
-            "home": rng.integers(0, 2, 300),
-        }
-    )
-    accepted = table["income"] - table["debt"] + 8 * table["home"] > 25
-    net = MLPClassifier((6, 5), max_iter=400, random_state=0, learning_rate_init=0.01)
-    return make_pipeline(StandardScaler(), net).fit(table, accepted.astype(int)), table
+    return debtors()
 
 
 def test_robust_rows_bear_every_miss_by_the_model_itself(lender):

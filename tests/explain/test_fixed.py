@@ -16,29 +16,10 @@ import proplace as pp
 from proplace.explain.fixed import fixed
 from proplace.region.admissible import MOST_VALUES, admissible
 from proplace.schema.rules import Change
+from support.people import best_logit, random_network
 from support.tiers import seeds
 
 DELTA = 0.02
-
-
-def network(seed, inputs, *, low=0.0):
-    rng = np.random.default_rng(seed)
-    return pp.Network(
-        [
-            (rng.normal(0, 1, (5, inputs)), rng.normal(0, 0.3, 5)),
-            (rng.normal(0, 1, (1, 5)), rng.normal(0, 0.3, 1) - low),
-        ]
-    )
-
-
-def best(net, rows, delta=DELTA):
-    """Greatest logit over all networks within delta, of a network with one hidden layer."""
-    (W, b), (V, c) = ((np.array(layer.W), np.array(layer.b)) for layer in net.layers)
-    reach = delta * (np.abs(rows).sum(axis=1) + 1.0)
-    z = rows @ W.T + b
-    least, most = (np.maximum(z + side * reach[:, None], 0.0) for side in (-1.0, 1.0))
-    v = V[0] + delta
-    return np.where(v >= 0.0, v * most, v * least).sum(axis=1) + c[0] + delta
 
 
 SCHEMA = pp.Schema(
@@ -83,11 +64,11 @@ def people(seed, count=24):
 
 @pytest.mark.parametrize("seed", seeds(2, 6))
 def test_fixed_iff_no_network_accepts_anything_legal(seed):
-    net, table = network(seed, 7, low=3.0), people(seed)
+    net, table = random_network(seed, 7, low=3.0), people(seed)
     result = pp.Proplace(net, DELTA, schema=SCHEMA, k=5).fit(table).explain(table)
     seen = set()
     for e, person in zip(result, table.itertuples(), strict=True):
-        most = best(net, legal(person)).max()
+        most = best_logit(net, legal(person), DELTA).max()
         seen.add(e.status)
         if e.found or e.status == "already_valid":
             assert most >= 0.0
@@ -103,9 +84,9 @@ def test_the_cases_above_are_of_both_kinds():
     """Else the test above would show nothing."""
     counts = {True: 0, False: 0}
     for seed in range(6):
-        net, table = network(seed, 7, low=3.0), people(seed)
+        net, table = random_network(seed, 7, low=3.0), people(seed)
         for person in table.itertuples():
-            counts[bool(best(net, legal(person)).max() < 0.0)] += 1
+            counts[bool(best_logit(net, legal(person), DELTA).max() < 0.0)] += 1
     assert min(counts.values()) >= 12
 
 
@@ -221,7 +202,7 @@ def test_the_rounding_of_a_float32_model_is_covered():
 
 
 def test_people_with_answers_are_never_asked(monkeypatch):
-    net, table = network(1, 7), people(1)
+    net, table = random_network(1, 7), people(1)
     explainer = pp.Proplace(net, DELTA, schema=SCHEMA, k=5).fit(table)
     asked = []
     monkeypatch.setattr(

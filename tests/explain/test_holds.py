@@ -15,25 +15,14 @@ import proplace as pp
 from oracles import joint_attack, milp_box_margin
 from proplace.core.errors import OptionError
 from proplace.explain.holds import held_box
+from support.people import debtors
 
 TOLERANCE = {"income": 1.0}
 
 
 @pytest.fixture(scope="module")
 def lender():
-    rng = np.random.default_rng(0)
-    table = pd.DataFrame(
-        {
-            "income": rng.uniform(10, 90, 300).round(1),
-            "debt": rng.uniform(0, 60, 300).round(1),
-            "age": rng.integers(20, 70, 300).astype(float),
-            "home": rng.integers(0, 2, 300),
-        }
-    )
-    middle = (table["age"] - 45).abs()  # neither more nor less of it is always better
-    accepted = table["income"] - table["debt"] - middle + 8 * table["home"] > 10
-    net = MLPClassifier((8, 6), max_iter=500, random_state=0, learning_rate_init=0.01)
-    return make_pipeline(StandardScaler(), net).fit(table, accepted.astype(int)), table
+    return debtors(age=True)
 
 
 def schema(**changes):

@@ -1,7 +1,7 @@
-"""People whose numbers lie a little outside of the declared ranges: explained, never moved beyond.
+"""People whose numbers lie off the steps or a little outside of the ranges: never moved beyond.
 
-Answers keep such a value or lie inside the range. The oracle enumerates what is legal, and knows the
-worst margin of a network with one hidden layer in closed form.
+Answers keep such a value or lie on the grid inside the range. The oracle enumerates what is legal, and
+knows the worst margin of a network with one hidden layer in closed form.
 """
 
 from __future__ import annotations
@@ -18,31 +18,12 @@ from commands import run_quickly as run
 from proplace.core.errors import RowsLeftOutWarning
 from proplace.explain.baselines import METHODS, RobustBaseline
 from proplace.schema.features import OUTSIDE
+from proplace.schema.grid import WithValue
 from proplace.schema.schema import MOST_OUTSIDE
+from support.people import random_network, worst_logit
 
 DELTA = 0.02
 MARGIN = 1e-6 + 1e-4  # what the search asks for
-
-
-def network(seed, inputs):
-    rng = np.random.default_rng(seed)
-    return pp.Network(
-        [
-            (rng.normal(0, 1, (5, inputs)), rng.normal(0, 0.3, 5)),
-            (rng.normal(0, 1, (1, 5)), rng.normal(0, 0.3, 1)),
-        ]
-    )
-
-
-def worst(net, rows, delta=DELTA):
-    """Least logit over all networks within delta, of a network with one hidden layer."""
-    (W, b), (V, c) = ((np.array(layer.W), np.array(layer.b)) for layer in net.layers)
-    rows = np.atleast_2d(rows)
-    reach = delta * (np.abs(rows).sum(axis=1) + 1.0)
-    z = rows @ W.T + b
-    low, high = (np.maximum(z + side * reach[:, None], 0.0) for side in (-1.0, 1.0))
-    v = V[0] - delta
-    return np.where(v >= 0.0, v * low, v * high).sum(axis=1) + c[0] - delta
 
 
 def legal_numbers(feature, own):
@@ -67,24 +48,39 @@ RULES = [
 ]
 
 
+def outside(seed):
+    """Training rows on the grid, and people of whom some lie outside of it."""
+    rng = np.random.default_rng(100 + seed)
+    train = pd.DataFrame(rng.integers(0, 9, (40, 2)), columns=["a", "b"])
+    train["c"] = 2 * rng.integers(0, 5, 40)
+    return train, pd.DataFrame({"a": [10, 9, -1, 4], "b": [3, 10, 5, -2], "c": [2, 10, 4, -2]})
+
+
+def anywhere(seed):
+    """Rows and people between the steps; one value lies on the grid, one outside of the range."""
+    rng = np.random.default_rng(100 + seed)
+    train = pd.DataFrame(rng.uniform(0, 8, (40, 3)), columns=["a", "b", "c"])
+    people = pd.DataFrame(rng.uniform(0, 8, (4, 3)), columns=["a", "b", "c"]).round(3)
+    people.loc[0, "a"], people.loc[1, "b"] = 3.0, -0.3
+    return train, people
+
+
+@pytest.mark.parametrize("tables", [outside, anywhere])
 @pytest.mark.parametrize("search", ["tree", "bilevel"])
 @pytest.mark.parametrize("rules", RULES, ids=[str(r) for r in RULES])
-def test_the_nearest_legal_robust_point_of_a_box(rules, search):
+def test_the_nearest_legal_robust_point_of_a_box(rules, search, tables):
     first, second = rules
     schema = pp.Schema(
         [
             pp.Continuous("a", 0, 8, step=1, **first),
-            pp.Continuous("b", 0, 8, step=1, **second),
+            pp.Continuous("b", 0, 8, step=1 if tables is outside else 0.5, **second),
             pp.Continuous("c", 0, 8, step=2),
         ]
     )
     met = 0
     for seed in range(4):
-        net = network(seed, 3)
-        rng = np.random.default_rng(100 + seed)
-        train = pd.DataFrame(rng.integers(0, 9, (40, 2)), columns=["a", "b"])
-        train["c"] = 2 * rng.integers(0, 5, 40)
-        people = pd.DataFrame({"a": [10, 9, -1, 4], "b": [3, 10, 5, -2], "c": [2, 10, 4, -2]})
+        net = random_network(seed, 3)
+        train, people = tables(seed)
         explainer = pp.Proplace(net, DELTA, schema=schema, region="box", search=search).fit(train)
         for e, person in zip(
             explainer.explain(people), people.itertuples(index=False), strict=True
@@ -92,14 +88,10 @@ def test_the_nearest_legal_robust_point_of_a_box(rules, search):
             if e.status == "already_valid":
                 assert net.predict(e.x)[0] == 1
                 continue
-            options = [
-                legal_numbers(feature, own)
-                for feature, own in zip(schema.features, person, strict=True)
-            ]
+            options = map(legal_numbers, schema.features, person)
             points = np.array(list(itertools.product(*options)))
-            away = np.abs(points - np.array(person)) / 8.0
-            far = away.mean(axis=1)
-            robust = worst(net, points / 8.0) >= MARGIN
+            far = np.abs(points - np.array(person)).mean(axis=1) / 8.0
+            robust = worst_logit(net, points / 8.0, DELTA) >= MARGIN
             if not robust.any():
                 assert e.status in ("infeasible_rules", "no_robust_neighbour", "fixed"), e
                 continue
@@ -108,7 +100,9 @@ def test_the_nearest_legal_robust_point_of_a_box(rules, search):
             assert e.distance == pytest.approx(far[robust].min(), abs=1e-6)
             answer = e.counterfactual.to_numpy(dtype=float)
             assert (points == answer).all(axis=1).any()  # as it is read, it is a legal point
-            assert worst(net, answer[None] / 8.0)[0] >= 1e-6
+            again = schema.encode_people(pd.DataFrame([e.counterfactual]))[0]
+            np.testing.assert_array_equal(again[0], e.point)  # bit for bit
+            assert worst_logit(net, answer / 8.0, DELTA)[0] >= 1e-6
             assert e.certificate.check(net).accepted
     assert met >= 3
 
@@ -135,7 +129,7 @@ def test_the_nearest_legal_robust_point_of_the_hulls(search):
     for seed, (a, b) in itertools.product(
         [*range(10), 17], [(1.2, 0.3), (-0.1, 0.9), (1.05, 0.05)]
     ):
-        net = network(seed, 2)
+        net = random_network(seed, 2)
         rng = np.random.default_rng(seed)
         train = rng.random((50, 2)).round(3)
         person = np.array([a, b])
@@ -149,13 +143,13 @@ def test_the_nearest_legal_robust_point_of_the_hulls(search):
             rows = train.copy()
             if keeps:
                 rows[:, 0] = a
-            rows = np.unique(rows[worst(net, rows) >= MARGIN], axis=0)
+            rows = np.unique(rows[worst_logit(net, rows, DELTA) >= MARGIN], axis=0)
             near = rows[np.argsort(np.abs(rows - person).sum(axis=1), kind="stable")[:k]]
             if not len(near):
                 continue
             points = np.vstack([hull_points(np.vstack([person, near])), near])
             inside = (np.abs(points[:, 0] - 0.5) <= 0.5) | (points[:, 0] == a)
-            points = points[inside & (worst(net, points) >= MARGIN)]
+            points = points[inside & (worst_logit(net, points, DELTA) >= MARGIN)]
             if len(points):
                 found.append(np.abs(points - person).mean(axis=1).min())
         if not found:
@@ -167,10 +161,73 @@ def test_the_nearest_legal_robust_point_of_the_hulls(search):
         answer = e.counterfactual["a"]
         assert answer == a or 0.0 <= answer <= 1.0
         stayed += answer == a
-        assert worst(net, e.point)[0] >= 1e-6
+        assert worst_logit(net, e.point, DELTA)[0] >= 1e-6
         assert e.certificate.check(net).accepted
     assert met >= 3
     assert 0 < stayed < met  # both ways are the nearest for somebody
+
+
+STEPS = pp.Schema(
+    [
+        pp.Continuous("a", 0, 8, step=1),
+        pp.Continuous("b", 0, 8, step=0.5),
+        pp.Continuous("c", 0, 8, step=2),
+    ]
+)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_training_row_and_no_person_is_lost(seed):
+    net = random_network(seed, 3)
+    train, people = anywhere(seed)
+    answers = {}
+    for search in ("tree", "bilevel"):
+        explainer = pp.Proplace(net, DELTA, schema=STEPS, k=6, search=search).fit(train)
+        rows = explainer.rows_
+        assert STEPS.legal(rows).all()  # what spans the region
+        answers[search] = explainer.explain(people)
+        for e, (_, person) in zip(answers[search], people.iterrows(), strict=True):
+            assert e.status != "bad_input", e.reason
+            if not e.found:
+                continue
+            for feature in STEPS.features:
+                value = e.counterfactual[feature.name]
+                steps = (value - feature.lower) / feature.step
+                assert value == person[feature.name] or steps == round(steps)
+            assert e.original.to_dict() == person.to_dict()
+    for one, other in zip(*answers.values(), strict=True):
+        assert one.status == other.status
+        if one.found:
+            assert one.distance == pytest.approx(other.distance, abs=1e-6)
+
+
+@pytest.mark.parametrize("count", [5, 4097 * 2])
+def test_one_more_value_of_a_grid(count):
+    """Numbers, cells and neighbours, against plain lists."""
+    rng = np.random.default_rng(count)
+    column = pp.Schema([pp.Continuous("v", 0, count - 1, step=1, scaling="none")]).columns[0]
+    for own in [*rng.uniform(0, count - 1, 8), 0.25, count - 1.25]:
+        more = column.with_value(float(own))
+        assert isinstance(more.grid, WithValue)
+        legal = np.sort(np.append(np.arange(float(count)), own))
+        assert more.size == count + 1
+        near = np.arange(max(0, int(own) - 3), min(count + 1, int(own) + 6))
+        np.testing.assert_array_equal(more.grid.encoded(near), legal[near])
+        probes = np.concatenate([own + rng.uniform(-2.5, 2.5, 60), [own, own - 0.5, own + 0.5]])
+        probes = probes[(probes >= 0) & (probes <= count - 1)]
+        found = more.nearest(probes)
+        best = np.abs(legal[None] - probes[:, None]).min(axis=1)
+        np.testing.assert_allclose(np.abs(found - probes), best, atol=1e-12)
+        assert more.legal(np.array([own]))[0]
+        assert not column.legal(np.array([own]))[0]
+        for probe in probes.tolist():
+            low, high = more.around(probe)
+            assert low <= probe <= high
+            assert not ((legal > low) & (legal < high)).any()
+            assert more.floor(probe) <= probe + 1e-6
+            assert more.ceil(probe) >= probe - 1e-6
+    for own in (2.0, -0.5, count + 1.0, float(count - 1)):
+        assert column.with_value(own) is column
 
 
 SCHEMA = pp.Schema(

@@ -7,35 +7,18 @@ import itertools
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.neural_network import MLPClassifier
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 import proplace as pp
 from oracles import joint_attack
 from proplace.core.errors import OptionError, SchemaError
+from support.people import debtors
 
 TOLERANCE = {"income": 2.0, "debt": 1.5}
 
 
-def lender(seed=0, rows=400):
-    rng = np.random.default_rng(seed)
-    table = pd.DataFrame(
-        {
-            "income": rng.uniform(10, 90, rows).round(1),
-            "debt": rng.uniform(0, 60, rows).round(1),
-            "home": rng.integers(0, 2, rows),
-        }
-    )
-    accepted = table["income"] - table["debt"] + 8 * table["home"] > 25
-    return table, accepted.astype(int)
-
-
 @pytest.fixture(scope="module")
 def pipeline():
-    table, y = lender()
-    net = MLPClassifier((6, 5), max_iter=400, random_state=0, learning_rate_init=0.01)
-    return make_pipeline(StandardScaler(), net).fit(table, y), table
+    return debtors(400)
 
 
 def explained(pipeline, tolerance=TOLERANCE, people=8, **options):

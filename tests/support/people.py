@@ -9,10 +9,66 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.optimize import linprog
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import proplace as pp
 from oracles import attack, sampled_margins, size_of
 from proplace.schema import Change, Is, Schema, Value
+
+# -- networks --------------------------------------------------------------------------------------
+
+
+def random_network(seed, inputs, hidden=(5,), outputs=1, *, low=0.0, balanced=False):
+    """A random network; with ``balanced`` it accepts about half of random rows."""
+    rng = np.random.default_rng(seed)
+    layers = [
+        (rng.normal(0, 1, (rows, columns)), rng.normal(0, 0.3, rows))
+        for columns, rows in itertools.pairwise([inputs, *hidden, outputs])
+    ]
+    layers[-1][1][:] -= low
+    if balanced and outputs == 1:
+        layers[-1][1][:] -= np.median(pp.Network(layers).logits(rng.random((200, inputs))))
+    return pp.Network(layers)
+
+
+def worst_logit(net, rows, delta, side=-1.0):
+    """Least logit over all networks within delta, of a network with one hidden layer."""
+    (W, b), (V, c) = ((np.array(layer.W), np.array(layer.b)) for layer in net.layers)
+    rows = np.atleast_2d(rows)
+    reach = delta * (np.abs(rows).sum(axis=1) + 1.0)[:, None]
+    bad, good = (np.maximum(rows @ W.T + b + side * sign * reach, 0.0) for sign in (1.0, -1.0))
+    v = V[0] + side * delta
+    return np.where(v >= 0.0, v * bad, v * good).sum(axis=1) + c[0] + side * delta
+
+
+def best_logit(net, rows, delta):
+    """Greatest logit over all networks within delta, of a network with one hidden layer."""
+    return worst_logit(net, rows, delta, side=1.0)
+
+
+def debtors(rows=300, *, age=False):
+    """A pipeline that looks at income, debt and home (and wants people of middle age), and a table."""
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(
+        {
+            "income": rng.uniform(10, 90, rows).round(1),
+            "debt": rng.uniform(0, 60, rows).round(1),
+        }
+    )
+    if age:
+        table["age"] = rng.integers(20, 70, rows).astype(float)
+    table["home"] = rng.integers(0, 2, rows)
+    score = table["income"] - table["debt"] + 8 * table["home"]
+    accepted = score - (table["age"] - 45).abs() > 10 if age else score > 25
+    net = MLPClassifier(
+        (8, 6) if age else (6, 5), max_iter=500, random_state=0, learning_rate_init=0.01
+    )
+    return make_pipeline(StandardScaler(), net).fit(table, accepted.astype(int)), table
+
+
+# -- a small world ---------------------------------------------------------------------------------
 
 
 def features(**changes):
