@@ -8,6 +8,8 @@ import re
 import shutil
 import subprocess
 
+from support.clocks import PATIENCE
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 NO_BROWSER = "Chromium is not installed"
 
@@ -74,7 +76,7 @@ def chromium(folder, *arguments):
         ],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from support.clocks import PATIENCE
+
 
 def binaries():
     """Folder of the server's programs; None where there are none."""
@@ -111,7 +113,7 @@ def running():
 def _wait(server, process):
     import psycopg
 
-    end = time.monotonic() + 60
+    end = time.monotonic() + PATIENCE
     while True:
         assert process.poll() is None, (server.folder / "log").read_text()
         try:

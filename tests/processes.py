@@ -8,13 +8,15 @@ from pathlib import Path
 
 import psutil
 
+from support.clocks import PATIENCE
+
 
 def left_behind(pid, family, *folders):
     """Processes of its family that still run, and files of its own: in folders and shared memory.
 
     Processes and the trackers that clean up after them get a moment for it.
     """
-    end = time.monotonic() + 30
+    end = time.monotonic() + PATIENCE
     while not all(map(_over, family)) and time.monotonic() < end:
         time.sleep(0.05)
     found = [f"{p.pid} {p.cmdline()}" for p in family if not _over(p)]

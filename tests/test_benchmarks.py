@@ -21,7 +21,6 @@ def smoke(cache, data):
         env=os.environ | {"PROPLACE_DATA": str(data), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -69,7 +68,6 @@ def test_what_retraining_does_to_promises():
         env=os.environ | {"PROPLACE_DATA": str(folder()), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -92,9 +92,10 @@ def test_deltas_are_written_with_three_digits_and_never_upwards(delta):
 
 def test_validity_counts_pairs_of_answers_and_networks():
     others = [threshold(0.4), threshold(0.5), threshold(0.9)]
-    found = pp.calibrate_delta(
-        threshold(0.5), others, ROWS, REFUSED, deltas=[0.1], wanted=0.6, quantile=0.6
-    )
+    with pytest.warns(CalibrationWarning, match="moved by 0.4, and no training row is robust"):
+        found = pp.calibrate_delta(
+            threshold(0.5), others, ROWS, REFUSED, deltas=[0.1], wanted=0.6, quantile=0.6
+        )
     assert found.curve["validity"].tolist() == pytest.approx([2 / 3])
     assert found.reached
     assert found.changes.tolist() == pytest.approx([0.1, 0.0, 0.4])
@@ -126,7 +127,10 @@ def test_a_delta_as_large_as_every_change_proves_validity():
 
 
 def test_unreachable_validity_gives_the_best_and_warns():
-    with pytest.warns(CalibrationWarning, match="no delta gives a validity of 100.0%"):
+    with (
+        pytest.warns(CalibrationWarning, match="no delta gives a validity of 100.0%"),
+        pytest.warns(CalibrationWarning, match="moved by 1.5, and no training row is robust"),
+    ):
         found = pp.calibrate_delta(
             threshold(0.5),
             [threshold(0.6), threshold(2.0)],

@@ -20,6 +20,7 @@ import proplace as pp
 from processes import left_behind
 from proplace.core.errors import OptionError, WorkerError
 from proplace.explain.parallel import Workers
+from support.clocks import PATIENCE
 from support.tiers import only
 
 BACKENDS = only(["loky"], ["loky", "dask", "ray"])
@@ -262,7 +263,7 @@ def test_workers_die_with_their_parent(tmp_path, number, proc):
     assert len(family) >= 2
     assert bool(list(tmp_path.glob("*.parcel"))) == (proc == "/nowhere")
     process.send_signal(number)
-    process.communicate(timeout=60)  # ends when the last holder of the pipes has ended
+    process.communicate(timeout=PATIENCE)  # ends when the last holder of the pipes has ended
     assert process.returncode == -number
     assert left_behind(process.pid, family, tmp_path) == []
 
@@ -272,8 +273,8 @@ def test_workers_that_start_after_their_parent_has_died_end_at_once():
     code = (
         "import os, time; from proplace.explain.parallel import _follow; _follow(os.getppid() + 1)"
     )
-    words = [sys.executable, "-c", f"{code}; time.sleep(600)"]
-    done = subprocess.run(words, check=False, timeout=60)
+    words = [sys.executable, "-c", f"{code}; time.sleep(3600)"]
+    done = subprocess.run(words, check=False, timeout=PATIENCE)
     assert done.returncode == 1
 
 

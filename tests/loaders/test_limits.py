@@ -40,7 +40,6 @@ def load_with_little_memory(*paths):
         [sys.executable, "-c", PROGRAM, *map(str, paths)],
         capture_output=True,
         text=True,
-        timeout=120,
         check=False,
     )
     lines = [json.loads(line) for line in done.stdout.splitlines()]

@@ -206,7 +206,7 @@ def test_an_erasure_that_is_killed_is_repeated(tmp_path, unlike):
 
     process = fork.Process(target=job)
     process.start()
-    process.join(30)
+    process.join()
     assert process.exitcode == -signal.SIGKILL
     with pp.Ledger(path) as ledger:
         assert ledger.promise(number).state == "erased"

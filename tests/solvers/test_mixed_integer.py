@@ -147,7 +147,7 @@ model.rows([(x, A), (off, np.hstack([np.eye(6), -np.eye(6)]))], half, half)
 check(sys.argv[1])
 threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
 try:
-    print(solve(model, sys.argv[1], time_limit=2.0).status)
+    print(solve(model, sys.argv[1], time_limit=6.0).status)
 except KeyboardInterrupt:
     print("interrupted")
 """
@@ -160,7 +160,6 @@ def test_interrupt(solver):
         [sys.executable, "-c", INTERRUPTED, solver],
         capture_output=True,
         text=True,
-        timeout=60,
         check=True,
     )
     assert done.stdout.splitlines()[-1] == "interrupted"

@@ -423,7 +423,8 @@ def test_what_is_written_is_read_again(tmp_path):
     with path.open("wb") as file:
         write_csv(frame, file)
         write_csv(frame, file, header=False)
-    found = list(csv.reader(path.open(encoding="utf-8", newline="")))
+    with path.open(encoding="utf-8", newline="") as file:
+        found = list(csv.reader(file))
     assert found[0] == ["a", "b", "c"]
     assert found[1] == ["1", 'say "x", then', "0.1"]
     assert found[2] == ["", "new\nline", repr(1 / 3)]
@@ -467,7 +468,8 @@ def test_every_table_that_is_written_is_safe_to_open(tmp_path):
     path = tmp_path / "t.csv"
     with path.open("wb") as file:
         write_csv(frame, file)
-    found = list(csv.reader(path.open(encoding="utf-8", newline="")))
+    with path.open(encoding="utf-8", newline="") as file:
+        found = list(csv.reader(file))
     assert found == [
         ["'=name", "n", "mixed", "text", "label"],
         ["'=1+1", "-1", "-0.5", "'=1+1", "'=1+1"],

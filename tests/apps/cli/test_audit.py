@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import multiprocessing
 import os
 import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
+import sqlalchemy as sa
 
 import proplace as pp
 from commands import call
-from processes import left_behind
 from refits import SHAPES, fitted, people
 
 TABLE, DECIDED = people(200, 0)
@@ -176,30 +175,36 @@ def test_a_ledger_that_is_not_there(folder):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
 def test_a_killed_audit_leaves_the_ledger_whole(folder):
-    """At moments all over its run: each audit is there as a whole, or not at all."""
-    code = (
-        "import sys, proplace as pp\n"
-        "ledger = pp.Ledger(sys.argv[1])\n"
-        "model = pp.Model.of(sys.argv[2])\n"
-        "print('ready', flush=True)\n"
-        "while True: ledger.audit(model)\n"
-    )
-    words = [sys.executable, "-c", code, folder / "promises.db", folder / "new.onnx"]
-    for wait in (0.0, 0.05, 0.11):
-        process = subprocess.Popen(list(map(str, words)), stdout=subprocess.PIPE, text=True)
-        assert process.stdout.readline() == "ready\n"
-        time.sleep(wait)
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-        process.stdout.close()
-        assert left_behind(process.pid, []) == []
+    """Before some of its statements: each audit is there as a whole, or not at all."""
+
+    def job(left):
+        def count(*_):
+            nonlocal left
+            left -= 1
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        for event in ("before_cursor_execute", "commit"):
+            sa.event.listen(sa.Engine, event, count)
+        with pp.Ledger(folder / "promises.db") as ledger:
+            ledger.audit(pp.Model.of(folder / "new.onnx"))
+
+    killed = 0
+    for statement in itertools.count(1, 3):
+        process = multiprocessing.get_context("fork").Process(target=job, args=(statement,))
+        process.start()
+        process.join()
         with pp.Ledger(folder / "promises.db") as ledger:
             assert ledger.verify().good
-    done = audit(folder, "new")
-    assert done.returncode == 0
-    with pp.Ledger(folder / "promises.db") as ledger:
-        assert ledger.verify().good
+            audits = [entry for entry in ledger.history() if entry.kind == "audited"]
+        assert len(audits) == (process.exitcode == 0)
+        if process.exitcode == 0:
+            break
+        assert process.exitcode == -signal.SIGKILL
+        killed += 1
+    assert killed > 2
 
 
 def test_promises_of_a_model_that_may_not_be_released_are_not_issued(folder):

@@ -183,7 +183,7 @@ def test_a_person_sees_progress_and_a_summary(crowd, tmp_path):
     process = subprocess.Popen(
         [sys.executable, "-m", "proplace", *map(str, arguments)],
         stderr=theirs,
-        stdout=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
         env={**os.environ, "TERM": "xterm", "COLUMNS": "200"},
     )
     process.wait()

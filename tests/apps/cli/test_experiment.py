@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
-import time
 
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from commands import run_process
+from crowds import start
 from proplace.apps.cli import app
 from proplace.core.errors import ProplaceError
 from real_data import folder
@@ -20,23 +19,8 @@ SMALL = ["--data", "COMPAS", "--seed", "0", "--inputs", "3", "--retrained", "1"]
 METHODS = ["--method", "WCE", "--method", "PROPLACE", "--method", "RNCE"]
 
 
-def command(*words):
-    return [sys.executable, "-m", "proplace", "experiment", *map(str, words)]
-
-
 def environment():
     return {**os.environ, "MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1"}
-
-
-def run(*words):
-    return subprocess.run(
-        command(*words),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-        env=environment(),
-    )
 
 
 @pytest.mark.slow
@@ -50,23 +34,14 @@ def test_a_killed_run_resumes_to_the_same_table(tmp_path):
     assert "cell 3/3: compas seed 0 RNCE: vr" in whole.output
     assert "| PROPLACE |" in whole.output
     out = tmp_path / "parts"
-    killed = subprocess.Popen(
-        command(*options, "--out", out),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env=environment(),
-    )
-    deadline = time.monotonic() + 240
-    while not list(out.glob("cache/*/WCE-*.npz")):
-        assert killed.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    killed.send_signal(signal.SIGKILL)
-    killed.wait()
+    arguments = ["experiment", *options, "--out", out]
+    killed = start(arguments, at=8, env=environment())
+    killed.communicate()
+    assert killed.returncode == -signal.SIGKILL
     assert not (out / "results.csv").exists()
     (kept,) = out.glob("cache/*/WCE-*.npz")
     made = kept.stat().st_mtime_ns
-    rest = run(*options, "--out", out, "--jobs", "2")
+    rest = run_process(*arguments, "--jobs", "2", **environment())
     assert rest.returncode == 0, rest.stderr
     assert kept.stat().st_mtime_ns == made  # not run again
     for name in ("results.csv", "curves.csv"):

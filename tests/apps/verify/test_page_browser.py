@@ -14,6 +14,7 @@ import pytest
 import proplace as pp
 from browser import CHROMIUM, DESKTOP, NO_BROWSER, PHONE
 from proplace.apps import verify
+from support.clocks import PATIENCE
 from two_checkers import Case, accepted, changed_cases, true_cases
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -39,6 +40,7 @@ def shared(browser, tmp_path_factory):
     path = tmp_path_factory.mktemp("page") / "verify.html"
     verify.write_page(path)
     page, said = browser.new_page(viewport={"width": DESKTOP, "height": 800}), []
+    page.set_default_timeout(1000 * PATIENCE)
     page.on("console", lambda message: said.append(message.text))
     page.on("pageerror", lambda error: said.append(str(error)))
     yield page, path.as_uri(), said
@@ -56,7 +58,7 @@ def opened(shared):
 
 def choose(page, *files, shown="certificate"):
     page.set_input_files("#choose", [str(file) for file in files])
-    page.locator("#status", has_text=shown).wait_for(timeout=30_000)
+    page.locator("#status", has_text=shown).wait_for()
     return page.inner_text("#status")
 
 
