@@ -37,6 +37,7 @@ import pandas as pd
 
 import proplace as pp
 from common import machine
+from proplace.core.conformal import probability, rank
 from proplace.core.files import atomic_write
 from proplace.explain.metrics import l1, lof, outlier_model, vr
 from retrainings import Case, Counts, cases
@@ -99,9 +100,18 @@ def halves(history: Sequence[pp.Network]) -> tuple[Sequence[pp.Network], Sequenc
     return history[:half], history[half:]
 
 
+def sized(
+    net: pp.Network, radii: np.ndarray, history: Sequence[pp.Network], coverage: float
+) -> pp.Shifts:
+    """Radii in given proportions, as large as covers the next retraining."""
+    scores = sorted(float((changes(net, other) / radii).max()) for other in history)
+    size = scores[rank(len(scores), probability("coverage", coverage)) - 1]
+    return pp.Shifts.of(net, (size * (1.0 + 1e-12) * radii).tolist())
+
+
 def one_delta(net: pp.Network, history: Sequence[pp.Network], coverage: float) -> pp.Shifts:
     """One radius for all parameters, around the network in use."""
-    return pp.Shifts.learn(history, coverage, shape=pp.Shifts.of(net, 1.0))
+    return sized(net, np.ones((len(net.layers), 2)), history, coverage)
 
 
 def recentred(net: pp.Network, history: Sequence[pp.Network], coverage: float) -> pp.Shifts:
@@ -114,7 +124,7 @@ def per_layer(net: pp.Network, history: Sequence[pp.Network], coverage: float) -
     """One radius for the weights and one for the biases of each layer, around the network in use."""
     shaping, sizing = halves(history)
     radii = np.max([changes(net, other) for other in shaping], axis=0)
-    return pp.Shifts.learn(sizing, coverage, shape=pp.Shifts.of(net, radii.tolist()))
+    return sized(net, radii, sizing, coverage)
 
 
 def learned(net: pp.Network, history: Sequence[pp.Network], coverage: float) -> pp.Shifts:

@@ -14,7 +14,7 @@ from scipy import stats
 import proplace as pp
 from proplace.core import conformal
 from proplace.core.errors import DeltaError, InputError, OptionError
-from proplace.core.learned_box import GrownHull, History, Scaled, score
+from proplace.core.learned_box import GrownHull, History, score
 from proplace.loaders.coordinates import in_coordinates_of
 from refits import SHAPES, fitted, people, retrained
 
@@ -66,16 +66,14 @@ def few(rng, n):
 DRAWS = [gaussian, heavy_tails, correlated, partly_frozen, tied, few]
 
 
-def covered(draw, histories, *, n, coverage, new=6, shape=None, calibration=None):
+def covered(draw, histories, *, n, coverage, new=6):
     """For each of many histories, the share of new retrainings that the learned box contains."""
     rng = np.random.default_rng(7)
     shares = []
     for seed in range(histories):
         nets = [network(theta) for theta in draw(rng, n + new)]
         try:
-            box = pp.Shifts.learn(
-                nets[:n], coverage, shape=shape, calibration=calibration, seed=seed
-            )
+            box = pp.Shifts.learn(nets[:n], coverage, seed=seed)
         except DeltaError:  # a frozen layer moved: nothing is promised
             assert draw is few
             shares.append(1.0)
@@ -96,23 +94,14 @@ def not_below(shares, level):
 @pytest.mark.parametrize("draw", DRAWS, ids=lambda draw: draw.__name__)
 def test_the_next_retraining_lies_inside_as_often_as_stated(draw):
     """Scores of 4 calibration networks cover 80% exactly; a rank too low would cover 60%."""
-    shares = covered(draw, 200, n=12, coverage=0.8, calibration=4)
+    shares = covered(draw, 200, n=12, coverage=0.8)
     assert not_below(shares, 0.8)
 
 
 def test_the_coverage_is_not_far_above_what_is_asked_for():
     """Without ties the probability is rank / (n + 1) itself, here 80%."""
-    shares = covered(gaussian, 200, n=8, coverage=0.8, calibration=4)
+    shares = covered(gaussian, 200, n=8, coverage=0.8)
     assert abs(shares.mean() - 0.8) <= 3.5 * shares.std(ddof=1) / math.sqrt(len(shares))
-
-
-@pytest.mark.parametrize("draw", [gaussian, correlated], ids=lambda d: d.__name__)
-def test_the_coverage_of_a_given_shape(draw):
-    """The size of one delta around a network, from all networks of the history."""
-    shape = pp.Shifts.of(network(np.ones(COUNT)), 1.0)
-    shares = covered(draw, 200, n=9, coverage=0.8, shape=shape)
-    assert not_below(shares, 0.8)
-    assert abs(shares.mean() - 0.8) <= 0.05
 
 
 def test_a_history_in_the_order_of_its_sizes_is_covered_no_less():
@@ -122,7 +111,7 @@ def test_a_history_in_the_order_of_its_sizes_is_covered_no_less():
         size = np.sort(rng.exponential(size=10))[::-1]  # the shape from large, the size from small
         size = np.append(size, rng.exponential(size=4))
         nets = [network(t) for t in size[:, None] * rng.normal(size=(14, COUNT))]
-        box = pp.Shifts.learn(nets[:10], 0.8, calibration=4, seed=seed)
+        box = pp.Shifts.learn(nets[:10], 0.8, seed=seed)
         inside += [np.mean([box.contains(net) for net in nets[10:]])]
     assert not_below(np.array(inside), 0.8)
 
@@ -137,34 +126,28 @@ def test_exactly_as_many_calibration_networks_as_the_rank_says(draw, offset):
     rng = np.random.default_rng(1)
     for seed in range(5):
         nets = [network(theta + offset) for theta in draw(rng, 30)]
-        box = pp.Shifts.learn(nets, 0.8, calibration=15, seed=seed)
+        box = pp.Shifts.learn(nets, 0.8, seed=seed)
         inside = sum(box.contains(net) for net in nets)
-        assert inside >= 15 + 13  # the shape, and ceil(16 * 0.8) of the 15
+        assert inside >= 16 + 12  # the shape, and 15 * 0.8 of the 14
         if draw in (gaussian, heavy_tails):
-            assert inside == 15 + 13
-        smaller = Scaled(lambda t, box=box: box.scaled(t).layers).at(1.0 - 1e-9)
+            assert inside == 16 + 12
+        smaller = box.scaled(1.0 - 1e-9).layers
         holds = lambda net, boxes=smaller: all(  # noqa: E731
             b.contains(layer) for b, layer in zip(boxes, net.layers, strict=True)
         )
         if offset == 0.0 and draw in (gaussian, heavy_tails):
-            assert sum(map(holds, nets)) < 15 + 13  # no smaller box of the family does
+            assert sum(map(holds, nets)) < 16 + 12  # no smaller box of the family does
 
 
 @pytest.mark.parametrize("offset", [0.0, 1.0, 1e9])
 def test_the_score_is_the_least_size_that_contains_a_network(offset):
     rng = np.random.default_rng(5)
     nets = [network(offset + theta) for theta in gaussian(rng, 12)]
-    box = pp.Shifts.of(nets[0], [(0.3, 0.1), (1e-3, 0.7)])
-    array = pp.Shifts.hull(nets[:3])
-    families = [
-        GrownHull.of(nets[:4]),
-        Scaled(lambda t: box.scaled(t).layers),
-        Scaled(lambda t: array.scaled(t).layers),
-    ]
-    for family, net in itertools.product(families, nets):
+    family = GrownHull.of(nets[:4])
+    for net in nets:
         t = score(family, net)
 
-        def inside(t, family=family, net=net):
+        def inside(t, net=net):
             return all(b.contains(layer) for b, layer in zip(family.at(t), net.layers, strict=True))
 
         assert inside(t)
@@ -240,23 +223,6 @@ def test_too_short_a_history_says_how_many_are_needed_and_what_these_allow(n):
         pp.Shifts.learn(nets[:n], allowed + 0.002)
 
 
-def test_a_given_shape_needs_two_networks_less():
-    nets = [network(theta) for theta in gaussian(np.random.default_rng(0), 19)]
-    shape = pp.Shifts.of(network(np.ones(COUNT)), 1.0)
-    found = pp.Shifts.learn(nets, shape=shape)
-    changes = [np.abs(network(np.ones(COUNT)).distance(net)) for net in nets]
-    assert found.radius == pytest.approx(max(changes), rel=1e-12)
-    assert all(found.contains(net) for net in nets)
-    assert "learned from 19 retrainings: the next" in found.about
-    with pytest.raises(DeltaError, match=r"needs at least 19; these allow coverage=0\.947"):
-        pp.Shifts.learn(nets[1:], shape=shape)
-    with pytest.raises(OptionError, match="all networks give the size"):
-        pp.Shifts.learn(nets, shape=shape, calibration=19)
-    other = pp.Network([([[1.0]], [0.0])])
-    with pytest.raises(DeltaError, match="differ in architecture"):
-        pp.Shifts.learn(nets, shape=pp.Shifts.of(other, 1.0))
-
-
 def test_what_never_moved_is_frozen_and_said():
     theta = gaussian(np.random.default_rng(0), 30)
     theta[:, :12] = 0.1  # the weights of layer 1, not its biases
@@ -292,12 +258,12 @@ def test_a_layer_that_moves_in_a_few_networks_for_the_size_alone(count):
     theta[: 30 - count, :16] = 0.1
     past = InOrder(tuple(network(t) for t in theta))
     if count < 3:  # 12 of 14 must lie inside
-        boxes, about = past.learn(Q(4, 5), None, calibration=14, seed=0)
+        boxes, about = past.learn(Q(4, 5), seed=0)
         assert f"but did in {count} of those for the size" in about
         np.testing.assert_array_equal(boxes[0].low.W, boxes[0].high.W)
     else:
         with pytest.raises(DeltaError, match=r"never moved in .* but did in 3 of the 14"):
-            past.learn(Q(4, 5), None, calibration=14, seed=0)
+            past.learn(Q(4, 5), seed=0)
 
 
 @pytest.mark.parametrize("scale", [1e-300, 1e300])
@@ -305,7 +271,7 @@ def test_parameters_at_the_ends_of_what_a_double_holds(scale):
     theta = gaussian(np.random.default_rng(0), 30)
     theta *= scale / np.abs(theta).max()
     nets = [network(t) for t in theta]
-    box = pp.Shifts.learn(nets, 0.8, calibration=14)
+    box = pp.Shifts.learn(nets, 0.8)
     assert sum(box.contains(net) for net in nets) == 28
     wide = [network(t) for t in theta / np.abs(theta).max() * 1.7e308]
     try:
@@ -326,9 +292,6 @@ def test_parameters_at_the_ends_of_what_a_double_holds(scale):
         ({"history": []}, DeltaError, "no network was given"),
         ({"history": "models/"}, DeltaError, "must be a list"),
         ({"history": network(np.ones(COUNT))}, DeltaError, "must be a list"),
-        ({"calibration": 18}, OptionError, "between 19, .* and 28, which leaves 2 of 30"),
-        ({"calibration": 29}, OptionError, "not 29"),
-        ({"calibration": 0.5}, OptionError, "calibration must be a whole number"),
         (
             {"history": [network(np.ones(COUNT)), pp.Network([([[1.0]], [0.0])])]},
             DeltaError,
@@ -375,12 +338,12 @@ def test_without_a_model_in_use_the_first_gives_coordinates_and_shape(lender):
     models = [pp.Model.of(one) for one in later]
     for first, seed in itertools.product(models, range(3)):
         others = [one for one in models if one is not first]
-        box = pp.Shifts.learn([first, *others], 0.6, calibration=4, seed=seed)
+        box = pp.Shifts.learn([first, *others], 0.5, seed=seed)
         nets = [first.network, *(in_coordinates_of(first, one) for one in others)]
         inside = [box.contains(net) for net in nets]
         assert inside[0]
-        assert sum(inside) == 3 + 3
-        assert box == pp.Shifts.learn([first, *others[::-1]], 0.6, calibration=4, seed=seed)
+        assert sum(inside) == 4 + 2
+        assert box == pp.Shifts.learn([first, *others[::-1]], 0.5, seed=seed)
 
 
 def test_files(tmp_path):

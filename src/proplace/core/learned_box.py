@@ -25,38 +25,23 @@ from __future__ import annotations
 import hashlib
 import math
 import sys
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from proplace.core.conformal import calibration_size, needed, rank
-from proplace.core.errors import DeltaError, OptionError
+from proplace.core.errors import DeltaError
 from proplace.core.layer_box import LayerBox
 from proplace.core.network import Layer
-from proplace.core.options import integer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from fractions import Fraction
 
     from proplace.core.network import Network
 
 SHAPE = 2  #: networks that a shape is learned from, at least
-
-
-class Family(Protocol):
-    """Boxes that grow with their size."""
-
-    @property
-    def frozen(self) -> list[str]:
-        """What stands still at every size."""
-
-    def at(self, t: float) -> Sequence[LayerBox]:
-        """The intervals at size t >= 0; each contains those of every smaller size."""
-
-    def estimate(self, net: Network) -> float:
-        """The score of a network, up to rounding; infinity if no size contains it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,29 +85,6 @@ class GrownHull:
         return max(scores)
 
 
-@dataclass(frozen=True, eq=False)
-class Scaled:
-    """A box whose intervals are scaled around their middles: ``shape.scaled(t)``."""
-
-    at: Callable[[float], Sequence[LayerBox]]
-    frozen: list[str] = field(default_factory=list)
-
-    def estimate(self, net: Network) -> float:
-        """The score of a network, up to rounding."""
-        ratios = [0.0]
-        for box, layer in zip(self.at(1.0), net.layers, strict=True):
-            for middle, radius, value in zip(
-                (box.middle.W, box.middle.bias), box.radius, (layer.W, layer.bias), strict=True
-            ):
-                beyond = np.abs(value - middle)
-                moved = beyond > 0.0
-                reach = np.broadcast_to(radius, beyond.shape)[moved]
-                if (reach == 0.0).any():
-                    return np.inf
-                ratios.append(float((beyond[moved] / reach).max(initial=0.0)))
-        return max(ratios)
-
-
 def hull_of(layers: Sequence[Layer]) -> LayerBox:
     """The smallest box that contains some layers of the same shape."""
     W, b = np.array([layer.W for layer in layers]), [layer.b for layer in layers]
@@ -133,7 +95,7 @@ def hull_of(layers: Sequence[Layer]) -> LayerBox:
     )
 
 
-def score(family: Family, net: Network) -> float:
+def score(family: GrownHull, net: Network) -> float:
     """The least float t >= 0 for which a family contains a network; infinity if there is none."""
 
     def inside(t: float) -> bool:
@@ -168,26 +130,23 @@ class History:
     nets: tuple[Network, ...]
     first: int = 0
 
-    def learn(
-        self, coverage: Fraction, known: Family | None, *, calibration: int | None, seed: int
-    ) -> tuple[Sequence[LayerBox], str]:
-        """The intervals that cover the next retraining, and a few words about them.
-
-        Where a family of boxes is ``known`` already, all networks give the size.
-        """
-        size = self._size(coverage, calibration, known=known is not None)
+    def learn(self, coverage: Fraction, seed: int) -> tuple[Sequence[LayerBox], str]:
+        """The intervals that cover the next retraining, and a few words about them."""
+        n = len(self.nets)
+        size = calibration_size(n, coverage, SHAPE)
+        if not size:
+            raise DeltaError(_too_short(n, coverage))
         shaping, sizing = self._split(size, seed)
-        family = GrownHull.of(shaping) if known is None else known
+        family = GrownHull.of(shaping)
         scores = sorted(score(family, net) for net in sizing)
         t = scores[rank(size, coverage) - 1]
         boxes = family.at(t) if t < np.inf else []
         if not boxes or not all(_finite(box) for box in boxes):
             raise DeltaError(_unlike(family.frozen, scores.count(np.inf), size))
-        parts = f" ({len(shaping)} for the shape, {size} for the size)" if known is None else ""
         return boxes, (
-            f"learned from {len(self.nets)} retrainings{parts}: the next lies inside with "
-            f"probability >= {_percent(coverage)} if it is exchangeable with them"
-            + _still(family.frozen, scores.count(np.inf))
+            f"learned from {n} retrainings ({len(shaping)} for the shape, {size} for the size): the "
+            f"next lies inside with probability >= {_percent(coverage)} if it is exchangeable with "
+            "them" + _still(family.frozen, scores.count(np.inf))
         )
 
     def _split(self, size: int, seed: int) -> tuple[list[Network], list[Network]]:
@@ -200,52 +159,31 @@ class History:
         cut = len(drawn) - size
         return [*self.nets[: self.first], *drawn[:cut]], drawn[cut:]
 
-    def _size(self, coverage: Fraction, asked: int | None, *, known: bool) -> int:
-        """How many networks give the size; an error if they, or those for the shape, are too few."""
-        n, least, shape = len(self.nets), needed(coverage), 0 if known else SHAPE
-        if n < least + shape:
-            raise DeltaError(_too_short(n, coverage, shape))
-        if known:
-            if asked is not None:
-                raise OptionError("where the shape is given, all networks give the size")
-            return n
-        if asked is None:
-            return calibration_size(n, coverage, shape)
-        if not least <= integer("calibration", asked) <= n - shape:
-            raise OptionError(
-                f"calibration must lie between {least}, which a coverage of {_percent(coverage)} "
-                f"needs, and {n - shape}, which leaves {shape} of {n} networks for the shape; "
-                f"not {asked}"
-            )
-        return asked
 
-
-def _too_short(n: int, coverage: Fraction, shape: int) -> str:
+def _too_short(n: int, coverage: Fraction) -> str:
     least = needed(coverage)
-    parts = f", {least} for the size and {shape} for the shape" if shape else ""
     text = (
         f"{n} network{'s are' if n > 1 else ' is'} too few for a coverage of {_percent(coverage)}, "
-        f"which needs at least {least + shape}{parts}"
+        f"which needs at least {least + SHAPE}, {least} for the size and {SHAPE} for the shape"
     )
-    if n <= shape:
-        return f"{text}; and {shape + 1} are needed for any coverage"
-    left = n - shape
+    if n <= SHAPE:
+        return f"{text}; and {SHAPE + 1} are needed for any coverage"
+    left = n - SHAPE
     allowed = f"{math.floor(1000 * left / (left + 1)) / 1000:g}"
     return f"{text}; these allow coverage={allowed} at most"
 
 
 def _unlike(frozen: list[str], outside: int, size: int) -> str:
     """Why no box covers enough of the networks that give the size."""
-    if not outside or not frozen:
+    if not outside:
         return (
-            "no box of finite intervals covers enough of the networks: some of their parameters do "
-            "not move in the shape, or lie at the end of what a number can hold. Give networks that "
-            "were retrained in the same way, or another shape"
+            "no box of finite intervals covers enough of the networks: some of their parameters lie at "
+            "the end of what a number can hold. Scale the inputs, and train the networks again"
         )
     return (
         f"{_listed(frozen)} never moved in the networks that give the shape, but did in {outside} of "
         f"the {size} that give the size, as if some had been retrained in another way. Give networks "
-        "that were retrained in one way, more of them, or a shape of your own (shape=)"
+        "that were retrained in one way, or more of them"
     )
 
 

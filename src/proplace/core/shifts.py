@@ -32,7 +32,7 @@ from proplace.core.conformal import probability
 from proplace.core.errors import DeltaError
 from proplace.core.files import atomic_write
 from proplace.core.layer_box import LayerBox
-from proplace.core.learned_box import History, Scaled, hull_of
+from proplace.core.learned_box import History, hull_of
 from proplace.core.network import Layer, Network
 from proplace.core.shifts_summary import counts
 from proplace.core.wiring import upstairs
@@ -170,9 +170,7 @@ class Shifts:
         history: Iterable[object],
         coverage: float = 0.95,
         *,
-        shape: Shifts | None = None,
         source: object | None = None,
-        calibration: int | None = None,
         seed: int = 0,
     ) -> Shifts:
         """A box that contains the next retraining with a given probability.
@@ -190,17 +188,12 @@ class Shifts:
             modules and files. 95% needs 21 of them; more give a better shape.
         coverage
             The probability.
-        shape
-            A box whose size alone is to be learned, from the whole history: ``shape.scaled(t)``. With
-            ``Shifts.of(net, 1.0)`` this is the least delta around a network. It must not have been made
-            from networks of the history.
         source
             The model in use. Where scalers were fitted again, all networks are taken behind its own;
             without, behind those of the first of the history, which then helps to give the shape.
-        calibration
-            How many networks give the size; about half of them unless told otherwise.
         seed
-            Draws which of them do. The order of the history plays no part.
+            Draws which networks give the size, about half of them. The order of the history plays no
+            part.
 
         Examples
         --------
@@ -219,14 +212,10 @@ class Shifts:
         wanted = probability("coverage", coverage)
         given = _past(history, source)
         nets = given.nets
-        known = None
-        if shape is not None:
-            shape._check_fits(nets[0])
-            known = Scaled(lambda t: shape.scaled(t).layers)
-        first = given.refitted and source is None and shape is None
+        first = given.refitted and source is None
         past = History(tuple(nets), first=int(first))
         with np.errstate(over="ignore", invalid="ignore"):
-            boxes, about = past.learn(wanted, known, calibration=calibration, seed=seed)
+            boxes, about = past.learn(wanted, seed)
         return cls._of_boxes(boxes, nets[0].input_map, about, encoding=given.encoding)
 
     # -- what it is made of ------------------------------------------------------------------
