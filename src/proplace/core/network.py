@@ -363,13 +363,9 @@ class Network:
 
     def write(self, file: IO[bytes]) -> None:
         """Write the content of an ``.npz`` file, as :meth:`save` does, to an open one."""
-        np.savez(
-            file,
-            allow_pickle=False,
-            format=np.array(NPZ_FORMAT),
-            precision=np.array(self._precision),
-            **self._all_arrays(),
-        )
+        words = {"format": np.array(NPZ_FORMAT), "precision": np.array(self._precision)}
+        arrays: dict[str, Any] = {**words, **self._all_arrays()}
+        np.savez(file, **arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Network:

@@ -24,7 +24,7 @@ import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -426,14 +426,10 @@ class Shifts:
 
     def write(self, file: IO[bytes]) -> None:
         """Write the content of an ``.npz`` file, as :meth:`save` does, to an open one."""
-        np.savez(
-            file,
-            allow_pickle=False,
-            format=np.array(NPZ_FORMAT),
-            about=np.array(self._about),
-            encoding=np.array(self._encoding),
-            **self._arrays(),
-        )
+        words = {"format": NPZ_FORMAT, "about": self._about, "encoding": self._encoding}
+        texts = {name: np.array(word) for name, word in words.items()}
+        arrays: dict[str, Any] = {**texts, **self._arrays()}
+        np.savez(file, **arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Shifts:

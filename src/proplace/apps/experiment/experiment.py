@@ -180,11 +180,12 @@ def _record(
         path = task.folder(cache) / f"{name}-{digest[:10]}.npz"
         if not path.exists():
             metrics, points, seconds = measure(name, made, _outliers(task.data, data_folder))
-            arrays = {metric: metrics[metric].to_numpy(dtype=float) for metric in METRICS}
+            arrays: dict[str, Any] = {
+                metric: metrics[metric].to_numpy(dtype=float) for metric in METRICS
+            }
             with atomic_write(path) as file:
                 np.savez(
                     file,
-                    allow_pickle=False,
                     points=points,
                     X=made.X,
                     seconds=np.array(seconds),
