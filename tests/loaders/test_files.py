@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import logging
 import os
 import pickle
 
@@ -11,6 +10,7 @@ import proplace as pp
 from proplace.core.errors import ModelFileError
 from proplace.core.network import Network
 from proplace.loaders.model import Model
+from support.models import export_torch
 
 RNG = np.random.default_rng(0)
 NETWORK = Network(
@@ -148,11 +148,7 @@ def test_weights_without_an_architecture_are_rejected_and_the_advice_works(tmp_p
     with torch.no_grad():
         expected = (module(rows)[:, 0] >= 0).long().numpy()
     assert 0 < expected.mean() < 1
-    logging.disable(logging.WARNING)  # of the exporter
-    try:
-        torch.onnx.export(module.eval(), (rows,), tmp_path / "model.onnx", verbose=False)
-    finally:
-        logging.disable(logging.NOTSET)
+    export_torch(module.eval(), tmp_path / "model.onnx", rows, verbose=False)
     Network.from_torch(module).save(tmp_path / "model.npz")
     for source in (module, tmp_path / "model.onnx", tmp_path / "model.npz"):
         found = Model.of(source).predict(rows.numpy()).astype(int)

@@ -1,3 +1,5 @@
+"""scikit-learn models: the table goes in, the model's own class comes out."""
+
 from __future__ import annotations
 
 import warnings
@@ -5,26 +7,38 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import HealthCheck, event, given
+from hypothesis import strategies as st
 from scipy.special import expit
-from sklearn.decomposition import PCA
+from sklearn.compose import ColumnTransformer
+from sklearn.decomposition import PCA, TruncatedSVD
 from sklearn.ensemble import RandomForestClassifier
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_selection import SelectKBest
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.neural_network import MLPClassifier
-from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import (
+    FunctionTransformer,
     MaxAbsScaler,
     MinMaxScaler,
     OneHotEncoder,
-    PolynomialFeatures,
+    OrdinalEncoder,
+    PowerTransformer,
+    RobustScaler,
     StandardScaler,
 )
 
-from proplace.core.errors import ModelNotSupported
+from proplace import Continuous, IfThen, Model, Schema
+from proplace.core.errors import InputError, ModelNotSupported, SchemaError, TargetError
 from proplace.core.network import Network
+from proplace.schema import Binary, Categorical, Change, Ordinal
+from support.models import CLASSIFIERS, NUMBERS, PREPROCESSING, fitted, people, scaled
+from support.tiers import examples
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 
 def mlp(**options):
@@ -34,13 +48,422 @@ def mlp(**options):
 
 def fit(model, X, y):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.simplefilter("ignore")
         return model.fit(X, y)
 
 
 def assert_same(network, model, X):
     np.testing.assert_allclose(network.predict_proba(X), model.predict_proba(X), atol=1e-9)
     assert (model.classes_[network.predict(X)] == model.predict(X)).all()
+
+
+@pytest.mark.parametrize("classifier", CLASSIFIERS)
+@pytest.mark.parametrize("name", PREPROCESSING)
+def test_every_prediction_is_the_source_s_own(name, classifier):
+    frame, y = people(missing="imputer" in name)
+    pipe = fitted(name, classifier, frame, y)
+    model = Model.of(pipe)
+    assert model.classes == ("no", "yes")
+    assert model.preprocesses
+    others = people(seed=1, missing="imputer" in name)[0]
+    if name == "number as category too":
+        others = frame.sample(frac=1.0, random_state=0)
+    for table in (frame, others.sample(frac=1.0, axis=1, random_state=1)):
+        ours, theirs = model.predict(table), pipe.predict(table[frame.columns])
+        # On raw incomes this network learns nothing.
+        assert set(theirs) == {"no", "yes"} or (name, classifier) == ("untouched numbers", "mlp")
+        assert (ours == theirs).all()
+        np.testing.assert_array_equal(model.original(table[frame.columns]), theirs)
+        z = model.network.logits(model.encode(table))[:, 0]
+        P = pipe.predict_proba(table[frame.columns])[:, 1]
+        np.testing.assert_allclose(1.0 / (1.0 + np.exp(-z)), P, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["scaler and one-hot", "drop first", "drop chosen", "ordinal"])
+def test_a_plain_pipeline_needs_no_matrix(name):
+    """Then delta speaks of the trained weights on exactly what they see."""
+    frame, y = people()
+    model = Model.of(fitted(name, "mlp", frame, y))
+    assert model.network.input_map.matrix is None
+    assert not model.network.input_map
+
+
+def test_trained_weights_are_never_changed():
+    frame, y = people()
+    for name in ("pca", "scaled one-hot", "infrequent"):
+        pipe = fitted(name, "mlp", frame, y)
+        layers = Model.of(pipe).network.layers
+        for layer, W, b in zip(layers, pipe[-1].coefs_, pipe[-1].intercepts_, strict=True):
+            np.testing.assert_array_equal(layer.W, W.T)
+            np.testing.assert_array_equal(layer.b, b)
+
+
+def test_the_schema_speaks_of_the_table():
+    frame, y = people()
+    schema = Model.of(fitted("drop chosen", "mlp", frame, y)).schema
+    assert list(schema.by_name) == ["age", "income", "job", "sex"]
+    assert schema.by_name["job"] == Categorical(
+        "job", ["cook", "clerk", "poet", "smith"], encoding="dropfirst"
+    )
+    assert schema.by_name["sex"] == Binary("sex", ["m", "f"])
+    graded = Model.of(fitted("ordinal", "mlp", frame, y)).schema.by_name["grade"]
+    assert isinstance(graded, Ordinal)
+    assert graded.levels == ("low", "mid", "high")
+
+
+def test_columns_that_the_model_never_looks_at_are_no_features():
+    frame, y = people()
+    pipe = make_pipeline(scaled(), SelectKBest(k=1), LogisticRegression()).fit(frame, y)
+    model = Model.of(pipe)
+    assert len(model.schema.features) == 1
+    used = frame[[model.schema.features[0].name]]
+    assert (model.predict(used) == pipe.predict(frame)).all()
+
+
+def test_what_a_missing_cell_means_is_said():
+    frame, y = people(missing=True)
+    pipe = fitted("imputer behind a scaler", "mlp", frame, y)
+    schema = Model.of(pipe).schema
+    assert schema.by_name["income"].missing == pytest.approx(frame.income.mean())
+    assert schema.by_name["job"].missing == "cook"
+    full = people(missing=False)
+    assert Model.of(fitted("drop first", "mlp", *full)).schema.by_name["income"].missing is None
+
+
+def test_a_missing_cell_without_an_imputer_is_named():
+    frame, y = people()
+    model = Model.of(fitted("drop first", "mlp", frame, y))
+    frame.loc[3, "income"] = np.nan
+    with pytest.raises(SchemaError, match=r"row 3, column 'income': the cell is missing"):
+        model.predict(frame)
+
+
+def test_rows_without_names():
+    frame, y = people()
+    X = frame[NUMBERS].to_numpy()
+    pipe = make_pipeline(StandardScaler(), MLPClassifier((5,), max_iter=20, random_state=0))
+    pipe.fit(X, y)
+    model = Model.of(pipe)
+    assert (model.predict(X) == pipe.predict(X)).all()
+    assert (model.predict(pd.DataFrame(X, columns=["x0", "x1"])) == pipe.predict(X)).all()
+    with pytest.raises(InputError, match=r"rows must have shape \(n, 2\) for this model"):
+        model.predict(X[:, :1])
+    schema = Schema(
+        [Continuous("age", 0, 100, direction="increasing"), Continuous("income", 0, 200_000)]
+    )
+    named = model.with_schema(schema)
+    assert (named.predict(frame) == pipe.predict(X)).all()
+    assert (named.original(frame) == pipe.predict(X)).all()
+
+
+def test_several_classes_with_labels():
+    frame, _ = people()
+    y = np.array(["bad", "fair", "good"])[np.digitize(frame.income, [45_000, 55_000])]
+    for classifier in CLASSIFIERS:
+        pipe = fitted("drop first", classifier, frame, y)
+        model = Model.of(pipe)
+        assert model.classes == ("bad", "fair", "good")
+        assert (model.predict(frame) == pipe.predict(frame)).all()
+        assert model.target("fair") == 1
+
+
+def test_probabilities_that_are_all_0_or_1():
+    """Far from every boundary a sigmoid of each logit says the same as their softmax."""
+    frame, _ = people()
+    y = np.array(["bad", "fair", "good"])[np.digitize(frame.income, [45_000, 55_000])]
+    mlp = MLPClassifier((4,), max_iter=2, random_state=0)
+    pipe = make_pipeline(StandardScaler(), mlp).fit(frame[NUMBERS], y)
+    mlp.intercepts_[-1] = np.array([-1e6, -1e6, 1e6])
+    assert set(pipe.predict_proba(frame[NUMBERS]).ravel()) == {0.0, 1.0}
+    assert (Model.of(pipe).predict(frame) == "good").all()
+
+
+def test_targets_are_labels():
+    frame, y = people()
+    model = Model.of(fitted("drop first", "mlp", frame, y))
+    assert model.target("yes") == 1
+    with pytest.raises(TargetError, match=r"target 'yess' .*did you mean 'yes'.*'no', 'yes'"):
+        model.target("yess")
+    with pytest.raises(TargetError, match="target 2 is not a class"):
+        model.target(2)
+    with pytest.raises(TargetError, match="target 1, the default, is not a class"):
+        model.target(1)
+
+
+# -- the user's own words --------------------------------------------------------------------------
+
+
+def test_rules_are_added_to_the_model_s_own_encoding():
+    frame, y = people()
+    pipe = fitted("drop chosen", "mlp", frame, y)
+    user = Schema(
+        [
+            Binary("sex", ["f", "m"], direction="increasing"),
+            Continuous("age", 18, 80, step=1, direction="increasing"),
+            Continuous("income", 0, 150_000, step=10, unit="dollars"),
+            Categorical("job", ["clerk", "cook", "poet", "smith"], label="Job"),
+        ],
+        rules=[IfThen({"job": "poet"}, [Change("age", at_least=2)])],
+    )
+    model = Model.of(pipe).with_schema(user)
+    assert set(pipe.predict(frame)) == {"no", "yes"}
+    assert (model.predict(frame) == pipe.predict(frame)).all()
+    age, sex = model.schema.by_name["age"], model.schema.by_name["sex"]
+    assert (age.step, age.direction) == (1, "increasing")
+    assert (sex.labels, sex.direction) == (("m", "f"), "decreasing")
+    assert model.schema.by_name["job"].label == "Job"
+    assert len(model.schema.rules) == 1
+
+
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        ([Continuous("agee", 0, 100)], "the model takes a column 'age'.*did you mean 'agee'"),
+        ([Continuous("age", 0, 99, scaling=(3, 4))], "the model scales its own inputs"),
+        ([Categorical("age", ["a", "b"])], "the model takes a number, the schema describes labels"),
+    ],
+)
+def test_a_schema_that_is_not_the_model_s_is_refused(features, message):
+    frame, y = people()
+    pipe = make_pipeline(
+        ColumnTransformer([("n", StandardScaler(), ["age"])]), LogisticRegression()
+    ).fit(frame, y)
+    with pytest.raises(SchemaError, match=message):
+        Model.of(pipe).with_schema(Schema(features))
+
+
+def in_float32(scaling, form):
+    """A scaling as an exported file holds it, and as it is read back."""
+    offset, scale = np.float64(scaling)
+    numbers = (offset, scale, 1 / scale, -offset / scale)
+    o, s, inverse, shift = (float(np.float32(v)) for v in numbers)
+    return {
+        "(x - o) / s": (o, s),
+        "(x - o) * s": (o, 1 / inverse),
+        "x * s + o": (-shift / inverse, 1 / inverse),
+    }[form]
+
+
+@pytest.mark.parametrize("form", ["(x - o) / s", "(x - o) * s", "x * s + o"])
+def test_the_same_scaling_in_float32_is_the_same(form):
+    frame, y = people()
+    pipe = make_pipeline(
+        ColumnTransformer([("n", StandardScaler(), ["age", "income"])]), LogisticRegression()
+    ).fit(frame, y)
+    model = Model.of(pipe)
+    own = [feature.scaling for feature in model.schema.features]
+    rounded = [in_float32(scaling, form) for scaling in own]
+    assert rounded != own
+
+    def described(scalings):
+        return Schema(
+            [
+                Continuous(name, 0, 1e6, scaling=scaling)
+                for name, scaling in zip(("age", "income"), scalings, strict=True)
+            ]
+        )
+
+    merged = model.with_schema(described(rounded))
+    assert [feature.scaling for feature in merged.schema.features] == own
+    assert merged.network == model.network
+    # Two numbers of float64 that differ by as little are two scalings, and so is more than rounding.
+    for wrong in (
+        [tuple(v * (1 + 1e-9) for v in scaling) for scaling in own],
+        [tuple(v * (1 + 2.0**-20) for v in scaling) for scaling in own],
+        [tuple(float(np.float32(v * (1 + 2.0**-20))) for v in scaling) for scaling in own],
+        [(rounded[0][0], own[0][1] * 1.001), own[1]],
+    ):
+        with pytest.raises(SchemaError, match="the schema scales them too"):
+            model.with_schema(described(wrong))
+
+
+def test_a_model_in_float32_takes_the_scaling_of_its_float64_source():
+    torch = pytest.importorskip("torch")
+    scaling = (1 / 3, 5 / 7)
+
+    class Scaled(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(1, 1)
+            self.register_buffer("scaling", torch.tensor(scaling))
+
+        def forward(self, x):
+            return self.layer((x - self.scaling[0]) / self.scaling[1])
+
+    model = Model.of(Scaled().eval())
+    assert model.network.precision == "float32"
+    (own,) = model.schema.features
+    assert own.scaling != scaling
+    merged = model.with_schema(Schema([Continuous("x", 0, 1, scaling=scaling)]))
+    assert merged.schema.features[0].scaling == own.scaling
+    off = tuple(v * (1 + 2.0**-20) for v in scaling)
+    with pytest.raises(SchemaError, match="the schema scales them too"):
+        model.with_schema(Schema([Continuous("x", 0, 1, scaling=off)]))
+
+
+def test_other_labels_than_the_model_s_are_refused():
+    frame, y = people()
+    pipe = make_pipeline(
+        ColumnTransformer([("w", OneHotEncoder(), ["job"])]), LogisticRegression()
+    ).fit(frame, y)
+    with pytest.raises(SchemaError, match=r"the model knows .*'smith', the schema"):
+        Model.of(pipe).with_schema(Schema([Categorical("job", ["clerk", "cook"])]))
+    with pytest.raises(SchemaError, match="categories without an order"):
+        Model.of(pipe).with_schema(Schema([Ordinal("job", ["clerk", "cook", "poet", "smith"])]))
+
+
+def test_numbers_that_are_yes_or_no_or_a_few_levels():
+    """The model scales them as numbers; the user says what they are."""
+    frame, y = people()
+    frame = frame.assign(owner=(frame.sex == "m").astype(int), rooms=frame.age % 4 + 1)
+    columns = ["income", "owner", "rooms"]
+    pipe = make_pipeline(StandardScaler(), CLASSIFIERS["mlp"]).fit(frame[columns], y)
+    schema = Schema(
+        [
+            Continuous("income", 0, 200_000),
+            Binary("owner", direction="increasing"),
+            Ordinal("rooms", [1, 2, 3, 4]),
+        ]
+    )
+    model = Model.of(pipe).with_schema(schema)
+    assert set(pipe.predict(frame[columns])) == {"no", "yes"}
+    assert (model.predict(frame) == pipe.predict(frame[columns])).all()
+    np.testing.assert_array_equal(model.network.layers[0].W, pipe[-1].coefs_[0].T)
+    assert set(model.encode(frame)[:, 1]) == {0.0, 1.0}
+    turned = Schema([schema.features[0], Binary("owner", [1, 0]), schema.features[2]])
+    assert (Model.of(pipe).with_schema(turned).predict(frame) == pipe.predict(frame[columns])).all()
+    words = Schema([schema.features[0], Binary("owner", ["n", "y"]), schema.features[2]])
+    with pytest.raises(SchemaError, match="takes a number, the schema describes labels"):
+        Model.of(pipe).with_schema(words)
+
+
+# -- what cannot be taken --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("step", "message", "right"),
+    [
+        (
+            FunctionTransformer(np.log1p),
+            r"'columntransformer.n' \(FunctionTransformer\).*Read are",
+            None,
+        ),
+        (PowerTransformer(), r"PowerTransformer\).*Apply this step to the table beforehand", None),
+        (MinMaxScaler(clip=True), "clip=True.*fit it with clip=False", MinMaxScaler()),
+        (
+            SimpleImputer(add_indicator=True),
+            "add_indicator=True.*Fit it with",
+            SimpleImputer(add_indicator=False),
+        ),
+        (SimpleImputer(missing_values=-1), "takes -1 for a missing cell", None),
+    ],
+)
+def test_steps_are_refused_with_a_next_step_that_works(step, message, right):
+    frame, y = people()
+    frame.loc[0, "income"] = np.nan if isinstance(step, SimpleImputer) else 0
+    if isinstance(step, SimpleImputer) and step.missing_values == -1:
+        frame = frame.fillna({"income": -1})
+
+    def pipe_of(step):
+        columns = ColumnTransformer([("n", step, NUMBERS)])
+        return fit(make_pipeline(columns, LogisticRegression()), frame, y)
+
+    with pytest.raises(ModelNotSupported, match=message):
+        Model.of(pipe_of(step))
+    if right is not None:
+        pipe = pipe_of(right)
+        assert (Model.of(pipe).predict(frame) == pipe.predict(frame)).all()
+
+
+def test_a_network_of_a_pipeline_with_categories_is_sent_to_the_whole_model():
+    frame, y = people()
+    pipe = fitted("scaler and one-hot", "logistic", frame, y)
+    with pytest.raises(
+        ModelNotSupported, match=r"'job' as a category.*read it whole with Model.of"
+    ):
+        Network.from_sklearn(pipe)
+    assert (Model.of(pipe).predict(frame) == pipe.predict(frame)).all()
+
+
+def test_a_missing_category_is_refused_with_a_next_step_that_works():
+    frame, y = people(missing=True)
+    steps = ColumnTransformer([("w", OneHotEncoder(), ["job"])])
+    pipe = make_pipeline(steps, LogisticRegression()).fit(frame, y)
+    with pytest.raises(ModelNotSupported, match="Replace missing cells by a word"):
+        Model.of(pipe)
+    frame = frame.fillna({"job": "unknown"})
+    again = make_pipeline(steps, LogisticRegression()).fit(frame, y)
+    assert (Model.of(again).predict(frame) == again.predict(frame)).all()
+
+
+@pytest.mark.parametrize("activation", ["tanh", "logistic", "identity"])
+def test_other_activations_are_refused(binary, activation):
+    model = fit(Pipeline([("scale", StandardScaler()), ("net", mlp(activation=activation))]),
+                binary.X, binary.y)  # fmt: skip
+    with pytest.raises(ModelNotSupported, match=f"'net'.*{activation}.*activation='relu'"):
+        Network.from_sklearn(model)
+
+
+def test_labels_are_refused(binary):
+    model = fit(mlp(), binary.Z, np.column_stack([binary.y, 1 - binary.y]))
+    with pytest.raises(ModelNotSupported, match="MLPClassifier has 2 independent labels"):
+        Network.from_sklearn(model)
+
+
+def test_one_vs_rest_is_refused(multi):
+    wrapped = OneVsRestClassifier(LogisticRegression()).fit(multi.Z, multi.y)
+    with pytest.raises(ModelNotSupported, match="OneVsRestClassifier"):
+        Network.from_sklearn(wrapped)
+    model = LogisticRegression().fit(multi.Z, multi.y)
+    model.multi_class = "ovr"  # an option of scikit-learn <= 1.7
+    with pytest.raises(ModelNotSupported, match=r"LogisticRegression.*one-vs-rest.*lbfgs"):
+        Network.from_sklearn(model)
+
+
+class OwnProbabilities(LogisticRegression):
+    def predict_proba(self, X):
+        return super().predict_proba(X) ** 2
+
+
+def test_probabilities_of_its_own_are_refused(data):
+    model = OwnProbabilities().fit(data.Z, data.y)
+    with pytest.raises(ModelNotSupported, match="predict_proba of OwnProbabilities"):
+        Network.from_sklearn(model)
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        (mlp(), "MLPClassifier"),
+        (LogisticRegression(), "LogisticRegression"),
+        (make_pipeline(StandardScaler(), mlp()), "'mlpclassifier'"),
+    ],
+)
+def test_not_fitted_is_refused(model, name):
+    with pytest.raises(ModelNotSupported, match=rf"{name}.*not fitted; call fit\(\)"):
+        Network.from_sklearn(model)
+
+
+def test_scaler_not_fitted_is_refused(binary):
+    model = make_pipeline(StandardScaler(), LogisticRegression()).fit(binary.X, binary.y)
+    model.steps[0] = ("scale", StandardScaler())
+    with pytest.raises(ModelNotSupported, match=r"'scale'.*not fitted"):
+        Network.from_sklearn(model)
+
+
+def test_other_models_are_refused(binary):
+    forest = RandomForestClassifier(2).fit(binary.Z, binary.y)
+    with pytest.raises(ModelNotSupported, match="RandomForestClassifier"):
+        Network.from_sklearn(forest)
+    search = GridSearchCV(LogisticRegression(), {"C": [1.0]}).fit(binary.Z, binary.y)
+    assert_same(Network.from_sklearn(search), search, binary.fresh_Z)
+    with pytest.raises(ModelNotSupported, match="int"):
+        Network.from_sklearn(3)
+    with pytest.raises(ModelNotSupported, match="passthrough"):
+        Network.from_sklearn(Pipeline([("a", "passthrough")]))
+
+
+# -- the network alone -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("classifier", [mlp(), LogisticRegression()], ids=["mlp", "logistic"])
@@ -76,12 +499,6 @@ def test_scalers_are_not_folded_into_the_weights(binary):
     np.testing.assert_allclose(
         network.transform(binary.fresh), model[:-1].transform(binary.fresh), atol=1e-12
     )
-
-
-def test_without_scaler_there_is_no_transform(binary):
-    network = Network.from_sklearn(fit(mlp(), binary.Z, binary.y))
-    assert network.scale is None
-    assert network.shift is None
 
 
 def test_float32_is_noticed(data):
@@ -131,62 +548,9 @@ def test_two_classes_fitted_as_multinomial(binary):
     assert_same(network, model, binary.fresh)
 
 
-class OwnProbabilities(LogisticRegression):
-    def predict_proba(self, X):
-        return super().predict_proba(X) ** 2
-
-
 def test_mlp_without_hidden_layer(data):
     model = fit(mlp(hidden_layer_sizes=()), data.Z, data.y)
     assert_same(Network.from_sklearn(model), model, data.fresh_Z)
-
-
-@pytest.mark.parametrize("activation", ["tanh", "logistic", "identity"])
-def test_other_activations_are_refused(binary, activation):
-    model = fit(Pipeline([("scale", StandardScaler()), ("net", mlp(activation=activation))]),
-                binary.X, binary.y)  # fmt: skip
-    with pytest.raises(ModelNotSupported, match=f"'net'.*{activation}.*activation='relu'"):
-        Network.from_sklearn(model)
-
-
-def test_labels_are_refused(binary):
-    model = fit(mlp(), binary.Z, np.column_stack([binary.y, 1 - binary.y]))
-    with pytest.raises(ModelNotSupported, match="MLPClassifier has 2 independent labels"):
-        Network.from_sklearn(model)
-
-
-def test_one_vs_rest_is_refused(multi):
-    wrapped = OneVsRestClassifier(LogisticRegression()).fit(multi.Z, multi.y)
-    with pytest.raises(ModelNotSupported, match="OneVsRestClassifier"):
-        Network.from_sklearn(wrapped)
-    model = LogisticRegression().fit(multi.Z, multi.y)
-    model.multi_class = "ovr"  # an option of scikit-learn <= 1.7
-    with pytest.raises(ModelNotSupported, match=r"LogisticRegression.*one-vs-rest.*lbfgs"):
-        Network.from_sklearn(model)
-
-
-def test_probabilities_of_its_own_are_refused(data):
-    model = OwnProbabilities().fit(data.Z, data.y)
-    with pytest.raises(ModelNotSupported, match="predict_proba of OwnProbabilities"):
-        Network.from_sklearn(model)
-
-
-@pytest.mark.parametrize("scaler", [MinMaxScaler(clip=True), MaxAbsScaler()])
-def test_clipping_is_refused(binary, scaler):
-    model = Pipeline([("squeeze", scaler), ("net", LogisticRegression())])
-    model.fit(binary.X, binary.y)
-    model[0].clip = True
-    with pytest.raises(ModelNotSupported, match=r"'squeeze'.*clip=False"):
-        Network.from_sklearn(model)
-
-
-def test_other_steps_are_refused(binary):
-    model = Pipeline([("squares", PolynomialFeatures()), ("net", LogisticRegression())])
-    model.fit(binary.X, binary.y)
-    with pytest.raises(
-        ModelNotSupported, match=r"'squares' \(PolynomialFeatures\).*StandardScaler"
-    ):
-        Network.from_sklearn(model)
 
 
 @pytest.mark.parametrize(
@@ -199,40 +563,120 @@ def test_linear_maps_stand_in_front_of_the_trained_layers(binary, front):
     np.testing.assert_array_equal(net.layers[0].W, model[-1].coefs_[0].T)
 
 
-def test_categories_are_sent_to_whole_models():
-    frame = pd.DataFrame({"job": ["cook", "clerk"] * 5})
-    model = make_pipeline(OneHotEncoder(), LogisticRegression()).fit(frame, [0, 1] * 5)
-    with pytest.raises(ModelNotSupported, match=r"'job' as a category.*Model.of\(model\)"):
-        Network.from_sklearn(model)
+# -- any pipeline ----------------------------------------------------------------------------------
 
-
-@pytest.mark.parametrize(
-    ("model", "name"),
-    [
-        (mlp(), "MLPClassifier"),
-        (LogisticRegression(), "LogisticRegression"),
-        (make_pipeline(StandardScaler(), mlp()), "'mlpclassifier'"),
-    ],
+# Steps are made anew each time: one object in two places would hold the second fit.
+scalers = st.one_of(
+    st.just("passthrough"),
+    st.builds(StandardScaler, with_mean=st.booleans(), with_std=st.booleans()),
+    st.builds(MinMaxScaler, feature_range=st.sampled_from([(0, 1), (-3, 5)])),
+    st.builds(MaxAbsScaler),
+    st.builds(RobustScaler, with_centering=st.booleans(), unit_variance=st.booleans()),
 )
-def test_not_fitted_is_refused(model, name):
-    with pytest.raises(ModelNotSupported, match=rf"{name}.*not fitted; call fit\(\)"):
-        Network.from_sklearn(model)
+fillers = st.one_of(
+    st.builds(SimpleImputer, strategy=st.sampled_from(["mean", "median", "most_frequent"])),
+    st.builds(SimpleImputer, strategy=st.just("constant"), fill_value=st.just(7.0)),
+)
+word_fillers = st.one_of(
+    st.builds(SimpleImputer, strategy=st.just("most_frequent")),
+    st.builds(SimpleImputer, strategy=st.just("constant"), fill_value=st.just("cook")),
+)
+encoders = st.one_of(
+    st.builds(
+        OneHotEncoder,
+        drop=st.sampled_from([None, "first", "if_binary"]),
+        min_frequency=st.sampled_from([None, 0.1, 0.45]),
+        handle_unknown=st.just("ignore"),
+        sparse_output=st.booleans(),
+    ),
+    st.builds(OneHotEncoder, max_categories=st.sampled_from([2, 3])),
+    st.builds(OrdinalEncoder),
+)
+mixers = st.one_of(
+    scalers,
+    st.builds(SelectKBest, k=st.integers(1, 3)),
+    st.builds(PCA, st.integers(1, 3), whiten=st.booleans()),
+    st.builds(TruncatedSVD, st.integers(1, 2)),
+    st.builds(make_pipeline, scalers, scalers),
+    st.builds(
+        lambda a, b: FeatureUnion([("a", a), ("b", b)], transformer_weights={"a": 0.5}),
+        scalers,
+        scalers,
+    ),
+)
+classifiers = st.one_of(
+    st.builds(LogisticRegression, max_iter=st.just(30), fit_intercept=st.booleans()),
+    st.builds(
+        MLPClassifier,
+        st.sampled_from([(4,), (3, 3)]),
+        solver=st.just("lbfgs"),
+        max_iter=st.just(5),
+        random_state=st.integers(0, 5),
+    ),
+)
 
 
-def test_scaler_not_fitted_is_refused(binary):
-    model = make_pipeline(StandardScaler(), LogisticRegression()).fit(binary.X, binary.y)
-    model.steps[0] = ("scale", StandardScaler())
-    with pytest.raises(ModelNotSupported, match=r"'scale'.*not fitted"):
-        Network.from_sklearn(model)
+@st.composite
+def pipelines(draw, *, gaps):
+    """A pipeline of random parts: each column in its own way, or several in one."""
+    numbers = ["age", "income"] if draw(st.booleans()) else ["income"]
+    parts = []
+    for group in [numbers] if draw(st.booleans()) else [[name] for name in numbers]:
+        steps = [draw(scalers), draw(scalers)]
+        if gaps:  # in front of the scalers, between them or behind
+            steps.insert(draw(st.integers(0, 2)), draw(fillers))
+        parts.append((make_pipeline(*steps), group))
+    for name in draw(st.lists(st.sampled_from(["job", "sex", "grade"]), unique=True)):
+        filler = [draw(word_fillers)] if gaps and name == "job" else []
+        parts.append((make_pipeline(*filler, draw(encoders)), [name]))
+    columns = ColumnTransformer(
+        [(f"p{i}", *part) for i, part in enumerate(draw(st.permutations(parts)))]
+    )
+    return make_pipeline(columns, *draw(st.lists(mixers, max_size=3)), draw(classifiers))
 
 
-def test_other_models_are_refused(binary):
-    forest = RandomForestClassifier(2).fit(binary.Z, binary.y)
-    with pytest.raises(ModelNotSupported, match="RandomForestClassifier"):
-        Network.from_sklearn(forest)
-    search = GridSearchCV(LogisticRegression(), {"C": [1.0]}).fit(binary.Z, binary.y)
-    assert_same(Network.from_sklearn(search), search, binary.fresh_Z)
-    with pytest.raises(ModelNotSupported, match="int"):
-        Network.from_sklearn(3)
-    with pytest.raises(ModelNotSupported, match="passthrough"):
-        Network.from_sklearn(Pipeline([("a", "passthrough")]))
+@given(st.data(), st.booleans(), st.integers(0, 10))
+@examples(80, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+def test_random_pipelines(data, gaps, seed):
+    frame, y = people(80, seed, missing=gaps)
+    y = data.draw(st.sampled_from([y, np.where(y == "yes", 7, 3), three(frame)]), label="labels")
+    pipe = data.draw(pipelines(gaps=gaps), label="pipeline")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            pipe.fit(frame, y)
+        except ValueError:  # such as more components than columns
+            event("does not fit")
+            return
+        model = Model.of(pipe)
+        others = people(60, seed + 100, missing=gaps)[0]
+        known = others.job.isin(frame.job) | others.job.isna()  # no other word is a legal value
+        others = others[known].reset_index(drop=True)
+        for table in (frame, others):
+            P = pipe.predict_proba(table)
+            z = model.network.logits(model.encode(table))
+            np.testing.assert_allclose(probabilities(z), P, rtol=1e-7, atol=1e-10)
+            ordered = np.sort(P, axis=1)
+            clear = ordered[:, -1] - ordered[:, -2] > 1e-9
+            assert (model.predict(table) == pipe.predict(table))[clear].all()
+            model.check_agreement(table)
+    if not gaps:
+        number = next(f for f in model.schema.features if isinstance(f, Continuous))
+        holed = others.astype({number.name: float})
+        holed.loc[5, number.name] = np.nan
+        with pytest.raises(
+            SchemaError, match=f"row 5, column '{number.name}': the cell is missing"
+        ):
+            model.predict(holed)
+
+
+def three(frame):
+    """Labels of three classes."""
+    return np.array(["bad", "fair", "good"])[np.digitize(frame.age, [35, 60])]
+
+
+def probabilities(z):
+    """What scikit-learn makes of logits: of one of them both probabilities."""
+    z = np.hstack([np.zeros_like(z), z]) if z.shape[1] == 1 else z
+    P = np.exp(z - z.max(axis=1, keepdims=True))
+    return P / P.sum(axis=1, keepdims=True)

@@ -9,15 +9,13 @@ import numpy as np
 import onnxruntime
 import pandas as pd
 import pytest
-from skl2onnx.common.data_types import FloatTensorType
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import proplace as pp
 from commands import call, run, run_quickly
-from loaders.test_whole_onnx import by_column, save
-from loaders.test_whole_sklearn import fitted, people
+from support.models import export_sklearn, fitted, people
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -29,7 +27,7 @@ def lender(tmp_path_factory):
     frame, y = people()
     frame = frame.drop(columns=["id", "grade"])
     pipe = fitted("drop first", "mlp", frame, y)
-    save(folder / "m.onnx", pipe, by_column(frame), zipmap=False)
+    export_sklearn(folder / "m.onnx", pipe, frame, zipmap=False)
     frame.to_csv(folder / "train.csv", index=False)
     refused = frame[pipe.predict(frame) == "no"].iloc[:12]
     refused.assign(name=[f"n{i}" for i in range(len(refused))]).to_csv(
@@ -187,7 +185,7 @@ def test_a_schema_drafted_without_the_model_scales_nothing_twice(tmp_path):
     pipe = make_pipeline(
         StandardScaler(), MLPClassifier((8,), solver="lbfgs", max_iter=100, random_state=0)
     ).fit(X.to_numpy(), y)
-    save(tmp_path / "m.onnx", pipe, [("rows", FloatTensorType([None, 2]))], zipmap=False)
+    export_sklearn(tmp_path / "m.onnx", pipe, 2, zipmap=False)
     X.to_csv(tmp_path / "train.csv", index=False)
     refused = X[pipe.predict(X.to_numpy()) == 0][:15]
     refused.to_csv(tmp_path / "people.csv", index=False)
