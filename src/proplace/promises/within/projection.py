@@ -13,6 +13,7 @@ Euclidean projection on the box and the slab.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from proplace.promises.within.ends import Floats
 
 _PRECISIONS = ("float32", "float64")
+_DIGITS = 8  # by which a weight is nudged at most
 
 
 class Parameters(Protocol):
@@ -256,7 +258,33 @@ def _tilted(part: Carrying, W: Floats, low: Floats, high: Floats) -> Floats:
         if not part.low[k] <= sums[k] <= part.high[k]:
             row = _along(exact[i], t, float(goal), low[i].astype(float), high[i].astype(float))
             result[i] = np.clip(row.astype(W.dtype), low[i], high[i])
+            _nudge(part, result, k, i, (low[i], high[i]))
     return result
+
+
+def _nudge(part: Carrying, W: Floats, k: int, i: int, ends: tuple[Floats, Floats]) -> None:
+    """Move one weight of a row by a few last digits, if its sum as it is read misses its interval.
+
+    An interval may hold a single float, which no step along ``t`` hits.
+    """
+
+    def missed() -> float:
+        sum_ = part.layer.carried(W.astype(np.float64))[k]
+        return float(min(sum_ - part.low[k], 0.0) + max(sum_ - part.high[k], 0.0))
+
+    if not (gap := missed()) or part.layer.shift is None:
+        return
+    row = W[i].copy()
+    for digits, j in itertools.product(range(1, _DIGITS + 1), np.flatnonzero(part.layer.shift)):
+        towards = -np.sign(gap * part.layer.shift[j]) * np.inf
+        value = row[j]
+        for _ in range(digits):
+            value = np.nextafter(value, W.dtype.type(towards))
+        W[i] = row
+        W[i, j] = np.clip(value, ends[0][j], ends[1][j])
+        if not missed():
+            return
+    W[i] = row
 
 
 def _along(w: Array, t: Array, goal: float, low: Array, high: Array) -> Array:
