@@ -45,17 +45,6 @@ def test_promises(seed, region):
     check_table(world.schema, result)
 
 
-@pytest.mark.usefixtures("small_slack")
-@pytest.mark.parametrize("seed", seeds(1, 4))
-def test_same_as_algorithm_1(seed):
-    world = World(seed, hidden=[(6,), (5, 4)][seed % 2])
-    frame = world.refused(3)
-    a = world.explainer().explain(frame)
-    b = world.explainer(search="bilevel").explain(frame)
-    assert [e.status for e in a] == [e.status for e in b] == ["optimal"] * 3
-    np.testing.assert_allclose([e.distance for e in a], [e.distance for e in b], atol=1e-6)
-
-
 @pytest.mark.parametrize("seed", seeds(2, 8))
 def test_rules_hold_in_original_units(seed):
     world = World(seed, rules=rules(), rows=400, **LIMITS)

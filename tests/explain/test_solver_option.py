@@ -5,13 +5,12 @@ from __future__ import annotations
 import sys
 
 import numpy as np
-import pandas as pd
 import pytest
 
 import proplace as pp
 from proplace.core.errors import MissingExtra, OptionError
-from proplace.schema import Change, Value
 from proplace.solvers import mixed_integer
+from support.people import LIMITS, World, check_promise, net_for, rules
 
 PACKAGES = {"highs": "highspy", "gurobi": "gurobipy"}
 
@@ -22,101 +21,38 @@ def solver(request):
     return request.param
 
 
-def network(rng, widths, X):
-    """A random network whose classes are about balanced on the rows ``X``."""
-    layers = [
-        (rng.normal(size=(m, n)) * 1.5 / np.sqrt(n), rng.normal(size=m) * 0.3)
-        for n, m in zip([X.shape[1], *widths], widths, strict=False)
-    ]
-    W, b = layers[-1]
-    centre = np.median(pp.Network(layers).logits(X), axis=0)
-    return pp.Network([*layers[:-1], (W, b - centre)])
+KINDS = {
+    "categories": ({}, {}, 1),
+    "rules": ({"rules": rules(), "hidden": (5, 4), "rows": 400, **LIMITS}, {"delta": 0.004}, 1),
+    "classes": ({"outputs": 3, "hidden": (5, 4)}, {"delta": 0.005}, 2),
+    "box": ({}, {"region": "box"}, 0),
+}
 
 
-def with_categories(rng):
-    schema = pp.Schema(
-        [
-            pp.Continuous("age", 20, 70, step=1),
-            pp.Continuous("income", 0.0, 9.5),
-            pp.Ordinal("grade", ["D", "C", "B"], values=[0, 1, 2.5]),
-            pp.Categorical("job", ["clerk", "cook", "smith"]),
-            pp.Binary("member", ["no", "yes"]),
-        ]
-    )
-    return schema, people(rng), {"widths": (6, 1), "target": 1}
-
-
-def with_rules(rng):
-    schema = pp.Schema(
-        [
-            pp.Continuous("age", 20, 70, step=1, direction="increasing"),
-            pp.Continuous("income", 0.0, 9.5, max_increase=4.0),
-            pp.Ordinal("grade", ["D", "C", "B"]),
-            pp.Categorical("job", ["clerk", "cook", "smith"]),
-            pp.Binary("member", ["no", "yes"], immutable=True),
-        ],
-        rules=[
-            pp.Linear({"age": 1.0, "income": -10.0}, lower=-40.0),
-            pp.IfThen({"job": "smith"}, [Change("age", at_least=2)]),
-            pp.IfThen({"member": "yes"}, [Value("income", at_most=8.0)], becomes=False),
-        ],
-    )
-    return schema, people(rng), {"widths": (5, 4, 1), "target": 1}
-
-
-def with_classes(rng):
-    frame = pd.DataFrame(rng.random((150, 3)), columns=list("abc"))
-    schema = pp.Schema([pp.Continuous(name, 0.0, 1.0) for name in "abc"])
-    return schema, frame, {"widths": (5, 4, 3), "target": 2}
-
-
-def with_a_box(rng):
-    schema, frame, options = with_categories(rng)
-    return schema, frame, {**options, "region": "box", "target": 0}
-
-
-def people(rng, n=200):
-    return pd.DataFrame(
-        {
-            "age": rng.integers(20, 71, n),
-            "income": rng.uniform(0.0, 9.5, n),
-            "grade": rng.choice(["D", "C", "B"], n),
-            "job": rng.choice(["clerk", "cook", "smith"], n),
-            "member": rng.choice(["no", "yes"], n),
-        }
-    )
-
-
-KINDS = {f.__name__: f for f in (with_categories, with_rules, with_classes, with_a_box)}
-
-
-class World:
-    """A problem of one kind: how to explain it, and a few people without the target class."""
+class Case:
+    """A world of one kind: how to explain a few people who lack the target class."""
 
     def __init__(self, kind):
-        rng = np.random.default_rng(3)
-        schema, self.frame, options = KINDS[kind](rng)
-        X = schema.encode(self.frame)
-        self.net, self.target = network(rng, options.pop("widths"), X), options.pop("target")
-        self.options = {"k": 8, "schema": schema, **options}
-        self.refused = self.frame[self.net.predict(X) != self.target].head(4)
+        shape, self.options, self.target = KINDS[kind]
+        self.world = World(3, **shape)
+        self.refused = self.world.refused(4, self.target)
 
     def explainer(self, **options):
-        return pp.Proplace(self.net, 0.02, **self.options, **options).fit(self.frame)
+        return self.world.explainer(k=8, **self.options, **options)
 
     def explain(self, **options):
         return self.explainer(**options).explain(self.refused, target=self.target)
 
 
 @pytest.fixture(params=KINDS)
-def world(request, small_slack):
-    return World(request.param)
+def case(request, small_slack):
+    return Case(request.param)
 
 
 # -- answers ---------------------------------------------------------------------------------------
 
 
-def test_same_optimum(world, solver, monkeypatch):
+def test_same_optimum(case, solver, monkeypatch):
     """Of the tree and of Algorithm 1 on each solver; only the one asked for is called."""
     used = []
     for name, backend in list(mixed_integer._BACKENDS.items()):
@@ -126,7 +62,7 @@ def test_same_optimum(world, solver, monkeypatch):
             return backend(arrays, limit)
 
         monkeypatch.setitem(mixed_integer._BACKENDS, name, counted)
-    truth, found = world.explain(), world.explain(search="bilevel", solver=solver)
+    truth, found = case.explain(), case.explain(search="bilevel", solver=solver)
     assert set(used) == {solver}
     assert sum(e.status == "optimal" for e in truth) >= 3
     assert sum(e.rounds for e in found) >= 1  # some shift was needed
@@ -135,22 +71,23 @@ def test_same_optimum(world, solver, monkeypatch):
         if a.found:
             assert b.distance == pytest.approx(a.distance, abs=1e-6)
             assert b.bound == pytest.approx(a.distance, abs=1e-6)
-            assert pp.certify(world.net, b.point, 0.02, world.target, margin=1e-6).robust[0]
+            check_promise(case.explainer(), case.world.schema, b)
 
 
+@pytest.mark.slow
 def test_the_same_in_other_processes():
     pytest.importorskip("gurobipy")
-    world = World("with_categories")
-    one, two = (world.explain(search="bilevel", solver="gurobi", n_jobs=n) for n in (1, 2))
+    case = Case("categories")
+    one, two = (case.explain(search="bilevel", solver="gurobi", n_jobs=n) for n in (1, 2))
     assert all(e.found for e in one)
     assert one.to_frame().equals(two.to_frame())
 
 
 @pytest.mark.usefixtures("small_slack")
 def test_several_answers(solver):
-    world = World("with_categories")
+    case = Case("categories")
     found = (
-        world.explainer(**options).explain(world.refused.head(1), count=2, target=world.target)
+        case.explainer(**options).explain(case.refused.head(1), count=2)
         for options in ({}, {"search": "bilevel", "solver": solver})
     )
     ours, theirs = ([e.distance for e in result] for result in found)
@@ -178,7 +115,7 @@ def test_a_network_too_large_for_the_licence(region):
     limited_licence()
     rng = np.random.default_rng(3)
     X = rng.random((60, 3))
-    net = network(rng, (700, 1), X)
+    net = net_for(rng, 3, (700,), 1, X)
     options = {"k": 4, "region": region, "search": "bilevel", "solver": "gurobi"}
     explainer = pp.Proplace(net, 1e-4, **options).fit(X)
     result = explainer.explain(X[net.predict(X) == 0][:3])
