@@ -98,13 +98,6 @@ def test_float_noise_does_not_cost_a_step(feature):
     assert (column.ceil(legal + 1e-9 * gap) == legal).all()
 
 
-def test_uneven_cells():
-    column = Schema([Ordinal("o", ["A", "B", "C"], values=[0, 1, 10])]).columns[0]
-    assert column.cell(0.1) == (0.05, 0.55)
-    assert column.nearest(0.5) == 0.1
-    assert column.nearest(0.6) == 1.0
-
-
 def test_continuous_columns_only_clip():
     column = Schema([Continuous("v", 0, 4)]).columns[0]
     assert column.kind == "continuous"

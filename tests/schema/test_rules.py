@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -111,6 +113,14 @@ def near(rng, person, n):
     return other
 
 
+def drawn(seed):
+    """Random numbers, a schema, a person as a table row, and the person."""
+    rng = np.random.default_rng(seed)
+    schema = random_schema(rng)
+    old = random_frame(rng, 1).iloc[0]
+    return rng, schema, old, schema.person(schema.encode(pd.DataFrame([old]))[0])
+
+
 # -- the independent check -------------------------------------------------------------------------
 
 EPS = 1e-6
@@ -173,11 +183,8 @@ def rule_holds(rule, old, new):
 
 @pytest.mark.parametrize("seed", range(60))
 def test_allowed_and_broken_rules_agree_with_the_table(seed):
-    rng = np.random.default_rng(seed)
-    schema = random_schema(rng)
-    old = random_frame(rng, 1).iloc[0]
+    rng, schema, old, person = drawn(seed)
     frame = near(rng, old, 60)
-    person = schema.person(schema.encode(pd.DataFrame([old]))[0])
     X = schema.encode(frame)
     rows = [row for _, row in frame.iterrows()]
     expected = [
@@ -204,10 +211,7 @@ def test_allowed_and_broken_rules_agree_with_the_table(seed):
 @pytest.mark.parametrize("seed", range(60))
 def test_bounds_profiles_and_inequalities_together_are_allowed(seed):
     """What the search uses piece by piece is the same as what ``allowed`` says of whole rows."""
-    rng = np.random.default_rng(1000 + seed)
-    schema = random_schema(rng)
-    old = random_frame(rng, 1).iloc[0]
-    person = schema.person(schema.encode(pd.DataFrame([old]))[0])
+    rng, schema, old, person = drawn(1000 + seed)
     X = schema.encode(near(rng, old, 50))
     for row, allowed in zip(X, person.allowed(X), strict=True):
         inside = ((row >= person.lower - 1e-9) & (row <= person.upper + 1e-9)).all()
@@ -224,10 +228,7 @@ def test_bounds_profiles_and_inequalities_together_are_allowed(seed):
 
 @pytest.mark.parametrize("seed", range(30))
 def test_bounds_are_tight_and_legal(seed):
-    rng = np.random.default_rng(2000 + seed)
-    schema = random_schema(rng)
-    old = random_frame(rng, 1).iloc[0]
-    person = schema.person(schema.encode(pd.DataFrame([old]))[0])
+    _, schema, old, person = drawn(2000 + seed)
     for feature, span in zip(schema.features, schema.spans, strict=True):
         if feature.name not in ("age", "income", "grade"):
             continue
@@ -247,10 +248,7 @@ def test_bounds_are_tight_and_legal(seed):
 
 @pytest.mark.parametrize("seed", range(30))
 def test_adapted_rows_are_legal_and_meet_the_bounds(seed):
-    rng = np.random.default_rng(3000 + seed)
-    schema = random_schema(rng)
-    old = random_frame(rng, 1).iloc[0]
-    person = schema.person(schema.encode(pd.DataFrame([old]))[0])
+    rng, schema, _, person = drawn(3000 + seed)
     X = schema.encode(random_frame(rng, 40))
     before = X.copy()
     Y = person.adapt(X)
@@ -399,3 +397,30 @@ def test_rows_of_the_wrong_shape():
         schema.person([np.nan, 0])
     with pytest.raises(ValueError, match=r"shape \(n, 2\), not \(1, 3\)"):
         schema.person([0.5, 0]).allowed([[1, 2, 3]])
+
+
+def test_every_consequence_about_categories_counts():
+    """A rule with several consequences: one that is broken is enough."""
+    schema = Schema(
+        [
+            Categorical("job", ["none", "clerk"]),
+            Binary("owner"),
+            Binary("married"),
+            Continuous("age", 0, 1),
+        ],
+        rules=[
+            IfThen(
+                {"job": "clerk"},
+                [
+                    Value("owner", at_least=1),
+                    Value("married", at_most=0),
+                    Value("age", at_most=0.5),
+                ],
+            )
+        ],
+    )
+    person = schema.person([1.0, 0.0, 0.0, 1.0, 0.9])
+    for owner, married in itertools.product((0.0, 1.0), repeat=2):
+        clerk, none = [0.0, 1.0, owner, married, 0.9], [1.0, 0.0, owner, married, 0.9]
+        assert person.profile_allowed(clerk) == (owner == 1.0 and married == 0.0)
+        assert person.profile_allowed(none)

@@ -113,15 +113,6 @@ def test_what_is_given_counts_in_the_place_of_the_schema():
     assert tolerances(schema, {"a": 0}) == {"b": 0.25}
 
 
-@pytest.mark.parametrize("suffix", [".yaml", ".json"])
-def test_schema_files_carry_it(tmp_path, suffix):
-    schema = pp.Schema([pp.Continuous("income", 0, 2e5, step=100, tolerance=500)])
-    schema.write(tmp_path / f"schema{suffix}")
-    read = pp.Schema.read(tmp_path / f"schema{suffix}")
-    assert read == schema
-    assert tolerances(read) == {"income": 500.0}
-
-
 @pytest.mark.parametrize("bad", [-1.0, float("nan"), float("inf"), "much", True, None])
 def test_bad_numbers_are_refused(bad):
     schema = pp.Schema([pp.Continuous("a", 0, 1)])

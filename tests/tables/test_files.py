@@ -53,26 +53,12 @@ def test_text_becomes_the_values_of_the_schema(tmp_path):
     assert set(SCHEMA.problems(frame)) == {2}
 
 
-@pytest.mark.parametrize("value", [0.1, 1 / 3, 1e-300, 123456789.123456789, -5e-324, 2.0**53 + 2])
-def test_every_digit_of_a_number_is_read(tmp_path, value):
-    schema = pp.Schema.encoded(1, names=["x"])
-    frame, _ = table(tmp_path, f"x\n{value!r}\n").read(schema)
-    assert frame["x"].tolist() == [value]
-
-
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("5", 5.0),
-        (" 5", 5.0),
-        ("5\t", 5.0),
-        ("+5", 5.0),
-        ("-.5", -0.5),
-        ("5.", 5.0),
-        ("1E3", 1e3),
-        ("007", 7.0),
-        ("1e-2", 0.01),
-        ("-0", 0.0),
+        *((" 5", 5.0), ("5\t", 5.0), ("+5", 5.0), ("-.5", -0.5), ("5.", 5.0), ("1E3", 1e3)),
+        *(("007", 7.0), ("1e-2", 0.01), ("-0", 0.0)),
+        *((repr(v), v) for v in (1 / 3, 1e-300, 123456789.123456789, -5e-324, 2.0**53 + 2)),
     ],
 )
 def test_decimal_numbers_are_numbers(tmp_path, text, value):
@@ -84,33 +70,32 @@ def test_decimal_numbers_are_numbers(tmp_path, text, value):
 @pytest.mark.parametrize(
     "text",
     [
-        "1_000",
-        "1e1_0",
-        "0x10",
-        "0b1",
-        "0o7",
-        "１２",
-        "١٢",
-        "1\u00a0",
-        "inf",
-        "-inf",
-        "Infinity",
-        "NAN",
-        *("-nan", "1 000", "--1", "+", ".", "e5", "1e", "1d5", "5\u200b", "½", "1:30", "True"),
+        *("1_000", "1e1_0", "0x10", "0b1", "0o7", "１２", "١٢", "1\u00a0", "inf", "-inf"),
+        *(
+            "Infinity",
+            "NAN",
+            "1,5",
+            "-nan",
+            "1 000",
+            "--1",
+            "+",
+            ".",
+            "e5",
+            "1e",
+            "1d5",
+            "5\u200b",
+            "½",
+            "1:30",
+            "True",
+        ),
     ],
 )
 def test_what_python_or_others_may_read_as_a_number_stays_text(tmp_path, text):
     """Within a wide range, so that nothing but the spelling is wrong."""
     schema = pp.Schema([pp.Continuous("x", -1e12, 1e12), pp.Categorical("c", [1000, 12, 16])])
-    frame, _ = table(tmp_path, f"x,c\n{text},{text}\n").read(schema)
+    frame, _ = table(tmp_path, f'x,c\n"{text}","{text}"\n').read(schema)
     assert frame.iloc[0].tolist() == [text, text]
     assert "is not a number; allowed" in schema.problems(frame)[0].text
-
-
-def test_a_decimal_comma_is_text(tmp_path):
-    schema = pp.Schema.encoded(1, names=["x"])
-    frame, _ = table(tmp_path, 'x\n"1,5"\n').read(schema)
-    assert "'1,5' is not a number" in schema.problems(frame)[0].text
 
 
 def test_chunks_and_any_first_row_give_the_same_rows(tmp_path, monkeypatch):
@@ -138,13 +123,6 @@ def test_parquet_gives_the_same_chunks(tmp_path, monkeypatch):
     for start in (0, 6, 7, 20, 39):
         found = pd.concat([chunk for chunk, _ in source.cells(start)])
         assert found.equals(frame.iloc[start:])
-
-
-def test_a_file_that_is_not_parquet(tmp_path):
-    pytest.importorskip("pyarrow")
-    (tmp_path / "t.parquet").write_text("a,b\n1,2\n")
-    with pytest.raises(TableError, match="not a Parquet file"):
-        open_table(tmp_path / "t.parquet")
 
 
 def parquet(path, columns, **options):
@@ -364,14 +342,12 @@ def test_parquet_comes_in_smaller_chunks_too(tmp_path, monkeypatch):
         open_table(tmp_path / "t.parquet")
 
 
-@pytest.mark.parametrize("delimiter", ["", ";;", "\n", "\r", '"', "\0"])
-def test_delimiters(tmp_path, delimiter):
-    assert "the delimiter must be one character" in refusal(tmp_path, "a\n1\n", delimiter=delimiter)
-
-
-@pytest.mark.parametrize("encoding", ["klingon", "", "rot13", "utf-8\0", "hex"])
-def test_encodings(tmp_path, encoding):
-    assert "there is no encoding" in refusal(tmp_path, "a\n1\n", encoding=encoding)
+def test_delimiters_and_encodings_that_do_not_exist_are_rejected(tmp_path):
+    for delimiter in ("", ";;", "\n", "\r", '"', "\0"):
+        message = refusal(tmp_path, "a\n1\n", delimiter=delimiter)
+        assert "the delimiter must be one character" in message
+    for encoding in ("klingon", "", "rot13", "utf-8\0", "hex"):
+        assert "there is no encoding" in refusal(tmp_path, "a\n1\n", encoding=encoding)
 
 
 def test_long_names_and_cells_are_shown_in_part(tmp_path):
@@ -384,25 +360,20 @@ def test_long_names_and_cells_are_shown_in_part(tmp_path):
         assert len(SCHEMA.by_name[name].why(frame[name][0])) < 300
 
 
-def test_codes_with_leading_zeros_are_not_guessed_to_be_numbers():
-    text = pd.DataFrame({"code": ["017", "20", "5"], "number": ["0.17", "0", "5"]}, dtype=object)
-    found = guessed(text)
-    assert found["code"].tolist() == ["017", "20", "5"]
-    assert found["number"].tolist() == [0.17, 0.0, 5.0]
-
-
 def test_types_are_guessed_from_all_cells():
     text = pd.DataFrame(
         {
             "number": ["1", "2.5", "NA"],
             "truth": ["true", "False", ""],
             "word": ["yes", "", "1"],
+            "code": ["017", "20", "5"],  # a number would lose the zero
         }
     )
     found = guessed(text.astype(object))
     assert found["number"].dtype == np.float64
     assert found["truth"].tolist()[:2] == [True, False]
     assert found["truth"].isna().tolist() == [False, False, True]
+    assert found["code"].tolist() == ["017", "20", "5"]
     assert found["word"].tolist()[::2] == ["yes", "1"]
     assert found["word"].isna().tolist() == [False, True, False]
 
@@ -437,20 +408,12 @@ FORMULAS = ["=1+1", "+49 170 1", "-cmd|' /C calc'!A0", "@SUM(A1)", "\t=1", "\r=1
 HARMLESS = ["-5", "+5", "-.5", "-5.", "+1e-3", "", "a=1", "it's", "'quoted'", " =1", "1-2"]
 
 
-@pytest.mark.parametrize("text", FORMULAS)
-def test_formulas_are_shown_and_not_run(text):
-    assert literal(text) == f"'{text}"
-    assert literal(f"'{text}") == f"''{text}"  # so that one apostrophe less is always right
-
-
-@pytest.mark.parametrize("text", HARMLESS)
-def test_other_text_is_written_as_it_is(text):
-    assert literal(text) == text
-
-
-@pytest.mark.parametrize("value", [-5, -0.5, -math.inf, None, True, np.float64(-1e-9)])
-def test_values_that_are_no_text_are_written_as_they_are(value):
-    assert literal(value) is value
+def test_formulas_get_an_apostrophe_and_nothing_else_does():
+    for text in FORMULAS:
+        assert literal(text) == f"'{text}"
+        assert literal(f"'{text}") == f"''{text}"  # so that one apostrophe less is always right
+    for value in (*HARMLESS, -5, -0.5, -math.inf, None, True, np.float64(-1e-9)):
+        assert literal(value) is value
 
 
 @given(st.text(alphabet="'=+-@\t\r1.e", max_size=6))
