@@ -273,7 +273,7 @@ def worst_case(
     """
     X = net.rows(x)
     if len(X) != 1:
-        raise InputError(f"worst_case takes one row, not {len(X)}")
+        raise InputError(f"worst_case takes one row, not {len(X)}", name="X")
     claims = Claims(net, Shifts.of(net, delta), target, X, np.zeros(1))
     if box is not None:
         larger = InputBoxes(net, claims.shifts)
@@ -331,7 +331,8 @@ def _check_closed(found: LeastValues, unit: float, first: int) -> None:
         raise SolverError(
             f"the range of a logit is known only to {gap[wide].max():.2g} for row {names}: the sizes of "
             "the network's parameters differ too much for linear programs in floats. "
-            "certify(..., exact_margin=True) gives bounds for each row"
+            "certify(..., exact_margin=True) gives bounds for each row",
+            row=int(first + wide[0]),
         )
 
 
@@ -339,7 +340,11 @@ def _deadline(time_limit: float | None) -> float:
     if time_limit is None:
         return np.inf
     if not time_limit > 0.0:
-        raise OptionError(f"time_limit must be a positive number of seconds, not {time_limit!r}")
+        raise OptionError(
+            f"time_limit must be a positive number of seconds, not {time_limit!r}",
+            name="time_limit",
+            value=time_limit,
+        )
     return time.monotonic() + time_limit
 
 

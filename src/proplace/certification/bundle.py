@@ -61,7 +61,10 @@ class Bundle(Document):
         """Put certificates together."""
         found = tuple(certificates)
         if not found or not all(isinstance(one, Certificate) for one in found):
-            raise CertificateError("a bundle is made of one or more certificates; some are missing")
+            raise CertificateError(
+                "a bundle is made of one or more certificates; some are missing",
+                name="certificates",
+            )
         return cls(found)
 
     @property
@@ -103,7 +106,9 @@ class Bundle(Document):
         """
         pairs = [(one.net, one.shifts) if isinstance(one, ModelSet) else one for one in sets]
         if not pairs:
-            raise CertificateError("give the networks, each with its box, that must be covered")
+            raise CertificateError(
+                "give the networks, each with its box, that must be covered", name="networks"
+            )
         named = {certificate.facts.get("shifts") for certificate in self.certificates}
         boxes = {shifts.digest: shifts for _, shifts in pairs if shifts.digest in named}
         found = checker.check_all(

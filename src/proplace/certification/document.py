@@ -67,6 +67,8 @@ class Document(ABC):
             with path.open("rb") as file:
                 return cls._read(checker.parse(file.read(checker.MOST_BYTES + 1)))
         except FileNotFoundError:
-            raise CertificateError(f"{path}: no such file") from None
+            raise CertificateError(f"{path}: no such file", name=path.name) from None
         except (OSError, ValueError, RecursionError, checker.Rejected) as error:
-            raise CertificateError(f"{path.name}: not {cls._called} ({error})") from None
+            raise CertificateError(
+                f"{path.name}: not {cls._called} ({error})", name=path.name
+            ) from None

@@ -97,7 +97,8 @@ class FixedPrediction(Document):
         if named and shifts is None:
             raise CertificateError(
                 "the certificate speaks of a box of networks, which it names by its digest alone; give "
-                "the box: certificate.check(net, shifts), with shifts = Shifts.load(...) from its file"
+                "the box: certificate.check(net, shifts), with shifts = Shifts.load(...) from its file",
+                name="shifts",
             )
         box = parameters_of_shifts(shifts) if named and shifts is not None else None
         verdict = checker.check(self.text, parameters(net), shifts=box)

@@ -51,14 +51,17 @@ def checked_box(rows: Array, box: tuple[npt.ArrayLike, npt.ArrayLike]) -> InputB
         if end.shape != rows.shape:
             raise InputError(
                 f"the {name} ends of the boxes have shape {end.shape}, but the rows have {rows.shape}; "
-                "give an end for every number of every row"
+                "give an end for every number of every row",
+                name="box",
             )
     with np.errstate(over="ignore", invalid="ignore"):
         outside = ~((low <= rows) & (rows <= high) & np.isfinite(high - low)).all(axis=1)
     if outside.any():
         raise InputError(
             f"row {int(np.flatnonzero(outside)[0])} does not lie in its box, or the box is not finite; "
-            "give ends with low <= row <= high"
+            "give ends with low <= row <= high",
+            name="box",
+            row=int(np.flatnonzero(outside)[0]),
         )
     return low, high
 

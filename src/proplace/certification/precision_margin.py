@@ -136,7 +136,11 @@ def thresholds(
         low, high = (X, None) if box is None else box
         return float32_margin(net, shifts, low, high)
     if not isinstance(margin, (int, float, np.number)) or not math.isfinite(margin):
-        raise OptionError(f"margin must be a finite number or 'float32', not {margin!r}")
+        raise OptionError(
+            f"margin must be a finite number or 'float32', not {margin!r}",
+            name="margin",
+            value=margin,
+        )
     return float(margin)
 
 

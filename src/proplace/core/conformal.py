@@ -49,7 +49,9 @@ def probability(name: str, value: float) -> Fraction:
     except (TypeError, ValueError):
         written = Fraction(0)
     if isinstance(value, bool) or not 0 < written < 1:
-        raise OptionError(f"{name} must lie between 0 and 1, such as 0.95, not {value!r}")
+        raise OptionError(
+            f"{name} must lie between 0 and 1, such as 0.95, not {value!r}", name=name, value=value
+        )
     return written
 
 

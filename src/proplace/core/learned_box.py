@@ -135,14 +135,14 @@ class History:
         n = len(self.nets)
         size = calibration_size(n, coverage, SHAPE)
         if not size:
-            raise DeltaError(_too_short(n, coverage))
+            raise DeltaError(_too_short(n, coverage), name="history")
         shaping, sizing = self._split(size, seed)
         family = GrownHull.of(shaping)
         scores = sorted(score(family, net) for net in sizing)
         t = scores[rank(size, coverage) - 1]
         boxes = family.at(t) if t < np.inf else []
         if not boxes or not all(_finite(box) for box in boxes):
-            raise DeltaError(_unlike(family.frozen, scores.count(np.inf), size))
+            raise DeltaError(_unlike(family.frozen, scores.count(np.inf), size), name="history")
         return boxes, (
             f"learned from {n} retrainings ({len(shaping)} for the shape, {size} for the size): the "
             f"next lies inside with probability >= {_percent(coverage)} if it is exchangeable with "

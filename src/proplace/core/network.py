@@ -101,19 +101,26 @@ class Network:
     ) -> None:
         self._layers = tuple(_layer(i, *pair) for i, pair in enumerate(_pairs(layers), start=1))
         if not self._layers:
-            raise NetworkError("a network needs at least one layer (W, b); none was given")
+            raise NetworkError(
+                "a network needs at least one layer (W, b); none was given", name="layers"
+            )
         for i, (first, second) in enumerate(
             zip(self._layers, self._layers[1:], strict=False), start=1
         ):
             if first.W.shape[0] != second.W.shape[1]:
                 raise NetworkError(
                     f"layer {i} has {first.W.shape[0]} outputs but layer {i + 1} takes "
-                    f"{second.W.shape[1]} inputs; W must have shape (out, in)"
+                    f"{second.W.shape[1]} inputs; W must have shape (out, in)",
+                    name="layers",
                 )
         self._input_map = self._checked_map(scale, shift, matrix, offset)
         if precision not in get_args(Precision):
             known = ", ".join(map(repr, get_args(Precision)))
-            raise NetworkError(f"precision must be one of {known}, not {precision!r}")
+            raise NetworkError(
+                f"precision must be one of {known}, not {precision!r}",
+                name="precision",
+                value=precision,
+            )
         self._precision: Precision = precision
         self._folds = self._checked_folds([None] * len(self._layers) if folds is None else folds)
 
@@ -207,18 +214,22 @@ class Network:
         try:
             array = np.asarray(_real(X), dtype=np.float64)
         except (TypeError, ValueError) as error:
-            raise InputError(f"rows must be numbers: {error}") from None
+            raise InputError(f"rows must be numbers: {error}", name="X") from None
         if array.ndim == 1 and array.shape[0] == self.inputs:
             array = array[None, :]
         if array.ndim != 2 or array.shape[1] != self.inputs:
             raise InputError(
-                f"rows must have shape (n, {self.inputs}) for this network, not {array.shape}"
+                f"rows must have shape (n, {self.inputs}) for this network, not {array.shape}",
+                name="X",
             )
         finite = np.isfinite(array)
         if not finite.all():
             row, column = np.argwhere(~finite)[0]
             raise InputError(
-                f"row {row}, column {column} is {array[row, column]}; every value must be finite"
+                f"row {row}, column {column} is {array[row, column]}; every value must be finite",
+                name="X",
+                value=array[row, column],
+                row=int(row),
             )
         return array
 
@@ -298,9 +309,15 @@ class Network:
     def check_target(self, target: int) -> int:
         """Return ``target`` as an int, or say which classes exist."""
         if isinstance(target, (bool, np.bool_)) or not isinstance(target, (int, np.integer)):
-            raise TargetError(f"target must be a class number, not {target!r}")
+            raise TargetError(
+                f"target must be a class number, not {target!r}", name="target", value=target
+            )
         if not 0 <= target < self.classes:
-            raise TargetError(f"target {target} does not exist; classes are 0..{self.classes - 1}")
+            raise TargetError(
+                f"target {target} does not exist; classes are 0..{self.classes - 1}",
+                name="target",
+                value=target,
+            )
         return int(target)
 
     # -- how far it is from another ----------------------------------------------------------
@@ -318,16 +335,19 @@ class Network:
         the shift of a layer without bias) and the other network has another value there.
         """
         if p not in (0, 1, 2, np.inf):
-            raise NetworkError(f"p must be 0, 1, 2 or inf, not {p!r}")
+            raise NetworkError(f"p must be 0, 1, 2 or inf, not {p!r}", name="p", value=p)
         mine, theirs = self._arrays(), other._arrays()
         shapes = {key: value.shape for key, value in mine.items()}
         if shapes != {key: value.shape for key, value in theirs.items()}:
-            raise NetworkError(f"{self!r} and {other!r} differ in architecture, not only in values")
+            raise NetworkError(
+                f"{self!r} and {other!r} differ in architecture, not only in values", name="other"
+            )
         for key in self._input_map.parts:
             if not np.array_equal(mine[key], theirs[key]):
                 raise NetworkError(
                     f"the networks have different input transforms ({key}), so their parameters "
-                    "do not act on the same inputs"
+                    "do not act on the same inputs",
+                    name=key,
                 )
         parts = []
         for a, b, fold in zip(self._layers, other._layers, self._folds, strict=True):
@@ -357,7 +377,7 @@ class Network:
         """Write an ``.npz`` file (no pickle inside). The file appears whole or not at all."""
         path = Path(path)
         if path.suffix != ".npz":
-            raise ModelFileError(f"{path.name}: the name must end in .npz")
+            raise ModelFileError(f"{path.name}: the name must end in .npz", name=path.name)
         with atomic_write(path) as file:
             self.write(file)
 
@@ -417,11 +437,13 @@ class Network:
         if M is not None and (M.ndim != 2 or len(M) != taken or 0 in M.shape):
             raise NetworkError(
                 f"input matrix must have a row for each of the {taken} inputs of layer 1, "
-                f"not shape {M.shape}"
+                f"not shape {M.shape}",
+                name="input matrix",
             )
         if M is None and offset is not None:
             raise NetworkError(
-                "an input offset goes with an input matrix; without one, give a shift"
+                "an input offset goes with an input matrix; without one, give a shift",
+                name="input offset",
             )
         columns = taken if M is None else int(M.shape[1])
         return InputMap(
@@ -453,7 +475,8 @@ class Network:
         if len(folds) != len(self._layers):
             raise NetworkError(
                 f"{len(folds)} folds were given for {len(self._layers)} layers; give one for each, "
-                "or None where nothing was folded into a layer"
+                "or None where nothing was folded into a layer",
+                name="folds",
             )
         layers = enumerate(zip(folds, self._layers, strict=True), start=1)
         checked = [None if fold is None else _fold(i, fold, layer) for i, (fold, layer) in layers]
@@ -461,7 +484,8 @@ class Network:
         if first is not None and ((first.columns != 1.0).any() or first.shift.any()):
             raise NetworkError(
                 "what is folded into layer 1 scales its columns; fixed numbers in front of the first "
-                "layer belong to the input map (scale, shift)"
+                "layer belong to the input map (scale, shift)",
+                name="fold of layer 1",
             )
         return tuple(checked)
 
@@ -484,11 +508,14 @@ def _fold(i: int, fold: Fold, layer: Layer) -> Fold | None:
         if array.shape != (count,) or (array < 0.0).any():
             raise NetworkError(
                 f"fold of layer {i}: {name} must hold {count} numbers >= 0, not shape {array.shape}"
-                f"{' with negative ones' if array.shape == (count,) else ''}"
+                f"{' with negative ones' if array.shape == (count,) else ''}",
+                name=f"fold of layer {i}: {name}",
             )
     checked = Fold(**arrays)
     if layer.b is None and (checked.shift.any() or checked.bias.any()):
-        raise NetworkError(f"fold of layer {i}: it moves a bias, and the layer has none")
+        raise NetworkError(
+            f"fold of layer {i}: it moves a bias, and the layer has none", name=f"fold of layer {i}"
+        )
     return checked if checked.changes(biased=layer.b is not None) else None
 
 
@@ -504,7 +531,8 @@ def _per_input(name: str, values: npt.ArrayLike, count: int) -> Array:
     array = _frozen(f"input {name}", np.full(count, values) if np.ndim(values) == 0 else values)
     if array.shape != (count,):
         raise NetworkError(
-            f"input {name} must hold one number for each of {count} inputs, not shape {array.shape}"
+            f"input {name} must hold one number for each of {count} inputs, not shape {array.shape}",
+            name=f"input {name}",
         )
     return array
 
@@ -514,7 +542,7 @@ def _pairs(layers: object) -> list[tuple[npt.ArrayLike, npt.ArrayLike | None]]:
         return [(W, b) for W, b in layers]  # type: ignore[attr-defined]
     except (TypeError, ValueError):
         raise NetworkError(
-            "layers must be pairs (W, b), with None for b where a layer has no bias"
+            "layers must be pairs (W, b), with None for b where a layer has no bias", name="layers"
         ) from None
 
 
@@ -522,13 +550,15 @@ def _numbers(name: str, values: npt.ArrayLike) -> Array:
     try:
         given = np.asarray(values)
     except (TypeError, ValueError) as error:
-        raise NetworkError(f"{name} must be an array of numbers: {error}") from None
+        raise NetworkError(f"{name} must be an array of numbers: {error}", name=name) from None
     if given.dtype.kind not in "fiub":  # complex numbers, text, dates, objects
-        raise NetworkError(f"{name} must be an array of numbers (real ones), not of {given.dtype}")
+        raise NetworkError(
+            f"{name} must be an array of numbers (real ones), not of {given.dtype}", name=name
+        )
     array = np.array(given, dtype=np.float64, order="C")
     exact = array == given if given.dtype.kind == "f" else (given <= 2**53) & (given >= -(2**53))
     if not (exact | np.isnan(array)).all():
-        raise NetworkError(f"{name} holds numbers that are not float64 numbers")
+        raise NetworkError(f"{name} holds numbers that are not float64 numbers", name=name)
     return array
 
 
@@ -543,7 +573,7 @@ def _real(values: npt.ArrayLike) -> npt.NDArray[Any]:
 def _frozen(name: str, values: npt.ArrayLike) -> Array:
     array = _numbers(name, values)
     if not np.isfinite(array).all():
-        raise NetworkError(f"{name} holds NaN or infinite values")
+        raise NetworkError(f"{name} holds NaN or infinite values", name=name)
     array.setflags(write=False)
     return array
 
@@ -551,12 +581,15 @@ def _frozen(name: str, values: npt.ArrayLike) -> Array:
 def _layer(i: int, W: npt.ArrayLike, b: npt.ArrayLike | None) -> Layer:
     weights = _frozen(f"W of layer {i}", W)
     if weights.ndim != 2 or 0 in weights.shape:
-        raise NetworkError(f"W of layer {i} must have shape (out, in), not {weights.shape}")
+        raise NetworkError(
+            f"W of layer {i} must have shape (out, in), not {weights.shape}", name=f"W of layer {i}"
+        )
     if b is None:
         return Layer(weights, None)
     bias = _frozen(f"b of layer {i}", b)
     if bias.shape != (weights.shape[0],):
         raise NetworkError(
-            f"b of layer {i} must have shape ({weights.shape[0]},) to match W, not {bias.shape}"
+            f"b of layer {i} must have shape ({weights.shape[0]},) to match W, not {bias.shape}",
+            name=f"b of layer {i}",
         )
     return Layer(weights, bias)

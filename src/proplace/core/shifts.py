@@ -84,7 +84,8 @@ class Shifts:
             if crossed:
                 raise DeltaError(
                     f"low lies above high for {crossed} parameters of layer {i}; the first network "
-                    "must hold the lower ends, the second the upper ends"
+                    "must hold the lower ends, the second the upper ends",
+                    name="low",
                 )
         self._boxes, self._input_map, self._about = tuple(boxes), low.input_map, about
         self._trained: _Trained | None = None
@@ -124,7 +125,9 @@ class Shifts:
         """
         if not isinstance(net, Network):
             raise DeltaError(
-                f"Shifts.of takes a Network, not {type(net).__name__}; give Model.of(model).network"
+                f"Shifts.of takes a Network, not {type(net).__name__}; give Model.of(model).network",
+                name="net",
+                value=net,
             )
         if isinstance(delta, Shifts):
             return delta._for(net)
@@ -348,7 +351,7 @@ class Shifts:
         Ends that are not floats are rounded outwards.
         """
         if not (math.isfinite(t) and t >= 0.0):
-            raise DeltaError(f"t must be finite and not negative, not {t!r}")
+            raise DeltaError(f"t must be finite and not negative, not {t!r}", name="t", value=t)
         if t == 1.0:
             return self
         if self._trained is not None:
@@ -392,7 +395,8 @@ class Shifts:
             raise DeltaError(
                 "the boxes were made of models that encode their tables in different ways (scalers or "
                 "encoders that were fitted again), so that their intervals cannot be compared; make "
-                "both behind the same model (source=)"
+                "both behind the same model (source=)",
+                name="other",
             )
         layers = [*zip(self._boxes, other._boxes, strict=True)]
         boxes = []
@@ -404,7 +408,8 @@ class Shifts:
             if apart:
                 raise DeltaError(
                     f"no network lies in both boxes: the intervals of {apart} parameters of layer {i} "
-                    "do not meet"
+                    "do not meet",
+                    name="other",
                 )
             boxes.append(LayerBox(low, high))
         about = " and ".join(part for part in (self._about, other._about) if part)
@@ -420,7 +425,7 @@ class Shifts:
         """
         path = Path(path)
         if path.suffix != ".npz":
-            raise DeltaError(f"{path.name}: the name must end in .npz")
+            raise DeltaError(f"{path.name}: the name must end in .npz", name=path.name)
         with atomic_write(path) as file:
             self.write(file)
 
@@ -518,7 +523,7 @@ def same_architecture(networks: Iterable[object]) -> list[Network]:
     """Networks of models, in the coordinates of the first; a DeltaError says what differs."""
     given = list(networks)
     if not given:
-        raise DeltaError("no network was given; give at least one")
+        raise DeltaError("no network was given; give at least one", name="networks")
     nets: list[Network] = (
         [net for net in given if isinstance(net, Network)]
         if all(isinstance(net, Network) for net in given)
@@ -541,7 +546,9 @@ def _past(history: Iterable[object], source: object | None) -> _Past:
     """Networks of a history in the coordinates of ``source``, else of the first of them."""
     if isinstance(history, (str, os.PathLike, Network)):
         raise DeltaError(
-            "the history must be a list of networks, models or files, not a single one"
+            "the history must be a list of networks, models or files, not a single one",
+            name="history",
+            value=history,
         )
     given = [*([] if source is None else [source]), *history]
     if all(isinstance(item, Network) for item in given):
@@ -566,7 +573,8 @@ def _check_alike(a: Network, b: Network) -> None:
             raise DeltaError(
                 f"the networks have different input transforms ({name}), so their parameters do not "
                 "act on the same inputs; give the models themselves, which are compared behind one "
-                "scaler, or a box of its own to each network (also=)"
+                "scaler, or a box of its own to each network (also=)",
+                name=name,
             )
 
 
@@ -578,12 +586,16 @@ def _pairs(net: Network, delta: object) -> list[tuple[Radius, Radius]]:
                 np.asarray(0.0 if radius is None else radius, dtype=np.float64)
     except (TypeError, ValueError):
         raise DeltaError(
-            f"delta must be a number or one (weight, bias) pair per layer, not {delta!r}"
+            f"delta must be a number or one (weight, bias) pair per layer, not {delta!r}",
+            name="delta",
+            value=delta,
         ) from None
     if len(pairs) != len(net.layers):
         raise DeltaError(
             f"delta has {len(pairs)} (weight, bias) pairs but the network has {len(net.layers)} "
-            "layers (the output layer counts)"
+            "layers (the output layer counts)",
+            name="delta",
+            value=delta,
         )
     return pairs
 
@@ -608,7 +620,9 @@ def _box(i: int, layer: Layer, fold: Fold | None, weight: Radius, bias: Radius) 
         pair = tuple(float(r) if r.ndim == 0 else "an array" for r in radii)
         raise DeltaError(
             f"delta must be finite and not negative; layer {i} has {pair}. "
-            "Give a number such as 0.02, or one (weight, bias) pair per layer"
+            "Give a number such as 0.02, or one (weight, bias) pair per layer",
+            name="delta",
+            value=pair,
         )
     still = not (radii[0].any() or radii[1].any())
     if radii[0].ndim == radii[1].ndim == 0 and (fold is None or still):
@@ -619,7 +633,8 @@ def _box(i: int, layer: Layer, fold: Fold | None, weight: Radius, bias: Radius) 
         if r.ndim and r.shape != shape:
             raise DeltaError(
                 f"the radii of the {name} of layer {i} have shape {r.shape}; give a number, or one "
-                f"radius for each of them: shape {shape}"
+                f"radius for each of them: shape {shape}",
+                name="delta",
             )
     if fold is None:
         return LayerBox.reaching(layer, *radii)
@@ -628,7 +643,8 @@ def _box(i: int, layer: Layer, fold: Fold | None, weight: Radius, bias: Radius) 
     if not all(np.isfinite(r).all() for r in reach):
         raise DeltaError(
             f"delta times the factors of the batch norm in layer {i} is too large for a number; give a "
-            "smaller delta"
+            "smaller delta",
+            name="delta",
         )
     return LayerBox.reaching(layer, *reach)
 

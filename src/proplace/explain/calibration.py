@@ -370,7 +370,8 @@ def calibrate_delta(
     if not table["answered"].any():
         raise InputError(
             "no delta leaves a robust row, so nobody can be explained; give smaller deltas, or rows "
-            f"that the network puts further inside class {target}"
+            f"that the network puts further inside class {target}",
+            name="deltas",
         )
     fine = table["validity"] >= wanted if risk is None else table["risk"] <= risk
     best = table["validity"] if risk is None else -table["risk"]
@@ -408,13 +409,19 @@ def _check(
         ("least_robust", least_robust),
     ):
         if not 0.0 <= value <= 1.0:
-            raise OptionError(f"{name} must be between 0 and 1, not {value!r}")
+            raise OptionError(
+                f"{name} must be between 0 and 1, not {value!r}", name=name, value=value
+            )
     if deltas is not None and not (
         len(deltas) and all(math.isfinite(delta) and delta >= 0.0 for delta in deltas)
     ):
-        raise OptionError("deltas must be one or more finite numbers >= 0")
+        raise OptionError(
+            "deltas must be one or more finite numbers >= 0", name="deltas", value=deltas
+        )
     if shifts is not None and shifts.frozen:
-        raise OptionError("shifts holds one network alone, so that it has no size to choose")
+        raise OptionError(
+            "shifts holds one network alone, so that it has no size to choose", name="shifts"
+        )
 
 
 def _parts(
@@ -423,7 +430,7 @@ def _parts(
     """The models that choose and those that report, by what they are called in messages."""
     named: dict[str, object] = {f"retrained[{n}]": one for n, one in enumerate(retrained)}
     if not named:
-        raise InputError("calibration needs at least one retrained network")
+        raise InputError("calibration needs at least one retrained network", name="retrained")
     if held_out is None:
         return named, {}
     if not isinstance(held_out, (int, float)):
@@ -433,7 +440,9 @@ def _parts(
     if count == len(named):
         raise InputError(
             f"putting {float(share):.0%} of {len(named)} retrained models aside leaves none to choose "
-            "by; give more of them, or a smaller share"
+            "by; give more of them, or a smaller share",
+            name="held_out",
+            value=held_out,
         )
     names = list(named)
     aside = {names[n] for n in np.random.default_rng(seed).permutation(len(names))[:count]}

@@ -28,13 +28,23 @@ def check_options(changeable: Sequence[str] | None, max_changes: int | None, pre
     if changeable is not None:
         if isinstance(changeable, (str, bytes)):
             raise OptionError(
-                f"changeable must be a list of names, not one text; write [{changeable!r}]"
+                f"changeable must be a list of names, not one text; write [{changeable!r}]",
+                name="changeable",
+                value=changeable,
             )
         names = list(changeable)
         if not names:
-            raise OptionError("changeable is empty: name at least one feature, or leave it out")
+            raise OptionError(
+                "changeable is empty: name at least one feature, or leave it out",
+                name="changeable",
+                value=changeable,
+            )
         if not all(isinstance(name, str) for name in names):
-            raise OptionError("changeable must be a list of names of features")
+            raise OptionError(
+                "changeable must be a list of names of features",
+                name="changeable",
+                value=changeable,
+            )
     if max_changes is not None:
         integer("max_changes", max_changes)
     one_of("prefer", prefer, ("near", "few"))
@@ -62,7 +72,9 @@ def fixed_features(schema: Schema, changeable: Sequence[str] | None) -> frozense
     if not free:
         raise OptionError(
             f"changeable names immutable features only ({listing(sorted(wanted))}); name one that "
-            "can be changed"
+            "can be changed",
+            name="changeable",
+            value=changeable,
         )
     return frozenset(i for i, f in enumerate(schema.features) if f.name not in wanted)
 
@@ -81,14 +93,20 @@ def column_weights(
     if not isinstance(weights, Mapping):
         raise OptionError(
             "weights must be numbers by feature name, such as {'income': 2}, or 'mad', not "
-            f"{short(weights)}"
+            f"{short(weights)}",
+            name="weights",
+            value=weights,
         )
     _known(schema, "weights", weights)
     found: Array = np.ones(schema.width)
     for feature, span in zip(schema.features, schema.spans, strict=True):
         found[span] = not_negative(f"the weight of {feature.name}", weights.get(feature.name, 1.0))
     if not found.any():
-        raise OptionError("weights must not all be 0; give at least one feature more")
+        raise OptionError(
+            "weights must not all be 0; give at least one feature more",
+            name="weights",
+            value=weights,
+        )
     found = found / schema.width
     return found if units is None else found / units
 
@@ -100,5 +118,7 @@ def _known(schema: Schema, option: str, names: Iterable[str]) -> None:
         if name not in known:
             raise OptionError(
                 f"{option}: {name!r} is not a feature{did_you_mean(str(name), known)}; the features "
-                f"are {listing(known)}"
+                f"are {listing(known)}",
+                name=option,
+                value=name,
             )

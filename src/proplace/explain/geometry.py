@@ -255,7 +255,8 @@ def needed(e: Explanation) -> Setting:
     """Return the setting of an explanation with an answer, or say what cannot be drawn."""
     if e.setting is None:
         raise OptionError(
-            "this explanation does not know its network; draw those that an explainer returned"
+            "this explanation does not know its network; draw those that an explainer returned",
+            name="network",
         )
     if e.x is None or e.point is None:
         raise OptionError(f"there is no answer to draw for {e.index!r}: {e.reason or e.status}")

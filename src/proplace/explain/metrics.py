@@ -51,7 +51,10 @@ def l1(originals: npt.ArrayLike, counterfactuals: npt.ArrayLike) -> Array:
     """
     a, b = np.asarray(originals, dtype=float), np.asarray(counterfactuals, dtype=float)
     if a.shape != b.shape or a.ndim != 2:
-        raise InputError(f"two tables of the same shape are needed, not {a.shape} and {b.shape}")
+        raise InputError(
+            f"two tables of the same shape are needed, not {a.shape} and {b.shape}",
+            name="counterfactuals",
+        )
     result: Array = np.abs(a - b).mean(axis=1)
     return result
 
@@ -60,7 +63,9 @@ def outlier_model(reference: npt.ArrayLike) -> LocalOutlierFactor:
     """Fit the local outlier factor to reference rows, for several calls of :func:`lof`."""
     rows = np.asarray(reference, dtype=float)
     if len(rows) <= NEIGHBOURS:
-        raise InputError(f"lof needs more than {NEIGHBOURS} reference rows, not {len(rows)}")
+        raise InputError(
+            f"lof needs more than {NEIGHBOURS} reference rows, not {len(rows)}", name="reference"
+        )
     return LocalOutlierFactor(n_neighbors=NEIGHBOURS, novelty=True).fit(rows)
 
 
@@ -73,7 +78,7 @@ def lof(counterfactuals: npt.ArrayLike, reference: npt.ArrayLike | LocalOutlierF
 def vr(retrained: Sequence[Network], counterfactuals: npt.ArrayLike, target: int = 1) -> Array:
     """Share of retrained networks that give each row the target class."""
     if not len(retrained):
-        raise InputError("vr needs at least one retrained network")
+        raise InputError("vr needs at least one retrained network", name="retrained")
     result: Array = np.mean([net.predict(counterfactuals) == target for net in retrained], axis=0)
     return result
 
@@ -134,7 +139,8 @@ def evaluate(
     if len(points) != len(X):
         raise InputError(
             f"there are {len(points)} counterfactuals for {len(X)} originals; give one row each (an "
-            "empty one where none was found)"
+            "empty one where none was found)",
+            name="counterfactuals",
         )
     found = np.isfinite(points).all(axis=1)
     given = points[found]
@@ -179,10 +185,17 @@ def _points(answers: Answers, net: Network, schema: Schema | None) -> Array:
         return points
     points = np.atleast_2d(np.asarray(answers, dtype=float))
     if points.shape[1] != net.inputs:
-        raise InputError(f"counterfactuals must have {net.inputs} columns, not {points.shape[1]}")
+        raise InputError(
+            f"counterfactuals must have {net.inputs} columns, not {points.shape[1]}",
+            name="counterfactuals",
+        )
     if np.isinf(points).any():
         row = int(np.flatnonzero(np.isinf(points).any(axis=1))[0])
-        raise InputError(f"counterfactuals: row {row} is infinite; leave it empty (NaN) if none")
+        raise InputError(
+            f"counterfactuals: row {row} is infinite; leave it empty (NaN) if none",
+            name="counterfactuals",
+            row=row,
+        )
     return points
 
 
@@ -191,13 +204,13 @@ def _read(path: str | os.PathLike[str], net: Network, schema: Schema | None) -> 
     try:
         source = open_table(path)
     except TableError as error:
-        raise InputError(str(error)) from None
+        raise InputError(str(error), name=error.name) from None
     if schema is None:
         schema = Schema.encoded(net.inputs, names=_first(source.columns, net))
     frame, broken = source.read(schema)
     if broken:
         row, what = next(iter(broken.items()))
-        raise InputError(f"{source.path}: row {row}: {what}")
+        raise InputError(f"{source.path}: row {row}: {what}", name=source.path.name, row=row)
     return frame
 
 
@@ -207,7 +220,9 @@ def _names(table: pd.DataFrame, net: Network, schema: Schema | None) -> list[str
         wanted = [feature.name for feature in schema.features]
         missing = [name for name in wanted if name not in table]
         if missing:
-            raise InputError(f"the counterfactuals lack the column {short(missing[0])}")
+            raise InputError(
+                f"the counterfactuals lack the column {short(missing[0])}", name=missing[0]
+            )
         return wanted
     return _first(table.columns, net)
 
@@ -216,7 +231,10 @@ def _first(columns: Iterable[str], net: Network) -> list[str]:
     """The columns of the network, which come first."""
     names = list(columns)[: net.inputs]
     if len(names) < net.inputs:
-        raise InputError(f"counterfactuals must have {net.inputs} columns, not {len(names)}")
+        raise InputError(
+            f"counterfactuals must have {net.inputs} columns, not {len(names)}",
+            name="counterfactuals",
+        )
     return names
 
 
@@ -230,4 +248,4 @@ def _encoded(
     try:
         return net.rows(rows.to_numpy() if isinstance(rows, pd.DataFrame) else rows)
     except InputError as error:
-        raise InputError(f"{what}: {error}") from None
+        raise InputError(f"{what}: {error}", name=what, row=error.row) from None

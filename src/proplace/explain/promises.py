@@ -118,7 +118,9 @@ def check_enough(models: int, risk: float) -> None:
         are = "models are" if models != 1 else "model is"
         raise InputError(
             f"{models} retrained {are} too few to choose by for a risk of {risk:g}, which needs at "
-            f"least {least}; {models} allow risk={reach:g}"
+            f"least {least}; {models} allow risk={reach:g}",
+            name="risk",
+            value=risk,
         )
 
 

@@ -205,7 +205,9 @@ class Proplace(Explainer):
         check_also(self.also)
         check_tolerance(self.tolerance)
         if not isinstance(self.holds, (bool, np.bool_)):
-            raise OptionError(f"holds must be True or False, not {self.holds!r}")
+            raise OptionError(
+                f"holds must be True or False, not {self.holds!r}", name="holds", value=self.holds
+            )
         integer("k", self.k)
         one_of("region", self.region, ("hull", "box"))
         check_options(self.changeable, self.max_changes, self.prefer)
@@ -213,12 +215,18 @@ class Proplace(Explainer):
         _check_solver(self.search, self.solver)
         if isinstance(self.margin, str):
             if self.margin != "float32":
-                raise OptionError(f"margin must be a number or 'float32', not {self.margin!r}")
+                raise OptionError(
+                    f"margin must be a number or 'float32', not {self.margin!r}",
+                    name="margin",
+                    value=self.margin,
+                )
         elif self.margin is not None:
             not_negative("margin", self.margin)
         if self.time_limit is not None and not self.time_limit > 0.0:
             raise OptionError(
-                f"time_limit must be a positive number of seconds, not {self.time_limit!r}"
+                f"time_limit must be a positive number of seconds, not {self.time_limit!r}",
+                name="time_limit",
+                value=self.time_limit,
             )
 
     def learn(self, rows: Array) -> None:
@@ -253,7 +261,9 @@ class Proplace(Explainer):
             row = int(np.argmax(~np.isfinite(margins)))
             raise InputError(
                 f"distinct training row {row} leaves the range of {margin} on its way through "
-                f"{models.name}; {UNCOVERED_ADVICE}"
+                f"{models.name}; {UNCOVERED_ADVICE}",
+                name="X_train",
+                row=row,
             )
         return replace(judge, models=replace(judge.models, margin=largest))
 
@@ -534,6 +544,8 @@ def _check_solver(search: SearchName, solver: Solver) -> None:
     one_of("solver", solver, get_args(Solver))
     if search == "tree" and solver != "highs":
         raise OptionError(
-            f"search='tree' runs on HiGHS; solver={solver!r} belongs to search='bilevel'"
+            f"search='tree' runs on HiGHS; solver={solver!r} belongs to search='bilevel'",
+            name="solver",
+            value=solver,
         )
     check(solver)

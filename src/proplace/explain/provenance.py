@@ -213,7 +213,9 @@ def now() -> str:
         except (ValueError, OverflowError, OSError):
             raise OptionError(
                 "the environment variable SOURCE_DATE_EPOCH must be a number of seconds since 1970, "
-                f"not {given[:40]!r}"
+                f"not {given[:40]!r}",
+                name="SOURCE_DATE_EPOCH",
+                value=given,
             ) from None
     return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
 
@@ -231,7 +233,9 @@ def _read(kind: type, fields: Any) -> dict[str, Any]:
     read = {name: fields[name] for name in names} | {"delta": _delta(fields["delta"])}
     for name in names:
         if not _GOOD[name](read[name]):
-            raise InputError(f"the provenance of the result has a {name} that cannot be read")
+            raise InputError(
+                f"the provenance of the result has a {name} that cannot be read", name=name
+            )
     if "tolerance" in read:
         read["tolerance"] = tuple(read["tolerance"].items())
     return read

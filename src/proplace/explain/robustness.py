@@ -193,6 +193,7 @@ def _rows(model: Model, X: Table, *, declared: bool) -> Table:
         raise InputError(
             f"the network does not know the names of its columns, so the table's "
             f"({listing(frame.columns)}) cannot be matched; give the model itself or a schema=, or "
-            "the rows in the network's own order: table.to_numpy()"
+            "the rows in the network's own order: table.to_numpy()",
+            name="X",
         )
     return model.encode(frame)

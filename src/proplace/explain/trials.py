@@ -60,7 +60,7 @@ class Retrained:
                 own = own.with_schema(schema.unscaled() if own.preprocesses else schema)
             model, _ = training_rows(own, X_train, declared=declared)
         except (InputError, ModelDisagrees, ModelNotSupported, SchemaError) as error:
-            raise type(error)(f"{name}: {error}") from error
+            raise type(error)(f"{name}: {error}", name=name) from error
         return cls(name, model)
 
     def change(self, base: Model) -> float:
@@ -68,7 +68,8 @@ class Retrained:
         if self.model.classes != base.classes:
             raise InputError(
                 f"{self.name}: the retrained model has the classes {listing(self.model.classes)}, the "
-                f"model in use {listing(base.classes)}; retrain it for the same classes"
+                f"model in use {listing(base.classes)}; retrain it for the same classes",
+                name=self.name,
             )
         try:
             return base.network.distance(in_coordinates_of(base, self.model))
@@ -81,7 +82,9 @@ class Retrained:
             said = self.model.original(table)
             found: Array = self.model.predict(table) if said is None else said
         except (InputError, SchemaError) as error:
-            raise type(error)(f"{self.name} cannot read an answer: {error}") from error
+            raise type(error)(
+                f"{self.name} cannot read an answer: {error}", name=self.name
+            ) from error
         return found
 
 
@@ -136,10 +139,15 @@ class Question:
         people = explainer.explain(self.people, self.label)
         bad = next((e for e in people if e.status == "bad_input"), None)
         if bad is not None:
-            raise InputError(f"a validation row cannot be read: row {bad.index}, {bad.reason}")
+            raise InputError(
+                f"a validation row cannot be read: row {bad.index}, {bad.reason}",
+                name="X_valid",
+            )
         asked = [e for e in people if e.status not in ("already_valid", "worker_died")]
         if not asked:
-            raise InputError(f"no validation row is refused: all have class {self.label} already")
+            raise InputError(
+                f"no validation row is refused: all have class {self.label} already", name="X_valid"
+            )
         found = [(n, e) for n, e in enumerate(people) if e.found and e.status != "already_valid"]
         row = {
             "delta": size,
@@ -173,7 +181,9 @@ class Question:
         margins = net.margin(self.rows, target)
         rows = self.rows[np.argsort(-margins, kind="stable")[:_SEARCH_ROWS]]
         if margins.max() <= _ENOUGH_MARGIN:
-            raise InputError(f"no training row has class {self.label}: nothing can be robust")
+            raise InputError(
+                f"no training row has class {self.label}: nothing can be robust", name="X_train"
+            )
 
         def robust(size: float) -> bool:
             shifts = family(size)
@@ -192,7 +202,8 @@ class Question:
             if middle < 1e-12:
                 raise InputError(
                     f"no training row is robust for class {self.label} at any delta; give rows that "
-                    "the network puts further inside the class"
+                    "the network puts further inside the class",
+                    name="X_train",
                 )
             if robust(middle):
                 low = middle

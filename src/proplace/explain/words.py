@@ -84,7 +84,9 @@ class Wording:
         if isinstance(self.outcomes, str):
             raise OptionError(
                 f"outcomes must hold one word per class, such as ['refused', 'approved'], "
-                f"not the text {self.outcomes!r}"
+                f"not the text {self.outcomes!r}",
+                name="outcomes",
+                value=self.outcomes,
             )
         try:
             return self.outcomes[target]

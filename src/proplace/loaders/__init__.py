@@ -87,7 +87,7 @@ def load(path: Path) -> Network:
         return reader(path)
     except NetworkError as error:
         # The layers came from the file, so a wrong layer is a wrong file.
-        raise ModelFileError(f"{path.name}: {error}") from None
+        raise ModelFileError(f"{path.name}: {error}", name=path.name) from None
 
 
 def load_whole(path: Path) -> Whole:
@@ -104,7 +104,7 @@ def load_whole(path: Path) -> Whole:
 
             return read_whole_keras(path)
     except NetworkError as error:  # as above
-        raise ModelFileError(f"{path.name}: {error}") from None
+        raise ModelFileError(f"{path.name}: {error}", name=path.name) from None
     return whole_network(load(path))
 
 

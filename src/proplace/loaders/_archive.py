@@ -79,7 +79,9 @@ class Archive:
 
     def damaged(self, why: str) -> ModelFileError:
         """Return the refusal of this file for the reason ``why``."""
-        return ModelFileError(f"{self._path.name}: {self._advice.format(why=why)}")
+        return ModelFileError(
+            f"{self._path.name}: {self._advice.format(why=why)}", name=self._path.name
+        )
 
     def _member(self, name: str) -> zipfile.ZipInfo:
         if name not in self._members:

@@ -14,9 +14,11 @@ if TYPE_CHECKING:
 def check_file(path: Path) -> None:
     """Raise ModelFileError unless ``path`` is a file of a size that is read."""
     if not path.exists():
-        raise ModelFileError(f"{path}: no such file")
+        raise ModelFileError(f"{path}: no such file", name=path.name)
     if path.is_dir():
-        raise ModelFileError(f"{path}: this is a folder; give the path of one model file")
+        raise ModelFileError(
+            f"{path}: this is a folder; give the path of one model file", name=path.name
+        )
     if not path.is_file():
         raise ModelFileError(f"{path}: this is not a regular file")
     check_bytes(path.name, path.stat().st_size)

@@ -77,13 +77,15 @@ def shifts_for(model: Model, delta: Delta) -> Shifts:
             "model in use (scalers or encoders that were fitted again), so that its intervals are for "
             "other networks; make it behind the model in use: Shifts.hull(models, source=model), "
             "Shifts.learn(models, source=model), or proplace shifts hull ... --model MODEL, with the "
-            "same schema"
+            "same schema",
+            name="delta",
         )
     raise DeltaError(
         "this box was made of bare networks, which do not say how their rows are encoded, and the "
         "model in use encodes its table itself; make it of the models: Shifts.hull(models, "
         "source=model). If these networks do take rows as it encodes them (the same scalers and "
-        "encoders), state it: shifts.encoded_as(model)"
+        "encoders), state it: shifts.encoded_as(model)",
+        name="delta",
     )
 
 

@@ -394,7 +394,8 @@ class Model:
         if schema.width != self.network.inputs:
             raise SchemaError(
                 f"the schema encodes to {schema.width} columns but the network takes "
-                f"{self.network.inputs}"
+                f"{self.network.inputs}",
+                name="schema",
             )
         own = self.network.input_map
         scaled = [
@@ -509,7 +510,8 @@ def _merged(own: AnyFeature, given: AnyFeature, single: bool) -> AnyFeature:
         if not _in_range(given, own.missing):
             raise SchemaError(
                 f"feature {own.name!r}: the model counts a missing cell as {own.missing!r}, which lies "
-                f"outside of its range ({given.lower!r} to {given.upper!r}); widen the range"
+                f"outside of its range ({given.lower!r} to {given.upper!r}); widen the range",
+                name=own.name,
             )
         return dataclasses.replace(given, scaling=own.scaling, missing=own.missing)
     assert not isinstance(own, Continuous)  # noqa: S101  (both are labels)
@@ -559,7 +561,8 @@ def _stepped(own: Continuous, given: Binary | Ordinal) -> AnyFeature:
     if own.missing is not None and own.missing not in given.labels:
         raise SchemaError(
             f"feature {own.name!r}: the model counts a missing cell as {own.missing!r}, which is none "
-            f"of {listing(given.labels)}; describe it as Continuous"
+            f"of {listing(given.labels)}; describe it as Continuous",
+            name=own.name,
         )
     if isinstance(given, Ordinal):
         scaling = (own.offset, own.scale)

@@ -38,7 +38,8 @@ def read_npz(path: Path) -> Network:
     arrays = arrays_of(path)
     if str(arrays.get("format")) != NPZ_FORMAT:
         raise ModelFileError(
-            f"{path.name}: not a network file of this package (format {NPZ_FORMAT!r})"
+            f"{path.name}: not a network file of this package (format {NPZ_FORMAT!r})",
+            name=path.name,
         )
     pairs: list[tuple[Values, Values | None]] = []
     while (key := f"W{len(pairs)}") in arrays:
@@ -48,7 +49,8 @@ def read_npz(path: Path) -> Network:
     parts = {name: arrays[name] for name in InputMap.__dataclass_fields__ if name in arrays}
     if unknown := arrays.keys() - known - parts.keys() - {*_TEXTS}:
         raise ModelFileError(
-            f"{path.name}: holds arrays of no layer ({', '.join(map(ascii, sorted(unknown)))[:200]})"
+            f"{path.name}: holds arrays of no layer ({', '.join(map(ascii, sorted(unknown)))[:200]})",
+            name=path.name,
         )
     precision = cast("Precision", str(arrays.get("precision", "float64")))
     return Network(pairs, **parts, precision=precision, folds=folds)
@@ -63,7 +65,8 @@ def _folds(path: Path, arrays: dict[str, Values], layers: int) -> list[Fold | No
         if found and len(found) < len(names):
             raise ModelFileError(
                 f"{path.name}: holds a part of what was folded into layer {i + 1} "
-                f"({', '.join(found)}); save the network again"
+                f"({', '.join(found)}); save the network again",
+                name=path.name,
             )
         folds.append(Fold(**found) if found else None)
     return folds
@@ -91,19 +94,24 @@ def _array(path: Path, key: str, data: bytes, *, text: bool) -> Values:
             version = np.lib.format.read_magic(stream)
             shape, fortran, dtype = _HEADERS[version](stream)
     except Exception as error:
-        raise ModelFileError(f"{where} is damaged ({error}); save the network again") from None
+        raise ModelFileError(
+            f"{where} is damaged ({error}); save the network again", name=path.name
+        ) from None
     # numpy lets True pass for 1
     if len(shape) > 2 or not all(type(size) is int and size > 0 for size in shape):
-        raise ModelFileError(f"{where} has a shape that no layer has; save the network again")
+        raise ModelFileError(
+            f"{where} has a shape that no layer has; save the network again", name=path.name
+        )
     kinds = "U" if text else "fiu"
     if dtype.kind not in kinds or (dtype.kind == "U" and shape):
         what = "one piece of text" if text else "real numbers"
-        raise ModelFileError(f"{where} has type {dtype}; it must hold {what}")
+        raise ModelFileError(f"{where} has type {dtype}; it must hold {what}", name=path.name)
     start = stream.tell()
     if len(data) - start != math.prod(shape) * dtype.itemsize:
         raise ModelFileError(
             f"{where} has {len(data) - start} bytes, not those of shape {shape}; save the network "
-            "again"
+            "again",
+            name=path.name,
         )
     order: Literal["F", "C"] = "F" if fortran else "C"
     return np.ndarray(shape, dtype, buffer=data, offset=start, order=order)

@@ -167,7 +167,11 @@ class Audit:
         ``broken``: no promise may be broken. ``holds``: all must be proved.
         """
         if fail_on not in get_args(FailOn):
-            raise OptionError(f"fail_on must be 'broken' or 'holds', not {fail_on!r}")
+            raise OptionError(
+                f"fail_on must be 'broken' or 'holds', not {fail_on!r}",
+                name="fail_on",
+                value=fail_on,
+            )
         counts = self.counts
         bad = counts["broken"] + counts["unknown"] + len(self.alarms)
         return not (bad or (fail_on == "holds" and counts["holds"]))
@@ -176,7 +180,11 @@ class Audit:
         """The verdict on one promise."""
         at = int(np.searchsorted(self.ids, promise))
         if at == len(self.ids) or self.ids[at] != promise:
-            raise OptionError(f"promise {promise} was not open on {self.as_of}; it has no verdict")
+            raise OptionError(
+                f"promise {promise} was not open on {self.as_of}; it has no verdict",
+                name="promise",
+                value=promise,
+            )
         return VERDICTS[int(self.found.verdict[at])]
 
     def to_frame(self, verdict: Verdict | None = None) -> pd.DataFrame:

@@ -99,7 +99,9 @@ class Head(NamedTuple):
         if found is None:
             raise LedgerError(
                 f"{text[:80]!r} is no head of a ledger: the number of entries, a colon and 64 "
-                "hexadecimal digits, as str(ledger.head) writes it"
+                "hexadecimal digits, as str(ledger.head) writes it",
+                name="head",
+                value=text,
             )
         return cls(int(found[1]), found[2])
 
@@ -120,7 +122,7 @@ def commitment(salt: bytes, parts: Iterable[bytes | None]) -> str:
     All salts are of one length, so that no bytes can be moved between salt and data.
     """
     if len(salt) != _SALT:
-        raise LedgerError(f"a salt has {_SALT} bytes, not {len(salt)}")
+        raise LedgerError(f"a salt has {_SALT} bytes, not {len(salt)}", name="salt")
     sha = hashlib.sha256(salt)
     for part in parts:
         sha.update(b"-" if part is None else f"{len(part)}:".encode() + part)

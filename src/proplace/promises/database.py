@@ -56,10 +56,13 @@ class Database:
             if not create and not path.is_file():
                 raise LedgerError(
                     f"{path}: there is no ledger; proplace explain --ledger, or "
-                    "Ledger(...).issue(result) makes one"
+                    "Ledger(...).issue(result) makes one",
+                    name=path.name,
                 )
             if not path.parent.is_dir():
-                raise LedgerError(f"{path}: there is no folder {path.parent}; make it first")
+                raise LedgerError(
+                    f"{path}: there is no folder {path.parent}; make it first", name=path.name
+                )
             if "uri" not in url.query:
                 _make_private(path)
         self.engine = sa.create_engine(url, **_options(url))
@@ -71,7 +74,7 @@ class Database:
         except sa.exc.DBAPIError as error:
             self.engine.dispose()
             raise LedgerError(
-                f"{self.name}: cannot be opened as a ledger ({_said(error)})"
+                f"{self.name}: cannot be opened as a ledger ({_said(error)})", name=self.name
             ) from None
         except LedgerError:
             self.engine.dispose()
@@ -92,7 +95,8 @@ class Database:
             undone = self._rewrite_sqlite() if self.is_sqlite else self._rewrite_postgresql()
         if undone:
             raise LedgerError(
-                f"{self.name}: erased from the ledger, but bytes of it are left in the files: {undone}"
+                f"{self.name}: erased from the ledger, but bytes of it are left in the files: {undone}",
+                name=self.name,
             )
 
     def _rewrite_sqlite(self) -> str:
@@ -148,7 +152,7 @@ class Database:
         try:
             yield
         except sa.exc.DBAPIError as error:
-            raise LedgerError(f"{self.name}: {_said(error)}") from error
+            raise LedgerError(f"{self.name}: {_said(error)}", name=self.name) from error
 
     # -- versions --------------------------------------------------------------------------------
 
@@ -174,7 +178,8 @@ class Database:
         if found if self.is_sqlite else found & set(tables.metadata.tables):
             raise LedgerError(
                 f"{self.name}: holds other tables ({', '.join(sorted(found)[:3])}), and no ledger; give "
-                "a file or a database of its own"
+                "a file or a database of its own",
+                name=self.name,
             )
 
     def _check_version(self, connection: sa.Connection) -> None:
@@ -184,12 +189,15 @@ class Database:
         except sa.exc.DBAPIError:
             found = {}
         if found.get("format") != FORMAT:
-            raise LedgerError(f"{self.name}: is no ledger of promises; give the file of one")
+            raise LedgerError(
+                f"{self.name}: is no ledger of promises; give the file of one", name=self.name
+            )
         if found.get("version") != str(VERSION):
             raise LedgerError(
                 f"{self.name}: was written by another version of proplace (tables of version "
                 f"{found.get('version')}, this one reads {VERSION}). Use that version for it, or "
-                "start a new ledger"
+                "start a new ledger",
+                name=self.name,
             )
 
 
@@ -289,13 +297,19 @@ def _url(place: str | os.PathLike[str]) -> sa.URL:
         scheme = text.partition("://")[0]
         raise LedgerError(
             f"a ledger is a SQLite file or a PostgreSQL database, not {scheme}://...; give a path such "
-            "as promises.db, or postgresql://user@host/name"
+            "as promises.db, or postgresql://user@host/name",
+            name="place",
+            value=text,
         )
     if url.get_backend_name() == "postgresql":
         require("psycopg", "ledger", "a ledger in PostgreSQL")
         return url.set(drivername="postgresql+psycopg")
     if url.database in (None, "", ":memory:"):
-        raise LedgerError("a ledger is kept, not held in memory; give a path such as promises.db")
+        raise LedgerError(
+            "a ledger is kept, not held in memory; give a path such as promises.db",
+            name="place",
+            value=text,
+        )
     return url
 
 
@@ -306,7 +320,9 @@ def _make_private(path: Path) -> None:
     try:
         path.touch(mode=0o600)
     except OSError as error:
-        raise LedgerError(f"{path}: cannot be opened as a ledger ({error.strerror})") from None
+        raise LedgerError(
+            f"{path}: cannot be opened as a ledger ({error.strerror})", name=path.name
+        ) from None
 
 
 def _options(url: sa.URL) -> dict[str, Any]:

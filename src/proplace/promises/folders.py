@@ -56,11 +56,13 @@ def parts_of(folder: str | os.PathLike[str], ids: Ids) -> Iterator[Explanations]
     if not opened.certificates:
         raise LedgerError(
             f"{folder}: its certificates were not kept, and nothing is promised without a proof; "
-            "explain the same input into another folder with --certificates (certificates=True)"
+            "explain the same input into another folder with --certificates (certificates=True)",
+            name="certificates",
         )
     if ids is not None and not isinstance(ids, (str, Mapping)):
         raise LedgerError(
-            "ids of a folder are the name of an id column, or {number of a row: id}, not a list"
+            "ids of a folder are the name of an id column, or {number of a row: id}, not a list",
+            name="ids",
         )
     _check_ids(opened, ids)
     yield from opened.parts(_PART)
@@ -79,7 +81,9 @@ def _check_ids(opened: Any, ids: Ids) -> None:
             raise LedgerError(
                 f"rows {seen[person]} and {index} have the same id {person!r}; give an id that tells "
                 "all rows apart (such as the number of an application), as another column or as "
-                "{number of a row: id}"
+                "{number of a row: id}",
+                name="ids",
+                value=person,
             )
         seen[person] = index
 

@@ -59,7 +59,8 @@ def reading(source: object, base: Model) -> Model:
         if not same_width:
             raise InputError(
                 f"the model takes {model.network.inputs} columns, the promises are about "
-                f"{base.schema.width} encoded ones; {_SAY}, which describes its own columns"
+                f"{base.schema.width} encoded ones; {_SAY}, which describes its own columns",
+                name="model",
             )
         known = set(model.schema.by_name) <= set(base.schema.by_name)
         if model.named and known and not _plain(base.schema):
@@ -67,7 +68,8 @@ def reading(source: object, base: Model) -> Model:
                 "the model names columns of the table and does nothing to them, and the promises were "
                 "made of a network behind a schema that scales or encodes them: does it take them as "
                 f"they are, or encoded? {_SAY}: with the schema of the promises if it takes encoded "
-                "rows, else with scaling='none'"
+                "rows, else with scaling='none'",
+                name="model",
             )
         twice = bool(base.network.input_map)
         described = model.with_schema(base.schema, scaled_twice=twice)
@@ -78,7 +80,8 @@ def reading(source: object, base: Model) -> Model:
                 "the model does not say how it reads the table, which the model of the promises scales "
                 "or encodes first; give it together with its preprocessing (a pipeline), describe its "
                 "columns with Model.of(model).with_schema(schema) or --schema FILE, or give a bare "
-                "Network (Model.of(model).network) that takes rows as that model encodes them"
+                "Network (Model.of(model).network) that takes rows as that model encodes them",
+                name="model",
             )
         model = model.renamed(base.columns)
     return with_classes_of(base, model)
@@ -104,7 +107,8 @@ def one_row(person: object, schemas: list[Schema]) -> pd.DataFrame:
     if missing:
         hints = [f"{short(name)}{did_you_mean(name, list(cells))}" for name in missing]
         raise InputError(
-            f"the row has no value for {', '.join(hints)}; give all of {listing(features)}"
+            f"the row has no value for {', '.join(hints)}; give all of {listing(features)}",
+            name=missing[0],
         )
     row = {name: [np.nan if is_missing(cells[name]) else cells[name]] for name in features}
     return pd.DataFrame(row, dtype=object).infer_objects()
@@ -114,7 +118,9 @@ def _cells(person: object) -> dict[Any, Any]:
     """The cells of a row, by name."""
     if isinstance(person, pd.DataFrame):
         if len(person) != 1:
-            raise InputError(f"one person is a table of one row, not of {len(person)}")
+            raise InputError(
+                f"one person is a table of one row, not of {len(person)}", name="person"
+            )
         person = person.iloc[0]
     if isinstance(person, pd.Series):
         return dict(person.items())
@@ -122,7 +128,8 @@ def _cells(person: object) -> dict[Any, Any]:
         return dict(person)
     raise InputError(
         "a person is values by column name: a dictionary, a row of a table (table.loc[label]), or a "
-        f"table of one row, not {type(person).__name__}"
+        f"table of one row, not {type(person).__name__}",
+        name="person",
     )
 
 
@@ -139,7 +146,11 @@ def encoded(schema: Schema, row: pd.DataFrame) -> Array:
             if not ok[0] and np.isfinite(value[0]):
                 codes, ok = (value[:, None] - feature.offset) / feature.scale, np.array([True])
         if not ok[0]:
-            raise InputError(f"column {short(feature.name)}: {feature.why(cell.iloc[0])}")
+            raise InputError(
+                f"column {short(feature.name)}: {feature.why(cell.iloc[0])}",
+                name=feature.name,
+                value=cell.iloc[0],
+            )
         found[span] = codes[0]
     return found
 
@@ -169,7 +180,9 @@ def _number(model: Model, label: Label) -> int:
             return number
     raise TargetError(
         f"the model in use has the classes {listing(model.classes)}, and {short(label)} was promised; "
-        "give a model of the same classes"
+        "give a model of the same classes",
+        name="model",
+        value=label,
     )
 
 
@@ -178,6 +191,7 @@ def check_named(model: Model) -> Model:
     if not model.named:
         raise LedgerError(
             "the columns of the model have no names, and there is no promise yet that says what they "
-            f"are; {_SAY}"
+            f"are; {_SAY}",
+            name="model",
         )
     return model

@@ -128,7 +128,9 @@ def people_of(result: Explanations, ids: Ids) -> list[str]:
     for e, person in zip(result, people, strict=True):
         if person is None:
             raise LedgerError(
-                f"row {e.index!r} has no id of a person; a promise is made to somebody"
+                f"row {e.index!r} has no id of a person; a promise is made to somebody",
+                name="ids",
+                value=None,
             )
     return [person for person in people if person is not None]
 
@@ -141,23 +143,27 @@ def _given(result: Explanations, n: int, e: Explanation, ids: Ids) -> object:
         raise LedgerError(
             "a promise is made to somebody: say who the people are, with ids='name of an id column', "
             "ids={label of a row: id}, or one id for each answer"
-            f"{'; ' if columns else ''}{columns}"
+            f"{'; ' if columns else ''}{columns}",
+            name="ids",
+            value=None,
         )
     if isinstance(ids, str):
         if ids not in e.ids:
             raise LedgerError(
                 f"ids={ids!r} is no id column of the results{did_you_mean(ids, e.ids)}; they have "
-                f"{listing(list(e.ids)) if e.ids else 'none'}. Give ids={{label of a row: id}} instead"
+                f"{listing(list(e.ids)) if e.ids else 'none'}. Give ids={{label of a row: id}} instead",
+                name="ids",
+                value=ids,
             )
         return e.ids[ids]
     if isinstance(ids, Mapping):
         if e.index not in ids:
-            raise LedgerError(f"ids has no id for the row {e.index!r}")
+            raise LedgerError(f"ids has no id for the row {e.index!r}", name="ids")
         return ids[e.index]
     given = list(ids)
     if len(given) != len(result):
         raise LedgerError(
-            f"{len(given)} ids were given for {len(result)} answers; give one for each"
+            f"{len(given)} ids were given for {len(result)} answers; give one for each", name="ids"
         )
     return given[n]
 
@@ -173,10 +179,18 @@ def person_id(value: object) -> str | None:
             return None
         value = int(value) if value.is_integer() else value
     if isinstance(value, (list, set, dict, np.ndarray, pd.Series, pd.Index)):
-        raise LedgerError(f"an id is one value, not a {type(value).__name__}; give them one by one")
+        raise LedgerError(
+            f"an id is one value, not a {type(value).__name__}; give them one by one",
+            name="ids",
+            value=value,
+        )
     text = "" if value is None or value is pd.NA or value is pd.NaT else str(value)
     if not text.isprintable():
-        raise LedgerError(f"the id {text!r} holds what cannot be printed; give ids of plain text")
+        raise LedgerError(
+            f"the id {text!r} holds what cannot be printed; give ids of plain text",
+            name="ids",
+            value=text,
+        )
     return text if text.strip() else None
 
 

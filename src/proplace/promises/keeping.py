@@ -73,10 +73,16 @@ class Keeping:
         if isinstance(delta, Shifts):
             raise OptionError(
                 "delta must be a number or one (weight, bias) pair per layer: it moves with the "
-                "network, and a box of shifts stands where it is. To train inside a box: stay_within"
+                "network, and a box of shifts stands where it is. To train inside a box: stay_within",
+                name="delta",
+                value=delta,
             )
         if isinstance(margin, (int, float)) and not (math.isfinite(margin) and margin >= 0.0):
-            raise OptionError(f"margin must be a number >= 0 or 'float32', not {margin!r}")
+            raise OptionError(
+                f"margin must be a number >= 0 or 'float32', not {margin!r}",
+                name="margin",
+                value=margin,
+            )
         return cls(model, promised, 0.0 if delta is None else delta, margin)
 
     def shifts(self, net: Network) -> Shifts:

@@ -204,7 +204,9 @@ class Ledger:
         for e, person in zip(result, people, strict=True):
             row += e.rank == 0 or row < 0  # several answers of one row follow each other
             if e.target != result[0].target:
-                raise LedgerError("answers for several classes are issued one class at a time")
+                raise LedgerError(
+                    "answers for several classes are issued one class at a time", name="result"
+                )
             if reason := nothing_to_promise(e):
                 skipped.append(Skipped(e.index, reason))
             else:
@@ -495,7 +497,9 @@ class Ledger:
                 if base is not None and not set(read) & set(base.schema.by_name):
                     raise LedgerError(
                         f"audit {audit} is of a model whose columns have not the names of the promises; "
-                        "audit it as ledger.described(model), and decide on that"
+                        "audit it as ledger.described(model), and decide on that",
+                        name="audit",
+                        value=audit,
                     )
                 writer.append("adopted", {"model": model, "note": f"audit {audit}: {note}"})
         return entry
@@ -598,11 +602,16 @@ class Ledger:
         with self._database.write(self._actor) as writer:
             found = promise_of(writer.connection, promise, writer.time[:10])
             if found.state != "open":
-                raise LedgerError(f"promise {found.id} is {found.state}, no longer open")
+                raise LedgerError(
+                    f"promise {found.id} is {found.state}, no longer open",
+                    name="promise",
+                    value=found.id,
+                )
             if re.search(rf"(?<!\w){re.escape(found.person or '')}(?!\w)", reason):
                 raise LedgerError(
                     "the reason names the person, and it stays when the person is erased; say it "
-                    "without the id"
+                    "without the id",
+                    name="reason",
                 )
             writer.append("withdrawn", {"reason": reason}, int(promise))
 
@@ -659,13 +668,18 @@ def _check_same_table(latest: Model | None, schema: Schema) -> None:
         raise LedgerError(
             f"the promises of this ledger are about a table with {listing(latest.schema.by_name)}, and "
             "none of these columns is in the new answers; a ledger is for one decision, so issue them "
-            "into a ledger of their own"
+            "into a ledger of their own",
+            name="result",
         )
 
 
 def _check_existing(existing: object) -> None:
     if existing not in ("refuse", "add", "renew"):
-        raise LedgerError(f"existing must be 'refuse', 'add' or 'renew', not {existing!r}")
+        raise LedgerError(
+            f"existing must be 'refuse', 'add' or 'renew', not {existing!r}",
+            name="existing",
+            value=existing,
+        )
 
 
 def _with_fills(group: OpenPromises, model: Model) -> tuple[Array, Array]:
@@ -687,7 +701,13 @@ def _day(given: datetime.date | str | None, issued: str | None) -> str | None:
         date = given if isinstance(given, datetime.date) else datetime.date.fromisoformat(given)
         day = datetime.date(date.year, date.month, date.day).isoformat()  # there is none of pd.NaT
     except (TypeError, ValueError):
-        raise LedgerError(f"{given!r} is no day; give one such as 2027-03-31") from None
+        raise LedgerError(
+            f"{given!r} is no day; give one such as 2027-03-31", name="day", value=given
+        ) from None
     if issued is not None and day < issued[:10]:
-        raise LedgerError(f"the last day {day} is over: today is {issued[:10]}; give a later one")
+        raise LedgerError(
+            f"the last day {day} is over: today is {issued[:10]}; give a later one",
+            name="expires",
+            value=given,
+        )
     return day

@@ -78,7 +78,8 @@ def _write(parameters: Parameters, name: str, taken: Any, values: Array) -> None
     if any(name in (layer.weight, layer.bias) for layer in parameters.layers[:-1]):
         raise ModelNotSupported(
             f"{name} is shared by several layers of the model, and the repair changes the last one "
-            "alone; give the last layer a parameter of its own"
+            "alone; give the last layer a parameter of its own",
+            name=name,
         )
     parameters.set(name, after)
 

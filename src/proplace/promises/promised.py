@@ -61,15 +61,22 @@ class Promised:
         if points.ndim != 2 or len(self.names) != len(points):
             raise InputError(
                 f"the promised points have shape {points.shape} and {len(self.names)} names; give a "
-                "row and a name for each promise"
+                "row and a name for each promise",
+                name="points",
             )
         if targets.shape != (len(points),) or (targets.size and targets.dtype.kind not in "iu"):
-            raise InputError("targets must hold a class number for each promise")
+            raise InputError("targets must hold a class number for each promise", name="targets")
         if self.people and len(self.people) != len(points):
-            raise InputError(f"{len(self.people)} people were given for {len(points)} promises")
+            raise InputError(
+                f"{len(self.people)} people were given for {len(points)} promises", name="people"
+            )
         if not np.isfinite(points).all():
             first = int(np.flatnonzero(~np.isfinite(points).all(axis=1))[0])
-            raise InputError(f"promise {self.names[first]!r} has a number that is not finite")
+            raise InputError(
+                f"promise {self.names[first]!r} has a number that is not finite",
+                name="points",
+                row=first,
+            )
         object.__setattr__(self, "points", points)
         object.__setattr__(self, "targets", targets.astype(np.intp))
         self._check_box()
@@ -78,16 +85,24 @@ class Promised:
         if self.low is None and self.high is None:
             return
         if self.low is None or self.high is None:
-            raise InputError("a tolerance has two ends: give both low and high, or none of them")
+            raise InputError(
+                "a tolerance has two ends: give both low and high, or none of them",
+                name="low" if self.low is None else "high",
+            )
         low, high = (np.asarray(end, dtype=np.float64) for end in (self.low, self.high))
         if low.shape != self.points.shape or high.shape != self.points.shape:
             raise InputError(
-                f"the ends of the tolerance must have the shape of the points {self.points.shape}"
+                f"the ends of the tolerance must have the shape of the points {self.points.shape}",
+                name="low, high",
             )
         inside = (low <= self.points) & (self.points <= high) & np.isfinite(high - low)
         if not inside.all():
             first = int(np.flatnonzero(~inside.all(axis=1))[0])
-            raise InputError(f"promise {self.names[first]!r} does not lie in its own tolerance")
+            raise InputError(
+                f"promise {self.names[first]!r} does not lie in its own tolerance",
+                name="points",
+                row=first,
+            )
         object.__setattr__(self, "low", low)
         object.__setattr__(self, "high", high)
 
@@ -120,7 +135,8 @@ class Promised:
         if self.points.shape[1] != net.inputs:
             raise InputError(
                 f"the promises have {self.points.shape[1]} columns and the network takes "
-                f"{net.inputs}; make them with Promised.of(model, ...), which encodes them"
+                f"{net.inputs}; make them with Promised.of(model, ...), which encodes them",
+                name="points",
             )
         for target, _ in self.by_target():
             net.check_target(target)
@@ -152,7 +168,9 @@ class Promised:
         else:
             raise InputError(
                 "promises must be a ledger, the results of an explainer, or a pair (inputs, target), "
-                f"not {type(source).__name__}"
+                f"not {type(source).__name__}",
+                name="promises",
+                value=source,
             )
         found.check_fits(model.network)
         return found
@@ -169,7 +187,9 @@ def _of_pair(model: Model, inputs: Any, target: Any) -> Promised:
     labels = np.asarray(target).tolist() if many else [target] * len(rows)
     if len(labels) != len(rows):
         raise InputError(
-            f"{len(labels)} classes were given for {len(rows)} inputs; give one for all, or one each"
+            f"{len(labels)} classes were given for {len(rows)} inputs; give one for all, or one each",
+            name="target",
+            value=target,
         )
     return Promised(names, rows, np.array([model.target(label) for label in labels], dtype=np.intp))
 
@@ -180,7 +200,8 @@ def _of_explanations(model: Model, results: Explanations) -> Promised:
     if not chosen:
         raise InputError(
             "none of the results is a certified answer, so that nothing was promised; give results "
-            "with answers and certificates, or a pair (inputs, target)"
+            "with answers and certificates, or a pair (inputs, target)",
+            name="promises",
         )
     points, low, high = np.zeros((3, len(chosen), model.network.inputs))
     targets = np.zeros(len(chosen), dtype=np.intp)

@@ -69,7 +69,9 @@ def promise_of(connection: sa.Connection, number: int, day: str | None) -> Promi
     except (TypeError, ValueError):
         raise LedgerError(
             f"a promise is named by its number, not {number!r}; those of a person: "
-            "promises(person) (ledger list --person)"
+            "promises(person) (ledger list --person)",
+            name="promise",
+            value=number,
         ) from None
     query = (
         sa.select(tables.promises, tables.personal, closing_kind())
@@ -81,7 +83,9 @@ def promise_of(connection: sa.Connection, number: int, day: str | None) -> Promi
     row = connection.execute(query).first()
     if row is None:
         raise NotInLedger(
-            f"there is no promise {number} in the ledger; promises() (ledger list) lists all"
+            f"there is no promise {number} in the ledger; promises() (ledger list) lists all",
+            name="promise",
+            value=number,
         )
     terms = Archive(connection).terms(row.terms)
     state = state_of(row.closing, row.expires, day)
@@ -214,6 +218,10 @@ def audited(connection: sa.Connection, audit: int) -> dict[str, Any]:
     query = sa.select(e.body).where(e.seq == int(audit), e.kind == "audited")
     body = connection.execute(query).scalar()
     if body is None:
-        raise NotInLedger(f"there is no audit {audit} in the ledger; history() lists all")
+        raise NotInLedger(
+            f"there is no audit {audit} in the ledger; history() lists all",
+            name="audit",
+            value=audit,
+        )
     facts: dict[str, Any] = json.loads(body)
     return facts

@@ -84,7 +84,9 @@ def issue_drafts(
         raise LedgerError(
             f"{len(several)} of the people have an open promise already, or stand in several rows "
             f"({listing(several)}); existing='add' (--existing add) lets all of them hold, "
-            "existing='renew' (--existing renew) puts the new ones in the place of those before"
+            "existing='renew' (--existing renew) puts the new ones in the place of those before",
+            name="existing",
+            value=existing,
         )
     for person, numbers in others.items() if existing == "renew" else ():
         for number in numbers:

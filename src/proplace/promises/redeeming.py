@@ -182,7 +182,9 @@ def check_open(promise: Promise, into: list[int], day: str) -> None:
     if state == "expired":
         raise LedgerError(
             f"promise {number} held until {promise.expires}; if the person came by then, give that day "
-            "(as_of), else explain the person again and issue a new promise"
+            "(as_of), else explain the person again and issue a new promise",
+            name="promise",
+            value=number,
         )
     why = {
         "redeemed": "was redeemed already; history() tells when, and how",
@@ -191,10 +193,12 @@ def check_open(promise: Promise, into: list[int], day: str) -> None:
         "erased": "is of a person who was erased: nothing is known of it any more",
     }
     if state in why:
-        raise LedgerError(f"promise {number} {why[state]}")
+        raise LedgerError(f"promise {number} {why[state]}", name="promise", value=number)
     if day < promise.issued[:10]:
         raise LedgerError(
-            f"promise {number} was issued on {promise.issued[:10]}, after {day}; give a later day"
+            f"promise {number} was issued on {promise.issued[:10]}, after {day}; give a later day",
+            name="promise",
+            value=number,
         )
 
 

@@ -149,7 +149,8 @@ def _check_explains(explainer: Any, net: Network) -> None:
     if not _explains(explainer, net):
         raise LedgerError(
             "the explainer is not one of the model that was audited, so that its answers would be "
-            "promises of another model; fit one: Proplace(new_model, delta).fit(table)"
+            "promises of another model; fit one: Proplace(new_model, delta).fit(table)",
+            name="explainer",
         )
 
 

@@ -524,7 +524,7 @@ def _table(model: Model, data: tuple[Any, Any]) -> tuple[Array, npt.NDArray[np.i
     """Rows of a network, and the number of each one's class."""
     if not (isinstance(data, tuple) and len(data) == 2):
         raise InputError(
-            "data must be a pair (X, y): a table as the model takes it, and its labels"
+            "data must be a pair (X, y): a table as the model takes it, and its labels", name="data"
         )
     X, y = data
     frame = as_frame(X)
@@ -532,7 +532,7 @@ def _table(model: Model, data: tuple[Any, Any]) -> tuple[Array, npt.NDArray[np.i
     rows = model.encode(X if frame is None else frame) if encode else model.network.rows(X)
     labels = np.asarray(y, dtype=object).ravel().tolist()
     if len(labels) != len(rows):
-        raise InputError(f"data has {len(rows)} rows and {len(labels)} labels")
+        raise InputError(f"data has {len(rows)} rows and {len(labels)} labels", name="data")
     numbers = {label: model.target(label) for label in set(labels)}
     return rows, np.array([numbers[label] for label in labels], dtype=np.intp)
 

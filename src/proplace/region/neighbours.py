@@ -396,6 +396,8 @@ def _profiles(schema: Schema, person: Person) -> Iterator[Array]:
     if total > _MOST_PROFILES:
         raise OptionError(
             f"region='box' would try {total} combinations of categories (at most {_MOST_PROFILES}); "
-            "make features immutable, or use region='hull'"
+            "make features immutable, or use region='hull'",
+            name="region",
+            value="box",
         )
     return profiles(person, options)

@@ -33,7 +33,7 @@ class Checked:
     def __new__(cls, *_: object, **given: object) -> Self:
         """Reject unknown keywords in words; pickles call this without arguments."""
         if problems := _unknown(cls, given):
-            raise SchemaError(problem_list(_title(cls, given), problems))
+            raise SchemaError(problem_list(_title(cls, given), problems), name=_called(given))
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
@@ -53,7 +53,9 @@ class Checked:
             except ValueError as error:
                 problems.extend(error.args)
         if problems:
-            raise SchemaError(problem_list(_title(type(self), vars(self)), problems))
+            raise SchemaError(
+                problem_list(_title(type(self), vars(self)), problems), name=_called(vars(self))
+            )
 
     def _check(self) -> None:
         """Raise ValueError if the fields do not fit each other."""
@@ -82,8 +84,14 @@ def differs(value: Any, default: Any) -> bool:
 
 
 def _title(cls: type, given: Mapping[str, Any]) -> str:
+    name = _called(given)
+    return cls.__name__ if name is None else f"{cls.__name__} {short(name)}"
+
+
+def _called(given: Mapping[str, Any]) -> str | None:
+    """Return the name of a feature, or of the feature that a rule is about."""
     name = given.get("name", given.get("feature"))
-    return f"{cls.__name__} {short(name)}" if isinstance(name, str) else cls.__name__
+    return name if isinstance(name, str) else None
 
 
 def _unknown(cls: type, given: Iterable[object]) -> list[str]:

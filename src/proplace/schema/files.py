@@ -54,27 +54,30 @@ def load(path: Path) -> dict[str, Any]:
         raw = _parse_yaml(text) if suffix in _YAML else json.loads(text, object_pairs_hook=_unique)
     except RecursionError:
         raise SchemaError(
-            f"{path.name}: lists and mappings are nested too deeply; a schema needs few levels"
+            f"{path.name}: lists and mappings are nested too deeply; a schema needs few levels",
+            name=path.name,
         ) from None
     except (yaml.YAMLError, ValueError) as error:
         words = clipped(visible(" ".join(str(error).split())), 4 * VALUE)
         kind = "YAML" if suffix in _YAML else "JSON"
-        raise SchemaError(f"{path.name}: not valid {kind}: {words}") from None
+        raise SchemaError(f"{path.name}: not valid {kind}: {words}", name=path.name) from None
     if not isinstance(raw, dict) or raw.get("format") != FORMAT:
         found = raw.get("format") if isinstance(raw, dict) else None
         raise SchemaError(
             f"{path.name}: not a schema file of this version: it must have 'format: {FORMAT}', "
-            f"not {short(found)}"
+            f"not {short(found)}",
+            name=path.name,
         )
     for key in raw:
         if key not in _KEYS:
             hint = did_you_mean(key, _KEYS)
             raise SchemaError(
                 f"{path.name}: {short(key)} is not a known key{hint}; "
-                f"known keys are {', '.join(_KEYS)}"
+                f"known keys are {', '.join(_KEYS)}",
+                name=path.name,
             )
     if not isinstance(raw.get("features"), list):
-        raise SchemaError(f"{path.name}: 'features' must be a list of features")
+        raise SchemaError(f"{path.name}: 'features' must be a list of features", name=path.name)
     rules = raw.get("rules")
     # An empty 'rules:' line reads as nothing, and means no rules.
     return {"features": raw["features"], "rules": [] if rules is None else rules}
@@ -86,13 +89,14 @@ def _text(path: Path) -> str:
             content = file.read(limits.SCHEMA_BYTES + 1)
         if len(content) > limits.SCHEMA_BYTES:
             raise SchemaError(
-                f"{path.name}: a schema file has at most {limits.SCHEMA_BYTES:,} bytes; is this one?"
+                f"{path.name}: a schema file has at most {limits.SCHEMA_BYTES:,} bytes; is this one?",
+                name=path.name,
             )
         return content.decode("utf-8-sig")
     except FileNotFoundError:
-        raise SchemaError(f"{path}: no such file") from None
+        raise SchemaError(f"{path}: no such file", name=path.name) from None
     except (OSError, UnicodeDecodeError) as error:
-        raise SchemaError(f"{path}: cannot be read ({error})") from None
+        raise SchemaError(f"{path}: cannot be read ({error})", name=path.name) from None
 
 
 def save(path: Path, features: Sequence[Any], rules: Sequence[Any]) -> None:
@@ -137,7 +141,7 @@ def _plain(value: Any, *, labels: bool) -> Any:
 def _suffix(path: Path) -> str:
     suffix = path.suffix.lower()
     if suffix not in (*_YAML, ".json"):
-        raise SchemaError(f"{path.name}: the name must end in .yaml, .yml or .json")
+        raise SchemaError(f"{path.name}: the name must end in .yaml, .yml or .json", name=path.name)
     return suffix
 
 

@@ -42,11 +42,19 @@ def infer_features(
 ) -> list[AnyFeature]:
     """Guess one feature per column, or say for which columns that cannot be done."""
     if scaling not in get_args(Encoding):
-        raise SchemaError(f"scaling must be 'minmax', 'standard' or 'model', not {short(scaling)}")
+        raise SchemaError(
+            f"scaling must be 'minmax', 'standard' or 'model', not {short(scaling)}",
+            name="scaling",
+            value=scaling,
+        )
     if not isinstance(frame, pd.DataFrame):
-        raise SchemaError(f"infer needs a pandas DataFrame, not {type(frame).__name__}")
+        raise SchemaError(
+            f"infer needs a pandas DataFrame, not {type(frame).__name__}", name="frame"
+        )
     if frame.empty:
-        raise SchemaError(f"infer needs rows and columns; the table has shape {frame.shape}")
+        raise SchemaError(
+            f"infer needs rows and columns; the table has shape {frame.shape}", name="frame"
+        )
     options = {"immutable": immutable, "increasing": increasing, "decreasing": decreasing}
     problems = [
         f"{option} names {short(name)}, which is not a column{did_you_mean(name, frame.columns)}"
@@ -90,10 +98,14 @@ def _feature(
     scaling: Encoding,
 ) -> AnyFeature:
     if not isinstance(name, str):
-        raise SchemaError(f"column {short(name)}: names must be text; rename the columns")
+        raise SchemaError(
+            f"column {short(name)}: names must be text; rename the columns", name=name
+        )
     present = series.dropna().infer_objects()
     if present.empty:
-        raise SchemaError(f"column {short(name)}: every cell is missing; drop the column")
+        raise SchemaError(
+            f"column {short(name)}: every cell is missing; drop the column", name=name
+        )
     dtype = present.dtype
     if isinstance(dtype, pd.CategoricalDtype):
         labels = list(dtype.categories)
@@ -107,7 +119,8 @@ def _feature(
     elif _kind(present) == "other":
         raise SchemaError(
             f"column {short(name)} holds {dtype} values; turn them into numbers (for a date: days since "
-            "a fixed day) or drop the column"
+            "a fixed day) or drop the column",
+            name=name,
         )
     else:
         labels = sorted(present.unique().tolist(), key=lambda label: (str(label), repr(label)))
@@ -134,7 +147,7 @@ def _number(
 ) -> Continuous | Binary:
     values = np.unique(column)
     if not np.isfinite(values).all():
-        raise SchemaError(f"column {short(name)}: holds infinite values")
+        raise SchemaError(f"column {short(name)}: holds infinite values", name=name)
     _not_constant(name, [whole(value) for value in values.tolist()])
     if values.tolist() == [0.0, 1.0]:
         return Binary(name, immutable=immutable, direction=direction)
@@ -246,12 +259,15 @@ def _labels(
         raise SchemaError(
             f"column {short(name)} has {len(labels)} different values, more than "
             f"categorical_limit={limit} (such as {listing(labels[:3])}); drop it if it is a name "
-            "or an identifier, else group its values or raise the limit"
+            "or an identifier, else group its values or raise the limit",
+            name=name,
         )
     if len(labels) == 2:
         return Binary(name, labels, immutable=immutable, direction=direction)
     if direction is not None:
-        raise SchemaError(f"column {short(name)} has no order, so it cannot be {direction}")
+        raise SchemaError(
+            f"column {short(name)} has no order, so it cannot be {direction}", name=name
+        )
     return Categorical(name, labels, immutable=immutable)
 
 
@@ -260,5 +276,6 @@ def _not_constant(name: str, values: list[Any]) -> None:
         only = listing(values)
         raise SchemaError(
             f"column {short(name)} is constant ({only}), which says nothing about its range; drop the "
-            "column or write its feature by hand"
+            "column or write its feature by hand",
+            name=name,
         )

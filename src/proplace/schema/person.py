@@ -447,5 +447,5 @@ def _rows(X: npt.ArrayLike, width: int) -> Array:
     if rows.ndim == 1:
         rows = rows[None, :]
     if rows.ndim != 2 or rows.shape[1] != width:
-        raise SchemaError(f"encoded rows must have shape (n, {width}), not {np.shape(X)}")
+        raise SchemaError(f"encoded rows must have shape (n, {width}), not {np.shape(X)}", name="X")
     return rows

@@ -67,7 +67,9 @@ def left_out(problems: Mapping[int, BadRow], rows: int, table: str) -> str:
     """
     first = problems[min(problems)]
     if len(problems) == rows:
-        raise SchemaError(f"{table}: no row can be used; the first: {first}")
+        raise SchemaError(
+            f"{table}: no row can be used; the first: {first}", name=first.column, row=first.row
+        )
     return f"{table}: {len(problems)} of {rows} rows are left out; the first: {first}"
 
 
@@ -78,4 +80,5 @@ def refuse(problems: Mapping[int, BadRow]) -> None:
     rest = len(problems) - 1
     more = f"{rest} more row{' has' if rest == 1 else 's have'} problems"
     tail = f" ({more}; see Schema.problems)" if rest else ""
-    raise SchemaError(f"{problems[min(problems)]}{tail}")
+    first = problems[min(problems)]
+    raise SchemaError(f"{first}{tail}", name=first.column, row=first.row)

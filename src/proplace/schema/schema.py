@@ -116,10 +116,12 @@ class Schema(fields.Checked):
             Range of each column (one number, or one per column); unbounded if left out.
         """
         if width < 1:
-            raise SchemaError(f"width must be at least 1, not {width}")
+            raise SchemaError(f"width must be at least 1, not {width}", name="width", value=width)
         titles = [f"x{j}" for j in range(width)] if names is None else list(names)
         if len(titles) != width:
-            raise SchemaError(f"names must be {width}, one per column, not {len(titles)}")
+            raise SchemaError(
+                f"names must be {width}, one per column, not {len(titles)}", name="names"
+            )
         low, high = _per_column("lower", lower, width), _per_column("upper", upper, width)
         return cls(
             [
@@ -186,7 +188,9 @@ class Schema(fields.Checked):
         try:
             return cls(**raw)
         except SchemaError as error:
-            raise SchemaError(f"{path.name}: {str(error).removeprefix('Schema: ')}") from None
+            raise SchemaError(
+                f"{path.name}: {str(error).removeprefix('Schema: ')}", name=path.name
+            ) from None
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write a ``.yaml``, ``.yml`` or ``.json`` file. It appears whole or not at all."""
@@ -273,7 +277,9 @@ class Schema(fields.Checked):
         """
         rows = self._rows(X)
         if like is not None and len(like) != len(rows):
-            raise SchemaError(f"like must have {len(rows)} rows as X has, not {len(like)}")
+            raise SchemaError(
+                f"like must have {len(rows)} rows as X has, not {len(like)}", name="like"
+            )
         cells = None if like is None else self._by_name(like)
         before = rows if people is None else self._rows(people)
         kept = (rows == before) & self._numbers & (people is not None)
@@ -368,7 +374,8 @@ class Schema(fields.Checked):
                 raise SchemaError(
                     f"feature {feature.name!r} has neither a range nor a scaling, so it cannot be "
                     "encoded: min-max scaling needs lower and upper; give both, or scaling='none' or "
-                    "a pair (offset, scale), or give a model that scales its own inputs"
+                    "a pair (offset, scale), or give a model that scales its own inputs",
+                    name=feature.name,
                 )
 
     # -- the numeric view ----------------------------------------------------------------------
@@ -408,7 +415,7 @@ class Schema(fields.Checked):
                 return span
         known = listing(self.by_name)
         hint = did_you_mean(name, self.by_name)
-        raise SchemaError(f"{short(name)} is not a feature{hint}; features: {known}")
+        raise SchemaError(f"{short(name)} is not a feature{hint}; features: {known}", name=name)
 
     @cached_property
     def lower(self) -> Array:
@@ -463,17 +470,20 @@ class Schema(fields.Checked):
         try:
             rows = np.asarray(X, dtype=np.float64)
         except (TypeError, ValueError) as error:
-            raise SchemaError(f"encoded rows must be numbers: {error}") from None
+            raise SchemaError(f"encoded rows must be numbers: {error}", name="X") from None
         if rows.ndim == 1 and rows.shape[0] == self.width:
             rows = rows[None, :]
         if rows.ndim != 2 or rows.shape[1] != self.width:
             raise SchemaError(
-                f"encoded rows must have shape (n, {self.width}) for this schema, not {rows.shape}"
+                f"encoded rows must have shape (n, {self.width}) for this schema, not {rows.shape}",
+                name="X",
             )
         if finite and not np.isfinite(rows).all():
             i, j = np.argwhere(~np.isfinite(rows))[0]
             raise SchemaError(
-                f"row {i}, column {short(self.columns[j].name)}: {rows[i, j]} is not finite"
+                f"row {i}, column {short(self.columns[j].name)}: {rows[i, j]} is not finite",
+                name=self.columns[j].name,
+                row=int(i),
             )
         return rows
 
@@ -497,7 +507,8 @@ class Schema(fields.Checked):
         if not all(isinstance(f, Continuous) and f.scaling == "none" for f in self.features):
             raise SchemaError(
                 "a table must be a pandas DataFrame with the columns "
-                f"{listing(self.by_name)}, not {type(frame).__name__}"
+                f"{listing(self.by_name)}, not {type(frame).__name__}",
+                name="frame",
             )
         rows = self._rows(frame, finite=False)
         return [pd.Series(rows[:, j]) for j in range(self.width)]
@@ -511,12 +522,13 @@ class Schema(fields.Checked):
             more = f" and {len(missing) - _TOLD} more" if len(missing) > _TOLD else ""
             raise SchemaError(
                 f"{len(missing)} {word} missing in the table: {', '.join(found)}{more}; "
-                f"the table has {listing(frame.columns)}"
+                f"the table has {listing(frame.columns)}",
+                name=missing[0],
             )
         cells = [frame[name] for name in self.by_name]
         for name, column in zip(self.by_name, cells, strict=True):
             if not isinstance(column, pd.Series):
-                raise SchemaError(f"two columns of the table are called {short(name)}")
+                raise SchemaError(f"two columns of the table are called {short(name)}", name=name)
         return cells
 
     def _bad_row(self, row: int, bad: Integers, cells: list[pd.Series[Any]]) -> BadRow:
@@ -560,5 +572,7 @@ def _per_column(name: str, values: npt.ArrayLike | None, width: int) -> list[flo
     try:
         array = np.broadcast_to(np.asarray(values, dtype=np.float64), (width,))
     except ValueError:
-        raise SchemaError(f"{name} must be one number or {width}, one per column") from None
+        raise SchemaError(
+            f"{name} must be one number or {width}, one per column", name=name
+        ) from None
     return [float(v) if np.isfinite(v) else None for v in array]

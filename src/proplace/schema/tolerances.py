@@ -27,13 +27,17 @@ def check_tolerance(given: object) -> None:
     if not isinstance(given, Mapping):
         raise OptionError(
             "tolerance must give numbers by feature name, in original units, such as "
-            f"{{'income': 500}}, not {given!r}"
+            f"{{'income': 500}}, not {given!r}",
+            name="tolerance",
+            value=given,
         )
     for name, t in given.items():
         good = isinstance(t, (int, float, np.number)) and not isinstance(t, bool)
         if not good or not math.isfinite(t) or t < 0.0:
             raise OptionError(
-                f"tolerance of {name!r} must be a number of its unit, 0 or more, not {t!r}"
+                f"tolerance of {name!r} must be a number of its unit, 0 or more, not {t!r}",
+                name=name,
+                value=t,
             )
 
 
@@ -48,7 +52,8 @@ def tolerances(schema: Schema, given: Mapping[str, float] | None = None) -> dict
     if unknown:
         raise OptionError(
             f"tolerance names {unknown[0]!r}, which is no feature; "
-            f"features: {listing(list(schema.by_name))}"
+            f"features: {listing(list(schema.by_name))}",
+            name=unknown[0],
         )
     found = {}
     for name, feature in schema.by_name.items():
@@ -56,10 +61,13 @@ def tolerances(schema: Schema, given: Mapping[str, float] | None = None) -> dict
         if not t:
             continue
         if not isinstance(feature, Continuous):
-            raise OptionError(f"tolerance of {name!r}: only a number can be missed by a little")
+            raise OptionError(
+                f"tolerance of {name!r}: only a number can be missed by a little", name=name
+            )
         if feature.immutable:
             raise OptionError(
-                f"tolerance of {name!r}: the feature is immutable, so it cannot be missed; leave it out"
+                f"tolerance of {name!r}: the feature is immutable, so it cannot be missed; leave it out",
+                name=name,
             )
         found[name] = float(t)
     return found

@@ -40,7 +40,7 @@ def solve(arrays: Arrays, time_limit: float | None) -> Raw:
             with gp.Model(env=env) as model:
                 return _answer(gp, model, arrays, time_limit)
     except gp.GurobiError as error:
-        raise SolverError(f"gurobi failed: {error}") from error
+        raise SolverError(f"gurobi failed: {error}", name="solver", value="gurobi") from error
 
 
 def _answer(gp: Any, model: Any, arrays: Arrays, time_limit: float | None) -> Raw:
@@ -84,5 +84,7 @@ def _optimise(gp: Any, model: Any) -> None:
         raise SolverError(
             f"a program has {model.NumVars} columns and {model.NumConstrs} rows, and the "
             "size-limited Gurobi licence that comes with the package allows 2000 of each; install "
-            "a full licence, or use solver='highs' or search='tree', which have no such limit"
+            "a full licence, or use solver='highs' or search='tree', which have no such limit",
+            name="solver",
+            value="gurobi",
         ) from error

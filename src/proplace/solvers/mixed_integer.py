@@ -64,7 +64,9 @@ def solve(model: Model, solver: Solver = "highs", time_limit: float | None = Non
         raw = _told_apart(arrays, solver, time_limit)
     if raw.status in (FAILED, OPEN):
         raise SolverError(
-            f"{solver} stopped with status {raw.words} on a model of {arrays.A.shape}"
+            f"{solver} stopped with status {raw.words} on a model of {arrays.A.shape}",
+            name="solver",
+            value=solver,
         )
     return _checked(arrays, solver, raw)
 
@@ -86,13 +88,17 @@ def _checked(arrays: Arrays, solver: Solver, raw: Raw) -> Solution:
         return Solution(status, None, -math.inf, -math.inf)
     if raw.x is None:
         if status == "optimal":
-            raise SolverError(f"{solver} says {raw.words} but gives no point")
+            raise SolverError(
+                f"{solver} says {raw.words} but gives no point", name="solver", value=solver
+            )
         return Solution(status, None, math.inf, raw.bound)
     violation = arrays.violation(raw.x)
     if not violation <= _ACCEPTED:
         raise SolverError(
             f"{solver} returned a point that violates its own model by {violation:.2g}; "
-            "try another solver"
+            "try another solver",
+            name="solver",
+            value=solver,
         )
     objective = float(arrays.cost @ raw.x + arrays.offset)
     # Without integers there is no tree, and what solvers report as its bound means nothing.

@@ -66,17 +66,19 @@ def open_table(
     """
     path = Path(path)
     if not path.exists():
-        raise TableError(f"{path}: no such file")
+        raise TableError(f"{path}: no such file", name=path.name)
     if not path.is_file():
-        raise TableError(f"{path}: this is not a file; give the path of one table")
+        raise TableError(f"{path}: this is not a file; give the path of one table", name=path.name)
     if path.suffix.lower() == ".gz" and is_parquet(path.with_suffix("")):
-        raise TableError(f"{path}: a Parquet file is packed already; unpack this one (gunzip)")
+        raise TableError(
+            f"{path}: a Parquet file is packed already; unpack this one (gunzip)", name=path.name
+        )
     try:
         if is_parquet(path):
             return ParquetTable(path)
         return CsvTable(path, delimiter=delimiter, encoding=encoding)
     except OSError as error:
-        raise TableError(f"{path}: cannot be read ({error.strerror})") from None
+        raise TableError(f"{path}: cannot be read ({error.strerror})", name=path.name) from None
 
 
 def is_parquet(path: Path) -> bool:
@@ -111,7 +113,8 @@ class FileDigest:
                 return
         raise TableError(
             f"{self._path} was changed while proplace was reading it. Restore the original file and "
-            "run the same command again, or start again with the changed file in a new folder."
+            "run the same command again, or start again with the changed file in a new folder.",
+            name=self._path.name,
         )
 
 
@@ -203,7 +206,9 @@ class TableFile(ABC):
         """Return one row, as :meth:`frames` does."""
         if not 0 <= number < self.rows:
             raise TableError(
-                f"{self.path}: there is no row {number}; rows are numbered from 0 to {self.rows - 1}"
+                f"{self.path}: there is no row {number}; rows are numbered from 0 to {self.rows - 1}",
+                name=self.path.name,
+                row=number,
             )
         frame, broken = next(self.frames(schema, number))
         return frame.iloc[:1], {row: bad for row, bad in broken.items() if row == number}
@@ -218,13 +223,15 @@ class TableFile(ABC):
             more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
             raise TableError(
                 f"{self.path}: {'columns are' if len(missing) > 1 else 'a column is'} missing: "
-                f"{', '.join(words)}{more}; the file has {listing(self.columns)}{self.hint()}"
+                f"{', '.join(words)}{more}; the file has {listing(self.columns)}{self.hint()}",
+                name=missing[0],
             )
         if extra:
             raise TableError(
                 f"{self.path}: {listing(extra)} {'are no features' if extra[1:] else 'is no feature'}; "
                 f"name what to keep beside the answers with --id {_word(extra[0])} "
-                f"and what to leave out with --drop {_word(extra[0])}"
+                f"and what to leave out with --drop {_word(extra[0])}",
+                name=extra[0],
             )
 
     def _check_width(self) -> None:
@@ -232,14 +239,15 @@ class TableFile(ABC):
         if len(self.columns) > limits.TABLE_COLUMNS:
             raise TableError(
                 f"{self.path}: {len(self.columns):,} columns where a table has at most "
-                f"{limits.TABLE_COLUMNS:,}; are rows and columns exchanged?"
+                f"{limits.TABLE_COLUMNS:,}; are rows and columns exchanged?",
+                name=self.path.name,
             )
 
     def _check_names(self) -> None:
         """Raise if a name does not say which column is meant."""
         twice = next((name for name, count in Counter(self.columns).items() if count > 1), None)
         if twice is not None:
-            raise TableError(f"{self.path}: two columns are called {short(twice)}")
+            raise TableError(f"{self.path}: two columns are called {short(twice)}", name=twice)
 
     @property
     def _chunk_rows(self) -> int:
@@ -258,7 +266,9 @@ class CsvTable(TableFile):
         if delimiter is not None and (len(delimiter) != 1 or delimiter in '\r\n"\0'):
             raise TableError(
                 f"the delimiter must be one character and no quote or end of line, not "
-                f"{short(delimiter)}"
+                f"{short(delimiter)}",
+                name="delimiter",
+                value=delimiter,
             )
         self.path = path
         self._content = FileDigest(path)
@@ -269,7 +279,9 @@ class CsvTable(TableFile):
         records = self._records()
         names = next(records, None)
         if names is None:
-            raise TableError(f"{path}: the file is empty; its first line must name the columns")
+            raise TableError(
+                f"{path}: the file is empty; its first line must name the columns", name=path.name
+            )
         self.columns = tuple(names)
         self._check_width()
         self._check_names()
@@ -343,21 +355,30 @@ class CsvTable(TableFile):
                         yield record
             except csv.Error as error:
                 line = f"{self.path}, line {reader.line_num}"
-                raise TableError(f"{line}: {self._trouble(str(error))}") from None
+                raise TableError(
+                    f"{line}: {self._trouble(str(error))}", name=self.path.name
+                ) from None
             except _BadLine as error:
-                raise TableError(f"{self.path}, line {reader.line_num + 1}: {error}") from None
+                raise TableError(
+                    f"{self.path}, line {reader.line_num + 1}: {error}", name=self.path.name
+                ) from None
             except UnicodeError:
                 raise TableError(
                     f"{self.path}{self._undecodable()}: the text is not "
                     f"{self._encoding.removesuffix('-sig')}; save the file as UTF-8 or name its "
-                    "encoding, such as --encoding latin-1"
+                    "encoding, such as --encoding latin-1",
+                    name=self.path.name,
                 ) from None
 
     def _text(self, content: IO[bytes]) -> IO[str]:
         try:
             return io.TextIOWrapper(content, encoding=self._encoding, newline="")
         except (LookupError, ValueError):
-            raise TableError(f"there is no encoding {short(self._encoding)}; try utf-8") from None
+            raise TableError(
+                f"there is no encoding {short(self._encoding)}; try utf-8",
+                name="encoding",
+                value=self._encoding,
+            ) from None
 
     @contextlib.contextmanager
     def _bytes(self) -> Iterator[IO[bytes]]:
@@ -367,7 +388,8 @@ class CsvTable(TableFile):
                 yield cast("IO[bytes]", file)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise TableError(
-                f"{self.path}: the file is packed with gzip, and damaged ({error}); pack it again"
+                f"{self.path}: the file is packed with gzip, and damaged ({error}); pack it again",
+                name=self.path.name,
             ) from None
 
     def _is_packed(self) -> bool:
@@ -377,7 +399,8 @@ class CsvTable(TableFile):
         if self.path.suffix.lower() == ".gz" and not packed:
             raise TableError(
                 f"{self.path}: the name says that gzip has packed the file, which it has not; pack it, "
-                "or call it .csv"
+                "or call it .csv",
+                name=self.path.name,
             )
         return packed
 
@@ -499,7 +522,8 @@ class ParquetTable(TableFile):
     def _damaged(self, why: str) -> TableError:
         words = clipped(" ".join(why.split()), 2 * VALUE)
         return TableError(
-            f"{self.path}: this is not a Parquet file, or a damaged one ({words}); write it again"
+            f"{self.path}: this is not a Parquet file, or a damaged one ({words}); write it again",
+            name=self.path.name,
         )
 
     def typed(self, series: pd.Series[Any], feature: AnyFeature) -> pd.Series[Any]:

@@ -107,7 +107,9 @@ def training_rows(model: Model, X: Table, *, declared: bool) -> tuple[Model, Arr
             bad = int(np.flatnonzero(~legal)[0])
             raise SchemaError(
                 f"row {bad} of the array is not a legal encoded row of the schema; "
-                "pass a DataFrame in original units, or schema.encode(frame)"
+                "pass a DataFrame in original units, or schema.encode(frame)",
+                name="X",
+                row=int(bad),
             )
     elif model.preprocesses:
         table = model.table(X)
@@ -116,7 +118,7 @@ def training_rows(model: Model, X: Table, *, declared: bool) -> tuple[Model, Arr
     else:
         rows = model.network.rows(X)
     if not len(rows):
-        raise InputError("fit needs at least one training row")
+        raise InputError("fit needs at least one training row", name="X")
     return model, rows
 
 
@@ -179,12 +181,12 @@ def read_people(model: Model, X: Table) -> People:
     try:
         rows = np.asarray(X, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise InputError(f"rows must be numbers: {error}") from None
+        raise InputError(f"rows must be numbers: {error}", name="X") from None
     if rows.ndim == 1 and len(rows) == net.inputs:
         rows = rows[None]
     if rows.ndim != 2 or rows.shape[1] != net.inputs:
         raise InputError(
-            f"rows must have shape (n, {net.inputs}) for this network, not {rows.shape}"
+            f"rows must have shape (n, {net.inputs}) for this network, not {rows.shape}", name="X"
         )
     problems = {}
     for i in np.flatnonzero(~np.isfinite(rows).all(axis=1)):

@@ -127,18 +127,26 @@ def explain_file(
         After what was done has been written.
     """
     if kind not in ("csv", "parquet"):
-        raise OptionError(f"results are written as 'csv' or 'parquet', not {kind!r}")
+        raise OptionError(
+            f"results are written as 'csv' or 'parquet', not {kind!r}", name="kind", value=kind
+        )
     if not every > 0.0:
-        raise OptionError(f"every must be a positive number of seconds, not {every!r}")
+        raise OptionError(
+            f"every must be a positive number of seconds, not {every!r}", name="every", value=every
+        )
     source = open_table(table) if isinstance(table, (str, os.PathLike)) else table
     if not source.rows:
-        raise TableError(f"{source.path}: there are column names but no rows")
+        raise TableError(
+            f"{source.path}: there are column names but no rows", name=source.path.name
+        )
     setting = explainer.setting
     schema = setting.schema
     source.check_columns(list(schema.by_name), others=[*ids, *drop])
     for name in ids:
         if name not in source.columns:
-            raise TableError(f"{source.path}: there is no column {name!r} to keep as an id")
+            raise TableError(
+                f"{source.path}: there is no column {name!r} to keep as an id", name=name
+            )
     layout = Layout.of(setting, ids, kind, source)
     number = explainer.model_.target(target)
     question = {
@@ -178,7 +186,8 @@ def explain_file(
         else:
             raise OutputError(
                 f"{folder.path}: shards are damaged as soon as they are written; is the disk in "
-                "order? what is done is kept, and the same command goes on from there"
+                "order? what is done is kept, and the same command goes on from there",
+                name=folder.path.name,
             )
         statuses = layout.statuses(folder.results)
         return Summary(folder.results, source.rows, resumed, statuses, folder.set_aside)

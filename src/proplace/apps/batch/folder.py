@@ -185,7 +185,8 @@ class Folder:
         elif path.read_bytes() != content.getvalue():
             raise OutputError(
                 f"{path}: is not as this batch wrote it; move it away and give the same command "
-                "again, which then makes it anew"
+                "again, which then makes it anew",
+                name=path.name,
             )
 
     def _check_free(self) -> None:
@@ -198,14 +199,15 @@ class Folder:
             if path.exists():
                 raise OutputError(
                     f"{path}: is there, but no manifest.json of a batch is beside it; "
-                    "give another folder"
+                    "give another folder",
+                    name=path.name,
                 )
 
     def _read_manifest(self) -> None:
         try:
             found = Manifest.read(self._place)
         except NotAManifest as error:
-            raise OutputError(str(error)) from None
+            raise OutputError(str(error), name=self._place.name) from None
         self._compare(found.question)
         self._manifest = found  # also what it is about: the batch was begun then, not now
 
@@ -219,7 +221,8 @@ class Folder:
             more = f" and {', '.join(other[1:])}" if other[1:] else ""
             raise OutputError(
                 f"{self.path}: holds a batch with another {name}{values}{more}; "
-                "give another folder, or remove this one to begin again"
+                "give another folder, or remove this one to begin again",
+                name=name,
             )
 
     def _write_manifest(self) -> None:
@@ -234,7 +237,8 @@ class Folder:
         if digest not in self._manifest.results:
             raise OutputError(
                 f"{self.results}: is not as this batch wrote it; move it away and give the same "
-                "command again, which then makes it anew"
+                "command again, which then makes it anew",
+                name=self.results.name,
             )
         return digest
 
@@ -248,7 +252,8 @@ class Folder:
             why = error.strerror or str(error)
             raise OutputError(
                 f"{self.path}: cannot be written ({why}); what is done is kept, "
-                "and the same command goes on from there"
+                "and the same command goes on from there",
+                name=self.path.name,
             ) from error
 
 
@@ -268,5 +273,7 @@ def _locked(folder: Path) -> int | None:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(handle)
-        raise OutputError(f"{folder}: another run is writing there; wait for it to end") from None
+        raise OutputError(
+            f"{folder}: another run is writing there; wait for it to end", name=folder.name
+        ) from None
     return handle

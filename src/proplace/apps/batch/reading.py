@@ -129,13 +129,14 @@ class ResultsFolder:
         """Open a folder and compare what is in it with what was written."""
         if not (path / NAME).is_file():
             raise ResultsError(
-                f"{path}: there is no {NAME}; give the folder that proplace explain --out has written"
+                f"{path}: there is no {NAME}; give the folder that proplace explain --out has written",
+                name=NAME,
             )
         try:
             manifest = Manifest.read(path / NAME)
             about = manifest.facts()
         except NotAManifest as error:
-            raise ResultsError(str(error)) from None
+            raise ResultsError(str(error), name=NAME) from None
         question = manifest.question
         sets = _sets(path, question["delta"], about)
         first = sets[0]
@@ -162,7 +163,8 @@ class ResultsFolder:
                 found = self._lines(_Cells(cells, csv=self.table.path.suffix == ".csv"))
             except (ProplaceError, KeyError, TypeError, ValueError) as error:
                 raise ResultsError(
-                    f"{self.table.path}: cannot be read ({error}); {_AGAIN}"
+                    f"{self.table.path}: cannot be read ({error}); {_AGAIN}",
+                    name=self.table.path.name,
                 ) from None
             yield from found
 
@@ -210,7 +212,8 @@ class ResultsFolder:
         if content is None:
             raise ResultsError(
                 f"{self.path / 'certificates' / line.proof_name}: the certificate of {line.name} is "
-                f"missing, or not as it was written; put it back as it was, or {_AGAIN}"
+                f"missing, or not as it was written; put it back as it was, or {_AGAIN}",
+                name=line.proof_name,
             )
         return read_proof(content)
 
@@ -365,14 +368,17 @@ def _results(path: Path, manifest: Manifest) -> TableFile:
             "goes on with the rows that are missing"
             if not manifest.results
             else f"{path}: the results are gone; put them back, or give the same proplace explain "
-            "command again"
+            "command again",
+            name=path.name,
         )
     try:
         table = open_table(path, delimiter=",")  # as it was written, whatever the names hold
     except ProplaceError as error:
-        raise ResultsError(f"{path}: cannot be read ({error}); {_AGAIN}") from None
+        raise ResultsError(f"{path}: cannot be read ({error}); {_AGAIN}", name=path.name) from None
     if table.digest not in manifest.results:
-        raise ResultsError(f"{path}: is not as it was written; put it back as it was, or {_AGAIN}")
+        raise ResultsError(
+            f"{path}: is not as it was written; put it back as it was, or {_AGAIN}", name=path.name
+        )
     return table
 
 
@@ -387,7 +393,9 @@ def _sets(path: Path, delta: Any, about: About) -> tuple[ModelSet, ...]:
         asked = dict.fromkeys(about.schema.by_name, 0.0) | dict(made.tolerance)
         tolerance = encoded_tolerance(about.schema, tolerances(about.schema, asked))
     except ProplaceError as error:
-        raise ResultsError(f"{path / NAME}: cannot be read ({error}); {_AGAIN}") from None
+        raise ResultsError(
+            f"{path / NAME}: cannot be read ({error}); {_AGAIN}", name=NAME
+        ) from None
     sets = [ModelSet(net, box, f"the box of {IN_USE}" if outside else IN_USE)]
     for number, other in enumerate(made.also, start=2):
         network, shifts = names_of(number)
@@ -411,7 +419,8 @@ def _network(path: Path, digest: str, folds: str | None = None) -> Network:
     same = net is not None and network_digest(net) == digest
     if net is None or not same or folds not in (None, folds_digest(net.folds)):
         raise ResultsError(
-            f"{path}: is missing, or not as it was written; put it back as it was, or {_AGAIN}"
+            f"{path}: is missing, or not as it was written; put it back as it was, or {_AGAIN}",
+            name=path.name,
         )
     return net
 
@@ -429,7 +438,8 @@ def _shifts(path: Path, net: Network, delta: Any, about: str | None = None) -> S
         shifts = None
     if shifts is None or shifts.digest != delta or about not in (None, shifts.about):
         raise ResultsError(
-            f"{path}: is missing, or not as it was written; put it back as it was, or {_AGAIN}"
+            f"{path}: is missing, or not as it was written; put it back as it was, or {_AGAIN}",
+            name=path.name,
         )
     return shifts
 

@@ -124,7 +124,8 @@ class Shards:
         for start, stop in _gaps(shards, rows):
             raise OutputError(
                 f"{self.folder}: there are no answers for the rows {start} to {stop - 1}; give the "
-                "same command again"
+                "same command again",
+                name=self.folder.name,
             )
         proofs = self._found_proofs()
         for shard in shards:

@@ -155,9 +155,13 @@ def load(
         HELOC only: remove the label leak.
     """
     if name not in SOURCES:
-        raise OptionError(f"data set must be one of {', '.join(SOURCES)}, not {name!r}")
+        raise OptionError(
+            f"data set must be one of {', '.join(SOURCES)}, not {name!r}", name="name", value=name
+        )
     if repaired and name != "heloc":
-        raise OptionError(f"only heloc has a repaired version; {name} needs none")
+        raise OptionError(
+            f"only heloc has a repaired version; {name} needs none", name="repaired", value=repaired
+        )
     source = SOURCES[name]
     frame = pd.read_csv(io.BytesIO(_content(name, source, folder)))
     y = frame.pop(source.target).to_numpy().astype(np.int64)
@@ -195,7 +199,9 @@ def _content(name: str, source: Source, folder: str | os.PathLike[str] | None) -
     if path.suffix == ".gz":
         content = gzip.decompress(content)
     if hashlib.sha256(content).hexdigest() != source.sha256:
-        raise InputError(f"{path} is not the file of the benchmark (its SHA-256 differs)")
+        raise InputError(
+            f"{path} is not the file of the benchmark (its SHA-256 differs)", name=path.name
+        )
     return content
 
 
@@ -204,7 +210,11 @@ def _find(name: str, source: Source, folder: Path) -> Path:
     for candidate in names:
         if (folder / candidate).exists():
             return folder / candidate
-    raise InputError(f"{folder} holds none of {', '.join(names)}; give the folder of the data sets")
+    raise InputError(
+        f"{folder} holds none of {', '.join(names)}; give the folder of the data sets",
+        name="folder",
+        value=folder,
+    )
 
 
 def _download(source: Source) -> Path:
@@ -224,5 +234,6 @@ def _download(source: Source) -> Path:
             problem = error
     raise InputError(
         f"{source.file} could not be downloaded ({problem}); put it into a folder and give that "
-        f"folder, or set {FOLDER_VARIABLE}"
+        f"folder, or set {FOLDER_VARIABLE}",
+        name=source.file,
     ) from problem

@@ -69,7 +69,11 @@ def run(
     """
     for name in methods:
         if name not in names():
-            raise OptionError(f"{name!r} is not a method; methods: {', '.join(names())}")
+            raise OptionError(
+                f"{name!r} is not a method; methods: {', '.join(names())}",
+                name="methods",
+                value=name,
+            )
     cache.mkdir(parents=True, exist_ok=True)
     parallel = joblib.Parallel(n_jobs=n_jobs, return_as="generator")
     curves = []

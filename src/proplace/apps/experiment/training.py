@@ -89,7 +89,9 @@ def _descend(
 ) -> list[Network]:
     """Adam from given parameters, for all networks side by side."""
     if len({len(part) for part in rows}) != 1 or len(rows) != len(generators):
-        raise InputError("give one seed per set of rows, and sets of the same size")
+        raise InputError(
+            "give one seed per set of rows, and sets of the same size", name="generators"
+        )
     theta, parts = np.stack(starts), np.stack(rows)
     first, second = np.zeros_like(theta), np.zeros_like(theta)
     step = 0

@@ -122,7 +122,11 @@ def letter_of(
     day = _today() if date is None else day_of("date", date)
     last = None if valid_until is None else day_of("valid_until", valid_until)
     if last is not None and last < day:
-        raise OptionError(f"valid_until {last} lies before the date of the letter, {day}")
+        raise OptionError(
+            f"valid_until {last} lies before the date of the letter, {day}",
+            name="valid_until",
+            value=last,
+        )
     letter = _letter(answers, wording, (day, last), reference)
     text = environment.get_template("letter.html.j2").render(letter=letter, generator=generator())
     if path is None:
@@ -141,18 +145,24 @@ def _answers(result: Explanations, index: Hashable) -> list[Explanation]:
         known = ", ".join(short(e.index) for e in result[:3])
         more = ", ..." if len(result) > 3 else ""
         raise OptionError(
-            f"nobody is labelled {short(index)} in these results; their rows are labelled {known}{more}"
+            f"nobody is labelled {short(index)} in these results; their rows are labelled {known}{more}",
+            name="index",
+            value=index,
         )
     if len({e.rank for e in found}) < len(found):
         raise OptionError(
             f"several people are labelled {short(index)}, and a letter is for one; give each row of "
-            "the table a label of its own, such as frame.reset_index(drop=True)"
+            "the table a label of its own, such as frame.reset_index(drop=True)",
+            name="index",
+            value=index,
         )
     first = found[0]
     if first.status in UNSENT:
         raise OptionError(
             f"there is no letter to {short(index)}: {first.reason or first.status}; see to that and "
-            "explain the row again"
+            "explain the row again",
+            name="index",
+            value=index,
         )
     return sorted(found, key=lambda e: e.rank)
 
@@ -173,7 +183,9 @@ def day_of(name: str, value: datetime.date | str) -> datetime.date:
     try:
         return datetime.date.fromisoformat(value)
     except (TypeError, ValueError):
-        raise OptionError(f"{name} must be a day such as 2026-03-31, not {short(value)}") from None
+        raise OptionError(
+            f"{name} must be a day such as 2026-03-31, not {short(value)}", name=name, value=value
+        ) from None
 
 
 def in_full(day: datetime.date) -> str:

@@ -30,7 +30,9 @@ def letter_of_promise(promise: Promise, path: Path, wording: Wording | None = No
     if promise.state != "open" or promise.explanation is None:
         raise LedgerError(
             f"promise {promise.id} is {promise.state}, and a letter would say that it holds; what "
-            f"was promised is shown by: proplace ledger show LEDGER {promise.id}"
+            f"was promised is shown by: proplace ledger show LEDGER {promise.id}",
+            name="promise",
+            value=promise.id,
         )
     answer = replace(promise.explanation, index=promise.person, ids={})
     letter_of(
@@ -50,7 +52,11 @@ def save_proof(promise: Promise, folder: Path) -> str:
     Returns the command that checks the certificate.
     """
     if promise.certificate is None or promise.explanation is None:
-        raise LedgerError(f"promise {promise.id} is erased, and its certificate with it")
+        raise LedgerError(
+            f"promise {promise.id} is erased, and its certificate with it",
+            name="promise",
+            value=promise.id,
+        )
     part = folder.with_name(f"{folder.name}.part")
     part.mkdir(parents=True, exist_ok=True)
     promise.certificate.save(part / _CERTIFICATE)

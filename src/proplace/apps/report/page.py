@@ -101,11 +101,12 @@ def write_report(
     of these options in the place of the second.
     """
     if not len(result):
-        raise OptionError("there is nothing to report: no row was explained")
+        raise OptionError("there is nothing to report: no row was explained", name="result")
     if len(result) > MOST:
         raise OptionError(
             f"a report shows at most {MOST} answers, not {len(result)}; report a part: "
-            f"result[:{MOST}].report(...)"
+            f"result[:{MOST}].report(...)",
+            name="result",
         )
     environment = templates("the report")
     environment.tests["number_first"] = lambda value: _NUMBER.match(value) is not None

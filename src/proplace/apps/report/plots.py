@@ -80,9 +80,9 @@ def result_figure(
     """Worst margins of several answers against delta, and their fate on retrained networks."""
     answers = [e for e in result if e.found]
     if not answers:
-        raise OptionError("there is no answer to draw: no row was explained")
+        raise OptionError("there is no answer to draw: no row was explained", name="result")
     if not has_margins(answers[0]):
-        raise OptionError("these answers know no delta to draw them against")
+        raise OptionError("these answers know no delta to draw them against", name="result")
     plain = [plain_nearest(e) for e in answers]
     terms = Terms.of(result, wording)
     with style(LIGHT):

@@ -103,7 +103,11 @@ class Baseline(Explainer):
     def find(self, X: Array, target: int, count: int) -> list[list[Finding]]:
         """One finding for each row: the candidate as it will be read, and what it is then."""
         if count != 1:
-            raise OptionError(f"{type(self).__name__} gives one answer for each person: count=1")
+            raise OptionError(
+                f"{type(self).__name__} gives one answer for each person: count=1",
+                name="count",
+                value=count,
+            )
         start = time.monotonic()
         candidates = self.propose(X, target)
         seconds = (time.monotonic() - start) / len(X)

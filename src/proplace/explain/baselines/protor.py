@@ -106,7 +106,9 @@ class ProtoR(RobustBaseline):
         super().check_parameters()
         if not self.kappas or not all(0.0 <= kappa <= 1.0 for kappa in self.kappas):
             raise OptionError(
-                f"kappas must be numbers in [0, 1], at least one, not {self.kappas!r}"
+                f"kappas must be numbers in [0, 1], at least one, not {self.kappas!r}",
+                name="kappas",
+                value=self.kappas,
             )
         not_negative("theta", self.theta)
         not_negative("beta", self.beta)

@@ -62,7 +62,13 @@ def published(name: str, dataset: str) -> dict[str, Any]:
     """
     key = dataset.lower()
     if name not in METHODS:
-        raise OptionError(f"{name!r} is not a method; methods: {', '.join(METHODS)}")
+        raise OptionError(
+            f"{name!r} is not a method; methods: {', '.join(METHODS)}", name="name", value=name
+        )
     if key not in _BY_DATA:
-        raise OptionError(f"{dataset!r} was not in the comparison; data: {', '.join(_BY_DATA)}")
+        raise OptionError(
+            f"{dataset!r} was not in the comparison; data: {', '.join(_BY_DATA)}",
+            name="dataset",
+            value=dataset,
+        )
     return _EVERYWHERE.get(name, {}) | _BY_DATA[key].get(name, {})

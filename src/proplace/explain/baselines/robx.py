@@ -78,7 +78,9 @@ class RobX(Baseline):
         """Raise ``OptionError`` for the first parameter that is not valid."""
         super().check_parameters()
         if not 0.0 <= self.tau < 1.0:
-            raise OptionError(f"tau must be a number in [0, 1), not {self.tau!r}")
+            raise OptionError(
+                f"tau must be a number in [0, 1), not {self.tau!r}", name="tau", value=self.tau
+            )
         positive("sigma", self.sigma)
         integer("samples", self.samples, least=2)
         integer("steps", self.steps)

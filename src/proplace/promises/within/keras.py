@@ -115,7 +115,8 @@ class KerasParameters:
             if norm or (own and not hasattr(layer, "layers")):
                 raise ModelNotSupported(
                     f"layer {layer.name!r} ({type(layer).__name__}) is trained, and is no part of the "
-                    "box; freeze it (layer.trainable = False), then compile and train the model"
+                    "box; freeze it (layer.trainable = False), then compile and train the model",
+                    name=layer.name,
                 )
 
     def _variable(self, path: str) -> Any:

@@ -137,7 +137,8 @@ class Projection:
             if sum(name in (layer.weight, layer.bias) for layer in parameters.layers) > 1:
                 raise DeltaError(
                     f"{name} is shared by several layers, one of which stands behind a batch norm whose "
-                    "shift joins its bias; give each of these layers a parameter of its own"
+                    "shift joins its bias; give each of these layers a parameter of its own",
+                    name=name,
                 )
 
     def _check_ends(self) -> None:
@@ -150,7 +151,8 @@ class Projection:
                     f"the intervals of {len(empty)} numbers of {name}, the first at [{place}], hold no "
                     f"{kind} number (they are too short, or layers that share it have no number in "
                     "common), so that the model cannot lie in the box. Train it in float64, or make the "
-                    f"box of models whose parameters are {kind} numbers"
+                    f"box of models whose parameters are {kind} numbers",
+                    name=name,
                 )
 
     def _try(self, parameters: Parameters, shifts: Shifts) -> None:
@@ -183,7 +185,8 @@ def _checked(name: str, parameters: Parameters) -> Floats:
     if values.dtype.name not in _PRECISIONS:
         raise DeltaError(
             f"{name} is in half precision; parameters are kept within a box in float32 or float64. "
-            "Train model.float(), with autocast around the computation alone"
+            "Train model.float(), with autocast around the computation alone",
+            name=name,
         )
     return values
 

@@ -142,12 +142,16 @@ def _check_mlp(mlp: Any) -> None:
     if mlp.solver == "lbfgs":
         raise ModelNotSupported(
             "the solver 'lbfgs' does not train step by step; call set_params(solver='adam') on the "
-            "fitted MLPClassifier first"
+            "fitted MLPClassifier first",
+            name="solver",
+            value="lbfgs",
         )
     if mlp.early_stopping:
         raise ModelNotSupported(
             "early_stopping=True does not go with training step by step (scikit-learn's partial_fit "
-            "refuses it); call set_params(early_stopping=False) on the fitted MLPClassifier first"
+            "refuses it); call set_params(early_stopping=False) on the fitted MLPClassifier first",
+            name="early_stopping",
+            value=True,
         )
 
 
@@ -171,13 +175,15 @@ def _transformed(parameters: SklearnParameters, X: Any) -> Any:
 def _check_labels(mlp: Any, rows: Any, labels: Any) -> None:
     if labels.ndim != 1 or len(labels) != rows.shape[0] or not len(labels):
         raise InputError(
-            f"y must hold one class for each row: {rows.shape[0]} rows, y of shape {labels.shape}"
+            f"y must hold one class for each row: {rows.shape[0]} rows, y of shape {labels.shape}",
+            name="y",
         )
     unknown = np.setdiff1d(labels, mlp.classes_)
     if len(unknown):
         raise InputError(
             f"y holds {unknown.tolist()[:5]}, which the model does not know; its classes are "
-            f"{mlp.classes_.tolist()}. Leave these rows out, or train a new model"
+            f"{mlp.classes_.tolist()}. Leave these rows out, or train a new model",
+            name="y",
         )
 
 

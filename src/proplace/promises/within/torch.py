@@ -137,12 +137,16 @@ class StayingWithin:
         if not hasattr(optimizer, "register_step_post_hook"):
             raise OptionError(
                 f"optimizer must be a torch optimizer, not {type(optimizer).__name__}; leave it out and "
-                "call what stay_within returns after each step"
+                "call what stay_within returns after each step",
+                name="optimizer",
+                value=optimizer,
             )
         stepped = {id(p) for group in optimizer.param_groups for p in group["params"]}
         if not any(id(self._parameters.tensor(name)) in stepped for name in self._projection.ends):
             raise OptionError(
-                "the optimizer trains none of the parameters of this module; give the one that does"
+                "the optimizer trains none of the parameters of this module; give the one that does",
+                name="optimizer",
+                value=optimizer,
             )
         return optimizer.register_step_post_hook(lambda *_: self())
 
@@ -186,7 +190,8 @@ class TorchParameters:
                 path = name.rpartition(".")[0] or name
                 raise ModelNotSupported(
                     f"parameter {name!r} is trained, and is no weight or bias of a layer that the box "
-                    f"speaks of; freeze it: module.get_submodule({path!r}).requires_grad_(False)"
+                    f"speaks of; freeze it: module.get_submodule({path!r}).requires_grad_(False)",
+                    name=name,
                 )
 
     def _shared(self, layers: tuple[TrainedLayer, ...]) -> tuple[TrainedLayer, ...]:
@@ -206,17 +211,19 @@ def check_batch_norm(torch: Any, module: Any) -> None:
         norm = isinstance(leaf, torch.nn.modules.batchnorm._BatchNorm)
         if norm and (leaf.training or any(p.requires_grad for p in leaf.parameters())):
             what = "is in training mode" if leaf.training else "is trained"
-            raise ModelNotSupported(f"layer {path!r} (batch norm) {what}; {_FREEZE}")
+            raise ModelNotSupported(f"layer {path!r} (batch norm) {what}; {_FREEZE}", name=path)
 
 
 def _check_kind(torch: Any, module: Any) -> None:
     if any(kind.__module__.partition(".")[0] == "keras" for kind in type(module).__mro__):
         raise OptionError(
             "this is a Keras model; give model.fit the callback: "
-            "model.fit(X, y, callbacks=[StayWithin(shifts)])"
+            "model.fit(X, y, callbacks=[StayWithin(shifts)])",
+            name="module",
         )
     if not isinstance(module, torch.nn.Module):
         raise OptionError(
             f"stay_within takes a torch module, not {type(module).__name__}; for scikit-learn there is "
-            "refit_within, for Keras the callback StayWithin"
+            "refit_within, for Keras the callback StayWithin",
+            name="module",
         )

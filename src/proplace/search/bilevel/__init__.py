@@ -91,7 +91,9 @@ def solve(
     raise SolverError(
         f"no robust point after {max_rounds} shifted models; each keeps the search away from its "
         f"last point by the margin ({problem.margin:g}) and slack ({problem.slack:g}) at least, so "
-        "larger ones make it end sooner"
+        "larger ones make it end sooner",
+        name="max_rounds",
+        value=max_rounds,
     )
 
 

@@ -28,7 +28,8 @@ def is_empty(problem: SearchProblem, piece: ConvexPiece) -> bool:
         i = int(np.flatnonzero(~(np.isfinite(low) & np.isfinite(high)))[0])
         raise OptionError(
             f"column {i} ranges over [{low[i]}, {high[i]}]; a search without a hull needs finite "
-            "bounds for each column"
+            "bounds for each column",
+            name=f"column {i}",
         )
     for i, column in problem.grids.items():
         if piece.lower[i] == piece.upper[i]:
