@@ -15,6 +15,7 @@ from certification.problems import Problem, counted_work, random_proof
 from oracles import joint_attack, milp_box_margin, random_box
 from proplace.certification import certify, checker
 from proplace.core.errors import CertificateError, InputError
+from support.errors import raises
 
 
 def problem(rng, hidden, kind="inputs", **options):
@@ -109,7 +110,7 @@ def test_a_model_in_float32_must_keep_the_margin_of_the_whole_box():
 )
 def test_what_is_no_box_around_the_row_is_refused(box):
     net = pp.Network([([[1.0, -1.0]], [0.0])])
-    with pytest.raises(InputError, match="give"):
+    with raises(InputError, name="box"):
         certify(net, [[0.25, 0.5]], 0.1, box=box)
 
 
@@ -257,7 +258,7 @@ def test_several_certificates_about_one_box():
     assert "different inputs" in made(box, wide).check(sets).reason
     assert "different inputs" in made(None, box).check(sets).reason
     assert made(None, (x, x)).check(sets).accepted
-    with pytest.raises(CertificateError, match="give the box"):
+    with raises(CertificateError, name="shifts"):
         both.certificates[1].check(b)
 
 

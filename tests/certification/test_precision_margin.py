@@ -11,6 +11,7 @@ import exactly
 import proplace as pp
 from proplace.certification.precision_margin import float32_margin
 from proplace.core.errors import InputError, OptionError
+from support.errors import raises
 
 
 def random_net(rng, sizes, factors, *, scaled=False):
@@ -245,7 +246,7 @@ def test_what_is_no_float32_number_on_the_way_is_never_robust(W, b, x, scale, sh
         assert np.isinf(report.threshold[0])
         assert not report.robust[0]
         assert report.certificates[0] is None
-    with pytest.raises(InputError, match="range of float32"):
+    with raises(InputError, name="X_train", row=0):
         pp.Proplace(net, 0.0).fit([x])
 
 

@@ -17,6 +17,7 @@ from proplace.core.fold import Fold
 from proplace.core.fold import digest as folds_digest
 from proplace.core.input_map import InputMap
 from proplace.loaders._chain import Chain
+from support.errors import raises
 
 DELTA = 0.07
 
@@ -281,9 +282,7 @@ def test_no_delta_and_nothing_folded_keep_the_short_form():
     net = source.net
     assert not net.folded
     assert pp.Shifts.of(net, DELTA).radius == DELTA
-    with pytest.raises(
-        DeltaError, match=r"layer 1 is too large for a number; give a smaller delta"
-    ):
+    with raises(DeltaError, name="delta"):
         pp.Shifts.of(Trained(source.layers, (np.full(2, 1e300), np.zeros(2)), None, None).net, 1e10)
 
 
@@ -352,23 +351,23 @@ def test_files_with_other_arrays_are_refused(tmp_path):
         return tmp_path / "other.npz"
 
     assert pp.Network.load(saved()) == net
-    with pytest.raises(ModelFileError, match=r"a part of what was folded into layer 1 .*columns"):
+    with raises(ModelFileError, name="other.npz", match="columns"):
         pp.Network.load(saved(fold_rows0=None))
-    with pytest.raises(ModelFileError, match=r"arrays of no layer .'fold_rows2'"):
+    with raises(ModelFileError, name="other.npz", match="fold_rows2"):
         pp.Network.load(saved(fold_rows2=np.ones(1)))
     with pytest.raises(checker.Rejected, match="arrays of no layer"):
         checker.read_npz(str(saved(fold_rows2=np.ones(1))))
     for wrong in (np.ones(3), -np.ones(2), np.ones((2, 1))):
-        with pytest.raises(ModelFileError, match="fold of layer 1: rows must hold 2 numbers >= 0"):
+        with raises(ModelFileError, name="other.npz", match="rows"):
             pp.Network.load(saved(fold_rows0=wrong))
-    with pytest.raises(ModelFileError, match="NaN or infinite"):
+    with raises(ModelFileError, name="other.npz", match="NaN"):
         pp.Network.load(saved(fold_bias1=np.full(1, np.nan)))
-    with pytest.raises(ModelFileError, match="belong to the input map"):
+    with raises(ModelFileError, name="other.npz", match="input map"):
         pp.Network.load(saved(fold_columns0=np.full(2, 2.0)))
-    with pytest.raises(ModelFileError, match="it moves a bias, and the layer has none"):
+    with raises(ModelFileError, name="other.npz", match="moves a bias"):
         pp.Network.load(saved(b1=None))
 
 
 def test_as_many_folds_as_layers():
-    with pytest.raises(NetworkError, match="2 folds were given for 1 layers"):
+    with raises(NetworkError, name="folds"):
         pp.Network([([[1.0]], None)], folds=[None, None])

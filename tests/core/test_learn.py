@@ -13,10 +13,11 @@ from scipy import stats
 
 import proplace as pp
 from proplace.core import conformal
-from proplace.core.errors import DeltaError, InputError, OptionError
+from proplace.core.errors import DeltaError, ModelFileError, OptionError
 from proplace.core.learned_box import GrownHull, History, score
 from proplace.loaders.coordinates import in_coordinates_of
 from refits import SHAPES, fitted, people, retrained
+from support.errors import raises
 
 SIZES = (3, 4, 1)
 SHAPE = [shape for a, b in itertools.pairwise(SIZES) for shape in ((b, a), (b,))]
@@ -209,7 +210,7 @@ def test_ranks_are_those_of_the_number_as_written():
 @pytest.mark.parametrize("n", range(1, 21))
 def test_too_short_a_history_says_how_many_are_needed_and_what_these_allow(n):
     nets = [network(theta) for theta in gaussian(np.random.default_rng(0), 21)]
-    with pytest.raises(DeltaError, match=r"needs at least 21, 19 for the size and 2 for") as caught:
+    with raises(DeltaError, name="history", match="at least 21") as caught:
         pp.Shifts.learn(nets[:n])
     assert f"{n} network" in str(caught.value)
     if n <= 2:
@@ -219,7 +220,7 @@ def test_too_short_a_history_says_how_many_are_needed_and_what_these_allow(n):
     allowed = float(str(caught.value).split("coverage=")[1].split()[0])
     assert (n - 2) / (n - 1) - 0.001 <= allowed <= (n - 2) / (n - 1)
     assert pp.Shifts.learn(nets[:n], allowed).about
-    with pytest.raises(DeltaError, match="too few"):
+    with raises(DeltaError, name="history"):
         pp.Shifts.learn(nets[:n], allowed + 0.002)
 
 
@@ -262,7 +263,7 @@ def test_a_layer_that_moves_in_a_few_networks_for_the_size_alone(count):
         assert f"but did in {count} of those for the size" in about
         np.testing.assert_array_equal(boxes[0].low.W, boxes[0].high.W)
     else:
-        with pytest.raises(DeltaError, match=r"never moved in .* but did in 3 of the 14"):
+        with raises(DeltaError, name="history", match="3 of"):
             past.learn(Q(4, 5), seed=0)
 
 
@@ -283,25 +284,25 @@ def test_parameters_at_the_ends_of_what_a_double_holds(scale):
 
 
 @pytest.mark.parametrize(
-    ("change", "error", "words"),
+    ("change", "error", "name"),
     [
-        ({"coverage": 1.0}, OptionError, "coverage must lie between 0 and 1"),
-        ({"coverage": 0.0}, OptionError, "coverage must lie between 0 and 1"),
-        ({"coverage": float("nan")}, OptionError, "coverage must lie between 0 and 1"),
-        ({"coverage": "much"}, OptionError, "coverage must lie between 0 and 1"),
-        ({"history": []}, DeltaError, "no network was given"),
-        ({"history": "models/"}, DeltaError, "must be a list"),
-        ({"history": network(np.ones(COUNT))}, DeltaError, "must be a list"),
+        ({"coverage": 1.0}, OptionError, "coverage"),
+        ({"coverage": 0.0}, OptionError, "coverage"),
+        ({"coverage": float("nan")}, OptionError, "coverage"),
+        ({"coverage": "much"}, OptionError, "coverage"),
+        ({"history": []}, DeltaError, "networks"),
+        ({"history": "models/"}, DeltaError, "history"),
+        ({"history": network(np.ones(COUNT))}, DeltaError, "history"),
         (
             {"history": [network(np.ones(COUNT)), pp.Network([([[1.0]], [0.0])])]},
             DeltaError,
-            "differ in architecture",
+            None,
         ),
     ],
 )
-def test_wrong_calls_say_what_is_wrong(change, error, words):
+def test_wrong_calls_say_what_is_wrong(change, error, name):
     call = {"history": [network(t) for t in gaussian(np.random.default_rng(0), 30)]}
-    with pytest.raises(error, match=words):
+    with raises(error, name=name):
         pp.Shifts.learn(**{**call, **change})
 
 
@@ -358,7 +359,7 @@ def test_files(tmp_path):
     assert again == box
     assert again.about == box.about
     assert "if it is exchangeable with them" in box.about
-    with pytest.raises((InputError, ValueError), match=r"none\.npz"):
+    with raises(ModelFileError, name="none.npz"):
         pp.Shifts.learn([*paths, tmp_path / "none.npz"], 0.8)
 
 

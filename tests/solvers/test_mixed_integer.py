@@ -12,6 +12,7 @@ import pytest
 
 from proplace.core.errors import MissingExtra, OptionError, SolverError
 from proplace.solvers import Model, Raw, mixed_integer, solve
+from support.errors import raises
 
 PACKAGES = {"highs": "highspy", "gurobi": "gurobipy"}
 
@@ -178,18 +179,18 @@ def test_size_of_the_licence():
             pass
         else:
             pytest.skip("this machine has a full licence")
-    with pytest.raises(SolverError, match=r"size-limited Gurobi licence.*solver='highs'"):
+    with raises(SolverError, name="solver", value="gurobi", match="licence"):
         solve(model, "gurobi")
 
 
 def test_missing_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "gurobipy", None)
-    with pytest.raises(MissingExtra, match=r"proplace\[gurobi\]"):
+    with raises(MissingExtra, name="gurobipy"):
         solve(random_model(0), "gurobi")
 
 
 def test_unknown_solver():
-    with pytest.raises(OptionError, match="one of 'highs', 'gurobi', not 'cplex'"):
+    with raises(OptionError, name="solver", value="cplex"):
         solve(random_model(0), "cplex")
 
 
@@ -200,7 +201,7 @@ def test_wrong_point_is_refused(monkeypatch):
     monkeypatch.setitem(mixed_integer._BACKENDS, "highs", broken)
     model = Model()
     model.columns(0.0, 1.0)
-    with pytest.raises(SolverError, match="violates its own model"):
+    with raises(SolverError, name="solver", value="highs", match="violates"):
         solve(model)
 
 
@@ -209,5 +210,5 @@ def test_failure_is_an_error(monkeypatch):
         return Raw("failed", None, 0.0, "kSolveError")
 
     monkeypatch.setitem(mixed_integer._BACKENDS, "highs", broken)
-    with pytest.raises(SolverError, match="kSolveError"):
+    with raises(SolverError, name="solver", value="highs", match="kSolveError"):
         solve(random_model(0))

@@ -10,12 +10,13 @@ ANY = object()
 
 
 @contextmanager
-def raises(error, *, name=ANY, value=ANY, row=ANY):
+def raises(error, *, name=ANY, value=ANY, row=ANY, match=None):
     """Expect an error of exactly this class with the given fields, and with a message.
 
-    The caller gets the information of ``pytest.raises``, to look at the message where a word matters.
+    ``match`` is a word of the message, for two errors that no field tells apart. The caller gets the
+    information of ``pytest.raises``.
     """
-    with pytest.raises(error) as info:
+    with pytest.raises(error, match=match) as info:
         yield info
     found = info.value
     assert type(found) is error, f"{type(found).__name__}: {found}"
