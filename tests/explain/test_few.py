@@ -21,6 +21,7 @@ from proplace.explain.findings import Finding
 from proplace.explain.proving import Clock
 from proplace.search.state import SearchState
 from proplace.search.subsets import OpenSets
+from support.errors import raises
 from support.people import random_network, worst_logit
 
 network = functools.partial(random_network, balanced=True)
@@ -532,22 +533,19 @@ def test_changeable_is_as_if_all_others_were_immutable(hull):
 
 
 BAD = [
-    (
-        {"changeable": ["a", "bb"]},
-        r"changeable: 'bb' is not a feature; the features are 'a', 'b', 'c', 'd'",
-    ),
-    ({"changeable": []}, "name at least one"),
-    ({"changeable": "a"}, r"write \['a'\]"),
-    ({"changeable": [1]}, "names of features"),
-    ({"changeable": ["e"]}, "immutable features only"),
-    ({"max_changes": 0}, "max_changes must be a whole number >= 1"),
-    ({"prefer": "short"}, "prefer must be one of 'near', 'few'"),
+    ({"changeable": ["a", "bb"]}, "changeable", "bb"),
+    ({"changeable": []}, "changeable", []),
+    ({"changeable": "a"}, "changeable", "a"),
+    ({"changeable": [1]}, "changeable", [1]),
+    ({"changeable": ["e"]}, "changeable", ["e"]),
+    ({"max_changes": 0}, "max_changes", 0),
+    ({"prefer": "short"}, "prefer", "short"),
 ]
 
 
-@pytest.mark.parametrize(("options", "said"), BAD, ids=[str(each[0]) for each in BAD])
-def test_bad_options_are_refused_with_what_to_change(options, said):
+@pytest.mark.parametrize(("options", "name", "value"), BAD, ids=[str(each[0]) for each in BAD])
+def test_bad_options_are_refused_with_what_to_change(options, name, value):
     rows = MIXED.canonical(np.random.default_rng(0).random((30, MIXED.width)))
     explainer = pp.Proplace(network(0, MIXED.width), DELTA, schema=MIXED, **options)
-    with pytest.raises(OptionError, match=said):
+    with raises(OptionError, name=name, value=value):
         explainer.fit(rows)

@@ -15,6 +15,7 @@ import proplace as pp
 from oracles import joint_attack, milp_box_margin
 from proplace.core.errors import OptionError
 from proplace.explain.holds import held_box
+from support.errors import raises
 from support.people import debtors
 
 TOLERANCE = {"income": 1.0}
@@ -186,5 +187,5 @@ def test_the_same_whoever_else_is_explained(lender):
 
 def test_withheld_answers_hold_nothing_and_flags_are_checked(lender):
     model, table = lender
-    with pytest.raises(OptionError, match="holds"):
+    with raises(OptionError, name="holds", value="yes"):
         pp.Proplace(model, 0.01, holds="yes").fit(table)

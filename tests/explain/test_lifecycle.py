@@ -15,6 +15,7 @@ from proplace.core.errors import NotFittedError, OptionError
 from proplace.explain.baselines import METHODS, Baseline, Candidate, RobustBaseline
 from proplace.explain.findings import STATUSES
 from proplace.explain.parallel import Workers
+from support.errors import raises
 
 NET = pp.Network([(np.eye(2), np.zeros(2)), ([[1.0, 1.0]], [-1.0])])
 RNG = np.random.default_rng(0)
@@ -42,12 +43,12 @@ def test_parameters_in_the_manner_of_scikit_learn(name):
     assert copy.get_params(deep=False).keys() == params.keys()
     assert all(copy.get_params(deep=False)[key] is params[key] for key in params)
     check_is_fitted(explainer)
-    with pytest.raises(NotFittedError, match=r"call fit\(X_train\)"):
+    with pytest.raises(NotFittedError):
         copy.explain(REFUSED)
     with pytest.raises(NotFittedError):
         next(iter(copy.stream([REFUSED])))
     assert explainer.set_params(n_jobs=1) is explainer
-    with pytest.raises(ValueError, match="Invalid parameter 'epsilon'"):
+    with pytest.raises(ValueError, match="epsilon"):
         explainer.set_params(epsilon=1)
     assert repr(explainer).startswith(f"{type(explainer).__name__}(")
     assert explainer.fit(TRAIN, NET.predict(TRAIN)) is explainer
@@ -77,7 +78,7 @@ def test_n_jobs_may_change_after_fit():
 def test_parameters_are_kept_as_given_and_checked_in_fit():
     explainer = pp.Proplace(NET, -0.1, k="many")
     assert explainer.k == "many"
-    with pytest.raises(OptionError, match="k must be a whole number"):
+    with raises(OptionError, name="k", value="many"):
         explainer.fit(TRAIN)
     explainer.k = 3
     with pytest.raises(pp.errors.DeltaError):
@@ -153,7 +154,7 @@ def test_row_that_kills_its_worker_costs_only_itself(monkeypatch):
 
 
 def test_a_baseline_gives_one_answer():
-    with pytest.raises(OptionError, match="one answer for each person"):
+    with raises(OptionError, name="count", value=2):
         made("RNCE").fit(TRAIN).explain(REFUSED, count=2)
 
 

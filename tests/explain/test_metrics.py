@@ -7,8 +7,9 @@ import pandas as pd
 import pytest
 
 import proplace as pp
-from proplace.core.errors import InputError
+from proplace.core.errors import InputError, SchemaError
 from proplace.explain import metrics
+from support.errors import raises
 
 
 def threshold(t):
@@ -38,7 +39,7 @@ def test_l1_is_the_mean_over_columns():
     x = [[0.0, 0.0, 1.0, 0.5], [1.0, 1.0, 1.0, 1.0]]
     y = [[0.1, 0.0, 0.0, 0.5], [1.0, 1.0, 1.0, 0.0]]
     np.testing.assert_allclose(metrics.l1(x, y), [1.1 / 4, 0.25])
-    with pytest.raises(InputError, match="same shape"):
+    with raises(InputError, name="counterfactuals"):
         metrics.l1(x, y[:1])
 
 
@@ -52,7 +53,7 @@ def test_lof_is_the_definition():
         metrics.lof(points, metrics.outlier_model(data)), expected, rtol=1e-6
     )
     assert expected[-1] > 2.0
-    with pytest.raises(InputError, match="more than 10"):
+    with raises(InputError, name="reference"):
         metrics.lof(points, data[:10])
 
 
@@ -60,7 +61,7 @@ def test_vr_counts_networks():
     nets = [threshold(0.3), threshold(0.5), threshold(0.7), threshold(0.9)]
     np.testing.assert_allclose(metrics.vr(nets, [[0.6], [0.2], [1.0]]), [0.5, 0.0, 1.0])
     np.testing.assert_allclose(metrics.vr(nets, [[0.6], [0.2], [1.0]], target=0), [0.5, 1.0, 0.0])
-    with pytest.raises(InputError, match="at least one"):
+    with raises(InputError, name="retrained"):
         metrics.vr([], [[0.6]])
 
 
@@ -157,15 +158,15 @@ def test_evaluate_reads_labels_as_the_schema_spells_them(tmp_path):
     assert table["found"].tolist() == [True, True, True, False]
     assert table["valid"].tolist() == [1.0, 1.0, 0.0, 0.0]
     (tmp_path / "ces.csv").write_text("c\nNone\n18\n")
-    with pytest.raises(ValueError, match="'18' is not a category"):
+    with raises(SchemaError, name="c", row=1):
         metrics.evaluate(tmp_path / "ces.csv", originals[:2], net, schema=schema)
     (tmp_path / "ces.csv").write_text("c\nNone,1\n017\n")
-    with pytest.raises(InputError, match="row 0: 2 cells"):
+    with raises(InputError, name="ces.csv", row=0):
         metrics.evaluate(tmp_path / "ces.csv", originals[:2], net, schema=schema)
 
 
 def test_an_infinite_answer_is_not_taken_for_none():
-    with pytest.raises(InputError, match="row 1 is infinite"):
+    with raises(InputError, name="counterfactuals", row=1):
         metrics.evaluate([[0.8], [np.inf], [0.6]], ORIGINALS, threshold(0.5))
 
 
@@ -185,19 +186,19 @@ def test_evaluate_takes_explanations_and_keeps_only_the_first_answer_of_a_row():
 
 
 @pytest.mark.parametrize(
-    ("answers", "words"),
+    ("answers", "name"),
     [
-        ([[0.5]], "1 counterfactuals for 3 originals"),
-        ([[0.5, 0.5]] * 3, "must have 1 columns"),
+        ([[0.5]], "counterfactuals"),
+        ([[0.5, 0.5]] * 3, "counterfactuals"),
         ("nowhere.csv", "nowhere.csv"),
     ],
 )
-def test_evaluate_says_what_is_wrong(answers, words):
-    with pytest.raises(InputError, match=words):
+def test_evaluate_says_what_is_wrong(answers, name):
+    with raises(InputError, name=name):
         metrics.evaluate(answers, ORIGINALS, threshold(0.5))
 
 
 def test_evaluate_names_a_missing_column():
     schema = pp.Schema([pp.Continuous("income", 0, 1)])
-    with pytest.raises(InputError, match="lack the column 'income'"):
+    with raises(InputError, name="income"):
         metrics.evaluate(pd.DataFrame({"x": [1.0]}), [[0.2]], threshold(0.5), schema=schema)

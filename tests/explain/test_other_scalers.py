@@ -11,6 +11,7 @@ from sklearn.preprocessing import StandardScaler
 
 import proplace as pp
 from proplace.core.errors import DeltaError
+from support.errors import raises
 
 
 def table(seed, rows=300, factor=1.0):
@@ -54,7 +55,7 @@ def test_a_box_behind_other_scalers_is_refused(main, past, tmp_path):
             lambda wrong=wrong: pp.calibrate_delta(main, past, frame, frame[:9], shifts=wrong),
             lambda wrong=wrong: pp.Proplace(past[0], 0.01, also=[(main, wrong)]).fit(frame),
         ):
-            with pytest.raises(DeltaError, match=r"another way.*source=model"):
+            with pytest.raises(DeltaError, match="source=model"):
                 call()
     assert pp.certify(past[0], frame, box).robust.shape == (len(frame),)  # it is theirs
 
@@ -63,7 +64,7 @@ def test_a_box_behind_other_scalers_is_refused(main, past, tmp_path):
 def test_a_box_of_bare_networks_says_nothing_of_the_table(main, past):
     frame, _ = table(0)
     bare = pp.Shifts.hull([pp.Model.of(one).network for one in past])
-    with pytest.raises(DeltaError, match=r"bare networks.*encoded_as"):
+    with raises(DeltaError, name="delta", match="encoded_as"):
         pp.Proplace(main, bare).fit(frame)
     pp.certify(main, frame, bare.encoded_as(main))  # by whoever knows better
     own = pp.Shifts.of(pp.Model.of(main).network, 0.01)  # around the network in use
@@ -84,5 +85,5 @@ def test_behind_the_model_in_use_each_model_of_the_box_accepts_the_answers(main,
 
 
 def test_boxes_behind_different_scalers_do_not_meet(main, past):
-    with pytest.raises(DeltaError, match="different ways"):
+    with raises(DeltaError, name="other"):
         pp.Shifts.hull(past).intersect(pp.Shifts.hull(past, source=main))

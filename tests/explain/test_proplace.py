@@ -19,6 +19,7 @@ from proplace.core.errors import (
 from proplace.explain import proplace as explainer_module
 from proplace.schema import Schema
 from real_data import folder
+from support.errors import raises
 from support.people import (
     LIMITS,
     World,
@@ -301,7 +302,7 @@ def test_too_many_profiles_for_a_box():
     schema = Schema([pp.Binary(f"b{i}") for i in range(16)])
     net = pp.Network([(np.ones((1, 16)), [-8.5])])
     train = np.ones((2, 16))
-    with pytest.raises(OptionError, match="65536 combinations"):
+    with raises(OptionError, name="region", value="box", match="65536"):
         pp.Proplace(net, 0.01, schema=schema, region="box").fit(train).explain(np.zeros((1, 16)))
     frozen = Schema([pp.Binary(f"b{i}", immutable=i < 6) for i in range(16)])
     box = pp.Proplace(net, 0.001, schema=frozen, region="box").fit(train)

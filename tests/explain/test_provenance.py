@@ -18,6 +18,7 @@ from sklearn.preprocessing import StandardScaler
 import proplace as pp
 from proplace.core.errors import InputError, OptionError
 from proplace.explain.provenance import Provenance
+from support.errors import raises
 
 NET = pp.Network([([[1.0, 1.0]], [-1.0])])
 ROWS = np.array([[0.2, 0.1], [0.9, 0.8], [0.9, 0.8], [0.7, -0.0]])
@@ -101,7 +102,7 @@ def test_the_date_is_now_in_utc_or_what_the_environment_says(monkeypatch):
     assert made().date == "1970-01-01T23:59:59Z"
     for bad in ("yesterday", "", "9" * 30):
         monkeypatch.setenv("SOURCE_DATE_EPOCH", bad)
-        with pytest.raises(OptionError, match="number of seconds since 1970"):
+        with raises(OptionError, name="SOURCE_DATE_EPOCH"):
             made()
 
 
@@ -185,13 +186,13 @@ def test_json_and_back():
     ],
 )
 def test_what_no_run_has_written_is_refused(name, value):
-    with pytest.raises(InputError, match=f"has a {name} that cannot be read"):
+    with raises(InputError, name=name):
         Provenance.from_dict(made().to_dict() | {name: value})
 
 
 @pytest.mark.parametrize("fields", [{}, [], None, {"date": "2025-01-31T00:00:00Z"}])
 def test_what_is_no_provenance_is_refused(fields):
-    with pytest.raises(InputError, match="must have the fields date, version"):
+    with raises(InputError, name=None, match="fields"):
         Provenance.from_dict(fields)
-    with pytest.raises(InputError, match="must have the fields"):
+    with raises(InputError, name=None, match="fields"):
         Provenance.from_dict(made().to_dict() | {"more": 1})

@@ -27,6 +27,7 @@ from proplace.apps.cli.one_person import answer_facts
 from proplace.core.errors import SchemaError
 from proplace.schema.infer import readable_grid
 from real_data import folder
+from support.errors import raises
 from support.tiers import only
 
 TARGET = {
@@ -273,7 +274,7 @@ def test_training_rows_in_an_array_lie_in_the_ranges():
     explainer = pp.Proplace(net, 0.01, k=2, schema=schema).fit(rows)
     np.testing.assert_array_equal(explainer.rows_, [[0.25, 0.4], [1.0, 0.8], [1.0, 1.0]])
     for bad in ([1.1, 0.5], [0.5, 1.1]):
-        with pytest.raises(SchemaError, match="row 3 of the array is not a legal"):
+        with raises(SchemaError, name="X", row=3):
             pp.Proplace(net, 0.01, schema=schema).fit([*rows, bad])
 
 

@@ -11,6 +11,7 @@ import pytest
 import proplace as pp
 from oracles import joint_attack
 from proplace.core.errors import OptionError, SchemaError
+from support.errors import raises
 from support.people import debtors
 
 TOLERANCE = {"income": 2.0, "debt": 1.5}
@@ -99,28 +100,28 @@ def test_the_schema_may_say_it(pipeline):
 
 
 @pytest.mark.parametrize(
-    ("tolerance", "said"),
+    ("tolerance", "name"),
     [
         ({"salary": 1.0}, "salary"),
-        ({"income": -1.0}, "0 or more"),
-        ({"income": float("nan")}, "0 or more"),
-        ({"income": "much"}, "number"),
-        (3.0, "by feature name"),
+        ({"income": -1.0}, "income"),
+        ({"income": float("nan")}, "income"),
+        ({"income": "much"}, "income"),
+        (3.0, "tolerance"),
     ],
 )
-def test_bad_tolerances_are_refused(pipeline, tolerance, said):
+def test_bad_tolerances_are_refused(pipeline, tolerance, name):
     model, table = pipeline
-    with pytest.raises(OptionError, match=said):
+    with raises(OptionError, name=name):
         pp.Proplace(model, 0.01, tolerance=tolerance).fit(table)
 
 
 def test_what_cannot_be_missed(pipeline):
     model, table = pipeline
-    with pytest.raises(SchemaError, match="immutable"):
+    with raises(SchemaError, name="age"):
         pp.Continuous("age", 0, 99, immutable=True, tolerance=1)
     numbers = [pp.Continuous("income", 0, 100), pp.Continuous("debt", 0, 80)]
     schema = pp.Schema([*numbers, pp.Binary("home")])
-    with pytest.raises(OptionError, match="only a number"):
+    with raises(OptionError, name="home"):
         pp.Proplace(model, 0.01, schema=schema, tolerance={"home": 1}).fit(table)
 
 

@@ -11,6 +11,7 @@ from sklearn.preprocessing import StandardScaler
 
 import proplace as pp
 from proplace.core.errors import OptionError
+from support.errors import raises
 
 SCHEMA = pp.Schema(
     [
@@ -61,16 +62,16 @@ def test_weights_count_the_whole_range_where_the_model_scales_itself():
 
 
 @pytest.mark.parametrize(
-    ("weights", "says"),
+    ("weights", "name"),
     [
-        ({"z": 1.0}, "weights: 'z' is not a feature"),
-        ({"a": -1.0}, "the weight of a must be a number >= 0"),
-        ({"a": "much"}, "the weight of a must be a number >= 0"),
-        (dict.fromkeys("abcde", 0.0), "must not all be 0"),
-        ([1.0] * 7, "numbers by feature name"),
-        ("l2", "numbers by feature name"),
+        ({"z": 1.0}, "weights"),
+        ({"a": -1.0}, "the weight of a"),
+        ({"a": "much"}, "the weight of a"),
+        (dict.fromkeys("abcde", 0.0), "weights"),
+        ([1.0] * 7, "weights"),
+        ("l2", "weights"),
     ],
 )
-def test_wrong_weights_are_rejected(weights, says):
-    with pytest.raises(OptionError, match=says):
+def test_wrong_weights_are_rejected(weights, name):
+    with raises(OptionError, name=name):
         fitted(weights=weights)
