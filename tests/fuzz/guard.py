@@ -12,28 +12,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _NEVER = frozenset(
-    {
-        *(
-            "os.system",
-            "os.exec",
-            "os.fork",
-            "os.forkpty",
-            "os.posix_spawn",
-            "os.spawn",
-            "os.startfile",
-        ),
-        *("os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate"),
-        *("os.chmod", "os.chown", "os.putenv", "os.kill", "os.utime", "os.setxattr"),
-        *("subprocess.Popen", "pty.spawn", "socket.connect", "socket.bind", "socket.getaddrinfo"),
-        *("ctypes.dlopen", "shutil.rmtree", "shutil.move", "shutil.copyfile", "tempfile.mkstemp"),
-        *(
-            "webbrowser.open",
-            "urllib.Request",
-            "pickle.find_class",
-            "code.__new__",
-            "tempfile.mkdtemp",
-        ),
-    }
+    (
+        *("os.system", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn"),
+        *("os.startfile", "os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.link"),
+        *("os.symlink", "os.truncate", "os.chmod", "os.chown", "os.putenv", "os.kill"),
+        *("os.utime", "os.setxattr", "subprocess.Popen", "pty.spawn", "socket.connect"),
+        *("socket.bind", "socket.getaddrinfo", "ctypes.dlopen", "shutil.rmtree", "shutil.move"),
+        *("shutil.copyfile", "tempfile.mkstemp", "webbrowser.open", "urllib.Request"),
+        *("pickle.find_class", "code.__new__", "tempfile.mkdtemp"),
+    )
 )
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 

@@ -13,16 +13,7 @@ from fuzz.mutate import damaged, some
 _LOCAL = "<4s5H3I2H"
 _CENTRAL = "<4s6H3I5H2I"
 _END = "<4s4H2IH"
-_NAMES = (
-    "",
-    "/etc/x",
-    "../x",
-    "a/../b",
-    "C:\\x",
-    "x" * 70_000,
-    "\u202ex",
-    "W0.npy",
-)
+_NAMES = (*("", "/etc/x", "../x", "a/../b", "C:\\x", "x" * 70_000, "\u202ex", "W0.npy"),)
 
 
 @dataclass(frozen=True)

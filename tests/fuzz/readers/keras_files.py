@@ -65,26 +65,12 @@ _KINDS = (
     *("Cast", "LogSoftmax", "Relu", "Sigmoid"),  # operations
 )
 _MODULES = (
-    "keras.layers",
-    "keras",
-    "os",
-    "builtins",
-    "keras.src.models.functional",
-    "subprocess",
-    None,
-    "keras.ops",
+    *("keras.layers", "keras", "os", "builtins", "keras.src.models.functional", "subprocess"),
+    *(None, "keras.ops"),
 )
 _ACTIVATIONS = (
-    "relu",
-    "linear",
-    "sigmoid",
-    "softmax",
-    "log_softmax",
-    "tanh",
-    "elu",
-    "leaky_relu",
-    "exponential",
-    "eval",
+    *("relu", "linear", "sigmoid", "softmax", "log_softmax", "tanh", "elu", "leaky_relu"),
+    *("exponential", "eval"),
 )
 _OF_COLUMNS = (  # options of lookups, encodings, embeddings, batch norm and shapes
     *("output_mode", "num_tokens", "num_oov_indices", "mask_token", "vocabulary", "max_tokens"),
