@@ -28,6 +28,7 @@ from changed_proofs import paths
 from oracles import random_box, random_case
 from proplace.apps import verify
 from proplace.certification import Choice, Refusal, Space, certify, checker, proof
+from support.problems import dense
 
 NODE = shutil.which("node")
 NO_NODE = "node is not installed"
@@ -124,11 +125,7 @@ def _boxes_of_inputs(rng, hidden, kind):
 def _branching(rng):
     """Proofs with trees: margins near the worst one."""
     for sizes in ((3, 4, 4, 1), (2, 3, 3, 3), (3, 4, 3, 4, 1)):
-        layers = [
-            (rng.normal(size=(m, n)), 0.1 * rng.normal(size=m))
-            for n, m in itertools.pairwise(sizes)
-        ]
-        net, x = pp.Network(layers), rng.normal(size=(1, sizes[0]))
+        net, x = dense(rng, sizes, bias=0.1), rng.normal(size=(1, sizes[0]))
         worst = float(pp.certify(net, x, 0.1, 1, exact_margin=True).lower[0])
         report = pp.certify(net, x, 0.1, 1, margin=worst - 1e-6, certificates=True)
         if report.certificates[0] is not None:

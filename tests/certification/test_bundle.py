@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 
 import numpy as np
@@ -15,12 +14,11 @@ from proplace.certification import checker, proof
 from proplace.core.errors import CertificateError
 from proplace.core.fold import Fold
 from support.errors import raises
+from support.problems import dense
 
 
 def network(rng, *widths, **front):
-    sizes = [2, *widths, 1]
-    layers = [(rng.normal(size=(m, n)), rng.normal(size=m)) for n, m in itertools.pairwise(sizes)]
-    return pp.Network(layers, **front)
+    return dense(rng, [2, *widths, 1], **front)
 
 
 X = np.array([0.75, -0.5])

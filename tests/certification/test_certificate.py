@@ -29,6 +29,7 @@ from proplace.certification.dual_bounds import DualBounds
 from proplace.certification.engine import Rows, traced_least_values
 from proplace.certification.rounding import Enclosure
 from proplace.core.errors import CertificateError
+from support.problems import dense
 
 OLD = json.loads((Path(__file__).parent / "files" / "certificates_0_1.json").read_text())
 FORMATS = {"delta": checker.FORMAT, "shifts": checker.FORMAT_BOX, "inputs": checker.FORMAT_INPUTS}
@@ -123,12 +124,7 @@ def test_trees_of_the_linear_program_become_certificates(sizes, monkeypatch):
     rng = np.random.default_rng(3)
     proved = 0
     for seed in range(12):
-        net = pp.Network(
-            [
-                (rng.normal(size=(m, n)), 0.3 * rng.normal(size=m))
-                for n, m in itertools.pairwise(sizes)
-            ]
-        )
+        net = dense(rng, sizes, bias=0.3)
         x, delta = rng.normal(size=sizes[0]), 0.1
         target = int(net.predict(x)[0])
         lower = float(pp.certify(net, x, delta, target, exact_margin=True).lower[0])
@@ -345,9 +341,7 @@ def test_the_fast_bound_knows_how_sums_of_many_terms_round(sizes):
 def test_the_work_is_counted_before_it_is_done(monkeypatch, sizes, kind, tighten, multipliers):
     """What is multiplied is at most what the limit was told, and not much less."""
     rng = np.random.default_rng(sum(sizes))
-    net = pp.Network(
-        [(rng.normal(size=(m, n)), rng.normal(size=m)) for n, m in itertools.pairwise(sizes)]
-    )
+    net = dense(rng, sizes)
     shifts = pp.Shifts.of(net, 0.1)
     shifts = pp.Shifts(shifts.low, shifts.high) if kind == "shifts" else shifts
     problem = Problem(net, shifts, rng.normal(size=(1, sizes[0])), 1)

@@ -16,6 +16,7 @@ from oracles import joint_attack, milp_box_margin, random_box
 from proplace.certification import certify, checker
 from proplace.core.errors import CertificateError, InputError
 from support.errors import raises
+from support.problems import dense
 
 
 def problem(rng, hidden, kind="inputs", **options):
@@ -292,8 +293,7 @@ def test_the_work_is_counted_before_it_is_done(monkeypatch, sizes, front):
     rng = np.random.default_rng(sum(sizes))
     n = sizes[0]
     maps = {"scale": rng.normal(size=n), "matrix": rng.normal(size=(n, n))}
-    layers = [(rng.normal(size=(m, k)), rng.normal(size=m)) for k, m in itertools.pairwise(sizes)]
-    net = pp.Network(layers, **{name: maps[name] for name in front})
+    net = dense(rng, sizes, **{name: maps[name] for name in front})
     shifts, X = random_box(rng, net), rng.normal(size=(1, n))
     facts = random_proof(
         rng, Problem(net, shifts, X, 1, (X - 1.0, X + 1.0)), lambda rng, shape: 1.0

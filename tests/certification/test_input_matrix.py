@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import subprocess
 import sys
 from fractions import Fraction as Q
@@ -18,23 +17,20 @@ from proplace.certification.precision_margin import float32_margin
 from proplace.core.errors import NetworkError
 from proplace.region.convex_piece import ConvexPiece
 from proplace.search import bilevel, tree
-from search_problems import problem_of
 from support.errors import raises
+from support.problems import dense, problem_of
 
 
 def mixed(rng, hidden, *, outputs=1, columns=4, inputs=3, width=4):
     """A network of ``inputs`` mixtures of ``columns`` columns."""
-    sizes = [inputs, *([width] * hidden), outputs]
-    layers = [
-        (rng.normal(size=(m, n)), rng.normal(size=m) * 0.5) for n, m in itertools.pairwise(sizes)
-    ]
+    net = dense(rng, [inputs, *([width] * hidden), outputs], bias=0.5)
     parts = {"matrix": rng.normal(size=(inputs, columns))}
     parts["matrix"][rng.random((inputs, columns)) < 0.3] = 0.0
     if rng.random() < 0.7:
         parts |= {"scale": rng.normal(size=columns), "shift": rng.normal(size=columns)}
     if rng.random() < 0.7:
         parts["offset"] = rng.normal(size=inputs)
-    return pp.Network(layers, **parts)
+    return pp.Network([(layer.W, layer.b) for layer in net.layers], **parts)
 
 
 @pytest.mark.parametrize("hidden", [0, 1, 2])

@@ -14,6 +14,7 @@ from proplace.certification import batched_bnb, dual_bounds, lp_bnb
 from proplace.certification.bounds import Abstraction, WorstCaseProblem, chords
 from proplace.certification.node_program import NodeProgram
 from proplace.solvers import WITH_DUALS, LinearProgram
+from support.problems import dense
 from support.tiers import seeds
 
 
@@ -238,12 +239,7 @@ def test_a_node_is_empty_only_if_rounding_cannot_have_made_it_so(monkeypatch):
     """With sizes of which rounding takes more than the ray proves, nothing is proved."""
     monkeypatch.setattr(dual_bounds, "_SHOWS", np.inf)  # bounds as they are
     rng, seen = np.random.default_rng(0), 0
-    net = pp.Network(
-        [
-            (rng.normal(size=(n, m)), rng.normal(size=n))
-            for m, n in itertools.pairwise([3, 8, 14, 1])
-        ]
-    )
+    net = dense(rng, [3, 8, 14, 1])
     abstraction = Abstraction(net, pp.Shifts.of(net, 0.1))
     for _ in range(10):
         U = net.transform(rng.normal(size=(1, 3)))
@@ -328,9 +324,7 @@ def test_a_false_report_of_emptiness_is_not_believed(seed, monkeypatch):
     """A node is dropped only when the solver's ray proves it empty."""
     rng = np.random.default_rng(seed)
     sizes = [3, 5, 5, 1]
-    net = pp.Network(
-        [(rng.normal(size=(n, m)), rng.normal(size=n)) for m, n in itertools.pairwise(sizes)]
-    )
+    net = dense(rng, sizes)
     x = rng.normal(size=(1, 3))
     truth = pp.certify(net, x, 0.1, exact_margin=True).upper[0]
     honest = LinearProgram.solve
@@ -419,9 +413,7 @@ def test_an_empty_node_is_seen_where_the_solver_stalls(monkeypatch):
     rng, seen = np.random.default_rng(0), {True: 0, False: 0}
     sizes = [3, 8, 14, 1]
     for _ in range(12):
-        net = pp.Network(
-            [(rng.normal(size=(n, m)), rng.normal(size=n)) for m, n in itertools.pairwise(sizes)]
-        )
+        net = dense(rng, sizes)
         abstraction = Abstraction(net, pp.Shifts.of(net, 0.1))
         U = net.transform(rng.normal(size=(1, 3)))
         program = program_of(abstraction, abstraction.interval_bounds(U), U, net.objectives(1)[0])

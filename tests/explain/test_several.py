@@ -32,8 +32,8 @@ from proplace.explain import proplace as explainer_module
 from proplace.explain.provenance import Provenance
 from proplace.region.neighbours import variants
 from proplace.search.pieces import SearchResult
-from search_problems import check_robust
 from support.errors import raises
+from support.problems import check_robust
 
 torch = pytest.importorskip("torch")
 

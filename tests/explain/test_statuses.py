@@ -19,7 +19,6 @@ from proplace.region.neighbours import RobustRows
 from proplace.schema import Schema
 from proplace.search.oracle import Oracle
 from proplace.search.pieces import SearchResult
-from search_problems import Clock, ill_solver, problem_of
 from support.people import (
     LIMITS,
     World,
@@ -30,6 +29,7 @@ from support.people import (
     rules,
     two_columns,
 )
+from support.problems import Clock, ill_solver, problem_of
 
 
 def test_already_valid():

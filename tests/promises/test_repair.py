@@ -11,17 +11,12 @@ import proplace as pp
 from proplace.core.errors import InputError, OptionError, SolverError
 from proplace.core.fold import Fold
 from proplace.promises import repair as module
+from support.problems import dense
 from support.tiers import seeds
 
 
 def random_net(rng, sizes, *, biased=True):
-    pairs = itertools.pairwise(sizes)
-    return pp.Network(
-        [
-            (rng.normal(size=(b, a)) / np.sqrt(a), 0.5 * rng.normal(size=b) if biased else None)
-            for a, b in pairs
-        ]
-    )
+    return dense(rng, sizes, gain=1.0, bias=0.5 if biased else 0.0)
 
 
 def hidden(net, x):

@@ -6,64 +6,44 @@ certifier says so), and no point of a fine grid over the piece that is robust ma
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import time
 
 import numpy as np
 import pytest
-from scipy.optimize import linprog
 
 import proplace as pp
 from proplace import solvers
-from proplace.core.distances import L1
 from proplace.core.errors import OptionError, SolverError
-from proplace.core.model_set import ModelSet
 from proplace.region.convex_piece import ConvexPiece
 from proplace.schema import Continuous, Ordinal, Schema
 from proplace.search import bilevel
-from proplace.search.problem import SearchProblem
 from proplace.solvers import Solution
 from proplace.solvers import solve as solve_model
+from support import problems
 from support.errors import raises
+from support.problems import MARGIN, dense, outside, plain
 from support.tiers import seeds
 
-MARGIN, SLACK = 1e-4, 1e-5
-
-
-def random_net(rng, sizes, *, bias=True, **transform):
-    pairs = [
-        (rng.normal(size=(o, i)) * 1.5 / np.sqrt(i), rng.normal(size=o) * 0.3 if bias else None)
-        for i, o in itertools.pairwise(sizes)
-    ]
-    return pp.Network(pairs, **transform)
+SLACK = 1e-5
+problem_of = functools.partial(problems.problem_of, slack=SLACK)
 
 
 def box(d, low=-1.0, high=1.0):
-    return ConvexPiece(
-        None, np.full(d, low), np.full(d, high), np.zeros((0, d)), np.zeros(0), np.zeros(0)
-    )
+    return plain(np.zeros(d), None, low, high)
 
 
 def hull(vertices, low=-1.0, high=1.0):
-    piece = box(vertices.shape[1], low, high)
-    return ConvexPiece(
-        vertices, piece.lower, piece.upper, piece.A, piece.row_lower, piece.row_upper
-    )
+    return plain(vertices[0], vertices, low, high)
 
 
-def problem_of(net, x, delta, *, target=1, grids=None):
-    models = ModelSet(net, pp.Shifts.of(net, delta), margin=MARGIN)
-    return SearchProblem(
-        (models,), target, x, L1(np.full(net.inputs, 1.0 / net.inputs)), SLACK, grids or {}
-    )
-
-
-def instance(seed, sizes, *, delta=0.03, target=1, vertices=3, **options):
+def instance(seed, sizes, *, delta=0.03, target=1, vertices=3, bias=0.3, **front):
     """The first network from ``seed`` on with refused and robust rows; a hull around one."""
     for number in range(seed, seed + 1000):
         rng = np.random.default_rng(number)
-        net = random_net(rng, sizes, **options)
+        net = dense(rng, sizes, gain=1.5, bias=bias, **front)
         X = rng.uniform(-1.0, 1.0, size=(200, sizes[0]))
         robust = X[pp.certify(net, X, delta, target, margin=MARGIN + SLACK).robust]
         refused = X[net.margin(X, target) < -0.1]
@@ -85,30 +65,6 @@ def combinations(vertices, steps):
 def mesh(low, high, steps):
     axes = [np.linspace(a, b, steps) for a, b in zip(low, high, strict=True)]
     return np.stack([part.ravel() for part in np.meshgrid(*axes)], axis=1)
-
-
-def contains(problem, piece, point, tolerance=1e-8):
-    """Whether the point is in the piece, by a linear program over the weights of the vertices."""
-    if (point < piece.lower).any() or (point > piece.upper).any():
-        return False
-    rows = piece.A @ point
-    if (rows < piece.row_lower - tolerance).any() or (rows > piece.row_upper + tolerance).any():
-        return False
-    if piece.vertices is None:
-        return True
-    V, room = piece.vertices.T, problem.half_steps()
-    d, m = V.shape
-    off = -np.ones((d, 1))  # the last variable: how far outside the point is
-    result = linprog(
-        np.append(np.zeros(m), 1.0),
-        A_ub=np.block([[V, off], [-V, off]]),
-        b_ub=np.concatenate([point + room, room - point]),
-        A_eq=np.append(np.ones(m), 0.0)[None],
-        b_eq=[1.0],
-        bounds=(0.0, None),
-    )
-    assert result.status == 0
-    return result.fun <= tolerance
 
 
 def best_of(problem, points):
@@ -135,7 +91,8 @@ def check(problem, piece, outcome, points):
         return
     assert outcome.status == "optimal"
     point = outcome.point
-    assert contains(problem, piece, point)
+    assert ((point >= piece.lower) & (point <= piece.upper)).all()
+    assert outside(problem, piece, point) <= 1e-8
     assert pp.certify(
         problem.sets[0].net, point, problem.sets[0].shifts, problem.target, margin=MARGIN
     ).robust[0]
@@ -202,7 +159,7 @@ def test_input_transform(widths):
 
 @pytest.mark.parametrize("widths", DEPTHS, ids=str)
 def test_layers_without_bias(widths):
-    problem, piece = instance(91, (2, *widths, 1), bias=False)
+    problem, piece = instance(91, (2, *widths, 1), bias=0.0)
     assert {bias for _, bias in problem.sets[0].shifts.radii} == {0.0}
     check(problem, piece, bilevel.solve(problem, piece), combinations(piece.vertices, 16))
 
@@ -296,7 +253,7 @@ def test_grid_columns(inside, columns):
     problem.x[:] = problem.snap(problem.x)
     piece = box(2) if inside == "box" else hull(np.vstack([problem.x, piece.vertices[1:]]))
     values = [legal(column, -1.0, 1.0) for column in columns]
-    points = np.array([p for p in itertools.product(*values) if contains(problem, piece, p)])
+    points = np.array([p for p in itertools.product(*values) if outside(problem, piece, p) <= 1e-8])
     outcome = bilevel.solve(problem, piece)
     check(problem, piece, outcome, points)
     assert outcome.distance == pytest.approx(best_of(problem, points), abs=1e-9)
@@ -390,7 +347,7 @@ def test_solvers_agree(seed):
     assert theirs.status == ours.status
     assert theirs.distance == pytest.approx(ours.distance, abs=1e-7)
     if theirs.point is not None:
-        assert contains(problem, piece, theirs.point)
+        assert outside(problem, piece, theirs.point) <= 1e-8
         assert pp.certify(
             problem.sets[0].net, theirs.point, problem.sets[0].shifts, problem.target, margin=MARGIN
         ).robust[0]

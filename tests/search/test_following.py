@@ -1,7 +1,5 @@
 """Shifts that follow x': networks of Delta at every point, and needed without end otherwise."""
 
-import itertools
-
 import numpy as np
 import pytest
 
@@ -11,17 +9,14 @@ from proplace.core.model_set import ModelSet
 from proplace.core.shifts import Shifts
 from proplace.search.oracle import Oracle
 from proplace.search.problem import SearchProblem
+from support.problems import dense
 from support.tiers import quick
 
 
 def found(seed, *, signed=False, outputs=1):
     """Oracle of a random network, and the shifts that follow with the points they were made for."""
     rng = np.random.default_rng(seed)
-    sizes = [3, 6, 7, outputs]
-    layers = [
-        (rng.normal(size=(m, n)), rng.normal(size=m) * 0.3) for n, m in itertools.pairwise(sizes)
-    ]
-    net = pp.Network(layers)
+    net = dense(rng, [3, 6, 7, outputs], bias=0.3)
     low = -1.0 if signed else 0.0
     X = rng.uniform(low, 1.0, size=(60, 3))
     x = X[0]

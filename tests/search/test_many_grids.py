@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -16,19 +15,14 @@ from proplace.search.oracle import Oracle
 from proplace.search.problem import SearchProblem
 from proplace.search.rounding import Rounding
 from proplace.search.state import ROUGH_NODES, SearchState
-from search_problems import MARGIN, SLACK, check_answer, compare, plain, random_problem
+from support.problems import MARGIN, SLACK, check_answer, compare, dense, plain, random_problem
 
 
 def many(seed, columns, step=0.1):
     """A network over many columns, all with steps, and the hull of a refused row and robust ones."""
     for attempt in range(100):
         rng = np.random.default_rng([seed, attempt])
-        sizes = [columns, 8, 6, 1]
-        layers = [
-            (rng.normal(size=(m, n)) / np.sqrt(n), rng.normal(size=m) * 0.3)
-            for n, m in itertools.pairwise(sizes)
-        ]
-        net = pp.Network(layers)
+        net = dense(rng, [columns, 8, 6, 1], gain=1.0, bias=0.3)
         schema = pp.Schema(
             [pp.Continuous(f"c{j}", -2, 2, step=step, scaling="none") for j in range(columns)]
         )

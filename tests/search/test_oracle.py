@@ -15,7 +15,7 @@ from proplace.certification.bounds import Abstraction, WorstCaseProblem
 from proplace.certification.shift_recovery import shifted_layers
 from proplace.search.oracle import Oracle
 from proplace.search.scenario import ShiftedObjective
-from search_problems import problem_of
+from support.problems import problem_of
 from support.tiers import quick, seeds
 
 CASES = [(seed, 1 + seed % 3) for seed in range(60)]

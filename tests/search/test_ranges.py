@@ -9,7 +9,7 @@ import pytest
 
 from proplace.search.ranges import Ranges, borrowed, key_of, needs_of, ranges_of
 from proplace.search.scenario import ShiftedObjective
-from search_states import points_of, pre_activations, random_state
+from support.problems import points_of, pre_activations, random_state
 from support.tiers import quick
 
 CASES = [(seed, depth, cut) for seed in range(25) for depth in (1, 2, 3) for cut in (False, True)]

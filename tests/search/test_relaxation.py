@@ -15,8 +15,14 @@ from proplace.search.ranges import key_of
 from proplace.search.relaxation import Relaxation
 from proplace.search.state import SearchState
 from proplace.search.tightening import tighten
-from search_problems import plain, problem_of, random_problem, with_margin
-from search_states import pre_activations, random_state
+from support.problems import (
+    plain,
+    pre_activations,
+    problem_of,
+    random_problem,
+    random_state,
+    with_margin,
+)
 from support.tiers import quick
 
 CASES = [(seed, 1 + seed % 3, seed % 2 == 0) for seed in range(90)]

@@ -16,7 +16,7 @@ from proplace.search import bilevel, tree
 from proplace.search.oracle import Oracle
 from proplace.search.pieces import search
 from proplace.search.problem import SearchProblem
-from search_problems import (
+from support.problems import (
     MARGIN,
     SAME,
     SLACK,

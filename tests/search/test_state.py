@@ -11,7 +11,7 @@ from proplace.search import tree
 from proplace.search.oracle import Oracle
 from proplace.search.polytope import Polytope
 from proplace.search.state import GAP, SearchState
-from search_problems import SAME, random_problem
+from support.problems import SAME, random_problem
 
 SEEDS = range(8)
 

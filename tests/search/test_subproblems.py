@@ -14,7 +14,7 @@ import pytest
 from proplace.search import bilevel, subproblem, tree
 from proplace.search.relaxation import Relaxation
 from proplace.search.subproblem import Subproblem
-from search_problems import SAME, check_answer, random_problem, set_constants, within_looks
+from support.problems import SAME, check_answer, random_problem, set_constants, within_looks
 from support.tiers import every
 
 EAGER = {

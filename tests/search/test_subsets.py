@@ -16,6 +16,7 @@ from proplace.search.oracle import Oracle
 from proplace.search.pieces import search
 from proplace.search.problem import SearchProblem
 from proplace.search.subsets import Moves, SubsetBounds
+from support.problems import dense
 
 SCHEMA = pp.Schema(
     [
@@ -29,16 +30,6 @@ SCHEMA = pp.Schema(
 )
 WIDTH = SCHEMA.width
 SLACK = 1e-4
-
-
-def network(rng, hidden, outputs, *, bias=True):
-    sizes = [WIDTH, *hidden, outputs]
-    return pp.Network(
-        [
-            (rng.normal(0, 1, (rows, columns)), rng.normal(0, 0.3, rows) if bias else None)
-            for columns, rows in itertools.pairwise(sizes)
-        ]
-    )
 
 
 def random_rows(rng, count):
@@ -58,8 +49,8 @@ SHAPES = [((), 1), ((6,), 1), ((5, 5), 1), ((5, 4, 4), 3), ((5, 5), 2)]
 def question(seed, hidden, outputs, distance, *, also=False):
     """A problem of a person who is refused, though not by far, and the moves."""
     rng, target = np.random.default_rng(seed), 1
-    nets = [network(rng, hidden, outputs, bias=seed % 2 == 0)]
-    nets += [network(rng, (3,), outputs)] if also else []
+    nets = [dense(rng, [WIDTH, *hidden, outputs], bias=0.0 if seed % 2 else 0.3)]
+    nets += [dense(rng, [WIDTH, 3, outputs], bias=0.3)] if also else []
     rows = random_rows(rng, 200)
     margins = nets[0].margin(rows, target)
     x = rows[np.argsort(margins)[max(0, int((margins < 0.0).sum()) - 20)]]

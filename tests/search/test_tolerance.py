@@ -16,7 +16,7 @@ from proplace.core.model_set import ModelSet
 from proplace.search import bilevel, tree
 from proplace.search.oracle import Oracle
 from proplace.search.problem import SearchProblem
-from search_problems import MARGIN, SAME, compare, plain, random_problem
+from support.problems import MARGIN, SAME, compare, dense, plain, random_problem
 from support.tiers import seeds
 
 
@@ -76,10 +76,7 @@ def test_no_nearer_point_on_a_fine_mesh(seed):
     for attempt in range(200):
         rng = np.random.default_rng([seed, 7, attempt])
         sizes = [2, *rng.integers(2, 5, size=int(rng.integers(3))), 1]
-        layers = [
-            (rng.normal(size=(m, n)), rng.normal(size=m)) for n, m in itertools.pairwise(sizes)
-        ]
-        net = pp.Network(layers)
+        net = dense(rng, sizes)
         t = rng.choice([0.0, 0.1, 0.3], 2)
         models = ModelSet(net, pp.Shifts.of(net, 0.03), margin=MARGIN, tolerance=t)
         X = rng.uniform(-2.0, 2.0, (80, 2))

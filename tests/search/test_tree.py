@@ -16,13 +16,14 @@ from proplace.search.problem import Outcome
 from proplace.search.program import Late
 from proplace.search.relaxation import Relaxation
 from proplace.search.subproblem import Child
-from search_problems import (
+from support.problems import (
     MARGIN,
     SAME,
     SLACK,
     Clock,
     check_answer,
     compare,
+    dense,
     outside,
     plain,
     problem_of,
@@ -114,9 +115,7 @@ def test_tightened_signs_are_enforced(seed, person):
     rng = np.random.default_rng(seed)
     d, hidden = int(rng.integers(2, 5)), int(rng.integers(1, 3))
     sizes = [d, *rng.integers(3, 6, size=hidden), 3]
-    net = pp.Network(
-        [(rng.normal(size=(m, n)), rng.normal(size=m) * 0.5) for n, m in itertools.pairwise(sizes)]
-    )
+    net = dense(rng, sizes, bias=0.5)
     delta = [(0.0, 0.0)] + [(float(rng.choice([0, 0.02, 0.1])),) * 2 for _ in range(hidden)]
     X = rng.normal(size=(60, d))
     target = int(rng.integers(3))

@@ -8,7 +8,7 @@ import pytest
 from proplace.core.errors import SolverError
 from proplace.search import bilevel, tree
 from proplace.search.oracle import Oracle
-from search_problems import SAME, random_problem
+from support.problems import SAME, random_problem
 from support.tiers import quick
 
 

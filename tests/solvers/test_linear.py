@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from proplace.solvers import INF, QUICKEST, WITH_DUALS, LinearProgram
-from search_problems import ODD_STATUSES, Clock, ill_solver
+from support.problems import ODD_STATUSES, Clock, ill_solver
 
 
 def small_program(strategy=QUICKEST):

@@ -14,7 +14,7 @@ from proplace.core.errors import SolverError
 from proplace.explain.baselines import milpr
 from proplace.explain.baselines.milpr import _SLACK
 from proplace.search.pieces import SearchResult
-from search_problems import ill_solver
+from support.problems import ill_solver
 from support.tiers import seeds
 
 
