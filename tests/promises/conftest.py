@@ -3,7 +3,8 @@
 import pytest
 
 import postgresql
-from small_promises import answers
+import proplace as pp
+from support.lenders import Lender, PipelineLender, answers
 
 
 def pytest_collection_modifyitems(items):
@@ -27,6 +28,25 @@ def place(request, tmp_path):
     if request.param == "sqlite":
         return str(tmp_path / "promises.db")
     return request.getfixturevalue("server").new()
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    """A new ledger in a file: for rules that are none of the database's."""
+    with pp.Ledger(tmp_path / "promises.db") as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def every_kind():
+    """A network behind features of every kind, and answers of a few people."""
+    return Lender()
+
+
+@pytest.fixture(scope="session")
+def lender():
+    """A pipeline, and answers with room around them."""
+    return PipelineLender()
 
 
 @pytest.fixture(scope="session")

@@ -24,12 +24,6 @@ import proplace as pp
 from proplace.core.errors import InputError, LedgerError, TamperedError
 
 
-@pytest.fixture
-def ledger(tmp_path):
-    with pp.Ledger(tmp_path / "promises.db") as opened:
-        yield opened
-
-
 def numbers(rows=400, seed=0):
     rng = np.random.default_rng(seed)
     return pd.DataFrame({"income": rng.integers(10, 100, rows), "debt": rng.integers(0, 50, rows)})

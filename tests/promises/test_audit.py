@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import proplace as pp
-from audited import answers_of, last, plain, promise_rows, setting_of, stored, verdicts, write
 from proplace.core.errors import LedgerError, OptionError
 from proplace.core.model_set import ModelSet
+from support.lenders import last, promise_rows, verdicts
 from support.tiers import examples
 
 SHAPES = ([2, 1], [2, 3], [2, 3, 1], [2, 2, 2, 3], [2, 3, 2, 2, 1], [2, 2, 2, 2, 2, 1])
@@ -30,12 +30,6 @@ def network(sizes, seed, *, bias=True):
     if len(sizes) > 2 and bias:
         layers[0][1][0] = -9.0
     return pp.Network(layers)
-
-
-@pytest.fixture
-def ledger(tmp_path):
-    with pp.Ledger(tmp_path / "promises.db") as opened:
-        yield opened
 
 
 def exactly_inside(net, other, delta):
@@ -191,8 +185,8 @@ def test_an_audit_is_recorded_with_model_counts_and_verdicts(ledger):
     entry = ledger.history()[-1]
     assert (entry.kind, entry.seq) == ("audited", audit.number)
     assert last(ledger)["counts"] == audit.counts
-    rows = stored(ledger)
-    assert [(row[1], row[2], row[3]) for row in rows] == [
+    found = ledger.verdicts(audit.number)[["verdict", "margin"]]
+    assert list(found.itertuples(name=None)) == [
         (numbers[0], "holds", 3.0),
         (numbers[1], "holds", 1.5),
         (numbers[2], "broken", -1.0),
@@ -226,7 +220,7 @@ def test_audits_on_both_databases(place):
         assert audit.ids.tolist() == numbers
         assert [one == "holds" for one in verdicts(audit).values()] == good.tolist()
         assert other.verify(ledger.head).good
-        assert len(stored(other)) == len(numbers)
+        assert len(other.verdicts(audit.number)) == len(numbers)
 
 
 def test_an_audit_that_is_not_recorded_writes_nothing(ledger):
@@ -246,9 +240,8 @@ def test_only_open_promises_are_judged(ledger):
 
 def test_expired_promises_are_not_judged(ledger):
     net = pp.Network([([[1.0, 0.0]], [0.0])])
-    rows, model = np.array([[3.0, 0.0]]), plain(net)
-    setting = setting_of(model, pp.Shifts.of(net, 0.25))
-    write(ledger, setting, answers_of(model, rows), rows, expires="2030-06-30")
+    rows = np.array([[3.0, 0.0]])
+    promise_rows(ledger, net, pp.Shifts.of(net, 0.25), rows, expires="2030-06-30")
     assert len(ledger.audit(net, as_of="2030-06-30")) == 1
     later = ledger.audit(net, as_of="2030-07-01")
     assert len(later) == 0

@@ -14,9 +14,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 
 import proplace as pp
-from audited import setting_of, verdicts, write
 from proplace.loaders.coordinates import in_coordinates_of, rounding_in_coordinates_of
 from refits import GRADES, JOBS, SHAPES, fitted, people, retrained
+from support.lenders import setting_of, verdicts, write
 
 TABLE, DECIDED = people(200, 0)
 LATER, DECIDED_LATER = people(200, 1)
@@ -37,12 +37,6 @@ def promise(ledger, source, rows, delta=DELTA, *, tolerance=0.0):
     answers = rows.astype(object).to_dict("records")
     setting = setting_of(model, pp.Shifts.of(model.network, delta))
     return write(ledger, setting, answers, points, 1, box=box)
-
-
-@pytest.fixture
-def ledger(tmp_path):
-    with pp.Ledger(tmp_path / "promises.db") as opened:
-        yield opened
 
 
 def refitted(pipe, factor=1.3, offset=0.2, nudge=0.0):

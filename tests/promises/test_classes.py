@@ -4,50 +4,37 @@ from __future__ import annotations
 
 import json
 
-import numpy as np
-import pandas as pd
 import pytest
 import torch
-from sklearn.neural_network import MLPClassifier
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 import proplace as pp
 from commands import call
 from proplace.core.errors import ProplaceError, TargetError
+from support.lenders import repaying, repayments
 
 
-def lender(seed=0, rows=400):
-    rng = np.random.default_rng(seed)
-    table = pd.DataFrame(
-        {"income": rng.uniform(10, 90, rows).round(1), "debt": rng.uniform(0, 60, rows).round(1)}
-    )
-    return table, table["income"] - table["debt"] > 25
-
-
-def pipeline(labels, seed=0):
-    table, good = lender()
-    net = MLPClassifier((6, 5), max_iter=200, random_state=seed, learning_rate_init=0.01)
-    return make_pipeline(StandardScaler(), net).fit(table, [labels[int(g)] for g in good])
+@pytest.fixture(scope="module")
+def approving():
+    """A model whose class "approved" is class 0, in the order of the alphabet, and its answers."""
+    table, _ = repayments()
+    model = repaying(["refused", "approved"])
+    refused = table[model.predict(table) == "refused"][:6]
+    return model, pp.Proplace(model, 0.005).fit(table).explain(refused, "approved")
 
 
 @pytest.fixture
-def book(tmp_path):
-    """Promises of the class "approved", which is class 0: labels stand in the order of the alphabet."""
-    table, _ = lender()
-    model = pipeline(["refused", "approved"])
-    refused = table[model.predict(table) == "refused"][:6]
-    result = pp.Proplace(model, 0.005).fit(table).explain(refused, "approved")
-    with pp.Ledger(tmp_path / "promises.db") as ledger:
-        ledger.issue(result, [f"p{i}" for i in refused.index])
-        yield ledger, model, result
+def book(ledger, approving):
+    """Promises of the class "approved"."""
+    model, result = approving
+    ledger.issue(result, [f"p{e.index}" for e in result])
+    return ledger, model, result
 
 
 @pytest.mark.parametrize("labels", [[0, 1], [False, True], ["0", "1"], ["no", "yes"]], ids=str)
 def test_other_labels_are_never_matched_by_their_place(book, labels):
     """Class 0 of the promises is "approved", class 0 of this model means refused."""
     ledger, _, result = book
-    other = pipeline(labels)
+    other = repaying(labels)
     audit = ledger.audit(other)
     assert audit.counts["unknown"] == len(audit)
     assert not audit.passes("broken")
@@ -65,7 +52,7 @@ def test_other_labels_are_never_matched_by_their_place(book, labels):
 def test_the_same_labels_in_another_order_are_the_same_classes(book):
     """The wanted class has another number in it, and the verdict is that of its own predict."""
     ledger, model, _ = book
-    turned = pipeline(["refused", "approved"], seed=3)
+    turned = repaying(["refused", "approved"], seed=3)
     audit = ledger.audit(turned)
     for number in audit.ids.tolist():
         row = ledger.promise(number).answer.to_frame().T.infer_objects()
@@ -118,8 +105,8 @@ def test_labels_are_stated_once_and_for_as_many_classes(book):
 
 def test_new_answers_are_those_of_the_audited_model(book):
     ledger, model, _ = book
-    table, _ = lender()
-    other = pipeline(["refused", "approved"], seed=5)
+    table, _ = repayments()
+    other = repaying(["refused", "approved"], seed=5)
     audit = ledger.audit(other)
     with pytest.raises(ProplaceError, match="not one of the model that was audited"):
         audit.renew(pp.Proplace(model, 0.005).fit(table))

@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 
 import proplace as pp
-import small_promises as small
 from proplace.core.errors import LedgerError, NotInLedger
+from support import lenders as small
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_renewed_promises_keep_their_words(tmp_path):
     table = pd.DataFrame({"income": [20, 99, 98, 99], "debt": [30, 1, 0, 2]})
     with pp.Ledger(tmp_path / "promises.db") as ledger:
         ledger.issue(small.answers(2), ids=["acme", "7"], wording=words)
-        explainer = pp.Proplace(strict, 0.005, schema=small.SCHEMA, k=2).fit(table)
+        explainer = pp.Proplace(strict, 0.005, schema=small.INCOME_DEBT, k=2).fit(table)
         new = ledger.audit(strict).renew(explainer).issue().new
         assert len(new) == 2
         for promise in map(ledger.promise, new):
@@ -61,9 +61,11 @@ def test_renewal_lists_features_that_only_the_old_promise_changes(tmp_path):
     person = pd.DataFrame({"income": [60], "debt": [40]})
     rich = pp.Network([([[1.0, 0.0]], [-0.9])])
     with pp.Ledger(tmp_path / "promises.db") as ledger:
-        old = pp.Proplace(small.NET, 0.005, schema=small.SCHEMA, k=2, changeable=["debt"])
+        old = pp.Proplace(small.NET, 0.005, schema=small.INCOME_DEBT, k=2, changeable=["debt"])
         ledger.issue(old.fit(table).explain(person), ["acme"])
-        new = pp.Proplace(rich, 0.005, schema=small.SCHEMA, k=2, changeable=["income"]).fit(table)
+        new = pp.Proplace(rich, 0.005, schema=small.INCOME_DEBT, k=2, changeable=["income"]).fit(
+            table
+        )
         frame = ledger.audit(rich).renew(new).to_frame().set_index("feature")
     assert (
         frame.loc["debt", "was"] == frame.loc["debt", "now"] == 40 > frame.loc["debt", "promised"]

@@ -20,7 +20,7 @@ from proplace.promises import tables
 from proplace.promises.chain import commitment
 from proplace.promises.database import Database
 from proplace.promises.issuing import personal_parts
-from small_promises import changed
+from support.lenders import changed
 
 fork = multiprocessing.get_context("fork")
 PEOPLE = ["Anna-8f1c", "Bert-77aa", "Carla-02d4"]

@@ -18,8 +18,7 @@ from proplace.core.errors import LedgerError
 from proplace.promises import tables
 from proplace.promises.database import VERSION, Database
 from proplace.promises.issuing import person_id
-from small_lender import LOAN, Lender
-from small_promises import LATER, NET, SCHEMA, TRAINING, answers, changed, refused
+from support.lenders import INCOME_DEBT, LATER, LOAN, NET, TRAINING, answers, changed, refused
 
 PEOPLE = ["anna", "bert", "carla"]
 
@@ -80,11 +79,10 @@ def test_a_tolerance_is_kept_with_its_box(ledger, boxed):
     assert group.boxed.all()
 
 
-def test_features_of_every_kind_come_back(book):
-    lender = Lender()
-    ids = [f"p{e.index}" for e in lender.result]
-    issued = book.issue(lender.result, ids, wording=LOAN, existing="add")
-    found = [e for e in lender.result if e.found]
+def test_features_of_every_kind_come_back(book, every_kind):
+    ids = [f"p{e.index}" for e in every_kind.result]
+    issued = book.issue(every_kind.result, ids, wording=LOAN, existing="add")
+    found = [e for e in every_kind.result if e.found]
     assert len(issued.new) == len(found) > 4
     for number, e in zip(issued.ids, found, strict=True):
         again = book.promise(number).explanation
@@ -203,8 +201,8 @@ def test_one_person_in_several_rows(book, result):
     assert book.issue(result, ["anna", "bert", "anna"]).new == ()
 
 
-def test_several_answers_of_one_row_are_promised_together(book):
-    result = Lender().result[:2]
+def test_several_answers_of_one_row_are_promised_together(book, every_kind):
+    result = every_kind.result[:2]
     assert len(result) == 2 == len({tuple(e.point) for e in result})
     issued = book.issue(result, ["anna"] * 2)
     assert len(issued.new) == 2
@@ -304,7 +302,7 @@ def test_an_answer_without_a_certificate_is_refused(book, result):
 
 
 def test_rows_without_an_answer_are_passed_over(book):
-    explainer = pp.Proplace(NET, 0.01, schema=SCHEMA, k=3).fit(TRAINING)
+    explainer = pp.Proplace(NET, 0.01, schema=INCOME_DEBT, k=3).fit(TRAINING)
     rows = pd.concat([refused(1), TRAINING[3:4]], ignore_index=True)
     issued = book.issue(explainer.explain(rows), ["anna", "bert"])
     assert len(issued.new) == 1
@@ -314,10 +312,10 @@ def test_rows_without_an_answer_are_passed_over(book):
 
 
 @pytest.mark.parametrize("check", [True, False])
-def test_a_certificate_of_something_else_is_refused(book, result, check):
+def test_a_certificate_of_something_else_is_refused(book, result, check, every_kind):
     """Of another answer, another model, a smaller delta, another class."""
     foreign = {
-        "another answer": Lender().result[0],
+        "another answer": every_kind.result[0],
         "another model": answers(1, net=LATER)[0],
         "a smaller delta": answers(1, delta=0.005)[0],
         "a larger delta": answers(1, delta=0.012)[0],
@@ -327,7 +325,7 @@ def test_a_certificate_of_something_else_is_refused(book, result, check):
         with pytest.raises(LedgerError, match="does not prove this answer"):
             pytest.fail(f"{what}: {book.issue(wrong, PEOPLE, check=check)}")
     point = result[1].point + np.array([0.01, 0.0])
-    moved = SCHEMA.decode(point[None]).iloc[0]
+    moved = INCOME_DEBT.decode(point[None]).iloc[0]
     wrong = changed(result, 1, point=point, counterfactual=moved)
     refuses(book, "does not prove this answer", wrong, PEOPLE, check=check)
 
@@ -354,7 +352,7 @@ def test_a_forged_proof_is_found_by_the_check(book):
     bad = np.array([0.3, 0.4])  # refused by the model
     facts = json.loads(good[0].certificate.to_json())
     facts["input"] = bad.tolist()
-    told = SCHEMA.decode(bad[None]).iloc[0]
+    told = INCOME_DEBT.decode(bad[None]).iloc[0]
     forged = changed(
         good, 0, point=bad, counterfactual=told, certificate=pp.Certificate(json.dumps(facts))
     )
@@ -399,7 +397,9 @@ def test_answers_about_another_table_are_rejected(ledger, result):
     firms = explainer.explain(refused(1).set_axis(["turnover", "staff"], axis=1))
     refuses(ledger, "'income', 'debt'.*ledger of their own", firms, ["acme"])
     assert ledger.head == head
-    wider = pp.Schema([*SCHEMA.features, pp.Continuous("age", 18, 90)])  # one more column is fine
+    wider = pp.Schema(
+        [*INCOME_DEBT.features, pp.Continuous("age", 18, 90)]
+    )  # one more column is fine
     net = pp.Network([([[2.0, -1.0, 0.0]], [-0.45])])
     more = TRAINING.assign(age=40.0)
     explainer = pp.Proplace(net, 0.01, schema=wider, k=3).fit(more)

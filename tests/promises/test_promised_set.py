@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from sklearn.neural_network import MLPClassifier
@@ -14,42 +13,28 @@ from sklearn.preprocessing import StandardScaler
 
 import proplace as pp
 from proplace.core.errors import DeltaError, LedgerError
+from support.lenders import repaying, repayments
 
 
-def year(seed, strict=25.0, rows=400):
-    rng = np.random.default_rng(seed)
-    table = pd.DataFrame(
-        {"income": rng.uniform(10, 90, rows).round(1), "debt": rng.uniform(0, 60, rows).round(1)}
-    )
-    return table, (table["income"] - table["debt"] > strict).astype(int)
-
-
-def fitted(seed=0):
-    net = MLPClassifier((6, 5), max_iter=200, random_state=seed, learning_rate_init=0.01)
-    return make_pipeline(StandardScaler(), net).fit(*year(0))
+@pytest.fixture(scope="module")
+def model():
+    return repaying()
 
 
 def promise(ledger, model, delta, people, name):
-    table, _ = year(0)
+    table, _ = repayments()
     refused = table[model.predict(table) == 0].iloc[people]
     result = pp.Proplace(model, delta).fit(table).explain(refused)
     ledger.issue(result, [f"{name}{i}" for i in refused.index], existing="add")
 
 
-@pytest.fixture
-def ledger(tmp_path):
-    with pp.Ledger(tmp_path / "promises.db") as opened:
-        yield opened
-
-
-def test_every_year_within_the_same_set(ledger):
+def test_every_year_within_the_same_set(ledger, model):
     """A delta around the model of last year moves away from what was promised; the set does not."""
-    model = fitted()
     promise(ledger, model, 0.01, slice(0, 8), "a")
     inside, drifting = model, model
     for n in range(1, 4):
-        inside = pp.refit_within(inside, *year(n, 30.0), ledger)
-        drifting = pp.refit_within(drifting, *year(n, 30.0), 0.01)
+        inside = pp.refit_within(inside, *repayments(n, strict=30.0), ledger)
+        drifting = pp.refit_within(drifting, *repayments(n, strict=30.0), 0.01)
         audit = ledger.audit(inside)
         assert audit.counts["proved"] == len(audit) > 0
         assert ledger.promised_set(inside).contains(pp.Model.of(inside).network)
@@ -57,17 +42,17 @@ def test_every_year_within_the_same_set(ledger):
     assert ledger.audit(drifting).counts["proved"] == 0
 
 
-def test_promises_of_two_models_have_a_set_in_common(ledger):
-    first = fitted()
+def test_promises_of_two_models_have_a_set_in_common(ledger, model):
+    first = model
     promise(ledger, first, 0.01, slice(0, 5), "a")
-    second = pp.refit_within(first, *year(1, 30.0), 0.004)
+    second = pp.refit_within(first, *repayments(1, strict=30.0), 0.004)
     promise(ledger, second, 0.008, slice(5, 10), "b")
     both = ledger.promised_set(second)
     sets = [group.terms.sets[0].shifts for group in ledger.open_promises()]
     assert len(sets) == 2
     for end in (both.low, both.high):  # its corners lie in each of them, exactly
         assert all(shifts.contains(end) for shifts in sets)
-    third = pp.refit_within(second, *year(2, 35.0), ledger)
+    third = pp.refit_within(second, *repayments(2, strict=35.0), ledger)
     audit = ledger.audit(third)
     assert audit.counts["proved"] == len(audit) == 10
     assert pp.Model.of(second).network.distance(pp.Model.of(third).network) > 0.003
@@ -96,19 +81,18 @@ def test_a_module_within_the_set_of_a_ledger(ledger):
     assert audit.counts["proved"] == len(audit) > 0
 
 
-def test_where_there_is_no_such_set_the_way_out_is_said(ledger):
-    model = fitted()
+def test_where_there_is_no_such_set_the_way_out_is_said(ledger, model):
     with pytest.raises(LedgerError, match="no promise is open"):
-        pp.refit_within(model, *year(1), ledger)
+        pp.refit_within(model, *repayments(1), ledger)
     promise(ledger, model, 0.01, slice(0, 3), "a")
-    again = make_pipeline(StandardScaler(), MLPClassifier((6, 5), max_iter=5)).fit(*year(5))
+    again = make_pipeline(StandardScaler(), MLPClassifier((6, 5), max_iter=5)).fit(*repayments(5))
     with pytest.raises(DeltaError, match="use repair"):
-        pp.refit_within(again, *year(1), ledger)
+        pp.refit_within(again, *repayments(1), ledger)
 
 
-def test_a_pipeline_is_no_network():
+def test_a_pipeline_is_no_network(model):
     with pytest.raises(DeltaError, match=r"Model\.of\(model\)\.network"):
-        pp.Shifts.of(fitted(), 0.01)
+        pp.Shifts.of(model, 0.01)
 
 
 def rounded(model):
@@ -120,18 +104,17 @@ def rounded(model):
     return twin
 
 
-def test_a_model_that_was_rounded_says_by_how_much_it_lies_outside(ledger):
+def test_a_model_that_was_rounded_says_by_how_much_it_lies_outside(ledger, model):
     """As the docs say: a slightly smaller set bears the rounding."""
-    model = fitted()
     promise(ledger, model, 0.01, slice(0, 5), "a")
-    edge = rounded(pp.refit_within(model, *year(1, 35.0), ledger, epochs=20))
+    edge = rounded(pp.refit_within(model, *repayments(1, strict=35.0), ledger, epochs=20))
     audit = ledger.audit(edge)
     assert audit.counts == {"proved": 0, "holds": len(audit), "broken": 0, "unknown": 0}
     assert "as rounding to float32 does" in str(audit)
     smaller = ledger.promised_set(model).scaled(0.999)
-    inside = rounded(pp.refit_within(model, *year(1, 35.0), smaller, epochs=20))
+    inside = rounded(pp.refit_within(model, *repayments(1, strict=35.0), smaller, epochs=20))
     assert ledger.audit(inside).counts["proved"] == len(audit)
-    far = pp.refit_within(model, *year(1, 60.0), 1.0, epochs=20)
+    far = pp.refit_within(model, *repayments(1, strict=60.0), 1.0, epochs=20)
     said = str(ledger.audit(far))
     assert "lie outside of the promised set, by at most" in said
     assert "rounding" not in said

@@ -18,7 +18,7 @@ from proplace.promises import tables
 from proplace.promises.chain import START, Entry, Head
 from proplace.promises.database import Database
 from proplace.promises.verifying import Verifier, verdicts_digest
-from small_promises import LATER, NET, answers
+from support.lenders import LATER, NET, answers
 
 TABLES = sorted(tables.metadata.tables)
 

@@ -18,7 +18,7 @@ from proplace.core.errors import LedgerError
 from proplace.promises import tables
 from proplace.promises.database import Database, Writer, _write_ahead
 from proplace.promises.verifying import Verifier
-from small_promises import LATER, answers
+from support.lenders import LATER, answers
 
 fork = multiprocessing.get_context("fork")  # at once: everything is imported already
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")

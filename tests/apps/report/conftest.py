@@ -2,7 +2,7 @@
 
 import pytest
 
-from small_lender import LOAN, Lender
+from support.lenders import LOAN, Lender
 
 TITLE = "Loans <b>& more</b>"
 

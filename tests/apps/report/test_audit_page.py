@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import proplace as pp
-from audited import promise_rows
 from browser import CHROMIUM, DESKTOP, NO_BROWSER, PHONE, seen
 from proplace.promises.judging import NOTES, READ_YES
+from support.lenders import promise_rows
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from proplace.apps.report.plots import FACTORS, draw_margins, margin_curves
 from proplace.apps.report.style import new_figure
 from proplace.core.fold import Fold
 from proplace.explain.words import Terms, proved, within
-from small_lender import DELTA, LOAN, SCHEMA
+from support.lenders import DELTA, LOAN, SCHEMA
 
 ABOUT = "learned from 59 retrainings"
 

@@ -18,7 +18,7 @@ from proplace.apps.report.pictures import _lasts
 from proplace.apps.report.plots import FACTORS, margin_curves
 from proplace.explain.geometry import worst_margins
 from proplace.explain.words import Terms
-from small_lender import DELTA, LOAN, SCHEMA
+from support.lenders import DELTA, LOAN, SCHEMA
 from support.pages import Page
 
 pytest.importorskip("matplotlib")

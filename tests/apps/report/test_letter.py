@@ -15,7 +15,7 @@ from oracles import pairs_of
 from proplace.apps.report.letter import MOST_WAYS, UNSENT
 from proplace.core.errors import OptionError
 from proplace.explain.findings import STATUSES
-from small_lender import LOAN
+from support.lenders import LOAN
 from support.pages import Page
 
 pytest.importorskip("jinja2")

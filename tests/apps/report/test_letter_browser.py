@@ -13,7 +13,7 @@ import proplace as pp
 from browser import CHROMIUM, NO_BROWSER, PHONE, chromium, seen
 from proplace.core.distances import L1
 from proplace.explain.results import Setting
-from small_lender import LOAN
+from support.lenders import LOAN
 
 pytest.importorskip("jinja2")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=NO_BROWSER)

@@ -18,7 +18,7 @@ from proplace.apps.report.style import DARK, LIGHT
 from proplace.core.errors import OptionError
 from proplace.core.text import UNSEEN, visible
 from proplace.explain.geometry import plain_nearest
-from small_lender import LOAN, SCHEMA
+from support.lenders import LOAN, SCHEMA
 from support.pages import Page
 
 pytest.importorskip("matplotlib")

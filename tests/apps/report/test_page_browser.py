@@ -10,7 +10,7 @@ import pytest
 
 import proplace as pp
 from browser import CHROMIUM, DESKTOP, NO_BROWSER, PHONE, chromium, seen
-from small_lender import LOAN
+from support.lenders import LOAN
 from support.tiers import quick
 
 pytest.importorskip("matplotlib")

@@ -23,7 +23,7 @@ from proplace.explain.geometry import (
     region_picture,
     worst_margins,
 )
-from small_lender import DELTA, LOAN, SCHEMA
+from support.lenders import DELTA, LOAN, SCHEMA
 
 rc_context = pytest.importorskip("matplotlib").rc_context
 backend = pytest.importorskip("matplotlib.backends.backend_agg")
