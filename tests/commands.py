@@ -3,30 +3,58 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
+import json
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
+from typing import Any
 from unittest import mock
 
 from proplace.apps.cli import main
+
+SHELL = {"COLUMNS": "120"}
+"""A shell of one width; ``conftest.py`` removes the variables that ask for colours."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """A command that has ended: exit status, outputs, and the error that ``main`` caught."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+    error: Exception | None
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.stdout)
 
 
 def run(*words, encoding="utf-8", **environment):
     """Run the command line within this process, as ``python -m proplace`` does."""
     out, err = (_Stream(encoding=encoding) for _ in range(2))
-    status = _run(words, out, err, {"COLUMNS": "120", **environment})
-    return subprocess.CompletedProcess(words, status, out.text, err.text)
+    status, error = _run(words, out, err, {**SHELL, **environment})
+    return Done(status, out.text, err.text, error)
 
 
 call = run_quickly = run
+
+
+def good(*words):
+    """Run a command that must succeed."""
+    done = run(*words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
 
 
 def run_on_a_terminal(*words, **environment):
     """Run it on a terminal with colours. Return the exit status and both outputs as one text."""
     shown = _Terminal()
     colours = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "FORCE_COLOR": "1"}
-    status = _run(words, shown, shown, {"COLUMNS": "200", **colours, **environment})
+    status, _ = _run(words, shown, shown, {"COLUMNS": "200", **colours, **environment})
     return status, shown.text
 
 
@@ -37,7 +65,7 @@ def run_process(*words, **environment):
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "COLUMNS": "120", **environment},
+        env={**os.environ, **SHELL, **environment},
     )
 
 
@@ -59,14 +87,16 @@ class _Terminal(_Stream):
 
 
 def _run(words, out, err, environment):
+    module = importlib.import_module("proplace.apps.cli.app")
     with (
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
         mock.patch("sys.stdin", _Stream()),
         mock.patch("sys.argv", ["proplace", *map(str, words)]),
         mock.patch.dict(os.environ, environment),
+        mock.patch.object(module, "_told", wraps=module._told) as told,
     ):
         try:
             main()
         except SystemExit as end:
-            return end.code
+            return end.code, told.call_args.args[0] if told.called else None

@@ -13,6 +13,11 @@ from support import tiers
 
 tiers.profiles()
 
+# Outputs must not depend on the width or the colours of the terminal that runs the tests.
+os.environ.update(COLUMNS="120", LINES="40")
+for _variable in ("FORCE_COLOR", "NO_COLOR", "PY_COLORS", "GITHUB_ACTIONS", "TERMINAL_WIDTH"):
+    os.environ.pop(_variable, None)
+
 LIMIT = 2.0
 """Processor seconds that a test may use without the mark ``slow``."""
 

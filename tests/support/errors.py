@@ -18,7 +18,19 @@ def raises(error, *, name=ANY, value=ANY, row=ANY, match=None):
     """
     with pytest.raises(error, match=match) as info:
         yield info
-    found = info.value
+    compare(info.value, error, name=name, value=value, row=row)
+
+
+def failed(done, error, *, name=ANY, value=ANY, row=ANY):
+    """Expect that a command ended with exit status 1, this error on one line and no other output."""
+    assert done.returncode == 1, (done.returncode, done.stdout, done.stderr)
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1, done.stderr
+    compare(done.error, error, name=name, value=value, row=row)
+
+
+def compare(found, error, *, name=ANY, value=ANY, row=ANY):
+    """Compare the class and the fields of an error; it must have a message."""
     assert type(found) is error, f"{type(found).__name__}: {found}"
     assert str(found).strip(), "the error has no message"
     for field, expected in (("name", name), ("value", value), ("row", row)):

@@ -223,6 +223,7 @@ class Folder:
                 f"{self.path}: holds a batch with another {name}{values}{more}; "
                 "give another folder, or remove this one to begin again",
                 name=name,
+                value=now.get(name),
             )
 
     def _write_manifest(self) -> None:

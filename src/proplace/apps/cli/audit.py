@@ -159,17 +159,24 @@ def _renewing(
 
     if not renew:
         if issue or train is not None:
-            raise OptionError("--issue and --train are for new answers: give --renew, too")
+            raise OptionError(
+                "--issue and --train are for new answers: give --renew, too", name="--renew"
+            )
         return None
     if train is None:
-        raise OptionError("--renew searches new answers: give the training rows as --train FILE")
+        raise OptionError(
+            "--renew searches new answers: give the training rows as --train FILE", name="--train"
+        )
     if issue and fail_on is not None:
         raise OptionError(
             "--issue promises what the new model answers, which --fail-on may not release; release it "
-            "first, then give --issue without --fail-on"
+            "first, then give --issue without --fail-on",
+            name="--issue",
         )
     if expires is not None and not issue:
-        raise OptionError("--expires is the last day of what is issued: give --issue, too")
+        raise OptionError(
+            "--expires is the last day of what is issued: give --issue, too", name="--issue"
+        )
     return train
 
 
@@ -183,7 +190,8 @@ def _described(model: WholeModel, audit: Audit) -> WholeModel:
     except SchemaError as error:
         raise SchemaError(
             f"the schema of the promises does not fit the new model ({error}); describe its columns "
-            "with --schema FILE"
+            "with --schema FILE",
+            name="--schema",
         ) from None
 
 

@@ -146,10 +146,13 @@ def _more(risk: float | None, shifts: Path | None, delta: list[float] | None) ->
     if shifts is None:
         return {} if risk is None else {"risk": risk}
     if risk is None:
-        raise OptionError("--shifts chooses the size of the set by its risk: give --risk 0.05, too")
+        raise OptionError(
+            "--shifts chooses the size of the set by its risk: give --risk 0.05, too", name="--risk"
+        )
     if delta:
         raise OptionError(
-            "give deltas (--delta) or a set whose size is chosen (--shifts), not both"
+            "give deltas (--delta) or a set whose size is chosen (--shifts), not both",
+            name="--shifts",
         )
     return {"risk": risk, "shifts": deltas.read(shifts)}
 

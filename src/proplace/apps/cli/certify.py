@@ -62,7 +62,9 @@ def certify(
     from proplace.tables.files import is_parquet, open_table  # noqa: PLC0415
 
     if out is not None and not (is_parquet(out) or out.suffix.lower() == ".csv"):
-        raise OutputError(f"{out}: verdicts are written to a .csv, .parquet or .pq file")
+        raise OutputError(
+            f"{out}: verdicts are written to a .csv, .parquet or .pq file", name=str(out)
+        )
     given, missed = delta.Given.of(number, shifts), common.tolerance_of(tolerance)
     whole = common.read_model(model)
     source = open_table(table, delimiter=delimiter, encoding=encoding)

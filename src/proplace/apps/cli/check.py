@@ -181,7 +181,8 @@ def check(
         if not path.exists():
             raise CertificateError(
                 f"{path}: no such file or folder; give a certificate (.json), a folder of them, or "
-                "the folder that proplace explain --out has written"
+                "the folder that proplace explain --out has written",
+                name=str(path),
             )
     whole = common.read_model(model)
     number = None if target is None else whole.target(common.target_of(whole, target))
@@ -223,7 +224,7 @@ def _box(delta: float | None, shifts: Path | None) -> Shifts | None:
     from proplace.core.errors import OptionError  # noqa: PLC0415
 
     if delta is not None and shifts is not None:
-        raise OptionError("give --delta NUMBER or --shifts FILE, not both")
+        raise OptionError("give --delta NUMBER or --shifts FILE, not both", name="--shifts")
     return None if shifts is None else deltas.read(shifts)
 
 
@@ -287,7 +288,7 @@ def _entries(path: Path, known: Known, demand: Demand) -> Iterator[dict[str, Any
         return
     files = sorted(path.glob("*.json")) if path.is_dir() else [path]
     if not files:
-        raise CertificateError(f"{path}: no .json files to check")
+        raise CertificateError(f"{path}: no .json files to check", name=str(path))
     for file in files:
         yield _of_file(file, known, demand)
 
@@ -300,18 +301,23 @@ def _of_results(path: Path, known: Known, demand: Demand) -> Iterator[dict[str, 
     from proplace.core.errors import CertificateError, OptionError  # noqa: PLC0415
 
     if demand.input is not None:
-        raise OptionError("--input is about one certificate; leave it out for a folder of results")
+        raise OptionError(
+            "--input is about one certificate; leave it out for a folder of results", name="--input"
+        )
     folder = ResultsFolder.open(path)
     if not folder.certificates:
         raise CertificateError(
             f"{path}: no certificates were kept; give the same proplace explain command with "
-            "--certificates and another folder"
+            "--certificates and another folder",
+            name="--certificates",
         )
     for other in known.others:
         if not any(_holds(models, other) for models in folder.setting.sets[1:]):
             raise CertificateError(
                 f"{path}: its answers were not made for {other.name} with such a delta; explain them "
-                "with the same --also"
+                "with the same --also",
+                name="--also",
+                value=other.name,
             )
     readings = [*known.readings, *_through(known.model, folder.setting.schema)]
     for found in check_folder(folder, readings, demand):
@@ -394,7 +400,9 @@ def _numbers(row: str | None) -> list[float] | None:
     except ValueError:
         raise OptionError(
             f"--input takes the numbers of one row with commas between them, such as 0.5,-1,2, "
-            f"not {row!r}"
+            f"not {row!r}",
+            name="--input",
+            value=row,
         ) from None
 
 

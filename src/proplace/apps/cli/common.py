@@ -113,10 +113,12 @@ def tolerance_of(words: list[str] | None) -> dict[str, float] | None:
         if not name or not 0.0 <= value < math.inf:
             raise OptionError(
                 f"--tolerance {word!r}: give the name of a feature and a number of its unit, 0 or "
-                "more, such as income=500"
+                "more, such as income=500",
+                name="--tolerance",
+                value=word,
             )
         if name in found:
-            raise OptionError(f"--tolerance names {name!r} twice")
+            raise OptionError(f"--tolerance names {name!r} twice", name="--tolerance", value=word)
         found[name] = value
     return found or None
 
@@ -158,7 +160,9 @@ def with_names(
         raise TableError(
             f"{table.path}: {len(names)} columns where the network takes "
             f"{len(model.schema.features)}; name columns that are no inputs with "
-            f"--id or --drop, or give a --schema{table.hint()}"
+            f"--id or --drop, or give a --schema{table.hint()}",
+            name=str(table.path),
+            value=names,
         )
     return _with_booleans(model.renamed(names), table)
 
@@ -184,7 +188,7 @@ def with_schema(model: WholeModel, schema: Path, *, scaled: bool = True) -> Whol
         own = model.preprocesses and not scaled
         return model.with_schema(given.unscaled() if own else given)
     except SchemaError as error:
-        raise SchemaError(f"{schema}: {error}") from None
+        raise SchemaError(f"{schema}: {error}", name=error.name, value=error.value) from None
 
 
 def target_of(model: WholeModel, text: str) -> Label:
@@ -199,7 +203,9 @@ def target_of(model: WholeModel, text: str) -> Label:
     hint = did_you_mean(text, model.classes)
     raise TargetError(
         f"target {text!r}{default} is not a class of the model{hint}; its classes are "
-        f"{listing(model.classes)}: name the wanted one with --target"
+        f"{listing(model.classes)}: name the wanted one with --target",
+        name="--target",
+        value=text,
     )
 
 
@@ -210,7 +216,7 @@ def training_rows(table: TableFile, schema: Schema, others: Sequence[str]) -> pd
 
     table.check_columns(list(schema.by_name), others=others)
     if not table.rows:
-        raise TableError(f"{table.path}: there are column names but no rows")
+        raise TableError(f"{table.path}: there are column names but no rows", name=str(table.path))
     frame, broken = table.read(schema)
     problems = {**schema.problems(frame), **broken}
     if problems:
@@ -231,11 +237,13 @@ def refused_if_there(path: Path) -> Iterator[None]:
     from proplace.core.errors import OutputError  # noqa: PLC0415
 
     if path.exists():
-        raise OutputError(f"{path}: is there already; give another name or remove it")
+        raise OutputError(
+            f"{path}: is there already; give another name or remove it", name=str(path)
+        )
     try:
         yield
     except OutputError:
         raise
     except OSError as error:
         why = error.strerror or str(error)
-        raise OutputError(f"{path}: cannot be written ({why})") from error
+        raise OutputError(f"{path}: cannot be written ({why})", name=str(path)) from error

@@ -51,11 +51,16 @@ def check_predictions(
                 f"{table.path}, row {part.index[row]}, column {short(column)}: the model in use gave "
                 f"{given[row]!r}, but the imported network gives {found[row]!r}. Check that this is "
                 "the model in use, that the columns are its own, and that the schema scales the "
-                "numbers as in training (scaling: none, minmax or [offset, scale])"
+                "numbers as in training (scaling: none, minmax or [offset, scale])",
+                name=column,
+                value=given[row],
+                row=int(part.index[row]),
             )
         rows, agree = rows + len(given), agree + int((found == given).sum())
     if not rows:
-        raise TableError(f"{table.path}, column {short(column)}: every cell is missing")
+        raise TableError(
+            f"{table.path}, column {short(column)}: every cell is missing", name=column
+        )
     common.note(f"model and column {short(column)} agree in {agree:,} of {rows:,} rows")
     return {"predictions": {"column": column, "rows": rows, "agree": agree}}
 
@@ -69,14 +74,19 @@ def _check_column(table: TableFile, column: str, features: list[str]) -> None:
         hint = did_you_mean(column, table.columns)
         raise TableError(
             f"{table.path}: there is no column {column!r}{hint}; the file has "
-            f"{listing(table.columns)}"
+            f"{listing(table.columns)}",
+            name=column,
         )
     if column in features:
-        raise TableError(f"{table.path}: {column!r} is a feature of the model, not a prediction")
+        raise TableError(
+            f"{table.path}: {column!r} is a feature of the model, not a prediction", name=column
+        )
 
 
 def _class_numbers(model: Model, table: TableFile, frame: pd.DataFrame, column: str) -> Integers:
     """Return the number of each row's class, and -1 if its cell is missing."""
+    import numpy as np  # noqa: PLC0415
+
     from proplace.core.errors import TableError  # noqa: PLC0415
     from proplace.core.text import listing, short  # noqa: PLC0415
     from proplace.schema.cells import codes  # noqa: PLC0415
@@ -86,9 +96,13 @@ def _class_numbers(model: Model, table: TableFile, frame: pd.DataFrame, column: 
     if isinstance(table, CsvTable):
         cells = labels_of(cells, model.classes)
     numbers = codes(cells, model.classes)
-    for row, cell in cells[(numbers < 0) & cells.notna()].items():
+    for n in np.flatnonzero((numbers < 0) & cells.notna()).tolist():
+        row, cell = int(frame.index[n]), cells.iloc[n]
         raise TableError(
             f"{table.path}, row {row}, column {short(column)}: {short(cell)} is not a class of the "
-            f"model; its classes are {listing(model.classes)}"
+            f"model; its classes are {listing(model.classes)}",
+            name=column,
+            value=cell,
+            row=row,
         )
     return numbers

@@ -64,7 +64,8 @@ class Given:
         if (delta is None) == (shifts is None):
             many = "only one of them says" if shifts is not None else "one of them must say"
             raise OptionError(
-                f"give --delta NUMBER or --shifts FILE: {many} which networks the answers hold for"
+                f"give --delta NUMBER or --shifts FILE: {many} which networks the answers hold for",
+                name="--shifts" if shifts is not None else "--delta",
             )
         if shifts is not None:
             return cls(read(shifts), shifts)
@@ -103,7 +104,9 @@ def positive(delta: float, name: str = "--delta") -> float:
     from proplace.core.errors import DeltaError  # noqa: PLC0415
 
     if not (math.isfinite(delta) and delta > 0.0):
-        raise DeltaError(f"{name} must be a positive number such as 0.02, not {delta}")
+        raise DeltaError(
+            f"{name} must be a positive number such as 0.02, not {delta}", name=name, value=delta
+        )
     return float(delta)
 
 
@@ -115,7 +118,8 @@ def read(path: Path) -> Shifts:
     if not path.is_file():
         why = "is a folder" if path.is_dir() else "no such file"
         raise DeltaError(
-            f"{path}: {why}; proplace shifts hull MODEL MODEL ... --out {path.name} makes one"
+            f"{path}: {why}; proplace shifts hull MODEL MODEL ... --out {path.name} makes one",
+            name=str(path),
         )
     return Shifts.load(path)
 
@@ -134,13 +138,15 @@ def check_fits(path: Path, shifts: Shifts, net: Network, model: Path) -> None:
             f"{path}: its intervals are for another architecture ({_sizes(shifts.low)}) than that of "
             f"{model} ({_sizes(net)}); give the model that they were made for, or make a file from "
             f"retrainings of this one: proplace shifts hull MODEL MODEL ... --model {model} --out "
-            "shifts.npz"
+            "shifts.npz",
+            name=str(path),
         )
     raise DeltaError(
         f"{path}: its intervals are for networks behind another scaler or encoding than that of "
         f"{model}; make it again with this model, and the same --schema if there is one, so that the "
         f"others are taken behind its scaler: proplace shifts hull MODEL MODEL ... --model {model} "
-        "--out shifts.npz"
+        "--out shifts.npz",
+        name=str(path),
     )
 
 
@@ -182,13 +188,17 @@ def _other(word: str) -> Other:
     name, colon, rest = word.rpartition(":")
     if not colon or Path(word).is_file():
         if not Path(word).is_file():
-            raise OptionError(f"--also {word}: there is no such model file")
+            raise OptionError(
+                f"--also {word}: there is no such model file", name="--also", value=word
+            )
         return Other(Path(word), None)
     path = Path(name)
     if not path.is_file():
         raise OptionError(
             f"--also {word}: there is no model file {word}, and none called {name} either; write "
-            "MODEL, MODEL:0.02 or MODEL:shifts.npz"
+            "MODEL, MODEL:0.02 or MODEL:shifts.npz",
+            name="--also",
+            value=word,
         )
     if rest.endswith(".npz"):
         return Other(path, Given(read(Path(rest)), Path(rest)))
@@ -197,6 +207,8 @@ def _other(word: str) -> Other:
     except ValueError:
         raise OptionError(
             f"--also {word}: after the last colon comes the model's delta, a number such as 0.02 or a "
-            f".npz file of shifts, not {rest!r}"
+            f".npz file of shifts, not {rest!r}",
+            name="--also",
+            value=word,
         ) from None
     return Other(path, Given(positive(number, f"--also {word}: delta")))

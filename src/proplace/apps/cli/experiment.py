@@ -50,7 +50,9 @@ def experiment(
     for name in names:
         if name not in (*protocol.SETTINGS, "heloc-repaired"):
             known = ", ".join([*protocol.SETTINGS, "heloc-repaired"])
-            raise OptionError(f"data set must be one of {known}, not {name!r}")
+            raise OptionError(
+                f"data set must be one of {known}, not {name!r}", name="--data", value=name
+            )
     methods = method or list(experiment.names())
     seeds = [0, 1, 2] if seed is None else seed
     tasks = [

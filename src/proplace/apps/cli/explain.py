@@ -323,12 +323,16 @@ def _is_single(words: dict[str, str], table: Path | None, row: int | None) -> bo
         raise OptionError(
             f"{'='.join(first)} describes one person, and --input {table} holds people: to explain "
             "one row of that file, give its number as --row N (the first is 0); to explain a person "
-            "who is described by name=value pairs, leave --input out and give every feature"
+            "who is described by name=value pairs, leave --input out and give every feature",
+            name="--input",
+            value=str(table),
         )
     if not words and table is None:
-        raise OptionError("give the people as --input FILE, or one person as name=value pairs")
+        raise OptionError(
+            "give the people as --input FILE, or one person as name=value pairs", name="--input"
+        )
     if row is not None and table is None:
-        raise OptionError("--row needs --input FILE")
+        raise OptionError("--row needs --input FILE", name="--input")
     return bool(words) or row is not None
 
 
@@ -337,8 +341,12 @@ def _check_output(out: Path | None, page: Path | None, *, single: bool, certific
     from proplace.core.errors import OptionError  # noqa: PLC0415
 
     if out is None and (certificates or not single):
-        raise OptionError(f"{'--certificates' if single else '--input'} needs --out FOLDER")
+        raise OptionError(
+            f"{'--certificates' if single else '--input'} needs --out FOLDER", name="--out"
+        )
     if out is not None and single and not certificates:
-        raise OptionError("one person is shown, not written to --out, unless with --certificates")
+        raise OptionError(
+            "one person is shown, not written to --out, unless with --certificates", name="--out"
+        )
     if page is not None:
         report.check_page(page)

@@ -282,7 +282,9 @@ def redeem(
 
     words = one_person.pairs(person or [])
     if bool(words) == (table is not None):
-        raise OptionError("give the person as name=value pairs, or as --input FILE --row N")
+        raise OptionError(
+            "give the person as name=value pairs, or as --input FILE --row N", name="--input"
+        )
     whole = None
     if model is not None:
         whole = common.with_classes(common.read_model(model), classes)
@@ -296,7 +298,7 @@ def redeem(
             source = open_table(table, delimiter=delimiter, encoding=encoding)
             cells, broken = source.row(features, row)
             if broken:
-                raise InputError(next(iter(broken.values())).reason)
+                raise InputError(next(iter(broken.values())).reason, row=row)
             cells = _typed(cells, features)
         found = opened.redeem(number, cells, whole, as_of=as_of, record=not dry_run)
     if as_json:
@@ -372,7 +374,8 @@ def erase(
         numbers = opened.erase(person)
     if not numbers:
         raise LedgerError(
-            f"nothing is known about {person!r}; proplace ledger list shows the people"
+            f"nothing is known about {person!r}; proplace ledger list shows the people",
+            value=person,
         )
     say(f"erased: promises {', '.join(map(str, numbers))}")
 
@@ -393,7 +396,9 @@ def export(
     from proplace.core.errors import OptionError  # noqa: PLC0415
 
     if chain is None and table is None:
-        raise OptionError("nothing to write: give --chain FILE, --promises FILE, or both")
+        raise OptionError(
+            "nothing to write: give --chain FILE, --promises FILE, or both", name="--promises"
+        )
     with _opened(place) as opened:
         if chain is not None:
             with _whole(chain) as part, part.open("w", encoding="utf-8") as file:

@@ -48,14 +48,19 @@ def check(
         given = {"--subject": subject, "--outcome": outcome, "--valid-until": valid_until}
         for name, value in given.items():
             if value is not None:
-                raise OptionError(f"{name} is for letters: give --letters FOLDER, too")
+                raise OptionError(f"{name} is for letters: give --letters FOLDER, too", name=name)
         return
     if not certificates:
-        raise OptionError("a letter names the proof of its promise: --letters needs --certificates")
+        raise OptionError(
+            "a letter names the proof of its promise: --letters needs --certificates",
+            name="--certificates",
+        )
     with common.refused_if_there(folder):
         require("jinja2", "report", "letters")
     if valid_until is not None and day_of("--valid-until", valid_until) < datetime.date.today():
-        raise OptionError(f"--valid-until {valid_until} is over")
+        raise OptionError(
+            f"--valid-until {valid_until} is over", name="--valid-until", value=valid_until
+        )
 
 
 def wording_of(target: int, subject: str | None, outcome: str | None) -> Wording | None:

@@ -69,7 +69,9 @@ class Person:
             for name in self.ids:
                 if name not in self.source.columns:
                     raise TableError(
-                        f"{self.source.path}: there is no column {name!r} to keep as an id"
+                        f"{self.source.path}: there is no column {name!r} to keep as an id",
+                        name="--id",
+                        value=name,
                     )
             frame, broken = self.source.row(schema, self.row or 0)
             problems = [*broken.values(), *schema.encode_people(frame)[1].values()]
@@ -77,7 +79,7 @@ class Person:
             frame = self._of_words(schema)
             problems = list(schema.encode_people(frame)[1].values())
         if problems:
-            raise InputError(problems[0].reason)
+            raise InputError(problems[0].reason, name=problems[0].column, row=self.row)
         return frame
 
     def _of_words(self, schema: Schema) -> pd.DataFrame:
@@ -92,13 +94,15 @@ class Person:
                 hint = did_you_mean(name, schema.by_name)
                 raise SchemaError(
                     f"{name!r} is not a feature{hint}; if it says who this is, also give "
-                    f"--id {shlex.quote(name)}"
+                    f"--id {shlex.quote(name)}",
+                    name=name,
                 )
         missing = [name for name in schema.by_name if name not in self.pairs]
         if missing:
             raise SchemaError(
                 f"no value for {', '.join(map(repr, missing))}; give each as name=value, or a row of "
-                "a file: --input FILE --row N"
+                "a file: --input FILE --row N",
+                name=missing[0],
             )
         cells = {name: pd.Series([value], dtype=object) for name, value in self.pairs.items()}
         return pd.DataFrame(
@@ -118,7 +122,7 @@ def pairs(words: list[str]) -> dict[str, str]:
         name, sign, value = word.partition("=")
         if not sign or name in found:
             what = "occurs twice" if sign else "is not of the form name=value"
-            raise OptionError(f"{word!r} {what}")
+            raise OptionError(f"{word!r} {what}", name=name, value=word)
         found[name] = value
     return found
 
@@ -129,11 +133,16 @@ def save_certificates(result: Explanations, folder: Path) -> None:
     from proplace.explain.result_tables import proof_name  # noqa: PLC0415
 
     if (folder.parent / "manifest.json").exists():
-        raise OutputError(f"{folder.parent}: holds a batch; give another folder for one person")
+        raise OutputError(
+            f"{folder.parent}: holds a batch; give another folder for one person",
+            name=str(folder.parent),
+        )
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise OutputError(f"{folder}: cannot be made ({error.strerror})") from error
+        raise OutputError(
+            f"{folder}: cannot be made ({error.strerror})", name=str(folder)
+        ) from error
     proofs = {folder / proof_name(int(str(e.index)), e.rank): e.certificate for e in result}
     for path, proof in proofs.items():
         if proof is not None:

@@ -91,14 +91,17 @@ class Promising:
             given = {"--ids": column, "--expires": expires}
             for name, value in given.items():
                 if value is not None:
-                    raise OptionError(f"{name} is for promises: give --ledger, too")
+                    raise OptionError(f"{name} is for promises: give --ledger, too", name=name)
             if existing is not Existing.refuse:
-                raise OptionError("--existing is for promises: give --ledger, too")
+                raise OptionError(
+                    "--existing is for promises: give --ledger, too", name="--existing"
+                )
             return None
         if column is None and len(ids) != 1:
             raise OptionError(
                 "a promise is made to somebody: --ledger needs --ids COLUMN, which says who each person "
-                "is"
+                "is",
+                name="--ids",
             )
         found = cls(place, ids[0] if column is None else column, expires, existing)
         check_day(expires)
@@ -106,7 +109,9 @@ class Promising:
             found.open().close()
         elif not Path(place).parent.is_dir():
             raise OptionError(
-                f"--ledger {place}: there is no folder {Path(place).parent}; make it first"
+                f"--ledger {place}: there is no folder {Path(place).parent}; make it first",
+                name="--ledger",
+                value=place,
             )
         else:
             from proplace.core.optional import require  # noqa: PLC0415
@@ -180,7 +185,9 @@ def last_day(promises: Promising | None, valid_until: str | None) -> str | None:
     if expires is not None and valid_until not in (None, expires):
         raise OptionError(
             f"--valid-until {valid_until} is not the last day of the promises, --expires {expires}; "
-            "leave it out, and letters say that day"
+            "leave it out, and letters say that day",
+            name="--valid-until",
+            value=valid_until,
         )
     return expires or valid_until
 
@@ -202,9 +209,11 @@ def check_day(day: str | None) -> None:
     try:
         date = datetime.date.fromisoformat(day)
     except ValueError:
-        raise OptionError(f"--expires {day!r} is no day; give one such as 2027-03-31") from None
+        raise OptionError(
+            f"--expires {day!r} is no day; give one such as 2027-03-31", name="--expires", value=day
+        ) from None
     if f"{date}" < now()[:10]:
-        raise OptionError(f"--expires {day} is over; give a later day")
+        raise OptionError(f"--expires {day} is over; give a later day", name="--expires", value=day)
 
 
 def _same(a: Array | None, b: Array | None) -> bool:

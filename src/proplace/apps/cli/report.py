@@ -58,7 +58,9 @@ def check_page(page: Path) -> None:
     from proplace.core.optional import require  # noqa: PLC0415
 
     if page.suffix.lower() not in (".html", ".htm"):
-        raise OutputError(f"{page}: a report is an HTML file; give a name that ends in .html")
+        raise OutputError(
+            f"{page}: a report is an HTML file; give a name that ends in .html", name=str(page)
+        )
     with common.refused_if_there(page):
         for package in ("jinja2", "matplotlib"):
             require(package, "report", "the report")
@@ -69,7 +71,9 @@ def check_statement(statement: str | None, page: Path | None) -> None:
     from proplace.core.errors import OptionError  # noqa: PLC0415
 
     if statement is not None and page is None:
-        raise OptionError("--statement is for the page: give --report page.html, too")
+        raise OptionError(
+            "--statement is for the page: give --report page.html, too", name="--statement"
+        )
 
 
 def write_folder_page(folder: Path, page: Path, statement: str | None = None) -> None:

@@ -133,7 +133,9 @@ def check_out(out: Path) -> None:
     from proplace.core.errors import OutputError  # noqa: PLC0415
 
     if out.suffix != ".npz":
-        raise OutputError(f"{out}: shifts are written to an .npz file; give a name that ends so")
+        raise OutputError(
+            f"{out}: shifts are written to an .npz file; give a name that ends so", name=str(out)
+        )
     with common.refused_if_there(out):
         pass
 
@@ -163,10 +165,13 @@ def _models(
         except DeltaError:
             raise DeltaError(
                 f"{path}: has another architecture than {every[0]}, so that they share no set of "
-                "parameters; leave it out, or let explain --also ask it beside the others"
+                "parameters; leave it out, or let explain --also ask it beside the others",
+                name=str(path),
             ) from None
         except InputError as error:
-            raise InputError(f"{path}: cannot be compared with {every[0]}: {error}") from None
+            raise InputError(
+                f"{path}: cannot be compared with {every[0]}: {error}", name=str(path)
+            ) from None
     return (None, wholes) if model is None else (wholes[0], wholes[1:])
 
 

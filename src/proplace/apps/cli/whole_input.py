@@ -121,7 +121,9 @@ def summarise(summary: Summary, agreement: dict[str, Any], *, as_json: bool) -> 
         raise WorkerError(
             f"{summary.results}: {lost} of {summary.rows} people have no answer because the process "
             "died each time (status worker_died), as if killed or out of memory; the same command "
-            "tries them again, and fewer --jobs need less memory"
+            "tries them again, and fewer --jobs need less memory",
+            name=str(summary.results),
+            value=lost,
         )
 
 
@@ -161,7 +163,9 @@ def _cluster(backend: Backend, address: str | None, jobs: int | None) -> Iterato
     processes = None if jobs is None else int(joblib.effective_n_jobs(jobs))
     if backend is Backend.loky:
         if address is not None:
-            raise OptionError("--address needs --backend dask or --backend ray")
+            raise OptionError(
+                "--address needs --backend dask or --backend ray", name="--address", value=address
+            )
         yield
     elif backend is Backend.dask:
         distributed = require("distributed", "dask", "the Dask backend")
@@ -169,7 +173,9 @@ def _cluster(backend: Backend, address: str | None, jobs: int | None) -> Iterato
         try:
             client = distributed.Client(address, **({} if address else local))
         except (OSError, ValueError) as error:
-            raise WorkerError(f"no Dask scheduler answers at {address} ({error})") from error
+            raise WorkerError(
+                f"no Dask scheduler answers at {address} ({error})", name="--address", value=address
+            ) from error
         with client, joblib.parallel_config("dask"):
             yield
     else:
@@ -183,7 +189,9 @@ def _cluster(backend: Backend, address: str | None, jobs: int | None) -> Iterato
                 **({} if address else local),
             )
         except (ConnectionError, ValueError, RuntimeError) as error:
-            raise WorkerError(f"no Ray cluster answers at {address} ({error})") from error
+            raise WorkerError(
+                f"no Ray cluster answers at {address} ({error})", name="--address", value=address
+            ) from error
         require("ray.util.joblib", "ray", "the Ray backend").register_ray()
         try:
             with joblib.parallel_config("ray", n_jobs=jobs or -1):
