@@ -1,8 +1,7 @@
-"""What is wrong is said in one sentence, with exit status 1, and nothing is overwritten."""
+"""Wrong input ends a command with one error and exit status 1, and nothing is overwritten."""
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import subprocess
@@ -13,7 +12,18 @@ import pandas as pd
 import pytest
 
 from commands import run
-from proplace.core.errors import DeltaError
+from proplace.core.errors import (
+    DeltaError,
+    InputError,
+    ModelFileError,
+    ModelNotSupported,
+    OptionError,
+    OutputError,
+    SchemaError,
+    TableError,
+    TargetError,
+)
+from support.errors import ANY, failed
 
 GOOD = "age,income,job,member\n30,2.5,cook,no\n"
 
@@ -28,46 +38,35 @@ class Bomb:
         return Path.touch, (Path(self.trace),)
 
 
-def refused(done, *parts):
-    """One sentence on standard error and nothing else."""
-    assert done.returncode == 1, (done.returncode, done.stdout, done.stderr)
-    assert done.stdout == ""
-    assert done.stderr.startswith("error: ")
-    assert done.stderr.count("\n") == 1
-    assert "Traceback" not in done.stderr
-    assert "something unexpected" not in done.stderr
-    for part in parts:
-        assert part in done.stderr
-
-
 TABLES = {
-    "empty": (b"", "the file is empty"),
-    "header_only": (b"age,income,job,member\n", "no rows"),
-    "missing_column": (b"age,income,job\n30,2.5,cook\n", "a column is missing: 'member'"),
-    "misspelt_column": (GOOD.replace("job", "jobs").encode(), "'job' (did you mean 'jobs'?)"),
-    "extra_column": (b"age,income,job,member,id\n30,2.5,cook,no,1\n", "--id id"),
-    "two_of_a_name": (b"age,age,income,job,member\n1,30,2.5,cook,no\n", "two columns"),
-    "wrong_encoding": ("age,income,job,member\n30,2.5,cook,né\n".encode("latin-1"), "line 2"),
-    "huge_cell": (b"age,income,job,member\n30,2.5," + b"x" * 200_000 + b",no\n", "100,000"),
-    "open_quote": (b'age,income,job,member\n30,2.5,"cook,no\n', "this is not CSV"),
-    "bytes": (bytes(range(256)) * 4, "not utf-8"),
+    "empty": b"",
+    "header_only": b"age,income,job,member\n",
+    "missing_column": b"age,income,job\n30,2.5,cook\n",
+    "misspelt_column": GOOD.replace("job", "jobs").encode(),
+    "extra_column": b"age,income,job,member,id\n30,2.5,cook,no,1\n",
+    "two_of_a_name": b"age,age,income,job,member\n1,30,2.5,cook,no\n",
+    "wrong_encoding": "age,income,job,member\n30,2.5,cook,né\n".encode("latin-1"),
+    "huge_cell": b"age,income,job,member\n30,2.5," + b"x" * 200_000 + b",no\n",
+    "open_quote": b'age,income,job,member\n30,2.5,"cook,no\n',
+    "bytes": bytes(range(256)) * 4,
 }
 
 
 @pytest.mark.parametrize("role", ["input", "train"])
 @pytest.mark.parametrize("case", TABLES)
 def test_tables(loans, role, case, tmp_path):
-    content, message = TABLES[case]
+    content = TABLES[case]
     table, out = tmp_path / "table.csv", tmp_path / "out"
     table.write_bytes(content)
     done = run("explain", *loans.options(**{role: table, "out": out}))
-    refused(done, "table.csv", message)
+    failed(done, TableError)
+    assert "table.csv" in done.stderr
     assert not list(tmp_path.glob("out/results*"))
     assert table.read_bytes() == content
 
 
 def _files(folder):
-    """Bad model files and what is said about them."""
+    """Write model files that are not supported."""
     onnx = pytest.importorskip("onnx")
     from onnx import TensorProto, helper, numpy_helper
 
@@ -93,19 +92,19 @@ def _files(folder):
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("name", "error"),
     [
-        ("wide.onnx", "the schema encodes to 6 columns but the network takes 9"),
-        ("sine.onnx", "Sin"),
-        ("truncated.onnx", "truncated.onnx"),
-        ("model.pkl", "pickles are never read"),
-        ("pickle.onnx", "pickle.onnx"),
-        ("pickle.pt", "pickle.pt: weights without an architecture are not read"),
-        ("model.txt", "files with suffix '.txt' are not read"),
-        ("absent.onnx", "no such file"),
+        ("wide.onnx", SchemaError),
+        ("sine.onnx", ModelNotSupported),
+        ("truncated.onnx", ModelFileError),
+        ("model.pkl", ModelFileError),
+        ("pickle.onnx", ModelFileError),
+        ("pickle.pt", ModelFileError),
+        ("model.txt", ModelFileError),
+        ("absent.onnx", ModelFileError),
     ],
 )
-def test_models(loans, name, message, tmp_path):
+def test_models(loans, name, error, tmp_path):
     _files(tmp_path)
     whole = (loans.folder / "model.onnx").read_bytes()
     (tmp_path / "truncated.onnx").write_bytes(whole[: len(whole) // 2])
@@ -114,98 +113,100 @@ def test_models(loans, name, message, tmp_path):
     for bomb in ("model.pkl", "pickle.onnx", "pickle.pt"):
         (tmp_path / bomb).write_bytes(pickle.dumps(Bomb(str(trace))))
     out = tmp_path / "out"
-    refused(run("explain", *loans.options(model=tmp_path / name, out=out)), message)
+    failed(run("explain", *loans.options(model=tmp_path / name, out=out)), error)
     assert not trace.exists()
     assert not out.exists()
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "error", "name", "value"),
     [
-        ({"delta": 0}, "--delta must be a positive number"),
-        ({"delta": -0.1}, "--delta must be a positive number"),
-        ({"delta": "nan"}, "--delta must be a positive number"),
-        ({"delta": "inf"}, "--delta must be a positive number"),
-        ({"jobs": 0}, "--jobs must be a whole number >= 1, or -1 for all processors, not 0"),
-        ({"k": 0}, "k must be a whole number >= 1"),
-        ({"count": 0}, "count must be a whole number >= 1"),
-        ({"target": 2}, "target"),
-        ({"time_limit": 0}, "time_limit must be a positive number"),
-        ({"every": "nan"}, "every must be a positive number"),
-        ({"row": 99}, "there is no row 99"),
-        ({"input": "absent.csv"}, "absent.csv: no such file"),
-        ({"train": "/"}, "not a file"),
-        ({"schema": "absent.yaml"}, "absent.yaml: no such file"),
-        ({"schema": None}, "4 columns where the network takes 6"),
-        ({"encoding": "klingon"}, "there is no encoding 'klingon'"),
-        ({"delimiter": ";;"}, "one character"),
-        ({"delimiter": ";"}, "do cells end at ','? then leave --delimiter out"),
-        ({"delimiter": ";", "schema": None}, "then leave --delimiter out"),
-        ({"id": "name"}, "there is no column 'name'"),
-        ({"input": None}, "give the people as --input FILE, or one person as name=value pairs"),
-        ({"out": None}, "--input needs --out"),
-        ({"address": "tcp://nowhere:1"}, "--address needs --backend"),
+        ({"delta": 0}, DeltaError, "--delta", 0.0),
+        ({"delta": -0.1}, DeltaError, "--delta", -0.1),
+        ({"delta": "nan"}, DeltaError, "--delta", ANY),
+        ({"delta": "inf"}, DeltaError, "--delta", float("inf")),
+        ({"jobs": 0}, OptionError, "--jobs", 0),
+        ({"k": 0}, OptionError, "k", 0),
+        ({"count": 0}, OptionError, "count", 0),
+        ({"target": 2}, TargetError, "--target", "2"),
+        ({"time_limit": 0}, OptionError, ANY, ANY),
+        ({"every": "nan"}, OptionError, ANY, ANY),
+        ({"row": 99}, TableError, ANY, ANY),
+        ({"input": "absent.csv"}, TableError, ANY, ANY),
+        ({"train": "/"}, TableError, ANY, ANY),
+        ({"schema": "absent.yaml"}, SchemaError, ANY, ANY),
+        ({"schema": None}, TableError, ANY, ["age", "income", "job", "member"]),
+        ({"encoding": "klingon"}, TableError, ANY, ANY),
+        ({"delimiter": ";;"}, TableError, ANY, ANY),
+        ({"delimiter": ";"}, TableError, ANY, ANY),
+        ({"delimiter": ";", "schema": None}, TableError, ANY, ["age,income,job,member"]),
+        ({"id": "name"}, TableError, ANY, ANY),
+        ({"input": None}, OptionError, "--input", None),
+        ({"out": None}, OptionError, "--out", None),
+        ({"address": "tcp://nowhere:1"}, OptionError, "--address", "tcp://nowhere:1"),
     ],
-    ids=lambda value: str(value)[:30],
+    ids=lambda value: str(value)[:30] if isinstance(value, dict) else "",
 )
-def test_options(loans, changes, message, tmp_path):
+def test_options(loans, changes, error, name, value, tmp_path):
     out = None if "row" in changes else tmp_path / "out"
     done = run("explain", *loans.options(**{"out": out, **changes}))
-    refused(done, message)
+    failed(done, error, name=name, value=value)
+    if "delimiter" in changes:
+        assert "--delimiter" in done.stderr or len(changes["delimiter"]) > 1
     assert not list(tmp_path.glob("out/results*"))
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "error", "name"),
     [
-        (["age=30"], "no value for 'income', 'job', 'member'"),
-        (["incme=3"], "'incme' is not a feature (did you mean 'income'?)"),
-        (["age"], "'age' is not of the form name=value"),
-        (["age=30", "age=31"], "occurs twice"),
-        (["age=30", "income=2", "job=cok", "member=no"], "'cok' is not a category"),
-        (["age=30", "income=much", "job=cook", "member=no"], "'income'"),
-        (["age=30", "income=13", "job=cook", "member=no"], "'income'"),
+        (["age=30"], SchemaError, "income"),
+        (["incme=3"], SchemaError, "incme"),
+        (["age"], OptionError, "age"),
+        (["age=30", "age=31"], OptionError, "age"),
+        (["age=30", "income=2", "job=cok", "member=no"], InputError, "job"),
+        (["age=30", "income=much", "job=cook", "member=no"], InputError, "income"),
+        (["age=30", "income=13", "job=cook", "member=no"], InputError, "income"),
     ],
-    ids=lambda value: str(value)[:30],
 )
-def test_a_person_in_words(loans, words, message):
-    refused(run("explain", *loans.options(input=None), *words), message)
+def test_a_person_in_words(loans, words, error, name):
+    failed(run("explain", *loans.options(input=None), *words), error, name=name)
 
 
 def test_a_person_of_a_file_by_name(loans, tmp_path):
-    """What the message says to do instead, works."""
+    """The options that the error names work."""
     people = loans.people.assign(customer=[f"C-{i}" for i in range(len(loans.people))])
     people.to_csv(tmp_path / "people.csv", index=False)
     words = ["explain", *loans.options(input=tmp_path / "people.csv"), "--id", "customer"]
     done = run(*words, "customer=C-3")
-    refused(
-        done, "customer=C-3 describes one person", "--row N (the first is 0)", "leave --input out"
-    )
+    failed(done, OptionError, name="--input", value=str(tmp_path / "people.csv"))
+    assert "--row" in done.stderr
     done = run(*words, "--row", 3, "--json")
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)[0]["id"] == {"customer": "C-3"}
+    assert done.json[0]["id"] == {"customer": "C-3"}
     words = ["explain", *loans.options(input=None)]
     person = [f"{name}={value}" for name, value in loans.people.iloc[3].items()]
     done = run(*words, *person, "customer=C-3")
-    refused(done, "'customer' is not a feature; if it says who this is, also give --id customer")
+    failed(done, SchemaError, name="customer")
+    assert "--id customer" in done.stderr
     done = run(*words, "--id", "customer", *person, "customer=C-3", "--json")
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)[0]["id"] == {"customer": "C-3"}
+    assert done.json[0]["id"] == {"customer": "C-3"}
 
 
 BAD_ROWS = {
-    "30,,cook,no": "column 'income'",
-    "30,NaN,cook,no": "column 'income'",
-    "30,inf,cook,no": "column 'income'",
-    "30,2.5,pilot,no": "column 'job': 'pilot' is not a category",
-    "-1,2.5,cook,no": "column 'age'",
-    "30,12.6,cook,no": "column 'income'",
-    "30,much,cook,no": "column 'income'",
-    "30,1_0,cook,no": "column 'income': '1_0' is not a number",
-    "30,２,cook,no": "column 'income': '２' is not a number",
-    "30,2.5,cook": "3 cells where the first line of the file names 4",
-    "30,2.5,cook,no,5": "5 cells where the first line of the file names 4",
+    "30,,cook,no": "income",
+    "30,NaN,cook,no": "income",
+    "30,inf,cook,no": "income",
+    "30,2.5,pilot,no": "pilot",
+    "-1,2.5,cook,no": "age",
+    "30,12.6,cook,no": "income",
+    "30,much,cook,no": "income",
+    "30,1_0,cook,no": "1_0",
+    "30,２,cook,no": "２",
+    "30,2.5,cook": "3",
+    "30,2.5,cook,no,5": "5",
 }
+"""Rows, and a word of the reason that is written."""
 
 
 def test_bad_rows_are_reported_and_lose_no_others(loans, tmp_path):
@@ -218,7 +219,7 @@ def test_bad_rows_are_reported_and_lose_no_others(loans, tmp_path):
     assert found["row"].tolist() == list(range(len(BAD_ROWS) + 2))
     assert found["status"].tolist() == ["optimal", *["bad_input"] * len(BAD_ROWS), "optimal"]
     for reason, expected in zip(found["reason"][1:-1], BAD_ROWS.values(), strict=True):
-        assert reason.startswith(expected)
+        assert expected in reason
     assert found.loc[[0], "age":"distance"].equals(
         found.loc[[len(found) - 1], "age":"distance"].set_axis([0])
     )
@@ -230,8 +231,7 @@ def test_bad_training_rows_are_left_out_and_counted(loans, tmp_path):
     train.write_text(text + "30,much,cook,no\n30,2.5\n")
     done = run("explain", *loans.options(train=train, row=0), "--json")
     assert done.returncode == 0, done.stderr
-    assert done.stderr.startswith("note: ")
-    assert f"2 of {len(loans.train) + 2} rows are left out" in done.stderr
+    assert f"2 of {len(loans.train) + 2}" in done.stderr
     plain = run("explain", *loans.options(row=0), "--json")
     assert done.stdout == plain.stdout
 
@@ -252,19 +252,20 @@ def test_an_output_that_cannot_be_written(loans, tmp_path):
     file = tmp_path / "file"
     file.write_text("mine")
     for out in (file, file / "results"):
-        refused(run("explain", *loans.options(out=out)), "cannot be written")
+        failed(run("explain", *loans.options(out=out)), OutputError, name=str(out))
     assert file.read_text() == "mine"
     table = ["--input", loans.folder / "people.csv", "--schema", loans.folder / "schema.yaml"]
     words = ["certify", "--model", loans.folder / "model.onnx", *table, "--delta", 0.01]
-    refused(run(*words, "--out", file / "verdicts.csv"), "cannot be written")
+    out = file / "verdicts.csv"
+    failed(run(*words, "--out", out), OutputError, name=str(out))
 
 
 def test_results_of_others_are_not_touched(loans, tmp_path):
     (tmp_path / "results.csv").write_text("mine")
-    refused(run("explain", *loans.options(out=tmp_path)), "no manifest.json")
+    failed(run("explain", *loans.options(out=tmp_path)), OutputError, name="results.csv")
     assert (tmp_path / "results.csv").read_text() == "mine"
     (tmp_path / "manifest.json").write_text("{}")
-    refused(run("explain", *loans.options(out=tmp_path)), "manifest.json")
+    failed(run("explain", *loans.options(out=tmp_path)), OutputError, name="manifest.json")
     assert (tmp_path / "manifest.json").read_text() == "{}"
 
 
@@ -280,7 +281,7 @@ def test_a_full_disk_keeps_what_is_done(loans, tmp_path):
         people = pd.concat([loans.people] * 12)
         people.to_csv(tmp_path / "people.csv", index=False)
         words = loans.options(input=tmp_path / "people.csv", out=disk / "out", every=0.001)
-        refused(run("explain", *words), "No space left on device", "same command goes on")
+        failed(run("explain", *words), OutputError, name=str(disk / "out"))
         shards = sorted((disk / "out" / "shards").iterdir())
         assert shards
         assert not list(disk.glob("**/*.tmp"))

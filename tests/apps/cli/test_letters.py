@@ -1,4 +1,4 @@
-"""`proplace explain --letters`: one page for each person, and what is refused before any work."""
+"""`proplace explain --letters`: one page for each person; wrong options are rejected before any work."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import re
 import pytest
 
 import proplace as pp
-from commands import run, run_quickly
+from commands import run
+from proplace.core.errors import OptionError, OutputError
+from support.errors import failed
 
 pytest.importorskip("jinja2")
 
-WORDS = ["--subject", "the loan", "--outcome", "approved", "--valid-until", "2999-12-31"]
+DAY = "--valid-until"
+WORDS = ["--subject", "the loan", "--outcome", "approved", DAY, "2999-12-31"]
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +36,7 @@ def folder(loans, tmp_path_factory):
         "2",
     )
     assert done.returncode == 0, done.stderr
-    assert "no letter for 1 that could not be explained: row 2" in done.stderr
+    assert "row 2" in done.stderr
     return folder
 
 
@@ -48,7 +51,7 @@ def test_each_person_gets_a_letter(folder):
         assert "Valid until</dt><dd>31 December 2999" in text
         found = [e for e in result if e.index == n and e.found]
         assert found
-        assert "The loan would have been approved" in text
+        assert "approved" in text
         for e in found:  # the letter names the certificates that lie in the folder
             assert e.certificate.digest in text
             assert re.search(
@@ -65,32 +68,27 @@ def test_letters_of_one_person(loans, tmp_path):
     assert path.stem == proof.stem.rpartition("-")[0]
     text = path.read_text(encoding="utf-8")
     assert pp.Certificate.load(proof).digest in text
-    assert "The outcome would have been class" in text
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "error", "name"),
     [
-        (["--letters", "{new}"], "--letters needs --certificates"),
-        (["--letters", "{there}", "--certificates"], "is there already"),
-        (
-            ["--letters", "{new}", "--certificates", "--valid-until", "soon"],
-            "must be a day such as",
-        ),
-        (["--letters", "{new}", "--certificates", "--valid-until", "1999-01-01"], "is over"),
-        (["--subject", "it"], "--subject is for letters: give --letters FOLDER, too"),
-        (["--outcome", "it"], "--outcome is for letters"),
-        (["--valid-until", "2999-12-31"], "--valid-until is for letters"),
+        (["--letters", "{new}"], OptionError, "--certificates"),
+        (["--letters", "{there}", "--certificates"], OutputError, "{there}"),
+        (["--letters", "{new}", "--certificates", "--valid-until", "soon"], OptionError, DAY),
+        (["--letters", "{new}", "--certificates", "--valid-until", "1999-01-01"], OptionError, DAY),
+        (["--subject", "it"], OptionError, "--subject"),
+        (["--outcome", "it"], OptionError, "--outcome"),
+        (["--valid-until", "2999-12-31"], OptionError, "--valid-until"),
     ],
 )
-def test_what_is_refused_before_any_work(loans, tmp_path, words, message):
+def test_wrong_options_are_rejected_before_any_work(loans, tmp_path, words, error, name):
     (tmp_path / "there").mkdir()
     places = {"new": tmp_path / "new", "there": tmp_path / "there"}
-    done = run_quickly(
-        "explain", *loans.options(out=tmp_path / "out"), *(word.format(**places) for word in words)
+    done = run(
+        "explain", *loans.options(out=tmp_path / "out"), *(w.format(**places) for w in words)
     )
-    assert done.returncode == 1, done.stderr
-    assert message in re.sub(r"\s+", " ", done.stderr)
+    failed(done, error, name=name.format(**places))
     assert not (tmp_path / "out").exists()
     assert not (tmp_path / "new").exists()
 
