@@ -1,4 +1,4 @@
-"""People of whom it is proved that nothing helps, in folders of results and as `explain` prints them."""
+"""Proofs that nothing helps a person, in folders of results and as `explain` prints them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import json
 
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
 import proplace as pp
+from commands import good, run
 from proplace.apps.batch.reading import ResultsFolder
-from proplace.apps.cli import app
 
-RUN = CliRunner()
 SCHEMA = pp.Schema(
     [
         pp.Continuous("a", 0, 10, step=1),
@@ -37,14 +35,18 @@ def folder(request, tmp_path_factory):
     command = ["explain", "--model", place / "net.npz", "--train", place / "people.csv"]
     command += ["--input", place / "people.csv", "--schema", place / "schema.yaml", *given]
     command += ["--out", place / "results", "--certificates"]
-    done = RUN.invoke(app, [str(word) for word in command])
-    assert done.exit_code in (0, 1), done.output
+    good(*command)
     return place
 
 
 def check(folder, *words):
-    box = ["--shifts", str(folder / "box.npz")] * (folder.name.startswith("box"))
-    return RUN.invoke(app, ["check", *map(str, words), "--model", str(folder / "net.npz"), *box])
+    """Return the exit status and what is said of each certificate."""
+    done = run("check", *words, "--model", folder / "net.npz", "--json")
+    return done.returncode, done.json["certificates"]
+
+
+def box(folder):
+    return ["--shifts", folder / "box.npz"] * folder.name.startswith("box")
 
 
 def test_a_folder_holds_the_proof_that_nothing_helps(folder):
@@ -52,16 +54,14 @@ def test_a_folder_holds_the_proof_that_nothing_helps(folder):
     assert result[0].status == "fixed"
     assert isinstance(result[0].certificate, pp.FixedPrediction)
     assert result[0].certificate.check(NET, result[0].setting.shifts).accepted
-    done = RUN.invoke(app, ["check", str(folder / "results"), "--model", str(folder / "net.npz")])
-    assert done.exit_code == 0, done.output
-    assert "1 of them that no change leads to the class" in done.output
+    status, entries = check(folder, folder / "results")
+    assert status == 0
+    assert [entry["proved"]["verdict"] for entry in entries] == ["fixed", "robust", "robust"]
     (proof,) = (folder / "results" / "certificates").glob("row-*0-0.json")
-    done = check(folder, proof)
-    assert done.exit_code == 0, done.output
-    assert "accepted: fixed: no network" in done.output
-    done = check(folder, proof, "--target", "1")
-    assert done.exit_code == 1
-    assert "opposite" in done.output
+    status, (entry,) = check(folder, proof, *box(folder))
+    assert (status, entry["proved"]["verdict"]) == (0, "fixed")
+    status, (entry,) = check(folder, proof, *box(folder), "--target", "1")
+    assert (status, entry["accepted"]) == (1, False)
 
 
 def test_a_proof_about_something_else_is_rejected(folder, monkeypatch):
@@ -73,11 +73,7 @@ def test_a_proof_about_something_else_is_rejected(folder, monkeypatch):
     smaller = pp.Shifts.of(NET, 0.005)
     (fewer,) = pp.Proplace(NET, smaller, schema=SCHEMA).fit(PEOPLE).explain(PEOPLE[:1])
     accepted = pp.certify(NET, [[1.0, 1.0, 0.0, 1.0]], shifts, certificates=True).certificates[0]
-    for proof, reason in (
-        (other.certificate, "other inputs than those that the schema allows"),
-        (fewer.certificate, "other sets of networks"),
-        (accepted, "promises something else"),
-    ):
+    for proof in (other.certificate, fewer.certificate, accepted):
         content = proof.text.encode()
         monkeypatch.setattr(
             ResultsFolder,
@@ -86,33 +82,27 @@ def test_a_proof_about_something_else_is_rejected(folder, monkeypatch):
                 c if line.explanation.status == "fixed" else own(self, line)
             ),
         )
-        done = RUN.invoke(
-            app, ["check", str(folder / "results"), "--model", str(folder / "net.npz")]
-        )
+        status, entries = check(folder, folder / "results")
         monkeypatch.undo()
-        assert done.exit_code == 1, done.output
-        assert reason in done.output
+        assert status == 1
+        assert [entry["accepted"] for entry in entries] == [False, True, True]
 
 
 def test_a_proof_that_nothing_helps_proves_no_answer(folder, monkeypatch):
     """Lines of people with an answer whose certificate is the proof of somebody who has none."""
     content = pp.read_results(folder / "results")[0].certificate.text.encode()
     monkeypatch.setattr(ResultsFolder, "proof", lambda self, line: content)
-    done = RUN.invoke(app, ["check", str(folder / "results"), "--model", str(folder / "net.npz")])
-    assert done.exit_code == 1
-    assert "1 of 3 certificates prove their answers; 1 of them that no change" in done.output
-    assert done.output.count("rejected: the answer promises something else") == 2
+    status, entries = check(folder, folder / "results")
+    assert status == 1
+    assert [entry["accepted"] for entry in entries] == [True, False, False]
 
 
 def test_what_explain_prints_is_checked(folder, tmp_path):
     command = ["explain", "--model", folder / "net.npz", "--train", folder / "people.csv"]
     command += ["--input", folder / "people.csv", "--schema", folder / "schema.yaml"]
-    box = folder.name.startswith("box")
-    command += ["--shifts", folder / "box.npz"] if box else ["--delta", "0.01"]
-    done = RUN.invoke(app, [str(word) for word in [*command, "--row", "0", "--json"]])
-    (answer,) = json.loads(done.stdout)
+    command += box(folder) or ["--delta", "0.01"]
+    (answer,) = good(*command, "--row", "0", "--json").json
     assert answer["status"] == "fixed"
     (tmp_path / "proof.json").write_text(json.dumps(answer["certificate"]))
-    done = check(folder, tmp_path / "proof.json")
-    assert done.exit_code == 0, done.output
-    assert "accepted: fixed: no network" in done.output
+    status, (entry,) = check(folder, tmp_path / "proof.json", *box(folder))
+    assert (status, entry["proved"]["verdict"]) == (0, "fixed")
