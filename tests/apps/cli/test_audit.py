@@ -101,7 +101,7 @@ def test_the_page(folder):
     assert "&lt;b&gt;p" in text
     assert "<b>p" not in text
     assert "http" not in text.replace("http-equiv", "")
-    failed(audit(folder, "new", "--out", page), OutputError, name=str(page))
+    failed(audit(folder, "new", "--out", page), OutputError, name=page.name)
 
 
 def test_new_answers_are_shown_and_issued_only_when_asked(folder):

@@ -252,12 +252,12 @@ def test_an_output_that_cannot_be_written(loans, tmp_path):
     file = tmp_path / "file"
     file.write_text("mine")
     for out in (file, file / "results"):
-        failed(run("explain", *loans.options(out=out)), OutputError, name=str(out))
+        failed(run("explain", *loans.options(out=out)), OutputError, name=out.name)
     assert file.read_text() == "mine"
     table = ["--input", loans.folder / "people.csv", "--schema", loans.folder / "schema.yaml"]
     words = ["certify", "--model", loans.folder / "model.onnx", *table, "--delta", 0.01]
     out = file / "verdicts.csv"
-    failed(run(*words, "--out", out), OutputError, name=str(out))
+    failed(run(*words, "--out", out), OutputError, name=out.name)
 
 
 def test_results_of_others_are_not_touched(loans, tmp_path):
@@ -281,7 +281,7 @@ def test_a_full_disk_keeps_what_is_done(loans, tmp_path):
         people = pd.concat([loans.people] * 12)
         people.to_csv(tmp_path / "people.csv", index=False)
         words = loans.options(input=tmp_path / "people.csv", out=disk / "out", every=0.001)
-        failed(run("explain", *words), OutputError, name=str(disk / "out"))
+        failed(run("explain", *words), OutputError, name="out")
         shards = sorted((disk / "out" / "shards").iterdir())
         assert shards
         assert not list(disk.glob("**/*.tmp"))

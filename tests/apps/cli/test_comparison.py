@@ -5,8 +5,6 @@ scikit-learn itself predicts the classes in the tables.
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -15,7 +13,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
 import proplace as pp
-from commands import run_quickly as run
+from commands import good, run
+from proplace.core.errors import ModelDisagrees, TableError
+from support.errors import failed
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 NUMBERS = ["age", "income", "debt"]
@@ -78,15 +78,9 @@ def words(folder, command, model, schema, *options):
 )
 def test_other_predictions_are_rejected(folder, command, model, schema, said):
     done = run(*words(folder, command, model, schema, "--predictions", said))
-    assert done.returncode == 1
+    failed(done, ModelDisagrees, name=said)
     table = pd.read_csv(folder / "train.csv")
-    row = int(done.stderr.split("row ")[1].split(",")[0])
-    assert (
-        f"column {said!r}: the model in use gave {table[said][row]}, but the imported network gives "
-        f"{1 - table[said][row]}. Check that this is the model in use" in done.stderr
-    )
-    assert "scales the numbers as in training" in done.stderr
-    assert done.stdout == ""
+    assert done.error.value == table[said][done.error.row]
 
 
 @pytest.mark.parametrize("command", ["explain", "certify"])
@@ -99,10 +93,7 @@ def test_other_predictions_are_rejected(folder, command, model, schema, said):
     ],
 )
 def test_the_same_predictions_are_confirmed(folder, command, model, schema, said):
-    done = run(*words(folder, command, model, schema, "--predictions", said, "--json"))
-    assert done.returncode == 0, done.stderr
-    assert f"note: model and column {said!r} agree in 300 of 300 rows" in done.stderr
-    facts = json.loads(done.stdout)
+    facts = good(*words(folder, command, model, schema, "--predictions", said, "--json")).json
     facts = facts if command == "certify" else facts[0]
     assert facts["predictions"] == {"column": said, "rows": 300, "agree": 300}
 
@@ -115,9 +106,7 @@ def test_one_other_prediction_among_all_is_found(folder, tmp_path):
     table.to_csv(tmp_path / "train.csv", index=False)
     given = words(folder, "certify", "minmax.onnx", None, "--predictions", "said_minmax")
     given = [tmp_path / "train.csv" if word == folder / "train.csv" else word for word in given]
-    done = run(*given)
-    assert done.returncode == 1
-    assert f"row {row}, column 'said_minmax'" in done.stderr
+    failed(run(*given), ModelDisagrees, name="said_minmax", row=row)
 
 
 def test_rows_on_a_boundary_and_missing_cells_are_no_difference(tmp_path):
@@ -127,29 +116,18 @@ def test_rows_on_a_boundary_and_missing_cells_are_no_difference(tmp_path):
     given = (*given, "--delta", 0.001, "--predictions", "said")
     for cells, agree in (("0.5,0\n0.9,1\n0.1,", 1), ("0.5,1\n0.9,1\n0.1,0", 3)):
         (tmp_path / "t.csv").write_text(f"a,said\n{cells}\n")
-        done = run(*given)
-        assert done.returncode == 0, done.stderr
-        assert json.loads(done.stdout)["predictions"]["agree"] == agree
-    for cells, message in (
-        ("0.5,0\n0.9,0", "row 1, column 'said': the model in use gave 0"),
-        ("0.5,\n0.9,", "column 'said': every cell is missing"),
+        assert good(*given).json["predictions"]["agree"] == agree
+    for cells, error, value, row in (
+        ("0.5,0\n0.9,0", ModelDisagrees, 0, 1),
+        ("0.5,\n0.9,", TableError, None, None),
     ):
         (tmp_path / "t.csv").write_text(f"a,said\n{cells}\n")
-        done = run(*given)
-        assert done.returncode == 1
-        assert message in done.stderr
+        failed(run(*given), error, name="said", value=value, row=row)
 
 
 @pytest.mark.parametrize(
-    ("column", "message"),
-    [
-        ("wird", "there is no column 'wird' (did you mean 'word'?)"),
-        ("income", "'income' is a feature of the model, not a prediction"),
-        ("word", "row 0, column 'word': "),
-        ("word", "is not a class of the model; its classes are 0, 1"),
-    ],
+    ("column", "value", "row"), [("wird", None, None), ("income", None, None), ("word", "yes", 0)]
 )
-def test_columns_that_hold_no_classes(folder, column, message):
+def test_columns_that_hold_no_classes(folder, column, value, row):
     done = run(*words(folder, "certify", "minmax.npz", "minmax.yaml", "--predictions", column))
-    assert done.returncode == 1
-    assert message in done.stderr
+    failed(done, TableError, name=column, value=value, row=row)

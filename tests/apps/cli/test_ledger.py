@@ -306,7 +306,7 @@ def test_export(book, tmp_path):
         rows = list(csv.DictReader(file))
     assert {row["person"]: int(row["id"]) for row in rows} == numbers
     assert {row["state"] for row in rows} == {"open"}
-    failed(call("ledger", "export", place, "--chain", chain), OutputError, name=str(chain))
+    failed(call("ledger", "export", place, "--chain", chain), OutputError, name=chain.name)
     failed(call("ledger", "export", place), OptionError, name="--promises")
     assert not list(tmp_path.glob("*.part"))
 
@@ -328,7 +328,7 @@ def test_the_letter_of_a_promise(made, book, tmp_path):
     first = next((made / "letters").glob("row-*000.html")).read_text()
     assert f"promise {number}" in out.read_text()
     assert in_words(out) == in_words_of(first)
-    failed(call("ledger", "letter", place, number, "--out", out), OutputError, name=str(out))
+    failed(call("ledger", "letter", place, number, "--out", out), OutputError, name=out.name)
     again = tmp_path / "again.html"
     words = ("--subject", "the loan", "--outcome", "approved")
     assert call("ledger", "letter", place, number, "--out", again, *words).returncode == 0
@@ -358,7 +358,7 @@ def test_the_proof_of_a_promise_is_all_that_a_check_needs(book, tmp_path):
         "verify.html",
     ]
     good(*re.search(r"proplace (check .*)", done.stdout).group(1).split())
-    failed(call("ledger", "proof", place, numbers["bob"], "--out", out), OutputError, name=str(out))
+    failed(call("ledger", "proof", place, numbers["bob"], "--out", out), OutputError, name=out.name)
     good("ledger", "erase", place, "bob", "--yes")
     failed(call("ledger", "proof", place, numbers["bob"], "--out", tmp_path / "gone"), LedgerError)
     assert not (tmp_path / "gone").exists()

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pandas as pd
 import pytest
 
 import proplace as pp
-from commands import call
+from commands import call, good
 from proplace.apps.batch.checking import not_held, too_narrow
 from proplace.apps.batch.reading import ResultsFolder
+from proplace.core.errors import OptionError, OutputError
+from support.errors import failed
 
 
 @pytest.fixture(scope="module")
@@ -19,8 +19,7 @@ def results(loans, tmp_path_factory):
     """Folders of answers that bear a miss of income, and that bear none."""
     folder = tmp_path_factory.mktemp("tolerance")
     for name, words in (("wide", ["--tolerance", "income=0.25"]), ("exact", [])):
-        done = call("explain", *loans.options(out=folder / name), "--certificates", *words)
-        assert done.returncode == 0, done.stderr
+        good("explain", *loans.options(out=folder / name), "--certificates", *words)
     return folder
 
 
@@ -43,14 +42,12 @@ def test_the_folder_knows_its_tolerance(loans, results):
 
 def test_check_demands_what_the_folder_promises(loans, results):
     model = loans.folder / "model.onnx"
-    good = call("check", results / "wide", "--model", model)
-    assert good.returncode == 0, good.stdout
-    assert "12 of 12" in good.stdout
+    assert "12 of 12" in good("check", results / "wide", "--model", model).stdout
     opened = ResultsFolder.open(results / "wide")
     line = next(opened.lines())
     alone = pp.certify(loans.net, line.explanation.point, 0.01, certificates=True)
     proved = alone.certificates[0].check(loans.net).statement
-    assert "not every miss" in too_narrow(proved, opened.setting.sets[0].tolerance)
+    assert too_narrow(proved, opened.setting.sets[0].tolerance)
     assert not too_narrow(opened.certificate(line).check(loans.net).statement, None)
 
 
@@ -67,37 +64,20 @@ def test_whoever_checks_may_demand_more(loans, results):
         asked = [word for each in words for word in ("--tolerance", each)]
         done = call("check", results / folder, "--model", model, *asked)
         assert done.returncode == (0 if accepted else 1), (folder, words, done.stdout)
-        assert ("not every miss" in done.stdout) != accepted
 
 
 def test_another_tolerance_is_another_question(loans, results):
-    done = call(
-        "explain",
-        *loans.options(out=results / "wide"),
-        "--certificates",
-        "--tolerance",
-        "income=0.5",
-    )
-    assert done.returncode != 0
-    assert "tolerance" in done.stderr
-    again = call(
-        "explain",
-        *loans.options(out=results / "wide"),
-        "--certificates",
-        "--tolerance",
-        "income=0.25",
-    )
-    assert again.returncode == 0
+    words = ["explain", *loans.options(out=results / "wide"), "--certificates", "--tolerance"]
+    failed(call(*words, "income=0.5"), OutputError, name="tolerance", value={"income": 0.5})
+    good(*words, "income=0.25")
 
 
 def test_answers_as_json(loans):
     options = loans.options(row=0)
-    done = call("explain", *options, "--json", "--tolerance", "income=0.25")
-    assert done.returncode == 0, done.stderr
-    (answer,) = json.loads(done.stdout)
+    (answer,) = good("explain", *options, "--json", "--tolerance", "income=0.25").json
     assert answer["tolerance"] == {"income": 0.25}
     assert answer["certificate"]["format"] == "proplace-certificate-3"
-    plain = json.loads(call("explain", *options, "--json").stdout)[0]
+    plain = good("explain", *options, "--json").json[0]
     assert "tolerance" not in plain
     assert answer["distance"] > plain["distance"]
 
@@ -107,38 +87,28 @@ def test_certify(loans):
     words += ["--input", loans.folder / "train.csv", "--delta", 0.01]
     counts = {}
     for t in (0, 0.5, 5):
-        done = call("certify", *words, "--tolerance", f"income={t}", "--json")
-        assert done.returncode == 0, done.stderr
-        found = json.loads(done.stdout)
+        found = good("certify", *words, "--tolerance", f"income={t}", "--json").json
         assert found["tolerance"] == {"income": t}
         counts[t] = found["robust"]
-    plain = json.loads(call("certify", *words, "--json").stdout)
+    plain = good("certify", *words, "--json").json
     assert plain["robust"] == counts[0] > counts[0.5] > counts[5]
     report = pp.certify(
         loans.net, loans.train, 0.01, schema=loans.schema, tolerance={"income": 0.5}
     )
     assert counts[0.5] == report.robust.sum()
-    said = call("certify", *words, "--tolerance", "income=0.5").stdout
-    assert "also where income is missed by 0.5" in said
 
 
-@pytest.mark.parametrize(
-    ("word", "said"),
-    [
-        ("income", "give the name of a feature and a number"),
-        ("income=", "give the name of a feature and a number"),
-        ("=5", "give the name of a feature and a number"),
-        ("income=-1", "0 or more"),
-        ("income=nan", "0 or more"),
-        ("salary=5", "salary"),
-        ("job=1", "only a number"),
-        ("member=1", "only a number"),
-    ],
-)
-def test_bad_words(loans, word, said):
+@pytest.mark.parametrize("word", ["income", "income=", "=5", "income=-1", "income=nan"])
+def test_words_that_are_no_tolerance_are_rejected(loans, word):
     done = call("explain", *loans.options(row=0), "--tolerance", word)
-    assert done.returncode
-    assert said in " ".join(done.stderr.split())
+    failed(done, OptionError, name="--tolerance", value=word)
+
+
+@pytest.mark.parametrize("name", ["salary", "job", "member"])
+def test_only_numbers_have_a_tolerance(loans, name):
+    done = call("explain", *loans.options(row=0), "--tolerance", f"{name}=1")
+    failed(done, OptionError)
+    assert name in done.stderr
 
 
 def test_one_certificate_of_a_network(tmp_path):
@@ -164,24 +134,21 @@ def test_one_certificate_of_a_network(tmp_path):
 def test_what_holds_is_written_read_and_checked(loans, tmp_path):
     out, model = tmp_path / "results", loans.folder / "model.onnx"
     words = [*loans.options(out=out), "--certificates", "--holds", "--tolerance", "income=0.25"]
-    done = call("explain", *words)
-    assert done.returncode == 0, done.stderr
+    good("explain", *words)
     answers = pp.read_results(out)
     assert all("income" in e.holds for e in answers)
     wide = [e for e in answers if e.holds["income"][1] == 10.0]
     assert wide
-    done = call("check", out, "--model", model)
-    assert done.returncode == 0, done.stdout
+    good("check", out, "--model", model)
     opened = ResultsFolder.open(out)
     line = next(opened.lines())
     proved = opened.certificate(line).check(loans.net).statement
     e = line.explanation
     assert not not_held(proved, loans.schema, e.holds)
     more = {**e.holds, "age": (18.0, 90.0)}
-    assert "more is said to hold" in not_held(proved, loans.schema, more)
+    assert not_held(proved, loans.schema, more)
     low, high = e.holds["income"]
     for interval in ((low - 0.01, high), (low, high + 0.01)):
         assert not_held(proved, loans.schema, {"income": interval})
-    shown = call("explain", *loans.options(row=0), "--holds", "--json")
-    (answer,) = json.loads(shown.stdout)
+    (answer,) = good("explain", *loans.options(row=0), "--holds", "--json").json
     assert answer["holds"] == {n: list(ends) for n, ends in answer["holds"].items()}

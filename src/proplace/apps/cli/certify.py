@@ -63,7 +63,7 @@ def certify(
 
     if out is not None and not (is_parquet(out) or out.suffix.lower() == ".csv"):
         raise OutputError(
-            f"{out}: verdicts are written to a .csv, .parquet or .pq file", name=str(out)
+            f"{out}: verdicts are written to a .csv, .parquet or .pq file", name=out.name
         )
     given, missed = delta.Given.of(number, shifts), common.tolerance_of(tolerance)
     whole = common.read_model(model)

@@ -182,7 +182,7 @@ def check(
             raise CertificateError(
                 f"{path}: no such file or folder; give a certificate (.json), a folder of them, or "
                 "the folder that proplace explain --out has written",
-                name=str(path),
+                name=path.name,
             )
     whole = common.read_model(model)
     number = None if target is None else whole.target(common.target_of(whole, target))
@@ -288,7 +288,7 @@ def _entries(path: Path, known: Known, demand: Demand) -> Iterator[dict[str, Any
         return
     files = sorted(path.glob("*.json")) if path.is_dir() else [path]
     if not files:
-        raise CertificateError(f"{path}: no .json files to check", name=str(path))
+        raise CertificateError(f"{path}: no .json files to check", name=path.name)
     for file in files:
         yield _of_file(file, known, demand)
 

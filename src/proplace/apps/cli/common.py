@@ -161,7 +161,7 @@ def with_names(
             f"{table.path}: {len(names)} columns where the network takes "
             f"{len(model.schema.features)}; name columns that are no inputs with "
             f"--id or --drop, or give a --schema{table.hint()}",
-            name=str(table.path),
+            name=table.path.name,
             value=names,
         )
     return _with_booleans(model.renamed(names), table)
@@ -216,7 +216,7 @@ def training_rows(table: TableFile, schema: Schema, others: Sequence[str]) -> pd
 
     table.check_columns(list(schema.by_name), others=others)
     if not table.rows:
-        raise TableError(f"{table.path}: there are column names but no rows", name=str(table.path))
+        raise TableError(f"{table.path}: there are column names but no rows", name=table.path.name)
     frame, broken = table.read(schema)
     problems = {**schema.problems(frame), **broken}
     if problems:
@@ -238,7 +238,7 @@ def refused_if_there(path: Path) -> Iterator[None]:
 
     if path.exists():
         raise OutputError(
-            f"{path}: is there already; give another name or remove it", name=str(path)
+            f"{path}: is there already; give another name or remove it", name=path.name
         )
     try:
         yield
@@ -246,4 +246,4 @@ def refused_if_there(path: Path) -> Iterator[None]:
         raise
     except OSError as error:
         why = error.strerror or str(error)
-        raise OutputError(f"{path}: cannot be written ({why})", name=str(path)) from error
+        raise OutputError(f"{path}: cannot be written ({why})", name=path.name) from error

@@ -135,13 +135,13 @@ def save_certificates(result: Explanations, folder: Path) -> None:
     if (folder.parent / "manifest.json").exists():
         raise OutputError(
             f"{folder.parent}: holds a batch; give another folder for one person",
-            name=str(folder.parent),
+            name=folder.parent.name,
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(
-            f"{folder}: cannot be made ({error.strerror})", name=str(folder)
+            f"{folder}: cannot be made ({error.strerror})", name=folder.name
         ) from error
     proofs = {folder / proof_name(int(str(e.index)), e.rank): e.certificate for e in result}
     for path, proof in proofs.items():

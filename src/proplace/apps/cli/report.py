@@ -59,7 +59,7 @@ def check_page(page: Path) -> None:
 
     if page.suffix.lower() not in (".html", ".htm"):
         raise OutputError(
-            f"{page}: a report is an HTML file; give a name that ends in .html", name=str(page)
+            f"{page}: a report is an HTML file; give a name that ends in .html", name=page.name
         )
     with common.refused_if_there(page):
         for package in ("jinja2", "matplotlib"):

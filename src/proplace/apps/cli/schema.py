@@ -61,7 +61,7 @@ def schema(
     source = open_table(table, delimiter=delimiter, encoding=encoding)
     source.check_columns(drop, others=source.columns)
     if not source.rows:
-        raise TableError(f"{table}: there are column names but no rows", name=str(table))
+        raise TableError(f"{table}: there are column names but no rows", name=table.name)
     parts = [(frame.drop(columns=drop), broken) for frame, broken in source.cells()]
     frame = pd.concat([part.drop(index=list(broken)) for part, broken in parts])
     if isinstance(source, CsvTable):

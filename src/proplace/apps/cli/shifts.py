@@ -134,7 +134,7 @@ def check_out(out: Path) -> None:
 
     if out.suffix != ".npz":
         raise OutputError(
-            f"{out}: shifts are written to an .npz file; give a name that ends so", name=str(out)
+            f"{out}: shifts are written to an .npz file; give a name that ends so", name=out.name
         )
     with common.refused_if_there(out):
         pass
@@ -166,11 +166,11 @@ def _models(
             raise DeltaError(
                 f"{path}: has another architecture than {every[0]}, so that they share no set of "
                 "parameters; leave it out, or let explain --also ask it beside the others",
-                name=str(path),
+                name=path.name,
             ) from None
         except InputError as error:
             raise InputError(
-                f"{path}: cannot be compared with {every[0]}: {error}", name=str(path)
+                f"{path}: cannot be compared with {every[0]}: {error}", name=path.name
             ) from None
     return (None, wholes) if model is None else (wholes[0], wholes[1:])
 

@@ -122,7 +122,7 @@ def summarise(summary: Summary, agreement: dict[str, Any], *, as_json: bool) -> 
             f"{summary.results}: {lost} of {summary.rows} people have no answer because the process "
             "died each time (status worker_died), as if killed or out of memory; the same command "
             "tries them again, and fewer --jobs need less memory",
-            name=str(summary.results),
+            name=summary.results.name,
             value=lost,
         )
 
