@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import functools
 import json
-import logging
 import warnings
 import zipfile
 from dataclasses import dataclass
@@ -35,6 +34,7 @@ from sklearn.preprocessing import (
 )
 
 import proplace as pp
+from support.models import export_sklearn, export_torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -209,19 +209,10 @@ def replace_layers(classifier, layers):
 
 def onnx_source(shape, t, folder):
     """The same pipeline exported by skl2onnx, run by onnxruntime."""
-    from skl2onnx import convert_sklearn
-    from skl2onnx.common.data_types import FloatTensorType, StringTensorType
-
     pipe, table = fitted(shape, t)
-    words = (*t.words, t.levels[0])
-    types = [
-        (name, (StringTensorType if name in words else FloatTensorType)([None, 1]))
-        for name in table.columns
-    ]
     path = folder / f"{t.name}-{shape}.onnx"
     if not path.exists():
-        graph = convert_sklearn(pipe, "model", types, options={"zipmap": False})
-        path.write_bytes(graph.SerializeToString())
+        export_sklearn(path, pipe, table, zipmap=False)
     table = table.rename(columns=lambda name: name.replace("-", "_"))  # as skl2onnx writes them
     return Source(path, path, table, session_labels(path), t.refused, t.wanted)
 
@@ -342,14 +333,8 @@ def torch_export(module, table, path, *, dynamo):
     options = {"input_names": ["x"], "dynamic_axes": {"x": {0: "n"}}}
     if dynamo:
         options = {"dynamic_shapes": ({0: torch.export.Dim("n")},), "verbose": False}
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            if not path.exists():
-                torch.onnx.export(module, (rows,), path, dynamo=dynamo, **options)
-    finally:
-        logging.disable(logging.NOTSET)
+    if not path.exists():
+        export_torch(module, path, rows, dynamo=dynamo, **options)
 
 
 # -- Keras -------------------------------------------------------------------------------------
