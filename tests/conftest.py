@@ -1,16 +1,12 @@
-"""Tiers, required programs, absent packages, and the tests that use the most processor time."""
+"""What all tests share: tiers, required programs and absent packages."""
 
 from __future__ import annotations
 
 import os
-import re
-import sys
-from pathlib import Path
 
-import pytest
+from support import absent, plugin, tiers
 
-from support import tiers
-
+absent.hide()  # before any test module is imported
 tiers.profiles()
 
 # Outputs must not depend on the width or the colours of the terminal that runs the tests.
@@ -18,94 +14,6 @@ os.environ.update(COLUMNS="120", LINES="40")
 for _variable in ("FORCE_COLOR", "NO_COLOR", "PY_COLORS", "GITHUB_ACTIONS", "TERMINAL_WIDTH"):
     os.environ.pop(_variable, None)
 
-LIMIT = 2.0
-"""Processor seconds that a test may use without the mark ``slow``."""
 
-
-def _named(variable):
-    return [name for name in os.environ.get(variable, "").split(",") if name]
-
-
-# PROPLACE_WITHOUT=torch,keras: run the tests as if these packages were not installed.
-for _package in _named("PROPLACE_WITHOUT"):
-    sys.modules[_package] = None
-
-# PROPLACE_REQUIRE=chromium,postgres,node: fail instead of skipping a test if one of them is missing.
-REASONS = {
-    "chromium": r"chromium|playwright|axe.core",
-    "postgres": r"postgresql|psycopg",
-    "node": r"node",
-}
-REQUIRED = [REASONS[name] for name in _named("PROPLACE_REQUIRE")]
-
-
-def _fail_if_required(report):
-    if report.skipped and isinstance(report.longrepr, tuple):
-        reason = report.longrepr[2]
-        if any(re.search(rf"\b({pattern})\b", reason, re.I) for pattern in REQUIRED):
-            report.outcome = "failed"
-            report.longrepr = f"PROPLACE_REQUIRE does not allow this. {reason}"
-    return report
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report():
-    return _fail_if_required((yield))
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport():
-    return _fail_if_required((yield))
-
-
-def _ticks(pid):
-    """Return the processor ticks of a running process, its ended children and its descendants."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return sum(map(int, fields[11:15])) + _descendants(pid)
-    except (OSError, IndexError):  # the process ended
-        return 0
-
-
-def _descendants(pid):
-    found = [path.read_text().split() for path in Path(f"/proc/{pid}/task").glob("*/children")]
-    return sum(_ticks(child) for children in found for child in children)
-
-
-def _cpu():
-    """Return the processor seconds of this process and its children so far."""
-    try:
-        running = _descendants(os.getpid()) / os.sysconf("SC_CLK_TCK")
-    except OSError:
-        running = 0.0
-    return sum(os.times()[:4]) + running
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_setup(item):
-    item.cpu = _cpu()
-    return (yield)
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_call(item):
-    fixtures = _cpu() - item.cpu
-    try:
-        return (yield)
-    finally:
-        seconds = _cpu() - item.cpu
-        item.user_properties += [("cpu", f"{seconds:.2f}"), ("cpu of fixtures", f"{fixtures:.2f}")]
-
-
-def pytest_terminal_summary(terminalreporter):
-    """List the unmarked tests above the limit."""
-    found = []
-    for report in terminalreporter.getreports("passed") + terminalreporter.getreports("failed"):
-        if report.when == "call" and "slow" not in report.keywords:
-            times = dict(report.user_properties)
-            found.append((float(times.get("cpu", 0)), times.get("cpu of fixtures"), report.nodeid))
-    found = sorted((one for one in found if one[0] > LIMIT), reverse=True)
-    if found:
-        terminalreporter.section(f"tests above {LIMIT:g} processor seconds without the mark slow")
-    for seconds, fixtures, name in found:
-        terminalreporter.line(f"{seconds:6.2f} s ({fixtures} s in fixtures) {name}")
+def pytest_configure(config):
+    config.pluginmanager.register(plugin)  # for the doctests in src, too

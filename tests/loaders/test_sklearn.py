@@ -76,7 +76,7 @@ def test_every_prediction_is_the_source_s_own(name, classifier):
         np.testing.assert_array_equal(model.original(table[frame.columns]), theirs)
         z = model.network.logits(model.encode(table))[:, 0]
         P = pipe.predict_proba(table[frame.columns])[:, 1]
-        np.testing.assert_allclose(1.0 / (1.0 + np.exp(-z)), P, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(expit(z), P, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["scaler and one-hot", "drop first", "drop chosen", "ordinal"])

@@ -116,9 +116,8 @@ def test_new_answers_are_those_of_the_audited_model(book):
 def test_classes_are_stated_on_the_command_line(book, tmp_path):
     """A file of a module has neither names nor labels; the schema and --classes say them."""
     ledger, *_ = book
-    torch.onnx.export(
-        module(-1.0), torch.zeros(1, 2, dtype=torch.float64), tmp_path / "m.onnx", dynamo=False
-    )
+    rows = torch.zeros(2, 2, dtype=torch.float64)
+    torch.onnx.export(module(-1.0).eval(), rows, tmp_path / "m.onnx", verbose=False)
     columns = [pp.Continuous(name, 0, 100, scaling="none") for name in ("income", "debt")]
     pp.Schema(columns).write(tmp_path / "s.yaml")
     model = ["--model", tmp_path / "m.onnx", "--schema", tmp_path / "s.yaml"]

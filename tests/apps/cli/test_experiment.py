@@ -15,6 +15,7 @@ from proplace.apps.cli import app
 from proplace.core.errors import ProplaceError
 from real_data import folder
 
+pytest.importorskip("matplotlib")
 SMALL = ["--data", "COMPAS", "--seed", "0", "--inputs", "3", "--retrained", "1"]
 METHODS = ["--method", "WCE", "--method", "PROPLACE", "--method", "RNCE"]
 
@@ -25,7 +26,6 @@ def environment():
 
 @pytest.mark.slow
 def test_a_killed_run_resumes_to_the_same_table(tmp_path):
-    pytest.importorskip("matplotlib")
     options = [*SMALL, *METHODS, "--folder", folder()]
     whole = CliRunner().invoke(
         app, ["experiment", *map(str, options), "--out", str(tmp_path / "whole")]

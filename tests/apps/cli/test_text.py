@@ -147,6 +147,8 @@ def _commands(folder, bad):
     ["explain", "explain words", "certify", "calibrate", "schema", "check", "experiment"],
 )
 def test_errors_of_every_command_on_a_terminal(folder, tmp_path, command):
+    if command == "experiment":
+        pytest.importorskip("matplotlib")
     bad = tmp_path / f"{WORST}.csv"
     _column(folder, bad)
     status, shown = run_on_a_terminal(*_commands(folder, bad)[command])

@@ -69,6 +69,7 @@ def test_answers_do_not_depend_on_company_or_processes(name, case):
     np.testing.assert_array_equal(method.explain(case.refused[3:6]).points, together[3:6])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["RBR", "ROAR"])
 def test_same_answers_in_two_processes(name, case):
     one = build(name, case.net).fit(case.train).explain(case.refused[:6])
