@@ -20,6 +20,7 @@ from support.tiers import examples
 pytest.importorskip("torch")
 keras = pytest.importorskip("keras")
 L = keras.layers
+pytestmark = pytest.mark.filterwarnings("ignore:Layer .* was passed an input with a mask")
 
 
 def people(n=200, seed=0):
