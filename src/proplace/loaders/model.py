@@ -213,7 +213,9 @@ class Model:
         hint = did_you_mean(label, self.classes)
         raise TargetError(
             f"target {label!r}{default} is not a class of the model{hint}; its classes are "
-            f"{listing(self.classes)}: give the wanted one as target=..."
+            f"{listing(self.classes)}: give the wanted one as target=...",
+            name="target",
+            value=label,
         )
 
     def called(self, number: int) -> str:
@@ -438,12 +440,14 @@ class Model:
         if self.labelled and given != self.classes:
             raise TargetError(
                 f"the model names its classes itself: {listing(self.classes)}; they are not "
-                f"{listing(given)}"
+                f"{listing(given)}",
+                name="classes",
             )
         if len(given) != len(self.classes) or len(set(given)) != len(given):
             raise TargetError(
                 f"the model has {len(self.classes)} classes; give as many labels, each once, not "
-                f"{listing(given)}"
+                f"{listing(given)}",
+                name="classes",
             )
         ask = self._original
 

@@ -57,11 +57,11 @@ class Database:
                 raise LedgerError(
                     f"{path}: there is no ledger; proplace explain --ledger, or "
                     "Ledger(...).issue(result) makes one",
-                    name=path.name,
+                    name=self.name,
                 )
             if not path.parent.is_dir():
                 raise LedgerError(
-                    f"{path}: there is no folder {path.parent}; make it first", name=path.name
+                    f"{path}: there is no folder {path.parent}; make it first", name=self.name
                 )
             if "uri" not in url.query:
                 _make_private(path)
@@ -321,7 +321,7 @@ def _make_private(path: Path) -> None:
         path.touch(mode=0o600)
     except OSError as error:
         raise LedgerError(
-            f"{path}: cannot be opened as a ledger ({error.strerror})", name=path.name
+            f"{path}: cannot be opened as a ledger ({error.strerror})", name=str(path)
         ) from None
 
 
