@@ -22,6 +22,7 @@ from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, OrdinalEncoder, S
 
 import proplace as pp
 from proplace.core.errors import InputError, LedgerError, TamperedError
+from support.errors import raises
 
 
 def numbers(rows=400, seed=0):
@@ -222,7 +223,7 @@ def test_a_person_in_rows_with_the_same_label(ledger):
     table, model = lender()
     people = table[model.predict(table) == 0][:3].set_axis([0, 0, 0])
     result = pp.Proplace(model, 0.02, k=5).fit(table).explain(people)
-    with pytest.raises(LedgerError, match="several rows"):
+    with raises(LedgerError, name="existing", value="refuse", match="several rows"):
         ledger.issue(result, ["x", "x", "x"])
 
 
@@ -241,7 +242,7 @@ def test_a_margin_below_what_the_arithmetic_loses_is_no_promise(ledger):
     forged = dataclasses.replace(
         result[0], point=x, counterfactual=people.iloc[0], certificate=proof
     )
-    with pytest.raises(LedgerError, match="proves a margin of -1"):
+    with raises(LedgerError, match="margin of -1"):
         ledger.issue(pp.Explanations([forged], provenance=result.provenance), ["z"])
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Linear(2, 1))
@@ -249,7 +250,7 @@ def test_a_margin_below_what_the_arithmetic_loses_is_no_promise(ledger):
     low = rows[pp.Network.from_torch(module).predict(rows) == 0][:1]
     weak = pp.Proplace(module, 0.02, margin=0.0).fit(rows).explain(low)
     assert weak[0].found
-    with pytest.raises(LedgerError, match="float32"):
+    with raises(LedgerError, match="float32"):
         ledger.issue(weak, ["y"])
 
 
@@ -259,7 +260,7 @@ def test_ties_inside_a_box_are_not_kept():
         ("p",), np.array([[0.5]]), np.array([0]), np.array([[-0.5]]), np.array([[1.5]])
     )
     assert net.predict([[0.5], [-0.2]]).tolist() == [0, 1]
-    with pytest.raises(InputError, match="no change of the last layer keeps promise 'p'"):
+    with raises(InputError, match="'p'"):
         pp.repair(net, box)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from proplace.core.errors import LedgerError
 from proplace.promises.chain import START, Entry, Head, canonical, commitment, new_salt
+from support.errors import raises
 
 ENTRY = Entry.after(Head(6, "a" * 64), "2026-01-31T12:00:00Z", "issued", 7, {"b": 1, "a": "ä"})
 
@@ -49,13 +50,13 @@ def test_a_head_is_read_as_it_is_written():
         f"12:{'g' * 64}",
         f"²:{START}",
     ):
-        with pytest.raises(LedgerError, match="no head of a ledger"):
+        with raises(LedgerError, name="head"):
             Head.parse(wrong)
 
 
 def test_facts_are_written_in_one_way():
     assert canonical({"b": [1.5, None], "a": True}) == canonical({"a": True, "b": [1.5, None]})
-    with pytest.raises(ValueError, match="not JSON compliant"):
+    with pytest.raises(ValueError, match="JSON"):
         canonical(float("nan"))
 
 
@@ -73,5 +74,5 @@ def test_salts_have_one_length_and_differ():
     assert len(salts) == 100
     assert {len(salt) for salt in salts} == {32}
     for wrong in (b"", bytes(31), bytes(33)):
-        with pytest.raises(LedgerError, match="32 bytes"):
+        with raises(LedgerError, name="salt"):
             commitment(wrong, [b"a"])

@@ -9,7 +9,8 @@ import torch
 
 import proplace as pp
 from commands import call
-from proplace.core.errors import ProplaceError, TargetError
+from proplace.core.errors import LedgerError, ProplaceError, TargetError
+from support.errors import raises
 from support.lenders import repaying, repayments
 
 
@@ -94,11 +95,11 @@ def test_a_module_without_labels_must_be_told_what_its_classes_are(book):
 
 def test_labels_are_stated_once_and_for_as_many_classes(book):
     _, model, _ = book
-    with pytest.raises(TargetError, match="names its classes itself"):
+    with raises(TargetError, name="classes", match="approved"):
         pp.Model.of(model).with_classes(["a", "b"])
     bare = pp.Model.of(module(1.0))
     for labels in (["a"], ["a", "a"], ["a", "b", "c"]):
-        with pytest.raises(TargetError, match="2 classes"):
+        with raises(TargetError, name="classes", match="2 classes"):
             bare.with_classes(labels)
     assert bare.with_classes(["no", "yes"]).original([[90.0, 1.0]]).tolist() == ["yes"]
 
@@ -108,7 +109,7 @@ def test_new_answers_are_those_of_the_audited_model(book):
     table, _ = repayments()
     other = repaying(["refused", "approved"], seed=5)
     audit = ledger.audit(other)
-    with pytest.raises(ProplaceError, match="not one of the model that was audited"):
+    with raises(LedgerError, name="explainer"):
         audit.renew(pp.Proplace(model, 0.005).fit(table))
     audit.renew(pp.Proplace(other, 0.005).fit(table))
 

@@ -13,9 +13,10 @@ import pandas as pd
 import pytest
 
 import proplace as pp
-from proplace.core.errors import InputError, LedgerError, TargetError
+from proplace.core.errors import InputError, LedgerError, NotInLedger, TargetError
 from proplace.promises import redeeming
 from proplace.promises.in_use import reading
+from support.errors import raises
 from support.lenders import (
     APPLICANTS,
     INCOME_DEBT,
@@ -258,8 +259,8 @@ def test_rows_of_every_shape_mean_the_same(ledger):
     row = answer_of(promise) | {"customer": "is no feature"}
     shapes = [row, pd.Series(row), pd.DataFrame([row], index=["x"]), pd.DataFrame([row]).iloc[0]]
     assert {ledger.redeem(promise.id, one, record=False).verdict for one in shapes} == {"exact"}
-    for wrong, said in [([1, 2], "values by column name"), (pd.DataFrame([row, row]), "one row")]:
-        with pytest.raises(InputError, match=said):
+    for wrong in ([1, 2], pd.DataFrame([row, row])):
+        with raises(InputError, name="person"):
             ledger.redeem(promise.id, wrong)
 
 
@@ -289,18 +290,18 @@ def test_missing_cells_count_as_what_the_model_fills(lender, ledger):
 
 
 @pytest.mark.parametrize(
-    ("cells", "said"),
+    ("cells", "name"),
     [
-        ({"job": "cooc"}, "did you mean 'cook'"),
-        ({"job": None}, "'job'.*missing"),
-        ({"income": "much"}, "'income'.*is not a number"),
-        ({"income": np.inf}, "'income'"),
+        ({"job": "cooc"}, "job"),
+        ({"job": None}, "job"),
+        ({"income": "much"}, "income"),
+        ({"income": np.inf}, "income"),
     ],
 )
-def test_cells_that_cannot_be_read_are_refused(ledger, cells, said):
+def test_cells_that_cannot_be_read_are_refused(ledger, cells, name):
     number = numbers_of(ledger)[0]
     head = ledger.head
-    with pytest.raises(InputError, match=said):
+    with raises(InputError, name=name):
         ledger.redeem(number, answer_of(ledger.promise(number)) | cells)
     assert ledger.head == head
 
@@ -309,7 +310,7 @@ def test_a_column_that_is_not_there(ledger):
     number = numbers_of(ledger)[0]
     row = answer_of(ledger.promise(number))
     row["incme"] = row.pop("income")
-    with pytest.raises(InputError, match=r"no value for 'income' \(did you mean 'incme'\?\)"):
+    with raises(InputError, name="income", match="incme"):
         ledger.redeem(number, row)
 
 
@@ -423,15 +424,15 @@ def test_networks_take_rows_as_the_promise_encodes_them(lender, ledger):
 def test_models_that_do_not_fit_are_refused(lender, ledger, tmp_path):
     number = numbers_of(ledger)[0]
     row = answer_of(ledger.promise(number))
-    with pytest.raises(InputError, match="takes 2 columns"):
+    with raises(InputError, name="model", match="2 columns"):
         ledger.redeem(number, row, pp.Network([([[1.0, 1.0]], [0.0])]))
     labels = lender.pipe.predict(lender.frame) == lender.wanted
     other = copy.deepcopy(lender.pipe)
     other[-1].set_params(max_iter=1000, alpha=10.0)
     other.fit(lender.frame, np.where(labels, "good", "bad"))
-    with pytest.raises(TargetError, match="'granted' was promised"):
+    with raises(TargetError, name="model", value="granted"):
         ledger.redeem(number, row, other)
-    with pytest.raises(LedgerError, match="no names"):
+    with raises(LedgerError, name="model"):
         pp.Ledger(tmp_path / "new.db").adopt(pp.Network([([[1.0, 1.0]], [0.0])]))
 
 
@@ -470,7 +471,7 @@ def test_a_model_that_names_the_columns_must_say_how_it_reads_them(tmp_path):
     (number,) = ledger.issue(result, ids=["anna"]).ids
     plain = LogisticRegression().fit(people, [0, 1, 1, 1, 1])
     row = answer_of(ledger.promise(number))
-    with pytest.raises(InputError, match="as they are, or encoded"):
+    with raises(InputError, name="model", match="encoded"):
         ledger.redeem(number, row, plain)
     raw = pp.Schema([pp.Continuous(name, scaling="none") for name in ("income", "debt")])
     for cells in (row, row | {"income": 0, "debt": 50}):
@@ -518,9 +519,9 @@ def test_days(lender, tmp_path):
     issued = ledger.issue(lender.result, ids=ids(lender), expires="2999-12-30")
     number = issued.ids[0]
     row = answer_of(ledger.promise(number))
-    with pytest.raises(LedgerError, match=r"held until 2999-12-30; .*as_of"):
+    with raises(LedgerError, name="promise", match="as_of"):
         ledger.redeem(number, row, as_of="2999-12-31")
-    with pytest.raises(LedgerError, match=r"was issued on .*, after 2000-01-01"):
+    with raises(LedgerError, name="promise", match="issued"):
         ledger.redeem(number, row, as_of="2000-01-01")
     assert len(ledger.history(number)) == 1
     found = ledger.redeem(number, row, as_of="2999-12-30")
@@ -532,23 +533,23 @@ def test_closed_promises_are_refused_with_the_reason(lender, ledger):
     numbers = numbers_of(ledger)
     row = answer_of(ledger.promise(numbers[0]))
     ledger.redeem(numbers[0], row)
-    with pytest.raises(LedgerError, match="was redeemed already"):
+    with raises(LedgerError, name="promise", match="redeemed"):
         ledger.redeem(numbers[0], row)
     ledger.withdraw(numbers[1], "a mistake")
-    with pytest.raises(LedgerError, match="was withdrawn"):
+    with raises(LedgerError, name="promise", match="withdrawn"):
         ledger.redeem(numbers[1], row)
     ledger.erase(ledger.promise(numbers[2]).person)
-    with pytest.raises(LedgerError, match="who was erased"):
+    with raises(LedgerError, name="promise", match="erased"):
         ledger.redeem(numbers[2], row)
     model = pp.Model.of(lender.pipe).with_schema(APPLICANTS)
     again = pp.Proplace(model, 0.004, k=5).fit(lender.frame)
     one = lender.result[3].index
     result = again.explain(lender.people.loc[[one]], lender.wanted)
     (new,) = ledger.issue(result, ids=[f"person-{one}"], existing="renew").new
-    with pytest.raises(LedgerError, match=f"was renewed: redeem {new} instead"):
+    with raises(LedgerError, name="promise", value=numbers[3], match=f"redeem {new}"):
         ledger.redeem(numbers[3], row)
     assert ledger.redeem(new, answer_of(ledger.promise(new))).verdict == "exact"
-    with pytest.raises(LedgerError, match="there is no promise 1"):
+    with raises(NotInLedger, name="promise", value=1):
         ledger.redeem(1, row)
     assert ledger.verify().good
 
@@ -564,7 +565,7 @@ def test_two_at_once_redeem_it_once(ledger, monkeypatch):
         return honest(*given)
 
     monkeypatch.setattr("proplace.promises.ledger.presented", interrupted)
-    with pytest.raises(LedgerError, match="was redeemed already"):
+    with raises(LedgerError, name="promise", match="redeemed"):
         ledger.redeem(number, row)
     assert [e.kind for e in ledger.history(number)] == ["issued", "redeemed"]
 

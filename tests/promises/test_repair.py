@@ -11,6 +11,7 @@ import proplace as pp
 from proplace.core.errors import InputError, OptionError, SolverError
 from proplace.core.fold import Fold
 from proplace.promises import repair as module
+from support.errors import raises
 from support.problems import dense
 from support.tiers import seeds
 
@@ -171,18 +172,16 @@ def test_promises_that_exclude_each_other_are_named():
         np.array([[3.0, 0.0], [1.0, 2.0], [1.0, -2.0]]),
         np.array([1, 1, 0]),
     )
-    with pytest.raises(InputError, match="keeps promises 'first', 'second' together"):
+    with raises(InputError, match="'first', 'second'"):
         pp.repair(net, promised)
-    with pytest.raises(InputError, match="no change of the last layer keeps promises"):
+    with raises(InputError, match="'0', '1', '2'"):
         # a line of three points with classes 1, 0, 1
         pp.repair(pp.Network([([[1.0]], [0.0])]), ([[1.0], [2.0], [3.0]], [1, 0, 1]))
 
 
 def test_nothing_to_mend_with():
     net = pp.Network([([[1.0], [2.0]], [0.0, 0.0]), ([[1.0, 1.0]], None)])
-    with pytest.raises(
-        InputError, match=r"promise '0': the last layer sees nothing but zeros.*no bias"
-    ):
+    with raises(InputError, match="no bias"):
         pp.repair(net, ([[-1.0]], 1), margin=0.1)
     biased = pp.Network([([[1.0], [2.0]], [0.0, 0.0]), ([[1.0, 1.0]], [-0.5])])
     assert pp.repair(biased, ([[-1.0]], 1), margin=0.1).change == pytest.approx(0.6, rel=1e-5)
@@ -209,7 +208,7 @@ def test_a_tie_that_is_accepted_stays_as_it_is():
     assert found.mended == ("1",)
     assert found.change == pytest.approx(1.0, rel=1e-5)
     assert (found.network.predict([[-1.0], [1.0]]) == 1).all()
-    with pytest.raises(InputError, match="sees nothing but zeros"):
+    with raises(InputError, match="zeros"):
         pp.repair(net, ([[-1.0], [1.0]], 0))
 
 
@@ -361,7 +360,7 @@ def test_accuracy():
     assert (found.accuracy_before, found.accuracy_after) == (0.75, 0.75)
     assert "Accuracy 0.7500 before" in str(found)
     assert pp.repair(net, ([[1.0]], 1)).accuracy_after is None
-    with pytest.raises(InputError, match="4 rows and 1 labels"):
+    with raises(InputError, name="data"):
         pp.repair(net, ([[1.0]], 1), data=(data[0], [1]))
 
 
@@ -403,7 +402,7 @@ def test_a_solver_that_gives_up_is_no_answer(monkeypatch):
 
 def test_margins_and_deltas_that_mean_nothing_are_rejected():
     net = pp.Network([([[1.0]], [0.0])])
-    with pytest.raises(OptionError, match=">= 0"):
+    with raises(OptionError, name="margin", value=-0.5):
         pp.repair(net, ([[1.0]], 1), margin=-0.5)
-    with pytest.raises(OptionError, match="stands where it is"):
+    with raises(OptionError, name="delta", match="stay_within"):
         pp.repair(net, ([[1.0]], 1), delta=pp.Shifts.of(net, 0.1))

@@ -11,6 +11,7 @@ os.environ.setdefault("KERAS_BACKEND", "torch")  # before anything imports keras
 
 import proplace as pp
 from proplace.core.errors import DeltaError, ModelNotSupported, OptionError
+from support.errors import raises
 
 keras = pytest.importorskip("keras")
 layers = keras.layers
@@ -67,7 +68,7 @@ def test_what_is_read_of_a_trained_model_lies_in_the_box(hidden, bias, dtype):
     callback.check()
     train(model)
     assert not shifts.contains(network(model))
-    with pytest.raises(DeltaError, match="has left the box"):
+    with raises(DeltaError, match="left"):
         callback.check()
 
 
@@ -132,7 +133,7 @@ def norms(model):
 def test_batch_norm_must_be_frozen(bias):
     model = with_norms(bias=bias)
     shifts = pp.Shifts.of(network(model), 0.03)
-    with pytest.raises(ModelNotSupported, match=r"is trained.*layer.trainable = False"):
+    with raises(ModelNotSupported, match="layer.trainable = False"):
         train(compiled(model), pp.StayWithin(shifts))
     for layer in norms(model):
         layer.trainable = False
@@ -155,9 +156,7 @@ def test_batch_norm_without_parameters_must_be_frozen_too():
     )
     assert not norm.trainable_variables
     shifts = pp.Shifts.of(network(model), 0.03)
-    with pytest.raises(
-        ModelNotSupported, match=r"BatchNormalization\) is trained.*trainable = False"
-    ):
+    with raises(ModelNotSupported, match="BatchNormalization"):
         train(compiled(model), pp.StayWithin(shifts))
     norm.trainable = False
     train(compiled(model), pp.StayWithin(shifts))
@@ -191,7 +190,7 @@ def test_a_box_of_whole_models_with_categories():
     shifts = pp.Shifts.of(start, 0.01)
     table = [RNG.integers(0, 3, (64, 1)), RNG.normal(size=(64, 1)).astype(np.float32)]
     y = (table[1][:, 0] > 0).astype(int)
-    with pytest.raises(ModelNotSupported, match=r"'kinds' \(Embedding\) is trained"):
+    with raises(ModelNotSupported, name="kinds"):
         model.fit(table, y, verbose=0, callbacks=[pp.StayWithin(shifts)])
     model.get_layer("kinds").trainable = False
     compiled(model).fit(table, y, epochs=5, verbose=0, callbacks=[pp.StayWithin(shifts)])
@@ -202,13 +201,13 @@ def test_a_box_of_whole_models_with_categories():
 def test_a_box_that_does_not_fit_ends_the_training_before_the_first_step():
     model = build((4,))
     start = network(model)
-    with pytest.raises(DeltaError, match="architecture"):
+    with raises(DeltaError, name=None, match="architecture"):
         train(model, pp.StayWithin(pp.Shifts.of(network(build((5,))), 0.1)))
     assert network(model) == start
 
 
 def test_a_keras_model_is_no_torch_module_here():
-    with pytest.raises(OptionError, match=r"callbacks=\[StayWithin\(shifts\)\]"):
+    with raises(OptionError, name="module", match="StayWithin"):
         pp.stay_within(build((4,)), 0.1)
 
 

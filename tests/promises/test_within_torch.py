@@ -11,6 +11,7 @@ import pytest
 
 import proplace as pp
 from proplace.core.errors import DeltaError, ModelNotSupported, OptionError
+from support.errors import raises
 from support.tiers import quick
 
 torch = pytest.importorskip("torch")
@@ -236,18 +237,18 @@ def test_a_batch_norm_that_is_trained_is_refused_and_the_advice_works():
     trained = copy.deepcopy(module).train()
     for norm in norms(trained):
         norm.requires_grad_(True)
-    with pytest.raises(ModelNotSupported, match=r"training mode.*layer.eval\(\)"):
+    with raises(ModelNotSupported, name="0", match="eval"):
         pp.stay_within(trained, box)
     for norm in norms(trained):
         norm.eval()
-    with pytest.raises(ModelNotSupported, match=r"is trained.*requires_grad_\(False\)"):
+    with raises(ModelNotSupported, name="0", match="requires_grad_"):
         pp.stay_within(trained, box)
     freeze(trained)
     optimizer = adam(trained)
     within = pp.stay_within(trained, box, optimizer)
     steps(trained, optimizer, X, y, 3)
     trained.train()
-    with pytest.raises(ModelNotSupported, match="training mode"):
+    with raises(ModelNotSupported, name="0", match="training mode"):
         steps(trained, optimizer, X, y, 1)
     for norm, kept in zip(norms(trained), norms(module), strict=True):
         norm.load_state_dict(kept.state_dict())
@@ -260,7 +261,7 @@ def test_a_box_behind_other_batch_norms_is_refused():
     module, other = with_norms(bias=False), with_norms(bias=False, seed=1)
     for mine, theirs in zip(norms(module)[:1], norms(other)[:1], strict=True):
         theirs.load_state_dict(mine.state_dict())
-    with pytest.raises(DeltaError, match="behind this batch norm"):
+    with raises(DeltaError, name=None, match="batch norm"):
         pp.stay_within(module, pp.Shifts.of(network(other), 0.01))
 
 
@@ -305,7 +306,7 @@ def test_a_shared_parameter_lies_in_all_of_its_intervals(make):
     apart = net.with_layers(
         (layer.W + 0.5 * (n == i), layer.b) for n, layer in enumerate(net.layers)
     )
-    with pytest.raises(DeltaError, match=r"share it have no number in common"):
+    with raises(DeltaError, name="inner.weight" if make is Shared else "0.weight"):
         pp.stay_within(module, pp.Shifts.of(apart, 0.01))
 
 
@@ -383,7 +384,7 @@ def test_without_an_optimizer_it_is_called_after_each_step():
     project.check()
     assert shifts.contains(network(module))
     steps(module, optimizer, *data(module), 3)
-    with pytest.raises(DeltaError, match=r"has left the box: layer \d.*Project once more"):
+    with raises(DeltaError, match="Project"):
         project.check()
     project()
     project.check()
@@ -392,7 +393,7 @@ def test_without_an_optimizer_it_is_called_after_each_step():
 def test_a_module_that_is_changed_by_hand_is_noticed_at_the_end():
     module = build((4,))
     with (
-        pytest.raises(DeltaError, match="has left the box"),
+        raises(DeltaError, match="left"),
         pp.stay_within(module, 0.01, adam(module)),
         torch.no_grad(),
     ):
@@ -420,9 +421,7 @@ def test_a_box_without_a_number_of_the_modules_precision_is_refused_and_the_advi
     net = network(module)
     third = net.with_layers((layer.W / 3.0, layer.bias / 3.0) for layer in net.layers)
     narrow = pp.Shifts.of(third, 1e-12)
-    with pytest.raises(
-        DeltaError, match=r"0.weight, the first at \[0, 0\], hold no float32 number"
-    ):
+    with raises(DeltaError, name="0.weight", match="float32"):
         pp.stay_within(module, narrow)
     double = module.double()
     pp.stay_within(double, narrow)()
@@ -431,12 +430,12 @@ def test_a_box_without_a_number_of_the_modules_precision_is_refused_and_the_advi
 
 def test_half_precision_is_refused_and_the_advice_works():
     module = build((4,)).half()
-    with pytest.raises(ModelNotSupported, match=r"float16.*module\.float\(\)"):
+    with raises(ModelNotSupported, match="float16"):
         pp.stay_within(module, 0.1)
     project = pp.stay_within(module.float(), 0.1)
     project()
     module.half()
-    with pytest.raises(DeltaError, match=r"half precision.*float\(\)"):
+    with raises(DeltaError, name="0.weight", match="half precision"):
         project()
     module.float()
     project()
@@ -458,15 +457,15 @@ def test_a_module_that_changes_its_precision_on_the_way():
 
 def test_what_does_not_fit_is_said():
     module = build((4,))
-    with pytest.raises(DeltaError, match="architecture"):
+    with raises(DeltaError, name=None, match="architecture"):
         pp.stay_within(module, pp.Shifts.of(network(build((5,))), 0.1))
-    with pytest.raises(DeltaError, match="not negative"):
+    with raises(DeltaError, name="delta"):
         pp.stay_within(module, -0.1)
-    with pytest.raises(OptionError, match="trains none of the parameters"):
+    with raises(OptionError, name="optimizer"):
         pp.stay_within(module, 0.1, adam(build((4,))))
-    with pytest.raises(OptionError, match="torch optimizer, not str"):
+    with raises(OptionError, name="optimizer", value="adam"):
         pp.stay_within(module, 0.1, "adam")
-    with pytest.raises(OptionError, match="refit_within"):
+    with raises(OptionError, name="module", match="refit_within"):
         pp.stay_within(network(module), 0.1)
 
 
@@ -487,9 +486,7 @@ def test_categories_are_frozen_and_the_box_is_of_the_whole_model():
     module = Categories()
     model = pp.Model.of(module)
     shifts = pp.Shifts.of(model.network, 0.02)
-    with pytest.raises(
-        ModelNotSupported, match=r"'kinds.weight' is trained.*get_submodule\('kinds'\)"
-    ):
+    with raises(ModelNotSupported, name="kinds.weight", match="get_submodule"):
         pp.stay_within(module, shifts)
     module.get_submodule("kinds").requires_grad_(False)
     rng = np.random.default_rng(0)
