@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proplace.core.errors import SchemaError
 from proplace.schema import Binary, Categorical, Continuous, Ordinal, Schema
 from proplace.schema.cells import codes
+from support.errors import raises
 from support.tiers import examples
 
 FEATURES = [
@@ -126,7 +128,7 @@ def test_the_layout_of_columns():
     assert [group.tolist() for group in schema.groups] == [[1, 2, 3], [5, 6]]
     assert schema.width == 8
     assert schema.span("d") == slice(5, 7)
-    with pytest.raises(ValueError, match=r"'bb' is not a feature"):
+    with raises(SchemaError, name="bb"):
         schema.span("bb")
     assert repr(schema) == "Schema(5 features, 8 columns)"
 

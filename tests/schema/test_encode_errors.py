@@ -10,6 +10,7 @@ import pytest
 
 from proplace.core.errors import SchemaError
 from proplace.schema import Binary, Categorical, Continuous, Ordinal, Schema
+from support.errors import raises
 
 SCHEMA = Schema(
     [
@@ -75,21 +76,21 @@ def test_bad_rows_do_not_lose_the_good_ones():
     assert np.isnan(X[[2, 6]]).all()
     good = [0, 1, 3, 4, 5, 7]
     assert (X[good] == SCHEMA.encode(frame.iloc[good])).all()
-    with pytest.raises(SchemaError, match=r"1 more row has problems; see Schema\.problems"):
+    with raises(SchemaError, name="age", row=2, match="1 more"):
         SCHEMA.encode(frame)
 
 
 def test_whole_columns_of_the_wrong_kind():
     frame = table()
-    with pytest.raises(SchemaError, match=r"row 0 \(index 'p'\), column 'age': 'x' is not a num"):
+    with raises(SchemaError, name="age", row=0, match="'p'"):
         SCHEMA.encode(frame.assign(age="x"))
-    with pytest.raises(SchemaError, match=r"column 'age': Timestamp.* is not a number"):
+    with raises(SchemaError, name="age", row=0, match="Timestamp"):
         SCHEMA.encode(frame.assign(age=pd.Timestamp("2020-01-01")))
-    with pytest.raises(SchemaError, match=r"column 'age': np\.True_ is not a number|True is not"):
+    with raises(SchemaError, name="age", row=0, match="True"):
         SCHEMA.encode(frame.assign(age=True))
-    with pytest.raises(SchemaError, match="column 'job': 7 is not a category"):
+    with raises(SchemaError, name="job", row=0, match="7"):
         SCHEMA.encode(frame.assign(job=7))
-    with pytest.raises(SchemaError, match=r"column 'job': .*missing"):
+    with raises(SchemaError, name="job", row=0, match="missing"):
         SCHEMA.encode(frame.assign(job=np.nan))
     assert len(SCHEMA.problems(frame.assign(age=pd.array([30, None, 30, None], "Int64")))) == 2
 
@@ -106,10 +107,10 @@ def test_missing_columns_are_listed_with_a_guess():
 
 
 def test_tables_must_be_tables():
-    with pytest.raises(SchemaError, match=r"pandas DataFrame with the columns 'age'.*not ndarray"):
+    with raises(SchemaError, name="frame", match="ndarray"):
         SCHEMA.encode(np.zeros((3, 7)))
     doubled = pd.concat([table(), table()[["age"]]], axis=1)
-    with pytest.raises(SchemaError, match="two columns of the table are called 'age'"):
+    with raises(SchemaError, name="age", match="two"):
         SCHEMA.encode(doubled)
 
 
@@ -122,26 +123,24 @@ def test_arithmetic_noise_is_forgiven():
 
 def test_long_lists_are_cut():
     schema = Schema([Categorical("c", [f"c{i}" for i in range(40)])])
-    with pytest.raises(SchemaError, match="and 28 more"):
+    with raises(SchemaError, name="c", row=0, match="28 more"):
         schema.encode(pd.DataFrame({"c": ["zzz"]}))
 
 
 def test_infinite_cells_without_bounds():
     schema = Schema.encoded(2)
-    with pytest.raises(
-        SchemaError, match=r"row 1, column 'x1': .*missing.*allowed: finite numbers"
-    ):
+    with raises(SchemaError, name="x1", row=1, match="missing"):
         schema.encode(np.array([[0.0, 1.0], [0.0, np.nan]]))
-    with pytest.raises(SchemaError, match="row 0, column 'x0': inf is not finite"):
+    with raises(SchemaError, name="x0", row=0):
         schema.encode(np.array([[np.inf, 1.0]]))
     half = Schema(
         [Continuous("v", lower=0, scaling="none"), Continuous("w", upper=1, scaling="none")]
     )
-    with pytest.raises(SchemaError, match="-1 is below the lower bound 0; allowed: numbers from 0"):
+    with raises(SchemaError, name="v", row=0, match="from 0"):
         half.encode([[-1, 0]])
-    with pytest.raises(SchemaError, match="3 is above the upper bound 1; allowed: numbers up to 1"):
+    with raises(SchemaError, name="w", row=0, match="up to"):
         half.encode([[1, 3]])
-    with pytest.raises(SchemaError, match="encoded rows must be numbers"):
+    with raises(SchemaError, name="X"):
         half.encode([["a", "b"]])
 
 

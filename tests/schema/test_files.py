@@ -19,6 +19,7 @@ from proplace.schema import (
     Schema,
     Value,
 )
+from support.errors import raises
 
 FULL = Schema(
     [
@@ -158,14 +159,14 @@ def test_bad_files_are_named(tmp_path, name, text, parts):
 
 
 def test_bad_paths(tmp_path):
-    with pytest.raises(SchemaError, match="no such file"):
+    with raises(SchemaError, name="none.yaml"):
         Schema.read(tmp_path / "none.yaml")
-    with pytest.raises(SchemaError, match=r"must end in \.yaml, \.yml or \.json"):
+    with raises(SchemaError, name="s.txt", match=".yaml"):
         Schema.read(tmp_path / "s.txt")
-    with pytest.raises(SchemaError, match=r"s\.toml: the name must end in"):
+    with raises(SchemaError, name="s.toml", match=".yaml"):
         FULL.write(tmp_path / "s.toml")
     (tmp_path / "bad.json").write_bytes(b"\xff\xfe")
-    with pytest.raises(SchemaError, match="cannot be read"):
+    with raises(SchemaError, name="bad.json"):
         Schema.read(tmp_path / "bad.json")
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from proplace.core.errors import SchemaError
 from proplace.schema import Binary, Categorical, Continuous, Ordinal, Schema
+from support.errors import raises
 
 
 def test_each_kind_of_column():
@@ -84,17 +85,17 @@ def test_all_problems_are_told_at_once():
 
 
 def test_bad_calls():
-    with pytest.raises(SchemaError, match="not ndarray"):
+    with raises(SchemaError, name="frame", match="ndarray"):
         Schema.infer(np.zeros((2, 2)))
-    with pytest.raises(SchemaError, match=r"shape \(0, 0\)"):
+    with raises(SchemaError, name="frame"):
         Schema.infer(pd.DataFrame())
-    with pytest.raises(SchemaError, match="names must be text"):
+    with raises(SchemaError, match="text"):
         Schema.infer(pd.DataFrame([[1, 2], [3, 4]]))
-    with pytest.raises(SchemaError, match=r"'jobs', which is not a column .*'job'"):
+    with raises(SchemaError, match="did you mean 'job'"):
         Schema.infer(pd.DataFrame({"job": [1, 2]}), immutable=["jobs"])
-    with pytest.raises(SchemaError, match="both increasing and decreasing"):
+    with raises(SchemaError, match="both"):
         Schema.infer(pd.DataFrame({"job": [1, 2]}), increasing=["job"], decreasing=["job"])
-    with pytest.raises(SchemaError, match="has no order, so it cannot be increasing"):
+    with raises(SchemaError, match="no order"):
         Schema.infer(pd.DataFrame({"job": list("abc")}), increasing=["job"])
 
 
@@ -110,9 +111,7 @@ def test_standard_scaling_is_that_of_scikit_learn():
 
 
 def test_unknown_scaling():
-    with pytest.raises(
-        SchemaError, match="scaling must be 'minmax', 'standard' or 'model', not 'robust'"
-    ):
+    with raises(SchemaError, name="scaling", value="robust"):
         Schema.infer(pd.DataFrame({"a": [1.0, 2.5]}), scaling="robust")
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from proplace.core.errors import SchemaError
 from proplace.schema import (
     Binary,
     Categorical,
@@ -20,6 +21,7 @@ from proplace.schema import (
     Schema,
     Value,
 )
+from support.errors import raises
 
 EDUCATION = ["School", "Bachelor", "Doctorate"]
 GRADES = {"A": 0.0, "B": 1.0, "C": 4.0}
@@ -391,11 +393,11 @@ def test_immutable_is_exact():
 
 def test_rows_of_the_wrong_shape():
     schema = Schema([Continuous("n", 0, 10), Binary("b")])
-    with pytest.raises(ValueError, match=r"shape \(n, 2\) for this schema, not \(1, 3\)"):
+    with raises(SchemaError, name="X", match="shape"):
         schema.person([[1, 2, 3]])
-    with pytest.raises(ValueError, match="row 0, column 'n': nan is not finite"):
+    with raises(SchemaError, name="n", row=0):
         schema.person([np.nan, 0])
-    with pytest.raises(ValueError, match=r"shape \(n, 2\), not \(1, 3\)"):
+    with raises(SchemaError, name="X", match="shape"):
         schema.person([0.5, 0]).allowed([[1, 2, 3]])
 
 

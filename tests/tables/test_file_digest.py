@@ -10,9 +10,9 @@ import pytest
 import proplace as pp
 from proplace.core.errors import TableError
 from proplace.tables.files import open_table
+from support.errors import raises
 
 CONTENT = b"a,b\n" + b"1,2\n" * 50
-CHANGED = "was changed while proplace was reading it"
 SCHEMA = pp.Schema.encoded(2, names=["a", "b"])
 
 
@@ -37,9 +37,9 @@ def test_table_that_grows_shrinks_or_disappears_is_noticed(path, content):
         path.unlink()
     else:
         path.write_bytes(content)
-    with pytest.raises(TableError, match=CHANGED):
+    with raises(TableError, name="t.csv", match="changed"):
         table.read(SCHEMA)
-    with pytest.raises(TableError, match=CHANGED):
+    with raises(TableError, name="t.csv", match="changed"):
         table.check_unchanged()
     path.write_bytes(CONTENT)
     table.check_unchanged()
@@ -49,7 +49,7 @@ def test_changed_byte_with_restored_time_is_noticed_at_the_end(path):
     table, times = open_table(path), os.stat(path)
     path.write_bytes(CONTENT.replace(b"1", b"9"))
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
-    with pytest.raises(TableError, match=CHANGED):
+    with raises(TableError, name="t.csv", match="changed"):
         table.check_unchanged()
 
 
@@ -58,5 +58,5 @@ def test_no_row_is_used_after_a_change_between_two_chunks(path, monkeypatch):
     chunks = open_table(path).cells()
     next(chunks)
     path.write_bytes(CONTENT + b"3,4\n")
-    with pytest.raises(TableError, match=CHANGED):
+    with raises(TableError, name="t.csv", match="changed"):
         next(chunks)

@@ -13,6 +13,7 @@ import proplace as pp
 from commands import run_quickly as run
 from proplace.core.errors import TableError
 from proplace.tables.files import open_table
+from support.errors import raises
 
 SCHEMA = pp.Schema.encoded(2, names=["a", "b"])
 
@@ -40,7 +41,7 @@ def test_a_packed_file_with_another_encoding(tmp_path):
     path = tmp_path / "t.csv.gz"
     path.write_bytes(gzip.compress("job\nköchin\n".encode("latin-1")))
     assert next(open_table(path, encoding="latin-1").cells())[0]["job"].tolist() == ["köchin"]
-    with pytest.raises(TableError, match=r"t.csv.gz, line 2: the text is not utf-8"):
+    with raises(TableError, name="t.csv.gz", match="line 2"):
         open_table(path)
 
 
@@ -63,18 +64,16 @@ def damaged():
 def test_a_damaged_file_is_said_to_be_one(tmp_path, name):
     path = tmp_path / "t.csv.gz"
     path.write_bytes(damaged()[name])
-    with pytest.raises(
-        TableError, match=r"packed with gzip, and damaged .*; pack it again|not CSV"
-    ):
+    with raises(TableError, name="t.csv.gz"):
         open_table(path)
 
 
 def test_names_that_say_what_is_not_so(tmp_path):
     (tmp_path / "t.csv.gz").write_text(text())
-    with pytest.raises(TableError, match="the name says that gzip has packed the file"):
+    with raises(TableError, name="t.csv.gz", match="gzip"):
         open_table(tmp_path / "t.csv.gz")
     (tmp_path / "t.parquet.gz").write_bytes(gzip.compress(b"PAR1"))
-    with pytest.raises(TableError, match="a Parquet file is packed already"):
+    with raises(TableError, name="t.parquet.gz", match="gunzip"):
         open_table(tmp_path / "t.parquet.gz")
 
 

@@ -16,6 +16,7 @@ from proplace.apps.experiment.experiment import names, run
 from proplace.apps.experiment.protocol import Task, problem
 from proplace.core.errors import OptionError
 from proplace.explain.baselines import METHODS, Candidate, RobustBaseline, published
+from support.errors import raises
 
 TASKS = [Task("compas", seed, inputs=4, retrained=1) for seed in (0, 1)]
 pytestmark = pytest.mark.usefixtures("toy_for_compas")
@@ -108,7 +109,7 @@ def test_a_failing_method_does_not_lose_the_others(tmp_path, monkeypatch):
 
 
 def test_unknown_methods_are_named(tmp_path):
-    with pytest.raises(OptionError, match="'DICE' is not a method; methods: PROPLACE, WCE"):
+    with raises(OptionError, name="methods", value="DICE", match="PROPLACE, WCE"):
         run(TASKS, ["DICE"], tmp_path)
 
 

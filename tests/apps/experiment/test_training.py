@@ -9,6 +9,7 @@ import pytest
 
 from proplace.apps.experiment.training import accuracy, train, train_further
 from proplace.core.errors import InputError
+from support.errors import raises
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +88,7 @@ def test_it_learns_and_depends_on_the_seed(table):
 
 def test_sets_of_different_size_are_refused(table):
     X, y = table
-    with pytest.raises(InputError, match="same size"):
+    with raises(InputError, name="generators", match="size"):
         train(X, y, [np.arange(10), np.arange(11)], widths=(2,), epochs=1, seeds=[0, 1])
-    with pytest.raises(InputError, match="one seed per"):
+    with raises(InputError, name="generators", match="seed"):
         train(X, y, [np.arange(10)], widths=(2,), epochs=1, seeds=[0, 1])

@@ -18,6 +18,7 @@ from proplace.apps.report.style import DARK, LIGHT
 from proplace.core.errors import OptionError
 from proplace.core.text import UNSEEN, visible
 from proplace.explain.geometry import plain_nearest
+from support.errors import raises
 from support.lenders import LOAN, SCHEMA
 from support.pages import Page
 
@@ -261,10 +262,10 @@ def test_people_without_any_answer_still_get_a_page(lender, tmp_path):
 
 
 def test_reports_that_nobody_would_read_are_refused(lender, tmp_path):
-    with pytest.raises(OptionError, match="nothing to report"):
+    with raises(OptionError, name="result", match="nothing"):
         pp.Explanations([]).report(tmp_path / "a.html")
     many = pp.Explanations([lender.result[0]] * (MOST + 1))
-    with pytest.raises(OptionError, match=rf"result\[:{MOST}\]"):
+    with raises(OptionError, name="result", match=rf"result\[:{MOST}\]"):
         many.report(tmp_path / "a.html")
     assert not (tmp_path / "a.html").exists()
 
@@ -289,6 +290,6 @@ def test_answers_of_another_method_have_a_report(lender, tmp_path):
     assert "not shown that this lasts" in page.text
     assert "proved for every network whose" not in page.text
     assert "robust answer" not in page.text
-    with pytest.raises(OptionError, match="know no delta"):
+    with raises(OptionError, name="result", match="delta"):
         plain.plot()
     plain[0].plot()

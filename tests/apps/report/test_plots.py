@@ -23,6 +23,7 @@ from proplace.explain.geometry import (
     region_picture,
     worst_margins,
 )
+from support.errors import raises
 from support.lenders import DELTA, LOAN, SCHEMA
 
 rc_context = pytest.importorskip("matplotlib").rc_context
@@ -204,11 +205,11 @@ def test_figures_draw_into_files(lender, tmp_path):
 
 def test_what_cannot_be_drawn_says_so(lender):
     bad = lender.explainer.explain(lender.frame.iloc[:1].assign(debt=np.nan))
-    with pytest.raises(OptionError, match="no answer to draw for 0"):
+    with raises(OptionError, match="for 0"):
         bad[0].plot()
-    with pytest.raises(OptionError, match="no row was explained"):
+    with raises(OptionError, name="result", match="explained"):
         bad.plot()
-    with pytest.raises(OptionError, match="does not know its network"):
+    with raises(OptionError, name="network"):
         replace(answers(lender)[0], setting=None).plot()
 
 
@@ -216,7 +217,7 @@ def test_networks_of_one_input_have_no_plane():
     net = pp.Network([([[1.0]], [-0.5])])
     result = pp.Proplace(net, 0.05, k=2).fit([[0.2], [0.8], [0.9]]).explain([[0.1]])
     assert no_region(result[0]) == "it would need two numbers, and there is only one"
-    with pytest.raises(OptionError, match="no picture of the region: it would need two numbers"):
+    with raises(OptionError, match="only one"):
         region_picture(result[0])
     result[0].plot()  # the other panels
 
@@ -224,7 +225,7 @@ def test_networks_of_one_input_have_no_plane():
 def test_answers_that_change_more_than_two_numbers_have_no_plane():
     e = many_features(3)
     assert no_region(e) == "the answer changes more than two numbers"
-    with pytest.raises(OptionError, match="no picture of the region: the answer changes more than"):
+    with raises(OptionError, match="two numbers"):
         region_picture(e)
     e.plot()  # the other panels
 
@@ -346,7 +347,7 @@ def test_an_answer_that_changes_a_category_alone_has_no_map(tmp_path):
     e = pp.Proplace(net, 0.01, schema=schema, k=40).fit(rows).explain([[0.3, 0.4, 0.0]])[0]
     assert list(e.changes.index) == ["home"]
     assert "changes categories alone" in no_region(e)
-    with pytest.raises(OptionError, match="changes categories alone"):
+    with raises(OptionError, match="categories"):
         region_picture(e)
     texts = drawn_texts(e.plot(), tmp_path / "a.svg")
     assert "owns a home" in texts

@@ -10,6 +10,7 @@ import proplace as pp
 from proplace.core.distances import L1
 from proplace.core.errors import OptionError
 from proplace.explain.results import Setting
+from support.errors import raises
 
 LOAN = pp.Wording("the loan", ["refused", "approved"], "applicant")
 
@@ -137,7 +138,7 @@ def test_braces_in_names_are_only_text():
 
 
 def test_one_text_for_all_classes_is_refused():
-    with pytest.raises(OptionError, match="one word per class"):
+    with raises(OptionError, name="outcomes", value="approved"):
         explanation(debt=3).words(pp.Wording(outcomes="approved"))
 
 
