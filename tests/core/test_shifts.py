@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import proplace as pp
 from oracles import random_box, random_case
 from proplace.core.errors import DeltaError, ModelFileError, NetworkError, ProplaceError
+from refits import SHAPES, fitted, people, retrained
 from support.errors import raises
 from support.tiers import examples
 
@@ -285,6 +286,19 @@ def test_the_intersection_holds_what_lies_in_both():
         assert both.contains(one) == inside
     with raises(DeltaError, name="other"):
         a.intersect(pp.Shifts.of(moved(net, rng, 5.0), 0.1))
+
+
+def test_the_intersection_keeps_the_encoding():
+    """A box behind a scaler must not be taken for one behind another scaler."""
+    table, decided = people(60, 0)
+    pipe = fitted(SHAPES["standard"](), table, decided, epochs=3)
+    later = [
+        retrained(pipe, SHAPES["standard"](), *people(60, seed), epochs=1) for seed in range(1, 4)
+    ]
+    a, b = (pp.Shifts.hull([pipe, *some], source=pipe) for some in (later[:2], later[1:]))
+    both = a.intersect(b)
+    assert both.encoding == pp.Model.of(pipe).encoding != ""
+    assert both.contains(pp.Model.of(pipe).network)
 
 
 # -- files and names ---------------------------------------------------------------------------------

@@ -15,7 +15,16 @@ from proplace.search.oracle import Oracle
 from proplace.search.problem import SearchProblem
 from proplace.search.rounding import Rounding
 from proplace.search.state import ROUGH_NODES, SearchState
-from support.problems import MARGIN, SLACK, check_answer, compare, dense, plain, random_problem
+from support.problems import (
+    MARGIN,
+    SLACK,
+    check_answer,
+    compare,
+    dense,
+    plain,
+    problem_of,
+    random_problem,
+)
 
 
 def many(seed, columns, step=0.1):
@@ -89,6 +98,34 @@ def test_looking_between_the_steps_first_changes_no_answer(seed):
     assert usual.status == first.status
     assert first.distance == pytest.approx(usual.distance, abs=1e-6)
     compare(problem, piece)
+
+
+def test_bound_includes_the_search_between_the_steps(monkeypatch):
+    """A tree that ends at its first node proves less than the search that came before it."""
+    monkeypatch.setattr("proplace.search.state.ROUGH_NODES", 0)
+    problem, piece = many(0, 16)
+    found = tree.solve(problem, piece)
+    assert found.gave_up
+    between = tree.solve(replace(problem, between=True), piece)
+    assert found.lower >= between.lower > 0.0
+
+
+@pytest.mark.parametrize("ruled", [False, True])
+def test_rounding_offers_no_point_that_breaks_a_rule(ruled):
+    """Halfway between (0, 0) and (0.7, 0.7) both columns round to 1, which a + b <= 1.5 forbids."""
+    net = pp.Network([([[1.0, 1.0]], [-1.0])])
+    schema = pp.Schema([pp.Continuous(name, 0, 2, step=1, scaling="none") for name in "ab"])
+    problem = problem_of(net, [0.0, 0.0], 0.0, grids=dict(enumerate(schema.columns)))
+    piece = plain(problem.x, np.array([[0.0, 0.0], [0.7, 0.7]]), 0.0, 2.0)
+    if ruled:
+        rule = {"A": np.ones((1, 2)), "row_lower": np.zeros(1), "row_upper": np.full(1, 1.5)}
+        piece = replace(piece, **rule)
+    state = SearchState(problem, piece, Oracle(problem))
+    Rounding(state).near(np.array([0.6, 0.6]), [])
+    if ruled:
+        assert state.point is None
+    else:
+        np.testing.assert_array_equal(state.point, [1.0, 1.0])
 
 
 def test_rounded_points_are_good_starts():

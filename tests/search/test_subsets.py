@@ -151,6 +151,19 @@ def test_what_is_open_is_told_at_once_and_lowers_the_cutoff():
     assert len(told) < len(bounds.open_sets(2, np.inf).sets)
 
 
+def test_points_within_the_room_for_rounding_may_be_robust():
+    rng, problem, moves = question(1, (5, 5), 1, DISTANCES["l1"])
+    bounds = SubsetBounds(problem, moves, Oracle(problem), problem.x[None])
+    points = random_rows(rng, 400)
+    values = bounds.values(points)
+    room = float(np.median(problem.search_margin - values[values < problem.search_margin]))
+    bounds._room = [room] * len(bounds.scenarios)
+    below = problem.search_margin - room
+    np.testing.assert_array_equal(bounds.may_be_robust(points), values >= below)
+    assert ((values >= below) & (values < problem.search_margin)).any()
+    assert (values < below).any()
+
+
 def test_without_work_or_time_nothing_is_claimed():
     _, problem, moves = question(0, (5, 5), 1, DISTANCES["l1"])
     bounds = SubsetBounds(problem, moves, Oracle(problem), problem.x[None])
