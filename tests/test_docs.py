@@ -19,7 +19,7 @@ import pytest
 import typer.main
 
 import proplace
-from commands import call
+from commands import run
 from docs_files import PREPARED
 from proplace.apps.cli import app
 from support.tiers import only
@@ -58,7 +58,7 @@ def blocks(page):
 def run_shell(words):
     """Run a command line of a page, in the current folder; it must succeed."""
     if words[0] == "proplace":
-        done = call(*words[1:])
+        done = run(*words[1:])
         assert done.returncode == 0, (words, done.stdout, done.stderr)
         return
     assert words[0] == "python", f"{words} cannot be run here: put it behind <!-- not run: why -->"

@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 import proplace as pp
-from commands import call
+from commands import run
 from end_to_end.sources import SOURCES
 from end_to_end.tables import loans
 from end_to_end.walks import DELTA, K
@@ -58,7 +58,7 @@ class Question:
             self.schema.write(folder / "schema.yaml")
             words += ["--schema", folder / "schema.yaml"]
         words += ["--target", self.target, "--delta", DELTA, "--k", K, "--out", folder / "out"]
-        done = call("explain", *words, *more)
+        done = run("explain", *words, *more)
         results = folder / "out" / "results.csv"
         return done, pd.read_csv(results) if results.exists() else None
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 import proplace as pp
-from commands import call
+from commands import run
 from proplace.certification import checker, parameters, parameters_of_shifts
 
 DELTA, K, PEOPLE, SHIFTS = 0.003, 5, 6, 8
@@ -64,7 +64,7 @@ def on_the_command_line(source, folder):
         words += [word for name in unused_columns(source) for word in ("--drop", name)]
     out = folder / "out"
     question = ["--target", source.wanted, "--id", "customer", "--certificates", "--out", out]
-    done = call("explain", *words, "--input", folder / "people.csv", *question)
+    done = run("explain", *words, "--input", folder / "people.csv", *question)
     assert done.returncode == 0, done.stderr
     results = pd.read_csv(out / "results.csv", keep_default_na=False)
     found = results[results.status.isin(["optimal", "feasible"])]
@@ -72,7 +72,7 @@ def on_the_command_line(source, folder):
     for name in answers.columns.intersection(found.columns):
         number = source.table[name].dtype.kind in "if"
         answers[name] = found[name].astype(float if number else str).to_numpy()
-    checked = call("check", out / "certificates", "--model", source.file, "--delta", DELTA)
+    checked = run("check", out / "certificates", "--model", source.file, "--delta", DELTA)
     assert checked.returncode == 0, checked.stdout
     proofs = [path.read_bytes() for path in sorted((out / "certificates").glob("*.json"))]
     return counted(source, source.file, people, answers, proofs)

@@ -14,7 +14,7 @@ import pytest
 from scipy.spatial import Delaunay
 
 import proplace as pp
-from commands import run_quickly as run
+from commands import run
 from proplace.core.errors import RowsLeftOutWarning
 from proplace.explain.baselines import METHODS, RobustBaseline
 from proplace.schema.features import OUTSIDE

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import proplace as pp
-from commands import call
+from commands import run
 from proplace.core.errors import LedgerError, ProplaceError, TargetError
 from support.errors import raises
 from support.lenders import repaying, repayments
@@ -123,11 +123,11 @@ def test_classes_are_stated_on_the_command_line(book, tmp_path):
     pp.Schema(columns).write(tmp_path / "s.yaml")
     model = ["--model", tmp_path / "m.onnx", "--schema", tmp_path / "s.yaml"]
     words = ["audit", "--ledger", ledger.name, *model, "--json"]
-    silent = json.loads(call(*words, "--no-record").stdout)
+    silent = json.loads(run(*words, "--no-record").stdout)
     assert silent["counts"]["unknown"] == 6
     assert "--classes" in silent["terms"][0]["why"]
     stated = ["--classes", "approved,refused"]
-    found = json.loads(call(*words, *stated).stdout)
+    found = json.loads(run(*words, *stated).stdout)
     for one in found["promises"]:
         answer = ledger.promise(one["promise"]).answer
         good = answer["income"] - answer["debt"] > 20
@@ -135,8 +135,8 @@ def test_classes_are_stated_on_the_command_line(book, tmp_path):
     number = found["promises"][0]["promise"]
     cells = [f"{k}={v}" for k, v in ledger.promise(number).answer.items()]
     redeem = ("ledger", "redeem", ledger.name, number, *cells, "--dry-run")
-    assert call(*redeem, *model).returncode == 1
-    assert call(*redeem, *model, *stated).returncode in (0, 4)
-    assert call("ledger", "adopt", ledger.name, *model).returncode == 1
-    assert call("ledger", "adopt", ledger.name, *model, *stated).returncode == 0
-    assert call(*redeem).returncode in (0, 4)
+    assert run(*redeem, *model).returncode == 1
+    assert run(*redeem, *model, *stated).returncode in (0, 4)
+    assert run("ledger", "adopt", ledger.name, *model).returncode == 1
+    assert run("ledger", "adopt", ledger.name, *model, *stated).returncode == 0
+    assert run(*redeem).returncode in (0, 4)

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import proplace as pp
-from commands import run_quickly as run
+from commands import run
 from proplace.core.errors import TableError
 from proplace.tables.files import open_table
 from support.errors import raises

@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 import proplace as pp
-from commands import call
+from commands import run
 from proplace.core.errors import LedgerError, OptionError, OutputError
 from refits import SHAPES, fitted, people
 from support.errors import ANY, failed
@@ -56,7 +56,7 @@ def folder(kept, tmp_path):
 
 
 def audit(folder, model, *words):
-    return call(
+    return run(
         "audit", "--ledger", folder / "promises.db", "--model", folder / f"{model}.onnx", *words
     )
 
@@ -134,7 +134,7 @@ def test_new_answers_bear_what_the_old_ones_bore(folder):
         ledger.issue(explainer.explain(refused, "yes"), ids=[f"p{n}" for n in refused.index])
     words = ["--renew", "--train", folder / "later.csv", "--drop", "label", "--delta", "0.01"]
     words += ["--k", "5", "--prefer", "few", "--holds", "--issue"]
-    done = call("audit", "--ledger", folder / "wide.db", "--model", folder / "new.onnx", *words)
+    done = run("audit", "--ledger", folder / "wide.db", "--model", folder / "new.onnx", *words)
     assert done.returncode == 0, done.stderr
     with pp.Ledger(folder / "wide.db") as ledger:
         new = [n for n in ledger.promises(state="open").index
@@ -170,7 +170,7 @@ def test_an_unknown_verdict_is_wrong_usage(folder):
 
 
 def test_a_ledger_that_is_not_there(folder):
-    done = call("audit", "--ledger", folder / "none.db", "--model", folder / "new.onnx")
+    done = run("audit", "--ledger", folder / "none.db", "--model", folder / "new.onnx")
     failed(done, LedgerError)
     assert not (folder / "none.db").exists()
 

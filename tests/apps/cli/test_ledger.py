@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 import proplace as pp
-from commands import call, good, run
+from commands import good, run
 from proplace.core.errors import (
     InputError,
     LedgerError,
@@ -156,7 +156,7 @@ def test_issue_of_a_folder(made, tmp_path):
     assert {one["person"] for one in issued} == {"ann", "bob", "dee"}
     good("ledger", "issue", place, made / "out", "--expires", DAY, "--by", "night job")
     assert listed(place) == issued
-    failed(call("ledger", "issue", place, made / "out", "--ids", "nobody"), LedgerError)
+    failed(run("ledger", "issue", place, made / "out", "--ids", "nobody"), LedgerError)
 
 
 # -- looking ---------------------------------------------------------------------------------------
@@ -169,12 +169,12 @@ def test_list_and_show(book):
     assert len(listed(place, "--state", "expired", "--as-of", "3001-01-01")) == 3
     assert listed(place, "--state", "erased") == []
     assert [entry["kind"] for entry in shown(place, numbers["ann"])["history"]] == ["issued"]
-    failed(call("ledger", "show", place, 1), NotInLedger)
+    failed(run("ledger", "show", place, 1), NotInLedger)
 
 
 @pytest.mark.parametrize("command", ["list", "verify"])
 def test_no_ledger_is_made_by_looking(tmp_path, command):
-    done = call("ledger", command, tmp_path / "p.db")
+    done = run("ledger", command, tmp_path / "p.db")
     failed(done, LedgerError)
     assert not (tmp_path / "p.db").exists()
 
@@ -183,13 +183,13 @@ def test_verify(book):
     place, _ = book
     head = good("ledger", "verify", place, "--json").json["head"]
     assert head in good("ledger", "verify", place, "--head", head).stdout
-    failed(call("ledger", "verify", place, "--head", "nonsense"), LedgerError)
+    failed(run("ledger", "verify", place, "--head", "nonsense"), LedgerError)
     other = head.replace(head[-1], "0f"[head[-1] == "0"])
-    assert call("ledger", "verify", place, "--head", other).returncode == 1
+    assert run("ledger", "verify", place, "--head", other).returncode == 1
     with sqlite3.connect(place) as raw:
         raw.execute("DROP TRIGGER promises_no_update")
         raw.execute("UPDATE promises SET expires = '3000-01-01'")
-    done = call("ledger", "verify", place)
+    done = run("ledger", "verify", place)
     assert (done.returncode, done.error) == (1, None)
 
 
@@ -199,7 +199,7 @@ def test_verify(book):
 def test_redeem_and_its_exit_statuses(loans, made, book):
     place, numbers = book
     row = cells(place, numbers["ann"])
-    redeem = lambda *words: call("ledger", "redeem", place, *words)  # noqa: E731
+    redeem = lambda *words: run("ledger", "redeem", place, *words)  # noqa: E731
     done = redeem(numbers["ann"], *row, "--model", made / "hard.npz", "--json")
     assert (done.returncode, done.json["verdict"]) == (4, "broken")
     less = [word if not word.startswith("income=") else "income=0.5" for word in row]
@@ -219,7 +219,7 @@ def test_redeem_and_its_exit_statuses(loans, made, book):
         ("redeemed", "exact"),
     ]
     assert history[-1]["by"] == "desk 3"
-    assert call("ledger", "verify", place).returncode == 0
+    assert run("ledger", "verify", place).returncode == 0
 
 
 def test_redeem_a_row_of_a_file(book, tmp_path):
@@ -228,11 +228,11 @@ def test_redeem_a_row_of_a_file(book, tmp_path):
     frame = pd.DataFrame([{**answer, "income": 0.0}, answer]).assign(customer="bob")
     frame.to_csv(tmp_path / "back.csv", index=False, sep=";")
     source = ["--input", tmp_path / "back.csv"]
-    done = call("ledger", "redeem", place, numbers["bob"], *source, "--json")
+    done = run("ledger", "redeem", place, numbers["bob"], *source, "--json")
     assert done.returncode == 3, done.stderr
     assert [miss["feature"] for miss in done.json["missing"]] == ["income"]
     good("ledger", "redeem", place, numbers["bob"], *source, "--row", 1)
-    failed(call("ledger", "redeem", place, numbers["dee"], *source, "--row", 2), TableError)
+    failed(run("ledger", "redeem", place, numbers["dee"], *source, "--row", 2), TableError)
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_redeem_a_row_of_a_file(book, tmp_path):
 )
 def test_redeem_rejects_other_rows(book, words, error, word):
     place, numbers = book
-    done = call("ledger", "redeem", place, numbers["ann"], *words)
+    done = run("ledger", "redeem", place, numbers["ann"], *words)
     failed(done, error)
     assert word in done.stderr
     assert len(shown(place, numbers["ann"])["history"]) == 1
@@ -257,8 +257,8 @@ def test_adopt(made, book):
     place, numbers = book
     row = cells(place, numbers["ann"])
     good("ledger", "adopt", place, "--model", made / "hard.npz", "--note", "spring")
-    assert call("ledger", "redeem", place, numbers["ann"], *row).returncode == 4
-    assert call("ledger", "verify", place).returncode == 0
+    assert run("ledger", "redeem", place, numbers["ann"], *row).returncode == 4
+    assert run("ledger", "verify", place).returncode == 0
 
 
 # -- ending ----------------------------------------------------------------------------------------
@@ -267,10 +267,10 @@ def test_adopt(made, book):
 def test_withdraw_and_erase(book):
     place, numbers = book
     good("ledger", "withdraw", place, numbers["ann"], "--reason", "a mistake", "--by", "me")
-    failed(call("ledger", "withdraw", place, numbers["ann"], "--reason", "again"), LedgerError)
+    failed(run("ledger", "withdraw", place, numbers["ann"], "--reason", "again"), LedgerError)
     good("ledger", "redeem", place, numbers["bob"], *cells(place, numbers["bob"]))
     good("ledger", "erase", place, "bob", "--yes")
-    failed(call("ledger", "erase", place, "bob", "--yes"), LedgerError, value="bob")
+    failed(run("ledger", "erase", place, "bob", "--yes"), LedgerError, value="bob")
     states = {one["id"]: (one["state"], one["person"]) for one in listed(place)}
     assert states == {
         numbers["ann"]: ("withdrawn", "ann"),
@@ -300,14 +300,14 @@ def test_export(book, tmp_path):
         content = f"{previous}\n{json.dumps(parts)}"
         previous = hashlib.sha256(content.encode()).hexdigest()
         assert (entry["seq"], entry["hash"]) == (n, previous)
-    assert f"{len(entries)}:{previous}" in call("ledger", "verify", place).stdout
+    assert f"{len(entries)}:{previous}" in run("ledger", "verify", place).stdout
     assert not any(f'"{person}' in chain.read_text(encoding="utf-8") for person in numbers)
     with table.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert {row["person"]: int(row["id"]) for row in rows} == numbers
     assert {row["state"] for row in rows} == {"open"}
-    failed(call("ledger", "export", place, "--chain", chain), OutputError, name=chain.name)
-    failed(call("ledger", "export", place), OptionError, name="--promises")
+    failed(run("ledger", "export", place, "--chain", chain), OutputError, name=chain.name)
+    failed(run("ledger", "export", place), OptionError, name="--promises")
     assert not list(tmp_path.glob("*.part"))
 
 
@@ -328,13 +328,13 @@ def test_the_letter_of_a_promise(made, book, tmp_path):
     first = next((made / "letters").glob("row-*000.html")).read_text()
     assert f"promise {number}" in out.read_text()
     assert in_words(out) == in_words_of(first)
-    failed(call("ledger", "letter", place, number, "--out", out), OutputError, name=out.name)
+    failed(run("ledger", "letter", place, number, "--out", out), OutputError, name=out.name)
     again = tmp_path / "again.html"
     words = ("--subject", "the loan", "--outcome", "approved")
-    assert call("ledger", "letter", place, number, "--out", again, *words).returncode == 0
+    assert run("ledger", "letter", place, number, "--out", again, *words).returncode == 0
     assert "approved" in again.read_text()
     good("ledger", "withdraw", place, number, "--reason", "a test")
-    failed(call("ledger", "letter", place, number, "--out", tmp_path / "late.html"), LedgerError)
+    failed(run("ledger", "letter", place, number, "--out", tmp_path / "late.html"), LedgerError)
     assert not (tmp_path / "late.html").exists()
 
 
@@ -358,7 +358,7 @@ def test_the_proof_of_a_promise_is_all_that_a_check_needs(book, tmp_path):
         "verify.html",
     ]
     good(*re.search(r"proplace (check .*)", done.stdout).group(1).split())
-    failed(call("ledger", "proof", place, numbers["bob"], "--out", out), OutputError, name=out.name)
+    failed(run("ledger", "proof", place, numbers["bob"], "--out", out), OutputError, name=out.name)
     good("ledger", "erase", place, "bob", "--yes")
-    failed(call("ledger", "proof", place, numbers["bob"], "--out", tmp_path / "gone"), LedgerError)
+    failed(run("ledger", "proof", place, numbers["bob"], "--out", tmp_path / "gone"), LedgerError)
     assert not (tmp_path / "gone").exists()

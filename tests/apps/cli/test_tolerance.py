@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import proplace as pp
-from commands import call, good
+from commands import good, run
 from proplace.apps.batch.checking import not_held, too_narrow
 from proplace.apps.batch.reading import ResultsFolder
 from proplace.core.errors import OptionError, OutputError
@@ -62,13 +62,13 @@ def test_whoever_checks_may_demand_more(loans, results):
         ("exact", ["income=0"], True),
     ):
         asked = [word for each in words for word in ("--tolerance", each)]
-        done = call("check", results / folder, "--model", model, *asked)
+        done = run("check", results / folder, "--model", model, *asked)
         assert done.returncode == (0 if accepted else 1), (folder, words, done.stdout)
 
 
 def test_another_tolerance_is_another_question(loans, results):
     words = ["explain", *loans.options(out=results / "wide"), "--certificates", "--tolerance"]
-    failed(call(*words, "income=0.5"), OutputError, name="tolerance", value={"income": 0.5})
+    failed(run(*words, "income=0.5"), OutputError, name="tolerance", value={"income": 0.5})
     good(*words, "income=0.25")
 
 
@@ -100,13 +100,13 @@ def test_certify(loans):
 
 @pytest.mark.parametrize("word", ["income", "income=", "=5", "income=-1", "income=nan"])
 def test_words_that_are_no_tolerance_are_rejected(loans, word):
-    done = call("explain", *loans.options(row=0), "--tolerance", word)
+    done = run("explain", *loans.options(row=0), "--tolerance", word)
     failed(done, OptionError, name="--tolerance", value=word)
 
 
 @pytest.mark.parametrize("name", ["salary", "job", "member"])
 def test_only_numbers_have_a_tolerance(loans, name):
-    done = call("explain", *loans.options(row=0), "--tolerance", f"{name}=1")
+    done = run("explain", *loans.options(row=0), "--tolerance", f"{name}=1")
     failed(done, OptionError)
     assert name in done.stderr
 
@@ -127,7 +127,7 @@ def test_one_certificate_of_a_network(tmp_path):
         (1, "x0=0.1", False),
     ):
         words = ["--model", tmp_path / "net.npz", "--tolerance", word]
-        done = call("check", tmp_path / f"{number}.json", *words)
+        done = run("check", tmp_path / f"{number}.json", *words)
         assert done.returncode == (0 if accepted else 1), done.stdout
 
 
