@@ -21,11 +21,14 @@ def raises(error, *, name=ANY, value=ANY, row=ANY, match=None):
     compare(info.value, error, name=name, value=value, row=row)
 
 
-def failed(done, error, *, name=ANY, value=ANY, row=ANY):
-    """Expect that a command ended with exit status 1, this error on one line and no other output."""
+def failed(done, error, *, name=ANY, value=ANY, row=ANY, notes=0):
+    """Expect that a command ended with exit status 1, this error on one line and no other output.
+
+    ``notes`` is the number of lines on standard error before that of the error.
+    """
     assert done.returncode == 1, (done.returncode, done.stdout, done.stderr)
     assert done.stdout == ""
-    assert done.stderr.count("\n") == 1, done.stderr
+    assert done.stderr.count("\n") == 1 + notes, done.stderr
     compare(done.error, error, name=name, value=value, row=row)
 
 

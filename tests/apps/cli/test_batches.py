@@ -12,8 +12,10 @@ import pandas as pd
 import pytest
 
 import proplace as pp
-from commands import run, run_process
+from commands import good, run, run_process
 from crowds import ROWS, first_rows, rows_done, start, start_and_stop, words
+from proplace.core.errors import OptionError, OutputError
+from support.errors import failed
 
 
 def test_the_undisturbed_run(crowd):
@@ -68,7 +70,7 @@ def test_a_signal_ends_cleanly_and_says_how_to_go_on(crowd, tmp_path, number):
     process = start(arguments, at=30, number=number, start_new_session=True)
     _, err = process.communicate()
     assert process.returncode == 128 + number
-    assert "the same command goes on" in err
+    assert err.startswith("interrupted")
     assert "Traceback" not in err
     before = rows_done(out)
     assert 0 < before < ROWS
@@ -97,21 +99,16 @@ def test_options_and_folders_that_make_no_sense(crowd, tmp_path):
     (folder / "one.csv").write_text("a,b\n0.1,0.2\n")
     for backend in ("loky", "dask", "ray"):
         arguments = words(folder, out, "--jobs", 0, "--backend", backend, people="one.csv")
-        done = run(*arguments)
-        assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-        assert "--jobs must be a whole number >= 1, or -1 for all processors" in done.stderr
+        failed(run(*arguments), OptionError, name="--jobs", value=0)
     assert not out.exists()
-    assert run(*words(folder, out, "--certificates", people="one.csv")).returncode == 0
+    good(*words(folder, out, "--certificates", people="one.csv"))
     one = words(folder, out, "--certificates", "--row", 0, people="one.csv")
-    done = run(*one)
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert "holds a batch; give another folder for one person" in done.stderr
+    failed(run(*one), OutputError, name=out.name)
     manifest = json.loads((out / "manifest.json").read_text())
     del manifest["question"]
     (out / "manifest.json").write_text(json.dumps(manifest))
-    done = run(*words(folder, out, "--certificates", people="one.csv"))
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert "not the manifest of a batch of this version; give another folder" in done.stderr
+    again = run(*words(folder, out, "--certificates", people="one.csv"))
+    failed(again, OutputError, name="manifest.json")
 
 
 @pytest.mark.slow
@@ -127,7 +124,7 @@ def test_an_input_that_is_overwritten_during_the_run(crowd, tmp_path):
     process.send_signal(signal.SIGCONT)
     _, err = process.communicate()
     assert (process.returncode, err.count("\n")) == (1, 1)
-    assert f"{path} was changed while proplace was reading it" in err
+    assert str(path) in err
     assert not (out / "results.csv").exists()
     path.write_bytes(content)
     done = run(*words(folder, out, people=path))
@@ -140,22 +137,19 @@ def test_another_question_is_refused(crowd, tmp_path):
     few = folder / "few.csv"
     few.write_text("a,b\n0.1,0.2\n0.2,0.1\n")
     out = tmp_path / "out"
-    assert run(*words(folder, out, people="few.csv")).returncode == 0
+    good(*words(folder, out, people="few.csv"))
     before = (out / "results.csv").read_bytes()
     other = tmp_path / "other.csv"
     other.write_text("a,b\n0.5,0.5\n0.9,0.9\n")
     cases = {
-        "another delta": words(folder, out, people="few.csv", delta=0.02),
-        "another target (then 1, now 0)": words(folder, out, "--target", 0, people="few.csv"),
-        "another input": words(folder, out),
-        "another training rows": words(folder, out, "--train", other, people="few.csv"),
-        "another count (then 1, now 2)": words(folder, out, "--count", 2, people="few.csv"),
+        "delta": words(folder, out, people="few.csv", delta=0.02),
+        "target": words(folder, out, "--target", 0, people="few.csv"),
+        "input": words(folder, out),
+        "training rows": words(folder, out, "--train", other, people="few.csv"),
+        "count": words(folder, out, "--count", 2, people="few.csv"),
     }
-    for message, arguments in cases.items():
-        done = run(*arguments)
-        assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-        assert message in done.stderr
-        assert "give another folder" in done.stderr
+    for name, arguments in cases.items():
+        failed(run(*arguments), OutputError, name=name)
     assert (out / "results.csv").read_bytes() == before
 
 
@@ -165,9 +159,7 @@ def test_two_runs_do_not_share_a_folder(crowd, tmp_path):
     out = tmp_path / "out"
     process = start_and_stop(words(folder, out), at=1)
     try:
-        done = run(*words(folder, out))
-        assert done.returncode == 1
-        assert "another run is writing there" in done.stderr
+        failed(run(*words(folder, out)), OutputError, name=out.name)
     finally:
         process.kill()
         process.communicate()
@@ -196,7 +188,7 @@ def test_a_person_sees_progress_and_a_summary(crowd, tmp_path):
         pass
     os.close(ours)
     assert b"20/20" in shown
-    assert b"20 people: 20 optimal" in shown
+    assert b"20 optimal" in shown
 
 
 def test_a_dask_cluster_gives_the_same_table(crowd, tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -14,7 +13,9 @@ import pandas as pd
 import pytest
 
 import proplace as pp
-from commands import run
+from commands import good, run
+from proplace.core.errors import OptionError, OutputError
+from support.errors import failed
 
 
 @pytest.fixture(scope="module")
@@ -25,15 +26,14 @@ def explainer(loans):
 def test_a_table_becomes_a_table(loans, explainer, tmp_path):
     people = loans.people.assign(name=[f"p{i}" for i in range(len(loans.people))], label=0)
     people.to_csv(tmp_path / "people.csv", index=False)
-    done = run(
+    done = good(
         "explain",
         *loans.options(input=tmp_path / "people.csv", out=tmp_path / "new" / "results"),
         *("--id", "name", "--drop", "label", "--count", 2, "--certificates", "--json"),
     )
-    assert done.returncode == 0, done.stderr
     assert done.stderr == ""  # quiet where nobody looks
     expected = explainer.explain(loans.people, count=2)
-    facts = json.loads(done.stdout)
+    facts = done.json
     assert facts["rows"] == len(people)
     assert facts["resumed"] == 0
     assert facts["statuses"] == {"optimal": len(people)}
@@ -52,15 +52,13 @@ def test_a_table_becomes_a_table(loans, explainer, tmp_path):
     }
     proofs = sorted((out / "certificates").iterdir())
     assert len(proofs) == len(found)
-    checked = run("check", out / "certificates", "--model", loans.folder / "model.onnx")
-    assert checked.returncode == 0, checked.stdout
-    assert checked.stdout.count("accepted") == len(proofs)
+    checked = good("check", out / "certificates", "--model", loans.folder / "model.onnx", "--json")
+    assert len(checked.json["certificates"]) == len(proofs)
 
 
 def test_each_table_is_read_with_its_own_delimiter(loans, tmp_path):
     """One of the two was misread, whichever was named."""
-    done = run("explain", *loans.options(out=tmp_path / "a"))
-    assert done.returncode == 0, done.stderr
+    good("explain", *loans.options(out=tmp_path / "a"))
     loans.people.to_csv(tmp_path / "people.csv", index=False, sep=";")
     loans.train.to_csv(tmp_path / "train.csv", index=False, sep="\t")
     for n, changes in enumerate(({"input": "people"}, {"train": "train"})):
@@ -79,9 +77,8 @@ def test_parquet_in_and_out_holds_the_same(loans, tmp_path):
     bad.loc[2, "job"] = "pilot"
     bad.to_parquet(people, row_group_size=5)
     bad.to_csv(tmp_path / "people.csv", index=False)
-    a = run("explain", *loans.options(train=train, input=people, id="id", out=tmp_path / "a"))
-    b = run("explain", *loans.options(input=tmp_path / "people.csv", id="id", out=tmp_path / "b"))
-    assert (a.returncode, b.returncode) == (0, 0), a.stderr + b.stderr
+    good("explain", *loans.options(train=train, input=people, id="id", out=tmp_path / "a"))
+    good("explain", *loans.options(input=tmp_path / "people.csv", id="id", out=tmp_path / "b"))
     first = pd.read_parquet(tmp_path / "a" / "results.parquet")
     second = pd.read_csv(tmp_path / "b" / "results.csv")
     assert first["age"].dtype.kind == "i" or first["age"].isna().any()
@@ -92,12 +89,10 @@ def test_parquet_in_and_out_holds_the_same(loans, tmp_path):
 
 def test_one_person_from_the_table_or_from_words(loans, explainer):
     expected = explainer.explain(loans.people.iloc[[3]])[0]
-    row = run("explain", *loans.options(), "--row", 3, "--json")
-    assert row.returncode == 0, row.stderr
+    (answer,) = good("explain", *loans.options(), "--row", 3, "--json").json
     words = [f"{name}={value}" for name, value in loans.people.iloc[3].items()]
-    pairs = run("explain", *loans.options(input=None), *words, "--json")
-    (answer,) = json.loads(row.stdout)
-    assert json.loads(pairs.stdout) == [{**answer, "row": None}]
+    pairs = good("explain", *loans.options(input=None), *words, "--json")
+    assert pairs.json == [{**answer, "row": None}]
     assert answer["row"] == 3
     assert answer["distance"] == expected.distance
     assert answer["counterfactual"] == {
@@ -116,31 +111,24 @@ def test_the_proofs_for_one_person_are_written(loans, explainer, given, tmp_path
         pairs = [f"{name}={value}" for name, value in loans.people.iloc[someone].items()]
         words, row = [*loans.options(input=None), *pairs], 0
     words = ["explain", *words, "--count", 2, "--certificates"]
-    done = run(*words, "--out", out, "--json")
-    assert done.returncode == 0, done.stderr
+    done = good(*words, "--out", out, "--json")
     expected = explainer.explain(loans.people.iloc[[someone]], count=2)
-    assert [e["distance"] for e in json.loads(done.stdout)] == [e.distance for e in expected]
+    assert [e["distance"] for e in done.json] == [e.distance for e in expected]
     proofs = sorted((out / "certificates").iterdir())
     assert [p.name for p in proofs] == [f"row-{row:012d}-{rank}.json" for rank in (0, 1)]
     assert [pp.Certificate.load(p) for p in proofs] == [e.certificate for e in expected]
-    checked = run("check", out / "certificates", "--model", loans.folder / "model.onnx")
-    assert (checked.returncode, checked.stdout.count("accepted")) == (0, 2)
-    again = run(*words, "--out", out)
-    assert (again.returncode, again.stderr.count("\n")) == (1, 1)
-    assert "is there already" in again.stderr
-    nowhere = run(*words)
-    assert (nowhere.returncode, nowhere.stderr) == (1, "error: --certificates needs --out FOLDER\n")
+    good("check", out / "certificates", "--model", loans.folder / "model.onnx")
+    failed(run(*words, "--out", out), OutputError, name=proofs[0].name)
+    failed(run(*words), OptionError, name="--out")
 
 
 def test_one_person_is_shown_to_people(loans, explainer):
-    done = run("explain", *loans.options(), "--row", 3)
-    assert done.returncode == 0, done.stderr
+    done = good("explain", *loans.options(), "--row", 3)
     change = explainer.explain(loans.people.iloc[[3]])[0].changes
     for name, row in change.iterrows():
         line = next(line for line in done.stdout.splitlines() if name in line)
         assert str(row["from"]) in line
         assert str(row["to"]) in line
-    assert "every network within delta" in done.stdout
     assert "\x1b" not in done.stdout  # no colours into a pipe
 
 
@@ -219,8 +207,7 @@ def test_options_reach_the_explainer(loans, option, tmp_path):
         "max_changes": (1, {"max_changes": 1}),
         "changeable": ("income, job", {"changeable": ["income", "job"]}),
     }[option]
-    done = run("explain", *loans.options(**{option: value, "out": tmp_path / "out"}))
-    assert done.returncode == 0, done.stderr
+    good("explain", *loans.options(**{option: value, "out": tmp_path / "out"}))
     explainer = pp.Proplace(loans.net, 0.01, k=5, schema=loans.schema, **python).fit(loans.train)
     expected = explainer.explain(loans.people, target=0 if option == "target" else 1)
     found = pd.read_csv(tmp_path / "out" / "results.csv")
@@ -234,18 +221,12 @@ def test_options_reach_the_explainer(loans, option, tmp_path):
 
 def test_a_batch_goes_on_only_with_the_same_preference(loans, tmp_path):
     options = loans.options(out=tmp_path / "out")
-    done = run("explain", *options, "--prefer", "few")
-    assert done.returncode == 0, done.stderr
-    back = pp.read_results(tmp_path / "out")
-    assert back.provenance.changes == "as few as there are within 1.25 times the least distance"
-    again = run("explain", *options, "--prefer", "few")
-    assert again.returncode == 0, again.stderr
-    other = run("explain", *options)
-    assert other.returncode == 1
-    assert "another prefer (then few, now near)" in other.stderr
-    unknown = run("explain", *options, "--changeable", "income,jobb")
-    assert unknown.returncode != 0
-    assert "'jobb' is not a feature (did you mean 'job'?)" in unknown.stderr
+    good("explain", *options, "--prefer", "few")
+    before = (tmp_path / "out" / "results.csv").read_bytes()
+    good("explain", *options, "--prefer", "few")
+    assert (tmp_path / "out" / "results.csv").read_bytes() == before
+    failed(run("explain", *options), OutputError, name="prefer", value="near")
+    failed(run("explain", *options, "--changeable", "income,jobb"), OptionError)
 
 
 def test_the_installed_script_is_the_same_command(loans):
@@ -263,9 +244,7 @@ def test_help_has_an_example_for_each_command():
         assert command in top.stdout
         page = run(command, "--help")
         assert page.returncode == 0
-        assert (
-            f"proplace {command} --model" in page.stdout or "proplace schema train" in page.stdout
-        )
+        assert f"proplace {command} " in page.stdout
 
 
 def test_shells_can_complete_it():

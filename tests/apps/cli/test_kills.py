@@ -136,6 +136,6 @@ def test_workers_that_are_killed_at_any_moment(batch):
         ends.append(process.returncode)
         assert process.returncode in (0, 1), err
         if process.returncode:
-            assert "fail on every row" in err or "the same command tries them again" in err
+            assert "Traceback" not in err
     batch.finish()
     print(f"\nworkers: {killed} kills, ends {sorted(ends)}, {batch.finished} finished")

@@ -10,11 +10,18 @@ import pandas as pd
 import pytest
 
 import proplace as pp
-from commands import call
+from commands import call, good
 from oracles import forward, sampled_margins
 from proplace.apps.batch.manifest import _sha256
 from proplace.apps.cli import delta
-from proplace.core.errors import DeltaError, OptionError
+from proplace.core.errors import (
+    DeltaError,
+    ModelFileError,
+    OptionError,
+    OutputError,
+    ResultsError,
+)
+from support.errors import ANY, failed, raises
 
 
 def moved(net, size, seed):
@@ -46,10 +53,15 @@ def files(past):
     return sorted(past[0].glob("past-*.npz"))
 
 
-def good(*words):
-    done = call(*words)
-    assert (done.returncode, done.stderr.count("error")) == (0, 0), done.stderr
-    return done.stdout
+def facts_of(*words):
+    return good(*words, "--json").json
+
+
+def rejected(*words):
+    """Check something that is rejected; return how many certificates are."""
+    done = call("check", *words, "--json")
+    assert (done.returncode, done.json["accepted"]) == (1, False)
+    return sum(not entry["accepted"] for entry in done.json["certificates"])
 
 
 # -- making and looking ----------------------------------------------------------------------------
@@ -57,7 +69,7 @@ def good(*words):
 
 def test_a_hull_holds_each_parameter_from_its_least_to_its_largest(past, tmp_path):
     out = tmp_path / "hull.npz"
-    assert "hull of 4 networks" in good("shifts", "hull", *files(past), "--out", out)
+    assert facts_of("shifts", "hull", *files(past), "--out", out)["digest"] == past[2].digest
     made = pp.Shifts.load(out)
     for n, layers in enumerate(zip(*(net.layers for net in past[1]), strict=True)):
         W = np.array([layer.W for layer in layers])
@@ -72,16 +84,15 @@ def test_a_hull_holds_each_parameter_from_its_least_to_its_largest(past, tmp_pat
 def test_nothing_is_overwritten_and_the_name_is_looked_at_first(past, tmp_path):
     out = tmp_path / "hull.npz"
     out.write_text("mine")
-    done = call("shifts", "hull", *files(past), "--out", out)
-    assert (done.returncode, out.read_text()) == (1, "mine")
-    assert "is there already" in done.stderr
-    done = call("shifts", "hull", "no-such.npz", "--out", tmp_path / "box.json")
-    assert "box.json: shifts are written to an .npz file" in done.stderr
+    failed(call("shifts", "hull", *files(past), "--out", out), OutputError, name=out.name)
+    assert out.read_text() == "mine"
+    other = tmp_path / "box.json"
+    failed(call("shifts", "hull", "no-such.npz", "--out", other), OutputError, name=other.name)
 
 
 def test_what_is_shown_of_a_set(loans, past):
     folder, nets, box = past
-    facts = json.loads(good("shifts", "show", folder / "shifts.npz", "--json"))
+    facts = facts_of("shifts", "show", folder / "shifts.npz")
     assert (facts["digest"], facts["about"]) == (box.digest, "hull of 4 networks")
     assert "contains_model" not in facts
     for n, layer in enumerate(facts["layers"]):
@@ -91,15 +102,15 @@ def test_what_is_shown_of_a_set(loans, past):
         assert (layer["largest"], layer["median"]) == (length.max(), np.median(length))
         assert layer["symmetric"] is None
     assert facts["parameters"] == sum(layer["parameters"] for layer in facts["layers"])
-    text = good("shifts", "show", folder / "shifts.npz")
+    text = good("shifts", "show", folder / "shifts.npz").stdout
     assert box.digest in text
-    assert f"{facts['moving']} of {facts['parameters']} parameters" in text
+    assert f"{facts['moving']} of {facts['parameters']}" in text
 
 
 def test_a_parameter_that_does_not_move_is_not_counted(loans, tmp_path):
     radii = [(0.0, 0.01), (0.02, 0.0)]
     pp.Shifts.of(loans.net, radii).save(tmp_path / "some.npz")
-    layers = json.loads(good("shifts", "show", tmp_path / "some.npz", "--json"))["layers"]
+    layers = facts_of("shifts", "show", tmp_path / "some.npz")["layers"]
     first, second = loans.net.layers
     assert [layer["moving"] for layer in layers] == [first.b.size, second.W.size]
     assert [layer["parameters"] for layer in layers] == [
@@ -110,10 +121,10 @@ def test_a_parameter_that_does_not_move_is_not_counted(loans, tmp_path):
 
 def test_whether_a_model_lies_in_the_set_and_where_not(loans, past):
     folder, _, box = past
-    inside = good("shifts", "show", folder / "shifts.npz", "--model", folder / "past-1.npz")
-    assert "past-1.npz lies in the set" in inside
+    show = ["shifts", "show", folder / "shifts.npz", "--model"]
+    assert facts_of(*show, folder / "past-1.npz")["contains_model"]
     model = loans.folder / "model.onnx"
-    facts = json.loads(good("shifts", "show", folder / "shifts.npz", "--model", model, "--json"))
+    facts = facts_of(*show, model)
     assert not facts["contains_model"]
     beyond = []
     for layer, low, high in zip(loans.net.layers, box.low.layers, box.high.layers, strict=True):
@@ -126,18 +137,17 @@ def test_whether_a_model_lies_in_the_set_and_where_not(loans, past):
     assert facts["outside"] == len(beyond) > 5
     assert [entry["beyond"] for entry in facts["farthest_outside"]] == beyond[:5]
     far = facts["farthest_outside"][0]
-    text = good("shifts", "show", folder / "shifts.npz", "--model", model)
-    assert f"does not lie in the set: {len(beyond)} of its" in text
-    assert f"{far['name']}: {far['value']:.6g}, outside of" in text
+    text = good(*show, model).stdout
+    assert f"{len(beyond)} of " in text
+    assert f"{far['name']}: {far['value']:.6g}" in text
 
 
 def test_whether_the_set_is_symmetric_around_the_model(loans, past):
     folder, model = past[0], loans.folder / "model.onnx"
-    show = ["shifts", "show", folder / "around.npz", "--json", "--model"]
-    assert all(layer["symmetric"] for layer in json.loads(good(*show, model))["layers"])
-    layers = json.loads(good(*show, folder / "past-0.npz"))["layers"]
+    show = ["shifts", "show", folder / "around.npz", "--model"]
+    assert all(layer["symmetric"] for layer in facts_of(*show, model)["layers"])
+    layers = facts_of(*show, folder / "past-0.npz")["layers"]
     assert not any(layer["symmetric"] for layer in layers)
-    assert "no" in good("shifts", "show", folder / "shifts.npz", "--model", model)
 
 
 def test_a_history_is_learned_from(past, loans, tmp_path):
@@ -147,14 +157,12 @@ def test_a_history_is_learned_from(past, loans, tmp_path):
         moved(loans.net, 0.01, seed).save(paths[-1])
     out = tmp_path / "learned.npz"
     words = ["--coverage", 0.9, "--model", loans.folder / "model.onnx", "--out", out]
-    text = good("shifts", "learn", *paths, *words)
+    about = facts_of("shifts", "learn", *paths, *words)["about"]
     made = pp.Shifts.load(out)
-    assert "30 retrainings" in made.about
-    assert made.about in text
+    assert "30" in made.about
+    assert made.about == about
     assert sum(made.contains(pp.Network.load(path)) for path in paths) >= 27
-    done = call("shifts", "learn", *paths[:5], "--out", tmp_path / "few.npz")
-    assert done.returncode == 1
-    assert "error" in done.stderr
+    failed(call("shifts", "learn", *paths[:5], "--out", tmp_path / "few.npz"), DeltaError)
     assert not (tmp_path / "few.npz").exists()
 
 
@@ -169,15 +177,15 @@ def test_scalers_that_were_fitted_again_are_expressed_behind_that_in_use(tmp_pat
     good("shifts", "hull", *words)
     read = [pp.Model.of(path).network for path in paths]
     for name in ("both.npz", "one.npz"):  # 2 * 1 = 1 * 2: it is the same model
-        shown = ["shifts", "show", tmp_path / name, "--json", "--model"]
-        assert json.loads(good(*shown, paths[0]))["contains_model"]
+        show = ["shifts", "show", tmp_path / name, "--model", paths[0]]
+        assert facts_of(*show)["contains_model"]
         made = pp.Shifts.load(tmp_path / name)
         assert made.frozen
         assert made.contains(read[0])
         assert not made.contains(again)
 
 
-# -- what is said when something is wrong ----------------------------------------------------------
+# -- wrong options and files -----------------------------------------------------------------------
 
 
 def test_exactly_one_of_delta_and_shifts(loans, past):
@@ -187,11 +195,10 @@ def test_exactly_one_of_delta_and_shifts(loans, past):
             ("certify", ["--model", loans.folder / "model.onnx", "--input", "people.csv"]),
         ):
             done = call(command, *options, *words)
-            assert done.returncode == 1
-            assert "give --delta NUMBER or --shifts FILE" in done.stderr
+            failed(done, OptionError, name="--shifts" if words else "--delta")
     proof = ["check", "proof.json", "--model", loans.folder / "model.onnx"]
     done = call(*proof, "--delta", 0.01, "--shifts", past[0] / "shifts.npz")
-    assert "not both" in done.stderr
+    failed(done, OptionError, name="--shifts")
 
 
 def test_a_set_of_other_networks_is_refused_with_what_to_do(loans, past, tmp_path):
@@ -203,11 +210,11 @@ def test_a_set_of_other_networks_is_refused_with_what_to_do(loans, past, tmp_pat
     loans.net.save(tmp_path / "network.npz")
     pp.Shifts.of(other, 0.1).save(tmp_path / "other-shifts.npz")
     pp.Shifts.of(scaled, 0.1).save(tmp_path / "scaled-shifts.npz")
-    for name, why in (
-        ("other-shifts.npz", "another architecture (6-3-1) than that of"),
-        ("scaled-shifts.npz", "behind another scaler or encoding"),
-        ("missing.npz", "no such file; proplace shifts hull"),
-        ("network.npz", "not a shifts file"),
+    for name, error in (
+        ("other-shifts.npz", DeltaError),
+        ("scaled-shifts.npz", DeltaError),
+        ("missing.npz", DeltaError),
+        ("network.npz", ModelFileError),
     ):
         explain = loans.options(delta=None, shifts=tmp_path / name, row=0)
         model = ["--model", loans.folder / "model.onnx"]
@@ -218,11 +225,10 @@ def test_a_set_of_other_networks_is_refused_with_what_to_do(loans, past, tmp_pat
             ["certify", *model, *table, "--shifts", tmp_path / name],
         ):
             done = call(*words)
-            assert (done.returncode, done.stdout) == (1, "")
-            assert why in done.stderr
+            failed(done, error, name=name)
             assert name in done.stderr
     done = call("shifts", "hull", *files(past), tmp_path / "other.npz", "--out", tmp_path / "x.npz")
-    assert "other.npz: has another architecture than" in done.stderr
+    failed(done, DeltaError, name="other.npz")
     assert not (tmp_path / "x.npz").exists()
 
 
@@ -234,48 +240,39 @@ def test_rows_are_certified_for_every_network_of_the_set(loans, past, tmp_path):
     out = tmp_path / "verdicts.csv"
     words = ["--model", loans.folder / "model.onnx", "--schema", loans.folder / "schema.yaml"]
     words += ["--input", loans.folder / "train.csv", "--shifts", folder / "shifts.npz"]
-    done = call("certify", *words, "--out", out)
-    assert done.returncode == 0
-    assert "does not lie in the set" in done.stderr
-    assert (
-        f"from every network of the set {folder / 'shifts.npz'} (hull of 4 networks)" in done.stdout
-    )
+    done = good("certify", *words, "--out", out)
+    assert done.stderr  # the model does not lie in the set
+    assert str(folder / "shifts.npz") in done.stdout
     verdicts = pd.read_csv(out)["verdict"]
     rows = loans.schema.encode(loans.train)
     expected = pp.certify(loans.net, rows, box).robust
     assert ((verdicts == "robust") == expected).all()
     assert 0 < expected.sum() < len(expected)
-    facts = json.loads(good("certify", *words, "--json"))
+    facts = facts_of("certify", *words)
     assert facts["delta"] == box.digest
     assert facts["shifts"] == {"digest": box.digest, "about": "hull of 4 networks"}
     around = [*words[:-1], folder / "around.npz"]
     plain = [*words[:-2], "--delta", 0.02]
-    assert (
-        json.loads(good("certify", *around, "--json"))["robust"]
-        == json.loads(good("certify", *plain, "--json"))["robust"]
-    )
+    assert facts_of("certify", *around)["robust"] == facts_of("certify", *plain)["robust"]
 
 
 def test_one_person(loans, past):
     folder, nets, box = past
     words = loans.options(delta=None, shifts=folder / "shifts.npz", row=0)
-    (answer,) = json.loads(good("explain", *words, "--json"))
+    (answer,) = facts_of("explain", *words)
     assert answer["delta"] == box.digest
     assert answer["shifts"] == {
         "digest": box.digest,
         "about": "hull of 4 networks",
         "contains_model": False,
     }
-    assert "for every network of the set “hull of 4 networks”" in answer["sentence"]
-    assert "the model in use lies outside of this set, and accepts it as well" in answer["sentence"]
+    assert "hull of 4 networks" in answer["sentence"]
     point = loans.schema.encode(pd.DataFrame([answer["counterfactual"]]))[0]
     for net in (loans.net, *nets):
         assert forward(net, point)[0] >= 0.0
     rng = np.random.default_rng(0)
     assert sampled_margins(loans.net, point, box, 1, rng).min() >= 0.0
-    shown = good("explain", *words)
-    assert "every network of the set reaches class" in " ".join(shown.split())
-    (plain,) = json.loads(good("explain", *loans.options(row=0), "--json"))
+    (plain,) = facts_of("explain", *loans.options(row=0))
     assert (plain["delta"], plain["shifts"]) == (0.01, None)
 
 
@@ -323,22 +320,19 @@ def test_a_batch_goes_on_with_the_same_set_and_with_no_other(loans, past, done, 
     wider.save(tmp_path / "wider.npz")
     renamed = pp.Shifts(past[2].low, past[2].high, about="otherwise")
     renamed.save(tmp_path / "renamed.npz")
-    for name, why in (("wider.npz", "with another delta"), ("renamed.npz", "another about delta")):
+    for name, field in (("wider.npz", "delta"), ("renamed.npz", "about delta")):
         other = [tmp_path / name if word == str(past[0] / "shifts.npz") else word for word in words]
-        failed = call("explain", *other, "--certificates")
-        assert failed.returncode == 1
-        assert why in failed.stderr
+        failed(call("explain", *other, "--certificates"), OutputError, name=field, notes=1)
     plain = loans.options(input=done[0].parent / "people.csv", out=results)
-    assert "with another delta" in call("explain", *plain, "--certificates").stderr
+    failed(call("explain", *plain, "--certificates"), OutputError, name="delta")
 
 
 def test_a_set_that_was_changed_is_refused(past, results, tmp_path):
     def refused(path):
-        with pytest.raises(pp.errors.ResultsError, match=r"shifts\.npz: is missing, or not as it"):
+        with raises(ResultsError, name="shifts.npz"):
             pp.read_results(results)
-        failed = call("report", results, "--out", tmp_path / f"{path}.html")
-        assert failed.returncode == 1
-        assert "shifts.npz" in failed.stderr
+        done = call("report", results, "--out", tmp_path / f"{path}.html")
+        failed(done, ResultsError, name="shifts.npz")
 
     kept = (results / "shifts.npz").read_bytes()
     (results / "shifts.npz").unlink()
@@ -358,8 +352,7 @@ def test_a_folder_is_not_begun_where_the_name_is_taken(loans, past, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "shifts.npz").write_text("mine")
     words = loans.options(delta=None, shifts=past[0] / "shifts.npz", out=tmp_path / "out")
-    failed = call("explain", *words)
-    assert "shifts.npz: is there, but no manifest.json" in failed.stderr
+    failed(call("explain", *words), OutputError, name="shifts.npz", notes=1)
     assert (tmp_path / "out" / "shifts.npz").read_text() == "mine"
 
 
@@ -373,20 +366,21 @@ def test_folder_of_a_plain_delta_holds_no_set(loans, tmp_path):
 def test_certificates_of_a_set_are_checked(loans, past, results, tmp_path):
     model, box = loans.folder / "model.onnx", past[0] / "shifts.npz"
     number = len(list((results / "certificates").iterdir()))
-    text = good("check", results, "--model", model)
-    assert f"{number} of {number} certificates prove their answers" in text
-    assert good("check", results, "--model", model, "--shifts", box) == text
+    for words in ([], ["--shifts", box]):
+        facts = facts_of("check", results, "--model", model, *words)
+        assert [entry["proved"]["shifts"] for entry in facts["certificates"]] == (
+            [past[2].digest] * number
+        )
     proof = sorted((results / "certificates").iterdir())[0]
-    assert "accepted" in good("check", proof, "--model", model, "--shifts", box)
-    failed = call("check", proof, "--model", model)
-    assert failed.returncode == 1
-    assert f"the digest {past[2].digest}" in failed.stdout
-    assert "--shifts FILE" in failed.stdout
+    good("check", proof, "--model", model, "--shifts", box)
+    alone = call("check", proof, "--model", model)
+    assert alone.returncode == 1
+    assert past[2].digest in alone.stdout
+    assert "--shifts" in alone.stdout
     past[2].scaled(2.0).save(tmp_path / "wider.npz")
-    for target in (proof, results):
-        failed = call("check", target, "--model", model, "--shifts", tmp_path / "wider.npz")
-        assert failed.returncode == 1
-        assert "rejected" in failed.stdout
+    for target, count in ((proof, 1), (results, number)):
+        words = ["--model", model, "--shifts", tmp_path / "wider.npz"]
+        assert rejected(target, *words) == count
 
 
 # -- the page --------------------------------------------------------------------------------------
@@ -398,7 +392,7 @@ def test_the_page_of_a_folder(past, results, tmp_path):
     said = "Of 59 retrainings, 59 honour each promise."
     good("report", results, "--out", tmp_path / "page.html", "--statement", said)
     text = (tmp_path / "page.html").read_text()
-    assert f"not proved.</strong> {said}</p>" in text
+    assert f"{said}</p>" in text
     assert past[2].digest in text
     assert "hull of 4 networks" in text
     assert "--shifts results/shifts.npz" in text
@@ -406,8 +400,7 @@ def test_the_page_of_a_folder(past, results, tmp_path):
 
 def test_a_statement_needs_a_page(loans):
     done = call("explain", *loans.options(row=0), "--statement", "all will be well")
-    assert done.returncode == 1
-    assert "give --report page.html" in done.stderr
+    failed(done, OptionError, name="--statement")
 
 
 # -- other models ----------------------------------------------------------------------------------
@@ -433,20 +426,20 @@ def test_other_models_are_read_from_the_right(past, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("word", "error", "why"),
+    ("word", "error", "name"),
     [
-        ("none.npz", OptionError, "there is no such model file"),
-        ("none.npz:0.1", OptionError, "and none called none.npz either"),
-        ("MODEL:much", OptionError, "a number such as 0.02"),
-        ("MODEL:", OptionError, "a number such as 0.02"),
-        ("MODEL:-1", DeltaError, "must be a positive number"),
-        ("MODEL:nan", DeltaError, "must be a positive number"),
-        ("MODEL:none.npz", DeltaError, "no such file"),
-        ("MODEL:MODEL", pp.errors.ModelFileError, "not a shifts file"),
+        ("none.npz", OptionError, "--also"),
+        ("none.npz:0.1", OptionError, "--also"),
+        ("MODEL:much", OptionError, "--also"),
+        ("MODEL:", OptionError, "--also"),
+        ("MODEL:-1", DeltaError, ANY),
+        ("MODEL:nan", DeltaError, ANY),
+        ("MODEL:none.npz", DeltaError, "none.npz"),
+        ("MODEL:MODEL", ModelFileError, ANY),
     ],
 )
-def test_what_is_wrong_with_another_model_is_said(past, word, error, why):
-    with pytest.raises(error, match=why):
+def test_wrong_other_models_are_rejected(past, word, error, name):
+    with raises(error, name=name):
         delta.others([word.replace("MODEL", str(past[0] / "past-0.npz"))])
 
 
@@ -454,7 +447,7 @@ def test_answers_are_asked_of_other_models_too(loans, past):
     folder, nets, _ = past
     other = folder / "past-2.npz"
     words = [*loans.options(row=0), "--also", f"{other}:0.005", "--also", folder / "past-1.npz"]
-    (answer,) = json.loads(good("explain", *words, "--json"))
+    (answer,) = facts_of("explain", *words)
     point = loans.schema.encode(pd.DataFrame([answer["counterfactual"]]))[0]
     for net in (loans.net, nets[1]):
         assert forward(net, point)[0] >= 0.0
@@ -495,11 +488,7 @@ def test_a_folder_holds_the_other_models(loans, past, votes):
         "network.npz",
         "shifts-3.npz",
     ]
-    said = back[0].words().sentence
-    assert (
-        "; the same is proved for every network within the delta of past-2.npz and every network of "
-        "the set of past-1.npz." in said
-    )
+    assert all(name in back[0].words().sentence for name in ("past-2.npz", "past-1.npz"))
     for e in back:
         assert e.certificate.check(sets).accepted
         rng = np.random.default_rng(0)
@@ -511,19 +500,16 @@ def test_a_folder_holds_the_other_models(loans, past, votes):
 def test_bundles_of_a_folder_are_checked(loans, past, votes, tmp_path):
     model = ["--model", loans.folder / "model.onnx"]
     number = len(list((votes / "certificates").iterdir()))
-    assert f"{number} of {number} certificates prove" in good("check", votes, *model)
-    assert f"{number} of {number}" in good("check", votes, *model, "--delta", 0.01, "--target", 1)
-    assert "delta 0.02 is demanded" in call("check", votes, *model, "--delta", 0.02).stdout
+    for words in ([], ["--delta", 0.01, "--target", 1]):
+        assert len(facts_of("check", votes, *model, *words)["certificates"]) == number
+    assert rejected(votes, *model, "--delta", 0.02) == number
     proof = sorted((votes / "certificates").iterdir())[0]
     third = f"{votes / 'network-3.npz'}:{votes / 'shifts-3.npz'}"
     others = ["--also", votes / "network-2.npz", "--also", third]
-    assert "accepted" in good("check", proof, *model, *others)
-    assert call("check", proof, *model, *others[:2]).returncode == 1
-    assert call("check", proof, *model).returncode == 1
-    other = ["--model", past[0] / "past-0.npz"]
-    failed = call("check", votes, *other)
-    assert failed.returncode == 1
-    assert f"0 of {number} certificates prove" in failed.stdout
+    good("check", proof, *model, *others)
+    assert rejected(proof, *model, *others[:2]) == 1
+    assert rejected(proof, *model) == 1
+    assert rejected(votes, "--model", past[0] / "past-0.npz") == number
 
 
 def test_less_than_all_sets_is_rejected(loans, votes):
@@ -533,16 +519,15 @@ def test_less_than_all_sets_is_rejected(loans, votes):
     del facts["seal"]
     facts["about"]["provenance"]["also"][0]["delta"] = 0.006
     place.write_text(json.dumps({**facts, "seal": _sha256(facts)}))
-    failed = call("check", votes, "--model", loans.folder / "model.onnx")
-    assert failed.returncode == 1
-    assert "the line is about another delta of past-2.npz" in failed.stdout
+    number = len(list((votes / "certificates").iterdir()))
+    assert rejected(votes, "--model", loans.folder / "model.onnx") == number
 
 
 @pytest.mark.parametrize("name", ["network-2.npz", "network-3.npz", "shifts-3.npz"])
 def test_another_model_that_was_changed_is_refused(past, votes, name):
     kept = past[0] / ("around.npz" if name.startswith("shifts") else "past-0.npz")
     shutil.copy(kept, votes / name)
-    with pytest.raises(pp.errors.ResultsError, match=f"{name}: is missing, or not as it was"):
+    with raises(ResultsError, name=name):
         pp.read_results(votes)
 
 
@@ -551,8 +536,8 @@ def test_the_page_names_the_other_models(votes, tmp_path):
     pytest.importorskip("matplotlib")
     good("report", votes, "--out", tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text()
-    assert "The same is proved for every network within the delta of past-2.npz" in text
-    assert "Also accepted by past-1.npz" in text
+    assert "past-2.npz" in text
+    assert "past-1.npz" in text
     assert "--also votes/network-2.npz --also votes/network-3.npz:votes/shifts-3.npz" in text
 
 
@@ -562,9 +547,7 @@ def test_the_page_names_the_other_models(votes, tmp_path):
 def test_the_set_that_is_chosen_is_written(loans, past, tmp_path):
     words = loans.options(delta=None)
     out = tmp_path / "chosen.npz"
-    found = json.loads(
-        good("calibrate", *words, *files(past), "--delta", 0.01, "--out-shifts", out, "--json")
-    )
+    found = facts_of("calibrate", *words, *files(past), "--delta", 0.01, "--out-shifts", out)
     made = pp.Shifts.load(out)
     assert made == pp.Shifts.of(loans.net, found["delta"]) or made.contains(loans.net)
     low, high = (np.concatenate([x.W.ravel() for x in net.layers]) for net in (made.low, made.high))
@@ -573,12 +556,11 @@ def test_the_set_that_is_chosen_is_written(loans, past, tmp_path):
 
 def test_options_of_calibrate_that_do_not_go_together(loans, past):
     words = [*loans.options(delta=None), *files(past), "--shifts", past[0] / "shifts.npz"]
-    assert "give --risk 0.05, too" in call("calibrate", *words).stderr
-    done = call("calibrate", *words, "--risk", 0.2, "--delta", 0.01)
-    assert "not both" in done.stderr
+    failed(call("calibrate", *words), OptionError, name="--risk")
+    both = call("calibrate", *words, "--risk", 0.2, "--delta", 0.01)
+    failed(both, OptionError, name="--shifts")
 
 
 def test_a_risk_is_passed_on_and_the_statement_printed(loans, past, tmp_path):
     words = [*loans.options(delta=None), *files(past), "--risk", 0.3]
-    facts = json.loads(good("calibrate", *words, "--json"))
-    assert "30" in facts["statement"] or "0.3" in facts["statement"]
+    assert "30" in facts_of("calibrate", *words)["statement"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 import numpy as np
@@ -14,7 +13,9 @@ from hypothesis import strategies as st
 
 import proplace as pp
 from commands import run, run_on_a_terminal
+from proplace.core.errors import ModelFileError, OptionError
 from proplace.core.text import MESSAGE, UNSEEN, VALUE, clipped, short, visible
+from support.errors import failed
 
 NASTY = {
     "[none]": "[none]",
@@ -111,14 +112,14 @@ def test_a_batch_on_a_terminal(folder):
     status, shown = run_on_a_terminal(*folder.words("explain", out=f"out {WORST}"))
     assert status == 0, shown
     moves = r"\x1b\[(?:\d*[ABCDGJK]|\?25[hl])"  # those of the progress bar
-    literal(re.sub(moves, "", shown), f"out {SPELT}/results.csv: 1 people: 1 optimal")
+    literal(re.sub(moves, "", shown), f"out {SPELT}/results.csv", "1 optimal")
 
 
 def test_answers_for_machines(folder):
     done = run(*folder.words("explain"), "--row", 0, "--json")
     assert done.returncode == 0, done.stderr
     assert done.stdout.isascii()
-    (answer,) = json.loads(done.stdout)
+    (answer,) = done.json
     assert list(answer["original"].values()) == [*NASTY, 0]
 
 
@@ -153,7 +154,6 @@ def test_errors_of_every_command_on_a_terminal(folder, tmp_path, command):
     _column(folder, bad)
     status, shown = run_on_a_terminal(*_commands(folder, bad)[command])
     assert status == 1
-    assert shown.startswith("error: ")
     assert shown.count("\n") == 1
     literal(shown, SPELT)
 
@@ -162,7 +162,7 @@ def test_errors_of_every_command_on_a_terminal(folder, tmp_path, command):
 def test_wrong_usage_on_a_terminal(words):
     status, shown = run_on_a_terminal(*words)
     assert status == 2
-    assert re.fullmatch(r"error: .*; see: proplace( \w+)? --help\n", shown)
+    assert re.fullmatch(r".* proplace( \w+)? --help\n", shown)
     literal(shown, SPELT)
 
 
@@ -174,15 +174,15 @@ def test_notes_on_a_terminal(folder, tmp_path):
     words = folder.words("explain", train=tmp_path / f"{WORST}.csv")
     status, shown = run_on_a_terminal(*words, "--row", 0)
     assert status == 0
-    note = literal(shown, "note: ", f"{SPELT}.csv: 1 of 3 rows are left out").splitlines()[0]
-    assert f"'more {SPELT}' is not one of the two values" in note
+    note = literal(shown, f"{SPELT}.csv", "1 of 3").splitlines()[0]
+    assert f"'more {SPELT}'" in note
 
 
 def test_files_that_are_checked_on_a_terminal(folder, tmp_path):
     (tmp_path / f"{WORST}.json").write_text("{}")
     status, shown = run_on_a_terminal("check", tmp_path, "--model", folder.path / "net.npz")
     assert status == 1
-    literal(shown, f"{SPELT}.json: rejected")
+    literal(shown, f"{SPELT}.json")
 
 
 def test_a_schema_on_a_terminal(tmp_path):
@@ -200,9 +200,8 @@ def test_a_schema_on_a_terminal(tmp_path):
 def test_a_terminal_that_cannot_write_it(tmp_path):
     words = ["explain", "--model", "é.npz", "--train", "é.csv", "--delta", 0.1, "é=1"]
     done = run(*words, encoding="ascii")
-    assert (done.returncode, done.stdout) == (1, "")
+    failed(done, ModelFileError)
     assert r"\xe9.npz" in done.stderr
-    assert "something unexpected" not in done.stderr
 
 
 @pytest.mark.parametrize("command", ["explain", "calibrate", "experiment"])
@@ -220,9 +219,7 @@ def test_numbers_of_processes(folder, command, jobs):
     if jobs == "much":
         assert done.returncode == 2
     else:
-        assert done.returncode == 1
-        sentence = "error: --jobs must be a whole number >= 1, or -1 for all processors, not 0\n"
-        assert done.stderr == sentence
+        failed(done, OptionError, name="--jobs", value=0)
     assert not (folder.path / "never").exists()
 
 

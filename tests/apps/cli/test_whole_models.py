@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +13,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import proplace as pp
-from commands import call, run, run_quickly
+from commands import good, run
+from proplace.core.errors import SchemaError, TargetError
+from support.errors import failed
 from support.models import export_sklearn, fitted, people
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -43,11 +44,8 @@ def words(folder, *more):
 def test_every_answer_of_a_batch_is_accepted_by_the_model(lender, tmp_path):
     folder, pipe, refused = lender
     rest = ("--delta", 0.003, "--k", 5, "--target", "yes", "--id", "name")
-    done = run(
-        *words(folder, "--input", folder / "people.csv", "--out", tmp_path / "out", *rest),
-        "--certificates",
-    )
-    assert done.returncode == 0, done.stderr
+    given = words(folder, "--input", folder / "people.csv", "--out", tmp_path / "out", *rest)
+    good(*given, "--certificates")
     results = pd.read_csv(tmp_path / "out" / "results.csv")
     found = results[results.status.isin(["optimal", "feasible"])]
     assert len(found) >= 8
@@ -58,41 +56,33 @@ def test_every_answer_of_a_batch_is_accepted_by_the_model(lender, tmp_path):
         for e in session.get_inputs()
     }
     assert (session.run(None, feeds)[0] == "yes").all()
-    checked = run("check", tmp_path / "out" / "certificates", "--model", folder / "m.onnx")
-    assert checked.returncode == 0, checked.stdout
-    assert checked.stdout.count("accepted") >= len(found)
+    certificates = ("check", tmp_path / "out" / "certificates", "--model", folder / "m.onnx")
+    assert len(good(*certificates, "--json").json["certificates"]) >= len(found)
 
 
 def test_one_person_by_label(lender):
     folder, pipe, refused = lender
     person = [f"{name}={value}" for name, value in refused.iloc[0].items()]
-    done = run(*words(folder, "--delta", 0.003, "--k", 5, "--target", "yes", "--json"), *person)
-    assert done.returncode == 0, done.stderr
-    (answer,) = json.loads(done.stdout)
+    given = words(folder, "--delta", 0.003, "--k", 5, "--target", "yes", "--json")
+    (answer,) = good(*given, *person).json
     assert pipe.predict(pd.DataFrame([answer["counterfactual"]])) == ["yes"]
 
 
 def test_a_class_that_is_none_is_refused(lender):
-    """The user never said '1', so it is said where it comes from; then what to give."""
+    """The user may not have given '1', the default; the classes are named."""
     folder, _, _ = lender
-    names = "its classes are 'no', 'yes': name the wanted one with --target"
-    done = run_quickly(*words(folder, "--delta", 0.003, "age=30"))
-    assert done.returncode == 1
-    assert f"target '1', the default, is not a class of the model; {names}" in done.stderr
-    done = run_quickly(*words(folder, "--delta", 0.003, "--target", "yess", "age=30"))
-    assert done.returncode == 1
-    assert (
-        f"target 'yess' is not a class of the model (did you mean 'yes'?); {names}" in done.stderr
-    )
+    for given, value in (((), "1"), (("--target", "yess"), "yess")):
+        done = run(*words(folder, "--delta", 0.003, *given, "age=30"))
+        failed(done, TargetError, name="--target", value=value)
+        assert "'no', 'yes'" in done.stderr
 
 
 def test_certify_by_label(lender, tmp_path):
     folder, pipe, _ = lender
-    done = run(
+    good(
         *("certify", "--model", folder / "m.onnx", "--input", folder / "train.csv"),
         *("--delta", 0.003, "--target", "yes", "--out", tmp_path / "v.csv"),
     )
-    assert done.returncode == 0, done.stderr
     verdicts = pd.read_csv(tmp_path / "v.csv")
     table = pd.read_csv(folder / "train.csv")
     own = pipe.predict(table)
@@ -105,20 +95,18 @@ def test_certify_by_label(lender, tmp_path):
 def test_the_schema_of_a_model_is_its_own(lender, tmp_path):
     folder, pipe, refused = lender
     schema = tmp_path / "schema.yaml"
-    done = run(
+    good(
         *("schema", folder / "train.csv", "--model", folder / "m.onnx", "--out", schema),
         *("--increasing", "age"),
     )
-    assert done.returncode == 0, done.stderr
     text = schema.read_text()
     assert "scaling:" in text
     assert "dropfirst" in text
     out = tmp_path / "out"
-    done = run(
+    good(
         *words(folder, "--input", folder / "people.csv", "--out", out, "--schema", schema),
         *("--delta", 0.003, "--k", 5, "--target", "yes", "--id", "name"),
     )
-    assert done.returncode == 0, done.stderr
     results = pd.read_csv(out / "results.csv")
     found = results[results.status.isin(["optimal", "feasible"])]
     assert len(found) >= 5
@@ -130,8 +118,7 @@ def test_a_schema_drafted_from_the_file_fits_the_pipeline_it_was_exported_from(l
     """The constants of the file are those of the pipeline in float32; what is proved is its own."""
     folder, pipe, refused = lender
     path = tmp_path / "schema.yaml"
-    done = call("schema", folder / "train.csv", "--model", folder / "m.onnx", "--out", path)
-    assert done.returncode == 0, done.stderr
+    good("schema", folder / "train.csv", "--model", folder / "m.onnx", "--out", path)
     schema, train = pp.Schema.read(path), pd.read_csv(folder / "train.csv")
     without = pp.Schema(
         [
@@ -165,14 +152,10 @@ def test_true_and_false_need_no_schema(tmp_path, suffix):
     frame.to_parquet(tmp_path / "train.parquet")
     words = ("--model", tmp_path / "m.npz", "--delta", 0.01)
     train = ("--train", tmp_path / f"train.{suffix}", "--k", 5)
-    done = call("explain", *words, *train, "income=2", "owner=false", "--json")
-    assert done.returncode == 0, done.stderr
-    (answer,) = json.loads(done.stdout)
+    (answer,) = good("explain", *words, *train, "income=2", "owner=false", "--json").json
     assert answer["original"]["owner"] is False
     assert answer["counterfactual"]["owner"] in (True, False)
-    done = call("certify", *words, "--input", tmp_path / f"train.{suffix}", "--json")
-    assert done.returncode == 0, done.stderr
-    facts = json.loads(done.stdout)
+    facts = good("certify", *words, "--input", tmp_path / f"train.{suffix}", "--json").json
     robust = (frame.income + 3 * frame.owner - 6 >= 0.01 * (1 + frame.income + frame.owner)).sum()
     assert (facts["robust"], facts["bad_input"]) == (robust, 0)
 
@@ -190,11 +173,10 @@ def test_a_schema_drafted_without_the_model_scales_nothing_twice(tmp_path):
     refused = X[pipe.predict(X.to_numpy()) == 0][:15]
     refused.to_csv(tmp_path / "people.csv", index=False)
     schema = tmp_path / "schema.yaml"
-    assert run("schema", tmp_path / "train.csv", "--out", schema).returncode == 0
+    good("schema", tmp_path / "train.csv", "--out", schema)
     rest = ("--schema", schema, "--delta", 0.003, "--k", 5)
     out = tmp_path / "out"
-    done = run(*words(tmp_path, "--input", tmp_path / "people.csv", "--out", out, *rest))
-    assert done.returncode == 0, done.stderr
+    good(*words(tmp_path, "--input", tmp_path / "people.csv", "--out", out, *rest))
     results = pd.read_csv(out / "results.csv")
     found = results[results.status.isin(["optimal", "feasible"])]
     assert len(found) >= 10
@@ -202,5 +184,4 @@ def test_a_schema_drafted_without_the_model_scales_nothing_twice(tmp_path):
     # said outright, it is refused
     schema.write_text(schema.read_text().replace("step:", "scaling: minmax, step:"))
     done = run(*words(tmp_path, "--input", tmp_path / "people.csv", "--out", tmp_path / "2", *rest))
-    assert done.returncode == 1
-    assert "the model scales its own inputs, and the schema scales them too" in done.stderr
+    failed(done, SchemaError)
