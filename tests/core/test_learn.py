@@ -214,7 +214,7 @@ def test_too_short_a_history_says_how_many_are_needed_and_what_these_allow(n):
         pp.Shifts.learn(nets[:n])
     assert f"{n} network" in str(caught.value)
     if n <= 2:
-        assert "3 are needed for any" in str(caught.value)
+        assert "3 are needed" in str(caught.value)
         pp.Shifts.learn(nets[:3], 0.5)
         return
     allowed = float(str(caught.value).split("coverage=")[1].split()[0])
@@ -278,7 +278,7 @@ def test_parameters_at_the_ends_of_what_a_double_holds(scale):
     try:
         box = pp.Shifts.learn(wide, 0.9)
     except DeltaError as error:
-        assert "finite intervals" in str(error)  # noqa: PT017
+        assert "finite" in str(error)  # noqa: PT017
     else:
         assert all(np.isfinite(part.W).all() for part in box.high.layers)
 

@@ -15,6 +15,7 @@ from sklearn.preprocessing import StandardScaler
 
 import proplace as pp
 from proplace.core.errors import InputError, SchemaError
+from support.errors import raises
 from support.models import fitted, people
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -185,7 +186,7 @@ def test_scaling_twice_is_asked_for_by_name():
     rng = np.random.default_rng(0)
     net = pp.Network([([[1.0, 1.0]], [-1.0])], scale=[2.0, 2.0], shift=[0.0, 0.0])
     schema = pp.Schema([pp.Continuous("a", 0, 10), pp.Continuous("b", 0, 10)])
-    with pytest.raises(SchemaError, match=r"scales its own inputs, and the schema scales 'a' too"):
+    with raises(SchemaError, name="a", match="scaled_twice"):
         pp.Proplace(net, 0.01, schema=schema).fit([[1.0, 2.0]])
     model = pp.Model.of(net).with_schema(schema, scaled_twice=True)
     table = pd.DataFrame(rng.uniform(0, 10, (50, 2)), columns=["a", "b"])
@@ -245,5 +246,5 @@ def test_certify_matches_a_schema_by_names():
     by_rows = pp.certify(net, schema.encode(table), 0.01).robust
     turned = table[["b", "a"]]
     np.testing.assert_array_equal(pp.certify(net, turned, 0.01, schema=schema).robust, by_rows)
-    with pytest.raises(InputError, match=r"does not know the names.*'b', 'a'.*to_numpy"):
+    with raises(InputError, name="X", match="to_numpy"):
         pp.certify(net, turned, 0.01)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 
 import numpy as np
 import pandas as pd
@@ -13,6 +12,7 @@ import proplace as pp
 from proplace.core.errors import (
     DeltaError,
     InputError,
+    NotFittedError,
     OptionError,
     ProplaceError,
     SchemaError,
@@ -20,6 +20,7 @@ from proplace.core.errors import (
 )
 from proplace.explain import base
 from proplace.schema import Schema
+from support.errors import raises
 from support.people import (
     World,
     same,
@@ -205,30 +206,30 @@ def test_empty_tables():
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "says"),
+    ("options", "error", "name"),
     [
-        ({"k": 0}, OptionError, "k must be a whole number >= 1"),
-        ({"k": 2.5}, OptionError, "k must be"),
-        ({"k": True}, OptionError, "k must be"),
-        ({"margin": float("nan")}, OptionError, "margin must be"),
-        ({"margin": -1.0}, OptionError, "margin must be"),
-        ({"margin": "float16"}, OptionError, "margin must be a number or 'float32'"),
-        ({"region": "ball"}, OptionError, "region must be one of 'hull', 'box'"),
-        ({"search": "magic"}, OptionError, "search must be one of 'tree', 'bilevel'"),
-        ({"weights": "l7"}, OptionError, "weights must be numbers by feature name"),
-        ({"weights": [1.0]}, OptionError, "weights must be numbers by feature name"),
-        ({"time_limit": 0}, OptionError, "time_limit must be a positive"),
+        ({"k": 0}, OptionError, "k"),
+        ({"k": 2.5}, OptionError, "k"),
+        ({"k": True}, OptionError, "k"),
+        ({"margin": float("nan")}, OptionError, "margin"),
+        ({"margin": -1.0}, OptionError, "margin"),
+        ({"margin": "float16"}, OptionError, "margin"),
+        ({"region": "ball"}, OptionError, "region"),
+        ({"search": "magic"}, OptionError, "search"),
+        ({"weights": "l7"}, OptionError, "weights"),
+        ({"weights": [1.0]}, OptionError, "weights"),
+        ({"time_limit": 0}, OptionError, "time_limit"),
         ({"time_limit": -3.0}, OptionError, "time_limit"),
         ({"time_limit": float("nan")}, OptionError, "time_limit"),
-        ({"delta": -0.1}, DeltaError, "not negative"),
-        ({"delta": [(0.1, 0.1)]}, DeltaError, "2 layers"),
-        ({"schema": Schema.encoded(3)}, SchemaError, "3 columns but the network takes 2"),
+        ({"delta": -0.1}, DeltaError, "delta"),
+        ({"delta": [(0.1, 0.1)]}, DeltaError, "delta"),
+        ({"schema": Schema.encoded(3)}, SchemaError, "schema"),
     ],
 )
-def test_options(options, error, says):
+def test_options(options, error, name):
     net, train = two_columns()
     options = {"delta": 0.05, **options}
-    with pytest.raises(error, match=re.escape(says)) as caught:
+    with raises(error, name=name) as caught:
         pp.Proplace(net, **options).fit(train)
     assert isinstance(caught.value, ValueError)
     assert isinstance(caught.value, ProplaceError)
@@ -238,27 +239,27 @@ def test_errors_of_the_calls():
     net, train = two_columns()
     explainer = pp.Proplace(net, 0.05)
     for call in (lambda: explainer.explain(train), explainer.robust_rows):
-        with pytest.raises(OptionError, match=r"call fit\(X_train\)"):
+        with pytest.raises(NotFittedError):
             call()
-    with pytest.raises(InputError, match="at least one training row"):
+    with raises(InputError, name="X", match="training row"):
         explainer.fit(np.zeros((0, 2)))
     with pytest.raises(InputError):
         explainer.fit([[0.1, np.nan]])
     with pytest.raises(InputError):
         explainer.fit([[0.1, 0.2, 0.3]])
     explainer.fit(train)
-    with pytest.raises(InputError, match=r"shape \(n, 2\)"):
+    with raises(InputError, name="X", match="shape"):
         explainer.explain([[0.1, 0.2, 0.3]])
-    with pytest.raises(InputError, match="numbers"):
+    with raises(InputError, name="X", match="numbers"):
         explainer.explain([["a", "b"]])
-    with pytest.raises(OptionError, match="count must be"):
+    with raises(OptionError, name="count", value=0):
         explainer.explain(train, count=0)
     with pytest.raises(TargetError):
         explainer.explain(train, target=2)
     world = World(0)
-    with pytest.raises(SchemaError, match="missing in the table: 'job'"):
+    with raises(SchemaError, name="job"):
         world.explainer().explain(world.frame.drop(columns="job"))
-    with pytest.raises(SchemaError, match="row 0"):
+    with raises(SchemaError, name="X", row=0):
         pp.Proplace(world.net, 0.01, schema=world.schema).fit(world.X + 0.3)
     with pytest.raises(SchemaError):
         pp.Proplace(world.net, 0.01, schema=world.schema).fit(world.frame.assign(age=-5))

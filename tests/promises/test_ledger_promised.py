@@ -12,6 +12,7 @@ from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
 
 import proplace as pp
 from proplace.core.errors import InputError
+from support.errors import raises
 
 JOBS = ["clerk", "cook", "nurse"]
 
@@ -105,7 +106,7 @@ def test_a_bare_network_takes_the_rows_as_they_are(promised):
     whole, bare = ledger.promised(old), ledger.promised(pp.Model.of(old).network)
     assert np.array_equal(whole.points, bare.points)
     assert np.array_equal(whole.targets, bare.targets)
-    with pytest.raises(InputError, match="takes 3 columns"):
+    with raises(InputError, match="3 columns"):
         ledger.promised(pp.Network([(np.ones((1, 3)), [0.0])]))
 
 
@@ -115,7 +116,7 @@ def test_other_columns_are_refused(promised):
     other = make_pipeline(StandardScaler(), MLPClassifier((3,), max_iter=5)).fit(
         table[["income", "debt"]].assign(age=40.0), labels
     )
-    with pytest.raises(InputError, match="looks at 'age'"):
+    with raises(InputError, match="'age'"):
         ledger.promised(other)
 
 

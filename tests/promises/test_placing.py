@@ -156,5 +156,5 @@ def test_model_that_rounds_the_layer_is_rejected():
     exact = pp.Network([(layer.W, layer.b) for layer in net.layers], precision="float64")
     found = pp.repair(exact, broken_promises(net))
     object.__setattr__(found, "_source", source)
-    with pytest.raises(InputError, match="rounds the parameters"):
+    with raises(InputError, match="rounds"):
         _ = found.model

@@ -35,35 +35,34 @@ def table(**cells):
 
 
 CASES = [
-    ("age", 91, ["91 is above the upper bound 90", "17 to 90"]),
-    ("age", 16, ["16 is below the lower bound 17", "17 to 90"]),
+    ("age", 91, ["91", "17 to 90"]),
+    ("age", 16, ["16", "17 to 90"]),
     ("age", np.nan, ["missing", "17 to 90"]),
     ("age", None, ["missing", "17 to 90"]),
     ("age", pd.NA, ["missing", "17 to 90"]),
-    ("age", np.inf, ["inf is not finite", "17 to 90"]),
-    ("age", "30", ["'30' is not a number", "17 to 90"]),
-    ("age", True, ["True is not a number"]),
-    ("age", datetime.date(2020, 1, 2), ["datetime.date(2020, 1, 2) is not a number"]),
-    ("ratio", 2.6, ["2.6 is above the upper bound 2.5", "0 to 2.5"]),
-    ("grade", "D", ["'D' is not a level", "'A', 'B', 'C'"]),
-    ("job", "Cook", ["'Cook' is not a category", "did you mean 'cook'", "'clerk', 'cook'"]),
-    ("job", 3, ["3 is not a category", "'nurse'"]),
-    ("job", ["cook"], ["['cook'] is not a category"]),
+    ("age", np.inf, ["inf", "17 to 90"]),
+    ("age", "30", ["'30'", "17 to 90"]),
+    ("age", True, ["True"]),
+    ("age", datetime.date(2020, 1, 2), ["datetime.date(2020, 1, 2)"]),
+    ("ratio", 2.6, ["2.6", "0 to 2.5"]),
+    ("grade", "D", ["'D'", "'A', 'B', 'C'"]),
+    ("job", "Cook", ["'Cook'", "did you mean 'cook'", "'clerk', 'cook'"]),
+    ("job", 3, ["3", "'nurse'"]),
+    ("job", ["cook"], ["['cook']"]),
     ("job", None, ["missing", "'nurse'"]),
-    ("sex", "M", ["'M' is not one of the two values", "'Female', 'Male'"]),
+    ("sex", "M", ["'M'", "'Female', 'Male'"]),
 ]
 
 
-@pytest.mark.parametrize(("column", "value", "parts"), CASES)
-def test_bad_cells_are_named(column, value, parts):
+@pytest.mark.parametrize(("column", "value", "words"), CASES)
+def test_bad_cells_are_named(column, value, words):
     frame = table(**{column: value})
-    with pytest.raises(SchemaError) as caught:
+    with raises(SchemaError, name=column, row=2) as caught:
         SCHEMA.encode(frame)
     message = str(caught.value)
-    for part in [f"row 2 (index 'r'), column {column!r}: ", *parts]:
-        assert part in message, message
+    assert all(word in message for word in ["'r'", *words]), message
     (bad,) = SCHEMA.problems(frame).values()
-    assert (bad.row, str(bad)) == (2, message)
+    assert (bad.row, bad.column, bad.index, str(bad)) == (2, column, "r", message)
 
 
 def test_bad_rows_do_not_lose_the_good_ones():
@@ -97,13 +96,9 @@ def test_whole_columns_of_the_wrong_kind():
 
 def test_missing_columns_are_listed_with_a_guess():
     frame = table().rename(columns={"age": "Age", "job": "profession"})
-    with pytest.raises(SchemaError) as caught:
+    with raises(SchemaError, name="age") as caught:
         SCHEMA.encode(frame)
-    message = str(caught.value)
-    assert "2 columns are missing" in message
-    assert "'age' (did you mean 'Age'?)" in message
-    assert "'job'" in message
-    assert "'profession'" in message
+    assert all(name in str(caught.value) for name in ("'Age'", "'job'", "'profession'"))
 
 
 def test_tables_must_be_tables():

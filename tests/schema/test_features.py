@@ -22,16 +22,15 @@ from proplace.schema import (
     Schema,
     Value,
 )
+from support.errors import raises
 
 
-def fails(make, *parts):
-    with pytest.raises(SchemaError) as caught:
+def fails(make, name, *words):
+    with raises(SchemaError, name=name) as caught:
         make()
-    message = str(caught.value)
     assert isinstance(caught.value, ValueError)
-    for part in parts:
-        assert part in message, message
-    return message
+    message = str(caught.value)
+    assert all(word in message for word in words), message
 
 
 def test_positional_construction():
@@ -79,63 +78,57 @@ def test_values_are_frozen_and_comparable():
 
 
 @pytest.mark.parametrize(
-    ("make", "parts"),
+    ("make", "name", "words"),
     [
-        (lambda: Continuous("a", 2, 1), ["'a'", "lower 2 must be below upper 1"]),
-        (
-            lambda: Continuous("a", 0, scaling="minmax"),
-            ["'a'", "min-max scaling needs lower and upper"],
-        ),
-        (
-            lambda: Schema([Continuous("a", 0)]).encode(pd.DataFrame({"a": [1.0]})),
-            ["'a'", "neither a range nor a scaling", "give a model that scales its own inputs"],
-        ),
-        (lambda: Continuous("a", 0, step=1, scaling="none"), ["a step needs lower and upper"]),
-        (lambda: Continuous("a", 0, 1, step=2), ["step 2 is larger than the range 0 to 1"]),
-        (lambda: Continuous("a", 0, 1, step=0), ["step", "greater than 0"]),
-        (lambda: Continuous("a", 0, 1e9, step=1e-9), ["step 1e-09 is too fine", "1000000000"]),
-        (lambda: Continuous("a", 0, 1, scaling="log"), ["scaling", "'minmax'", "'log'"]),
-        (lambda: Continuous("a", 0, 1, scaling=(0, 0)), ["scaling", "scale > 0", "(0, 0)"]),
-        (lambda: Continuous("a", 0, float("nan")), ["upper", "finite", "nan"]),
-        (lambda: Continuous("a", "x", 1), ["lower", "must be a number", "'x'"]),
-        (lambda: Continuous("a", 0, "1_000"), ["upper", "must be a number", "'1_000'"]),
-        (lambda: Continuous("a", False, True), ["lower", "must be a number", "False"]),
-        (lambda: Continuous("a", 0, 10**400), ["upper", "within 1e308", "1329 bits"]),
-        (lambda: Linear({"a": "1"}, lower=0), ["terms 'a' must be a number", "'1'"]),
-        (lambda: Continuous("a", 0, 1, direction="up"), ["direction", "'increasing'", "'up'"]),
-        (lambda: Continuous("a", 0, 1, max_increase=-1), ["max_increase", "-1"]),
-        (lambda: Continuous("a", 0, 1, stepp=1), ["'stepp' is not a known key", "'step'"]),
-        (lambda: Continuous("", 0, 1), ["name", "at least 1 character"]),
-        (lambda: Ordinal("a", "abc"), ["levels", "must be a list", "'abc'"]),
-        (lambda: Ordinal("a", ["x"]), ["levels must be at least two", "['x']"]),
-        (lambda: Ordinal("a", [3, 1]), ["levels must be strictly increasing", "3", "1"]),
-        (lambda: Ordinal("a", ["x", "y"], values=[1, 1]), ["values must be strictly increasing"]),
-        (lambda: Ordinal("a", ["x", "y"], values=[1]), ["one number for each of 2 levels"]),
-        (lambda: Ordinal("a", ["x", "y"], values=["1", "2"]), ["values must be numbers", "'1'"]),
-        (lambda: Categorical("a", ["x", "y", "x"]), ["categories must differ", "'x' occurs twice"]),
-        (lambda: Categorical("a", [1, True]), ["categories must differ", "True occurs twice"]),
-        (lambda: Binary("a", [1, "1"]), ["values must differ", "1 and '1' look the same"]),
-        (lambda: Categorical("a", ["x", None]), ["categories 1", "must be text", "None"]),
-        (lambda: Categorical("a", ["x", float("nan")]), ["categories 1", "finite", "nan"]),
-        (lambda: Categorical("a", ["x", "y"], encoding="label"), ["encoding", "'onehot'"]),
-        (lambda: Categorical("a", ["x", "y"], step=1), ["'step' is not a known key"]),
-        (lambda: Binary("a", ["x", "y", "z"]), ["values must be two", "'z'"]),
-        (lambda: Binary("a", 3), ["values", "3"]),
-        (lambda: Linear({}, lower=0), ["terms", "must not be empty"]),
-        (lambda: Linear({"a": 0}, lower=0), ["coefficient must differ from 0"]),
-        (lambda: Linear({"a": 1}), ["give lower or upper"]),
-        (lambda: Linear({"a": 1}, lower=2, upper=1), ["lower 2 is above upper 1"]),
-        (lambda: Change("a"), ["give at_least or at_most"]),
-        (lambda: Value("a", at_least=2, at_most=1), ["at_least 2 is above at_most 1"]),
-        (lambda: Is("a", None), ["category", "None"]),
-        (lambda: IfThen({"a": 1}, []), ["then", "must not be empty"]),
-        (lambda: IfThen({}, [Is("a", 1)]), ["when", "must not be empty"]),
-        (lambda: IfThen({"a": 1}, [Binary("b")]), ["then 0", "'binary'", "'change'"]),
-        (lambda: IfThen({"a": 1}, [3]), ["then 0", "3 is not a feature, rule or consequence"]),
+        (lambda: Continuous("a", 2, 1), "a", ["lower 2", "upper 1"]),
+        (lambda: Continuous("a", 0, scaling="minmax"), "a", ["scaling", "upper"]),
+        (lambda: Schema([Continuous("a", 0)]).encode(pd.DataFrame({"a": [1.0]})), "a", ["range"]),
+        (lambda: Continuous("a", 0, step=1, scaling="none"), "a", ["step", "upper"]),
+        (lambda: Continuous("a", 0, 1, step=2), "a", ["step 2", "0 to 1"]),
+        (lambda: Continuous("a", 0, 1, step=0), "a", ["step", "0"]),
+        (lambda: Continuous("a", 0, 1e9, step=1e-9), "a", ["step 1e-09", "1000000000"]),
+        (lambda: Continuous("a", 0, 1, scaling="log"), "a", ["scaling", "'minmax'", "'log'"]),
+        (lambda: Continuous("a", 0, 1, scaling=(0, 0)), "a", ["scaling", "(0, 0)"]),
+        (lambda: Continuous("a", 0, float("nan")), "a", ["upper", "nan"]),
+        (lambda: Continuous("a", "x", 1), "a", ["lower", "'x'"]),
+        (lambda: Continuous("a", 0, "1_000"), "a", ["upper", "'1_000'"]),
+        (lambda: Continuous("a", False, True), "a", ["lower", "False"]),
+        (lambda: Continuous("a", 0, 10**400), "a", ["upper", "1e308", "1329 bits"]),
+        (lambda: Linear({"a": "1"}, lower=0), None, ["terms 'a'", "'1'"]),
+        (lambda: Continuous("a", 0, 1, direction="up"), "a", ["direction", "'increasing'", "'up'"]),
+        (lambda: Continuous("a", 0, 1, max_increase=-1), "a", ["max_increase", "-1"]),
+        (lambda: Continuous("a", 0, 1, stepp=1), None, ["'stepp'", "'step'"]),
+        (lambda: Continuous("", 0, 1), "", ["name"]),
+        (lambda: Ordinal("a", "abc"), "a", ["levels", "'abc'"]),
+        (lambda: Ordinal("a", ["x"]), "a", ["levels", "['x']"]),
+        (lambda: Ordinal("a", [3, 1]), "a", ["levels", "3", "1"]),
+        (lambda: Ordinal("a", ["x", "y"], values=[1, 1]), "a", ["values"]),
+        (lambda: Ordinal("a", ["x", "y"], values=[1]), "a", ["2 levels"]),
+        (lambda: Ordinal("a", ["x", "y"], values=["1", "2"]), "a", ["values", "'1'"]),
+        (lambda: Categorical("a", ["x", "y", "x"]), "a", ["categories", "'x'"]),
+        (lambda: Categorical("a", [1, True]), "a", ["categories", "True"]),
+        (lambda: Binary("a", [1, "1"]), "a", ["values", "1 and '1'"]),
+        (lambda: Categorical("a", ["x", None]), "a", ["categories 1", "None"]),
+        (lambda: Categorical("a", ["x", float("nan")]), "a", ["categories 1", "nan"]),
+        (lambda: Categorical("a", ["x", "y"], encoding="label"), "a", ["encoding", "'onehot'"]),
+        (lambda: Categorical("a", ["x", "y"], step=1), None, ["'step'"]),
+        (lambda: Binary("a", ["x", "y", "z"]), "a", ["values", "'z'"]),
+        (lambda: Binary("a", 3), "a", ["values", "3"]),
+        (lambda: Linear({}, lower=0), None, ["terms"]),
+        (lambda: Linear({"a": 0}, lower=0), None, ["coefficient", "0"]),
+        (lambda: Linear({"a": 1}), None, ["lower or upper"]),
+        (lambda: Linear({"a": 1}, lower=2, upper=1), None, ["lower 2", "upper 1"]),
+        (lambda: Change("a"), "a", ["at_least or at_most"]),
+        (lambda: Value("a", at_least=2, at_most=1), "a", ["at_least 2", "at_most 1"]),
+        (lambda: Is("a", None), "a", ["category", "None"]),
+        (lambda: IfThen({"a": 1}, []), None, ["then"]),
+        (lambda: IfThen({}, [Is("a", 1)]), None, ["when"]),
+        (lambda: IfThen({"a": 1}, [Binary("b")]), None, ["then 0", "'binary'", "'change'"]),
+        (lambda: IfThen({"a": 1}, [3]), None, ["then 0", "3"]),
     ],
 )
-def test_bad_parts_are_named(make, parts):
-    fails(make, *parts)
+def test_bad_parts_are_named(make, name, words):
+    fails(make, name, *words)
 
 
 AGE, SEX = Continuous("age", 17, 90, step=1), Binary("sex", ["Female", "Male"])
@@ -143,40 +136,36 @@ JOB = Categorical("job", ["clerk", "cook"])
 
 
 @pytest.mark.parametrize(
-    ("features", "rules", "parts"),
+    ("features", "rules", "words"),
     [
-        ([], [], ["features", "must not be empty"]),
-        (["age"], [], ["features 0", "'age' is not a feature"]),
-        ([AGE, AGE], [], ["two features are called 'age'"]),
-        ([JOB, Binary("job", ["", "clerk"])], [], ["two features are called 'job'"]),
+        ([], [], ["features"]),
+        (["age"], [], ["features 0", "'age'"]),
+        ([AGE, AGE], [], ["two features", "'age'"]),
+        ([JOB, Binary("job", ["", "clerk"])], [], ["two features", "'job'"]),
         (
             [Categorical("a", ["b_c", "d"]), Categorical("a_b", ["c", "e"])],
             [],
-            ["two encoded columns are called 'a_b_c'"],
+            ["columns", "'a_b_c'"],
         ),
-        ([AGE], [Linear({"agee": 1}, lower=0)], ["rule 0", "'agee'", "did you mean 'age'"]),
-        ([AGE, JOB], [Linear({"job": 1}, lower=0)], ["rule 0", "'job' is categorical"]),
+        ([AGE], [Linear({"agee": 1}, lower=0)], ["rule 0", "'agee'", "'age'"]),
+        ([AGE, JOB], [Linear({"job": 1}, lower=0)], ["rule 0", "'job'", "categorical"]),
         (
             [AGE, JOB],
             [IfThen({"job": "cooc"}, [Change("age", at_least=1)], name="R")],
-            ["rule 0 ('R')", "'cooc' is not a category of 'job'", "did you mean 'cook'", "'clerk'"],
+            ["rule 0 ('R')", "'cooc'", "'job'", "'cook'", "'clerk'"],
         ),
-        (
-            [AGE, JOB],
-            [IfThen({"age": 3}, [Is("job", "cook")])],
-            ["'age' is continuous; only categorical and binary features have categories"],
-        ),
+        ([AGE, JOB], [IfThen({"age": 3}, [Is("job", "cook")])], ["'age'", "continuous"]),
         (
             [AGE, SEX, JOB],
             [IfThen({"sex": "Male"}, [Is("job", ["cook", "king"]), Value("jo", at_least=1)])],
-            ["2 problems", "'king' is not a category of 'job'", "'jo' is not a feature"],
+            ["2 problems", "'king'", "'job'", "'jo'"],
         ),
-        ([AGE, JOB], [IfThen({"job": []}, [Is("job", "cook")])], ["categories of 'job' is empty"]),
+        ([AGE, JOB], [IfThen({"job": []}, [Is("job", "cook")])], ["'job'", "empty"]),
         ([AGE], [AGE], ["rules 0", "'continuous'", "'linear'"]),
     ],
 )
-def test_bad_schemas_are_named(features, rules, parts):
-    fails(lambda: Schema(features, rules=rules), *parts)
+def test_bad_schemas_are_named(features, rules, words):
+    fails(lambda: Schema(features, rules=rules), None, *words)
 
 
 def test_dictionaries_are_read_as_features():
@@ -191,11 +180,9 @@ def test_dictionaries_are_read_as_features():
                 {"kind": "continuous", "name": "c", "lower": 3, "upper": 1},
             ]
         ),
-        "4 problems",
-        "features 0 ('q'): kind 'binry' is unknown",
-        "features 1 ('s'): 'kind' is missing",
-        "features 2 ('z'): 'immutabel' is not a known key (did you mean 'immutable'?)",
-        "features 3 ('c'): lower 3 must be below upper 1",
+        None,
+        *("4 problems", "features 0 ('q')", "'binry'", "features 1 ('s')", "'kind'"),
+        *("features 2 ('z')", "'immutabel'", "'immutable'", "features 3 ('c')", "lower 3"),
     )
 
 

@@ -118,44 +118,39 @@ def document(**changes):
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "parts"),
+    ("name", "text", "words"),
     [
-        ("s.json", "{", ["s.json", "not valid JSON"]),
-        ("s.yaml", "a: [", ["s.yaml", "not valid YAML", "line 1"]),
-        ("s.yaml", "!!python/object:os.system {}", ["not valid YAML"]),
+        ("s.json", "{", ["JSON"]),
+        ("s.yaml", "a: [", ["YAML", "line 1"]),
+        ("s.yaml", "!!python/object:os.system {}", ["YAML"]),
         ("s.yaml", "", ["format: proplace-schema-1", "None"]),
         ("s.json", "[1]", ["format: proplace-schema-1"]),
         ("s.json", document(format="proplace-schema-9"), ["'proplace-schema-9'"]),
-        ("s.json", document(feature=[]), ["'feature' is not a known key", "'features'"]),
-        ("s.json", document(features=None), ["'features' must be a list"]),
-        ("s.json", document(features=[]), ["features", "must not be empty"]),
-        ("s.json", document(features=[{"name": "b"}]), ["features 0 ('b')", "'kind' is missing"]),
+        ("s.json", document(feature=[]), ["'feature'", "'features'"]),
+        ("s.json", document(features=None), ["'features'", "list"]),
+        ("s.json", document(features=[]), ["features", "empty"]),
+        ("s.json", document(features=[{"name": "b"}]), ["features 0 ('b')", "'kind'"]),
         (
             "s.json",
             document(features=[{"kind": "binary", "name": "b", "imutable": True}]),
-            ["s.json", "features 0 ('b')", "'imutable' is not a known key", "'immutable'"],
+            ["features 0 ('b')", "'imutable'", "'immutable'"],
         ),
-        (
-            "s.json",
-            document(features=[{"kind": "binary"}]),
-            ["features 0", "'name' is missing"],
-        ),
+        ("s.json", document(features=[{"kind": "binary"}]), ["features 0", "'name'"]),
         (
             "s.json",
             document(rules=[{"kind": "linear", "terms": {"b": "x"}, "lower": 0}]),
-            ["rules 0: terms 'b' must be a number, not 'x'"],
+            ["rules 0: terms 'b'", "'x'"],
         ),
-        ("s.json", '{"format": 1, "format": 2}', ["key 'format' occurs twice"]),
-        ("s.yaml", "format: 1\nformat: 2", ["key 'format' occurs twice", "line 1"]),
+        ("s.json", '{"format": 1, "format": 2}', ["'format'", "twice"]),
+        ("s.yaml", "format: 1\nformat: 2", ["'format'", "twice", "line 1"]),
     ],
 )
-def test_bad_files_are_named(tmp_path, name, text, parts):
+def test_bad_files_are_named(tmp_path, name, text, words):
     path = tmp_path / name
     path.write_text(text)
-    with pytest.raises(SchemaError) as caught:
+    with raises(SchemaError, name=name) as caught:
         Schema.read(path)
-    for part in parts:
-        assert part in str(caught.value), str(caught.value)
+    assert all(word in str(caught.value) for word in words), str(caught.value)
 
 
 def test_bad_paths(tmp_path):

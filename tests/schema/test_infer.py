@@ -57,31 +57,32 @@ def test_each_kind_of_column():
 
 
 @pytest.mark.parametrize(
-    ("column", "words"),
+    ("column", "word"),
     [
-        ([5, 5, 5], "'c' is constant (5)"),
-        (["a", "a", "a"], "'c' is constant ('a')"),
-        ([True, True, True], "'c' is constant (True)"),
-        ([np.nan, np.nan, np.nan], "'c': every cell is missing"),
-        ([None, None, None], "'c': every cell is missing"),
-        ([1.0, np.inf, 2.0], "'c': holds infinite values"),
-        (pd.to_datetime(["2020-01-01", "2020-01-02", "2020-01-03"]), "'c' holds datetime64"),
-        ([datetime.date(2020, 1, d) for d in (1, 2, 3)], "'c' holds object values"),
-        ([1 + 1j, 2, 3], "'c' holds complex128 values"),
-        (["ann", "bob", "cem"], "'c' has 3 different values, more than categorical_limit=2"),
+        ([5, 5, 5], "5"),
+        (["a", "a", "a"], "'a'"),
+        ([True, True, True], "True"),
+        ([np.nan, np.nan, np.nan], "missing"),
+        ([None, None, None], "missing"),
+        ([1.0, np.inf, 2.0], "infinite"),
+        (pd.to_datetime(["2020-01-01", "2020-01-02", "2020-01-03"]), "datetime64"),
+        ([datetime.date(2020, 1, d) for d in (1, 2, 3)], "object"),
+        ([1 + 1j, 2, 3], "complex128"),
+        (["ann", "bob", "cem"], "categorical_limit=2"),
     ],
 )
-def test_columns_without_a_sensible_guess(column, words):
+def test_columns_without_a_sensible_guess(column, word):
     frame = pd.DataFrame({"c": column, "ok": [1, 2, 3]})
-    with pytest.raises(SchemaError) as caught:
+    with raises(SchemaError, match="'c'") as caught:
         Schema.infer(frame, categorical_limit=2)
-    assert words in str(caught.value)
+    assert word in str(caught.value)
 
 
 def test_all_problems_are_told_at_once():
     frame = pd.DataFrame({"a": [1, 1], "b": [None, None], "c": ["x", "y"]})
-    with pytest.raises(SchemaError, match=r"3 problems: .*'imm'.*'a' is constant.*'b': every"):
+    with raises(SchemaError, match="3 problems") as caught:
         Schema.infer(frame, immutable=["imm"])
+    assert all(name in str(caught.value) for name in ("'imm'", "'a'", "'b'"))
 
 
 def test_bad_calls():

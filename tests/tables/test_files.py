@@ -255,15 +255,15 @@ def test_a_delimiter_that_is_given_is_obeyed(tmp_path):
 @pytest.mark.parametrize(
     ("text", "given", "hint"),
     [
-        ("a;b\n1;2\n", ",", "do cells end at ';'? then leave --delimiter out"),
-        ("a\tb\n1\t2\n", ";", "do cells end at a tab? then leave --delimiter out"),
+        ("a;b\n1;2\n", ",", "';'"),
+        ("a\tb\n1\t2\n", ";", "a tab"),
         ("a;c\n1;2\n", ";", None),
         ("a\n1\n", ";", None),
         ("a\n1\n", None, None),
     ],
 )
 def test_a_wrong_delimiter_is_guessed(tmp_path, text, given, hint):
-    with pytest.raises(TableError) as caught:
+    with raises(TableError, name="a" if hint else "b") as caught:
         table(tmp_path, text, delimiter=given).check_columns(["a", "b"], others=[])
     assert ("--delimiter" in str(caught.value)) == (hint is not None)
     assert hint is None or hint in str(caught.value)
@@ -274,11 +274,11 @@ def test_a_wrong_delimiter_is_guessed(tmp_path, text, given, hint):
 # -- files that no table is --------------------------------------------------------------------
 
 
-def refusal(tmp_path, text, **options):
+def refusal(tmp_path, text, name, **options):
     def read():
         table(tmp_path, text, **options).check_columns(["a"], others=[])
 
-    with pytest.raises(TableError) as caught:
+    with raises(TableError, name=name) as caught:
         read()
     assert len(str(caught.value)) < 4_000
     return str(caught.value)
@@ -302,20 +302,20 @@ def test_a_row_of_many_lines_is_one_row(tmp_path, monkeypatch):
     monkeypatch.setattr(limits, "TABLE_ROW", 50)
     line = '"x\n",' * 12 + "y\n"
     assert table(tmp_path, "a,b\n" + "1,2\n" * 99).rows == 99  # the limit is for each row
-    assert "a row has more than 50 characters" in refusal(tmp_path, "a\n" + line)
+    assert "50 characters" in refusal(tmp_path, "a\n" + line, "table.csv")
 
 
 @pytest.mark.parametrize("text", ["a,\0b\n1,2\n", "a,b\n1,2\n\0,3\n"])
 def test_a_nul_is_no_text(tmp_path, text):
     line = 1 + text[: text.index("\0")].count("\n")
-    assert f"line {line}: there is a NUL character" in refusal(tmp_path, text)
+    assert f"line {line}: there is a NUL" in refusal(tmp_path, text, "table.csv")
     wide = table(tmp_path, text.replace("\0", "").encode("utf-16"), encoding="utf-16")
     assert wide.columns == ("a", "b")
 
 
 def test_columns_are_limited(tmp_path):
     names = ",".join(f"c{n}" for n in range(limits.TABLE_COLUMNS + 1))
-    assert "100,001 columns where a table has at most 100,000" in refusal(tmp_path, names + "\n")
+    assert "100,001 columns" in refusal(tmp_path, names + "\n", "table.csv")
 
 
 def test_wide_or_long_rows_come_in_smaller_chunks(tmp_path, monkeypatch):
@@ -345,17 +345,16 @@ def test_parquet_comes_in_smaller_chunks_too(tmp_path, monkeypatch):
 
 def test_delimiters_and_encodings_that_do_not_exist_are_rejected(tmp_path):
     for delimiter in ("", ";;", "\n", "\r", '"', "\0"):
-        message = refusal(tmp_path, "a\n1\n", delimiter=delimiter)
-        assert "the delimiter must be one character" in message
+        refusal(tmp_path, "a\n1\n", "delimiter", delimiter=delimiter)
     for encoding in ("klingon", "", "rot13", "utf-8\0", "hex"):
-        assert "there is no encoding" in refusal(tmp_path, "a\n1\n", encoding=encoding)
+        refusal(tmp_path, "a\n1\n", "encoding", encoding=encoding)
 
 
 def test_long_names_and_cells_are_shown_in_part(tmp_path):
     long = "x" * 90_000
-    assert "missing: 'a'" in refusal(tmp_path, f"{long},{long}2\n1,2\n")
-    assert "two columns are called" in refusal(tmp_path, f"{long},{long}\n1,2\n")
-    assert "--id 'the \\x1b id'" in refusal(tmp_path, "a,the \x1b id\n1,2\n")
+    refusal(tmp_path, f"{long},{long}2\n1,2\n", "a")
+    refusal(tmp_path, f"{long},{long}\n1,2\n", long)
+    assert "--id 'the \\x1b id'" in refusal(tmp_path, "a,the \x1b id\n1,2\n", "the \x1b id")
     frame, _ = table(tmp_path, f"n,grade,code\n{long},{long},{long}\n").read(SCHEMA)
     for name in frame.columns:
         assert len(SCHEMA.by_name[name].why(frame[name][0])) < 300

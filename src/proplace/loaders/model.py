@@ -410,7 +410,8 @@ class Model:
                 f"the network scales its own inputs, and the schema scales {scaled[0]!r} too; give "
                 "the model itself in place of the network (it knows its own encoding), or "
                 "scaling='none' for columns that the network takes as they are. If it was trained on "
-                "inputs that were scaled before: Model.of(net).with_schema(schema, scaled_twice=True)"
+                "inputs that were scaled before: Model.of(net).with_schema(schema, scaled_twice=True)",
+                name=scaled[0],
             )
         columns, ask = list(self._columns), self._original
         return dataclasses.replace(
@@ -604,5 +605,6 @@ def _check_scaling(own: Continuous, given: Continuous, single: bool) -> None:
         return
     raise SchemaError(
         f"feature {own.name!r}: the model scales its own inputs, and the schema scales them too "
-        f"(scaling={given.scaling!r}); leave scaling out"
+        f"(scaling={given.scaling!r}); leave scaling out",
+        name=own.name,
     )
