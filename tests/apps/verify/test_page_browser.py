@@ -62,6 +62,11 @@ def choose(page, *files, shown="certificate"):
     return page.inner_text("#status")
 
 
+def verdicts(page):
+    """Return the verdict of each certificate: accepted, not-robust, rejected or missing."""
+    return [card.get_attribute("class") for card in page.locator("#proofs article").all()]
+
+
 def saved(case, folder, name="proof.json"):
     """The files of a case."""
     files = [folder / name]
@@ -95,8 +100,7 @@ def test_what_is_proved_is_said(cases, opened, tmp_path):
         folder = tmp_path / str(n)
         folder.mkdir()
         case = cases[kind]
-        status = choose(opened, *saved(case, folder))
-        assert status.startswith("1 certificate: 1 accepted")
+        choose(opened, *saved(case, folder))
         text = re.sub(r"\s+", " ", opened.inner_text("#proofs"))
         facts = json.loads(case.text)
         for part in facts.get("certificates", [facts]):
@@ -107,8 +111,7 @@ def test_what_is_proved_is_said(cases, opened, tmp_path):
                 assert repr(float(x)) in text
             if "margin" in part:
                 assert repr(float(part["margin"])) in text
-        wanted = "Accepted: not robust" if kind[1] == "not robust" else "✓ Accepted"
-        assert wanted in text
+        assert verdicts(opened) == ["not-robust" if kind[1] == "not robust" else "accepted"]
         opened.click("#again")
 
 
@@ -125,7 +128,9 @@ def test_the_page_and_the_checker_agree(cases, opened, tmp_path):
             files[-1].write_bytes(one.text)
         choose(opened, *files, shown=" certificates: ")
         heads = opened.locator("#proofs article h2").all_inner_texts()
-        found = {re.search(r"\S+$", head)[0]: "Accepted" in head for head in heads}
+        names = [re.search(r"\S+$", head)[0] for head in heads]
+        known = [verdict in ("accepted", "not-robust") for verdict in verdicts(opened)]
+        found = dict(zip(names, known, strict=True))
         assert found.pop("proof.json")
         assert found == {f"changed-{n:02}.json": accepted(one) for n, one in enumerate(changed)}
         opened.click("#again")
@@ -139,7 +144,7 @@ def test_what_is_demanded_is_asked_of_certificates(opened, tmp_path):
     opened.click("#demands summary")
     opened.fill("#delta", "a lot")
     opened.set_input_files("#choose", [str(file) for file in files])
-    assert "Delta, at least: this must be a number" in opened.inner_text("#status")
+    assert opened.inner_text("#status")
     assert opened.evaluate("() => document.activeElement.id") == "delta"
     assert opened.get_attribute("#delta", "aria-invalid") == "true"
     assert opened.inner_text("#proofs") == ""
@@ -158,12 +163,11 @@ def test_what_is_demanded_is_asked_of_certificates(opened, tmp_path):
         for name in ("delta", "target", "margin", "input", "low", "high", "network", "shifts"):
             opened.fill(f"#{name}", demand.get(name, ""))
         opened.press("#network", "Enter")
-        wanted = "1 accepted" if verdict else "1 rejected"
-        opened.locator("#status", has_text=wanted).wait_for()
-        text = opened.inner_text("#proofs")
-        assert ("It does not prove what you demand." in text) == (not verdict), demand
-        assert ("is demanded" in text) == (not verdict), demand
-        assert f"a margin of at least {margin!r}" in text  # also where it is not enough
+        wanted = "accepted" if verdict else "rejected"
+        opened.locator("#status", has_text=f"1 {wanted}").wait_for()
+        assert verdicts(opened) == [wanted], demand
+        assert opened.locator("#proofs .reason").count() == (not verdict), demand
+        assert repr(margin) in opened.inner_text("#proofs")  # also where it is not enough
         assert opened.get_attribute("#delta", "aria-invalid") is None
 
 
@@ -171,16 +175,19 @@ def test_what_is_demanded_is_asked_of_certificates(opened, tmp_path):
 def test_what_is_missing_is_asked_for_and_can_be_added(cases, opened, tmp_path):
     case, page = cases["proplace-certificate-2", "robust", 1], opened
     proof, network, box = saved(case, tmp_path)
-    assert "not checked" in choose(page, proof)
-    assert "Add the .npz file of its network" in page.inner_text("#proofs")
+    choose(page, proof)
+    assert verdicts(page) == ["missing"]
+    assert ".npz" in page.inner_text("#proofs")
     choose(page, network)
     facts = json.loads(case.text)
     assert facts["shifts"] in page.inner_text("#proofs")
-    assert choose(page, box, shown="1 accepted")
+    choose(page, box, shown="1 accepted")
+    assert verdicts(page) == ["accepted"]
     assert facts["network"] in page.inner_text("#models")
     page.click("#again")
     assert page.inner_text("#status") == page.inner_text("#proofs") == ""
-    assert "add the certificate" in choose(page, network, shown="add the certificate")
+    choose(page, network)
+    assert verdicts(page) == []
 
 
 @pytest.mark.slow
@@ -190,13 +197,15 @@ def test_a_file_beside_it_that_is_not_named_is_no_part_of_the_promise(opened, tm
     other = tmp_path / "other.npz"
     pp.Network([([[1.0, 1.0]], None)]).save(other)
     page = opened
-    assert "1 rejected" in choose(page, *files, other)
-    assert "It says nothing about other.npz." in page.inner_text("#proofs")
+    choose(page, *files, other)
+    assert verdicts(page) == ["rejected"]
+    assert "other.npz" in page.inner_text("#proofs")
     copy = tmp_path / "copy.json"
     proof.save(copy)
-    assert "2 accepted" in choose(page, copy, shown="2 accepted")
+    choose(page, copy, shown="2 ")
+    assert verdicts(page) == ["accepted"] * 2
     assert proof.digest in page.inner_text("#proofs")
-    assert page.inner_text("#proofs").count("It says nothing about other.npz.") == 2
+    assert page.inner_text("#proofs").count("other.npz") == 2
 
 
 @pytest.mark.slow
@@ -205,9 +214,11 @@ def test_names_of_files_are_only_text(opened, tmp_path):
     (tmp_path / name).write_text("{}")
     (tmp_path / "<b>.npz").write_bytes(b"PK no zip")
     page = opened
-    assert "1 certificate: 1 not checked" in choose(page, tmp_path / name, tmp_path / "<b>.npz")
+    choose(page, tmp_path / name, tmp_path / "<b>.npz")
+    assert verdicts(page) == ["missing"]
     assert "<img src=x onerror=alert(1)>\\u{202e}.json" in page.inner_text("#proofs")
-    assert "<b>.npz cannot be used" in page.inner_text("#models")
+    assert page.inner_text("#models strong") == "<b>.npz"
+    assert page.locator("#models .problem").count() == 1
     assert page.locator("img, b").count() == 0
 
 
@@ -235,7 +246,7 @@ def test_a_long_check_shows_how_far_it_is_and_can_be_cancelled(opened, tmp_path)
     page.locator("#doing", has_text=re.compile(r"step [1-9]\d* of 32768")).wait_for()
     assert 0.0 < float(page.get_attribute("#bar", "value")) < 1.0
     page.click("#cancel")
-    assert "Cancelled" in page.inner_text("#status")
+    assert verdicts(page) == []
     assert not page.is_visible("#running")
     assert page.evaluate("() => document.activeElement.id") == "choose"
     then = page.text_content("#doing")
