@@ -93,7 +93,7 @@ def test_deltas_are_written_with_three_digits_and_never_upwards(delta):
 
 def test_validity_counts_pairs_of_answers_and_networks():
     others = [threshold(0.4), threshold(0.5), threshold(0.9)]
-    with pytest.warns(CalibrationWarning, match="moved by 0.4, and no training row is robust"):
+    with pytest.warns(CalibrationWarning, match="moved by 0.4"):
         found = pp.calibrate_delta(
             threshold(0.5), others, ROWS, REFUSED, deltas=[0.1], wanted=0.6, quantile=0.6
         )
@@ -129,8 +129,8 @@ def test_a_delta_as_large_as_every_change_proves_validity():
 
 def test_unreachable_validity_gives_the_best_and_warns():
     with (
-        pytest.warns(CalibrationWarning, match="no delta gives a validity of 100.0%"),
-        pytest.warns(CalibrationWarning, match="moved by 1.5, and no training row is robust"),
+        pytest.warns(CalibrationWarning, match="100.0%"),
+        pytest.warns(CalibrationWarning, match="moved by 1.5"),
     ):
         found = pp.calibrate_delta(
             threshold(0.5),
@@ -145,7 +145,7 @@ def test_unreachable_validity_gives_the_best_and_warns():
 
 
 def test_a_delta_without_robust_rows_warns():
-    with pytest.warns(CalibrationWarning, match=r"no training row is robust at delta 0\.3"):
+    with pytest.warns(CalibrationWarning, match="delta 0.3"):
         found = pp.calibrate_delta(
             threshold(0.5), [threshold(0.55)], ROWS, REFUSED, deltas=[0.1, 0.3]
         )
@@ -329,7 +329,7 @@ def test_it_is_taken_where_that_is_asked_for(least):
 
 
 def test_the_default_grid_does_not_choose_it_either():
-    with pytest.warns(CalibrationWarning, match=r"leaves 1 of 32 accepted training rows robust"):
+    with pytest.warns(CalibrationWarning, match="1 of 32"):
         found = pp.calibrate_delta(threshold(0.5), [threshold(0.6)], CROWD, REFUSED)
     assert found.scarce
     at = found.curve.loc[found.curve["delta"] == found.delta].iloc[0]
@@ -337,7 +337,7 @@ def test_the_default_grid_does_not_choose_it_either():
 
 
 def test_where_every_delta_leaves_too_few_the_best_is_named_and_scarce():
-    with pytest.warns(CalibrationWarning, match=r"delta 0\.07, .*leaves 1 of 32"):
+    with pytest.warns(CalibrationWarning, match="1 of 32"):
         found = pp.calibrate_delta(threshold(0.5), [threshold(0.6)], CROWD, REFUSED, deltas=[0.07])
     assert found.delta == 0.07
     assert found.scarce

@@ -174,8 +174,8 @@ def test_the_smallest_delta_whose_bound_is_within_the_risk():
     assert found.risk == 0.1
     assert found.shifts == pp.Shifts.of(BASE, found.delta)
     with (
-        pytest.warns(CalibrationWarning, match="moved by 1.4, and no training row is robust"),
-        pytest.warns(CalibrationWarning, match="no size keeps the expected share") as caught,
+        pytest.warns(CalibrationWarning, match="moved by 1.4"),
+        pytest.warns(CalibrationWarning, match="no size") as caught,
     ):
         found = pp.calibrate_delta(BASE, later, ROWS, REFUSED, deltas=DELTAS, risk=0.09)
     assert not found.reached
@@ -334,7 +334,7 @@ def test_a_set_that_leaves_hardly_an_answer_is_a_warning():
     net = pp.Network([([[1.0, 2.0]], [-1.5])])
     table = pd.DataFrame({"x": [0.1, 1.9, 2.0], "fixed": [0.0, 0.5, 0.5]})
     people = pd.DataFrame({"x": [0.1] * 20, "fixed": [0.5] + [0.0] * 19})
-    with pytest.warns(CalibrationWarning, match=r"gives 5\.0% of the people an answer"):
+    with pytest.warns(CalibrationWarning, match="5.0%"):
         found = pp.calibrate_delta(net, [net], table, people, schema=schema, deltas=[0.01], k=2)
     assert found.scarce
     assert not found.reached

@@ -417,18 +417,18 @@ def test_names(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("also", "name"),
+    ("also", "value"),
     [
-        ("net.npz", "also"),
-        (0.1, "also"),
-        ([0.1], "also"),
-        ([None], "also"),
-        ([[1, 2]], "also"),
+        ("net.npz", "net.npz"),
+        (0.1, 0.1),
+        ([0.1], 0.1),
+        ([None], None),
+        ([[1, 2]], [1, 2]),
     ],
 )
-def test_also_is_a_list_of_models(also, name):
+def test_also_is_a_list_of_models(also, value):
     (one, _, _), X = three_lines()
-    with raises(OptionError, name=name):
+    with raises(OptionError, name="also", value=value):
         pp.Proplace(one, 0.01, also=also).fit(X)
 
 
