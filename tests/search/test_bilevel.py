@@ -25,7 +25,7 @@ from proplace.solvers import solve as solve_model
 from support import problems
 from support.errors import raises
 from support.problems import MARGIN, dense, outside, plain
-from support.tiers import seeds
+from support.tiers import quick, seeds
 
 SLACK = 1e-5
 problem_of = functools.partial(problems.problem_of, slack=SLACK)
@@ -108,9 +108,10 @@ def check(problem, piece, outcome, points):
 # -- against brute force ---------------------------------------------------------------------------
 
 DEPTHS = [(), (4,), (4, 3), (3, 3, 2)]
+WIDTHS = quick(3, [(widths,) for widths in DEPTHS])
 
 
-@pytest.mark.parametrize("widths", DEPTHS, ids=str)
+@pytest.mark.parametrize("widths", WIDTHS, ids=str)
 @pytest.mark.parametrize("d", [1, 2])
 def test_hull(d, widths):
     problem, piece = instance(10 * d, (d, *widths, 1))
@@ -119,7 +120,7 @@ def test_hull(d, widths):
     check(problem, piece, outcome, combinations(piece.vertices, 16))
 
 
-@pytest.mark.parametrize("widths", DEPTHS, ids=str)
+@pytest.mark.parametrize("widths", WIDTHS, ids=str)
 def test_box(widths):
     problem, piece = instance(40, (2, *widths, 1))
     piece = box(2)
@@ -128,21 +129,21 @@ def test_box(widths):
     check(problem, piece, outcome, mesh(piece.lower, piece.upper, 33))
 
 
-@pytest.mark.parametrize("widths", DEPTHS, ids=str)
+@pytest.mark.parametrize("widths", WIDTHS, ids=str)
 @pytest.mark.parametrize("target", [0, 1, 2])
 def test_several_classes(widths, target):
     problem, piece = instance(50, (2, *widths, 3), target=target)
     check(problem, piece, bilevel.solve(problem, piece), combinations(piece.vertices, 16))
 
 
-@pytest.mark.parametrize("widths", DEPTHS, ids=str)
+@pytest.mark.parametrize("widths", WIDTHS, ids=str)
 def test_two_logits_and_one_logit_with_target_0(widths):
     for outputs in (1, 2):
         problem, piece = instance(60, (2, *widths, outputs), target=0)
         check(problem, piece, bilevel.solve(problem, piece), combinations(piece.vertices, 16))
 
 
-@pytest.mark.parametrize("widths", DEPTHS, ids=str)
+@pytest.mark.parametrize("widths", WIDTHS, ids=str)
 def test_negative_inputs(widths):
     """Where every input is negative, (W - delta) x is the upper end, not the lower."""
     problem, piece = instance(70, (2, *widths, 1))
@@ -150,14 +151,14 @@ def test_negative_inputs(widths):
     check(problem, piece, bilevel.solve(problem, piece), mesh(piece.lower, piece.upper, 33))
 
 
-@pytest.mark.parametrize("widths", DEPTHS, ids=str)
+@pytest.mark.parametrize("widths", WIDTHS, ids=str)
 def test_input_transform(widths):
     options = {"scale": [2.0, -0.5], "shift": [-0.3, 0.4]}
     problem, piece = instance(80, (2, *widths, 1), **options)
     check(problem, piece, bilevel.solve(problem, piece), combinations(piece.vertices, 16))
 
 
-@pytest.mark.parametrize("widths", DEPTHS, ids=str)
+@pytest.mark.parametrize("widths", WIDTHS, ids=str)
 def test_layers_without_bias(widths):
     problem, piece = instance(91, (2, *widths, 1), bias=0.0)
     assert {bias for _, bias in problem.sets[0].shifts.radii} == {0.0}

@@ -1,5 +1,7 @@
 """Shifts that follow x': networks of Delta at every point, and needed without end otherwise."""
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -13,6 +15,7 @@ from support.problems import dense
 from support.tiers import quick
 
 
+@functools.cache
 def found(seed, *, signed=False, outputs=1):
     """Oracle of a random network, and the shifts that follow with the points they were made for."""
     rng = np.random.default_rng(seed)
@@ -38,7 +41,7 @@ CASES = [
 
 
 def test_some_shifts_follow():
-    kinds = [len(found(s, signed=g, outputs=o)[2]) for s, g, o in CASES]
+    kinds = [len(found(s, signed=g, outputs=o)[2]) for s, g, o in CASES[:8]]
     assert sum(kinds) > 30
 
 

@@ -25,6 +25,7 @@ from support.problems import (
     problem_of,
     random_problem,
 )
+from support.tiers import quick, seeds
 
 
 def many(seed, columns, step=0.1):
@@ -49,7 +50,7 @@ def many(seed, columns, step=0.1):
     raise AssertionError("no such problem")
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(2, 6))
 def test_many_steps_end_with_an_answer_and_a_bound(seed):
     problem, piece = many(seed, 16)
     found = tree.solve(problem, piece)
@@ -60,7 +61,7 @@ def test_many_steps_end_with_an_answer_and_a_bound(seed):
     assert 0.0 < found.lower <= found.distance
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(1, 6))
 def test_the_bound_is_below_every_answer_of_a_long_search(seed, monkeypatch):
     """A search that may go on far longer finds nothing nearer than the bound of the short one."""
     problem, piece = many(seed, 14)
@@ -73,7 +74,7 @@ def test_the_bound_is_below_every_answer_of_a_long_search(seed, monkeypatch):
     check_answer(problem, piece, longer)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(2, 8))
 def test_between_the_steps_nothing_is_farther(seed, monkeypatch):
     """The bound of the search between the steps holds for the exact answer on the grids."""
     problem, piece = many(seed, 5, step=0.25)
@@ -87,7 +88,7 @@ def test_between_the_steps_nothing_is_farther(seed, monkeypatch):
     assert early.distance == pytest.approx(exact.distance, abs=1e-6)
 
 
-@pytest.mark.parametrize("seed", range(200, 216))
+@pytest.mark.parametrize("seed", quick(4, range(200, 216)))
 def test_looking_between_the_steps_first_changes_no_answer(seed):
     """Random problems of all kinds, against Algorithm 1."""
     problem, piece = random_problem(seed)

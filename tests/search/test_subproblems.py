@@ -15,7 +15,7 @@ from proplace.search import bilevel, subproblem, tree
 from proplace.search.relaxation import Relaxation
 from proplace.search.subproblem import Subproblem
 from support.problems import SAME, check_answer, random_problem, set_constants, within_looks
-from support.tiers import every
+from support.tiers import every, quick
 
 EAGER = {
     "subproblem.FEW_OPEN": 1,
@@ -89,7 +89,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("seed", "depth", "width"), every(5, CASES))
+@pytest.mark.parametrize(("seed", "depth", "width"), every(10, CASES))
 def test_every_route_leads_to_the_same_distance(seed, depth, width):
     problem, piece = random_problem(seed, depth=depth, width=width)
     truth = bilevel.solve(problem, piece)
@@ -103,7 +103,7 @@ def test_every_route_leads_to_the_same_distance(seed, depth, width):
         assert found.distance == pytest.approx(truth.distance, abs=SAME), route
 
 
-@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("route", quick(1, ROUTES))
 def test_the_routes_go_where_they_should(route, counts, monkeypatch):
     set_constants(monkeypatch, ROUTES[route])
     for seed, depth, width in CASES[25:70]:

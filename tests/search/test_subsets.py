@@ -17,6 +17,7 @@ from proplace.search.pieces import search
 from proplace.search.problem import SearchProblem
 from proplace.search.subsets import Moves, SubsetBounds
 from support.problems import dense
+from support.tiers import quick
 
 SCHEMA = pp.Schema(
     [
@@ -61,7 +62,7 @@ def question(seed, hidden, outputs, distance, *, also=False):
     return rng, problem, moves
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("shape", quick(3, [(shape,) for shape in SHAPES]), ids=str)
 @pytest.mark.parametrize("distance", DISTANCES)
 def test_no_certified_point_is_in_an_excluded_set(shape, distance):
     excluded = met = 0
