@@ -1,14 +1,16 @@
-"""What was promised, as a model encodes it."""
+"""What was promised, by results and by a ledger, as a model encodes it."""
 
 import numpy as np
 import pandas as pd
+import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
 import proplace as pp
 from proplace.core.errors import InputError, TargetError
 from support.errors import raises
+from support.lenders import JOBS, NUMBERS, TOLERANCE, applicants, deciding
 
 NET = pp.Network([([[1.0, -1.0]], [0.0])])
 
@@ -39,73 +41,96 @@ def test_anything_that_holds_promises():
     assert book.model is model
 
 
-def tables_and_pipes():
-    rng = np.random.default_rng(0)
-    table = pd.DataFrame({"age": rng.integers(20, 70, 200), "rate": rng.uniform(0, 2, 200)})
-    label = np.where(table["age"] > 30 + 10 * table["rate"], "yes", "no")
-    pipes = [
-        make_pipeline(StandardScaler(), LogisticRegression()).fit(table[rows], label[rows])
-        for rows in (slice(None), slice(0, 100))
-    ]
-    return table, pipes
-
-
-def test_a_table_in_original_units_is_encoded_by_the_model():
-    table, (old, new) = tables_and_pipes()
-    answers = table[old.predict(table) == "yes"][5:9]
-    for pipe in (old, new):
-        found = pp.Promised.of(pp.Model.of(pipe), (answers, "yes"))
+def test_a_table_in_original_units_is_encoded_by_the_model(lender):
+    answers = lender.frame[lender.pipe.predict(lender.frame) == "granted"][5:9]
+    for pipe in (lender.pipe, deciding(applicants(300, 1))):
+        found = pp.Promised.of(pp.Model.of(pipe), (answers, "granted"))
         assert found.names == tuple(map(str, answers.index))
         assert np.allclose(found.points, pipe[0].transform(answers))
-        assert found.targets.tolist() == [1] * 4
+        assert [pipe.classes_[t] for t in found.targets] == ["granted"] * 4
     with raises(TargetError, name="target", value="maybe"):
-        pp.Promised.of(pp.Model.of(old), (answers, "maybe"))
+        pp.Promised.of(pp.Model.of(lender.pipe), (answers, "maybe"))
 
 
-def test_certified_answers_and_their_tolerance_for_another_scaler():
-    table, (old, new) = tables_and_pipes()
-    refused = table[old.predict(table) == "no"][:6]
-    explainer = pp.Proplace(old, 0.01, tolerance={"age": 2}).fit(table)
-    result = explainer.explain(refused, target="yes")
-    certified = [e for e in result if e.found]
-    assert certified
-    for pipe in (old, new):
-        found = pp.Promised.of(pp.Model.of(pipe), result)
-        assert len(found) == len(certified)
-        assert found.names == tuple(str(e.index) for e in certified)
-        cells = pd.DataFrame([e.counterfactual for e in certified])
-        scaler = pipe[0]
-        assert np.allclose(found.points, scaler.transform(cells[["age", "rate"]]))
-        reach = 2.0 / scaler.scale_[0]
-        assert np.allclose(found.high - found.points, [[reach, 0.0]] * len(found), rtol=1e-6)
-        assert (found.high[:, 0] - found.points[:, 0] >= reach * (1 - 1e-12)).all()
-        assert np.allclose(found.points - found.low, [[reach, 0.0]] * len(found), rtol=1e-6)
-    model = pp.repair(new, result).model
-    for e in certified:
-        for age in (-2, 0, 2):
-            cell = pd.DataFrame([e.counterfactual])
-            cell["age"] += age
-            assert model.predict(cell)[0] == "yes"
+@pytest.fixture(params=["results", "ledger"])
+def source(request, lender, ledger):
+    """Answers with a tolerance and with ranges that hold: as they were found, and as promises."""
+    if request.param == "results":
+        return lender.result
+    ledger.issue(lender.result, ids={e.index: f"p{e.index}" for e in lender.result})
+    return ledger
 
 
-def test_what_is_said_to_hold_is_promised():
-    """ "At least": all of it is kept by a repair of another model, by the model's own predict."""
-    table, (old, new) = tables_and_pipes()
-    refused = table[old.predict(table) == "no"][:6]
-    result = pp.Proplace(old, 0.01, holds=True).fit(table).explain(refused, target="yes")
-    wide = [e for e in result if e.holds]
-    assert wide
-    found = pp.Promised.of(pp.Model.of(new), result)
-    model = pp.repair(new, result).model
-    for e in wide:
-        row = found.names.index(str(e.index))
+def answered(lender):
+    return [e for e in lender.result if e.found]
+
+
+@pytest.mark.parametrize("scaler", [StandardScaler, MinMaxScaler])
+@pytest.mark.parametrize("jobs", [JOBS, JOBS[::-1]])
+def test_answers_are_encoded_as_another_model_does(lender, source, scaler, jobs):
+    new = pp.Model.of(deciding(applicants(300, 1), 1, jobs=jobs, scaler=scaler))
+    found = pp.Promised.of(new, source)
+    rows = pd.DataFrame([e.counterfactual for e in answered(lender)]).infer_objects()
+    assert len(found) == len(rows) > 3
+    assert np.abs(new.encode(rows) - found.points).max() <= 1e-12
+    assert [new.classes[t] for t in found.targets] == ["granted"] * len(found)
+    for n, e in enumerate(answered(lender)):  # the box is what is said to hold, no more and no less
+        for column, name in enumerate(NUMBERS):
+            value = e.counterfactual[name]
+            miss = TOLERANCE.get(name, 0.0)
+            low, high = e.holds.get(name, (value - miss, value + miss))
+            cells = pd.concat([rows.iloc[[n]]] * 3).assign(**{name: [low, value, high]})
+            codes = new.encode(cells)[:, column]
+            ends = [found.low[n, column], found.high[n, column]]
+            assert ends == pytest.approx([codes.min(), codes.max()], abs=1e-6)
+            if name in e.holds:
+                assert ends[0] <= codes.min()
+                assert ends[1] >= codes.max()
+
+
+def test_repair_keeps_all_that_is_promised(lender, source):
+    """The retrained pipeline breaks some; the repaired one accepts all, by its own predict."""
+    new = lender.refusing(2.0)
+    rows = pd.DataFrame([e.counterfactual for e in answered(lender)]).infer_objects()
+    assert (new.predict(rows) == lender.other).any()
+    found = pp.repair(new, source)
+    assert found.mended
+    for n, e in enumerate(answered(lender)):
         for name, ends in e.holds.items():
-            cells = pd.DataFrame([e.counterfactual] * 21)
-            cells[name] = np.linspace(*ends, 21)
-            codes = pp.Model.of(new).encode(cells)[:, (column := table.columns.get_loc(name))]
-            assert (found.low[row, column] <= codes).all()
-            assert (codes <= found.high[row, column]).all()
-            assert (model.predict(cells.infer_objects()) == "yes").all()
+            some = pd.concat([rows.iloc[[n]]] * 21).assign(**{name: np.linspace(*ends, 21)})
+            assert (found.model.predict(some) == lender.wanted).all(), (n, name)
+
+
+def test_names_and_people_of_promises(lender, ledger):
+    issued = ledger.issue(lender.result, ids={e.index: f"p{e.index}" for e in lender.result})
+    found = ledger.promised(lender.pipe)
+    assert found.names == tuple(map(str, issued.ids))
+    assert found.people == tuple(f"p{e.index}" for e in answered(lender))
+    by_row = pp.Promised.of(pp.Model.of(lender.pipe), lender.result)
+    assert by_row.names == tuple(str(e.index) for e in answered(lender))
+
+
+def test_a_bare_network_takes_the_rows_as_they_are(lender, source):
+    """Its classes have no labels: they count as those of the model in use, in its order."""
+    model = pp.Model.of(lender.pipe)
+    whole, bare = (pp.Promised.of(one, source) for one in (model, pp.Model.of(model.network)))
+    assert np.array_equal(whole.points, bare.points)
+    assert np.array_equal(whole.targets, bare.targets)
+    with raises(InputError, match="3 columns"):
+        pp.Promised.of(pp.Model.of(pp.Network([(np.ones((1, 3)), [0.0])])), source)
+
+
+def test_other_columns_are_refused(lender, source):
+    table = lender.frame[["income", "share"]].assign(rooms=4.0)
+    other = make_pipeline(StandardScaler(), LogisticRegression()).fit(
+        table, lender.pipe.predict(lender.frame)
+    )
+    with raises(InputError, match="rooms"):
+        pp.Promised.of(pp.Model.of(other), source)
+
+
+def test_an_empty_ledger_promises_nothing(lender, ledger):
+    assert len(ledger.promised(lender.pipe)) == 0
 
 
 def test_answers_of_a_bare_network_are_taken_as_they_are():
@@ -120,7 +145,7 @@ def test_answers_of_a_bare_network_are_taken_as_they_are():
         pp.Promised.of(pp.Model.of(NET), without)
 
 
-def test_what_is_wrong_is_said():
+def test_promised_inputs_reject_invalid_rows():
     point, one = np.zeros((1, 2)), np.array([1])
     with raises(InputError, name="points", match="2 names"):
         pp.Promised(("a", "b"), point, one)
@@ -147,7 +172,7 @@ def test_what_is_wrong_is_said():
         pp.Promised.of(model, (point, [1, 0]))
 
 
-def test_some_of_them():
+def test_promised_take_selects_rows_in_given_order():
     whole = pp.Promised(
         ("a", "b", "c"), np.eye(3), np.array([0, 1, 0]), np.eye(3) - 1, np.eye(3), ("x", "y", "z")
     )

@@ -158,13 +158,13 @@ def applicants(count, seed):
     )
 
 
-def deciding(frame, seed=0):
+def deciding(frame, seed=0, *, jobs=JOBS, scaler=StandardScaler):
     """A trained pipeline that decides on applicants."""
     score = frame.income / 75_000 + 2 * (0.5 - frame.share) + 0.4 * (frame.job == "cook")
     score += 0.2 * (frame.member == "yes") + frame.age / 200
     steps = make_column_transformer(
-        (make_pipeline(SimpleImputer(), StandardScaler()), list(NUMBERS)),
-        (OneHotEncoder(categories=[JOBS]), ["job"]),
+        (make_pipeline(SimpleImputer(), scaler()), list(NUMBERS)),
+        (OneHotEncoder(categories=[jobs]), ["job"]),
         (OneHotEncoder(categories=[["no", "yes"]], drop="first"), ["member"]),
     )
     mlp = MLPClassifier((6,), alpha=0.1, solver="lbfgs", max_iter=150, random_state=seed)
