@@ -40,12 +40,9 @@ def run(*words, encoding="utf-8", **environment):
     return Done(status, out.text, err.text, error)
 
 
-call = run_quickly = run
-
-
-def good(*words):
+def good(*words, **environment):
     """Run a command that must succeed."""
-    done = run(*words)
+    done = run(*words, **environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return done
 

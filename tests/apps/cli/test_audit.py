@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 import proplace as pp
-from commands import run
+from commands import good, run
 from proplace.core.errors import LedgerError, OptionError, OutputError
 from refits import SHAPES, fitted, people
 from support.errors import ANY, failed
@@ -134,8 +134,7 @@ def test_new_answers_bear_what_the_old_ones_bore(folder):
         ledger.issue(explainer.explain(refused, "yes"), ids=[f"p{n}" for n in refused.index])
     words = ["--renew", "--train", folder / "later.csv", "--drop", "label", "--delta", "0.01"]
     words += ["--k", "5", "--prefer", "few", "--holds", "--issue"]
-    done = run("audit", "--ledger", folder / "wide.db", "--model", folder / "new.onnx", *words)
-    assert done.returncode == 0, done.stderr
+    good("audit", "--ledger", folder / "wide.db", "--model", folder / "new.onnx", *words)
     with pp.Ledger(folder / "wide.db") as ledger:
         new = [n for n in ledger.promises(state="open").index
                if ledger.promise(n).terms.model.origin.name == "new.onnx"]  # fmt: skip

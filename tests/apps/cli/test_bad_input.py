@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from commands import run
+from commands import good, run
 from proplace.core.errors import (
     DeltaError,
     InputError,
@@ -39,27 +39,28 @@ class Bomb:
 
 
 TABLES = {
-    "empty": b"",
-    "header_only": b"age,income,job,member\n",
-    "missing_column": b"age,income,job\n30,2.5,cook\n",
-    "misspelt_column": GOOD.replace("job", "jobs").encode(),
-    "extra_column": b"age,income,job,member,id\n30,2.5,cook,no,1\n",
-    "two_of_a_name": b"age,age,income,job,member\n1,30,2.5,cook,no\n",
-    "wrong_encoding": "age,income,job,member\n30,2.5,cook,né\n".encode("latin-1"),
-    "huge_cell": b"age,income,job,member\n30,2.5," + b"x" * 200_000 + b",no\n",
-    "open_quote": b'age,income,job,member\n30,2.5,"cook,no\n',
-    "bytes": bytes(range(256)) * 4,
+    "empty": (b"", "table.csv"),
+    "header_only": (b"age,income,job,member\n", "table.csv"),
+    "missing_column": (b"age,income,job\n30,2.5,cook\n", "member"),
+    "misspelt_column": (GOOD.replace("job", "jobs").encode(), "job"),
+    "extra_column": (b"age,income,job,member,id\n30,2.5,cook,no,1\n", "id"),
+    "two_of_a_name": (b"age,age,income,job,member\n1,30,2.5,cook,no\n", "age"),
+    "wrong_encoding": ("age,income,job,member\n30,2.5,cook,né\n".encode("latin-1"), "table.csv"),
+    "huge_cell": (b"age,income,job,member\n30,2.5," + b"x" * 200_000 + b",no\n", "table.csv"),
+    "open_quote": (b'age,income,job,member\n30,2.5,"cook,no\n', "table.csv"),
+    "bytes": (bytes(range(256)) * 4, "table.csv"),
 }
+"""Tables, and the name in the error."""
 
 
 @pytest.mark.parametrize("role", ["input", "train"])
 @pytest.mark.parametrize("case", TABLES)
 def test_tables(loans, role, case, tmp_path):
-    content = TABLES[case]
+    content, name = TABLES[case]
     table, out = tmp_path / "table.csv", tmp_path / "out"
     table.write_bytes(content)
     done = run("explain", *loans.options(**{role: table, "out": out}))
-    failed(done, TableError)
+    failed(done, TableError, name=name)
     assert "table.csv" in done.stderr
     assert not list(tmp_path.glob("out/results*"))
     assert table.read_bytes() == content
@@ -129,18 +130,18 @@ def test_models(loans, name, error, tmp_path):
         ({"k": 0}, OptionError, "k", 0),
         ({"count": 0}, OptionError, "count", 0),
         ({"target": 2}, TargetError, "--target", "2"),
-        ({"time_limit": 0}, OptionError, ANY, ANY),
-        ({"every": "nan"}, OptionError, ANY, ANY),
-        ({"row": 99}, TableError, ANY, ANY),
-        ({"input": "absent.csv"}, TableError, ANY, ANY),
+        ({"time_limit": 0}, OptionError, "time_limit", 0.0),
+        ({"every": "nan"}, OptionError, "every", ANY),
+        ({"row": 99}, TableError, "people.csv", ANY),
+        ({"input": "absent.csv"}, TableError, "absent.csv", None),
         ({"train": "/"}, TableError, ANY, ANY),
-        ({"schema": "absent.yaml"}, SchemaError, ANY, ANY),
-        ({"schema": None}, TableError, ANY, ["age", "income", "job", "member"]),
-        ({"encoding": "klingon"}, TableError, ANY, ANY),
-        ({"delimiter": ";;"}, TableError, ANY, ANY),
-        ({"delimiter": ";"}, TableError, ANY, ANY),
-        ({"delimiter": ";", "schema": None}, TableError, ANY, ["age,income,job,member"]),
-        ({"id": "name"}, TableError, ANY, ANY),
+        ({"schema": "absent.yaml"}, SchemaError, "absent.yaml", None),
+        ({"schema": None}, TableError, "train.csv", ["age", "income", "job", "member"]),
+        ({"encoding": "klingon"}, TableError, "encoding", ANY),
+        ({"delimiter": ";;"}, TableError, "delimiter", ANY),
+        ({"delimiter": ";"}, TableError, "age", ANY),
+        ({"delimiter": ";", "schema": None}, TableError, "train.csv", ["age,income,job,member"]),
+        ({"id": "name"}, TableError, "name", None),
         ({"input": None}, OptionError, "--input", None),
         ({"out": None}, OptionError, "--out", None),
         ({"address": "tcp://nowhere:1"}, OptionError, "--address", "tcp://nowhere:1"),
@@ -180,16 +181,14 @@ def test_a_person_of_a_file_by_name(loans, tmp_path):
     done = run(*words, "customer=C-3")
     failed(done, OptionError, name="--input", value=str(tmp_path / "people.csv"))
     assert "--row" in done.stderr
-    done = run(*words, "--row", 3, "--json")
-    assert done.returncode == 0, done.stderr
+    done = good(*words, "--row", 3, "--json")
     assert done.json[0]["id"] == {"customer": "C-3"}
     words = ["explain", *loans.options(input=None)]
     person = [f"{name}={value}" for name, value in loans.people.iloc[3].items()]
     done = run(*words, *person, "customer=C-3")
     failed(done, SchemaError, name="customer")
     assert "--id customer" in done.stderr
-    done = run(*words, "--id", "customer", *person, "customer=C-3", "--json")
-    assert done.returncode == 0, done.stderr
+    done = good(*words, "--id", "customer", *person, "customer=C-3", "--json")
     assert done.json[0]["id"] == {"customer": "C-3"}
 
 
@@ -213,8 +212,7 @@ def test_bad_rows_are_reported_and_lose_no_others(loans, tmp_path):
     lines = GOOD.splitlines()
     people = tmp_path / "people.csv"
     people.write_text("\n".join([*lines, *BAD_ROWS, lines[1], ""]))
-    done = run("explain", *loans.options(input=people, out=tmp_path / "out"))
-    assert done.returncode == 0, done.stderr
+    good("explain", *loans.options(input=people, out=tmp_path / "out"))
     found = pd.read_csv(tmp_path / "out" / "results.csv")
     assert found["row"].tolist() == list(range(len(BAD_ROWS) + 2))
     assert found["status"].tolist() == ["optimal", *["bad_input"] * len(BAD_ROWS), "optimal"]
@@ -229,8 +227,7 @@ def test_bad_training_rows_are_left_out_and_counted(loans, tmp_path):
     train = tmp_path / "train.csv"
     text = (loans.folder / "train.csv").read_text()
     train.write_text(text + "30,much,cook,no\n30,2.5\n")
-    done = run("explain", *loans.options(train=train, row=0), "--json")
-    assert done.returncode == 0, done.stderr
+    done = good("explain", *loans.options(train=train, row=0), "--json")
     assert f"2 of {len(loans.train) + 2}" in done.stderr
     plain = run("explain", *loans.options(row=0), "--json")
     assert done.stdout == plain.stdout
@@ -287,8 +284,7 @@ def test_a_full_disk_keeps_what_is_done(loans, tmp_path):
         assert not list(disk.glob("**/*.tmp"))
         kept = [shard.read_bytes() for shard in shards]
         subprocess.run(["mount", "-o", "remount,size=8m", str(disk)], check=True)
-        done = run("explain", *words)
-        assert done.returncode == 0, done.stderr
+        good("explain", *words)
         text = (disk / "out" / "results.csv").read_bytes()
         head = text.index(b"\n") + 1
         assert text[head:].startswith(b"".join(shard[head:] for shard in kept))

@@ -43,15 +43,14 @@ def test_killed_three_times_the_answers_are_the_same(crowd, tmp_path):
         assert not (out / "results.csv").exists()
         seen.append(rows_done(out))
     assert 0 < seen[0] == seen[1] < seen[2] < ROWS
-    done = run(*words(folder, out, "--json"))
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["resumed"] == seen[2]
+    done = good(*words(folder, out, "--json"))
+    assert done.json["resumed"] == seen[2]
     assert (out / "results.csv").read_bytes() == whole.results.read_bytes()
     assert {path.name for path in out.iterdir()} == {"manifest.json", "network.npz", "results.csv"}
     # Asked once more, nothing is done again.
     stamp = (out / "results.csv").stat().st_mtime_ns
     again = run(*words(folder, out, "--json"))
-    assert json.loads(again.stdout)["resumed"] == ROWS
+    assert again.json["resumed"] == ROWS
     assert (out / "results.csv").stat().st_mtime_ns == stamp
 
 
@@ -76,7 +75,7 @@ def test_a_signal_ends_cleanly_and_says_how_to_go_on(crowd, tmp_path, number):
     assert 0 < before < ROWS
     # The number of processes is not part of the question.
     done = run(*words(folder, out, "--json"))
-    assert json.loads(done.stdout)["resumed"] == before
+    assert done.json["resumed"] == before
     assert (out / "results.csv").read_bytes() == whole.results.read_bytes()
 
 
@@ -127,8 +126,7 @@ def test_an_input_that_is_overwritten_during_the_run(crowd, tmp_path):
     assert str(path) in err
     assert not (out / "results.csv").exists()
     path.write_bytes(content)
-    done = run(*words(folder, out, people=path))
-    assert done.returncode == 0, done.stderr
+    good(*words(folder, out, people=path))
     assert (out / "results.csv").read_bytes() == whole.results.read_bytes()
 
 

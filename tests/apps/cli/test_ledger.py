@@ -219,7 +219,7 @@ def test_redeem_and_its_exit_statuses(loans, made, book):
         ("redeemed", "exact"),
     ]
     assert history[-1]["by"] == "desk 3"
-    assert run("ledger", "verify", place).returncode == 0
+    good("ledger", "verify", place)
 
 
 def test_redeem_a_row_of_a_file(book, tmp_path):
@@ -258,7 +258,7 @@ def test_adopt(made, book):
     row = cells(place, numbers["ann"])
     good("ledger", "adopt", place, "--model", made / "hard.npz", "--note", "spring")
     assert run("ledger", "redeem", place, numbers["ann"], *row).returncode == 4
-    assert run("ledger", "verify", place).returncode == 0
+    good("ledger", "verify", place)
 
 
 # -- ending ----------------------------------------------------------------------------------------
@@ -331,7 +331,7 @@ def test_the_letter_of_a_promise(made, book, tmp_path):
     failed(run("ledger", "letter", place, number, "--out", out), OutputError, name=out.name)
     again = tmp_path / "again.html"
     words = ("--subject", "the loan", "--outcome", "approved")
-    assert run("ledger", "letter", place, number, "--out", again, *words).returncode == 0
+    good("ledger", "letter", place, number, "--out", again, *words)
     assert "approved" in again.read_text()
     good("ledger", "withdraw", place, number, "--reason", "a test")
     failed(run("ledger", "letter", place, number, "--out", tmp_path / "late.html"), LedgerError)

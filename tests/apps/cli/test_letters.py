@@ -7,7 +7,7 @@ import re
 import pytest
 
 import proplace as pp
-from commands import run
+from commands import good, run
 from proplace.core.errors import OptionError, OutputError
 from support.errors import failed
 
@@ -25,7 +25,7 @@ def folder(loans, tmp_path_factory):
     people["income"] = people["income"].astype(object)
     people.loc[2, "income"] = None
     people.to_csv(folder / "people.csv", index=False)
-    done = run(
+    done = good(
         "explain",
         *loans.options(input=folder / "people.csv", out=folder / "out", letters=folder / "letters"),
         *WORDS,
@@ -35,7 +35,6 @@ def folder(loans, tmp_path_factory):
         "--count",
         "2",
     )
-    assert done.returncode == 0, done.stderr
     assert "row 2" in done.stderr
     return folder
 
@@ -61,8 +60,7 @@ def test_each_person_gets_a_letter(folder):
 
 def test_letters_of_one_person(loans, tmp_path):
     options = loans.options(row=1, out=tmp_path / "out", letters=tmp_path / "to" / "one")
-    done = run("explain", *options, "--certificates")
-    assert done.returncode == 0, done.stderr
+    good("explain", *options, "--certificates")
     (path,) = (tmp_path / "to" / "one").iterdir()
     (proof,) = (tmp_path / "out" / "certificates").iterdir()
     assert path.stem == proof.stem.rpartition("-")[0]

@@ -248,6 +248,19 @@ def test_nor_as_a_promise(fragile, tmp_path, column, value):
     assert entry["answer"] == "row 0"
 
 
+def test_a_person_who_is_said_to_be_accepted_needs_a_proof(fragile, tmp_path):
+    changed = shutil.copytree(fragile / "results", tmp_path / "results")
+
+    def change(table, manifest):
+        table.loc[2, ["status", "certificate", "margin"]] = ["already_valid", "", "5"]
+        table.loc[2, "x"] = table.loc[2, "original_x"]
+
+    reseal(changed, change)
+    next((changed / "certificates").glob("row-000000000002*")).unlink()
+    (entry,) = rejected(run("check", changed, "--model", fragile / "net.npz", "--json"))
+    assert (entry["answer"], entry["proved"]) == ("row 2", None)
+
+
 def test_a_bare_proof_that_a_row_is_not_robust_meets_no_demand(fragile):
     proof = next((fragile / "results" / "certificates").glob("row-000000000000*"))
     assert checked(fragile, proof).returncode == 0

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import proplace as pp
-from commands import call, good
+from commands import good, run
 from oracles import forward, sampled_margins
 from proplace.apps.batch.manifest import _sha256
 from proplace.apps.cli import delta
@@ -59,7 +59,7 @@ def facts_of(*words):
 
 def rejected(*words):
     """Check something that is rejected; return how many certificates are."""
-    done = call("check", *words, "--json")
+    done = run("check", *words, "--json")
     assert (done.returncode, done.json["accepted"]) == (1, False)
     return sum(not entry["accepted"] for entry in done.json["certificates"])
 
@@ -84,10 +84,10 @@ def test_a_hull_holds_each_parameter_from_its_least_to_its_largest(past, tmp_pat
 def test_nothing_is_overwritten_and_the_name_is_looked_at_first(past, tmp_path):
     out = tmp_path / "hull.npz"
     out.write_text("mine")
-    failed(call("shifts", "hull", *files(past), "--out", out), OutputError, name=out.name)
+    failed(run("shifts", "hull", *files(past), "--out", out), OutputError, name=out.name)
     assert out.read_text() == "mine"
     other = tmp_path / "box.json"
-    failed(call("shifts", "hull", "no-such.npz", "--out", other), OutputError, name=other.name)
+    failed(run("shifts", "hull", "no-such.npz", "--out", other), OutputError, name=other.name)
 
 
 def test_what_is_shown_of_a_set(loans, past):
@@ -162,7 +162,7 @@ def test_a_history_is_learned_from(past, loans, tmp_path):
     assert "30" in made.about
     assert made.about == about
     assert sum(made.contains(pp.Network.load(path)) for path in paths) >= 27
-    failed(call("shifts", "learn", *paths[:5], "--out", tmp_path / "few.npz"), DeltaError)
+    failed(run("shifts", "learn", *paths[:5], "--out", tmp_path / "few.npz"), DeltaError)
     assert not (tmp_path / "few.npz").exists()
 
 
@@ -194,10 +194,10 @@ def test_exactly_one_of_delta_and_shifts(loans, past):
             ("explain", loans.options(delta=None, row=0)),
             ("certify", ["--model", loans.folder / "model.onnx", "--input", "people.csv"]),
         ):
-            done = call(command, *options, *words)
+            done = run(command, *options, *words)
             failed(done, OptionError, name="--shifts" if words else "--delta")
     proof = ["check", "proof.json", "--model", loans.folder / "model.onnx"]
-    done = call(*proof, "--delta", 0.01, "--shifts", past[0] / "shifts.npz")
+    done = run(*proof, "--delta", 0.01, "--shifts", past[0] / "shifts.npz")
     failed(done, OptionError, name="--shifts")
 
 
@@ -224,10 +224,10 @@ def test_a_set_of_other_networks_is_refused_with_what_to_do(loans, past, tmp_pat
             ["shifts", "show", tmp_path / name, *model],
             ["certify", *model, *table, "--shifts", tmp_path / name],
         ):
-            done = call(*words)
+            done = run(*words)
             failed(done, error, name=name)
             assert name in done.stderr
-    done = call("shifts", "hull", *files(past), tmp_path / "other.npz", "--out", tmp_path / "x.npz")
+    done = run("shifts", "hull", *files(past), tmp_path / "other.npz", "--out", tmp_path / "x.npz")
     failed(done, DeltaError, name="other.npz")
     assert not (tmp_path / "x.npz").exists()
 
@@ -322,16 +322,16 @@ def test_a_batch_goes_on_with_the_same_set_and_with_no_other(loans, past, done, 
     renamed.save(tmp_path / "renamed.npz")
     for name, field in (("wider.npz", "delta"), ("renamed.npz", "about delta")):
         other = [tmp_path / name if word == str(past[0] / "shifts.npz") else word for word in words]
-        failed(call("explain", *other, "--certificates"), OutputError, name=field, notes=1)
+        failed(run("explain", *other, "--certificates"), OutputError, name=field, notes=1)
     plain = loans.options(input=done[0].parent / "people.csv", out=results)
-    failed(call("explain", *plain, "--certificates"), OutputError, name="delta")
+    failed(run("explain", *plain, "--certificates"), OutputError, name="delta")
 
 
 def test_a_set_that_was_changed_is_refused(past, results, tmp_path):
     def refused(path):
         with raises(ResultsError, name="shifts.npz"):
             pp.read_results(results)
-        done = call("report", results, "--out", tmp_path / f"{path}.html")
+        done = run("report", results, "--out", tmp_path / f"{path}.html")
         failed(done, ResultsError, name="shifts.npz")
 
     kept = (results / "shifts.npz").read_bytes()
@@ -352,7 +352,7 @@ def test_a_folder_is_not_begun_where_the_name_is_taken(loans, past, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "shifts.npz").write_text("mine")
     words = loans.options(delta=None, shifts=past[0] / "shifts.npz", out=tmp_path / "out")
-    failed(call("explain", *words), OutputError, name="shifts.npz", notes=1)
+    failed(run("explain", *words), OutputError, name="shifts.npz", notes=1)
     assert (tmp_path / "out" / "shifts.npz").read_text() == "mine"
 
 
@@ -373,7 +373,7 @@ def test_certificates_of_a_set_are_checked(loans, past, results, tmp_path):
         )
     proof = sorted((results / "certificates").iterdir())[0]
     good("check", proof, "--model", model, "--shifts", box)
-    alone = call("check", proof, "--model", model)
+    alone = run("check", proof, "--model", model)
     assert alone.returncode == 1
     assert past[2].digest in alone.stdout
     assert "--shifts" in alone.stdout
@@ -399,7 +399,7 @@ def test_the_page_of_a_folder(past, results, tmp_path):
 
 
 def test_a_statement_needs_a_page(loans):
-    done = call("explain", *loans.options(row=0), "--statement", "all will be well")
+    done = run("explain", *loans.options(row=0), "--statement", "all will be well")
     failed(done, OptionError, name="--statement")
 
 
@@ -556,8 +556,8 @@ def test_the_set_that_is_chosen_is_written(loans, past, tmp_path):
 
 def test_options_of_calibrate_that_do_not_go_together(loans, past):
     words = [*loans.options(delta=None), *files(past), "--shifts", past[0] / "shifts.npz"]
-    failed(call("calibrate", *words), OptionError, name="--risk")
-    both = call("calibrate", *words, "--risk", 0.2, "--delta", 0.01)
+    failed(run("calibrate", *words), OptionError, name="--risk")
+    both = run("calibrate", *words, "--risk", 0.2, "--delta", 0.01)
     failed(both, OptionError, name="--shifts")
 
 

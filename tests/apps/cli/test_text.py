@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import proplace as pp
-from commands import run, run_on_a_terminal
+from commands import good, run, run_on_a_terminal
 from proplace.core.errors import ModelFileError, OptionError
 from proplace.core.text import MESSAGE, UNSEEN, VALUE, clipped, short, visible
 from support.errors import failed
@@ -102,8 +102,7 @@ def test_a_long_word_is_broken_and_not_cut(tmp_path):
     pd.DataFrame({"b": [long, "y"]}).to_csv(tmp_path / "train.csv", index=False)
     options = ["--model", "net.npz", "--train", "train.csv", "--schema", "schema.yaml"]
     words = [tmp_path / word if word[:2] != "--" else word for word in options]
-    done = run("explain", *words, "--delta", 0.001, f"b={long}")
-    assert done.returncode == 0, done.stderr
+    done = good("explain", *words, "--delta", 0.001, f"b={long}")
     table = "".join(line for line in done.stdout.splitlines() if "│" in line)
     assert table.count("x") == 150
 
@@ -116,8 +115,7 @@ def test_a_batch_on_a_terminal(folder):
 
 
 def test_answers_for_machines(folder):
-    done = run(*folder.words("explain"), "--row", 0, "--json")
-    assert done.returncode == 0, done.stderr
+    done = good(*folder.words("explain"), "--row", 0, "--json")
     assert done.stdout.isascii()
     (answer,) = done.json
     assert list(answer["original"].values()) == [*NASTY, 0]
