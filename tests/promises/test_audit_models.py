@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
 from fractions import Fraction as Q
 
@@ -21,6 +22,18 @@ from support.lenders import setting_of, verdicts, write
 TABLE, DECIDED = people(200, 0)
 LATER, DECIDED_LATER = people(200, 1)
 DELTA = 2.0**-6
+
+
+@functools.cache
+def first(shape):
+    """The pipeline in use; it is not to be changed."""
+    return fitted(SHAPES[shape](), TABLE, DECIDED)
+
+
+@functools.cache
+def second(shape, sizes=(6,)):
+    """A pipeline that was trained anew, a year later; it is not to be changed."""
+    return fitted(SHAPES[shape](), LATER, DECIDED_LATER, sizes=sizes)
 
 
 def accepted(pipe, table=LATER, count=60):
@@ -61,7 +74,7 @@ def refitted(pipe, factor=1.3, offset=0.2, nudge=0.0):
 
 def test_a_scaler_that_was_fitted_again_changes_nothing_by_itself(ledger):
     """Weights that make up for it are the old ones in the coordinates of the promises."""
-    pipe = fitted(SHAPES["standard"](), TABLE, DECIDED)
+    pipe = first("standard")
     promise(ledger, pipe, accepted(pipe))
     for nudge, proved in ((0.0, True), (0.99 * DELTA, True), (1.01 * DELTA, False)):
         audit = ledger.audit(refitted(pipe, nudge=nudge))
@@ -71,7 +84,7 @@ def test_a_scaler_that_was_fitted_again_changes_nothing_by_itself(ledger):
 
 def test_what_rounding_leaves_open_is_not_called_proved(ledger):
     """A nudge within rounding of delta: the parameters that were computed may lie on either side."""
-    pipe = fitted(SHAPES["standard"](), TABLE, DECIDED)
+    pipe = first("standard")
     promise(ledger, pipe, accepted(pipe))
     audit = ledger.audit(refitted(pipe, nudge=DELTA * (1 - 1e-14)))
     assert audit.looks[0].inside == ""
@@ -82,8 +95,8 @@ def test_what_rounding_leaves_open_is_not_called_proved(ledger):
 @pytest.mark.parametrize("new", SHAPES)
 def test_the_rounding_of_coordinates_is_bounded(old, new):
     """In exact rationals, at rows of the table: the model, and the network in other coordinates."""
-    base = pp.Model.of(fitted(SHAPES[old](), TABLE, DECIDED))
-    other = pp.Model.of(fitted(SHAPES[new](), LATER, DECIDED_LATER))
+    base = pp.Model.of(first(old))
+    other = pp.Model.of(second(new))
     if old == "robust, ordinal" != new:
         return
     net = in_coordinates_of(base, other)
@@ -119,8 +132,8 @@ def first_layer(net, x):
 @pytest.mark.parametrize("old", SHAPES)
 def test_verdicts_are_what_the_new_pipeline_says(ledger, old, new, tolerance):
     """Retrained from scratch: other scalers, encoders, architecture."""
-    pipe = fitted(SHAPES[old](), TABLE, DECIDED)
-    later = fitted(SHAPES[new](), LATER, DECIDED_LATER, sizes=(5, 4))
+    pipe = first(old)
+    later = second(new, (5, 4))
     rows = accepted(pipe)
     numbers = promise(ledger, pipe, rows, tolerance=tolerance)
     audit = ledger.audit(later)
@@ -177,7 +190,7 @@ def test_categories_in_another_order_are_the_same_categories(ledger):
 
 
 def test_classes_in_another_order_are_told_by_their_labels(ledger):
-    pipe = fitted(SHAPES["standard"](), TABLE, DECIDED)
+    pipe = first("standard")
     rows = accepted(pipe)
     promise(ledger, pipe, rows)
     three = np.where(DECIDED_LATER == "yes", "yes", np.where(LATER["age"] > 40, "alas", "no"))
@@ -191,7 +204,7 @@ def test_classes_in_another_order_are_told_by_their_labels(ledger):
 
 
 def test_a_model_of_fewer_columns_is_asked_as_it_is(ledger):
-    pipe = fitted(SHAPES["standard"](), TABLE, DECIDED)
+    pipe = first("standard")
     rows = accepted(pipe)
     promise(ledger, pipe, rows)
     steps = [(StandardScaler(), ["income", "age"])]
@@ -203,7 +216,7 @@ def test_a_model_of_fewer_columns_is_asked_as_it_is(ledger):
 
 
 def test_a_model_of_more_columns_cannot_be_asked(ledger):
-    pipe = fitted(SHAPES["standard"](), TABLE, DECIDED)
+    pipe = first("standard")
     promise(ledger, pipe, accepted(pipe, count=5))
     more = LATER.assign(region=np.arange(len(LATER)) % 7)
     steps = [*SHAPES["standard"](), (StandardScaler(), ["region"])]
@@ -215,7 +228,7 @@ def test_a_model_of_more_columns_cannot_be_asked(ledger):
 
 def test_labels_that_the_new_model_does_not_know_cannot_be_told(ledger):
     """The others are asked, one by one."""
-    pipe = fitted(SHAPES["standard"](), TABLE, DECIDED)
+    pipe = first("standard")
     rows = accepted(pipe)
     numbers = promise(ledger, pipe, rows)
     known = LATER["job"] != "smith"
@@ -234,7 +247,7 @@ def test_labels_that_the_new_model_does_not_know_cannot_be_told(ledger):
 
 def test_a_model_that_refuses_what_its_network_accepts_is_an_alarm(ledger):
     """A source that changed behind what was read of it."""
-    pipe = fitted(SHAPES["standard"](), TABLE, DECIDED)
+    pipe = first("standard")
     rows = accepted(pipe)
     promise(ledger, pipe, rows)
     changed = copy.deepcopy(pipe)
@@ -248,7 +261,7 @@ def test_a_model_that_refuses_what_its_network_accepts_is_an_alarm(ledger):
 
 
 def test_a_model_that_accepts_what_its_network_refuses_is_an_alarm(ledger):
-    pipe = fitted(SHAPES["standard"](), TABLE, DECIDED)
+    pipe = first("standard")
     rows = accepted(pipe, count=10)
     promise(ledger, pipe, rows)
     changed = refitted(pipe, nudge=2 * DELTA)
@@ -329,7 +342,7 @@ def test_onnx_files(ledger, tmp_path):
     skl2onnx = pytest.importorskip("skl2onnx")
     from skl2onnx.common.data_types import FloatTensorType, StringTensorType
 
-    pipe = fitted(SHAPES["standard"](), TABLE, DECIDED)
+    pipe = first("standard")
     rows = accepted(pipe)
     numbers = promise(ledger, pipe, rows)
     kinds = {"age": FloatTensorType, "income": FloatTensorType}
@@ -388,10 +401,10 @@ def test_corner_that_rounding_decides_is_unknown(ledger):
 
 def test_margins_of_boxes_are_lower_bounds_in_original_units(ledger):
     """The margin of an MLP over a box, against a dense grid of its own scores."""
-    pipe = fitted(SHAPES["standard"](), TABLE, DECIDED)
+    pipe = first("standard")
     rows = accepted(pipe, count=8)
     promise(ledger, pipe, rows, tolerance=0.2)
-    later = fitted(SHAPES["standard"](), LATER, DECIDED_LATER)
+    later = second("standard")
     audit = ledger.audit(later)
     scale = {n: pp.Model.of(pipe).schema.by_name[n].scale for n in ("age", "income")}
     for n, row in rows.iterrows():
@@ -414,10 +427,10 @@ def test_margins_of_boxes_are_lower_bounds_in_original_units(ledger):
 
 def test_renewed_promises_are_proved_and_others_stay(tmp_path):
     """A person with two promises, of which one is broken, keeps the other."""
-    pipe = fitted(SHAPES["standard"](), TABLE, DECIDED)
+    pipe = first("standard")
     refused = TABLE[pipe.predict(TABLE) == "no"].iloc[:10]
     result = pp.Proplace(pipe, DELTA, k=5).fit(TABLE).explain(refused, "yes")
-    later = fitted(SHAPES["robust, ordinal"](), LATER, DECIDED_LATER)
+    later = second("robust, ordinal")
     with pp.Ledger(tmp_path / "p.db") as ledger:
         ids = [f"p{n // 2}" for n in range(len(result))]
         ledger.issue(result, ids=ids, existing="add", expires="2999-12-31")

@@ -95,12 +95,21 @@ def test_what_is_left_of_a_promise(place, unlike):
         assert ledger.verify().good
 
 
-def test_all_promises_of_a_person_and_of_nobody_else(place, result):
+def test_erase_removes_all_promises_of_the_people_and_of_nobody_else(place, result, boxed):
     with pp.Ledger(place) as ledger:
-        first = ledger.issue(result, ["anna", "annabel", "ANNA"]).ids
-        (second,) = ledger.issue(result[:1], ["anna"], expires="2999-12-31", existing="renew").ids
-        assert ledger.erase("anna") == (first[0], second)
+        anna, _, bert = ledger.issue(result, ["anna", "annabel", "bert"]).ids
+        (again,) = ledger.issue(result[:1], ["anna"], expires="2999-12-31", existing="renew").ids
+        other, emil = ledger.issue(boxed, ["ANNA", "emil"]).ids
+        assert ledger.erase("emil", "bert", "nobody", "anna", "anna") == (anna, bert, again, emil)
         assert ledger.promises()["person"].dropna().tolist() == ["annabel", "ANNA"]
+        assert ledger.verify().erased == 4
+        kept = ledger.promise(other)
+        assert kept.point.tolist() == boxed[0].point.tolist()
+        assert np.all(kept.low < kept.point)
+        assert [entry.kind for entry in ledger.history(emil)] == ["issued", "erased"]
+        with raises(LedgerError, name="ids"):
+            ledger.erase(["annabel", "ANNA"])
+        assert ledger.erase(None) == ()
         assert ledger.verify().good
 
 
@@ -115,19 +124,6 @@ def test_what_a_person_presented_is_erased_too(tmp_path, result):
         ledger.erase(PEOPLE[0])
         assert PEOPLE[0].encode() not in content_of(path)
         assert b"33.25" not in content_of(path)
-        assert ledger.verify().good
-
-
-def test_several_people_at_once(place, result, boxed):
-    with pp.Ledger(place) as ledger:
-        a, _, c = ledger.issue(result, ["a", "b", "c"]).ids
-        (d, _) = ledger.issue(boxed, ["d", "e"]).ids
-        assert ledger.erase("d", "c", "nobody", "a", "a") == (a, c, d)
-        assert ledger.promises()["person"].dropna().tolist() == ["b", "e"]
-        assert ledger.verify().erased == 3
-        with raises(LedgerError, name="ids"):
-            ledger.erase(["b", "e"])
-        assert ledger.erase(None) == ()
         assert ledger.verify().good
 
 
@@ -289,13 +285,3 @@ def test_only_the_owner_can_rewrite_the_files(server, result):
             assert ledger.promises()["state"].tolist() == ["erased", "open", "open"]
     finally:
         server.execute(database, "DROP OWNED BY clerk", "DROP ROLE clerk")
-
-
-def test_numbers_of_other_people_stay(place, boxed):
-    with pp.Ledger(place) as ledger:
-        dora, emil = ledger.issue(boxed, ["dora", "emil"]).ids
-        ledger.erase("emil")
-        kept = ledger.promise(dora)
-        assert kept.point.tolist() == boxed[0].point.tolist()
-        assert np.all(kept.low < kept.point)
-        assert [entry.kind for entry in ledger.history(emil)] == ["issued", "erased"]

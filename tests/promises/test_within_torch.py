@@ -93,6 +93,17 @@ def moved(before, after):
     return max(max(np.abs(a.W - b.W).max(), np.abs(a.bias - b.bias).max()) for a, b in pairs)
 
 
+def trained_within(module, shifts):
+    """Train a module inside a box; return the network with which training began."""
+    optimizer = adam(module)
+    with pp.stay_within(module, shifts, optimizer):
+        start = network(module)
+        steps(module, optimizer, *data(module))
+    assert shifts.contains(network(module))
+    assert moved(start, network(module)) > 1e-3  # it was trained, not only projected
+    return start
+
+
 def variants(module, count, size, seed=5):
     """Networks read of copies whose trained parameters differ from the module's."""
     generator = torch.Generator().manual_seed(seed)
@@ -148,14 +159,7 @@ def test_what_is_read_of_a_trained_module_lies_in_the_box(hidden, box, dtype):
     module = build(hidden, outputs=1 + 2 * (len(hidden) % 2), dtype=dtype)
     shifts = BOXES[box](module)
     before = network(module)
-    optimizer = adam(module)
-    with pp.stay_within(module, shifts, optimizer) as within:
-        entered = network(module)
-        steps(module, optimizer, *data(module))
-    assert within.shifts is shifts
-    assert shifts.contains(network(module))
-    assert shifts.contains(entered)
-    assert moved(entered, network(module)) > 1e-3  # it was trained, not only projected
+    assert shifts.contains(trained_within(module, shifts))
     free = copy.deepcopy(build(hidden, outputs=1 + 2 * (len(hidden) % 2), dtype=dtype))
     steps(free, adam(free), *data(free))
     assert not shifts.contains(network(free))
@@ -186,12 +190,7 @@ def test_projection_gives_the_outermost_floats_inside_by_exact_fractions(dtype):
 @pytest.mark.parametrize("bias", [False, (True, False, True), (False, True, False)], ids=str)
 def test_layers_without_bias(bias):
     module = build((5, 4), 3, bias=bias)
-    shifts = pp.Shifts.of(network(module), 0.02)
-    start, optimizer = network(module), adam(module)
-    with pp.stay_within(module, shifts, optimizer):
-        steps(module, optimizer, *data(module))
-    assert shifts.contains(network(module))
-    assert moved(start, network(module)) > 1e-3
+    trained_within(module, pp.Shifts.of(network(module), 0.02))
 
 
 @pytest.mark.parametrize("box", quick(1, ["number", "layers", "uneven", "hull", "elsewhere"]))
@@ -201,12 +200,7 @@ def test_batch_norm(dtype, bias, box):
     module = with_norms(bias=bias, dtype=dtype)
     shifts = BOXES[box](module)
     fixed = [copy.deepcopy(norm.state_dict()) for norm in norms(module)]
-    optimizer = adam(module)
-    with pp.stay_within(module, shifts, optimizer):
-        start = network(module)
-        steps(module, optimizer, *data(module))
-    assert shifts.contains(network(module))
-    assert moved(start, network(module)) > 1e-3
+    trained_within(module, shifts)
     for norm, state in zip(norms(module), fixed, strict=True):
         assert all(torch.equal(norm.state_dict()[key], value) for key, value in state.items())
     free = with_norms(bias=bias, dtype=dtype)
@@ -296,12 +290,7 @@ def test_a_shared_parameter_lies_in_all_of_its_intervals(make):
     number = len(net.layers)
     radii = [(0.04, 0.01 * (n + 1)) for n in range(number)]
     radii[1] = (0.005, 0.02)  # the shared one, here less than in the other place
-    shifts = pp.Shifts.of(net, radii)
-    optimizer = adam(module)
-    with pp.stay_within(module, shifts, optimizer):
-        steps(module, optimizer, *data(module))
-    assert shifts.contains(network(module))
-    assert moved(net, network(module)) > 1e-3
+    trained_within(module, pp.Shifts.of(net, radii))
     i = 2 if make is Shared else 0
     apart = net.with_layers(
         (layer.W + 0.5 * (n == i), layer.b) for n, layer in enumerate(net.layers)
@@ -357,13 +346,7 @@ class Functional(nn.Module):
 def test_modules_with_a_forward_of_their_own(branches):
     torch.manual_seed(0)
     module = Functional(branches=branches)
-    start = network(module)
-    shifts = pp.Shifts.of(start, 0.01)
-    optimizer = adam(module)
-    with pp.stay_within(module, shifts, optimizer):
-        steps(module, optimizer, *data(module))
-    assert shifts.contains(network(module))
-    assert moved(start, network(module)) > 1e-3
+    trained_within(module, pp.Shifts.of(network(module), 0.01))
 
 
 def test_a_number_is_around_the_module_as_it_is():
