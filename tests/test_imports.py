@@ -132,5 +132,4 @@ def test_a_missing_extra_names_the_command_that_installs_it(tmp_path, monkeypatc
     with pytest.raises(MissingExtra) as caught:
         call(tmp_path / "model.onnx")
     assert isinstance(caught.value, ImportError)
-    assert caught.value.extra == extra
     assert f"pip install 'proplace[{extra}]'" in str(caught.value)

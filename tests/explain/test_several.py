@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import pickle
+import sys
 import warnings
 
 import numpy as np
@@ -23,6 +24,7 @@ from proplace.certification import Bundle
 from proplace.core.errors import (
     DeltaError,
     InputError,
+    MissingExtra,
     ModelDisagrees,
     ModelFileError,
     OptionError,
@@ -460,6 +462,15 @@ def test_models_of_other_classes_or_columns_are_refused():
         pp.Proplace(pipes[0], 0.01, also=[other]).fit(table)
     with raises(InputError, name="network 2", match="height"):
         pp.Proplace(pipes[0], 0.01, also=[tall]).fit(table)
+
+
+def test_required_model_without_its_extra_names_the_command_that_installs_it(tmp_path, monkeypatch):
+    (tmp_path / "model.onnx").write_bytes(b"anything")
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    net = pp.Network([(np.eye(2), np.zeros(2)), ([[1.0, 1.0]], [-1.0])])
+    explainer = pp.Proplace(net, 0.05, also=[tmp_path / "model.onnx"])
+    with pytest.raises(MissingExtra, match=r"model.*proplace\[onnx\]"):
+        explainer.fit([[0.2, 0.1], [0.9, 0.8]])
 
 
 def test_a_model_that_does_not_say_how_it_reads_the_table_is_refused():

@@ -770,7 +770,7 @@ def test_missing_keras(monkeypatch):
 def test_missing_backend(monkeypatch):
     def no_backend(package, extra, purpose):
         error = ModuleNotFoundError("No module named 'tensorflow'", name="tensorflow")
-        raise MissingExtra(package, extra, purpose) from error
+        raise MissingExtra.of(package, extra, purpose) from error
 
     monkeypatch.setattr("proplace.loaders.keras.require", no_backend)
     with pytest.raises(MissingExtra, match=r"'tensorflow', which is not installed.*KERAS_BACKEND"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 
 class ProplaceError(Exception):
     """Base of every error raised on purpose by this package.
@@ -85,17 +87,14 @@ class SolverError(ProplaceError, RuntimeError):
 class MissingExtra(ProplaceError, ImportError):
     """An optional dependency is needed and not installed."""
 
-    def __init__(self, package: str, extra: str, purpose: str) -> None:
-        super().__init__(
+    @classmethod
+    def of(cls, package: str, extra: str, purpose: str) -> Self:
+        """Return the error about a package, with the command that installs it."""
+        return cls(
             f"{purpose} needs the package {package!r}; "
             f"install it with: pip install 'proplace[{extra}]'",
             name=package,
         )
-        self.extra = extra
-        self._purpose = purpose
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.name, self.extra, self._purpose)
 
 
 class TableError(ProplaceError, ValueError):

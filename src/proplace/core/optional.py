@@ -16,4 +16,4 @@ def require(package: str, extra: str, purpose: str) -> ModuleType:
     try:
         return importlib.import_module(package)
     except ImportError as error:
-        raise MissingExtra(package, extra, purpose) from error
+        raise MissingExtra.of(package, extra, purpose) from error

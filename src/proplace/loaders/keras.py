@@ -129,7 +129,7 @@ def _require_keras(purpose: str) -> Any:
         if importlib.util.find_spec("keras") is None or missing.partition(".")[0] == "keras":
             raise
         # Keras is there but what it computes with is not.
-        raise MissingExtra(
+        raise MissingExtra.of(
             "torch",
             "torch",
             f"Keras is set to compute with {missing!r}, which is not installed; setting "
