@@ -14,7 +14,7 @@ $(PYTHON) -m venv $(VENV)
 $(BIN)/pip install --quiet --upgrade pip
 endef
 
-.PHONY: demo picture test test-slow test-all mutants mutants-sample fuzz kills golden wheel-test oldest docs lint format bench clean
+.PHONY: demo picture test test-slow test-all mutants fuzz kills golden wheel-test oldest docs lint format bench clean
 
 # torch is asked for by its exact version first: that takes a CPU build where one is at hand.
 $(VENV)/test.stamp: pyproject.toml
@@ -48,15 +48,13 @@ test-slow: $(VENV)/test.stamp
 test-all: $(VENV)/test.stamp
 	$(PYTEST) --hypothesis-profile=all
 
-# Faults planted in copies of the tree: which do the tests notice? (docs/testing.md)
-# make mutants ONLY='checker-*' takes those of a name, a file or a list alone.
+# Mutation testing of one module: make mutants ONLY=certification.bounds (docs/testing.md)
+MUTMUT := 3.8.1
 mutants: $(VENV)/test.stamp
-	$(BIN)/python tests/mutants/run.py $(if $(ONLY),--only '$(ONLY)')
-
-# A few of them, drawn anew for each state of the tree.
-SEED ?= $(shell git rev-parse 'HEAD^{tree}' 2>/dev/null || echo 0)
-mutants-sample: $(VENV)/test.stamp
-	$(BIN)/python tests/mutants/run.py --sample 4 --seed $(SEED)
+	@test -n "$(ONLY)" || { echo "name a module: make mutants ONLY=certification.bounds"; exit 2; }
+	$(BIN)/pip install --quiet mutmut==$(MUTMUT)
+	$(BIN)/mutmut run "proplace.$(ONLY).*" --max-children 2
+	$(BIN)/mutmut results | grep "proplace.$(ONLY)"
 
 # The readers of files from outside under damaged input, for some seconds: make fuzz SECONDS=600
 SECONDS ?= 60
@@ -99,4 +97,4 @@ bench: $(VENV)/test.stamp
 	$(BIN)/python benchmarks/shifts.py
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis mutants

@@ -34,6 +34,7 @@ BROKEN = REPORT.certificates[int(np.flatnonzero(~REPORT.robust)[0])]
 PARAMETERS = proof.parameters(NET)
 
 
+@pytest.mark.source
 def test_the_checker_imports_the_standard_library_only():
     code = (
         "import sys, runpy; before = set(sys.modules);"
@@ -46,6 +47,7 @@ def test_the_checker_imports_the_standard_library_only():
     assert done.stdout.strip() == "[]", done.stderr
 
 
+@pytest.mark.source
 def test_the_checker_can_be_read_in_one_sitting():
     text = Path(checker.__file__).read_text()
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef)

@@ -14,6 +14,8 @@ from certification.problems import called
 from oracles import accepted_rows, random_box
 from proplace.certification import Refusal, Space, certify, checker
 
+pytestmark = pytest.mark.source
+
 NET, ROWS = accepted_rows(5, (3, 4, 4, 1), 30)
 OTHER = pp.Network([(np.eye(3), None), (np.ones((1, 3)), [0.5])])
 X = ROWS[:1]

@@ -5,8 +5,12 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+import pytest
+
 import proplace
 from proplace import certification
+
+pytestmark = pytest.mark.source
 
 PACKAGE = Path(proplace.__file__).parent
 DOOR = "proplace.certification"
