@@ -97,14 +97,13 @@ def test_ties_that_rounding_hides_are_never_decided_wrongly():
     assert decided > 100
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [2, 4, 5, 8, 9, 10])  # some vertices are robust
 def test_both_searches_find_the_same_answer(seed):
     rng = np.random.default_rng(seed)
     net = mixed(rng, 2, columns=3)
     vertices = rng.normal(size=(6, 3)) * 1.5
     robust = pp.certify(net, vertices, 0.01, margin=0.01).robust
-    if not robust.any():
-        pytest.skip("no robust row")
+    assert robust.any()
     x = vertices[np.argmin(net.margin(vertices))]
     low, high = np.full(3, -9.0), np.full(3, 9.0)
     none = np.zeros((0, 3)), np.zeros(0), np.zeros(0)
