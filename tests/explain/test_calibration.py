@@ -16,6 +16,7 @@ from proplace.explain.calibration import CalibrationWarning, _short
 from proplace.loaders.coordinates import in_coordinates_of
 from refits import SHAPES, fitted, people, retrained
 from support.errors import raises
+from support.tiers import quick
 
 
 def threshold(t):
@@ -103,7 +104,8 @@ def test_validity_counts_pairs_of_answers_and_networks():
     assert found.change == pytest.approx(0.4)
 
 
-def test_a_delta_as_large_as_every_change_proves_validity():
+@pytest.mark.parametrize("n_jobs", quick(1, [1, 2]))
+def test_a_delta_as_large_as_every_change_proves_validity(n_jobs):
     rng = np.random.default_rng(3)
     X = rng.random((200, 3))
     net = pp.Network([(rng.normal(size=(6, 3)), np.zeros(6)), (rng.normal(size=(1, 6)), [-0.2])])
@@ -123,7 +125,8 @@ def test_a_delta_as_large_as_every_change_proves_validity():
     assert found.reached
     assert found.curve["validity"].iloc[-1] == 1.0
     assert found.curve["validity"].iloc[0] < 1.0
-    again = pp.calibrate_delta(net, moved, X, refused, deltas=[0.0, 0.001, largest], n_jobs=2)
+    deltas = [0.0, 0.001, largest]
+    again = pp.calibrate_delta(net, moved, X, refused, deltas=deltas, n_jobs=n_jobs)
     pd.testing.assert_frame_equal(found.curve, again.curve)
 
 
