@@ -194,11 +194,13 @@ def keras():
     import keras
 
     network, table, people = plain_network()
-    model = keras.Sequential(
-        [keras.Input((2,)), keras.layers.Dense(3, activation="relu"), keras.layers.Dense(1)]
-    )
-    for layer, ours in zip(model.layers, network.layers, strict=True):
-        layer.set_weights([ours.W.T, ours.bias])
+    scale = keras.layers.Normalization()
+    scale.adapt(table.to_numpy("float32"))
+    hidden, last = keras.layers.Dense(3, activation="relu"), keras.layers.Dense(1)
+    model = keras.Sequential([keras.Input((2,)), scale, hidden, last])
+    (first, second), mean, deviation = network.layers, table.mean(), table.std(ddof=0)
+    hidden.set_weights([(first.W * deviation.to_numpy()).T, first.bias + first.W @ mean])
+    last.set_weights([second.W.T, second.bias])
     explained(model, table, people)
 
 
