@@ -88,6 +88,7 @@ def check_rules(text, schema):
     assert rules == (schema.rules or rules)
 
 
+@pytest.mark.filterwarnings("ignore::proplace.explain.calibration.CalibrationWarning")
 @pytest.mark.parametrize("page", only([str(README)], PAGES), ids=lambda page: page.name)
 def test_blocks_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
