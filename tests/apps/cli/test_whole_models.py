@@ -71,10 +71,14 @@ def test_one_person_by_label(lender):
 def test_a_class_that_is_none_is_refused(lender):
     """The user may not have given '1', the default; the classes are named."""
     folder, _, _ = lender
-    for given, value in (((), "1"), (("--target", "yess"), "yess")):
+    for given, value, hint in (
+        ((), "1", "default"),
+        (("--target", "yess"), "yess", "did you mean 'yes'"),
+    ):
         done = run(*words(folder, "--delta", 0.003, *given, "age=30"))
         failed(done, TargetError, name="--target", value=value)
         assert "'no', 'yes'" in done.stderr
+        assert hint in done.stderr
 
 
 def test_certify_by_label(lender, tmp_path):
