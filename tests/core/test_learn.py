@@ -140,8 +140,12 @@ def test_exactly_as_many_calibration_networks_as_the_rank_says(draw, offset):
             assert sum(map(holds, nets)) < 16 + 12  # no smaller box of the family does
 
 
+@pytest.mark.parametrize("factor", [0.5, 1.0 - 2.0**-52, 1.0, 2.0])
 @pytest.mark.parametrize("offset", [0.0, 1.0, 1e9])
-def test_the_score_is_the_least_size_that_contains_a_network(offset):
+def test_the_score_is_the_least_size_that_contains_a_network(offset, factor, monkeypatch):
+    """Whatever the first estimate is."""
+    estimate = GrownHull.estimate
+    monkeypatch.setattr(GrownHull, "estimate", lambda self, net: factor * estimate(self, net))
     rng = np.random.default_rng(5)
     nets = [network(offset + theta) for theta in gaussian(rng, 12)]
     family = GrownHull.of(nets[:4])

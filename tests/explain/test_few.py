@@ -114,9 +114,11 @@ def test_in_a_box_nothing_legal_is_shorter(seed):
     assert checked >= 2
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(6))
 def test_after_a_rounded_nearest_answer_only_what_is_true_is_called_optimal(seed, monkeypatch):
     """As with many steps: the nearest answer is rounded, and how near the nearest is stays open."""
+    stretch = 1.05  # narrow, so that answers beyond it occur
+    monkeypatch.setattr("proplace.explain.few.STRETCH", stretch)
     rough = property(lambda state: state.problem.rough and state.free_grids > 0)
     monkeypatch.setattr(SearchState, "many_grids", rough)
     net = network(seed, 8)
@@ -131,7 +133,7 @@ def test_after_a_rounded_nearest_answer_only_what_is_true_is_called_optimal(seed
         if not len(points) or ((value > 0.0) & (value < 2 * MARGIN)).any():
             continue
         distances, counts = np.abs(points - x).mean(axis=1), counts_of(points, x)
-        near = distances <= STRETCH * distances.min() * (1 + 1e-9)
+        near = distances <= stretch * distances.min() * (1 + 1e-9)
         fewest = counts[near].min()
         assert e.bound <= distances.min() + 1e-9
         assert (points == e.point).all(axis=1).any()

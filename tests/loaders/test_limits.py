@@ -15,6 +15,7 @@ from fuzz.zips import Member, archive_of, bomb
 from proplace.core import limits
 from proplace.core.errors import ModelFileError, ModelNotSupported
 from proplace.core.network import Network
+from proplace.loaders._archive import Archive
 from proplace.loaders.model import Model
 
 # Loads each file with 400 MiB to spare, and prints what became of it.
@@ -93,6 +94,14 @@ def test_archives_that_unpack_to_more(tmp_path):
     expected = dict(zip("abc", [whole, whole, part], strict=True))
     found = load_with_little_memory(*files)
     assert_refused(found, {path.name: expected[path.stem] for path in files})
+
+
+def test_archive_is_rejected_if_its_members_together_unpack_to_more(tmp_path, monkeypatch):
+    monkeypatch.setattr(limits, "MODEL_BYTES", 1000)
+    path = zip_bomb(tmp_path / "a.npz", {"W0.npy": bytes(600), "b0.npy": bytes(600)}, "W1.npy", 0)
+    assert path.stat().st_size < 1000
+    with pytest.raises(ModelFileError, match="at most"):
+        Archive(path, "use another file")
 
 
 def test_archives_that_lie_about_their_members(tmp_path):

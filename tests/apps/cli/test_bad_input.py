@@ -218,6 +218,7 @@ def test_bad_rows_are_reported_and_lose_no_others(loans, tmp_path):
     assert found["status"].tolist() == ["optimal", *["bad_input"] * len(BAD_ROWS), "optimal"]
     for reason, expected in zip(found["reason"][1:-1], BAD_ROWS.values(), strict=True):
         assert expected in reason
+        assert not reason.startswith("row ")  # its number stands in a column of its own
     assert found.loc[[0], "age":"distance"].equals(
         found.loc[[len(found) - 1], "age":"distance"].set_axis([0])
     )

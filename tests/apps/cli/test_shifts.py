@@ -354,6 +354,7 @@ def test_a_folder_is_not_begun_where_the_name_is_taken(loans, past, tmp_path):
     words = loans.options(delta=None, shifts=past[0] / "shifts.npz", out=tmp_path / "out")
     failed(run("explain", *words), OutputError, name="shifts.npz", notes=1)
     assert (tmp_path / "out" / "shifts.npz").read_text() == "mine"
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["shifts.npz"]
 
 
 def test_folder_of_a_plain_delta_holds_no_set(loans, tmp_path):
