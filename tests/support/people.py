@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.optimize import linprog
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -16,6 +15,7 @@ from sklearn.preprocessing import StandardScaler
 import proplace as pp
 from oracles import attack, sampled_margins, size_of
 from proplace.schema import Change, Is, Schema, Value
+from support.problems import hull_distance
 
 # -- networks --------------------------------------------------------------------------------------
 
@@ -139,18 +139,7 @@ def outside_hull(schema, point, neighbours, x):
         if column.kind == "grid":
             codes = column.grid.encoded(np.arange(column.size))
             room[j] = np.diff(codes).max() / 2.0
-    V = np.vstack([x, neighbours]).T
-    off = -np.ones((len(point), 1))
-    result = linprog(
-        np.append(np.zeros(V.shape[1]), 1.0),
-        A_ub=np.block([[V, off], [-V, off]]),
-        b_ub=np.concatenate([point + room, room - point]),
-        A_eq=np.append(np.ones(V.shape[1]), 0.0)[None],
-        b_eq=[1.0],
-        bounds=(0.0, None),
-    )
-    assert result.status == 0
-    return float(result.fun)
+    return hull_distance(point, np.vstack([x, neighbours]), room)
 
 
 def check_promise(explainer, schema, answer, *, attacks=True):

@@ -162,6 +162,22 @@ def random_piece(rng, problem, schema, robust):
 # -- what an answer must be ------------------------------------------------------------------------
 
 
+def hull_distance(point, vertices, room):
+    """Largest difference of a column to the hull of the rows ``vertices``, less ``room``, by an LP."""
+    V = vertices.T
+    off = -np.ones((len(point), 1))
+    result = linprog(
+        np.append(np.zeros(V.shape[1]), 1.0),
+        A_ub=np.block([[V, off], [-V, off]]),
+        b_ub=np.concatenate([point + room, room - point]),
+        A_eq=np.append(np.ones(V.shape[1]), 0.0)[None],
+        b_eq=[1.0],
+        bounds=(0.0, None),
+    )
+    assert result.status == 0
+    return float(result.fun)
+
+
 def outside(problem, piece, point):
     """How far a point is from the piece: bounds, rules, and a linear program for the hull."""
     far = max(0.0, float((piece.lower - point).max()), float((point - piece.upper).max()))
@@ -173,22 +189,11 @@ def outside(problem, piece, point):
         far = max(far, float(np.abs(codes - point[i]).min()))
     if piece.vertices is None:
         return far
-    V = piece.vertices.T
     room = np.zeros(len(point))
     for i, column in problem.grids.items():  # half of the largest step, from the legal values
         codes = column.grid.encoded(np.arange(column.size))
         room[i] = np.diff(codes).max() / 2.0
-    off = -np.ones((len(point), 1))
-    result = linprog(
-        np.append(np.zeros(V.shape[1]), 1.0),
-        A_ub=np.block([[V, off], [-V, off]]),
-        b_ub=np.concatenate([point + room, room - point]),
-        A_eq=np.append(np.ones(V.shape[1]), 0.0)[None],
-        b_eq=[1.0],
-        bounds=(0.0, None),
-    )
-    assert result.status == 0
-    return max(far, float(result.fun))
+    return max(far, hull_distance(point, piece.vertices, room))
 
 
 def check_answer(problem, piece, outcome, *, attacks=True):

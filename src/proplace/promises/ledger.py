@@ -505,7 +505,7 @@ class Ledger:
         return entry
 
     def verdicts(self, audit: int) -> pd.DataFrame:
-        """What an audit found: one row for each promise, with person, verdict and margin.
+        """Return the verdicts of an audit, one row per promise, with person and margin.
 
         The index is the number of the promise. The person and the sentence are None once the person is
         erased.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from proplace.schema.grid import Array, Integers
 
 Label = str | int | float | bool
-"""What a table may call a category: text, a whole or decimal number, or true and false."""
+"""A category as tables write it: text, a whole or decimal number, or true and false."""
 
 _FEW = 16  # cells that are read sooner one by one than with a table of the distinct ones
 

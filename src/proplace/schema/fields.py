@@ -79,7 +79,7 @@ def fields_of(value: object) -> list[dataclasses.Field[Any]]:
 
 
 def differs(value: Any, default: Any) -> bool:
-    """Whether a value is not the default: (False, True) is not (0, 1), though they are equal."""
+    """Return True if a value is not the default: (False, True) differs from (0, 1)."""
     return repr(value) != repr(default)
 
 
