@@ -14,7 +14,7 @@ import pytest
 
 import exactly
 import proplace as pp
-from certification.problems import Problem, random_proof, whole_numbers
+from certification.problems import Problem, counted_work, random_proof, whole_numbers
 from proplace.certification import checker, proof
 from proplace.core.errors import CertificateError
 from support.errors import raises
@@ -410,6 +410,22 @@ def test_ends_that_the_checker_cuts(depth):
                 if facts["margin"] >= 0.0:
                     assert checked(net, box, {**facts, "margin": 0.0}).accepted
                 assert checked(net, box, facts).accepted
+
+
+def test_multipliers_count_as_work(monkeypatch):
+    """A neuron with a gamma takes both ends of its row."""
+    n = 40
+    W = np.ones((n, n))
+    net = pp.Network([(W[:, :1], np.ones(n)), (W, np.ones(n)), (W[:1], [0.0])])
+    box = pp.Shifts(net, net)
+    tree = [{"gamma": [[1, k, 0.5] for k in range(n)]}]
+    for k in range(4):
+        tree = [[1, k], *tree, *tree]
+    facts = proof.claim(proof.digest(net), box, np.ones(1), 1, -1e9, "robust")
+    facts |= {"tighten": False, "trees": [tree], "lower": [[0.5] * n], "upper": [[0.5] * n]}
+    told, done = counted_work(monkeypatch)
+    assert checked(net, box, facts).accepted
+    assert sum(done) <= told[0] <= 4 * sum(done)
 
 
 def test_both_ends_of_a_box_count_as_work(monkeypatch):
