@@ -73,7 +73,7 @@ class OptionError(ProplaceError, ValueError):
 
 
 class NotFittedError(OptionError, AttributeError):
-    """An explainer was asked before ``fit``, or its parameters were changed after it."""
+    """An explainer was used before ``fit``."""
 
 
 class CertificateError(ProplaceError, ValueError):
