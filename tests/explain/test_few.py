@@ -84,7 +84,7 @@ def test_in_a_box_nothing_legal_is_shorter(seed):
     most, checked = 2, 0
     asked = {"few": {"prefer": "few"}, "most": {"max_changes": most}}
     found = {
-        name: pp.Proplace(net, DELTA, **options, **more).fit(frame).explain(np.array(people))
+        name: pp.Proplace(net, DELTA, **options, **more).fit(frame).explain(np.array(people), gap=0)
         for name, more in asked.items()
     }
     for i, x in enumerate(people):
@@ -126,7 +126,7 @@ def test_after_a_rounded_nearest_answer_only_what_is_true_is_called_optimal(seed
     people = [x for x in GRID.encode(frame) if net.predict(x)[0] == 0][:6]
     options = {"schema": GRID, "region": "box", "prefer": "few"}
     explainer = pp.Proplace(net, DELTA, **options).fit(frame)
-    for x, e in zip(people, explainer.explain(np.array(people)), strict=True):
+    for x, e in zip(people, explainer.explain(np.array(people), gap=0), strict=True):
         points = grid_points(x)
         value = worst_logit(net, points, DELTA)
         points = points[value >= MARGIN]
@@ -202,15 +202,15 @@ class Hull:
         ]
         self.distances = {}
         for each in self.sets:
-            found = self.explainer(kept(schema, each)).explain(self.people)
+            found = self.explainer(kept(schema, each)).explain(self.people, gap=0)
             self.distances[each] = [e.distance if e.found else np.inf for e in found]
-        self.near = explainer.explain(self.people)
+        self.near = explainer.explain(self.people, gap=0)
 
     def explainer(self, schema, **options):
         return pp.Proplace(self.net, DELTA, schema=schema, **self.options, **options).fit(self.rows)
 
     def answers(self, **options):
-        return self.explainer(self.schema, **options).explain(self.people)
+        return self.explainer(self.schema, **options).explain(self.people, gap=0)
 
     def best(self, i, size, cutoff):
         """The least distance of a person over all sets of a size, if it is within a cutoff."""
@@ -462,7 +462,10 @@ def test_max_changes_keeps_nearer_answer_with_fewer_changes():
 
 def test_several_short_answers(plain):
     explainer = plain.explainer(plain.schema, prefer="few")
-    first, several = explainer.explain(plain.people), explainer.explain(plain.people, count=3)
+    first, several = (
+        explainer.explain(plain.people, gap=0),
+        explainer.explain(plain.people, count=3, gap=0),
+    )
     for i, one in enumerate(first):
         answers = [e for e in several if e.index == i]
         assert [e.rank for e in answers] == list(range(len(answers)))
@@ -486,7 +489,7 @@ def test_by_hand():
     options = {"k": 3, "schema": pp.Schema([pp.Continuous("a", 0, 1), pp.Continuous("b", 0, 1)])}
 
     def explain(**more):
-        return pp.Proplace(net, 0.1, **options, **more).fit(rows).explain([[0, 0]])[0]
+        return pp.Proplace(net, 0.1, **options, **more).fit(rows).explain([[0, 0]], gap=0)[0]
 
     needed = (1.1 + MARGIN) / np.array([1.9, 1.8])
     e = explain(prefer="few")
@@ -504,7 +507,7 @@ def test_by_hand():
 def test_equal_features_are_chosen_in_their_order():
     net = pp.Network([([[1.0, 1.0, 1.0]], [-0.5])])
     rows = [[0.0, 0.0, 0.0], *np.eye(3).tolist()]
-    e = pp.Proplace(net, 0.01, k=3, prefer="few").fit(rows).explain([[0.0, 0.0, 0.0]])[0]
+    e = pp.Proplace(net, 0.01, k=3, prefer="few").fit(rows).explain([[0.0, 0.0, 0.0]], gap=0)[0]
     assert (e.status, changed(e)) == ("optimal", {0})
 
 
@@ -513,7 +516,7 @@ def test_a_person_outside_of_a_range_may_stay_there():
     net = pp.Network([([[1.0, 2.0]], [-1.0])])
     rows = np.array([[0.1, 0.1], [0.2, 0.9], [0.9, 0.8], [0.5, 1.0]])
     explainer = pp.Proplace(net, 0.01, k=3, schema=schema, prefer="few").fit(rows)
-    e = explainer.explain([[-0.05, 0.1]])[0]
+    e = explainer.explain([[-0.05, 0.1]], gap=0)[0]
     assert (e.status, changed(e)) == ("optimal", {1})
     assert e.point[0] == -0.05
 

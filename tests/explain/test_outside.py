@@ -83,7 +83,7 @@ def test_the_nearest_legal_robust_point_of_a_box(rules, search, tables):
         train, people = tables(seed)
         explainer = pp.Proplace(net, DELTA, schema=schema, region="box", search=search).fit(train)
         for e, person in zip(
-            explainer.explain(people), people.itertuples(index=False), strict=True
+            explainer.explain(people, gap=0), people.itertuples(index=False), strict=True
         ):
             if e.status == "already_valid":
                 assert net.predict(e.x)[0] == 1
@@ -135,7 +135,7 @@ def test_the_nearest_legal_robust_point_of_the_hulls(search):
         person = np.array([a, b])
         explainer = pp.Proplace(net, DELTA, schema=schema, k=k, search=search)
         explainer.fit(pd.DataFrame(train, columns=["a", "b"]))
-        (e,) = explainer.explain({"a": a, "b": b})
+        (e,) = explainer.explain({"a": a, "b": b}, gap=0)
         if e.status == "already_valid":
             continue
         found = []
@@ -185,7 +185,7 @@ def test_no_training_row_and_no_person_is_lost(seed):
         explainer = pp.Proplace(net, DELTA, schema=STEPS, k=6, search=search).fit(train)
         rows = explainer.rows_
         assert STEPS.legal(rows).all()  # what spans the region
-        answers[search] = explainer.explain(people)
+        answers[search] = explainer.explain(people, gap=0)
         for e, (_, person) in zip(answers[search], people.iterrows(), strict=True):
             assert e.status != "bad_input", e.reason
             if not e.found:
@@ -277,7 +277,7 @@ BASE = {"age": 40, "income": 100, "share": 0.1, "member": 0}
 )
 def test_a_person_a_little_outside_is_explained(explainer, change):
     frame = pd.DataFrame([BASE | change])
-    e = explainer.explain(frame)[0]
+    e = explainer.explain(frame, gap=0)[0]
     assert e.status == "optimal", e.reason
     assert e.original.to_dict() == BASE | change  # as it was, to the last digit
     new = e.counterfactual
@@ -287,7 +287,7 @@ def test_a_person_a_little_outside_is_explained(explainer, change):
     assert new["income"] % 10 == 0
     again = SCHEMA.encode_people(pd.DataFrame([new.to_dict()]))
     np.testing.assert_array_equal(again[0][0], e.point)  # what is read is what was proved
-    array = explainer.explain(SCHEMA.encode_people(frame)[0])[0]
+    array = explainer.explain(SCHEMA.encode_people(frame)[0], gap=0)[0]
     np.testing.assert_array_equal(array.point, e.point)
     assert array.original.to_dict() == pytest.approx(e.original.to_dict())
     assert pp.certify(NET, pd.DataFrame([new.to_dict()]), 0.005, schema=SCHEMA).robust.all()
@@ -305,7 +305,7 @@ def test_a_person_a_little_outside_is_explained(explainer, change):
     ],
 )
 def test_a_person_far_outside_is_no_person(explainer, change, words):
-    e, other = explainer.explain(pd.DataFrame([BASE | change, BASE]))
+    e, other = explainer.explain(pd.DataFrame([BASE | change, BASE]), gap=0)
     assert e.status == "bad_input"
     assert words in e.reason
     assert other.status == "optimal"
@@ -320,11 +320,11 @@ def test_many_numbers_outside_are_refused():
         pd.DataFrame(rng.random((60, len(names))), columns=names)
     )
     person = dict.fromkeys(names, -0.1)
-    few, many = explainer.explain([person | {"x0": 0.1}, person])
+    few, many = explainer.explain([person | {"x0": 0.1}, person], gap=0)
     assert few.status == "optimal", few.reason
     assert many.status == "bad_input"
     assert "5 numbers lie outside of their ranges ('x0'" in many.reason
-    codes = explainer.explain(np.full((1, len(names)), -0.1))
+    codes = explainer.explain(np.full((1, len(names)), -0.1), gap=0)
     assert codes[0].status == "bad_input"
 
 
@@ -332,7 +332,7 @@ def test_a_range_with_one_end_has_no_outside():
     schema = pp.Schema([pp.Continuous("a", 0, None, scaling="none")])
     explainer = pp.Proplace(pp.Network([([[1.0]], [-0.5])]), 0.01, schema=schema)
     e, good = explainer.fit(pd.DataFrame({"a": [0.1, 0.9, 2.0]})).explain(
-        [{"a": -0.01}, {"a": 0.2}]
+        [{"a": -0.01}, {"a": 0.2}], gap=0
     )
     assert (e.status, good.status) == ("bad_input", "optimal")
     assert "below the lower bound 0" in e.reason
@@ -347,7 +347,9 @@ def test_training_rows_stay_inside(explainer):
 
 
 def test_several_answers_stay_legal(explainer):
-    answers = explainer.explain(pd.DataFrame([BASE | {"income": 500, "share": -0.1}]), count=4)
+    answers = explainer.explain(
+        pd.DataFrame([BASE | {"income": 500, "share": -0.1}]), count=4, gap=0
+    )
     assert len(answers) >= 2
     kept = [e.counterfactual["share"] == -0.1 for e in answers]
     assert any(kept)
@@ -360,7 +362,7 @@ def test_other_methods_stay_legal(name):
     delta = (0.005,) if issubclass(METHODS[name], RobustBaseline) else ()
     method = METHODS[name](NET, *delta, schema=SCHEMA).fit(table(200))
     people = pd.DataFrame([BASE | {"age": 65}, BASE | {"income": -50}, BASE | {"share": -0.2}])
-    for e, age in zip(method.explain(people), people["age"], strict=True):
+    for e, age in zip(method.explain(people, gap=0), people["age"], strict=True):
         assert e.status != "bad_input", e.reason
         if e.found:
             new = e.counterfactual
@@ -383,11 +385,11 @@ def test_the_command_line_explains_the_same_people(explainer, tmp_path):
     common = ("--model", tmp_path / "net.npz", "--schema", tmp_path / "schema.yaml")
     done = run(
         *("explain", *common, "--train", tmp_path / "train.csv", "--delta", 0.005),
-        *("--input", tmp_path / "people.csv", "--out", tmp_path / "out"),
+        *("--input", tmp_path / "people.csv", "--out", tmp_path / "out", "--gap", 0),
     )
     assert done.returncode == 0, done.stderr
     results = pd.read_csv(tmp_path / "out" / "results.csv")
-    ours = explainer.explain(people).to_frame()
+    ours = explainer.explain(people, gap=0).to_frame()
     assert results["status"].tolist() == ours["status"].tolist()
     assert results["status"].tolist().count("optimal") >= 3
     assert results["reason"].fillna("").tolist() == ours["reason"].tolist()

@@ -37,7 +37,7 @@ def test_promises(seed, region):
     world = World(seed, hidden=[(6,), (5, 4), ()][seed % 3])
     explainer = world.explainer(region=region)
     frame = world.refused(5)
-    result = explainer.explain(frame)
+    result = explainer.explain(frame, gap=0)
     assert result.complete
     assert [e.index for e in result] == list(frame.index)
     for answer in result:
@@ -51,7 +51,7 @@ def test_rules_hold_in_original_units(seed):
     world = World(seed, rules=rules(), rows=400, **LIMITS)
     explainer = world.explainer(delta=0.004)
     frame = world.refused(6)
-    result = explainer.explain(frame)
+    result = explainer.explain(frame, gap=0)
     order = ["E", "D", "C", "B"]
     found = 0
     for answer, (_, old) in zip(result, frame.iterrows(), strict=True):
@@ -82,7 +82,7 @@ def test_immutable_features_never_change(name):
     world = World(3, **{name: {"immutable": True}})
     frame = world.refused(6)
     for region in ("hull", "box"):
-        result = world.explainer(region=region).explain(frame)
+        result = world.explainer(region=region).explain(frame, gap=0)
         for answer, (_, old) in zip(result, frame.iterrows(), strict=True):
             if answer.found:
                 assert answer.counterfactual[name] == old[name]
@@ -95,7 +95,7 @@ def test_several_classes(seed):
     explainer = world.explainer(delta=0.005)
     for target in range(3):
         frame = world.refused(2, target)
-        result = explainer.explain(frame, target=target)
+        result = explainer.explain(frame, target=target, gap=0)
         for answer in result:
             assert answer.target == target
             if answer.found:
@@ -107,7 +107,7 @@ def test_both_targets_of_one_logit():
     world = World(1)
     explainer = world.explainer()
     for target in (0, 1):
-        for answer in explainer.explain(world.refused(3, target), target=target):
+        for answer in explainer.explain(world.refused(3, target), target=target, gap=0):
             check_promise(explainer, world.schema, answer)
             assert world.net.predict(answer.point)[0] == target
 
@@ -115,7 +115,7 @@ def test_both_targets_of_one_logit():
 def test_weights_by_spread():
     world = World(2)
     explainer = world.explainer(weights="mad")
-    for answer in explainer.explain(world.refused(3)):
+    for answer in explainer.explain(world.refused(3), gap=0):
         assert answer.status == "optimal"
         check_promise(explainer, world.schema, answer)
 
@@ -124,8 +124,8 @@ def test_the_box_is_not_farther_than_the_hull():
     for seed in range(3):
         world = World(seed)
         frame = world.refused(4)
-        hull = world.explainer().explain(frame)
-        box = world.explainer(region="box").explain(frame)
+        hull = world.explainer().explain(frame, gap=0)
+        box = world.explainer(region="box").explain(frame, gap=0)
         for near, far in zip(box, hull, strict=True):
             assert near.distance <= far.distance + 1e-6
 
@@ -135,7 +135,7 @@ def test_more_neighbours_are_not_farther():
     frame = world.refused(4)
     previous = np.full(len(frame), np.inf)
     for k in (1, 3, 10, 40, 10**6):
-        answers = world.explainer(k=k).explain(frame)
+        answers = world.explainer(k=k).explain(frame, gap=0)
         now = np.array([e.distance for e in answers])
         assert (now <= previous + 1e-6).all()
         previous = now
@@ -147,8 +147,8 @@ def test_more_neighbours_are_not_farther():
 def test_no_shifts_is_the_plain_plausible_counterfactual():
     world = World(4)
     explainer = world.explainer(delta=0.0)
-    paper = world.explainer(delta=0.0, search="bilevel").explain(world.refused(4))
-    for answer, other in zip(explainer.explain(world.refused(4)), paper, strict=True):
+    paper = world.explainer(delta=0.0, search="bilevel").explain(world.refused(4), gap=0)
+    for answer, other in zip(explainer.explain(world.refused(4), gap=0), paper, strict=True):
         check_promise(explainer, world.schema, answer)
         assert answer.margin == pytest.approx(world.net.margin(answer.point)[0], abs=1e-9)
         assert answer.distance == pytest.approx(other.distance, abs=1e-6)
@@ -224,7 +224,7 @@ def test_the_nearest_profile_is_the_nearest_of_the_whole_hull(seed):
     factors = {feature.name: rng.uniform(0.3, 3.0) for feature in schema.features}
     explainer = pp.Proplace(net, 0.0, k=25, schema=schema, weights=factors).fit(X)
     weights = explainer.distance_.weights
-    for answer in explainer.explain(X[net.predict(X) == 0][:3]):
+    for answer in explainer.explain(X[net.predict(X) == 0][:3], gap=0):
         assert answer.status == "optimal"
         truth = whole_hull(net, schema, answer.x, answer.neighbours, weights, 1e-6 + 1e-7)
         assert answer.distance == pytest.approx(truth, abs=2e-6)
@@ -238,7 +238,9 @@ def test_complete(seed):
     for delta in (0.01, 0.05, 0.12):
         explainer = world.explainer(delta=delta, k=5)
         frame = world.refused(5)
-        for answer, x in zip(explainer.explain(frame), world.schema.encode(frame), strict=True):
+        for answer, x in zip(
+            explainer.explain(frame, gap=0), world.schema.encode(frame), strict=True
+        ):
             person = world.schema.person(x)
             fits = np.vstack(
                 [person.adapt(world.X), person.adapt(world.X, overwrite_categories=True)]
@@ -280,8 +282,8 @@ def test_several_answers_differ_in_what_they_change(seed, region):
     world = World(seed)
     explainer = world.explainer(region=region)
     frame = world.refused(3)
-    result = explainer.explain(frame, count=4)
-    single = explainer.explain(frame)
+    result = explainer.explain(frame, count=4, gap=0)
+    single = explainer.explain(frame, gap=0)
     several = 0
     for label, first in zip(frame.index, single, strict=True):
         mine = [e for e in result if e.index == label]
@@ -303,10 +305,12 @@ def test_too_many_profiles_for_a_box():
     net = pp.Network([(np.ones((1, 16)), [-8.5])])
     train = np.ones((2, 16))
     with raises(OptionError, name="region", value="box", match="65536"):
-        pp.Proplace(net, 0.01, schema=schema, region="box").fit(train).explain(np.zeros((1, 16)))
+        pp.Proplace(net, 0.01, schema=schema, region="box").fit(train).explain(
+            np.zeros((1, 16)), gap=0
+        )
     frozen = Schema([pp.Binary(f"b{i}", immutable=i < 6) for i in range(16)])
     box = pp.Proplace(net, 0.001, schema=frozen, region="box").fit(train)
-    answer = box.explain(np.ones((1, 16)) * (np.arange(16) < 6))[0]
+    answer = box.explain(np.ones((1, 16)) * (np.arange(16) < 6), gap=0)[0]
     assert answer.status == "optimal"
     assert answer.point.sum() == 9.0
 
@@ -352,8 +356,8 @@ def test_real_data(name):
     refused = frame[net.predict(X) == 0].iloc[:8]
     options = {"k": 10, "schema": schema}
     explainer = pp.Proplace(net, delta, **options).fit(frame)
-    found = explainer.explain(refused)
-    paper = pp.Proplace(net, delta, search="bilevel", **options).fit(frame).explain(refused)
+    found = explainer.explain(refused, gap=0)
+    paper = pp.Proplace(net, delta, search="bilevel", **options).fit(frame).explain(refused, gap=0)
     assert any(e.found for e in found)
     for a, b in zip(found, paper, strict=True):
         rough = a.status == "feasible" and "so many steps" in a.reason

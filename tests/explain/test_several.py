@@ -92,8 +92,8 @@ def test_pipelines_with_their_own_scalers():
     names = [models.name for models in explainer.sets_]
     assert names == ["the model in use", "network 2", "network 3"]
     people = refused(table, pipes[0], 6)
-    result = explainer.explain(people, target="yes")
-    alone = pp.Proplace(pipes[0], 0.02, k=5).fit(table).explain(people, target="yes")
+    result = explainer.explain(people, target="yes", gap=0)
+    alone = pp.Proplace(pipes[0], 0.02, k=5).fit(table).explain(people, target="yes", gap=0)
     accepted = 0
     for answer, plain in zip(result, alone, strict=True):
         assert answer.status == "optimal"
@@ -160,7 +160,7 @@ def test_a_torch_module_of_another_architecture():
     margins = [models.margin for models in explainer.sets_]
     assert margins[0] != margins[1]  # each covers the float32 rounding of its own network
     people = X[explainer.net_.predict(X) == 0][:6]
-    for answer in explainer.explain(people):
+    for answer in explainer.explain(people, gap=0):
         assert answer.status == "optimal"
         for module in (one, two):
             logit = module(torch.tensor(answer.point[None], dtype=torch.float32)).detach()
@@ -181,7 +181,7 @@ def test_a_model_in_use_that_lies_outside_of_its_box(search):
     assert (first.name, second.name) == ("the box of the model in use", "the model in use")
     assert first.shifts == box
     assert second.shifts.frozen
-    result = explainer.explain([[0.1, 0.1], [0.3, 0.9]])
+    result = explainer.explain([[0.1, 0.1], [0.3, 0.9]], gap=0)
     for answer in result:
         assert answer.found
         assert net.margin(answer.point)[0] >= 1e-6 - 1e-12
@@ -191,7 +191,7 @@ def test_a_model_in_use_that_lies_outside_of_its_box(search):
     assert other.network_digest == result.provenance.network_digest
     inside = pp.Proplace(low, box, k=6).fit(X)
     assert len(inside.sets_) == 1
-    assert inside.explain([[0.1, 0.1]]).provenance.also == ()
+    assert inside.explain([[0.1, 0.1]], gap=0).provenance.also == ()
 
 
 def test_another_network_outside_of_its_box_has_a_say_too():
@@ -203,7 +203,7 @@ def test_another_network_outside_of_its_box_has_a_say_too():
         "the box of network 2",
         "network 2",
     ]
-    answer = explainer.explain([[0.1]])[0]
+    answer = explainer.explain([[0.1]], gap=0)[0]
     assert answer.point[0] == pytest.approx(0.8, abs=1e-3)
 
 
@@ -213,7 +213,7 @@ def test_the_fallback_is_robust_for_all(monkeypatch):
     unknown = SearchResult(None, np.inf, 0.0, "unknown")
     monkeypatch.setattr(explainer_module, "search", lambda *_, **__: unknown)
     explainer = pp.Proplace(one, 0.01, also=[(two, 0.01)], k=5).fit(X)
-    answer = explainer.explain([[0.1, 0.1]])[0]
+    answer = explainer.explain([[0.1, 0.1]], gap=0)[0]
     assert answer.status == "feasible"
     assert len(answer.certificate.certificates) == 2
     assert answer.certificate.check(explainer.sets_).accepted
@@ -239,7 +239,11 @@ def test_another_model_that_is_not_what_was_read_is_refused(monkeypatch):
 def test_two_classes_by_one_logit_and_by_two():
     one = pp.Network([([[1.0]], [-0.2])])
     two = pp.Network([([[0.0], [1.0]], [0.6, 0.0])])
-    answer = pp.Proplace(one, 0.0, also=[two], region="box").fit([[0.0], [1.0]]).explain([[0.1]])[0]
+    answer = (
+        pp.Proplace(one, 0.0, also=[two], region="box")
+        .fit([[0.0], [1.0]])
+        .explain([[0.1]], gap=0)[0]
+    )
     assert answer.point[0] == pytest.approx(0.6, abs=1e-3)
 
 
@@ -264,11 +268,13 @@ def test_the_reason_says_which_network_leaves_nothing(tmp_path):
         f"none of 200 training rows is robust for class 1 for every network: {first} for the model "
         f"in use, {second} also for challenger.npz, 0 also for network 3"
     )
-    answer = explainer.explain([[0.1, 0.1]])[0]
+    answer = explainer.explain([[0.1, 0.1]], gap=0)[0]
     assert answer.status == "no_robust_neighbour"
     assert wanted in answer.reason
     assert 0 < second < first
-    boxed = pp.Proplace(one, 0.01, also=[never], region="box").fit(X).explain([[0.1, 0.1]])[0]
+    boxed = (
+        pp.Proplace(one, 0.01, also=[never], region="box").fit(X).explain([[0.1, 0.1]], gap=0)[0]
+    )
     assert "robust for each of the model in use, network 2" in boxed.reason
 
 
@@ -280,7 +286,7 @@ def test_rules_that_leave_nothing_for_one_of_the_networks():
     frame = pd.DataFrame(X, columns=["a", "b"])
     explainer = pp.Proplace(one, 0.01, also=[two], schema=schema, k=5).fit(frame)
     person = pd.DataFrame({"a": [0.05], "b": [0.05]})
-    answer = explainer.explain(person)[0]
+    answer = explainer.explain(person, gap=0)[0]
     assert answer.status == "fixed"
     assert answer.reason.startswith("every network within delta refuses it whatever b may become")
     near = explainer._robust_rows(1).admissible(explainer.schema_.person([0.05, 0.05]), 5)
@@ -288,7 +294,7 @@ def test_rules_that_leave_nothing_for_one_of_the_networks():
     reason = near.reason
     assert "is robust for every network: 0 for the model in use, 0 also for network 2" in reason
     person = pd.DataFrame({"a": [0.3], "b": [0.15]})  # may reach 0.75: enough for one of them
-    answer = explainer.explain(person)[0]
+    answer = explainer.explain(person, gap=0)[0]
     assert answer.reason.startswith("network 2 refuses it whatever b may become (a cannot change)")
     reason = explainer._robust_rows(1).admissible(explainer.schema_.person(answer.x), 5).reason
     assert "for the model in use, 0 also for network 2" in reason
@@ -298,7 +304,7 @@ def test_rules_that_leave_nothing_for_one_of_the_networks():
 def test_already_valid_is_up_to_the_model_in_use():
     (one, two, _), X = three_lines()
     explainer = pp.Proplace(one, 0.01, also=[(two, 0.01)], k=3).fit(X)
-    sure, halfway, other = explainer.explain([[0.9, 0.9], [0.4, 0.4], [0.1, 0.1]])
+    sure, halfway, other = explainer.explain([[0.9, 0.9], [0.4, 0.4], [0.1, 0.1]], gap=0)
     assert (sure.status, halfway.status) == ("already_valid", "already_valid")
     assert sure.reason == (
         "the network gives class 1 already, under every network within delta and all others"
@@ -317,15 +323,15 @@ def test_an_answer_that_another_model_refuses_is_withheld(monkeypatch):
     table, pipes = lender()
     explainer = pp.Proplace(pipes[0], 0.01, also=[pipes[2]], k=5).fit(table)
     people = refused(table, pipes[0], 3)
-    assert all(answer.found for answer in explainer.explain(people, target="yes"))
+    assert all(answer.found for answer in explainer.explain(people, target="yes", gap=0))
     monkeypatch.setattr(pipes[2], "predict", lambda X: np.array(["no"] * len(X)))
-    for answer in explainer.explain(people, target="yes"):
+    for answer in explainer.explain(people, target="yes", gap=0):
         assert answer.status == "source_disagrees"
         assert answer.reason.startswith("network 2 itself gives the answer 'no' and not 'yes'")
         assert answer.point is None
         assert answer.certificate is None
     accepted = table[pipes[0].predict(table) == "yes"]
-    assert explainer.explain(accepted.head(3), target="yes")[0].status == "already_valid"
+    assert explainer.explain(accepted.head(3), target="yes", gap=0)[0].status == "already_valid"
 
 
 # -- processes, files, parameters ------------------------------------------------------------------
@@ -336,7 +342,9 @@ def test_processes_and_runs_agree():
     people = refused(table, pipes[0], 4)
     also = [pipes[1], (pipes[2], 0.01)]
     one, two = (
-        pp.Proplace(pipes[0], 0.02, also=also, k=5, n_jobs=jobs).fit(table).explain(people, "yes")
+        pp.Proplace(pipes[0], 0.02, also=also, k=5, n_jobs=jobs)
+        .fit(table)
+        .explain(people, "yes", gap=0)
         for jobs in (1, 2)
     )
     for a, b in zip(one, two, strict=True):
@@ -375,10 +383,10 @@ def test_a_batch_of_other_networks_is_another_question(tmp_path):
 def test_provenance_is_read_back():
     (one, two, _), X = three_lines()
     explainer = pp.Proplace(one, 0.01, also=[(two, [(0.01, 0.0)])], k=3).fit(X)
-    made = explainer.explain([[0.1, 0.1]]).provenance
+    made = explainer.explain([[0.1, 0.1]], gap=0).provenance
     assert Provenance.from_dict(made.to_dict()) == made
     assert made.also[0].delta == ((0.01, 0.0),)
-    alone = pp.Proplace(one, 0.01, k=3).fit(X).explain([[0.1, 0.1]]).provenance
+    alone = pp.Proplace(one, 0.01, k=3).fit(X).explain([[0.1, 0.1]], gap=0).provenance
     assert alone.to_dict()["also"] == []
     for wrong in ("text", [{}], [{**made.to_dict()["also"][0], "delta": -1}]):
         with pytest.raises(InputError):
@@ -389,7 +397,7 @@ def test_the_time_limit_holds():
     table, pipes = lender()
     people = refused(table, pipes[0], 2)
     explainer = pp.Proplace(pipes[0], 0.02, also=[pipes[1]], k=5, time_limit=1e-6).fit(table)
-    for answer in explainer.explain(people, target="yes"):
+    for answer in explainer.explain(people, target="yes", gap=0):
         assert answer.status in ("feasible", "not_found")
         if answer.found:
             for models in explainer.sets_:
@@ -521,13 +529,13 @@ def test_reasons_speak_of_the_box_where_delta_is_one():
     net, rows = pp.Network(layers), rng.normal(size=(60, 3))
     shifts = pp.Shifts.of(net, 0.01)
     box = pp.Shifts(shifts.low, shifts.high)
-    near = pp.Proplace(net, box, k=3).fit(rows).explain(rows)
+    near = pp.Proplace(net, box, k=3).fit(rows).explain(rows, gap=0)
     kept = [
         e.reason for e in near if e.status == "already_valid" and "not robustly" not in e.reason
     ]
     assert kept
     assert all("under every network of the box of shifts" in reason for reason in kept)
-    far = pp.Proplace(net, box.scaled(500.0), k=3).fit(rows).explain(rows)
+    far = pp.Proplace(net, box.scaled(500.0), k=3).fit(rows).explain(rows, gap=0)
     lost = [e.reason for e in far if e.status == "no_robust_neighbour"]
     assert lost
     assert all("for this box of shifts" in reason for reason in lost)

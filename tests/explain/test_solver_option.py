@@ -42,7 +42,7 @@ class Case:
         return self.world.explainer(k=8, **self.options, **options)
 
     def explain(self, **options):
-        return self.explainer(**options).explain(self.refused, target=self.target)
+        return self.explainer(**options).explain(self.refused, target=self.target, gap=0)
 
 
 @pytest.fixture(params=KINDS)
@@ -88,7 +88,7 @@ def test_the_same_in_other_processes():
 def test_several_answers(solver):
     case = Case("categories")
     found = (
-        case.explainer(**options).explain(case.refused.head(1), count=2)
+        case.explainer(**options).explain(case.refused.head(1), count=2, gap=0)
         for options in ({}, {"search": "bilevel", "solver": solver})
     )
     ours, theirs = ([e.distance for e in result] for result in found)
@@ -119,7 +119,7 @@ def test_a_network_too_large_for_the_licence(region):
     net = net_for(rng, 3, (700,), 1, X)
     options = {"k": 4, "region": region, "search": "bilevel", "solver": "gurobi"}
     explainer = pp.Proplace(net, 1e-4, **options).fit(X)
-    result = explainer.explain(X[net.predict(X) == 0][:3])
+    result = explainer.explain(X[net.predict(X) == 0][:3], gap=0)
     assert len(result) == 3
     for e in result:
         assert "size-limited Gurobi licence" in e.reason
@@ -165,4 +165,4 @@ def test_a_package_that_is_missing_where_the_work_is_done(monkeypatch):
     explainer = pp.Proplace(NET, 0.05, k=3, search="bilevel", solver="gurobi").fit(train)
     monkeypatch.setitem(sys.modules, "gurobipy", None)
     with raises(MissingExtra, name="gurobipy"):
-        explainer.explain([[0.2, 0.3]])
+        explainer.explain([[0.2, 0.3]], gap=0)

@@ -90,8 +90,8 @@ def answers(case, people=PEOPLE):
         schema, rows = encoded_schema(data.X), data.X[train]
         refused = data.X[test]
         refused = refused[model.predict(refused) == 0]
-    explainer = pp.Proplace(model, case.delta, schema=schema).fit(rows)
-    return [line(found) for found in explainer.explain(refused[:people])]
+    explainer = pp.Proplace(model, case.delta, schema=schema, time_limit=None).fit(rows)
+    return [line(found) for found in explainer.explain(refused[:people], gap=0)]
 
 
 def line(found):

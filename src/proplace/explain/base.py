@@ -21,8 +21,9 @@ import numpy as np
 
 from proplace.core.distances import name_of
 from proplace.core.errors import MissingExtra, OptionError
-from proplace.core.options import integer, processes
+from proplace.core.options import processes
 from proplace.core.progress import progress_bar
+from proplace.core.request import DEFAULT_GAP, Request
 from proplace.explain.findings import Finding, failed
 from proplace.explain.packaging import package
 from proplace.explain.parallel import Workers
@@ -94,8 +95,8 @@ class Explainer(Parameters, ABC):
     # -- what a method adds ------------------------------------------------------------------
 
     @abstractmethod
-    def find(self, X: Array, target: int, count: int) -> list[list[Finding]]:
-        """Return up to ``count`` findings for each row; none of the rows has the target class yet."""
+    def find(self, X: Array, request: Request) -> list[list[Finding]]:
+        """Return the findings for each row; none of the rows has the target class yet."""
 
     @abstractmethod
     def check_parameters(self) -> None:
@@ -139,7 +140,13 @@ class Explainer(Parameters, ABC):
         return self
 
     def explain(
-        self, X: Table, target: Label = 1, *, count: int = 1, progress: bool = False
+        self,
+        X: Table,
+        target: Label = 1,
+        *,
+        count: int = 1,
+        gap: float = DEFAULT_GAP,
+        progress: bool = False,
     ) -> Explanations:
         """Find an input of class ``target`` for each row.
 
@@ -152,6 +159,9 @@ class Explainer(Parameters, ABC):
             The wanted class, by its label.
         count
             Up to this many answers per row that differ in what they change, nearest first.
+        gap
+            Relative optimality gap, between 0 and 1: a search ends once its lower bound is at least
+            ``1 - gap`` times the distance. 0 stands for 1e-7, the accuracy of the solver.
         progress
             Show a progress bar on standard error.
 
@@ -159,10 +169,10 @@ class Explainer(Parameters, ABC):
         is the time of its block of rows divided by their number, without what is done once for all.
         """
         self.check_fitted()
-        number, count = self.model_.target(target), integer("count", count)
+        request = Request(self.model_.target(target), count, gap)
         people = read_people(self.model_, X)
         with progress_bar("explain", len(people[0]), show=progress) as advance:
-            (result,) = self._parts([people], number, count, math.inf, advance)
+            (result,) = self._parts([people], request, math.inf, advance)
         return result
 
     def stream(
@@ -171,6 +181,7 @@ class Explainer(Parameters, ABC):
         target: Label = 1,
         *,
         count: int = 1,
+        gap: float = DEFAULT_GAP,
         every: float = 5.0,
         advance: Callable[[int], None] = lambda _: None,
     ) -> Iterator[Explanations]:
@@ -181,9 +192,9 @@ class Explainer(Parameters, ABC):
         once for all tables. Ctrl-C ends with a last part whose ``complete`` is False.
         """
         self.check_fitted()
-        number, count = self.model_.target(target), integer("count", count)
+        request = Request(self.model_.target(target), count, gap)
         people = (read_people(self.model_, table) for table in tables)
-        return self._parts(people, number, count, every, advance)
+        return self._parts(people, request, every, advance)
 
     @property
     def setting(self) -> Setting:
@@ -230,16 +241,16 @@ class Explainer(Parameters, ABC):
     def _parts(
         self,
         tables: Iterable[People],
-        target: int,
-        count: int,
+        request: Request,
         every: float,
         advance: Callable[[int], None],
     ) -> Iterator[Explanations]:
+        target = request.target
         if self._ready != target:
             self.prepare(target)
             self._ready = target
         setting, made = self.setting, self.provenance(target)
-        shared = (self._for_workers(), target, count)
+        shared = (self._for_workers(), request)
         with Workers(_explain_block, shared, lost=_lost_block, n_jobs=self.n_jobs) as workers:
             for rows, problems, people in tables:
                 packaged = functools.partial(
@@ -334,14 +345,15 @@ class Explainer(Parameters, ABC):
         )
 
 
-_Workers = Workers[tuple[Explainer, int, int], list[Person], list[list[Finding]] | None]
+_Workers = Workers[tuple[Explainer, Request], list[Person], list[list[Finding]] | None]
 
 
 def _explain_block(
-    shared: tuple[Explainer, int, int], block: list[Person]
+    shared: tuple[Explainer, Request], block: list[Person]
 ) -> list[list[Finding]] | None:
     """Findings for a block of rows; a row that fails never loses the others."""
-    explainer, target, count = shared
+    explainer, request = shared
+    target = request.target
     found: dict[int, list[Finding]] = {}
     refused: list[int] = []
     for i, (x, problem) in enumerate(block):
@@ -352,7 +364,7 @@ def _explain_block(
         else:
             found[i] = _guarded(lambda x: [[explainer.already_valid(x[0], target)]], x[None])[0]
     X = np.array([block[i][0] for i in refused])
-    search = functools.partial(explainer.find, target=target, count=count)
+    search = functools.partial(explainer.find, request=request)
     found |= dict(zip(refused, _guarded(search, X), strict=True))
     return [found[i] for i in range(len(block))]
 

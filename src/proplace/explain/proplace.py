@@ -13,6 +13,7 @@ from proplace.certification import UNCOVERED_ADVICE
 from proplace.core.distances import L1
 from proplace.core.errors import InputError, OptionError
 from proplace.core.options import integer, not_negative, one_of
+from proplace.core.request import DEFAULT_TIME_LIMIT
 from proplace.explain.attempt import NO_TIME, Attempt
 from proplace.explain.base import Explainer
 from proplace.explain.diverse import diverse
@@ -41,7 +42,7 @@ from proplace.region.neighbours import (
 from proplace.schema.tolerances import check_tolerance, encoded_tolerance, tolerances
 from proplace.search.oracle import Oracle
 from proplace.search.pieces import SearchResult, search
-from proplace.search.problem import SearchProblem
+from proplace.search.problem import SMALLEST_GAP, SearchProblem
 from proplace.search.subsets import Moves, SubsetBounds
 from proplace.solvers import Solver, check
 from proplace.tables.rows import distinct
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from proplace.core.distances import Weights
     from proplace.core.model_set import ModelSet
     from proplace.core.network import Array
+    from proplace.core.request import Request
     from proplace.core.shifts import Delta
     from proplace.explain.proving import Proved
     from proplace.loaders.model import Model
@@ -142,8 +144,8 @@ class Proplace(Explainer):
         Processes (joblib; None: one, or what ``joblib.parallel_config`` says). The answers are the
         same for any number, here or on a cluster.
     time_limit
-        Seconds per person. At the limit the best point so far is returned, certified, with a bound
-        on how much nearer any answer could be.
+        Seconds per person, 10 by default; None for no limit. At the limit the best point so far is
+        returned, certified, with a lower bound on the distance, and marked as ``timed_out``.
 
     Examples
     --------
@@ -178,7 +180,7 @@ class Proplace(Explainer):
         search: SearchName = "tree",
         solver: Solver = "highs",
         n_jobs: int | None = None,
-        time_limit: float | None = None,
+        time_limit: float | None = DEFAULT_TIME_LIMIT,
     ) -> None:
         self.source = source
         self.delta = delta
@@ -276,16 +278,16 @@ class Proplace(Explainer):
         self.check_fitted()
         return self._robust_rows(self.model_.target(target)).robust
 
-    def find(self, X: Array, target: int, count: int) -> list[list[Finding]]:
+    def find(self, X: Array, request: Request) -> list[list[Finding]]:
         """Answers for each person, nearest first, each with another set of changed features."""
-        return [self._answers_or_none(x, target, count) for x in X]
+        return [self._answers_or_none(x, request) for x in X]
 
     # -- one person --------------------------------------------------------------------------
 
-    def _answers_or_none(self, x: Array, target: int, count: int) -> list[Finding]:
+    def _answers_or_none(self, x: Array, request: Request) -> list[Finding]:
         """Answers for one person; without any, it is asked whether there can be one."""
-        clock = Clock.of(self.time_limit)
-        found = self._answers(x, target, count, clock)
+        clock, target = Clock.of(self.time_limit), request.target
+        found = self._answers(x, request, clock)
         if self.holds or self.tolerance_:
             people = variants(self.schema_, x, self.fixed_)
             found = [self._holding(f, people, target, clock) if f.found else f for f in found]
@@ -295,15 +297,18 @@ class Proplace(Explainer):
         proved = fixed(self.schema_, self.prover_.judges, self.rows_, x, target, clock.search)
         return found if proved is None else [proved]
 
-    def _answers(self, x: Array, target: int, count: int, clock: Clock) -> list[Finding]:
+    def _answers(self, x: Array, request: Request, clock: Clock) -> list[Finding]:
+        target, gap = request.target, max(request.gap, SMALLEST_GAP)
+
         def find(kept: frozenset[int]) -> Finding:
             if kept and clock.over:
                 return Finding("not_found", NO_TIME, x=x)
             if self.prefer == "few" or self.max_changes is not None:
                 return self._short(x, target, kept, clock)
-            return self._tried(_Asked(x, target, self.fixed_ | kept), clock).finding
+            return self._tried(_Asked(x, target, self.fixed_ | kept, gap=gap), clock).finding
 
-        return diverse(find, self.schema_, count, self.distance_, few=self.prefer == "few")
+        few = self.prefer == "few"
+        return diverse(find, self.schema_, request.count, self.distance_, few=few)
 
     def _short(self, x: Array, target: int, kept: frozenset[int], clock: Clock) -> Finding:
         """The answer with few changes that keeps some features as they are."""
@@ -366,7 +371,7 @@ class Proplace(Explainer):
         near, pieces = self._region(people, asked, clock)
         if near.status != "found":
             return Tried(Finding(near.status, near.reason, x=x), settled=True)
-        problem = replace(self._problem(x, asked.target), rough=asked.rough)
+        problem = replace(self._problem(x, asked.target), rough=asked.rough, gap=asked.gap)
         if near.late:  # without all neighbours nothing can be said of the region
             outcome = SearchResult(None, np.inf, 0.0, "unknown")
         else:
@@ -529,7 +534,8 @@ class _Asked:
     """Which region of a person is searched, and what of it is of interest.
 
     ``fixed`` features make the region, as if they were immutable. ``bounds``, where there are some, know
-    rows that are not robust. ``rough``: a point that is rounded to the steps is enough.
+    rows that are not robust. ``rough``: a point that is rounded to the steps is enough. ``gap`` is the
+    relative optimality gap.
     """
 
     x: Array
@@ -538,6 +544,7 @@ class _Asked:
     cutoff: float = np.inf
     bounds: SubsetBounds | None = None
     rough: bool = False
+    gap: float = SMALLEST_GAP
 
 
 def _check_solver(search: SearchName, solver: Solver) -> None:

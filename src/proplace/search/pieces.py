@@ -12,7 +12,6 @@ from proplace.core.errors import SolverError
 from proplace.search import bilevel, tree
 from proplace.search.oracle import Oracle
 from proplace.search.problem import Outcome
-from proplace.search.state import GAP
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -85,7 +84,7 @@ def search(
     if best.point is None:
         status: Literal["unknown", "infeasible"] = "unknown" if open_ else "infeasible"
         return SearchResult(None, np.inf, lower, status, *counts, trouble)
-    proved = not open_ or lower >= best.distance * (1.0 - GAP)
+    proved = not open_ or lower >= best.distance * (1.0 - problem.gap)
     return SearchResult(
         best.point,
         best.distance,

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from proplace.schema import Column
 
 
+SMALLEST_GAP = 1e-7
+"""Relative gap between incumbent and bound that counts as none: solvers are not more exact."""
+
 SAME = 1e-9
 """Encoded difference up to which a value counts as unchanged."""
 
@@ -33,7 +36,8 @@ class SearchProblem:
     ``sets`` has at least one. ``grids`` maps a column number to its column for those with legal values
     of their own; ``between``: values between these are taken as well, up to half a step outside of the
     piece as if they were rounded. No legal point is nearer than the nearest of those. ``rough``: where
-    there are grids, that bound and a point that is rounded from there are enough.
+    there are grids, that bound and a point that is rounded from there are enough. ``gap`` is the
+    relative gap between incumbent and lower bound at which a search ends.
     """
 
     sets: tuple[ModelSet, ...]
@@ -44,6 +48,7 @@ class SearchProblem:
     grids: Mapping[int, Column] = field(default_factory=dict)
     between: bool = False
     rough: bool = False
+    gap: float = SMALLEST_GAP
 
     @property
     def margin(self) -> float:

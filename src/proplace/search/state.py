@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from proplace.search.scenario import ShiftedObjective
 
 
-# Gap between incumbent and bound, relative to the distance, at which an answer counts as optimal; nodes
-# whose bound is nearer to the incumbent than that are pruned.
-GAP = 1e-7
 # From this number of columns with steps on, a search first looks between the steps and rounds the point
 # that it finds. The tree over their values then ends after GRID_NODES nodes.
 MANY_GRIDS = 8
@@ -59,7 +56,7 @@ class SearchState:
     prune_at
         Nodes with a bound at or above this are pruned: what they hold is better by less than the gap.
     polytope
-        The piece, cut to what is nearer than ``upper`` (a little farther, against rounding).
+        The piece, cut to what is nearer than ``prune_at`` (a little farther, against rounding).
     scenarios
         Every scenario by which an exact test has refuted a point.
     unresolved_bound, trouble
@@ -112,8 +109,7 @@ class SearchState:
 
     def _set_upper(self, upper: float) -> None:
         self.upper = upper
-        gap = GAP * max(1e-3, upper) if np.isfinite(upper) else 0.0
-        self.prune_at = upper - gap
+        self.prune_at = upper * (1.0 - self.problem.gap)
 
     def count_node(self) -> None:
         """Count a node; Late where steps would take too many of them to prove which point is nearest."""
@@ -147,13 +143,13 @@ class SearchState:
     # -- what is nearer ----------------------------------------------------------------------
 
     def cut(self) -> None:
-        """Cut the polytope to what is nearer than ``upper``."""
+        """Cut the polytope to what is nearer than ``prune_at``: all other nodes are pruned anyway."""
         if not np.isfinite(self.upper):
             return
         points = [] if self.point is None else [self.point]
         if self.piece.vertices is not None:
             points.append(self.piece.vertices.mean(axis=0))
-        self.polytope = self.polytope.within(self.upper * (1.0 + 1e-9) + 1e-12, points)
+        self.polytope = self.polytope.within(self.prune_at * (1.0 + 1e-9) + 1e-12, points)
 
     # -- scenarios ---------------------------------------------------------------------------
 

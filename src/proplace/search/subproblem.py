@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 # From this number of unstable neurons on, work that shrinks the tree pays: tightening, a second local
 # search, another cut. Below, the tree is quicker.
-FEW_OPEN = 16
+FEW_OPEN = 10
 TIGHTENING_ROUNDS = 12  # of one subproblem, at most
 # A round that leaves more than this share of the gap and of the unstable neurons is the last.
 STALLED_SHARE = 0.85
@@ -134,7 +134,7 @@ class Subproblem:
             before = self.relaxation.undecided
             if before < FEW_OPEN or not np.isfinite(state.upper):
                 return
-            if not tighten(self.relaxation, state.upper, first):
+            if not tighten(self.relaxation, state.prune_at, first):
                 raise Fathomed
             if self.relaxation.undecided < REBUILD_SHARE * before:
                 self.relaxation = self._relaxed(self.relaxation.limits, self.relaxation.scenarios)

@@ -132,10 +132,11 @@ def _explore(state: SearchState, local: LocalSearch, current: Subproblem) -> flo
 
 def _outcome(state: SearchState, lower: float) -> Outcome:
     """What was found, given a lower bound on what the tree has left."""
-    lower = min(lower, state.unresolved_bound)
+    # Pruned nodes reach ``prune_at``, and no more is proved of them.
+    lower = min(lower, state.unresolved_bound, state.prune_at)
     counts = state.nodes, state.counts.programs, state.rounds
     if state.point is None:
-        closed = lower >= state.upper
+        closed = lower >= state.prune_at
         trouble = "" if closed else state.trouble
         return Outcome(None, np.inf, lower, "infeasible" if closed else "unknown", *counts, trouble)
     proved = lower >= state.prune_at

@@ -152,7 +152,14 @@ OF_THE_EXPLAINER = {
     "search": "bilevel",
     "time_limit": 100.0,
 }
-OF_THE_BATCH = {"target": 0, "count": 2, "ids": ["name"], "certificates": True, "kind": "parquet"}
+OF_THE_BATCH = {
+    "target": 0,
+    "count": 2,
+    "gap": 0.2,
+    "ids": ["name"],
+    "certificates": True,
+    "kind": "parquet",
+}
 SAME_ANSWERS = {"n_jobs", "every", "progress", "drop"}
 GIVEN_OTHERWISE = {"self", "source", "schema", "explainer", "table", "out"}  # in the test below
 

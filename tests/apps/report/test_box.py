@@ -45,7 +45,7 @@ def box(history):
 @pytest.fixture(scope="module")
 def result(lender, box):
     people = lender.frame[lender.net.predict(lender.X) == 0].iloc[1:3]
-    return pp.Proplace(lender.net, box, schema=SCHEMA).fit(lender.frame).explain(people)
+    return pp.Proplace(lender.net, box, schema=SCHEMA).fit(lender.frame).explain(people, gap=0)
 
 
 def about(e, shifts, **changes):

@@ -31,6 +31,7 @@ from proplace.apps.batch.manifest import About, Manifest
 from proplace.apps.batch.reading import read_results
 from proplace.core.errors import OptionError, OutputError, TableError
 from proplace.core.progress import progress_bar
+from proplace.core.request import DEFAULT_GAP
 from proplace.explain.result_tables import proof_name
 from proplace.schema import files
 from proplace.tables.files import open_table
@@ -85,6 +86,7 @@ def explain_file(
     *,
     target: Label = 1,
     count: int = 1,
+    gap: float = DEFAULT_GAP,
     ids: Sequence[str] = (),
     drop: Sequence[str] = (),
     kind: Format = "csv",
@@ -102,7 +104,7 @@ def explain_file(
         A CSV or Parquet file, or what :func:`proplace.tables.files.open_table` returns.
     out
         Folder of the batch; made if it is not there.
-    target, count
+    target, count, gap
         As in :meth:`proplace.Proplace.explain`.
     ids
         Columns that are no features and are kept beside the answers.
@@ -155,6 +157,7 @@ def explain_file(
         **source.reading,
         "target": number,
         "count": count,
+        "gap": gap,
         "id columns": list(ids),
         "format": kind,
         "certificates": certificates,
@@ -164,7 +167,9 @@ def explain_file(
     def explain(missing: Sequence[Range], folder: Folder) -> None:
         rows = Rows(source, schema, missing)
         with progress_bar("explain", _number(missing), show=progress) as advance:
-            parts = explainer.stream(rows, target, count=count, every=every, advance=advance)
+            parts = explainer.stream(
+                rows, target, count=count, gap=gap, every=every, advance=advance
+            )
             for part in parts:
                 _write(part, rows, layout, folder)
                 if not part.complete:

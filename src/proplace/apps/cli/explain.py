@@ -20,6 +20,7 @@ from proplace.apps.cli import (
     whole_input,
 )
 from proplace.apps.cli.whole_input import Backend
+from proplace.core.request import DEFAULT_GAP, DEFAULT_TIME_LIMIT
 
 if TYPE_CHECKING:
     from proplace.explain.proplace import Proplace
@@ -80,8 +81,13 @@ Holds = Annotated[
         "--holds", help="Also prove how far each change can be passed: at least, no more than."
     ),
 ]
+Gap = Annotated[
+    float,
+    typer.Option(help="Relative optimality gap at which a search ends; 0: as exact as it gets."),
+]
 TimeLimit = Annotated[
-    float | None, typer.Option(help="Seconds for one person; the best answer so far is given.")
+    float,
+    typer.Option(help="Seconds per person. The best counterfactual so far is returned; inf: none."),
 ]
 Jobs = Annotated[int | None, typer.Option(help="Processes; -1: as many as there are processors.")]
 Where = Annotated[Backend, typer.Option(help="Where: this machine or a cluster.")]
@@ -127,7 +133,7 @@ class Question:
     region: Region
     tolerance: dict[str, float] | None
     holds: bool
-    time_limit: float | None
+    time_limit: float
     target: str
     predictions: str | None
     schema: Path | None
@@ -189,7 +195,8 @@ def explain(
     prefer: Preference = Prefer.near,
     max_changes: MaxChanges = None,
     changeable: Changeable = None,
-    time_limit: TimeLimit = None,
+    gap: Gap = DEFAULT_GAP,
+    time_limit: TimeLimit = DEFAULT_TIME_LIMIT,
     jobs: Jobs = None,
     backend: Where = Backend.loky,
     address: Address = None,
@@ -278,7 +285,7 @@ def explain(
     wording = letters.wording_of(explainer.model_.target(wanted), subject, outcome)
     if single:
         someone = one_person.Person(source, row, words, ids or [], others)
-        answers = someone.explain(explainer, explainer.setting.schema, wanted, count)
+        answers = someone.explain(explainer, explainer.setting.schema, wanted, count, gap)
         if out is not None:
             one_person.save_certificates(answers, out / "certificates")
         if page is not None:
@@ -297,7 +304,7 @@ def explain(
     batch = whole_input.Batch(
         out, ids or [], drop, certificates, kind, every, backend, address, jobs
     )
-    summary = batch.run(explainer, source, wanted, count)
+    summary = batch.run(explainer, source, wanted, count, gap)
     whole_input.summarise(summary, agreement, as_json=as_json)
     if page is not None:
         report.write_folder_page(out, page, statement)

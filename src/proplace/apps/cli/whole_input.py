@@ -62,7 +62,9 @@ class Batch:
     address: str | None
     jobs: int | None
 
-    def run(self, explainer: Proplace, source: TableFile, target: Label, count: int) -> Summary:
+    def run(
+        self, explainer: Proplace, source: TableFile, target: Label, count: int, gap: float
+    ) -> Summary:
         """Explain all rows, or go on with them; a signal ends it as Ctrl-C does."""
         from proplace.apps.batch import explain_file  # noqa: PLC0415
 
@@ -75,6 +77,7 @@ class Batch:
                         self.out,
                         target=target,
                         count=count,
+                        gap=gap,
                         ids=self.ids,
                         drop=self.drop,
                         kind=_format(self.kind, source),

@@ -29,6 +29,7 @@ from proplace.schema.features import Continuous
 
 if TYPE_CHECKING:
     from proplace.core.network import Array
+    from proplace.core.request import Request
     from proplace.core.shifts import Delta
     from proplace.explain.findings import Status
     from proplace.schema import Schema
@@ -100,13 +101,14 @@ class Baseline(Explainer):
         self._span = rows.min(axis=0), rows.max(axis=0)
         self._free = unrestricted(self.schema_)
 
-    def find(self, X: Array, target: int, count: int) -> list[list[Finding]]:
+    def find(self, X: Array, request: Request) -> list[list[Finding]]:
         """One finding for each row: the candidate as it will be read, and what it is then."""
-        if count != 1:
+        target = request.target
+        if request.count != 1:
             raise OptionError(
                 f"{type(self).__name__} gives one answer for each person: count=1",
                 name="count",
-                value=count,
+                value=request.count,
             )
         start = time.monotonic()
         candidates = self.propose(X, target)
