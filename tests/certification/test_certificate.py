@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import time
 from fractions import Fraction as Q
 from pathlib import Path
 
@@ -23,7 +24,17 @@ from certification.problems import (
 )
 from changed_proofs import mutants
 from oracles import accepted_rows, random_case, scale_of
-from proplace.certification import Evidence, InputBoxes, api, batched_bnb, checker, proof
+from proplace.certification import (
+    Evidence,
+    InputBoxes,
+    PointRobustness,
+    api,
+    batched_bnb,
+    certificates,
+    checker,
+    proof,
+    rounding,
+)
 from proplace.certification.bounds import Abstraction, chords, start_slopes
 from proplace.certification.dual_bounds import DualBounds
 from proplace.certification.engine import Rows, traced_least_values
@@ -241,6 +252,43 @@ def test_evidence_of_a_verdict_that_rounding_turned_gives_no_certificate():
     evidence = Evidence(point, float(found.lower[0]), float(found.upper[0]), trace)
     assert evidence.certificate(net, shifts, 1, 0.0) is None
     assert evidence.certificate(net, shifts, 1, -1.0).check(net).accepted
+
+
+@pytest.mark.parametrize("hidden", [2, 3])
+def test_evidence_makes_no_pass_after_its_deadline(monkeypatch, hidden):
+    """The clock counts the passes, each for one leaf or one neuron."""
+    net, X = accepted_rows(12, (6, *[12] * hidden, 1), 20)
+    shifts = pp.Shifts.of(net, 0.04)
+    exact = pp.certify(net, X, shifts, exact_margin=True).upper
+    tested = [
+        PointRobustness(net, shifts, 1).test(x, value - 1e-4)
+        for x, value in zip(X, exact, strict=True)
+    ]
+    evidence = max(tested, key=lambda each: sum(map(len, each.trace.leaves[0])))
+    assert sum(map(len, evidence.trace.leaves[0])) >= 8
+    plain = evidence.certificate(net, shifts, 1, evidence.lower - 1e-3)
+    passes, honest = [], Enclosure._pass
+    monkeypatch.setattr(Enclosure, "_pass", lambda *given: passes.append(1) or honest(*given))
+    monkeypatch.setattr(time, "monotonic", lambda: float(len(passes)))
+    for module in (certificates, rounding):
+        monkeypatch.setattr(module, "FLOATS_PER_PASS", 1)
+    assert evidence.certificate(net, shifts, 1, evidence.lower - 1e-3).text == plain.text
+    needed = len(passes)
+    assert needed >= 8
+    for deadline in (0, 1, needed // 2, needed - 1, needed):
+        passes.clear()
+        made = evidence.certificate(net, shifts, 1, evidence.lower - 1e-3, float(deadline))
+        assert deadline <= len(passes) <= max(deadline, 1)  # a first pass may be made in any case
+        assert (made is None) == (deadline < needed)
+
+
+def test_an_exact_check_that_would_outlast_the_deadline_is_not_begun(monkeypatch):
+    """A tie needs the checker, which estimates its work beforehand."""
+    net = pp.Network([([[1.0]], [0.0]), ([[1.0]], [-0.25])])
+    problem = net, [[0.75]], [(0.0, 0.5), (0.0, 0.0)]
+    assert pp.certify(*problem, certificates=True, time_limit=60.0).robust[0]
+    monkeypatch.setattr(checker._Claim, "exact", None)  # to call it is an error
+    assert pp.certify(*problem, certificates=True, time_limit=1e-4).undecided[0]
 
 
 def test_certificates_of_the_first_release_are_accepted():

@@ -20,7 +20,8 @@ from oracles import (
     sampled_margins,
     scale_of,
 )
-from proplace.certification import api, batched_bnb
+from proplace.certification import api, batched_bnb, bounds, lower_margins, lp_bnb
+from proplace.certification.bounds import Abstraction
 from proplace.certification.node_program import NodeProgram
 from proplace.core.errors import InputError, OptionError, SolverError
 from proplace.solvers import LinearProgram
@@ -186,9 +187,8 @@ def test_chunks_cover_the_table_and_keep_to_the_budget(widths):
     rows = [i for part in slices for i in range(5000)[part]]
     assert rows == list(range(5000))
     largest = max(part.stop - part.start for part in slices)
-    for j in range(2, len(widths)):  # one objective per neuron, over each layer in front of it
-        for front in widths[:j]:
-            assert largest * widths[j] * front <= api._CHUNK_FLOATS
+    assert largest * 10 * sum(widths) <= api._CHUNK_FLOATS
+    assert max(part.stop - part.start for part in api._chunks(net, 5000, 7)) == 7
 
 
 # -- the report ----------------------------------------------------------------------------------
@@ -322,6 +322,72 @@ def test_a_time_limit_leaves_rows_undecided_and_says_nothing_wrong(
     assert not pp.certify(net, X, delta, time_limit=1e9).undecided.any()
 
 
+def test_hard_rows_do_not_keep_others_waiting(clock, monkeypatch):
+    """The hardest rows come first in the table, and time is over in the middle of their trees."""
+    net, X, delta = hard_problem()
+    delta /= 2.0
+    easy = lower_margins(net, pp.Shifts.of(net, delta), 1, X, X)
+    X, easy = X[np.argsort(easy)], np.sort(easy)
+    monkeypatch.setattr(api, "_CHUNK_FLOATS", 1)
+    report = pp.certify(net, X, delta, time_limit=80.0)
+    assert report.undecided.any()
+    assert (easy >= 0.0).any()
+    assert report.robust[easy >= 0.0].all()
+
+
+@pytest.mark.parametrize("stages", [(None,), (0, None), (0, 1, 3, 10, None)])
+def test_rounds_of_larger_trees_change_no_verdict(monkeypatch, stages):
+    net, X, delta = hard_problem()
+    X = X[:20]
+    full = pp.certify(net, X, delta)
+    monkeypatch.setattr(api, "_STAGES", stages)
+    report = pp.certify(net, X, delta, time_limit=1e9, certificates=True, exact_margin=True)
+    np.testing.assert_array_equal(report.robust, full.robust)
+    assert not report.undecided.any()
+    assert repr(report.certificates) == f"Certificates({len(X)} of {len(X)})"
+    for i, certificate in enumerate(report.certificates):
+        assert certificate.facts["input"] == X[i].tolist()
+        assert certificate.check(net).accepted
+        assert (certificate.verdict == "robust") == report.robust[i]
+
+
+def test_ranges_are_tightened_no_longer_than_to_the_deadline(monkeypatch):
+    """The clock counts the backward passes, each for one neuron; what they leave is valid."""
+    net, X, delta = hard_problem()
+    abstraction = Abstraction(net, pp.Shifts.of(net, delta))
+    wide = abstraction.interval_bounds(X)
+    tight = abstraction.tighten(wide)
+    passes, honest = [], Abstraction.backward
+    monkeypatch.setattr(Abstraction, "backward", lambda *given: passes.append(1) or honest(*given))
+    monkeypatch.setattr(time, "monotonic", lambda: float(len(passes)))
+    monkeypatch.setattr(bounds, "_FLOATS_PER_PASS", 1)
+    whole = abstraction.tighten(wide)
+    needed = len(passes)
+    for deadline in (0, 1, needed // 2, needed - 1, needed):
+        passes.clear()
+        found = abstraction.tighten(wide, float(deadline))
+        assert len(passes) == deadline
+        last = wide, found, whole
+        for name, sign in (("L_min", 1), ("L_max", -1), ("U_min", 1), ("U_max", -1)):
+            before, now, after = (sign * getattr(some.preactivations[-1], name) for some in last)
+            assert (before <= now).all()
+            assert (now <= after + 1e-12).all()
+    assert wide.preactivations[-1].L_min.mean() < tight.preactivations[-1].L_min.mean()
+    for mine, theirs in zip(whole.preactivations, tight.preactivations, strict=True):
+        np.testing.assert_allclose(mine.U_max, theirs.U_max, atol=1e-12)
+        np.testing.assert_allclose(mine.L_min, theirs.L_min, atol=1e-12)
+
+
+def test_a_linear_program_that_cannot_be_built_in_time_is_not_begun(monkeypatch):
+    net, X, delta = hard_problem()
+    full = pp.worst_case(net, X[0], delta)
+    monkeypatch.setattr(lp_bnb, "_SECONDS_PER_CELL", 1.0)
+    monkeypatch.setattr(lp_bnb, "NodeProgram", None)  # to build one is an error
+    worst = pp.worst_case(net, X[0], delta, time_limit=60.0)
+    assert worst.lower <= full.margin + 1e-9
+    assert worst.margin >= full.lower - 1e-9
+
+
 def test_after_the_time_limit_no_chunk_is_looked_at(clock, monkeypatch):
     net, X, delta = hard_problem()
     monkeypatch.setattr(api, "_CHUNK_FLOATS", 1)
@@ -361,11 +427,11 @@ def test_a_linear_program_gets_the_time_that_is_left(clock, monkeypatch):
         return verdict
 
     monkeypatch.setattr(LinearProgram, "run", watched)
-    worst = pp.worst_case(net, X[0], 2 * delta, time_limit=6.0)
-    assert runs[0] == (True, pytest.approx(5.0))
-    assert any(in_time for in_time, _ in runs)
-    assert not runs[-1][0]
-    assert all(0.0 < left <= 5.0 for in_time, left in runs if in_time)
+    worst = pp.worst_case(net, X[0], 2 * delta, time_limit=14.0)
+    times = [left for in_time, left in runs if in_time]
+    assert runs[0][0]
+    assert 0.0 < times[-1] <= times[0] < 14.0
+    assert times == sorted(times, reverse=True)
     assert worst.lower <= full.upper[0] + 1e-9
     assert worst.margin >= full.lower[0] - 1e-9
     assert worst.margin == pytest.approx(float(worst.network.margin(X[0])[0]), abs=1e-9)

@@ -19,7 +19,6 @@ from proplace.core.errors import OptionError
 from proplace.explain import few, proving
 from proplace.explain.findings import Finding
 from proplace.explain.proving import Clock
-from proplace.search.state import SearchState
 from proplace.search.subsets import OpenSets
 from support.errors import raises
 from support.people import random_network, worst_logit
@@ -74,26 +73,53 @@ def counts_of(points, x):
     return differs[:, :4].sum(axis=1) + differs[:, 4:7].any(axis=1)
 
 
+CHOICES = pp.Schema(
+    [
+        *(pp.Categorical(name, ["p", "q", "r"]) for name in "abcd"),
+        pp.Binary("e"),
+        pp.Binary("f", immutable=True),
+    ]
+)
+
+
+def choices(x):
+    """Every legal point of the schema above for a person, encoded."""
+    values = [*[np.eye(3)] * 4, np.array([[0.0], [1.0]])]
+    return np.array([np.concatenate([*part, x[-1:]]) for part in itertools.product(*values)])
+
+
+def choices_changed(points, x):
+    """How many features each point changes: four categories of three columns, and one binary."""
+    differs = points != x
+    return sum(differs[:, i : i + 3].any(axis=1) for i in range(0, 12, 3)) + differs[:, 12]
+
+
+def refused(schema, net, seed):
+    """A table, and the encoded rows of some people of it whom the network refuses."""
+    frame = schema.decode(np.random.default_rng(seed).random((60, schema.width)))
+    rows = schema.encode(frame)
+    return frame, rows[net.predict(rows) == 0][:6]
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_in_a_box_nothing_legal_is_shorter(seed):
-    net = network(seed, 8)
-    rng = np.random.default_rng(seed)
-    frame = GRID.decode(rng.random((60, 8)))
-    people = [x for x in GRID.encode(frame) if net.predict(x)[0] == 0][:6]
-    options = {"schema": GRID, "region": "box"}
+    """Categories have no steps: each profile is one point, and the search is exact."""
+    net = network(seed, CHOICES.width)
+    frame, people = refused(CHOICES, net, seed)
+    options = {"schema": CHOICES, "region": "box"}
     most, checked = 2, 0
     asked = {"few": {"prefer": "few"}, "most": {"max_changes": most}}
     found = {
-        name: pp.Proplace(net, DELTA, **options, **more).fit(frame).explain(np.array(people), gap=0)
+        name: pp.Proplace(net, DELTA, **options, **more).fit(frame).explain(people, gap=0)
         for name, more in asked.items()
     }
     for i, x in enumerate(people):
-        points = grid_points(x)
+        points = choices(x)
         value = worst_logit(net, points, DELTA)
         points = points[value >= MARGIN]
         if not len(points) or ((value > 0.0) & (value < 2 * MARGIN)).any():
             continue
-        distances, counts = np.abs(points - x).mean(axis=1), counts_of(points, x)
+        distances, counts = np.abs(points - x).mean(axis=1), choices_changed(points, x)
         near = distances <= STRETCH * distances.min() * (1 + 1e-9)
         fewest = counts[near].min()
         e = found["few"][i]
@@ -115,34 +141,40 @@ def test_in_a_box_nothing_legal_is_shorter(seed):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_after_a_rounded_nearest_answer_only_what_is_true_is_called_optimal(seed, monkeypatch):
-    """As with many steps: the nearest answer is rounded, and how near the nearest is stays open."""
-    stretch = 1.05  # narrow, so that answers beyond it occur
-    monkeypatch.setattr("proplace.explain.few.STRETCH", stretch)
-    rough = property(lambda state: state.problem.rough and state.free_grids > 0)
-    monkeypatch.setattr(SearchState, "many_grids", rough)
-    net = network(seed, 8)
-    frame = GRID.decode(np.random.default_rng(seed).random((60, 8)))
-    people = [x for x in GRID.encode(frame) if net.predict(x)[0] == 0][:6]
-    options = {"schema": GRID, "region": "box", "prefer": "few"}
-    explainer = pp.Proplace(net, DELTA, **options).fit(frame)
-    for x, e in zip(people, explainer.explain(np.array(people), gap=0), strict=True):
+def test_with_steps_only_what_is_true_is_called_optimal(seed):
+    """The nearest answer is rounded, and how near the nearest legal one is stays open."""
+    net = network(seed, GRID.width)
+    frame, people = refused(GRID, net, seed)
+    most, checked = 2, 0
+    few_, limited = (
+        pp.Proplace(net, DELTA, schema=GRID, region="box", **more).fit(frame).explain(people, gap=0)
+        for more in ({"prefer": "few"}, {"max_changes": most})
+    )
+    for x, short, e in zip(people, few_, limited, strict=True):
         points = grid_points(x)
         value = worst_logit(net, points, DELTA)
         points = points[value >= MARGIN]
         if not len(points) or ((value > 0.0) & (value < 2 * MARGIN)).any():
             continue
         distances, counts = np.abs(points - x).mean(axis=1), counts_of(points, x)
-        near = distances <= stretch * distances.min() * (1 + 1e-9)
-        fewest = counts[near].min()
-        assert e.bound <= distances.min() + 1e-9
-        assert (points == e.point).all(axis=1).any()
-        assert len(changed(e)) <= fewest
-        if e.status == "optimal":
-            assert len(changed(e)) == fewest
-            assert e.distance == pytest.approx(distances[near & (counts == fewest)].min())
-        else:
-            assert "not worked out" in e.reason
+        for answer in (short, e):
+            if answer.found:
+                assert (points == answer.point).all(axis=1).any()
+                assert answer.bound <= distances.min() + 1e-9
+                assert answer.certificate.check(net).accepted
+        if short.found:
+            near = distances <= STRETCH * short.distance * (1 + 1e-9)
+            assert short.distance >= distances[counts == len(changed(short))].min() - 1e-9
+            if short.status == "optimal":
+                assert len(changed(short)) == counts[near].min()
+        if e.found:
+            assert len(changed(e)) <= most
+            if e.status == "optimal":
+                assert e.distance == pytest.approx(distances[counts <= most].min())
+        elif e.status == "infeasible_rules":
+            assert not (counts <= most).any()
+        checked += 1
+    assert checked >= 1
 
 
 # -- hulls: a plain search for each set ------------------------------------------------------------

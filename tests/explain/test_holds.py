@@ -57,7 +57,7 @@ def within(e, rng, count):
 
 @pytest.mark.parametrize("tolerance", [None, TOLERANCE])
 def test_everything_that_is_said_to_hold_is_accepted(lender, tolerance):
-    explainer, result = explained(lender, tolerance=tolerance)
+    explainer, result = explained(lender, tolerance=tolerance, people=30)
     (models,) = explainer.sets_
     rng, wide, less = np.random.default_rng(1), 0, 0
     for e in result:

@@ -165,3 +165,22 @@ def test_people_who_have_the_class_are_told_its_label():
         found = explainer.fit(frame).explain(frame[3:], target="approved")[0]
         assert found.status == "already_valid"
         assert found.reason.startswith("the network gives class 'approved' already")
+
+
+def test_times_of_fit_and_of_a_target_are_counted_and_shown(capsys):
+    net = pp.Network([(np.eye(2), np.zeros(2)), ([[1.0, 1.0]], [-1.0])])
+    train = np.array([[0.2, 0.1], [0.9, 0.8], [0.7, 1.0], [1.0, 0.6]])
+    explainer = pp.Proplace(net, 0.05, k=3).fit(train, progress=True)
+    assert "fit" in capsys.readouterr().err
+    assert explainer.fit_seconds_ > 0.0
+    assert explainer.prepare_seconds_ == 0.0
+    (answer,) = explainer.explain([[0.2, 0.3]], progress=True)
+    shown = capsys.readouterr().err
+    assert "certify" in shown  # the robust rows of the target
+    assert "explain" in shown
+    before = explainer.prepare_seconds_
+    assert before > 0.0
+    assert answer.seconds > 0.0
+    explainer.explain([[0.2, 0.3]], progress=True)
+    assert "certify" not in capsys.readouterr().err
+    assert explainer.prepare_seconds_ == before

@@ -96,7 +96,7 @@ def test_true_and_false_need_no_schema(step, dtype):
     assert explainer.schema_.by_name["owner"] == pp.Binary("owner", (False, True))
     refused = frame[pipe.predict(frame) == "no"].head(8)
     result = explainer.explain(refused, "yes")
-    assert {e.status for e in result} == {"optimal"}
+    assert {e.status for e in result} <= {"optimal", "feasible"}  # income has a step
     assert {type(e.counterfactual["owner"]) for e in result} <= {bool, np.bool_}
     assert any("owner" in e.changed for e in result)
     answers = pd.DataFrame([e.counterfactual for e in result]).astype(frame.dtypes)

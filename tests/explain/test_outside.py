@@ -20,7 +20,7 @@ from proplace.explain.baselines import METHODS, RobustBaseline
 from proplace.schema.features import OUTSIDE
 from proplace.schema.grid import WithValue
 from proplace.schema.schema import MOST_OUTSIDE
-from support.people import random_network, worst_logit
+from support.people import check_bound, random_network, worst_logit
 
 DELTA = 0.02
 MARGIN = 1e-6 + 1e-4  # what the search asks for
@@ -68,7 +68,8 @@ def anywhere(seed):
 @pytest.mark.parametrize("tables", [outside, anywhere])
 @pytest.mark.parametrize("search", ["tree", "bilevel"])
 @pytest.mark.parametrize("rules", RULES, ids=[str(r) for r in RULES])
-def test_the_nearest_legal_robust_point_of_a_box(rules, search, tables):
+def test_written_answer_in_a_box_is_legal_and_not_nearer_than_its_bound(rules, search, tables):
+    """Every legal point is enumerated; the bound is below the nearest robust one."""
     first, second = rules
     schema = pp.Schema(
         [
@@ -96,8 +97,13 @@ def test_the_nearest_legal_robust_point_of_a_box(rules, search, tables):
                 assert e.status in ("infeasible_rules", "no_robust_neighbour", "fixed"), e
                 continue
             met += 1
-            assert e.status == "optimal", e.reason
-            assert e.distance == pytest.approx(far[robust].min(), abs=1e-6)
+            assert e.found, e.reason
+            check_bound(e, 0.0)
+            nearest = far[robust].min()
+            assert e.bound <= nearest + 1e-6
+            assert e.distance >= far[worst_logit(net, points / 8.0, DELTA) >= 1e-6].min() - 1e-9
+            if e.status == "optimal":
+                assert e.distance == pytest.approx(nearest, abs=1e-6)
             answer = e.counterfactual.to_numpy(dtype=float)
             assert (points == answer).all(axis=1).any()  # as it is read, it is a legal point
             again = schema.encode_people(pd.DataFrame([e.counterfactual]))[0]
@@ -196,9 +202,11 @@ def test_no_training_row_and_no_person_is_lost(seed):
                 assert value == person[feature.name] or steps == round(steps)
             assert e.original.to_dict() == person.to_dict()
     for one, other in zip(*answers.values(), strict=True):
-        assert one.status == other.status
+        assert one.found == other.found
         if one.found:
-            assert one.distance == pytest.approx(other.distance, abs=1e-6)
+            assert one.bound == pytest.approx(other.bound, abs=1e-6)
+        else:
+            assert one.status == other.status
 
 
 @pytest.mark.parametrize("count", [5, 4097 * 2])
@@ -278,7 +286,8 @@ BASE = {"age": 40, "income": 100, "share": 0.1, "member": 0}
 def test_a_person_a_little_outside_is_explained(explainer, change):
     frame = pd.DataFrame([BASE | change])
     e = explainer.explain(frame, gap=0)[0]
-    assert e.status == "optimal", e.reason
+    assert e.found, e.reason
+    check_bound(e, 0.0)
     assert e.original.to_dict() == BASE | change  # as it was, to the last digit
     new = e.counterfactual
     assert new["age"] == frame["age"][0]
@@ -308,7 +317,7 @@ def test_a_person_far_outside_is_no_person(explainer, change, words):
     e, other = explainer.explain(pd.DataFrame([BASE | change, BASE]), gap=0)
     assert e.status == "bad_input"
     assert words in e.reason
-    assert other.status == "optimal"
+    assert other.found
 
 
 def test_many_numbers_outside_are_refused():
@@ -391,9 +400,9 @@ def test_the_command_line_explains_the_same_people(explainer, tmp_path):
     results = pd.read_csv(tmp_path / "out" / "results.csv")
     ours = explainer.explain(people, gap=0).to_frame()
     assert results["status"].tolist() == ours["status"].tolist()
-    assert results["status"].tolist().count("optimal") >= 3
+    assert results["status"].isin(["optimal", "feasible"]).sum() >= 3
     assert results["reason"].fillna("").tolist() == ours["reason"].tolist()
-    found = results[results["status"] == "optimal"]
+    found = results[results["status"].isin(["optimal", "feasible"])]
     pd.testing.assert_frame_equal(
         found[list(BASE)], ours.loc[found.index, list(BASE)], check_dtype=False
     )

@@ -22,6 +22,7 @@ from proplace.explain import base
 from proplace.schema import Schema
 from support.errors import raises
 from support.people import (
+    WITHOUT_STEPS,
     World,
     same,
     two_columns,
@@ -147,7 +148,7 @@ def test_count_of_people_without_an_answer():
 
 
 def test_explanations_as_a_sequence():
-    world = World(0)
+    world = World(0, **WITHOUT_STEPS)
     result = world.explainer().explain(world.refused(4))
     assert len(result) == 4
     assert [e.index for e in result[1:3]] == ["p1", "p2"]
@@ -163,7 +164,8 @@ def test_explanations_as_a_sequence():
     table = result.to_frame()
     assert list(table.columns) == [
         *world.frame.columns,
-        *("status", "distance", "bound", "margin", "rank", "reason"),
+        *("status", "distance", "bound", "gap", "in_region", "timed_out"),
+        *("margin", "rank", "reason"),
         *("target", "delta", "changes", "sentence", "certificate", "missing", "holds"),
         *(f"original_{name}" for name in world.frame.columns),
     ]

@@ -63,11 +63,18 @@ def test_without_it_a_miss_is_refused(pipeline):
 
 
 def test_the_tree_finds_what_algorithm_1_finds(pipeline):
-    _, tree = explained(pipeline, people=3)
-    _, bilevel = explained(pipeline, people=3, search="bilevel")
-    for one, two in zip(tree, bilevel, strict=True):
-        assert one.status == two.status == "optimal"
-        assert one.distance == pytest.approx(two.distance, abs=1e-4)
+    numbers = [pp.Continuous("income", 0, 100), pp.Continuous("debt", 0, 80)]
+    free = pp.Schema([*numbers, pp.Binary("home")])
+    for schema in (None, free):  # with the steps of the table, and without
+        _, tree = explained(pipeline, people=3, schema=schema)
+        _, bilevel = explained(pipeline, people=3, schema=schema, search="bilevel")
+        for one, two in zip(tree, bilevel, strict=True):
+            assert one.found
+            assert two.found
+            assert one.bound == pytest.approx(two.bound, abs=1e-4)
+            if schema is free:
+                assert one.status == two.status == "optimal"
+                assert one.distance == pytest.approx(two.distance, abs=1e-4)
 
 
 def test_neighbours_bear_the_miss(pipeline):

@@ -1,4 +1,4 @@
-"""Laws of the grid: floor, ceil, nearest and cell, against the list of all legal values."""
+"""Laws of the grid: floor, ceil, nearest and beside, against the list of all legal values."""
 
 from __future__ import annotations
 
@@ -73,23 +73,8 @@ def test_snapping_agrees_with_brute_force(feature, data):
         below, above = legal[legal <= e], legal[legal >= e]
         assert floor == (below[-1] if len(below) else legal[0])
         assert ceil == (above[0] if len(above) else legal[-1])
-        low, high = column.cell(e)
-        assert low <= near <= high
-        inside = np.clip(e, legal[0], legal[-1])
-        assert low <= inside <= high
-        for point in np.random.default_rng(seed).uniform(low, high, 5):
-            if low < point < high:
-                assert column.nearest(float(point)) == near
-
-
-@pytest.mark.parametrize("feature", FEATURES, ids=ids)
-def test_cells_tile_the_range(feature):
-    column, legal = legal_values(feature)
-    some = np.unique(np.linspace(0, len(legal) - 1, 60).astype(int))
-    for n in some:
-        low, high = column.cell(float(legal[n]))
-        assert low == (legal[0] if n == 0 else column.cell(float(legal[n - 1]))[1])
-        assert high == (legal[-1] if n == len(legal) - 1 else column.cell(float(legal[n + 1]))[0])
+        n = max(int((legal <= e).sum()) - 1, 0)  # number of the value below, or of the first
+        assert column.beside(float(e)).tobytes() == legal[max(n - 1, 0) : n + 3].tobytes()
 
 
 @pytest.mark.parametrize("feature", FEATURES, ids=ids)
@@ -106,7 +91,7 @@ def test_continuous_columns_only_clip():
     assert column.size is None
     for snap in (column.nearest, column.floor, column.ceil):
         assert [snap(v) for v in (-1.0, 0.3, 2.0)] == [0.0, 0.3, 1.0]
-    assert column.cell(0.3) == (0.3, 0.3)
+    assert column.beside(0.3).tolist() == [0.3]
 
 
 def test_the_layout_of_columns():

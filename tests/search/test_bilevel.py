@@ -18,7 +18,6 @@ import proplace as pp
 from proplace import solvers
 from proplace.core.errors import OptionError, SolverError
 from proplace.region.convex_piece import ConvexPiece
-from proplace.schema import Continuous, Ordinal, Schema
 from proplace.search import bilevel
 from proplace.solvers import Solution
 from proplace.solvers import solve as solve_model
@@ -92,7 +91,7 @@ def check(problem, piece, outcome, points):
     assert outcome.status == "optimal"
     point = outcome.point
     assert ((point >= piece.lower) & (point <= piece.upper)).all()
-    assert outside(problem, piece, point) <= 1e-8
+    assert outside(piece, point) <= 1e-8
     assert pp.certify(
         problem.sets[0].net, point, problem.sets[0].shifts, problem.target, margin=MARGIN
     ).robust[0]
@@ -101,8 +100,6 @@ def check(problem, piece, outcome, points):
     )
     assert outcome.distance - 1e-7 <= outcome.lower <= outcome.distance
     assert outcome.distance <= best + 1e-7
-    for i, column in problem.grids.items():
-        assert column.legal(point[[i]])[0]
 
 
 # -- against brute force ---------------------------------------------------------------------------
@@ -230,61 +227,6 @@ def test_without_shifts_it_is_the_plausible_counterfactual():
     check(problem, piece, outcome, combinations(piece.vertices, 24))
 
 
-# -- grid columns ----------------------------------------------------------------------------------
-
-EVEN = Schema([Continuous("tenths", -1.0, 1.0, step=0.1, scaling="none")]).columns[0]
-COARSE = Schema([Continuous("thirds", 0.0, 4.0, step=0.3, scaling=(2.0, 2.0))]).columns[0]
-UNEVEN = Schema([Ordinal("uneven", list("ABCDE"), values=[0, 1, 4, 5, 10])]).columns[0]
-FINE = Schema([Continuous("fine", 0, 20000, step=1, scaling=(1e4, 1e4))]).columns[0]
-
-
-def legal(column, low, high):
-    codes = column.grid.encoded(np.arange(column.size))
-    return codes[(codes >= low) & (codes <= high)]
-
-
-@pytest.mark.parametrize(
-    "columns", [(EVEN, COARSE), (COARSE, UNEVEN), (UNEVEN, EVEN)], ids=lambda pair: pair[0].name
-)
-@pytest.mark.parametrize("inside", ["box", "hull"])
-def test_grid_columns(inside, columns):
-    problem, piece = instance(140, (2, 4, 3, 1))
-    grids = dict(enumerate(columns))
-    problem = problem_of(problem.sets[0].net, problem.x, problem.sets[0].shifts, grids=grids)
-    problem.x[:] = problem.snap(problem.x)
-    piece = box(2) if inside == "box" else hull(np.vstack([problem.x, piece.vertices[1:]]))
-    values = [legal(column, -1.0, 1.0) for column in columns]
-    points = np.array([p for p in itertools.product(*values) if outside(problem, piece, p) <= 1e-8])
-    outcome = bilevel.solve(problem, piece)
-    check(problem, piece, outcome, points)
-    assert outcome.distance == pytest.approx(best_of(problem, points), abs=1e-9)
-
-
-@pytest.mark.parametrize("column", [EVEN, UNEVEN, FINE], ids=lambda column: column.name)
-def test_grid_beside_a_free_column(column):
-    problem, piece = instance(150, (2, 4, 3, 1))
-    problem = problem_of(problem.sets[0].net, problem.x, problem.sets[0].shifts, grids={1: column})
-    values = legal(column, -1.0, 1.0)
-    values = values[:: max(1, len(values) // 40)]
-    points = np.array(list(itertools.product(np.linspace(-1, 1, 33), values)))
-    piece = box(2)
-    check(problem, piece, bilevel.solve(problem, piece), points)
-
-
-def test_grid_within_narrower_bounds():
-    """Bounds of the piece that lie on legal values keep them, with the same bits."""
-    problem, _ = instance(160, (2, 4, 1))
-    problem = problem_of(
-        problem.sets[0].net, problem.x, problem.sets[0].shifts, grids={0: EVEN, 1: UNEVEN}
-    )
-    values = legal(EVEN, -1.0, 1.0)
-    for low, high in ((values[7], values[7]), (values[3], values[14])):
-        piece = box(2)
-        piece.lower[0], piece.upper[0] = low, high
-        points = np.array(list(itertools.product(legal(EVEN, low, high), legal(UNEVEN, -1.0, 1.0))))
-        check(problem, piece, bilevel.solve(problem, piece), points)
-
-
 # -- nothing to find -------------------------------------------------------------------------------
 
 
@@ -323,15 +265,6 @@ def test_bounds_beside_the_hull():
     assert outcome.programs == 0
 
 
-def test_no_legal_value_in_the_bounds():
-    problem, _ = instance(190, (2, 4, 1))
-    problem = problem_of(problem.sets[0].net, problem.x, problem.sets[0].shifts, grids={0: UNEVEN})
-    between = box(2)
-    between.lower[0], between.upper[0] = 0.55, 0.95
-    outcome = bilevel.solve(problem, between)
-    assert outcome.status == "infeasible"
-
-
 # -- solvers, limits and what goes wrong -----------------------------------------------------------
 
 
@@ -340,15 +273,11 @@ def test_solvers_agree(seed):
     pytest.importorskip("gurobipy")
     widths = DEPTHS[seed % 4]
     problem, piece = instance(200 + 10 * seed, (3, *widths, 1 + seed % 3))
-    if seed % 2:
-        problem = problem_of(
-            problem.sets[0].net, problem.x, problem.sets[0].shifts, grids={0: COARSE}
-        )
     ours, theirs = (bilevel.solve(problem, piece, solver=name) for name in ("highs", "gurobi"))
     assert theirs.status == ours.status
     assert theirs.distance == pytest.approx(ours.distance, abs=1e-7)
     if theirs.point is not None:
-        assert outside(problem, piece, theirs.point) <= 1e-8
+        assert outside(piece, theirs.point) <= 1e-8
         assert pp.certify(
             problem.sets[0].net, theirs.point, problem.sets[0].shifts, problem.target, margin=MARGIN
         ).robust[0]

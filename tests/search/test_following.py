@@ -28,7 +28,7 @@ def found(seed, *, signed=False, outputs=1):
     oracle = Oracle(problem)  # a margin that nothing keeps: each test returns its worst shift
     shifts = []
     for point in X:
-        robust, shifted = oracle.test(point)
+        robust, shifted, _ = oracle.test(point)
         assert not robust
         if len(shifted.layers) == 3:
             shifts.append((point, shifted))

@@ -72,9 +72,8 @@ def random_several(seed):
         refused = X[[min(s.net.margin(x, target)[0] for s in sets) < -0.05 for x in X]]
         if len(robust) < 3 or not len(refused):
             continue
-        grids = {i: c for i, c in enumerate(schema.columns) if c.kind == "grid"}
         distance = random_distance(rng, d)
-        problem = SearchProblem(sets, target, refused[0], distance, SLACK, grids)
+        problem = SearchProblem(sets, target, refused[0], distance, SLACK)
         return problem, random_piece(rng, problem, schema, robust)
     raise AssertionError("no such problem")
 
@@ -185,7 +184,7 @@ def test_a_set_that_looks_worst_and_is_not(good, monkeypatch):
     oracle = Oracle(problem)
     order = np.array([[0.0], [1.0]]) if good == 0 else np.array([[1.0], [0.0]])
     monkeypatch.setattr(oracle, "_bounds", lambda points: order)
-    robust, scenario = oracle.test(np.zeros(1))
+    robust, scenario, _ = oracle.test(np.zeros(1))
     assert not robust
     assert scenario.value(np.zeros(1)) == pytest.approx(-5.0)
     assert oracle.parts[good].evidence(np.zeros(1)) is not None  # it was asked first
@@ -216,7 +215,7 @@ def test_the_oracle_speaks_for_all_sets(seed):
         value = float(scenario.value(point))
         assert value >= worst[i] - tolerance[i]
         assert value <= bounds[i] + tolerance[i]  # of the set that looks worst
-        robust, refuting = oracle.test(point)
+        robust, refuting, _ = oracle.test(point)
         if min(abs(worst[i] - problem.margin), 1.0) < 1e-6:
             continue
         assert robust == (worst[i] >= problem.margin)

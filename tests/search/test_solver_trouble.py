@@ -12,6 +12,7 @@ import pytest
 import proplace as pp
 from proplace.core.errors import SolverError
 from proplace.search import bilevel, tree
+from proplace.search.oracle import Verdict
 from proplace.search.pieces import search
 from proplace.search.subproblem import MOST_SPLITS_WITHOUT_SOLUTION, Subproblem
 from proplace.solvers import LinearProgram
@@ -162,7 +163,7 @@ def test_an_exact_test_without_a_verdict_leaves_its_node_open(monkeypatch):
     problem, piece = random_problem(1)
     truth = tree.solve(problem, piece)
     assert truth.status == "optimal"
-    monkeypatch.setattr("proplace.search.oracle.Oracle.test", lambda *_: (False, None))
+    monkeypatch.setattr("proplace.search.oracle.Oracle.test", lambda *_: Verdict(False))
     found = tree.solve(problem, piece)
     assert (found.status, found.point) == ("unknown", None)
     assert "without a verdict" in found.trouble

@@ -39,7 +39,7 @@ def test_an_incumbent_beyond_the_cutoff_is_kept_but_is_not_the_answer():
     for point, distance, is_answer in zip(
         points, (0.9, 0.5, 0.4, 0.7), (False, False, True, True), strict=True
     ):
-        state.offer(point, point, distance)
+        state.offer(point, distance)
         assert (state.point is not None) == is_answer
     assert state.incumbent is not None
     assert state.incumbent.distance == state.distance == state.upper == 0.4

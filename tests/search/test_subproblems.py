@@ -30,14 +30,14 @@ WEAK = {**EAGER, "local.STARTS": 0, "local.LINES": 1, "local.STEPS": 0}
 """A first incumbent that leaves much to be found."""
 
 ROUTES = {
-    "one probe": {**EAGER, "subproblem.PROBES": 1, "subproblem.TIGHTENED_SCENARIOS": 0},
+    "few scenarios": {**EAGER, "subproblem.TIGHTENED_SCENARIOS": 0},
     "rebuilt each round": {
         **EAGER,
         "subproblem.REBUILD_SHARE": 1.1,
         "subproblem.TIGHTENING_ROUNDS": 3,
         "subproblem.TIGHTENED_SCENARIOS": 99,
         "tightening.RANGE_REACHED": 0.0,
-        "local.SAFETY": 0.5,
+        "local.RESERVE": 0.5,
     },
     "never rebuilt": {
         **WEAK,
@@ -48,12 +48,11 @@ ROUTES = {
     },
     "weak incumbents": {
         **WEAK,
-        "subproblem.PROBES": 2,
         "subproblem.LEAST_ITERATIONS": 15,
         "subproblem.ITERATION_SHARE": 0.02,
         "tree.INHERITED_SCENARIOS": 1,
         "state.REFUTED_BELOW": 1e-7,
-        "local.SAFETY": 0.0,
+        "local.RESERVE": 0.0,
     },
 }
 
@@ -118,7 +117,7 @@ def test_the_routes_go_where_they_should(route, counts, monkeypatch):
 
 def test_an_incumbent_at_no_distance():
     """A column that costs nothing may be all that has to change; a local search finds that late."""
-    problem, piece = random_problem(20080, depth=2, width=14)
+    problem, piece = random_problem(20856, depth=2, width=14)
     found = tree.solve(problem, piece)
     assert found.status == "optimal"
     assert found.distance == pytest.approx(0.0, abs=SAME)

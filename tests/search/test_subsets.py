@@ -56,7 +56,7 @@ def question(seed, hidden, outputs, distance, *, also=False):
     margins = nets[0].margin(rows, target)
     x = rows[np.argsort(margins)[max(0, int((margins < 0.0).sum()) - 20)]]
     sets = tuple(ModelSet(net, pp.Shifts.of(net, 0.01), margin=1e-6) for net in nets)
-    problem = SearchProblem(sets, target, x, distance, SLACK, SCHEMA.grids(x))
+    problem = SearchProblem(sets, target, x, distance, SLACK)
     person = SCHEMA.person(x)
     moves = Moves.of(SCHEMA, x, person.lower, person.upper, range(len(SCHEMA.features)))
     return rng, problem, moves

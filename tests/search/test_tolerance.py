@@ -115,7 +115,7 @@ def test_scenarios_are_shifts_at_misses(seed):
         worst = certify(models.net, point, models.shifts, problem.target, **asked)
         (scenario,) = oracle.attack(point[None])
         assert scenario.value(point) >= worst.lower[0] - 1e-7
-        ok, scenario = oracle.test(point)
+        ok, scenario, _ = oracle.test(point)
         if not ok:
             assert worst.lower[0] - 1e-7 <= scenario.value(point) < models.margin
         assert ok == (worst.lower[0] >= models.margin)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import numpy as np
 import pytest
 
 import proplace as pp
-from proplace.schema import Schema
 from proplace.search import bilevel, tree
 from proplace.search.pieces import least_distance, search
 from proplace.search.problem import Outcome
@@ -24,13 +22,11 @@ from support.problems import (
     check_answer,
     compare,
     dense,
-    outside,
     plain,
     problem_of,
     random_net,
     random_problem,
     with_margin,
-    within_looks,
 )
 from support.tiers import quick, seeds
 
@@ -41,50 +37,6 @@ def test_same_as_algorithm_1(seed):
 
 
 # -- what random problems meet too seldom ----------------------------------------------------------
-
-
-@pytest.mark.parametrize("beyond", [0.0, 1e-9, 3e-8, 9e-8, 1.1e-7, 1e-6])
-def test_border_a_hair_beyond_a_grid_value(beyond):
-    """Between the tolerances of floor and of the tree, both sides once kept the same point."""
-    schema = Schema([pp.Continuous("a", 0, 10, step=1), pp.Continuous("b", 0, 1)])
-    net = pp.Network([([[1.0, 0.0]], [-(0.5 + beyond) + MARGIN + SLACK])])
-    problem = problem_of(net, [0.1, 0.3], 0.0, grids={0: schema.columns[0]})
-    vertices = np.array([[0.1, 0.3], [0.9, 0.4], [1.0, 0.9], [0.8, 0.1]])
-    piece = plain(problem.x, vertices, 0.0, 1.0)
-    found = tree.solve(problem, piece)
-    assert found.status == "optimal"
-    assert found.nodes < 50
-    check_answer(problem, piece, found)
-    # Up to the slack of the search, 0.5 is as good as robust.
-    assert found.point[0] in ((0.5,) if not beyond else (0.6,) if beyond > SLACK else (0.5, 0.6))
-
-
-@pytest.mark.parametrize("seed", quick(2, [*range(9), 218, 350, 362, 446]))
-def test_fine_grids_end(seed):
-    """Steps near the tolerance of the linear programs: rounding must not look like a decision."""
-    step = (1.0, 100.0, 0.01)[seed % 3]
-    schema = Schema(
-        [
-            pp.Continuous("a", 0, 2e5, step=step),
-            pp.Continuous("b", 0, 1000, step=1),
-            pp.Continuous("c", -1, 1),
-        ]
-    )
-    for attempt in range(100):
-        rng = np.random.default_rng([seed, attempt])
-        net = random_net(rng, 3, 1, 6, 1)
-        X = schema.canonical(rng.uniform(0.0, 1.0, (80, 3)))
-        target = int(net.predict(X[0])[0] == 0)
-        robust = X[pp.certify(net, X, 0.01, target, margin=MARGIN + 1e-4).robust]
-        if len(robust):
-            break
-    grids = {0: schema.columns[0], 1: schema.columns[1]}
-    problem = problem_of(net, X[0], 0.01, target=target, grids=grids, slack=1e-4)
-    piece = plain(problem.x, np.vstack([problem.x, robust[:10]]), 0.0, 1.0)
-    found = within_looks(problem, piece)
-    assert found.status == "optimal"
-    assert schema.legal(found.point)[0]
-    check_answer(problem, piece, found)
 
 
 @pytest.mark.parametrize("seed", quick(3, [14, 28, 53, 71, 78, 113, 153, 181]))
@@ -237,21 +189,6 @@ def test_a_piece_that_was_stopped_leaves_the_answer_open(other, monkeypatch):
     assert found.lower == 1.2
 
 
-def test_the_half_steps_of_uneven_grids_counts_in_the_bound_of_a_piece():
-    """A legal value half of the largest step outside of the hull is in the piece."""
-    schema = Schema([pp.Ordinal("a", [0, 1, 10], scaling="none"), pp.Continuous("b", 0, 9)])
-    problem = problem_of(
-        pp.Network([([[1.0, 1.0]], [0.0])]), [0.0, 0.0], 0.0, grids={0: schema.columns[0]}
-    )
-    assert problem.half_steps().tolist() == [4.5, 0.0]
-    piece = plain(problem.x, np.array([[5.0, 1.0], [8.0, 1.0]]), 0.0, 10.0)
-    legal = np.array([1.0, 1.0])
-    assert outside(problem, piece, legal) <= 1e-12
-    bound = least_distance(problem, piece, problem.half_steps())
-    assert bound <= float(problem.distance.between(problem.x, legal))
-    assert bound == pytest.approx(0.75)  # of (0.5, 1)
-
-
 @pytest.mark.parametrize("method", ["tree", "bilevel"])
 @pytest.mark.parametrize("seed", quick(1, range(5)))
 def test_search_over_pieces(seed, method):
@@ -271,12 +208,8 @@ def test_search_over_pieces(seed, method):
     found = search(problem, pieces, method=method)
     assert found.status == "optimal"
     assert found.distance == pytest.approx(truth, abs=SAME)
-    half_steps = problem.half_steps()
     for piece in pieces:
-        assert (
-            least_distance(problem, piece, half_steps)
-            <= bilevel.solve(problem, piece).distance + SAME
-        )
+        assert least_distance(problem, piece) <= bilevel.solve(problem, piece).distance + SAME
     late = search(problem, pieces, method=method, deadline=-math.inf)
     assert late.status == "unknown"
     assert late.point is None
@@ -313,38 +246,3 @@ def test_no_nearer_point_on_a_fine_mesh(seed, depth):
     assert found.distance <= between[strict].min() + SAME
     # A mesh point within one cell of the answer is nearly robust, so the answer is not far too near.
     assert between[report.upper >= -0.2].min() <= found.distance + 0.1
-
-
-@pytest.mark.parametrize("seed", quick(4, range(12)))
-def test_all_legal_points_of_a_grid(seed):
-    """Only grid columns: every legal point of the hull, one by one."""
-    features = [
-        pp.Continuous("a", -2, 2, step=0.5, scaling="none"),
-        pp.Ordinal("b", [-2, -1.5, 0, 0.4, 2], scaling="none"),
-        pp.Continuous("c", -2, 2, step=1, scaling="none"),
-    ]
-    schema = Schema(features)
-    axes = [c.grid.encoded(np.arange(c.size)) for c in schema.columns]
-    legal = np.array(list(itertools.product(*axes)))
-    for attempt in range(100):
-        rng = np.random.default_rng([seed, attempt])
-        net = random_net(rng, 3, 1 + seed % 2, 5, 1)
-        x = legal[rng.integers(len(legal))]
-        target = 1 - int(net.predict(x)[0])
-        worst = pp.certify(net, legal, 0.02, target, exact_margin=True)
-        robust = legal[worst.lower >= MARGIN + SLACK]
-        if len(robust):
-            break
-    problem = problem_of(net, x, 0.02, target=target, grids=dict(enumerate(schema.columns)))
-    for piece in (
-        plain(x, np.vstack([x, robust[rng.permutation(len(robust))[:4]]]), -2.0, 2.0),
-        plain(x, None, -2.0, 2.0),
-    ):
-        between = problem.distance.between(x, legal)
-        best = math.inf
-        for i in np.argsort(between):
-            if worst.lower[i] >= MARGIN + SLACK and outside(problem, piece, legal[i]) <= 1e-9:
-                best = float(between[i])
-                break
-        found = tree.solve(problem, piece)
-        assert found.distance == pytest.approx(best, abs=1e-12)

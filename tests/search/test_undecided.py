@@ -7,7 +7,7 @@ import pytest
 
 from proplace.core.errors import SolverError
 from proplace.search import bilevel, tree
-from proplace.search.oracle import Oracle
+from proplace.search.oracle import Oracle, Verdict
 from support.problems import SAME, random_problem
 from support.tiers import quick
 
@@ -19,11 +19,11 @@ class Tired(Oracle):
         super().__init__(problem)
         self.verdicts = verdicts
 
-    def test(self, point, deadline=np.inf):
+    def test(self, point, deadline=np.inf, nodes=None):
         if self.verdicts == 0:
-            return False, None
+            return Verdict(False)
         self.verdicts -= 1
-        return super().test(point, deadline)
+        return super().test(point, deadline, nodes)
 
 
 @pytest.mark.parametrize("verdicts", [0, 1, 3])

@@ -1,7 +1,7 @@
 """Random problems of the searches, and what an answer must be.
 
-The problems hold everything that may go wrong at once: grids, rules, hulls with and without the
-person, boxes, several classes, frozen layers, dead neurons, zero weights, input transforms.
+The problems hold everything that may go wrong at once: rows on grids, rules, hulls with and without
+the person, boxes, several classes, frozen layers, dead neurons, zero weights, input transforms.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ def plain(x, vertices=None, low=-3.0, high=3.0):
     return ConvexPiece(vertices, np.full(d, low), np.full(d, high), *none)
 
 
-def problem_of(net, x, delta, *, target=1, distance=None, grids=None, margin=MARGIN, slack=SLACK):
+def problem_of(net, x, delta, *, target=1, distance=None, margin=MARGIN, slack=SLACK):
     x = np.asarray(x, dtype=float)
     distance = distance or L1(np.full(len(x), 1.0 / len(x)))
     models = ModelSet(net, pp.Shifts.of(net, delta), margin=margin)
-    return SearchProblem((models,), target, x, distance, slack, grids or {})
+    return SearchProblem((models,), target, x, distance, slack)
 
 
 def with_margin(problem, margin, slack):
@@ -131,9 +131,8 @@ def random_problem(seed, *, depth=None, width=None):
             continue
         x = refused[0]
         distance = random_distance(rng, d)
-        grids = {i: c for i, c in enumerate(schema.columns) if c.kind == "grid"}
         models = ModelSet(net, pp.Shifts.of(net, delta), margin=MARGIN)
-        problem = SearchProblem((models,), target, x, distance, SLACK, grids)
+        problem = SearchProblem((models,), target, x, distance, SLACK)
         return problem, random_piece(rng, problem, schema, robust)
     raise AssertionError("no such problem")
 
@@ -162,14 +161,14 @@ def random_piece(rng, problem, schema, robust):
 # -- what an answer must be ------------------------------------------------------------------------
 
 
-def hull_distance(point, vertices, room):
-    """Largest difference of a column to the hull of the rows ``vertices``, less ``room``, by an LP."""
+def hull_distance(point, vertices):
+    """Largest difference of a column to the hull of the rows ``vertices``, by a linear program."""
     V = vertices.T
     off = -np.ones((len(point), 1))
     result = linprog(
         np.append(np.zeros(V.shape[1]), 1.0),
         A_ub=np.block([[V, off], [-V, off]]),
-        b_ub=np.concatenate([point + room, room - point]),
+        b_ub=np.concatenate([point, -point]),
         A_eq=np.append(np.ones(V.shape[1]), 0.0)[None],
         b_eq=[1.0],
         bounds=(0.0, None),
@@ -178,27 +177,20 @@ def hull_distance(point, vertices, room):
     return float(result.fun)
 
 
-def outside(problem, piece, point):
+def outside(piece, point):
     """How far a point is from the piece: bounds, rules, and a linear program for the hull."""
     far = max(0.0, float((piece.lower - point).max()), float((point - piece.upper).max()))
     if len(piece.A):
         rows = piece.A @ point
         far = max(far, float((piece.row_lower - rows).max()), float((rows - piece.row_upper).max()))
-    for i, column in problem.grids.items():
-        codes = column.grid.encoded(np.arange(column.size))
-        far = max(far, float(np.abs(codes - point[i]).min()))
     if piece.vertices is None:
         return far
-    room = np.zeros(len(point))
-    for i, column in problem.grids.items():  # half of the largest step, from the legal values
-        codes = column.grid.encoded(np.arange(column.size))
-        room[i] = np.diff(codes).max() / 2.0
-    return max(far, hull_distance(point, piece.vertices, room))
+    return max(far, hull_distance(point, piece.vertices))
 
 
 def check_answer(problem, piece, outcome, *, attacks=True):
     point = outcome.point
-    assert outside(problem, piece, point) <= 1e-7
+    assert outside(piece, point) <= 1e-7
     between = float(problem.distance.between(problem.x, point))
     assert outcome.distance == pytest.approx(between, abs=1e-12)
     assert outcome.lower <= outcome.distance

@@ -33,10 +33,13 @@ if TYPE_CHECKING:
     from proplace.core.network import Array, Network
     from proplace.core.shifts import Delta
 
+Index = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
 
 _CLOSED = 1e-6  # gap, relative as EQUAL_BOUNDS, up to which a range counts as exact
 _CHUNK_FLOATS = 2_000_000  # of one array of a chunk: keeps a chunk's memory near 200 MB
+_STAGES = (0, 200, 2_000, 20_000, None)  # the largest trees, round by round, with a time limit
+_NODES_AT_ONCE = 8_000  # of all trees that grow together, after the first round
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +115,7 @@ def certify(
     certificates: bool = False,
     exact_margin: bool = False,
     time_limit: float | None = None,
-    quick: bool = False,
+    nodes: int | None = None,
     progress: bool = False,
 ) -> Report:
     """Say for each row whether every network within ``delta`` gives it the target class.
@@ -120,7 +123,7 @@ def certify(
     The rows and the target are those of the network itself; else this is :func:`proplace.certify`,
     which describes the parameters. Here ``margin`` may also be an array of one number for each row.
     With ``box``, the ends of a box around each row, this is asked of every point of the box. With
-    ``quick``, rows that batched bounds do not decide are left undecided.
+    ``nodes``, rows that need larger trees of batched bounds, or linear programs, are left undecided.
 
     Cheap batched bounds and attacks decide most rows; branch and bound decides the rest. A row whose
     bounds do not clear the threshold by more than all rounding errors together is decided by a proof
@@ -134,29 +137,57 @@ def certify(
     whole = Claims(net, shifts, target, X, wanted)
     if box is not None:
         whole = replace(whole, box=box, larger=InputBoxes(net, shifts))
-    question = _Question.of(whole, _deadline(time_limit), quick=quick)
-    lower, upper = np.full(len(X), -np.inf), np.full(len(X), np.inf)
-    robust, undecided = np.zeros(len(X), dtype=bool), np.ones(len(X), dtype=bool)
-    parts: list[Proofs] = []
+    question = _Question.of(whole, _deadline(time_limit))
+    found = _Verdicts.none(len(X))
+    parts: list[tuple[Index, Proofs]] = []
     with progress_bar("certify", len(X), show=progress) as advance:
-        for rows in _chunks(question.abstraction.net, len(X)):
-            if question.late() and rows.start:
-                break
+        for rows, asked, last in _rounds(question, found, wanted, nodes):
             claims = whole.take(rows)
             if certificates:
-                found, proofs = question.proved(claims)
-                parts.append(proofs)
+                verdicts, proofs = asked.proved(claims)
+                parts.append((rows, proofs))
             else:
-                found = question.decided(claims)
-            low, high = found.lower, found.upper
-            if exact_margin:
-                closer = question.exact(claims)
-                low, high = np.maximum(low, closer.lower), np.minimum(high, closer.upper)
-            robust[rows], undecided[rows] = found.robust, ~found.robust & ~found.refuted
-            lower[rows], upper[rows] = _agreeing(low, high, wanted[rows], found)
-            advance(rows.stop - rows.start)
+                verdicts = asked.decided(claims)
+            found.put(rows, verdicts)
+            advance(len(rows) if last else int(verdicts.certain.sum()))
+    if exact_margin:
+        for some in _chunks(question.abstraction.net, len(X)):
+            if not question.late() or not some.start:
+                closer = question.exact(whole.take(some))
+                found.lower[some] = np.maximum(found.lower[some], closer.lower)
+                found.upper[some] = np.minimum(found.upper[some], closer.upper)
+    lower, upper = _agreeing(found, wanted)
     written = Certificates(parts, len(X)) if certificates else None
-    return Report(robust, lower, upper, undecided, threshold, written)
+    return Report(found.robust, lower, upper, ~found.certain, threshold, written)
+
+
+def _rounds(
+    question: _Question, found: _Verdicts, threshold: Array, nodes: int | None
+) -> Iterator[tuple[Index, _Question, bool]]:
+    """Rows to be decided together, what is asked of them, and whether it is their last chance.
+
+    With a time limit, hard rows must not keep others waiting: all rows get one backward pass first, and
+    those that are left larger and larger trees, the nearest to a proof first. In the end each gets its
+    share of the time. ``found`` holds the verdicts so far.
+    """
+    stages: tuple[int | None, ...] = (nodes,)
+    if nodes is None and np.isfinite(question.deadline):
+        stages = _STAGES
+    for number, size in enumerate(stages):
+        left = np.flatnonzero(~found.certain)
+        most, last = None, number == len(stages) - 1
+        if number:
+            with np.errstate(invalid="ignore"):
+                left = left[np.argsort(threshold[left] - found.lower[left], kind="stable")]
+            most = 1 if size is None else max(1, _NODES_AT_ONCE // size)
+        for rows in _chunks(question.abstraction.net, len(left), most):
+            if question.late() and (number or rows.start):
+                return
+            deadline = question.deadline
+            if number and size is None:
+                now = time.monotonic()
+                deadline = now + (deadline - now) / (len(left) - rows.start)
+            yield left[rows], replace(question, nodes=size, deadline=deadline), last
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,23 +199,41 @@ class _Verdicts:
     robust: Mask
     refuted: Mask
 
+    @classmethod
+    def none(cls, rows: int) -> _Verdicts:
+        """Return verdicts that say nothing."""
+        no = np.zeros(rows, dtype=bool)
+        return cls(np.full(rows, -np.inf), np.full(rows, np.inf), no, no.copy())
+
+    @property
+    def certain(self) -> Mask:
+        """True where a row has a verdict."""
+        return self.robust | self.refuted
+
+    def put(self, rows: Index, other: _Verdicts) -> None:
+        """Take over what is found of some rows; bounds that overflowed say nothing."""
+        self.lower[rows] = np.fmax(self.lower[rows], other.lower)
+        self.upper[rows] = np.fmin(self.upper[rows], other.upper)
+        self.robust[rows], self.refuted[rows] = other.robust, other.refuted
+
 
 @dataclass(frozen=True, eq=False)
 class _Question:
     """What is asked of every row of a table, or of every point of a box around it.
 
-    ``abstraction`` is that of the network, or of the larger one that takes boxes.
+    ``abstraction`` is that of the network, or of the larger one that takes boxes; ``nodes`` limits the
+    trees, and then no linear program follows.
     """
 
     abstraction: Abstraction
     objectives: Array
     deadline: float
-    quick: bool
+    nodes: int | None = None
 
     @classmethod
-    def of(cls, claims: Claims, deadline: float, *, quick: bool = False) -> _Question:
+    def of(cls, claims: Claims, deadline: float) -> _Question:
         model = claims.larger or claims
-        return cls(Abstraction(model.net, model.shifts), claims.objectives, deadline, quick)
+        return cls(Abstraction(model.net, model.shifts), claims.objectives, deadline)
 
     def late(self) -> bool:
         return time.monotonic() >= self.deadline
@@ -200,7 +249,7 @@ class _Question:
         Elsewhere a proof does.
         """
         threshold, front = claims.threshold, self.abstraction.net.input_map
-        rows = Rows(claims.seen, threshold, self.deadline, self.quick)
+        rows = Rows(claims.seen, threshold, self.deadline, self.nodes)
         found = least_values(self.abstraction, rows, self.objectives)
         low, high = found.lower, found.upper
         size = None if front.matrix is None else front.size(claims.X)
@@ -220,7 +269,7 @@ class _Question:
 
     def proved(self, claims: Claims) -> tuple[_Verdicts, Proofs]:
         """Only what has a proof is decided."""
-        rows = Rows(claims.seen, claims.threshold, self.deadline, self.quick)
+        rows = Rows(claims.seen, claims.threshold, self.deadline, self.nodes)
         found, trace = traced_least_values(self.abstraction, rows, self.objectives)
         proofs = prove(claims, trace, self._sorted(claims, found), self.deadline)
         yes, no = proofs.robust & proofs.proved, ~proofs.robust & proofs.proved
@@ -246,10 +295,10 @@ class _Question:
         )
 
 
-def _agreeing(low: Array, high: Array, threshold: Array, found: _Verdicts) -> tuple[Array, Array]:
+def _agreeing(found: _Verdicts, threshold: Array) -> tuple[Array, Array]:
     """Bounds that say what the verdicts say, also where a proof beyond rounding decided."""
-    low = np.where(np.isfinite(low), low, -np.inf)  # what overflowed says nothing
-    high = np.where(np.isfinite(high), high, np.inf)
+    low = np.where(np.isfinite(found.lower), found.lower, -np.inf)  # what overflowed says nothing
+    high = np.where(np.isfinite(found.upper), found.upper, np.inf)
     below = np.nextafter(threshold, -np.inf)
     return (
         np.where(found.robust, np.maximum(low, threshold), np.minimum(low, below)),
@@ -281,7 +330,9 @@ def worst_case(
     deadline, U = _deadline(time_limit), claims.seen
     abstraction = _Question.of(claims, deadline).abstraction
     hidden_layers = abstraction.net.widths
-    activations = abstraction.tighten(abstraction.interval_bounds(U)) if hidden_layers else None
+    activations = None
+    if hidden_layers:
+        activations = abstraction.tighten(abstraction.interval_bounds(U), deadline)
     found: list[tuple[float, Network, Array]] = []
     lower = np.inf
     for c in net.objectives(target):
@@ -348,11 +399,10 @@ def _deadline(time_limit: float | None) -> float:
     return time.monotonic() + time_limit
 
 
-def _chunks(net: Network, rows: int) -> Iterator[slice]:
-    """Slices of the table such that the largest array of a chunk stays within the budget."""
+def _chunks(net: Network, rows: int, most: int | None = None) -> Iterator[slice]:
+    """Slices of at most so many rows such that the largest array of a chunk stays within the budget."""
     widths = net.widths or (1,)
-    # Bounds of layer j (the third and later) take one objective per neuron over each layer before.
-    deep = max((widths[j] * max(widths[:j]) for j in range(2, len(widths))), default=0)
-    size = max(1, _CHUNK_FLOATS // max(deep, 10 * sum(widths), net.inputs))
+    size = max(1, _CHUNK_FLOATS // max(10 * sum(widths), net.inputs))
+    size = size if most is None else min(size, most)
     for start in range(0, rows, size):
         yield slice(start, min(start + size, rows))

@@ -97,12 +97,18 @@ class PointRobustness:
             attacks.append(Attack(U[i], int(index), hidden, low, high))
         return attacks
 
-    def test(self, point: Array, threshold: float, deadline: float = np.inf) -> Evidence:
+    def test(
+        self,
+        point: Array,
+        threshold: float,
+        deadline: float = np.inf,
+        nodes: int | None = None,
+    ) -> Evidence:
         """Bound the worst margin of a point, tightly enough to decide against a threshold.
 
-        Bounds on both sides of the threshold mean that the deadline came before a verdict.
+        Bounds on both sides of the threshold mean that a limit came before a verdict.
         """
-        rows = Rows(self._seen(point), np.array([threshold]), deadline)
+        rows = Rows(self._seen(point), np.array([threshold]), deadline, nodes)
         found, trace = traced_least_values(self._abstraction, rows, self.objectives)
         box = None if self.tolerance is None else around(point, self.tolerance)
         return Evidence(point, float(found.lower[0]), float(found.upper[0]), trace, box)

@@ -41,7 +41,6 @@ NODE_STEPS = 3  # ascent steps on the slopes and multipliers of a node deep in i
 # A batch whose first node has fewer splits than this in every layer gets one pass and no ascent.
 SHALLOW = 5
 NODES_PER_ROW = 65536  # a row whose tree grows larger is left to the linear program
-QUICK_NODES = 200  # the same where no linear program follows
 NODES_PER_BATCH = 4096
 # Numbers in one array: also with wide networks a batch must be done soon, for the deadline's sake.
 FLOATS_PER_BATCH = 1_000_000
@@ -177,13 +176,14 @@ def decide(
     *,
     first: FirstBounds | None = None,
     traced: bool = False,
-    quick: bool = False,
+    most: int | None = None,
 ) -> TreeBounds:
     """Bounds on each row's least value, tight enough to decide against ``threshold``.
 
     ``threshold`` is one number, or one per row. A row stays undecided where the bounds still lie on
     both sides of it. ``first`` is what :func:`first_bounds` gave for this problem, if it was called
-    before. With ``traced`` the leaves of the trees are kept; ``quick`` trees stay small.
+    before. With ``traced`` the leaves of the trees are kept. A row whose tree has more than ``most``
+    nodes (``NODES_PER_ROW`` without it) is given up.
     """
     if first is None:
         first = first_bounds(problem)
@@ -191,7 +191,7 @@ def decide(
     rows = np.flatnonzero((first.lower < threshold) & (first.upper >= threshold))
     if not problem.activations.preactivations or not len(rows):
         return TreeBounds(first.lower, first.upper, first.hidden, np.zeros(len(problem)), (), {})
-    most = QUICK_NODES if quick else NODES_PER_ROW
+    most = NODES_PER_ROW if most is None else most
     trees = _Trees(problem, threshold, first, traced=traced, most=most)
     trees.start(rows, first.backward)
     trees.grow(deadline)

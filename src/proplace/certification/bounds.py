@@ -44,6 +44,7 @@ leaves a linear function of :math:`h_1`, whose minimum over the exact box is a v
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -68,6 +69,8 @@ EQUAL_BOUNDS = 1e-9
 """Gap, relative to the value or to the last layer's parameters, at which two bounds count as equal."""
 
 _TINY = float(np.finfo(np.float64).tiny)
+# Numbers in one array of the passes that tighten: it stays in the cache, and the deadline is never far.
+_FLOATS_PER_PASS = 1 << 17
 
 
 class InnerLayer:
@@ -262,16 +265,18 @@ class Abstraction:
             low, high = np.maximum(ranges.L_min, 0.0), np.maximum(ranges.U_max, 0.0)
         return ActivationBounds(first_low, first_high, tuple(preactivations))
 
-    def tighten(self, activations: ActivationBounds) -> ActivationBounds:
+    def tighten(self, activations: ActivationBounds, deadline: float = np.inf) -> ActivationBounds:
         """Intersect the bounds of third and later layers with those of backward passes.
 
-        The second layer's bounds are exact over the box of h_1 already.
+        The second layer's bounds are exact over the box of h_1 already. After the deadline, a time by
+        the clock of ``time.monotonic``, bounds stay as they are.
         """
         for index in range(1, len(activations.preactivations)):
             front = ActivationBounds(
                 activations.low, activations.high, activations.preactivations[:index]
             )
-            ranges = self._tighter(front, self.inner[index], activations.preactivations[index])
+            known = activations.preactivations[index]
+            ranges = self._tighter(front, self.inner[index], known, deadline)
             activations = ActivationBounds(
                 activations.low,
                 activations.high,
@@ -280,19 +285,33 @@ class Abstraction:
         return activations
 
     def _tighter(
-        self, front: ActivationBounds, inner: InnerLayer, ranges: PreactivationRange
+        self,
+        front: ActivationBounds,
+        inner: InnerLayer,
+        ranges: PreactivationRange,
+        deadline: float,
     ) -> PreactivationRange:
+        """Tighten the ranges of L and U of those neurons for which a sign is open in some row.
+
+        A range without 0 counts only by its sign.
+        """
         alpha = start_slopes(front)
-
-        def least(W: Array, b: Array) -> Array:
-            return self.backward(front, W, b, alpha).value
-
-        return PreactivationRange(
-            np.maximum(ranges.L_min, least(inner.W_low, inner.b_low)),
-            np.minimum(ranges.L_max, -least(-inner.W_low, -inner.b_low)),
-            np.maximum(ranges.U_min, least(inner.W_high, inner.b_high)),
-            np.minimum(ranges.U_max, -least(-inner.W_high, -inner.b_high)),
-        )
+        ends = [ranges.L_min.copy(), -ranges.L_max, ranges.U_min.copy(), -ranges.U_max]
+        signs, opens = (1.0, -1.0, 1.0, -1.0), (ranges.open_lower, ranges.open_upper)
+        sides = (inner.W_low, inner.b_low), (inner.W_high, inner.b_high)
+        widest = 2 * max(layer.width for layer in self.inner)
+        step = max(1, _FLOATS_PER_PASS // (len(front) * widest))
+        for number, (known, sign) in enumerate(zip(ends, signs, strict=True)):
+            neurons = np.flatnonzero(opens[number // 2].any(axis=0))
+            W, b = sides[number // 2]
+            for start in range(0, len(neurons), step):
+                if time.monotonic() >= deadline:
+                    break
+                some = neurons[start : start + step]
+                found = self.backward(front, sign * W[some], sign * b[some], alpha).value
+                known[:, some] = np.maximum(known[:, some], found)
+        L_min, L_max, U_min, U_max = ends
+        return PreactivationRange(L_min, -L_max, U_min, -U_max)
 
     def backward(
         self,

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from proplace.certification import proof
+from proplace.certification import checker, proof
 from proplace.certification.batched_bnb import Nodes, root_nodes
 from proplace.certification.bounds import start_slopes
 from proplace.certification.input_boxes import InputBoxes
 from proplace.certification.proof import Certificate
-from proplace.certification.rounding import Enclosure, cut_unit
+from proplace.certification.rounding import FLOATS_PER_PASS, Enclosure, TimedOut, cut_unit
 from proplace.certification.shift_recovery import shifted_network
 
 if TYPE_CHECKING:
@@ -82,15 +82,27 @@ class Claims:
         return shifted_network(self.net, self.shifts, self.net.transform(x)[0], hidden, c), x
 
     def enclosure(
-        self, rows: Index, lower: Sequence[Array], upper: Sequence[Array], *, tighten: bool
+        self,
+        rows: Index,
+        lower: Sequence[Array],
+        upper: Sequence[Array],
+        *,
+        tighten: bool,
+        deadline: float = np.inf,
     ) -> Enclosure:
         """Enclose the activations of some rows."""
-        if self.box is None or self.larger is None:
-            return Enclosure.of(self.net, self.shifts, self.X[rows], lower, upper, tighten=tighten)
-        inputs = self.larger.rows(*(end[rows] for end in self.box))
-        unit = cut_unit(self.net, self.shifts)
+        model, inputs = self.larger or self, self.X[rows]
+        if self.box is not None:
+            inputs = InputBoxes.rows(*(end[rows] for end in self.box))
         return Enclosure.of(
-            self.larger.net, self.larger.shifts, inputs, lower, upper, tighten=tighten, unit=unit
+            model.net,
+            model.shifts,
+            inputs,
+            lower,
+            upper,
+            tighten=tighten,
+            unit=cut_unit(self.net, self.shifts),
+            deadline=deadline,
         )
 
     def __len__(self) -> int:
@@ -167,30 +179,40 @@ def prove(claims: Claims, trace: ProofTrace, decided: Decided, deadline: float =
     """Prove what was decided, with the fewest digits with which the proof of each row passes.
 
     What is decided by a hair is given to the exact checker. If it does not agree, the opposite may be
-    true, since rounding can have turned the verdict: then that is proved, if it can be.
+    true, since rounding can have turned the verdict: then that is proved, if it can be. Rows whose proof
+    is not complete at the deadline have none.
     """
-    search = _FewestDigits.of(claims, trace, decided)
+    search = _FewestDigits.of(claims, trace, decided, deadline)
     left = decided.robust
     for digits in _DIGITS:
-        if not len(left):
-            break
         left = search.round(left, digits)
+        if not len(left) or time.monotonic() >= deadline:
+            break
     multipliers = search.multipliers
     robust = _mask(len(claims), decided.robust)
     proved = _mask(len(claims), decided.robust, decided.refuted)
 
     def accepted(row: int) -> bool:
-        """Whether the exact checker accepts the proof; after the deadline it is not asked."""
-        if time.monotonic() >= deadline:
+        """Whether the exact checker accepts the proof, and has the time for it."""
+        left = deadline - time.monotonic()
+        if left <= 0.0:
             return False
         try:
             written = _certificate(claims, trace, multipliers, row, robust=bool(robust[row]))
-            box = claims.shifts if claims.shifts.radii is None else None
-            return written.check(claims.net, box).accepted
         except ValueError:  # the shift, or a slope, overflowed
             return False
+        box = proof.parameters_of_shifts(claims.shifts) if claims.shifts.radii is None else None
+        most = int(min(checker.MOST_WORK, 1e9 * left))
+        verdict = checker.check(
+            written.text, proof.parameters(claims.net), shifts=box, most_work=most
+        )
+        return verdict.accepted
 
-    for row in map(int, (*left, *decided.risky)):  # too near for floats, perhaps not for integers
+    near = np.concatenate([left, decided.risky])  # too near for floats, perhaps not for integers
+    proved[near] = False
+    for row in map(int, near):
+        if time.monotonic() >= deadline:
+            break
         proved[row] = accepted(row)
         if not proved[row]:
             robust[row] = ~robust[row]
@@ -204,11 +226,18 @@ def prove(claims: Claims, trace: ProofTrace, decided: Decided, deadline: float =
 class _FewestDigits:
     """The multipliers of the robust rows of a batch, while they are rounded to fewer digits."""
 
-    def __init__(self, claims: Claims, tight: Mask, multipliers: Multipliers) -> None:
+    def __init__(
+        self, claims: Claims, tight: Mask, multipliers: Multipliers, deadline: float
+    ) -> None:
         self.claims, self.tight, self.multipliers = claims, tight, multipliers
+        self.deadline = deadline
+        widest = max((layer.shape[1] for layer in multipliers.upper), default=1)
+        self.leaves_at_once = max(1, FLOATS_PER_PASS // (2 * widest))
 
     @classmethod
-    def of(cls, claims: Claims, trace: ProofTrace, decided: Decided) -> _FewestDigits:
+    def of(
+        cls, claims: Claims, trace: ProofTrace, decided: Decided, deadline: float
+    ) -> _FewestDigits:
         """Start with the multipliers as they were found."""
         lower: list[Array] = []
         upper: list[Array] = []
@@ -217,58 +246,61 @@ class _FewestDigits:
             upper = [ranges.chord[0].copy() for ranges in trace.activations.preactivations]
         objectives = range(len(claims.objectives))
         leaves = [_gathered(trace, objective, decided, len(claims)) for objective in objectives]
-        return cls(claims, trace.tight, Multipliers(lower, upper, leaves))
+        return cls(claims, trace.tight, Multipliers(lower, upper, leaves), deadline)
 
     def round(self, rows: Index, digits: int | None) -> Index:
-        """Round the multipliers of the rows, keep what passes, return the rows that fail."""
-        before = self.multipliers
-        chosen = _mask(len(self.claims), rows)
-        where = [np.flatnonzero(chosen[nodes.row]) for nodes in before.leaves]
-        tried = Multipliers(
-            [layer[rows] for layer in before.lower],
-            [_rounded(layer[rows], digits) for layer in before.upper],
-            [
-                _rounded_nodes(nodes.take(which), digits)
-                for nodes, which in zip(before.leaves, where, strict=True)
-            ],
-        )
-        tried, failed = self._tested(rows, tried)
-        for nodes, which, part in zip(before.leaves, where, tried.leaves, strict=True):
-            keep = np.ones(len(which), dtype=bool) if digits is None else ~failed[part.row]
-            for kept, layer in zip(nodes.alpha + nodes.gamma, part.alpha + part.gamma, strict=True):
-                kept[which[keep]] = layer[keep]
+        """Round the multipliers of the rows, keep what passes, return the rows that fail.
+
+        Rows whose ranges were tightened, and rows whose ranges were not, are tested apart. Rows that
+        are not tested before the deadline fail, but the first leaves are tested in any case.
+        """
+        is_tight = self.tight[rows] & (len(self.multipliers.upper) > 1)
+        failed = [
+            self._round(rows[is_tight == tighten], digits, tighten=tighten)
+            for tighten in (False, True)
+        ]
+        return np.sort(np.concatenate(failed))
+
+    def _round(self, rows: Index, digits: int | None, *, tighten: bool) -> Index:
+        if not len(rows):
+            return rows
+        multipliers, failed = self.multipliers, np.zeros(len(self.claims), dtype=bool)
+        lower = [layer[rows] for layer in multipliers.lower]
+        upper = [_rounded(layer[rows], digits) for layer in multipliers.upper]
+        place = np.full(len(self.claims), -1)
+        place[rows] = np.arange(len(rows))
+        tested: list[tuple[Nodes, Index, Nodes]] = []
+        try:
+            enclosure = self.claims.enclosure(
+                rows, lower, upper, tighten=tighten, deadline=self.deadline
+            )
+            for c, nodes in zip(self.claims.objectives, multipliers.leaves, strict=True):
+                leaves = np.flatnonzero(place[nodes.row] >= 0)
+                for start in range(0, len(leaves), self.leaves_at_once):
+                    some = leaves[start : start + self.leaves_at_once]
+                    if digits is not None:  # more digits follow, so one leaf that fails is enough
+                        some = some[~failed[nodes.row[some]]]
+                    if not len(some):
+                        continue
+                    if start and time.monotonic() >= self.deadline:
+                        raise TimedOut
+                    tried = _rounded_nodes(nodes.take(some), digits)
+                    here = replace(tried, row=place[tried.row])
+                    value, used = enclosure.bounds(c, here)
+                    failed[tried.row[value < self.claims.threshold[tried.row]]] = True
+                    tested.append((nodes, some, _without_unused(here, used, lower)))
+        except TimedOut:
+            return rows
+        for nodes, some, tried in tested:
+            keep = np.flatnonzero(~failed[nodes.row[some]] | (digits is None))
+            for kept, layer in zip(
+                nodes.alpha + nodes.gamma, tried.alpha + tried.gamma, strict=True
+            ):
+                kept[some[keep]] = layer[keep]
         passed = ~failed[rows]
-        for kept, layer in zip(before.upper, tried.upper, strict=True):
+        for kept, layer in zip(multipliers.upper, upper, strict=True):
             kept[rows[passed]] = layer[passed]
         return rows[~passed]
-
-    def _tested(self, rows: Index, tried: Multipliers) -> tuple[Multipliers, Mask]:
-        """Test the proofs of the rows; return them without what they do not use, and what fails.
-
-        Rows whose ranges were tightened, and rows whose ranges were not, are tested apart.
-        """
-        failed = np.zeros(len(self.claims), dtype=bool)
-        is_tight = self.tight[rows] & (len(tried.upper) > 1)
-        leaves = tried.leaves
-        for tighten in (False, True):
-            group = np.flatnonzero(is_tight == tighten)
-            if not len(group):
-                continue
-            place = np.full(len(self.claims), -1)
-            place[rows[group]] = np.arange(len(group))
-            lower = [layer[group] for layer in tried.lower]
-            upper = [layer[group] for layer in tried.upper]
-            enclosure = self.claims.enclosure(rows[group], lower, upper, tighten=tighten)
-            tested = []
-            for c, nodes in zip(self.claims.objectives, leaves, strict=True):
-                mine = np.flatnonzero(place[nodes.row] >= 0)
-                here = replace(nodes.take(mine), row=place[nodes.row[mine]])
-                value, used = enclosure.bounds(c, here)
-                threshold = self.claims.threshold[nodes.row[mine]]
-                failed[nodes.row[mine[value < threshold]]] = True
-                tested.append(_without_unused(nodes, mine, used, [v[here.row] for v in lower]))
-            leaves = tested
-        return replace(tried, leaves=leaves), failed
 
 
 def _gathered(trace: ProofTrace, objective: int, decided: Decided, count: int) -> Nodes:
@@ -290,17 +322,16 @@ def _gathered(trace: ProofTrace, objective: int, decided: Decided, count: int) -
         [np.concatenate(layers) for layers in zip(*(p.alpha for p in parts), strict=True)],
         [np.concatenate(layers) for layers in zip(*(p.gamma for p in parts), strict=True)],
     )
-    return nodes.take(np.argsort(nodes.row, kind="stable"))
+    is_sorted = bool((nodes.row[1:] >= nodes.row[:-1]).all())
+    return nodes if is_sorted else nodes.take(np.argsort(nodes.row, kind="stable"))
 
 
-def _without_unused(
-    nodes: Nodes, where: Index, used: Sequence[Mask], usual: Sequence[Array]
-) -> Nodes:
+def _without_unused(nodes: Nodes, used: Sequence[Mask], usual: Sequence[Array]) -> Nodes:
     """Set slopes that are not used to the usual ones: these need not be written down."""
-    alpha = list(nodes.alpha)
-    for i, mask in enumerate(used):
-        alpha[i] = alpha[i].copy()
-        alpha[i][where] = np.where(mask, alpha[i][where], usual[i])
+    alpha = [
+        np.where(mask, layer, slopes[nodes.row])
+        for mask, layer, slopes in zip(used, nodes.alpha, usual, strict=True)
+    ]
     return replace(nodes, alpha=alpha)
 
 
@@ -391,9 +422,18 @@ class Evidence:
     box: InputBox | None = None
 
     def certificate(
-        self, net: Network, shifts: Shifts, target: int, threshold: float
+        self,
+        net: Network,
+        shifts: Shifts,
+        target: int,
+        threshold: float,
+        deadline: float = np.inf,
     ) -> Certificate | None:
-        """Write down, and test, the proof that the margin reaches a threshold; None if there is none."""
+        """Test and write down the proof that the margin reaches a threshold.
+
+        Returns None if there is no proof, or if the test is not complete at the deadline, a time by the
+        clock of ``time.monotonic``.
+        """
         if not self.lower >= threshold:
             return None
         none = np.zeros(0, np.intp)
@@ -401,22 +441,24 @@ class Evidence:
         if self.box is not None:
             box = self.box[0][None], self.box[1][None]
             claims = replace(claims, box=box, larger=InputBoxes(net, shifts))
-        proofs = prove(claims, self.trace, Decided(np.zeros(1, np.intp), none, none))
+        proofs = prove(claims, self.trace, Decided(np.zeros(1, np.intp), none, none), deadline)
         return proofs.certificate(0) if proofs.robust[0] else None
 
 
 class Certificates(Sequence[Certificate | None]):
     """Certificates of a table, one per row; None where a row has no verdict.
 
-    Rows behind those of the last part were not looked at.
+    Each part proves the given rows. Of a row that is in several parts, the last one counts.
     """
 
-    def __init__(self, parts: Sequence[Proofs], rows: int) -> None:
-        self._parts, self._rows = tuple(parts), rows
-        self._starts = np.cumsum([0, *(len(part) for part in parts)])
+    def __init__(self, parts: Sequence[tuple[Index, Proofs]], rows: int) -> None:
+        self._parts = [part for _, part in parts]
+        self._part, self._place = np.full(rows, -1), np.zeros(rows, dtype=np.intp)
+        for number, (index, _) in enumerate(parts):
+            self._part[index], self._place[index] = number, np.arange(len(index))
 
     def __len__(self) -> int:
-        return self._rows
+        return len(self._part)
 
     @overload
     def __getitem__(self, i: int) -> Certificate | None: ...
@@ -427,11 +469,10 @@ class Certificates(Sequence[Certificate | None]):
             return [self[j] for j in range(*i.indices(len(self)))]
         if not -len(self) <= i < len(self):
             raise IndexError(f"row {i} of {len(self)}")
-        i %= len(self)
-        part = int(np.searchsorted(self._starts, i, side="right")) - 1
-        if part == len(self._parts):
-            return None
-        return self._parts[part].certificate(i - int(self._starts[part]))
+        part = int(self._part[i])
+        return None if part < 0 else self._parts[part].certificate(int(self._place[i]))
 
     def __repr__(self) -> str:
-        return f"Certificates({sum(int(part.proved.sum()) for part in self._parts)} of {len(self)})"
+        pairs = zip(self._part, self._place, strict=True)
+        proved = sum(bool(self._parts[part].proved[place]) for part, place in pairs if part >= 0)
+        return f"Certificates({proved} of {len(self)})"

@@ -198,13 +198,15 @@ def check(
     network: Parameters,
     demand: Demand = Demand(),  # noqa: B008
     shifts: Shifts | None = None,
+    most_work: int | None = None,
 ) -> Verdict:
     """Check the certificate in ``text`` against the parameters of the network it speaks of.
 
-    A certificate that names a box of networks needs it: ``shifts``.
+    A certificate that names a box of networks needs it: ``shifts``. If the check would take more than
+    ``most_work`` nanoseconds by its estimate, it is not begun and the certificate is rejected.
     """
     try:
-        return _check(parse(text), network, demand, shifts, MOST_WORK)[0]
+        return _check(parse(text), network, demand, shifts, most_work or MOST_WORK)[0]
     except Rejected as failure:
         return Verdict(False, str(failure))
 

@@ -74,14 +74,15 @@ class Rows:
     """Rows to be decided, as the first layer sees them, each against its own threshold.
 
     With a finite threshold the bounds of a row are made tight enough to decide against it; with
-    ``-inf`` they are made to meet, unless the deadline or the solver's precision comes first. Where
-    they are to be ``quick``, rows that need linear programs are left undecided.
+    ``-inf`` they are made to meet, unless the deadline or the solver's precision comes first. With
+    ``nodes``, rows that need larger trees, or linear programs, are left undecided; 0 is one backward
+    pass alone.
     """
 
     U: Array
     threshold: Array
     deadline: float = np.inf
-    quick: bool = False
+    nodes: int | None = None
 
 
 def least_values(abstraction: Abstraction, rows: Rows, objectives: Array) -> LeastValues:
@@ -154,7 +155,7 @@ class _Engine:
         lower = first.lower
         leaves: list[Nodes] = []
         rows = np.flatnonzero(self._open(everything, lower))
-        if len(rows) and time.monotonic() < self.rows.deadline:
+        if len(rows) and self.rows.nodes != 0 and time.monotonic() < self.rows.deadline:
             if len(rows) < len(problem):
                 problem, first = problem.take(rows), first.take(rows)
             better, leaves = self._branch(index, problem, rows, first)
@@ -168,7 +169,7 @@ class _Engine:
     ) -> tuple[Array, list[Nodes]]:
         """Lower bounds, and leaves, of the rows that one backward pass leaves open."""
         wanted, deadline = self.rows.threshold[rows], self.rows.deadline
-        activations = self.abstraction.tighten(problem.activations)
+        activations = self.abstraction.tighten(problem.activations, deadline)
         reusable = first if activations is problem.activations else None
         problem = replace(problem, activations=activations)
         tree = decide(
@@ -177,7 +178,7 @@ class _Engine:
             deadline,
             first=reusable,
             traced=self.traced,
-            quick=self.rows.quick,
+            most=self.rows.nodes,
         )
         self._offer(index, rows, tree.upper, tree.hidden)
         self._raise_multiplier_size(rows, tree.multiplier_size)
@@ -185,7 +186,7 @@ class _Engine:
         lower = np.maximum(first.lower, tree.lower)
         leaves = _leaves_of_closed_trees(tree, rows, wanted)
         for i in np.flatnonzero(self._open(rows, lower)):
-            if self.rows.quick or time.monotonic() >= deadline:
+            if self.rows.nodes is not None or time.monotonic() >= deadline:
                 break
             row = rows[i : i + 1]
             minimum = minimise(

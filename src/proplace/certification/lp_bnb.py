@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from proplace.certification.bounds import Splits, WorstCaseProblem
     from proplace.core.network import Array
 
+_SECONDS_PER_CELL = 8e-8  # to build a node program: one that is not ready in time is not begun
+
 
 @dataclass(frozen=True, eq=False)
 class Minimum:
@@ -73,9 +75,11 @@ def minimise(
     ``open_leaves`` is what another search has left of the tree: only these are searched, and the closed
     ones count with their bound. With ``traced`` the leaves of the tree are returned too.
     """
-    incumbent = _Incumbent.of(problem)
+    incumbent, lower = _Incumbent.of(problem)
     if not problem.activations.preactivations:  # one hidden layer: the minimum is at a corner
         return Minimum(incumbent.value, incumbent.value, incumbent.hidden, 0, 0.0)
+    if time.monotonic() + _SECONDS_PER_CELL * _cells(problem) >= deadline:
+        return Minimum(min(lower, incumbent.value), incumbent.value, incumbent.hidden, 0, 0.0)
     if open_leaves is None:
         widths = (ranges.L_min.shape[1] for ranges in problem.activations.preactivations)
         open_leaves = OpenLeaves((tuple(np.zeros(width, np.int8) for width in widths),), np.inf)
@@ -92,6 +96,12 @@ def minimise(
         tree.multiplier_size,
         leaves,
     )
+
+
+def _cells(problem: WorstCaseProblem) -> int:
+    """Return the largest size of the matrix of a node program."""
+    widths = problem.abstraction.net.widths
+    return 3 * sum(widths[1:]) * sum(widths)
 
 
 class _Tree:
@@ -111,6 +121,9 @@ class _Tree:
     def grow(self, roots: Sequence[tuple[Splits, ...]], threshold: float | None) -> None:
         """Bound the given nodes and split them, until the bounds suffice or the time is over."""
         for splits in roots:
+            if time.monotonic() >= self.deadline:
+                self.closed = -np.inf  # nothing is known of the other nodes
+                return
             self._visit(splits, -np.inf)
         while self.heap and not self._suffice(threshold) and time.monotonic() < self.deadline:
             lower, _, point, node = heapq.heappop(self.heap)
@@ -189,14 +202,14 @@ class _Incumbent:
         self.problem, self.value, self.hidden = problem, value, hidden
 
     @classmethod
-    def of(cls, problem: WorstCaseProblem) -> _Incumbent:
-        """Start from the shift that one backward pass suggests."""
+    def of(cls, problem: WorstCaseProblem) -> tuple[_Incumbent, float]:
+        """Start from the shift that one backward pass suggests; also return the bound of the pass."""
         activations, incumbent = problem.activations, cls(problem)
         bound = problem.abstraction.backward(
             activations, *problem.objective, start_slopes(activations)
         )
         incumbent.offer([bound.corner[0]], [side[0] for side in bound.sides])
-        return incumbent
+        return incumbent, float(bound.value[0])
 
     def offer(self, point: list[Array] | None, sides: list[Array] | None = None) -> None:
         """Make a relaxed point concrete and keep it if it is better."""

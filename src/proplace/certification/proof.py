@@ -202,8 +202,9 @@ def tree(nodes: Nodes, lower: Sequence[Array]) -> list[Any]:
     A set of leaves that covers all signs has a neuron that all leaves split (the activations of the tree
     they came from, or any other such neuron: both of its sides are covered too).
     """
+    fields = _leaves(nodes, lower)
     if len(nodes) == 1:
-        return [_leaf(nodes, 0, lower)]
+        return fields
     widths = [layer.shape[1] for layer in nodes.splits]
     names = [(i + 1, k) for i, width in enumerate(widths) for k in range(width)]
     signs = np.concatenate(nodes.splits, axis=1)
@@ -212,28 +213,26 @@ def tree(nodes: Nodes, lower: Sequence[Array]) -> list[Any]:
     while todo:
         leaves = todo.pop()
         if len(leaves) == 1:
-            found.append(_leaf(nodes, int(leaves[0]), lower))
+            found.append(fields[leaves[0]])
             continue
-        common = np.flatnonzero((signs[leaves] != 0).all(axis=0))
-        mixed = common[(signs[leaves][:, common] != signs[leaves[0], common]).any(axis=0)]
+        here = signs[leaves]
+        common = np.flatnonzero((here != 0).all(axis=0))
+        mixed = common[(here[:, common] != here[0, common]).any(axis=0)]
         pick = int(mixed[0])
         found.append(list(names[pick]))
-        todo += [leaves[signs[leaves, pick] > 0], leaves[signs[leaves, pick] < 0]]
+        todo += [leaves[here[:, pick] > 0], leaves[here[:, pick] < 0]]
     return found
 
 
-def _leaf(nodes: Nodes, leaf: int, lower: Sequence[Array]) -> dict[str, Any]:
-    """Return what differs from the multipliers that all leaves share."""
-    fields: dict[str, Any] = {}
+def _leaves(nodes: Nodes, lower: Sequence[Array]) -> list[Any]:
+    """Return, of each leaf, what differs from the multipliers that all leaves share."""
+    fields: list[Any] = [{} for _ in range(len(nodes))]
     for name, values, usual in (
         ("lower", nodes.alpha, lower),
-        ("gamma", nodes.gamma, [np.zeros(layer.shape[1]) for layer in nodes.gamma]),
+        ("gamma", nodes.gamma, [0.0] * len(nodes.gamma)),
     ):
-        triples = [
-            [i + 1, int(k), short(layer[leaf, k])]
-            for i, layer in enumerate(values)
-            for k in np.flatnonzero(layer[leaf] != usual[i])
-        ]
-        if triples:
-            fields[name] = triples
+        for i, (layer, common) in enumerate(zip(values, usual, strict=True)):
+            where = np.nonzero(layer != common)
+            for leaf, k, value in zip(*(a.tolist() for a in (*where, layer[where])), strict=True):
+                fields[leaf].setdefault(name, []).append([i + 1, k, short(value)])
     return fields

@@ -15,6 +15,7 @@ certificate accepted here is accepted there. An overflow gives :math:`-\infty`.
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,6 +32,12 @@ if TYPE_CHECKING:
 
 _U = 2.0**-53
 _TINY = 2.0**-1060  # far above all underflows of one sum, far below everything else
+# Numbers in one array of a pass: it stays in the cache, and the deadline is never far.
+FLOATS_PER_PASS = 1 << 17
+
+
+class TimedOut(Exception):
+    """The deadline came before the enclosure was complete."""
 
 
 class Enclosure:
@@ -46,9 +53,10 @@ class Enclosure:
         lower: Sequence[Array],
         upper: Sequence[Array],
         unit: float,
+        deadline: float,
     ) -> None:
         self.net, self.shifts, self.lower, self.upper = net, shifts, lower, upper
-        self.unit = unit
+        self.unit, self.deadline = unit, deadline
         self.ranges: list[tuple[Array, Array]] = []
         self.lines: list[Array] = []
         self._stacked = [  # low ends above high ends, so that one product takes both
@@ -70,6 +78,7 @@ class Enclosure:
         *,
         tighten: bool,
         unit: float | None = None,
+        deadline: float = np.inf,
     ) -> Enclosure:
         """Enclose the activations of rows.
 
@@ -84,8 +93,16 @@ class Enclosure:
         unit
             Of a larger network that takes boxes of inputs: the :func:`cut_unit` of the network itself,
             to which the checker cuts.
+        deadline
+            Time, by the clock of ``time.monotonic``, after which no further pass is made.
+
+        Raises
+        ------
+        TimedOut
+            The deadline came before the enclosure was complete.
         """
-        enclosure = cls(net, shifts, lower, upper, cut_unit(net, shifts) if unit is None else unit)
+        unit = cut_unit(net, shifts) if unit is None else unit
+        enclosure = cls(net, shifts, lower, upper, unit, deadline)
         with np.errstate(all="ignore"):
             enclosure._first(X)
             if net.widths:
@@ -128,12 +145,27 @@ class Enclosure:
                 L_low, _ = _interval(box.low.W, box.low.bias, low, high, self.unit)
                 low, high = np.maximum(L_low, 0.0), np.maximum(hi, 0.0)
             if tighten and i:
-                A, R = C[None], 2.0 * _U * np.abs(C)[None] + self.unit
-                e = 2.0 * _U * np.abs(b) + self.unit
-                lo = np.fmax(lo, self._pass(A, R, b[None], e[None], None)[0])
-                hi = np.fmin(hi, -self._pass(-A, R, -b[None], e[None], None)[0])
+                lo = np.fmax(lo, self._least(C, b))
+                hi = np.fmin(hi, -self._least(-C, -b))
             self.ranges.append((lo, hi))
             self.lines.append(_offset(self.upper[i], lo, hi))
+
+    def _least(self, C: Array, b: Array) -> Array:
+        """Bound ``C v + b`` from below at the activations of each row, some objectives at a time."""
+        widest = 2 * max(len(box.low.W) for box in self.shifts.layers[1:-1])
+        step = max(1, FLOATS_PER_PASS // (len(self.low) * widest))
+        found = []
+        for start in range(0, len(C), step):
+            self._check_time()
+            part = slice(start, start + step)
+            A, R = C[None, part], 2.0 * _U * np.abs(C[None, part]) + self.unit
+            e = 2.0 * _U * np.abs(b[None, part]) + self.unit
+            found.append(self._pass(A, R, b[None, part], e, None)[0])
+        return np.concatenate(found, axis=1)
+
+    def _check_time(self) -> None:
+        if time.monotonic() >= self.deadline:
+            raise TimedOut
 
     def bounds(self, c: Array, nodes: Nodes | None) -> tuple[Array, list[Mask]]:
         """Bound ``c . logits`` from below at each node (without hidden layers: of each row).

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import math
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
-
-import numpy as np
 
 from proplace.core.errors import OptionError
 from proplace.core.text import short
 
 
-def integer(name: str, value: int, *, least: int = 1) -> int:
+def integer(name: str, value: Any, *, least: int = 1) -> int:
     """Return a whole number of at least ``least``, or say what it must be."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise OptionError(
             f"{name} must be a whole number >= {least}, not {short(value)}", name=name, value=value
         )
     return int(value)
 
 
-def processes(name: str, value: int | None) -> int | None:
+def processes(name: str, value: Any) -> int | None:
     """Return a number of processes as joblib takes it, or say what it must be."""
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value == 0:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value == 0:
         raise OptionError(
             f"{name} must be a whole number >= 1, or -1 for all processors, not {short(value)}",
             name=name,

@@ -18,7 +18,7 @@ def answer_facts(answer: Explanation, made: Provenance) -> dict[str, Any]:
     from proplace.schema.cells import as_json  # noqa: PLC0415  (help imports no numbers)
 
     before, after = _values(answer, answer.original), _values(answer, answer.counterfactual)
-    numbers = {name: getattr(answer, name) for name in ("distance", "bound", "margin")}
+    numbers = {name: getattr(answer, name) for name in ("distance", "bound", "gap", "margin")}
     proof = answer.certificate
     return {
         "id": {name: as_json(value) for name, value in answer.ids.items()},
@@ -35,6 +35,8 @@ def answer_facts(answer: Explanation, made: Provenance) -> dict[str, Any]:
         },
         "rank": answer.rank,
         **{name: None if math.isnan(value) else value for name, value in numbers.items()},
+        "in_region": answer.in_region,
+        "timed_out": answer.timed_out,
         "original": before,
         "missing": list(answer.filled),
         "counterfactual": after,

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from proplace.explain.proving import allowed
+from proplace.search.writing import Legal, write
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from proplace.core.network import Array
     from proplace.explain.findings import Status
     from proplace.explain.proving import Clock
+    from proplace.region.convex_piece import ConvexPiece
+    from proplace.region.neighbours import Mask
+    from proplace.schema import Column, Schema
     from proplace.schema.person import Person
     from proplace.search.pieces import SearchResult
     from proplace.search.problem import SearchProblem
+    from proplace.search.writing import Written
 
 NO_TIME = "the time limit came before a point was proved robust; allow more time"
+_NO_LEGAL_VALUES = (
+    "a robust point exists, but none was found whose values are legal steps; allow smaller steps"
+)
 _ASK_AGAIN = "this is no fault of the row: try another search"
 _TIDY = 1e-6  # encoded changes up to this are reverted where what is left is robust
 # Shares of the way to a neighbour, tried in turn when a proof fails after rounding.
@@ -33,7 +44,39 @@ class Attempt:
     people: Sequence[Person]
     fallback: Array
     outcome: SearchResult
+    grids: Mapping[int, Column]  # columns with steps
+    pieces: tuple[ConvexPiece, ...] = ()  # of a hull
     ruled: bool = False  # features are kept that the schema lets change
+
+    def written(self, schema: Schema, deadline: float = math.inf) -> Written | None:
+        """The point of the search in the steps of its features; None without steps or a point."""
+        point = self.outcome.point
+        if point is None or not self.grids:
+            return None
+        x, profile = self.problem.x, schema.profile_columns
+        base = schema.canonical(point, person=x)[0]
+        steps = list(self.grids)
+        base[steps] = np.where(np.abs(point - x)[steps] <= _TIDY, x[steps], point[steps])
+        near = (self.fallback[:, profile] == base[profile]).all(axis=1)
+        lower = np.min([person.lower for person in self.people], axis=0)
+        upper = np.max([person.upper for person in self.people], axis=0)
+        lower[profile] = upper[profile] = base[profile]
+        legal = Legal(
+            self.grids,
+            lower,
+            upper,
+            lambda rows: allowed(self.people, rows),
+            self.in_region,
+            self._alongside(point, near),
+        )
+        return write(self.problem, base, legal, deadline)
+
+    def in_region(self, rows: Array) -> Mask:
+        """Test which rows lie in the hull; of a box, all do that are allowed."""
+        if not self.pieces:
+            return np.ones(len(rows), dtype=bool)
+        found: Mask = np.any([piece.contains(rows) for piece in self.pieces], axis=0)
+        return found
 
     def candidates(self) -> tuple[list[Array], list[Array]]:
         """Points to certify, best first: the search's own, then some that are near it.
@@ -46,19 +89,19 @@ class Attempt:
             return [], []
         tidy = np.where(np.abs(point - self.problem.x) <= _TIDY, self.problem.x, point)
         own = [tidy, point] if (tidy != point).any() else [point]
-        goals = self._alongside(point)[:3]
+        goals = self._alongside(point, np.ones(len(self.fallback), dtype=bool))[:3]
         return own, [point + step * (goal - point) for step in _REPAIRS for goal in goals]
 
-    def _alongside(self, point: Array) -> Array:
+    def _alongside(self, point: Array, among: Mask) -> Array:
         """Neighbours that leave the same out-of-range values as a point: all in between is legal."""
         if len(self.people) == 1:
-            return self.fallback
+            return self.fallback[among]
         person = self.people[0]
         moves = (person.lower > person.x) | (
             person.upper < person.x
         )  # columns that may move inside
         same = ((self.fallback == person.x) == (point == person.x))[:, moves].all(axis=1)
-        rows: Array = self.fallback[same]
+        rows: Array = self.fallback[same & among]
         return rows
 
     def trouble(self, clock: Clock) -> str:
@@ -85,4 +128,6 @@ class Attempt:
             return "infeasible_rules" if ruled else "no_robust_neighbour", none
         if clock.over:
             return "not_found", NO_TIME
+        if self.grids and outcome.point is not None:
+            return "not_found", _NO_LEGAL_VALUES
         return "solver_error", f"the solver failed (its answer failed the last test); {_ASK_AGAIN}"

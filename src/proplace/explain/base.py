@@ -72,6 +72,8 @@ class Explainer(Parameters, ABC):
         The distance as fitted.
     changes_
         What is asked of the changes of an answer, in words; empty where any will do.
+    fit_seconds_, prepare_seconds_
+        Seconds of ``fit``, and of the work for the target class that was asked for last.
     """
 
     source: object
@@ -89,6 +91,8 @@ class Explainer(Parameters, ABC):
     distance_: L1
     changes_: str = ""
     prover_: Prover | None
+    fit_seconds_: float
+    prepare_seconds_: float
 
     _block = 1  # rows that are searched together
 
@@ -106,13 +110,13 @@ class Explainer(Parameters, ABC):
     def learn(self, rows: Array) -> None:
         """Make what ``fit`` makes: at least ``shifts_``, ``sets_``, ``distance_`` and ``prover_``."""
 
-    def prepare(self, target: int) -> None:
-        """Do what is done once for a target, before any row is looked at."""
+    def prepare(self, target: int, *, progress: bool = False) -> None:
+        """Compute what all people share for a target; ``progress`` shows a bar."""
 
     # -- lifecycle ---------------------------------------------------------------------------
 
-    def fit(self, X: Table, y: object = None) -> Self:
-        """Take the training rows.
+    def fit(self, X: Table, y: object = None, *, progress: bool = False) -> Self:
+        """Read the model and the training rows.
 
         Parameters
         ----------
@@ -123,20 +127,28 @@ class Explainer(Parameters, ABC):
             many and why the first.
         y
             Not used; it is there so that scikit-learn's tools can call this.
+        progress
+            Show a progress bar on standard error.
         """
-        self._fitted = False
+        self._fitted, start = False, time.monotonic()
         self.check_parameters()
         processes("n_jobs", self.n_jobs)
-        model = model_of(self.source, self.schema)
-        self.model_, rows = training_rows(model, X, declared=self.schema is not None)
-        self.net_, self.schema_ = self.model_.network, self.model_.schema
-        self._training = Training.of(rows)
-        self.rows_ = self.schema_.on_grids(rows)  # answers lie between legal rows
-        self.learn(rows)
-        for other in self.others_:
-            check_agreement(other.model, X, what=f"{other.name}, training")
+        with progress_bar("fit", 4, show=progress) as advance:
+            model = model_of(self.source, self.schema)
+            advance(1)
+            self.model_, rows = training_rows(model, X, declared=self.schema is not None)
+            self.net_, self.schema_ = self.model_.network, self.model_.schema
+            self._training = Training.of(rows)
+            self.rows_ = self.schema_.on_grids(rows)  # answers lie between legal rows
+            advance(1)
+            self.learn(rows)
+            advance(1)
+            for other in self.others_:
+                check_agreement(other.model, X, what=f"{other.name}, training")
+            advance(1)
         self._ready: int | None = None
         self._fitted = True
+        self.fit_seconds_, self.prepare_seconds_ = time.monotonic() - start, 0.0
         return self
 
     def explain(
@@ -166,11 +178,12 @@ class Explainer(Parameters, ABC):
             Show a progress bar on standard error.
 
         Ctrl-C returns what is done so far (``complete`` is False then). ``seconds`` of an explanation
-        is the time of its block of rows divided by their number, without what is done once for all.
+        is the time spent on its person, without ``prepare_seconds_``.
         """
         self.check_fitted()
         request = Request(self.model_.target(target), count, gap)
         people = read_people(self.model_, X)
+        self.prepare_once(request.target, progress=progress)
         with progress_bar("explain", len(people[0]), show=progress) as advance:
             (result,) = self._parts([people], request, math.inf, advance)
         return result
@@ -195,6 +208,13 @@ class Explainer(Parameters, ABC):
         request = Request(self.model_.target(target), count, gap)
         people = (read_people(self.model_, table) for table in tables)
         return self._parts(people, request, every, advance)
+
+    def prepare_once(self, target: int, *, progress: bool = False) -> None:
+        """Prepare a target class, given by its number, unless the last call was about it."""
+        if self._ready != target:
+            start = time.monotonic()
+            self.prepare(target, progress=progress)
+            self._ready, self.prepare_seconds_ = target, time.monotonic() - start
 
     @property
     def setting(self) -> Setting:
@@ -246,9 +266,7 @@ class Explainer(Parameters, ABC):
         advance: Callable[[int], None],
     ) -> Iterator[Explanations]:
         target = request.target
-        if self._ready != target:
-            self.prepare(target)
-            self._ready = target
+        self.prepare_once(target)
         setting, made = self.setting, self.provenance(target)
         shared = (self._for_workers(), request)
         with Workers(_explain_block, shared, lost=_lost_block, n_jobs=self.n_jobs) as workers:

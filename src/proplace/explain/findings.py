@@ -41,7 +41,7 @@ class Meaning(NamedTuple):
 
 STATUSES: Mapping[Status, Meaning] = {
     "optimal": Meaning(
-        True, True, "the nearest robust point of the region, or the shortest answer"
+        True, True, "within the gap of the nearest robust point of the region, proved"
     ),
     "feasible": Meaning(True, True, "certified robust, not proved nearest or shortest"),
     "valid": Meaning(True, False, "accepted by the network itself, not certified robust"),
@@ -79,6 +79,8 @@ class Finding:
     point: Array | None = None
     distance: float = np.nan
     bound: float = np.nan
+    in_region: bool = True
+    timed_out: bool = False
     margin: float = np.nan
     rank: int = 0
     neighbours: Array | None = None

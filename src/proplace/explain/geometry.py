@@ -21,6 +21,7 @@ from proplace.certification import certify
 from proplace.core.errors import OptionError
 from proplace.core.model_set import ModelSet
 from proplace.core.shifts import Shifts
+from proplace.explain.attempt import Attempt
 from proplace.explain.proplace import DEFAULT_MARGIN, SLACK
 from proplace.region.neighbours import box_pieces, hull_pieces, variants
 from proplace.search.pieces import search
@@ -231,9 +232,12 @@ def plain_nearest(e: Explanation) -> Array | None:
     schema, near = setting.schema, e.neighbours
     people = variants(schema, e.x)
     pieces: Iterable[ConvexPiece]
+    hulls: tuple[ConvexPiece, ...] = ()
     if near is not None and len(near):
-        pieces = [piece for person in people for piece in hull_pieces(schema, person, near)]
+        hulls = tuple(piece for person in people for piece in hull_pieces(schema, person, near))
+        pieces = hulls
     else:
+        near = e.x[None][:0]
         boxes = (box_pieces(schema, person, e.x, e.x) for person in people)
         pieces = itertools.chain.from_iterable(boxes)
     problem = SearchProblem(
@@ -242,12 +246,13 @@ def plain_nearest(e: Explanation) -> Array | None:
         e.x,
         setting.distance,
         SLACK,
-        schema.grids(e.x),
     )
-    found = search(problem, pieces, deadline=time.monotonic() + _SECONDS).point
-    if found is None:
+    found = search(problem, pieces, deadline=time.monotonic() + _SECONDS)
+    if found.point is None:
         return None
-    point: Array = schema.canonical(problem.snap(found), person=e.x)[0]
+    written = Attempt(problem, people, near, found, schema.grids(e.x), hulls).written(schema)
+    near_by = found.point if written is None else written.point
+    point: Array = schema.canonical(near_by, person=e.x)[0]
     return point if setting.net.predict(point)[0] == e.target else None
 
 

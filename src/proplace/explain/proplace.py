@@ -65,13 +65,14 @@ if TYPE_CHECKING:
     from proplace.schema.person import Person
     from proplace.search.pieces import SearchName
     from proplace.search.subsets import Features
+    from proplace.search.writing import Written
 
 DEFAULT_MARGIN = 1e-6
 SLACK = 1e-4
 """Extra margin demanded inside the search, so that its result passes the test at the margin."""
 _UNANSWERED = ("no_robust_neighbour", "infeasible_rules", "not_found", "solver_error")
-_MANY_STEPS = "with so many steps it is not worked out which answer is the nearest"
 _HAIR = "its answer failed the last test by a hair"
+_ROUNDING = 1e-9  # relative, of a distance
 
 
 class Proplace(Explainer):
@@ -155,7 +156,7 @@ class Proplace(Explainer):
     >>> train = np.array([[0.2, 0.1], [0.9, 0.8], [0.7, 1.0], [1.0, 0.6]])
     >>> explainer = Proplace(net, delta=0.05, k=3).fit(train)
     >>> result = explainer.explain([[0.2, 0.3]])
-    >>> result[0].status, round(result[0].distance, 3)
+    >>> result[0].status, round(result[0].distance, 2)
     ('optimal', 0.42)
     >>> bool(net.predict(result.points)[0])
     True
@@ -269,9 +270,9 @@ class Proplace(Explainer):
             )
         return replace(judge, models=replace(judge.models, margin=largest))
 
-    def prepare(self, target: int) -> None:
+    def prepare(self, target: int, *, progress: bool = False) -> None:
         """Find the robust rows."""
-        self._robust_rows(target)
+        self._robust_rows(target, progress=progress)
 
     def robust_rows(self, target: Label = 1) -> Array:
         """Distinct training rows that are robust for a target, as the network sees them."""
@@ -280,7 +281,13 @@ class Proplace(Explainer):
 
     def find(self, X: Array, request: Request) -> list[list[Finding]]:
         """Answers for each person, nearest first, each with another set of changed features."""
-        return [self._answers_or_none(x, request) for x in X]
+        found = []
+        for x in X:
+            start = time.monotonic()
+            answers = self._answers_or_none(x, request)
+            seconds = time.monotonic() - start
+            found.append([replace(answer, seconds=seconds) for answer in answers])
+        return found
 
     # -- one person --------------------------------------------------------------------------
 
@@ -312,10 +319,8 @@ class Proplace(Explainer):
 
     def _short(self, x: Array, target: int, kept: frozenset[int], clock: Clock) -> Finding:
         """The answer with few changes that keeps some features as they are."""
-        start = time.monotonic()
         kept = self.fixed_ | kept
-        rough = self.max_changes is None  # where the nearest answer itself is not asked for
-        near, _, rounded = self._tried(_Asked(x, target, kept, rough=rough), clock)
+        near, _, rounded = self._tried(_Asked(x, target, kept), clock)
         if not near.found:
             return near
         everything = frozenset(range(len(self.schema_.features)))
@@ -334,11 +339,11 @@ class Proplace(Explainer):
             if found is None:
                 most = f"at most {self.max_changes} feature{'s' * (self.max_changes > 1)}"
                 reason = f"no robust point of the region changes {most}; raise max_changes"
-                return Finding("infeasible_rules", reason, x=x, seconds=time.monotonic() - start)
+                return Finding("infeasible_rules", reason, x=x)
             search.near = found
         if self.prefer == "few" and search.near.found:
             search.near = search.fewest()
-        return replace(search.near, seconds=time.monotonic() - start)
+        return search.near
 
     def _problem(self, x: Array, target: int) -> SearchProblem:
         return SearchProblem(
@@ -347,7 +352,6 @@ class Proplace(Explainer):
             x,
             self.distance_,
             SLACK,
-            self.schema_.grids(x),
         )
 
     def _reach(self, problem: SearchProblem, kept: frozenset[int]) -> tuple[Array, Array]:
@@ -359,21 +363,19 @@ class Proplace(Explainer):
             low = np.where(np.isfinite(person.lower), person.lower, low)
             high = np.where(np.isfinite(person.upper), person.upper, high)
         else:
-            half_steps = problem.half_steps()
-            low = np.maximum(person.lower, low - half_steps)
-            high = np.minimum(person.upper, high + half_steps)
+            low, high = np.maximum(person.lower, low), np.minimum(person.upper, high)
         return np.minimum(low, x), np.maximum(high, x)
 
     def _tried(self, asked: _Asked, clock: Clock) -> Tried:
         """The nearest answer for one person in one region, as far as it is within a cutoff."""
-        start, x = time.monotonic(), asked.x
+        x = asked.x
         people = variants(self.schema_, x, asked.fixed)
         near, pieces = self._region(people, asked, clock)
         if near.status != "found":
             return Tried(Finding(near.status, near.reason, x=x), settled=True)
-        problem = replace(self._problem(x, asked.target), rough=asked.rough, gap=asked.gap)
+        problem = replace(self._problem(x, asked.target), gap=asked.gap)
         if near.late:  # without all neighbours nothing can be said of the region
-            outcome = SearchResult(None, np.inf, 0.0, "unknown")
+            outcome = SearchResult(None, np.inf, 0.0, "unknown", timed_out=True)
         else:
             outcome = search(
                 problem,
@@ -386,7 +388,16 @@ class Proplace(Explainer):
         settled = outcome.status in ("optimal", "infeasible")
         if outcome.point is None and np.isfinite(asked.cutoff):
             return Tried(Finding("not_found", "nothing within the cutoff", x=x), settled)
-        attempt = Attempt(problem, people, near.rows, outcome, ruled=bool(asked.fixed))
+        boxes = self.region == "box"
+        attempt = Attempt(
+            problem,
+            people,
+            near.rows,
+            outcome,
+            self.schema_.grids(x),
+            () if boxes else tuple(pieces),
+            ruled=bool(asked.fixed),
+        )
         finding = self._finding(attempt, clock, "" if near.late else self._few(near.rows))
         finding = replace(
             finding,
@@ -395,9 +406,10 @@ class Proplace(Explainer):
             nodes=outcome.nodes,
             programs=outcome.programs,
             rounds=outcome.rounds,
-            seconds=time.monotonic() - start,
+            timed_out=finding.timed_out or outcome.timed_out,
         )
-        return Tried(finding, settled and finding.status == "optimal", outcome.gave_up)
+        rounded = bool(attempt.grids) and not finding.timed_out
+        return Tried(finding, settled and finding.status == "optimal", rounded)
 
     def _region(
         self, people: Sequence[Person], asked: _Asked, clock: Clock
@@ -450,54 +462,66 @@ class Proplace(Explainer):
         return f"only {len(neighbours)} of k = {self.k} robust neighbours exist"
 
     def _finding(self, attempt: Attempt, clock: Clock, few: str) -> Finding:
-        """Prove the best point that can be proved, and say what it is.
+        """Prove the best point that can be proved, and describe it.
 
-        Tried in order: the point of the search; points on the segments from it to robust
-        neighbours, which lie in the hull too; the nearest robust neighbour.
+        Tried in order: the point of the search as it is written; points on the segments from it to
+        robust neighbours, which lie in the hull too; the nearest robust neighbour.
         """
-        problem, outcome = attempt.problem, attempt.outcome
+        outcome, target = attempt.outcome, attempt.problem.target
         assert self.prover_ is not None  # noqa: S101  (this method has a delta)
-        own, near = attempt.candidates()
+        written = attempt.written(self.schema_, clock.writing)
+        own, near = attempt.candidates() if written is None else ([written.point], [])
         proved = self.prover_.first(
-            (problem.snap(row) for row in (*own, *near)),
+            [*own, *near],
             attempt.people,
-            problem.target,
-            evidence=outcome.evidence,
+            target,
+            evidence=outcome.evidence if written is None else written.evidence,
             until=clock.proof,
         )
         if proved is not None:
             is_answer = proved.candidate < len(own)
             trouble = outcome.trouble or ("" if is_answer else _HAIR)
-            return self._proved(attempt, proved, trouble, few, is_answer=is_answer)
-        proved = self.prover_.nearest(
-            problem.snap(attempt.fallback), attempt.people, problem.target, clock.proof
-        )
+            return self._proved(attempt, proved, trouble, few, written if is_answer else None)
+        proved = self.prover_.nearest(attempt.fallback, attempt.people, target, clock.proof)
         if proved is None:
             ruled = attempt.ruled or not unrestricted(self.schema_)
             return Finding(*attempt.why_none(clock, ruled=ruled))
-        return self._proved(attempt, proved, attempt.trouble(clock), few, is_answer=False)
+        return self._proved(attempt, proved, attempt.trouble(clock), few, None)
 
     def _proved(
-        self, attempt: Attempt, proved: Proved, trouble: str, few: str, *, is_answer: bool
+        self, attempt: Attempt, proved: Proved, trouble: str, few: str, written: Written | None
     ) -> Finding:
-        """The finding of a point that is proved robust."""
+        """The finding of a point that is proved robust.
+
+        ``written`` is the point of the search with its steps, if that is the one that was proved.
+        """
         problem, outcome = attempt.problem, attempt.outcome
-        optimal = is_answer and outcome.status == "optimal"
         bound = 0.0 if outcome.status == "infeasible" else max(outcome.lower, 0.0)
         distance = float(self.distance_.between(problem.x, proved.point))
+        if written is not None:
+            in_region = written.in_region
+        else:
+            in_region = not attempt.grids or bool(attempt.in_region(proved.point[None])[0])
+        near = distance * (1.0 - problem.gap) <= bound * (1.0 + _ROUNDING)
+        optimal = not trouble and outcome.status == "optimal" and in_region and near
+        # Without steps and trouble, only the clock can keep the nearest point from being proved.
+        timed_out = not optimal and (outcome.timed_out or not (trouble or attempt.grids))
         why = ""
         if not optimal:
-            why = f"the solver failed ({trouble})" if trouble else "stopped at the time limit"
-            if outcome.gave_up and not trouble:
-                why = _MANY_STEPS
+            why = "written in steps" if in_region else "written in steps, outside the hull"
+            if trouble:
+                why = f"the solver failed ({trouble})"
+            elif timed_out:
+                why = "stopped at the time limit"
             why = f"{why}; nothing nearer than {bound:.6g} has the margin in the region"
-        bound = min(bound, distance)
         return Finding(
             "optimal" if optimal else "feasible",
             "; ".join(part for part in (why, few) if part),
             point=proved.point,
             distance=distance,
-            bound=bound,
+            bound=min(bound, distance) if in_region else bound,
+            in_region=in_region,
+            timed_out=timed_out,
             margin=proved.margin,
             certificate=proved.proof,
         )
@@ -516,7 +540,7 @@ class Proplace(Explainer):
         found = holds(answer, self.prover_, target, clock.proof)
         return replace(finding, holds=found.values, certificate=found.proof or finding.certificate)
 
-    def _robust_rows(self, target: int) -> RobustRows:
+    def _robust_rows(self, target: int, *, progress: bool = False) -> RobustRows:
         if target not in self._robust:
             self._robust[target] = RobustRows(
                 self.sets_,
@@ -525,6 +549,7 @@ class Proplace(Explainer):
                 self.rows_,
                 self.distance_,
                 self.model_.called(target),
+                progress,
             )
         return self._robust[target]
 
@@ -534,8 +559,7 @@ class _Asked:
     """Which region of a person is searched, and what of it is of interest.
 
     ``fixed`` features make the region, as if they were immutable. ``bounds``, where there are some, know
-    rows that are not robust. ``rough``: a point that is rounded to the steps is enough. ``gap`` is the
-    relative optimality gap.
+    rows that are not robust. ``gap`` is the relative optimality gap.
     """
 
     x: Array
@@ -543,7 +567,6 @@ class _Asked:
     fixed: frozenset[int]
     cutoff: float = np.inf
     bounds: SubsetBounds | None = None
-    rough: bool = False
     gap: float = SMALLEST_GAP
 
 

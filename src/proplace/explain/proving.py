@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -27,15 +27,17 @@ if TYPE_CHECKING:
 
 
 _RESERVE = 0.1  # share of a time limit that is kept for the proof of the search's answer
+_BOX_NODES = 200  # the largest tree of a proof for a box around a counterfactual
+_SAME = 1e-12  # encoded difference of a point before and after it is written in original units
 _MOST_RESERVE = 1.0  # that share is never more than so many seconds
-_GRACE = 0.2  # seconds beyond the limit: a neighbour that is proved is better than no answer
 
 
 @dataclass(frozen=True)
 class Clock:
-    """Times, by ``time.monotonic``, by which the search and the proof of its answer must end."""
+    """Times, by ``time.monotonic``, by which search, writing and proof of a counterfactual end."""
 
     search: float = math.inf
+    writing: float = math.inf
     proof: float = math.inf
 
     @classmethod
@@ -44,7 +46,8 @@ class Clock:
         if time_limit is None:
             return cls()
         end = time.monotonic() + time_limit
-        return cls(end - min(_RESERVE * time_limit, _MOST_RESERVE), end + _GRACE)
+        reserve = min(_RESERVE * time_limit, _MOST_RESERVE)
+        return cls(end - reserve, end - reserve / 2.0, end)
 
     @property
     def over(self) -> bool:
@@ -116,7 +119,7 @@ class Judge:
         until: float = math.inf,
         *,
         box: InputBox | None = None,
-        quick: bool = False,
+        nodes: int | None = None,
     ) -> Report:
         """Verdicts with certificates, as far as they come in time."""
         box = self.models.around(rows) if box is None else box
@@ -129,13 +132,14 @@ class Judge:
             box=box,
             certificates=True,
             time_limit=time_left(until),
-            quick=quick,
+            nodes=nodes,
         )
 
-    def known(self, evidence: Evidence, target: int) -> Certificate | None:
+    def known(self, evidence: Evidence, target: int, until: float) -> Certificate | None:
         """Write down what a search has proved of a point already, if it is enough."""
         required = self.required(evidence.point[None])
-        return evidence.certificate(self.models.net, self.models.shifts, target, required)
+        net, shifts = self.models.net, self.models.shifts
+        return evidence.certificate(net, shifts, target, required, until)
 
     def required(self, rows: Array, box: InputBox | None = None) -> float:
         """The margin that covers each of some rows."""
@@ -178,10 +182,10 @@ class Prover:
         """
         for number, row in enumerate(candidates):
             point = self.schema.canonical(row, person=people[0].x)[0]
-            if not _allowed(people, point[None])[0]:
+            if not allowed(people, point[None])[0]:
                 continue
-            if evidence and np.array_equal(evidence[0].point, point):
-                proof = self._known(evidence, target)
+            if evidence and np.abs(evidence[0].point - point).max() <= _SAME:
+                proof = self._known(evidence, point, target, until)
                 if proof is not None:
                     margin = min(each.lower for each in evidence)
                     return Proved(point, proof, margin, number)
@@ -205,7 +209,7 @@ class Prover:
             if not len(left):
                 break
             ends = box[0][left], box[1][left]
-            report = judge.certify(rows[left], target, until, box=ends, quick=True)
+            report = judge.certify(rows[left], target, until, box=ends, nodes=_BOX_NODES)
             assert report.certificates is not None  # noqa: S101  (asked for)
             for i in np.flatnonzero(report.robust):
                 proof = report.certificates[int(i)]
@@ -214,11 +218,14 @@ class Prover:
             left = left[report.robust]
         return [_together(found) if i in left else None for i, found in enumerate(proofs)]
 
-    def _known(self, evidence: Sequence[Evidence], target: int) -> Proof | None:
-        """The proof that a search has found already, if there is one for each set."""
+    def _known(
+        self, evidence: Sequence[Evidence], point: Array, target: int, until: float
+    ) -> Proof | None:
+        """The proof that a search has found already, if it proves the point for each set."""
         proofs = []
         for judge, each in zip(self.judges, evidence, strict=True):
-            proof = judge.known(each, target)
+            box = judge.models.around(point)
+            proof = judge.known(replace(each, point=point, box=box), target, until)
             if proof is None:
                 return None
             proofs.append(proof)
@@ -232,7 +239,7 @@ class Prover:
         All rows are tested at once, set by set; those that pass go on to the next.
         """
         rows = self.schema.canonical(rows, person=people[0].x)
-        rows = rows[_allowed(people, rows)]
+        rows = rows[allowed(people, rows)]
         left = np.arange(len(rows))
         found: list[tuple[Report, npt.NDArray[np.intp]]] = []
         for judge in self.judges:
@@ -259,7 +266,7 @@ def _together(proofs: Sequence[Certificate]) -> Proof:
     return proofs[0] if len(proofs) == 1 else Bundle.of(proofs)
 
 
-def _allowed(people: Sequence[Person], rows: Array) -> Mask:
+def allowed(people: Sequence[Person], rows: Array) -> Mask:
     """Which rows a person may become, in one variant or another."""
     good: Mask = np.any([person.allowed(rows) for person in people], axis=0)
     return good

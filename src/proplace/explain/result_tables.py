@@ -30,6 +30,9 @@ FACTS = (
     "status",
     "distance",
     "bound",
+    "gap",
+    "in_region",
+    "timed_out",
     "margin",
     "rank",
     "reason",
@@ -41,8 +44,11 @@ FACTS = (
     "missing",
     "holds",
 )
-_NUMBERS = ("distance", "bound", "margin")
-_TYPES = {**dict.fromkeys(_NUMBERS, float), "rank": int}  # else text
+_TYPES: dict[str, type] = {  # of the other columns: text
+    **dict.fromkeys(("distance", "bound", "gap", "margin"), float),
+    **dict.fromkeys(("in_region", "timed_out"), bool),
+    "rank": int,
+}
 
 
 @dataclass(frozen=True)
@@ -96,6 +102,9 @@ class AnswerColumns:
             "status": e.status,
             "distance": e.distance,
             "bound": e.bound,
+            "gap": e.gap,
+            "in_region": e.in_region,
+            "timed_out": e.timed_out,
             "margin": e.margin,
             "rank": e.rank,
             "reason": e.reason,

@@ -87,9 +87,9 @@ class Explanation:
     index
         Label of the person's row in the table that was explained.
     status
-        ``optimal``: the nearest robust point of the region. ``feasible``: certified robust, but not
-        proved nearest (the time limit came first, so many features have steps that the search ended
-        early, or the method does not ask for the nearest).
+        ``optimal``: within the requested gap of the nearest robust point of the region, proved.
+        ``feasible``: certified robust, but not proved to be that near (steps, the time limit, or a
+        method that does not look for the nearest).
         ``valid``: the network gives the point the target class; not certified robust.
         ``already_valid``: the network gives the target class already. ``no_robust_neighbour``,
         ``infeasible_rules``, ``fixed`` (it is proved that no network of Delta gives the target class to
@@ -108,6 +108,11 @@ class Explanation:
     bound
         Proved lower bound on the distance of any point of the region with a worst margin of
         ``margin + slack`` (the margin that the search asks for).
+    in_region
+        False if the counterfactual, written in the steps of its features, lies outside the hull. Its
+        ``bound`` is then about the hull, and may exceed ``distance``.
+    timed_out
+        True if the time limit ended the search. Then another run may give another counterfactual.
     margin
         Lower bound on the margin of the answer under every network in Delta, to the accuracy of
         float64. That it is at least the margin asked for is proved exactly, by ``certificate``.
@@ -141,6 +146,8 @@ class Explanation:
     counterfactual: pd.Series[Any] | None = None
     distance: float = np.nan
     bound: float = np.nan
+    in_region: bool = True
+    timed_out: bool = False
     margin: float = np.nan
     rank: int = 0
     x: Array | None = None
@@ -175,6 +182,13 @@ class Explanation:
         return STATUSES[self.status].found
 
     @property
+    def gap(self) -> float:
+        """Proved optimality gap; NaN without a counterfactual, or if it lies outside the hull."""
+        if not (self.found and self.in_region):
+            return np.nan
+        return 1.0 - self.bound / self.distance if self.distance else 0.0
+
+    @property
     def changes(self) -> pd.DataFrame:
         """What changes: one row per changed feature, with columns ``from`` and ``to``."""
         changed = self.changed
@@ -203,6 +217,7 @@ class Explanation:
         >>> print(result[0].words(Wording("the loan", ["refused", "approved"])))
         The loan would have been approved if debt were 37% of income instead of 60%; this is proved
         for every network whose weights and biases each differ by at most 0.02 from the model in use.
+        A nearer answer may exist, but in its plausible region none more than 3% nearer.
         """
         from proplace.explain.words import Wording, in_words
 
@@ -282,10 +297,11 @@ class Explanations(Sequence[Explanation]):
         """One line per answer, with the index of the explained table; the columns of a results file.
 
         First the answer: each feature under its own name, in original units. Then ``status``,
-        ``distance``, ``bound``, ``margin``, ``rank``, ``reason``, ``target`` (the class by its label),
-        ``delta``, ``changes`` and ``sentence`` (in words), ``certificate`` (its digest), ``missing``
-        (cells that the model fills), and the person's own values as ``original_...``. Where
-        a feature has such a name, ours gets the prefix ``ce_``.
+        ``distance``, ``bound``, ``gap``, ``in_region``, ``timed_out``, ``margin``, ``rank``,
+        ``reason``, ``target`` (the class by its label), ``delta``, ``changes`` and ``sentence`` (in
+        words), ``certificate`` (its digest), ``missing`` (cells that the model fills), and the
+        person's own values as ``original_...``. Where a feature has such a name, ours gets the prefix
+        ``ce_``.
         """
         from proplace.explain.result_tables import AnswerColumns
 

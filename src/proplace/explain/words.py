@@ -415,7 +415,7 @@ def how_near(e: Explanation) -> str:
     """How much nearer another answer may be; empty where this is the nearest."""
     if e.status not in ("feasible", "valid"):
         return ""
-    if not 0.0 < e.bound <= e.distance:
+    if not e.in_region or not 0.0 < e.bound <= e.distance:
         return _UNKNOWN
     if e.status == "feasible" and e.bound == e.distance:  # what is open is something else
         return ""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from proplace.promises.terms import Document
 
 FORMAT = "proplace-ledger"
-VERSION = 3
+VERSION = 4
 _WAIT = 120_000  # milliseconds that a writer waits for the others
 _LOCK = 7_116_020_017  # of those who create the tables of one PostgreSQL database at once
 _ROWS = 500  # in one statement

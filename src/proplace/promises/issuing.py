@@ -271,6 +271,8 @@ def _facts(
         "reason": e.reason,
         "distance": as_json(e.distance),
         "bound": as_json(e.bound),
+        "in_region": e.in_region,
+        "timed_out": e.timed_out,
         "margin": as_json(e.margin),
         "holds": {name: list(ends) for name, ends in e.holds.items()},
         "filled": list(e.filled),

@@ -138,6 +138,8 @@ class Promise:
             filled=tuple(facts["filled"]),
             distance=_number(facts["distance"]),
             bound=_number(facts["bound"]),
+            in_region=facts["in_region"],
+            timed_out=facts["timed_out"],
             margin=_number(facts["margin"]),
         )
 

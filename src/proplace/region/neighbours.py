@@ -43,6 +43,8 @@ Columns = npt.NDArray[np.intp]
 RegionKind = Literal["hull", "box"]
 
 _BLOCK = 256
+NODES = 2_000
+"""Largest tree of the robustness test of a row; a row that needs a larger one is not a neighbour."""
 _MOST_KEYS = 2**62  # combinations of values that one whole number can tell apart
 _MOST_PROFILES = 20_000
 _LEAST_TIME = 1e-3
@@ -74,29 +76,36 @@ class RobustRows:
     rows: Array
     distance: L1
     called: str = ""  # the target in words; else by its number
+    progress: bool = False  # show a bar while the rows are tested
     robust: Array = field(init=False)
     _none: str = field(init=False, default="")  # why there are no robust rows
     _tree: KDTree = field(init=False)
     _codes: dict[int, tuple[npt.NDArray[np.int64], int]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.robust = self.rows[self.test(self.rows)]
+        self.robust = self.rows[self.test(self.rows, progress=self.progress)]
         if not len(self.robust):
             self._none = self._no_robust_rows()
         self._tree = KDTree(self.robust * self.distance.weights)
 
-    def test(self, rows: Array, deadline: float = math.inf) -> Mask:
+    def test(self, rows: Array, deadline: float = math.inf, *, progress: bool = False) -> Mask:
         """Which rows are robust at the margin of the search, as far as is known by the deadline.
 
         The sets that take the least work come first, and only rows that pass go on to the next.
         """
         good = np.ones(len(rows), dtype=bool)
-        for left in self._passing(rows, sorted(self.sets, key=lambda each: each.work), deadline):
+        sets = sorted(self.sets, key=lambda each: each.work)
+        for left in self._passing(rows, sets, deadline, progress=progress):
             good = left
         return good
 
     def _passing(
-        self, rows: Array, sets: Iterable[ModelSet], deadline: float = math.inf
+        self,
+        rows: Array,
+        sets: Iterable[ModelSet],
+        deadline: float = math.inf,
+        *,
+        progress: bool = False,
     ) -> Iterator[Mask]:
         """Which rows are robust for the first set, for the first two, and so on."""
         good = np.ones(len(rows), dtype=bool)
@@ -111,6 +120,8 @@ class RobustRows:
                     margin=models.margin + self.slack,
                     box=models.around(rows[left]),
                     time_limit=time_left(deadline),
+                    nodes=NODES,
+                    progress=progress,
                 )
                 good[left] = report.robust
             yield good

@@ -225,8 +225,8 @@ class Column:
     >>> age = Schema([Continuous("age", 20, 70, step=5)]).columns[0]
     >>> age.lower, age.upper, age.nearest(0.27), age.floor(0.29), age.ceil(0.21)
     (0.0, 1.0, 0.3, 0.2, 0.3)
-    >>> age.cell(0.5)
-    (0.45, 0.55)
+    >>> age.beside(0.27)
+    array([0.1, 0.2, 0.3, 0.4])
     """
 
     name: str
@@ -240,18 +240,6 @@ class Column:
     def size(self) -> int | None:
         """Number of legal values; None for a continuous column."""
         return None if self.grid is None else self.grid.count
-
-    @property
-    def half_step(self) -> float:
-        """Half of the largest step between legal values; 0 for a continuous column."""
-        if self.grid is None or self.grid.count < 2:
-            return 0.0
-        if isinstance(self.grid, Table):
-            return float(np.diff(self.grid.code).max()) / 2.0
-        if isinstance(self.grid, WithValue):
-            return replace(self, grid=self.grid.grid).half_step
-        first = self.grid.encoded(np.arange(2))
-        return float(first[1] - first[0]) / 2.0
 
     def with_value(self, e: float) -> Column:
         """The column in which a person's own value is legal, too, if it lies inside of the range."""
@@ -317,21 +305,13 @@ class Column:
         below, above = self.grid.encoded(ends)
         return float(below), float(above)
 
-    def cell(self, v: float) -> tuple[float, float]:
-        """Interval of values whose nearest legal value is that of ``v``, inside the range.
-
-        The ends are the midpoints to the neighbours. For a continuous column it is one point.
-        """
-        e = np.asarray(v, dtype=np.float64)
+    def beside(self, v: float) -> Array:
+        """Legal values on both sides of ``v``, two on each side as far as there are any."""
         if self.grid is None:
-            point = float(self._clip(e))
-            return point, point
-        last = self.grid.count - 1
-        n = self.grid.near(e)
-        code = self.grid.encoded(n)
-        below = self.grid.encoded(np.maximum(n - 1, 0))
-        above = self.grid.encoded(np.minimum(n + 1, last))
-        return float(_middle(below, code)), float(_middle(code, above))
+            return np.array([v])
+        below = int(self.grid.near(np.asarray(self.around(v)[0])))
+        near = np.unique(np.clip(np.arange(below - 1, below + 3), 0, self.grid.count - 1))
+        return self.grid.encoded(near)
 
     def legal(self, e: Array) -> Bools:
         """Which values are exactly legal ones, bit for bit on a grid."""

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from proplace.search.relaxation import Decision, Relaxation
 
 
-GRID_TOLERANCE = 1e-7  # distance from a legal value, in steps, that is rounding
 VIOLATION_TOLERANCE = 1e-10  # violation of a ReLU that is rounding
 
 
@@ -32,7 +31,7 @@ class Gains:
     def note(self, decision: Decision, gain: float) -> None:
         """Learn what the last decision of a node has brought."""
         kind, key, violation = decision
-        if kind not in ("active", "inactive") or not np.isfinite(gain):
+        if not np.isfinite(gain):
             return
         rate = max(gain, 0.0) / violation
         before, count = self.sums.get((kind, key), (0.0, 0))
@@ -63,40 +62,17 @@ def choose(
 ) -> tuple[Decision, Decision] | None:
     """The two sides to branch on, first the one that the point leans to.
 
-    None: the point satisfies every scenario and lies on every grid.
+    None: the point satisfies every scenario.
     """
     margin = problem.search_margin - 1e-9
     if any(float(each.value(solution.point)) < margin for each in relaxation.scenarios):
         violation = relaxation.violations(solution)
-        for kind, which, _ in decisions:
-            if kind in ("active", "inactive"):
-                relaxation.clear_violation(which, violation)
+        for _, which, _ in decisions:
+            relaxation.clear_violation(which, violation)
         order = gains.order(relaxation, violation)
         if order:
             key, above = relaxation.neurons[order[0]].key, float(violation[order[0]])
             active, inactive = ("active", key, above), ("inactive", key, above)
             up = relaxation.leans_up(order[0], solution)
             return (active, inactive) if up else (inactive, active)
-    return _grid_value(problem, relaxation, solution.point, decisions)
-
-
-def _grid_value(
-    problem: SearchProblem, relaxation: Relaxation, point: Array, decisions: tuple[Decision, ...]
-) -> tuple[Decision, Decision] | None:
-    """The two sides of the value that is farthest from its grid."""
-    worst, found = GRID_TOLERANCE, None
-    if problem.between:
-        return None
-    for i in relaxation.grid_rows:
-        grid, value = problem.grids[i], float(point[i])
-        nearest = grid.nearest(value)
-        away = abs(value - nearest) / max(grid.half_step * 2.0, 1e-12)
-        if away <= worst:
-            continue
-        # Neighbours on the grid, so that each side moves on; a side that is in force already
-        # leaves rounding, which is not worth a decision.
-        low, high = grid.around(value)
-        below, above = ("below", i, low), ("above", i, high)
-        if low < high and below not in decisions and above not in decisions:
-            worst, found = away, ((above, below) if nearest > value else (below, above))
-    return found
+    return None

@@ -1,8 +1,7 @@
 """A good robust point to start from: line searches, then a few linearised steps.
 
 The incumbent decides how much of the region the tree must look at, so it is worth some work. All of
-it is heuristic; what is returned has passed the exact test. Lines and steps run through points of
-the hull itself; what is judged is the legal point that such a *hull point* is rounded to.
+it is heuristic; what is returned has passed the exact test.
 """
 
 from __future__ import annotations
@@ -34,7 +33,10 @@ STEPS = 12  # linearised ones of one walk, at most
 CUTS = 6  # linearised scenarios in force during a walk
 TESTS = 4  # exact ones of the end of a walk, each of which may teach a scenario, at most
 WORTH_A_STEP = 1e-3  # relative gain of a step or a walk for which another one is tried
-SAFETY = 0.05  # share of what exact tests took off a margin that later points keep in reserve
+RESERVE = 0.05  # share of what exact tests took off a margin that later points keep in reserve
+UNPROVED = 0.3  # share of the margin that a test could not prove, kept in reserve likewise
+NODES = 10_000  # largest tree of an exact test; without a verdict, later points keep more margin
+MOST_WORK = 8e8  # nodes times weights of an exact test: about a minute of the checker
 
 
 class LocalSearch:
@@ -46,7 +48,9 @@ class LocalSearch:
         self._fractions = np.linspace(0.0, 1.0, LINE_POINTS + 1)[1:]
         self.goals: Array = np.zeros((0, len(self.problem.x)))
         self.walked = 0  # lines that were walked down
-        self.safety = 0.0  # how much worse than it looks a tested point has been
+        weights = max(sum(layer.W.size for layer in each.net.layers) for each in self.problem.sets)
+        self.nodes = min(NODES, int(MOST_WORK / weights))
+        self.reserve = 0.0  # extra margin of later points, because tests were worse than attacks
         self._stuck_at: Incumbent | None = None  # from which a walk has led nowhere
 
     def start(self) -> None:
@@ -55,9 +59,11 @@ class LocalSearch:
         if origin is None:
             return
         self.origin, self.goals = origin, self._goals(origin)
-        if len(self.goals):
+        for _ in range(TESTS if len(self.goals) else 0):
             points, _ = self._along(self.origin, self.goals[:LINES])
-            self._adopt(points[0])
+            known = len(self.state.scenarios)
+            if self._adopt(points[0]) or len(self.state.scenarios) > known:
+                break  # robust or refuted; without a verdict the next point keeps more margin
         if self.state.incumbent is None:  # fall back on what is known to be robust
             for goal in self.goals:
                 if self._adopt(goal):
@@ -86,7 +92,7 @@ class LocalSearch:
         if here and bool(((x >= piece.lower) & (x <= piece.upper)).all()):
             return x
         found = self.nearest()
-        return None if found is None else found.hull_point
+        return None if found is None else found.point
 
     def refine(self) -> bool:
         """Walk down from the next of the best lines; False: there is none left."""
@@ -97,12 +103,12 @@ class LocalSearch:
         self.walked += 1
         return True
 
-    def improve(self, hull_point: Array) -> None:
+    def improve(self, point: Array) -> None:
         """Look for a nearer robust point between one that fails and the incumbent."""
         incumbent = self.state.incumbent
         if incumbent is None:
             return
-        points, _ = self._along(hull_point, incumbent.hull_point[None])
+        points, _ = self._along(point, incumbent.point[None])
         limit = incumbent.distance * (1.0 - WORTH_A_STEP)
         here = self._distance(points[0]) >= limit
         if here and self._stuck_at is incumbent:
@@ -111,19 +117,19 @@ class LocalSearch:
         if here and self.state.incumbent is incumbent:
             self._stuck_at = incumbent
 
-    def _descend(self, hull_point: Array) -> None:
+    def _descend(self, point: Array) -> None:
         """Walk down from a point that looks robust, and on from where a test disagrees."""
         for _ in range(WALKS):
-            before, hull_point = self._distance(hull_point), self._follow(hull_point)
-            if self._distance(hull_point) >= before * (1.0 - WORTH_A_STEP):
+            before, point = self._distance(point), self._follow(point)
+            if self._distance(point) >= before * (1.0 - WORTH_A_STEP):
                 break
         for _ in range(TESTS):
-            if self._distance(hull_point) >= self.state.distance * (1.0 - 0.1 * WORTH_A_STEP):
+            if self._distance(point) >= self.state.distance * (1.0 - 0.1 * WORTH_A_STEP):
                 break
-            if self._adopt(hull_point) or self.state.incumbent is None:
+            if self._adopt(point) or self.state.incumbent is None:
                 break
-            points, _ = self._along(hull_point, self.state.incumbent.hull_point[None])
-            hull_point = self._follow(points[0])
+            points, _ = self._along(point, self.state.incumbent.point[None])
+            point = self._follow(points[0])
 
     def _follow(self, here: Array) -> Array:
         """Take linearised steps from a point that looks robust."""
@@ -142,7 +148,7 @@ class LocalSearch:
             step = self.nearest()
             if step is None or step.objective >= distance * (1.0 - WORTH_A_STEP):
                 break
-            (best,), (failing,) = self._along(step.hull_point, here[None])
+            (best,), (failing,) = self._along(step.point, here[None])
             where = [failing]
             reached = self._distance(best)
             if distance * (1.0 - WORTH_A_STEP) < reached < distance:
@@ -156,10 +162,10 @@ class LocalSearch:
         return here
 
     def _wanted(self) -> float:
-        return self.problem.search_margin + self.safety
+        return self.problem.search_margin + self.reserve
 
-    def _distance(self, hull_point: Array) -> float:
-        return float(self.problem.distance.between(self.problem.x, self.problem.snap(hull_point)))
+    def _distance(self, point: Array) -> float:
+        return float(self.problem.distance.between(self.problem.x, self.problem.snap(point)))
 
     def _worst(self, points: Array) -> list[ShiftedObjective]:
         """The worst scenario at each point among those met and the one of an attack."""
@@ -220,18 +226,22 @@ class LocalSearch:
         points: Array = start + t[:, :, None] * (goals - start)[:, None, :]
         return points
 
-    def _adopt(self, hull_point: Array) -> bool:
+    def _adopt(self, point: Array) -> bool:
         """Take a point as incumbent if it is nearer and passes the exact test."""
-        point, distance = self.problem.snap(hull_point), self._distance(hull_point)
+        point = self.problem.snap(point)
+        distance = self._distance(point)
         if distance >= self.state.distance:
             return False
-        robust, scenario = self.oracle.test(point, self.state.deadline)
-        if robust:
-            self.state.offer(point, hull_point, distance)
-        elif scenario is None:
+        tested = self.oracle.test(point, self.state.deadline, self.nodes)
+        if tested.robust:
+            self.state.offer(point, distance)
+        elif tested.scenario is None:
             check_time(self.state.deadline)
+            self.reserve += UNPROVED * tested.missing
         else:
-            seemed, value = float(self.values(point[None])[0]), float(scenario.value(point))
-            self.state.scenarios.append(scenario)
-            self.safety = max(self.safety, SAFETY * (seemed - value))
-        return robust
+            seemed = float(self.values(point[None])[0])
+            self.state.scenarios.append(tested.scenario)
+            self.reserve = max(
+                self.reserve, RESERVE * (seemed - float(tested.scenario.value(point)))
+            )
+        return tested.robust

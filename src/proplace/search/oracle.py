@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,21 @@ if TYPE_CHECKING:
     from proplace.core.network import Array
     from proplace.search.problem import SearchProblem
 
+TRACKING_GAP = 1e-3
+"""Gap below which scenarios track x': larger gaps close sooner with fixed shifts."""
 _AT_END = 1e-7  # distance from an end of a range, or a kink, that is rounding
+
+
+class Verdict(NamedTuple):
+    """The exact test of a point.
+
+    ``scenario`` refutes a point that is not robust. Without one there is no verdict: a limit came
+    first, and ``missing`` is how far the proved bound lies below the margin.
+    """
+
+    robust: bool
+    scenario: ShiftedObjective | None = None
+    missing: float = 0.0
 
 
 class Oracle:
@@ -27,7 +41,13 @@ class Oracle:
 
     def __init__(self, problem: SearchProblem) -> None:
         self.parts = [
-            SetOracle(each, problem.target, problem.margin - each.margin) for each in problem.sets
+            SetOracle(
+                each,
+                problem.target,
+                problem.margin - each.margin,
+                tracking=problem.gap < TRACKING_GAP,
+            )
+            for each in problem.sets
         ]
 
     def upper_bounds(self, points: Array) -> Array:
@@ -51,21 +71,17 @@ class Oracle:
             found |= dict(zip(rows, self.parts[number].attack(points[rows]), strict=True))
         return [found[row] for row in range(len(points))]
 
-    def test(self, point: Array, deadline: float = np.inf) -> tuple[bool, ShiftedObjective | None]:
-        """Whether ``point`` keeps the margins over all sets, exactly; if not, a shift that shows it.
-
-        The set that looks worst comes first. (False, None) means that the deadline came before a
-        verdict.
-        """
+    def test(self, point: Array, deadline: float = np.inf, nodes: int | None = None) -> Verdict:
+        """Test exactly if ``point`` keeps the margins over all sets, the worst-looking set first."""
         parts = self.parts
         if len(parts) > 1:
             order = np.argsort(self._bounds(point[None])[:, 0], kind="stable")
             parts = [parts[number] for number in order]
         for part in parts:
-            robust, scenario = part.test(point, deadline)
-            if not robust:
-                return False, scenario
-        return True, None
+            tested = part.test(point, deadline, nodes)
+            if not tested.robust:
+                return tested
+        return Verdict(True)
 
     def evidence(self, point: Array) -> tuple[Evidence, ...]:
         """What the tests have proved of a point, for each set; empty if it is not known of all."""
@@ -81,9 +97,11 @@ class Oracle:
 class SetOracle:
     """Robustness of points against one set of networks; ``offset`` is added to all values."""
 
-    def __init__(self, models: ModelSet, target: int, offset: float = 0.0) -> None:
+    def __init__(
+        self, models: ModelSet, target: int, offset: float = 0.0, *, tracking: bool = True
+    ) -> None:
         self.net, self.margin = models.net, models.margin
-        self.offset = offset
+        self.offset, self.tracking = offset, tracking
         self.robustness = PointRobustness(models.net, models.shifts, target, models.tolerance)
         self.shifts = self.robustness.shifts
         self.objectives = self.robustness.objectives
@@ -103,18 +121,15 @@ class SetOracle:
             shifts.append(self._shifted(attack))
         return shifts
 
-    def test(self, point: Array, deadline: float = np.inf) -> tuple[bool, ShiftedObjective | None]:
-        """Whether ``point`` keeps the margin over the set, exactly; if not, a shift that shows it.
-
-        (False, None) means that the deadline came before a verdict.
-        """
-        tested = self.robustness.test(point, self.margin, deadline)
+    def test(self, point: Array, deadline: float = np.inf, nodes: int | None = None) -> Verdict:
+        """Test exactly if ``point`` keeps the margin over the set."""
+        tested = self.robustness.test(point, self.margin, deadline, nodes)
         if tested.upper < self.margin:
-            return False, self._shifted(self.robustness.worst_attack(tested, refine=True))
+            return Verdict(False, self._shifted(self.robustness.worst_attack(tested, refine=True)))
         if not tested.lower >= self.margin:
-            return False, None
+            return Verdict(False, missing=float(self.margin - tested.lower))
         self._passed = tested
-        return True, None
+        return Verdict(True)
 
     def evidence(self, point: Array) -> Evidence | None:
         """What the test has proved of a point, if no other point has passed it since."""
@@ -129,8 +144,9 @@ class SetOracle:
             miss = boxes.point(hidden) - u[: len(u) // 2]
             pairs = boxes.of_network(pairs, hidden)
             return ShiftedObjective.of(self.net, pairs, c, self.offset, miss)
-        if len(hidden) == 2 and attack.low is not None and attack.high is not None:
-            inside = (hidden[0] > attack.low + _AT_END) & (hidden[0] < attack.high - _AT_END)
+        low, high = attack.low, attack.high
+        if self.tracking and len(hidden) == 2 and low is not None and high is not None:
+            inside = (hidden[0] > low + _AT_END) & (hidden[0] < high - _AT_END)
             if inside.any():
                 pairs = self._following(u, hidden[0], np.flatnonzero(inside), pairs, c) or pairs
         return ShiftedObjective.of(self.net, pairs, c, self.offset)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -53,16 +53,16 @@ def search(
     oracle = Oracle(problem)
     ranked = _ranked(problem, pieces, deadline)
     if ranked is None:
-        return SearchResult(None, np.inf, 0.0, "unknown")
+        return SearchResult(None, np.inf, 0.0, "unknown", timed_out=True)
     best = Outcome(None, np.inf, np.inf, "infeasible")
     lower, nodes, programs, rounds, open_, trouble = np.inf, 0, 0, 0, False, ""
-    gave_up = False
+    timed_out = False
     for bound, piece in ranked:
         nearer = min(best.distance, cutoff)
         if bound >= nearer:
             break
         if time.monotonic() >= deadline:
-            lower, open_ = min(lower, bound), True
+            lower, open_, timed_out = min(lower, bound), True, True
             break
         found = (
             tree.solve(problem, piece, cutoff=nearer, deadline=deadline, oracle=oracle)
@@ -77,13 +77,13 @@ def search(
         lower = min(lower, found.lower)
         open_ |= found.status in ("feasible", "unknown")
         trouble = trouble or found.trouble
-        gave_up |= found.gave_up
+        timed_out |= found.timed_out
         if found.distance < nearer:
             best = found
     counts = nodes, programs, rounds
     if best.point is None:
         status: Literal["unknown", "infeasible"] = "unknown" if open_ else "infeasible"
-        return SearchResult(None, np.inf, lower, status, *counts, trouble)
+        return SearchResult(None, np.inf, lower, status, *counts, trouble, timed_out and open_)
     proved = not open_ or lower >= best.distance * (1.0 - problem.gap)
     return SearchResult(
         best.point,
@@ -92,7 +92,7 @@ def search(
         "optimal" if proved else "feasible",
         *counts,
         "" if proved else trouble,
-        gave_up and not proved,
+        timed_out and not proved,
         oracle.evidence(best.point),
     )
 
@@ -101,11 +101,11 @@ def _ranked(
     problem: SearchProblem, pieces: Iterable[ConvexPiece], deadline: float
 ) -> list[tuple[float, ConvexPiece]] | None:
     """The pieces by a bound on their distance, the nearest first; None: the deadline came first."""
-    found, half_steps = [], problem.half_steps()
+    found = []
     for piece in pieces:
         if time.monotonic() >= deadline:
             return None
-        found.append((least_distance(problem, piece, half_steps), piece))
+        found.append((least_distance(problem, piece), piece))
     return sorted(found, key=lambda item: item[0])
 
 
@@ -114,12 +114,13 @@ def _bilevel(
 ) -> Outcome:
     """Algorithm 1 on one piece; where its solver fails, all that is known is ``bound``."""
     try:
-        return bilevel.solve(problem, piece, solver=solver, deadline=deadline)
+        found = bilevel.solve(problem, piece, solver=solver, deadline=deadline)
     except SolverError as error:
         return Outcome(None, np.inf, bound, "unknown", trouble=str(error))
+    return replace(found, timed_out=found.status == "unknown")
 
 
-def least_distance(problem: SearchProblem, piece: ConvexPiece, half_steps: np.ndarray) -> float:
+def least_distance(problem: SearchProblem, piece: ConvexPiece) -> float:
     """Lower bound on the distance of a piece: the distance to the box around it."""
-    low, high = piece.box(half_steps)
+    low, high = piece.box()
     return float(problem.distance.between(problem.x, np.clip(problem.x, low, high)))

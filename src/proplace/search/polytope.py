@@ -6,8 +6,8 @@ With a base point :math:`v_0` (the input x where it is a vertex, else the first 
     x' = v_0 + D^\top \lambda + g, \qquad \lambda \ge 0,\ \textstyle\sum \lambda \le 1, \qquad
     g^- \le g \le g^+ ,
 
-where the rows of D are the other vertices minus :math:`v_0`, and g lives on the grid columns (half a
-step) or, for a box, on all free columns. A linear function of :math:`x'` then has its extremes at
+where the rows of D are the other vertices minus :math:`v_0`, and g is 0 for a hull; a box has no D, and
+g lives on all free columns. A linear function of :math:`x'` then has its extremes at
 vertices. Points farther than an incumbent are of no interest, and by convexity
 :math:`\mathrm{dist}(x') \ge \mathrm{dist}(p) + s_p (x' - p)` for any p, so they can be cut off by a
 half-space: the extremes move to vertices inside of it and to the points where edges cross it.
@@ -71,8 +71,7 @@ class Polytope:
             first = int(own[0]) if len(own) else 0
             base = piece.vertices[first]
             D = np.delete(piece.vertices, first, axis=0) - base
-            fixed, half_steps = piece.lower == piece.upper, problem.half_steps()
-            low, high = np.where(fixed, 0.0, -half_steps), np.where(fixed, 0.0, half_steps)
+            low = high = np.zeros(len(x))
         return cls(
             problem,
             piece,
@@ -99,17 +98,6 @@ class Polytope:
         point = self.base + variables[: len(self.D)] @ self.D
         point[self.g_columns] += variables[len(self.D) :]
         return np.clip(point, self.piece.lower, self.piece.upper)
-
-    def hull_point(self, variables: Array) -> Array:
-        """The part of a point that lies in the hull itself; for a box, the point.
-
-        Rounding the grid columns of a point of the hull stays in the piece, rounding one that is
-        half a step away already may not.
-        """
-        if self.piece.vertices is None:
-            return self.point(variables)
-        result: Array = self.base + variables[: len(self.D)] @ self.D
-        return result
 
     def keeps_rules(self, points: Array) -> npt.NDArray[np.bool_]:
         """Which points respect the linear rules."""
@@ -140,8 +128,8 @@ class Polytope:
         """Whether a cut leaves nothing."""
         return any((cut.reach > cut.limit).all() for cut in self.halfspaces)
 
-    def grid_contribution(self, C: Array) -> Array:
-        """How much the grid columns can add to the functions ``C x'``."""
+    def box_contribution(self, C: Array) -> Array:
+        """How much the free columns of a box can add to the functions ``C x'``."""
         g = np.where(C > 0.0, self.g_high, np.where(C < 0.0, self.g_low, 0.0))
         result: Array = (C * g).sum(axis=1)
         return result
@@ -153,7 +141,7 @@ class Polytope:
         best = scores.min(axis=1)
         for cut in self.halfspaces:
             best = np.maximum(best, _least_in_halfspace(scores, cut.reach, cut.limit))
-        result: Array = at_base + best - self.grid_contribution(-C)
+        result: Array = at_base + best - self.box_contribution(-C)
         return result
 
     def range(self, C: Array) -> tuple[Array, Array]:

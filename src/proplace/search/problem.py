@@ -8,18 +8,15 @@ networks, that holds for the Delta and the margin of each.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from proplace.core.distances import L1
     from proplace.core.model_set import ModelSet
     from proplace.core.network import Array
-    from proplace.schema import Column
 
 
 SMALLEST_GAP = 1e-7
@@ -33,11 +30,8 @@ SAME = 1e-9
 class SearchProblem:
     """The input x, the sets of networks, and what counts as near and as robust.
 
-    ``sets`` has at least one. ``grids`` maps a column number to its column for those with legal values
-    of their own; ``between``: values between these are taken as well, up to half a step outside of the
-    piece as if they were rounded. No legal point is nearer than the nearest of those. ``rough``: where
-    there are grids, that bound and a point that is rounded from there are enough. ``gap`` is the
-    relative gap between incumbent and lower bound at which a search ends.
+    ``sets`` has at least one. ``gap`` is the relative gap between incumbent and lower bound at which a
+    search ends. Steps of features are ignored here: :mod:`proplace.search.writing` rounds the result.
     """
 
     sets: tuple[ModelSet, ...]
@@ -45,9 +39,6 @@ class SearchProblem:
     x: Array
     distance: L1
     slack: float
-    grids: Mapping[int, Column] = field(default_factory=dict)
-    between: bool = False
-    rough: bool = False
     gap: float = SMALLEST_GAP
 
     @property
@@ -63,22 +54,9 @@ class SearchProblem:
         """The margin that searches ask for inside."""
         return self.margin + self.slack
 
-    def half_steps(self) -> Array:
-        """Half of the largest step of each grid column, 0 elsewhere."""
-        half_steps = np.zeros_like(self.x)
-        for i, column in self.grids.items():
-            half_steps[i] = column.half_step
-        return half_steps
-
     def snap(self, points: Array) -> Array:
-        """Round the grid columns to legal values, and what is almost a value of x to that value."""
-        points = np.where(np.abs(points - self.x) <= SAME, self.x, points)
-        if self.between:
-            return points
-        for i, column in self.grids.items():
-            here = points[..., i]  # the value of x is legal, also outside of the grid
-            points[..., i] = np.where(here == self.x[i], here, column.nearest(here))
-        return points
+        """Replace what is almost a value of x by that value."""
+        return np.where(np.abs(points - self.x) <= SAME, self.x, points)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,8 +79,8 @@ class Outcome:
         Nodes of the tree, linear (or mixed-integer) programs solved, scenarios added.
     trouble
         What the solver gave no answer to, where the outcome is less than it could be for that.
-    gave_up
-        Whether the search ended early because steps would take too many nodes.
+    timed_out
+        True if the deadline ended the search.
     """
 
     point: Array | None
@@ -113,4 +91,4 @@ class Outcome:
     programs: int = 0
     rounds: int = 0
     trouble: str = ""
-    gave_up: bool = False
+    timed_out: bool = False

@@ -28,12 +28,11 @@ def check_time(deadline: float) -> None:
 
 @dataclass(frozen=True, eq=False)
 class LpPoint:
-    """Solution of the program: its objective, all variables, the point and its part in the hull."""
+    """Solution of the program: its objective, all variables, and the point."""
 
     objective: float
     variables: Array
     point: Array
-    hull_point: Array
 
 
 @dataclass
@@ -75,18 +74,6 @@ class Program:
         if m:
             ones = np.concatenate([np.ones(m), np.zeros(len(g))])[None]
             self.lp.add_rows(np.array([-INF]), np.array([1.0]), ones, self.region)
-        self.grid_rows: dict[int, int] = {}
-        grid = [i for i in self.problem.grids if i in set(g.tolist())]
-        if grid:
-            C = np.eye(len(polytope.base))[grid]
-            base = polytope.base[grid]
-            first = self.lp.add_rows(
-                piece.lower[grid] - base,
-                piece.upper[grid] - base,
-                polytope.functional(C),
-                self.region,
-            )
-            self.grid_rows = {i: first + n for n, i in enumerate(grid)}
         if len(piece.A):
             start = piece.A @ polytope.base
             self.lp.add_rows(
@@ -151,6 +138,4 @@ class Program:
         values = self.lp.values
         objective = self.lp.objective + self.offset
         region = values[: self.polytope.size]
-        return LpPoint(
-            objective, values, self.polytope.point(region), self.polytope.hull_point(region)
-        )
+        return LpPoint(objective, values, self.polytope.point(region))

@@ -70,8 +70,8 @@ def ranges_of(polytope: Polytope, shifted: ShiftedObjective, limits: Limits) -> 
         above, below = _through(W, b, top, bottom)
         if layer == 0:
             above, below = (
-                above + polytope.grid_contribution(W),
-                below - polytope.grid_contribution(-W),
+                above + polytope.box_contribution(W),
+                below - polytope.box_contribution(-W),
             )
         else:
             low, high = np.maximum(low, below.min(axis=0)), np.minimum(high, above.max(axis=0))
@@ -90,41 +90,6 @@ def ranges_of(polytope: Polytope, shifted: ShiftedObjective, limits: Limits) -> 
         bottom = np.where(active | (~dead & (high >= -low)), below, 0.0)
         tops.append(top)
     return Ranges(bounds, tops, conditional)
-
-
-def borrowed(
-    polytope: Polytope, shifted: ShiftedObjective, other: ShiftedObjective, limits: Limits
-) -> Limits:
-    r"""Limits of neurons that follow from those of another shifted network.
-
-    Where both networks have the same weights behind the first layer, what their activations v and w
-    differ by grows from layer to layer by
-
-    .. math::
-        z_v - z_w = W (v - w), \qquad
-        \min(0, z_v - z_w) \le \max(0, z_v) - \max(0, z_w) \le \max(0, z_v - z_w) ,
-
-    and few rows of the first layer differ at all, so that what is known of one network says nearly
-    as much of the other.
-    """
-    found: Limits = {}
-    low = high = np.zeros(0)
-    for layer, ((W, b), (V, c)) in enumerate(zip(shifted.layers, other.layers, strict=False)):
-        if W.shape != V.shape:
-            break
-        if layer == 0:
-            low, high = polytope.range(W - V)
-            low, high = low + (b - c), high + (b - c)
-        elif np.array_equal(W, V) and np.array_equal(b, c):
-            nothing = np.zeros(len(W))
-            high, low = _through(W, nothing, np.maximum(high, 0.0), np.minimum(low, 0.0))
-        else:
-            break
-        for k in range(len(W)):
-            known = limits.get(key_of(other, layer, k))
-            if known is not None:
-                found[key_of(shifted, layer, k)] = (known[0] + low[k], known[1] + high[k])
-    return found
 
 
 def _through(W: Array, b: Array, top: Array, bottom: Array) -> tuple[Array, Array]:

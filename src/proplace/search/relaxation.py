@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from proplace.search.program import LpPoint, Program
-from proplace.search.ranges import borrowed, key_of, needs_of, ranges_of, weights_of
+from proplace.search.ranges import key_of, needs_of, ranges_of, weights_of
 from proplace.solvers import INF
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ MINUTE_NEURON = 2.0**-10
 LEAST_UNIT = 2.0**-60
 
 Decision = tuple[str, Hashable, float]
-"""("active" | "inactive", neuron's key, its violation) or ("below" | "above", grid column, value)."""
+"""("active" | "inactive", neuron's key, its violation)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +134,6 @@ class Relaxation(Program):
         ranges of its neurons hold on ``within``, a later cut of the polytope of the program.
         """
         within = self.polytope if within is None else within
-        self._borrow_limits(scenario, within)
         ranges = ranges_of(within, scenario, self.limits)
         needs, weights = needs_of(scenario, ranges), weights_of(scenario, ranges.bounds)
         E = self.polytope.functional(np.eye(len(self.polytope.base)))
@@ -179,14 +178,6 @@ class Relaxation(Program):
         self.lp.add_rows(np.array([side]), np.array([INF]), (scenario.a @ E)[None], columns)
         self.scenarios.append(scenario)
         self._index()
-
-    def _borrow_limits(self, scenario: ShiftedObjective, within: Polytope) -> None:
-        """Take over what the limits of earlier scenarios say of the neurons of a new one."""
-        for other in self.scenarios:
-            for key, limit in borrowed(within, scenario, other, self.limits).items():
-                if key not in self._number:  # those in the program move with it alone
-                    known = self.limits.get(key, limit)
-                    self.limits[key] = (max(known[0], limit[0]), min(known[1], limit[1]))
 
     def _enforce_signs(
         self, scenario: ShiftedObjective, number: int, ranges: Ranges, layer: _Layer
@@ -356,36 +347,20 @@ class Relaxation(Program):
         return self.nearest() if self._apply(decisions) else None
 
     def _apply(self, decisions: Iterable[Decision]) -> bool:
-        """Put the decisions of a node into force; False if one contradicts what is known."""
-        found = self._bounds_of(decisions)
-        if found is None:
-            return False
-        self.lp.set_temporary_bounds(*found)
-        return True
-
-    def _bounds_of(
-        self, decisions: Iterable[Decision]
-    ) -> tuple[dict[int, tuple[float, float]], dict[int, tuple[float, float]]] | None:
-        """Bounds of columns and rows that decisions change; None if they contradict the limits."""
-        cols: dict[int, tuple[float, float]] = {}
-        rows: dict[int, tuple[float, float]] = {}
-        for kind, which, value in decisions:
-            if kind in ("below", "above"):
-                row = self.grid_rows[which]  # type: ignore[index]
-                low, high = rows.get(row, self.lp.row_bounds[row])
-                side = value - float(self.polytope.base[which])  # type: ignore[call-overload]
-                rows[row] = (max(low, side), high) if kind == "above" else (low, min(high, side))
-                continue
+        """Put the decisions of a node into force; False if one contradicts the limits."""
+        columns: dict[int, tuple[float, float]] = {}
+        for kind, which, _ in decisions:
             low, high = self.limits[which]
             if (kind == "active" and high < 0.0) or (kind == "inactive" and low > 0.0):
-                return None
+                return False
             number = self._number.get(which)
             if number is None:  # its sign is known by now
                 continue
             neuron = self.neurons[number]
             zero = neuron.s if kind == "active" else neuron.v
-            cols[zero] = (0.0, 0.0)
-        return cols, rows
+            columns[zero] = (0.0, 0.0)
+        self.lp.set_temporary_bounds(columns)
+        return True
 
     def clear_violation(self, key: Hashable, violation: Array) -> None:
         """Take a decided neuron out of the violations: what is left there is rounding."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from proplace.search.oracle import Verdict
 from proplace.search.polytope import Polytope
-from proplace.search.program import Late, LpCounts
+from proplace.search.program import LpCounts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,25 +21,15 @@ if TYPE_CHECKING:
     from proplace.search.scenario import ShiftedObjective
 
 
-# From this number of columns with steps on, a search first looks between the steps and rounds the point
-# that it finds. The tree over their values then ends after GRID_NODES nodes.
-MANY_GRIDS = 8
-# The same number where a rough answer is enough: then there is no tree over the values.
-ROUGH_GRIDS = 5
-# With more columns than these a proof is out of reach, and the tree ends after ROUGH_NODES nodes.
-MOST_GRIDS = 12
-GRID_NODES = 10_000
-ROUGH_NODES = 100
 # A known scenario refutes a point without an exact test if it lies this far below the margin.
 REFUTED_BELOW = 1e-4
 
 
 @dataclass(frozen=True, eq=False)
 class Incumbent:
-    """A legal point that has passed the exact test, and the point of the hull it was rounded from."""
+    """A point that has passed the exact test."""
 
     point: Array
-    hull_point: Array
     distance: float
 
 
@@ -62,8 +52,6 @@ class SearchState:
     unresolved_bound, trouble
         The least bound of a node to which the solver gave no answer, and what went wrong: nothing
         may be concluded about the points of such a node.
-    gave_up
-        Whether the search ended because steps would take too many nodes.
     nodes, rounds, counts
         Nodes of the tree, scenarios added to relaxations, and the linear programs of the tree.
     """
@@ -85,7 +73,6 @@ class SearchState:
         self.scenarios: list[ShiftedObjective] = []
         self.unresolved_bound, self.trouble = np.inf, ""
         self.nodes = self.rounds = 0
-        self.gave_up = False
         self.counts = LpCounts()
 
     # -- the incumbent -----------------------------------------------------------------------
@@ -101,44 +88,15 @@ class SearchState:
         """Distance of the incumbent; inf without one."""
         return np.inf if self.incumbent is None else self.incumbent.distance
 
-    def offer(self, point: Array, hull_point: Array, distance: float) -> None:
+    def offer(self, point: Array, distance: float) -> None:
         """Take a point that has passed the exact test as incumbent if it is nearer."""
         if distance < self.distance:
-            self.incumbent = Incumbent(point, hull_point, distance)
+            self.incumbent = Incumbent(point, distance)
             self._set_upper(min(self.cutoff, distance))
 
     def _set_upper(self, upper: float) -> None:
         self.upper = upper
-        self.prune_at = upper * (1.0 - self.problem.gap)
-
-    def count_node(self) -> None:
-        """Count a node; Late where steps would take too many of them to prove which point is nearest."""
-        self.nodes += 1
-        if self.nodes > self.most_nodes and self.point is not None:
-            self.gave_up = True
-            raise Late
-
-    @cached_property
-    def free_grids(self) -> int:
-        """Number of columns with steps that are not fixed in the piece."""
-        free = self.piece.lower < self.piece.upper
-        return 0 if self.problem.between else sum(bool(free[i]) for i in self.problem.grids)
-
-    @property
-    def many_grids(self) -> bool:
-        """Whether so many columns have steps that a tree over their values may not come to an end."""
-        least = ROUGH_GRIDS if self.problem.rough else MANY_GRIDS
-        return self.free_grids >= least
-
-    @cached_property
-    def most_nodes(self) -> float:
-        """Nodes after which the search ends with the best point so far."""
-        if not self.many_grids:
-            return np.inf
-        if self.problem.rough:
-            return 0
-        rough = self.free_grids > MOST_GRIDS
-        return ROUGH_NODES if rough else GRID_NODES
+        self.prune_at = upper * (1.0 - self.problem.gap) if np.isfinite(upper) else upper
 
     # -- what is nearer ----------------------------------------------------------------------
 
@@ -163,21 +121,16 @@ class SearchState:
         values = [float(scenario.value(point)) for scenario in scenarios]
         return [scenarios[i] for i in sorted(np.argsort(values, kind="stable")[:count])]
 
-    def test(
-        self, point: Array, scenarios: Sequence[ShiftedObjective]
-    ) -> tuple[bool, ShiftedObjective | None]:
-        """The exact test of a point that keeps some scenarios; a scenario that refutes it, if it fails.
-
-        It is asked only where every scenario met so far agrees.
-        """
+    def test(self, point: Array, scenarios: Sequence[ShiftedObjective]) -> Verdict:
+        """Test exactly a point that satisfies some scenarios, unless a known scenario refutes it."""
         known = [scenario for scenario in self.scenarios if scenario not in scenarios]
         values = [float(scenario.value(point)) for scenario in known]
         if values and min(values) < self.problem.margin - REFUTED_BELOW:
-            return False, known[int(np.argmin(values))]
-        robust, scenario = self.oracle.test(point, self.deadline)
-        if scenario is not None:
-            self.scenarios.append(scenario)
-        return robust, scenario
+            return Verdict(False, known[int(np.argmin(values))])
+        tested = self.oracle.test(point, self.deadline)
+        if tested.scenario is not None:
+            self.scenarios.append(tested.scenario)
+        return tested
 
     # -- what is left open -------------------------------------------------------------------
 

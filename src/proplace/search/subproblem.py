@@ -42,7 +42,6 @@ TIGHTENED_SCENARIOS = 3
 # that the tightening took, but no fewer than the first number.
 LEAST_ITERATIONS = 300
 ITERATION_SHARE = 0.1
-PROBES = 4  # neurons that are tried, both ways, to find the one at which a subproblem is split
 # Nodes of a subproblem that are split although the solver gave no answer, at most.
 MOST_SPLITS_WITHOUT_SOLUTION = 64
 WORTH_CUTTING = 1e-2  # relative gain of the incumbent for which the polytope is cut anew
@@ -148,7 +147,7 @@ class Subproblem:
             left, last = self.relaxation.undecided, gap
             gap = 1.0 - solution.objective / max(state.upper, 1e-12)
             stalled = gap > STALLED_SHARE * last and left > STALLED_SHARE * before and not better
-            if stalled and not (self.many_open and self._refine()):
+            if stalled:
                 return
             if state.polytope.empty:
                 raise Fathomed
@@ -163,16 +162,8 @@ class Subproblem:
         if state.point is None or solution.objective >= worth:
             return False
         before = state.upper
-        self.local.improve(solution.hull_point)
+        self.local.improve(solution.point)
         return self._cut_if_worth(before)
-
-    def _refine(self) -> bool:
-        """Look for a better incumbent elsewhere; True if that was worth a new cut."""
-        before = self.state.upper
-        while self.local.refine():
-            if self._cut_if_worth(before):
-                return True
-        return False
 
     def _cut_if_worth(self, before: float) -> bool:
         """Cut the polytope anew if ``upper`` has fallen enough since it was ``before``."""
@@ -184,7 +175,7 @@ class Subproblem:
     # -- the tree ----------------------------------------------------------------------------
 
     def _grow(self) -> list[Child]:
-        """Grow a tree over the signs of neurons and grid values.
+        """Grow a tree over the signs of neurons.
 
         From the node with the least bound it goes straight down, always to the side that the
         relaxation leans to, so that each linear program starts from a near-by basis. A node that the
@@ -202,7 +193,7 @@ class Subproblem:
                     if children:
                         return children
                     self.stop_at = np.inf
-                state.count_node()
+                state.nodes += 1
                 try:
                     solution = self._solve(decisions, bound)
                     if solution is None:
@@ -256,16 +247,16 @@ class Subproblem:
         if self.failed is not None and np.array_equal(self.failed, solution.point):
             raise SolverError("a scenario that excludes a point did not move the relaxation")
         point = state.problem.snap(solution.point)
-        robust, scenario = state.test(point, relaxation.scenarios)
-        if robust:
+        tested = state.test(point, relaxation.scenarios)
+        if tested.robust:
             distance = float(state.problem.distance.between(state.problem.x, point))
-            state.offer(point, solution.hull_point, distance)
+            state.offer(point, distance)
             return True
-        if scenario is None:
+        if tested.scenario is None:
             check_time(state.deadline)
             raise SolverError("the exact test of a point ended without a verdict")
         self.failed, first = solution.point, len(relaxation.neurons)
-        relaxation.add_scenario(scenario, state.polytope)
+        relaxation.add_scenario(tested.scenario, state.polytope)
         state.rounds += 1
         if self.many_open and self._improve(solution):
             first = 0
@@ -275,27 +266,23 @@ class Subproblem:
         return False
 
     def _split(self) -> list[Child]:
-        """Split at the neuron whose decision raises the bound most, of a few that promise it."""
-        relaxation, prune_at = self.relaxation, self.state.prune_at
+        """Split at the neuron that promises the greatest rise of the bound."""
+        relaxation = self.relaxation
         try:
             solution = relaxation.solve(())
         except SolverError:
             return []
         if solution is None:
             raise Fathomed
-        best, children = -1.0, []
         order = self.gains.order(relaxation, relaxation.violations(solution))
-        for i in order[:PROBES]:
-            key = relaxation.neurons[i].key
-            low, high = relaxation.limits[key]
-            tried, product = [], 1.0
-            for kind, side in (("active", (0.0, high)), ("inactive", (low, 0.0))):
-                value = self._bound_under((kind, key, 1.0))
-                tried.append(Child(value, {**relaxation.limits, key: side}))
-                product *= max(min(value, prune_at) - solution.objective, 1e-9)
-            if product > best:
-                best, children = product, tried
-        return children
+        if not order:
+            return []
+        key = relaxation.neurons[order[0]].key
+        low, high = relaxation.limits[key]
+        return [
+            Child(self._bound_under((kind, key, 1.0)), {**relaxation.limits, key: side})
+            for kind, side in (("active", (0.0, high)), ("inactive", (low, 0.0)))
+        ]
 
     def _bound_under(self, decision: Decision) -> float:
         """Bound of the side of the subproblem in which a decision holds."""

@@ -1,4 +1,4 @@
-r"""The default search: one tree over ReLU signs and grid values, in tightened subproblems.
+r"""The default search: one tree over ReLU signs, in tightened subproblems.
 
 Algorithm 1 of the paper alternates a mixed-integer program over a growing set of shifts with the
 search for the worst shift. Here both happen in one tree:
@@ -10,8 +10,7 @@ search for the worst shift. Here both happen in one tree:
 3. the node with the least distance is solved; a point that keeps all scenarios is put to the exact
    test. If it is robust, it is the nearest of its node; if not, the shift that breaks it is added to
    the same linear program as another scenario, and the node is solved again;
-4. otherwise the node is split at the neuron that promises the greatest rise of the bound, or at a grid
-   value;
+4. otherwise the node is split at the neuron that promises the greatest rise of the bound;
 5. once the tree of a subproblem has taken a given share of the simplex iterations of its tightening,
    the subproblem is split in two at one neuron, and both children are tightened anew: with one sign
    known, many others follow.
@@ -24,8 +23,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -33,7 +31,6 @@ from proplace.search.local import LocalSearch
 from proplace.search.oracle import Oracle
 from proplace.search.problem import Outcome
 from proplace.search.program import Late
-from proplace.search.rounding import Rounding
 from proplace.search.state import SearchState
 from proplace.search.subproblem import Child, Subproblem
 
@@ -64,34 +61,18 @@ def solve(
 
 def _solved(state: SearchState) -> Outcome:
     """Search from the beginning to the end."""
-    local, least = LocalSearch(state), 0.0
+    local = LocalSearch(state)
     try:
-        if state.many_grids:
-            loose, least = _between(state)
-            if loose.point is not None:
-                Rounding(state).near(loose.point, loose.scenarios)
         local.start()
         root = _root(state, local)
         if root is not None and root.many_open and local.refine():
             root = _root(state, local)
     except Late:
-        return _outcome(state, least)
-    lower = np.inf if root is None else _explore(state, local, root)
-    return _outcome(state, max(lower, least))
-
-
-def _between(state: SearchState) -> tuple[SearchState, float]:
-    """Search between the steps; returns what was met, and the bound that this proves."""
-    loose = SearchState(
-        replace(state.problem, between=True),
-        state.piece,
-        state.oracle,
-        cutoff=state.upper,
-        deadline=state.deadline,
-    )
-    found = _solved(loose)
-    state.scenarios += loose.scenarios
-    return loose, found.lower
+        return _outcome(state, 0.0, timed_out=True)
+    if root is None:
+        return _outcome(state, np.inf)
+    lower, timed_out = _explore(state, local, root)
+    return _outcome(state, lower, timed_out=timed_out)
 
 
 def _root(state: SearchState, local: LocalSearch) -> Subproblem | None:
@@ -110,8 +91,8 @@ def _first_scenario(state: SearchState, local: LocalSearch) -> list[ShiftedObjec
     return state.worst_at_incumbent([*state.oracle.attack(state.point[None]), *state.scenarios], 1)
 
 
-def _explore(state: SearchState, local: LocalSearch, current: Subproblem) -> float:
-    """Explore subproblems, the nearest first; returns the proved lower bound."""
+def _explore(state: SearchState, local: LocalSearch, current: Subproblem) -> tuple[float, bool]:
+    """Explore subproblems, the nearest first; return the proved lower bound, and if time ran out."""
     ticket = itertools.count()
     waiting: list[tuple[float, int, Child, list[ShiftedObjective]]] = []
     state.rounds += len(current.relaxation.scenarios)
@@ -119,18 +100,18 @@ def _explore(state: SearchState, local: LocalSearch, current: Subproblem) -> flo
         try:
             children = current.explore()
         except Late:
-            return min(current.bound, waiting[0][0]) if waiting else current.bound
+            return min(current.bound, waiting[0][0]) if waiting else current.bound, True
         scenarios = state.worst_at_incumbent(current.relaxation.scenarios, INHERITED_SCENARIOS)
         for child in children:
             if child.bound < state.prune_at:
                 heapq.heappush(waiting, (child.bound, next(ticket), child, scenarios))
         if not waiting or waiting[0][0] >= state.prune_at or state.polytope.empty:
-            return waiting[0][0] if waiting else np.inf
+            return waiting[0][0] if waiting else np.inf, False
         _, _, child, scenarios = heapq.heappop(waiting)
         current = Subproblem(state, local, child, scenarios)
 
 
-def _outcome(state: SearchState, lower: float) -> Outcome:
+def _outcome(state: SearchState, lower: float, *, timed_out: bool = False) -> Outcome:
     """What was found, given a lower bound on what the tree has left."""
     # Pruned nodes reach ``prune_at``, and no more is proved of them.
     lower = min(lower, state.unresolved_bound, state.prune_at)
@@ -138,7 +119,8 @@ def _outcome(state: SearchState, lower: float) -> Outcome:
     if state.point is None:
         closed = lower >= state.prune_at
         trouble = "" if closed else state.trouble
-        return Outcome(None, np.inf, lower, "infeasible" if closed else "unknown", *counts, trouble)
+        status: Literal["infeasible", "unknown"] = "infeasible" if closed else "unknown"
+        return Outcome(None, np.inf, lower, status, *counts, trouble, timed_out and not closed)
     proved = lower >= state.prune_at
     return Outcome(
         state.point,
@@ -147,5 +129,5 @@ def _outcome(state: SearchState, lower: float) -> Outcome:
         "optimal" if proved else "feasible",
         *counts,
         "" if proved else state.trouble,
-        state.gave_up and not proved,
+        timed_out and not proved,
     )

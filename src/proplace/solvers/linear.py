@@ -119,7 +119,6 @@ class LinearProgram:
         self.row_bounds: list[Bounds] = []
         self.costs: list[float] = []
         self._columns: dict[int, Bounds] = {}  # temporary bounds in force
-        self._rows: dict[int, Bounds] = {}
         self._info: Any = None  # of the last run, once it was asked for
 
     # -- building ----------------------------------------------------------------------------
@@ -180,22 +179,17 @@ class LinearProgram:
         """Set bounds of rows in the solver; ``row_bounds`` stay as they are."""
         self.solver.changeRowsBounds(len(rows), rows, low, high)
 
-    def set_temporary_bounds(self, columns: dict[int, Bounds], rows: dict[int, Bounds]) -> None:
-        """Let these bounds hold in place of the program's own, until the next call of this.
+    def set_temporary_bounds(self, columns: dict[int, Bounds]) -> None:
+        """Let these bounds of columns replace the program's own, until the next call of this.
 
         Bounds that an earlier call has set and this one does not name are the program's own again.
         """
         for column in self._columns.keys() - columns.keys():
             self.solver.changeColBounds(column, *self.column_bounds[column])
-        for row in self._rows.keys() - rows.keys():
-            self.solver.changeRowBounds(row, *self.row_bounds[row])
         for column, bound in columns.items():
             if self._columns.get(column) != bound:
                 self.solver.changeColBounds(column, *bound)
-        for row, bound in rows.items():
-            if self._rows.get(row) != bound:
-                self.solver.changeRowBounds(row, *bound)
-        self._columns, self._rows = columns, rows
+        self._columns = columns
 
     def change_coefficient(self, row: int, column: int, value: float) -> None:
         """Change one entry of the matrix."""

@@ -72,7 +72,19 @@ def test_results_hold_what_explain_says(world, two_answers, kind, every, tmp_pat
     )
     read = pd.read_csv if kind == "csv" else pd.read_parquet
     found = read(summary.results)
-    facts = ["ce_status", "distance", "bound", "margin", "rank", "ce_reason", "target", "delta"]
+    facts = [
+        "ce_status",
+        "distance",
+        "bound",
+        "gap",
+        "in_region",
+        "timed_out",
+        "margin",
+        "rank",
+        "ce_reason",
+        "target",
+        "delta",
+    ]
     facts += ["changes", "sentence", "certificate", "missing", "holds"]
     before = ["original_status", "original_x", "original_mixed"]
     assert list(found.columns) == ["row", "reason", "status", "x", "mixed", *facts, *before]
@@ -84,7 +96,8 @@ def test_results_hold_what_explain_says(world, two_answers, kind, every, tmp_pat
     rows = found[found["ce_status"] != "bad_input"]
     assert rows["status"].tolist() == [e.counterfactual["status"] for e in good]
     assert rows["mixed"].tolist() == [str(e.counterfactual["mixed"]) for e in good]
-    assert summary.statuses == {"optimal": len(people) - 2, "bad_input": 2}
+    found_ = summary.statuses.get("optimal", 0) + summary.statuses.get("feasible", 0)
+    assert (found_, summary.statuses["bad_input"]) == (len(people) - 2, 2)
     bad = found.loc[found["row"].isin([4, 5]), "ce_reason"]
     assert bad.str.contains("'x'").all()
 
@@ -210,8 +223,8 @@ def test_another_solver_is_refused(world, tmp_path):
         return explain_file(made, tmp_path / "p.csv", tmp_path / out)
 
     one, other = (pd.read_csv(ask(solver, solver).results) for solver in ("highs", "gurobi"))
-    assert (one["ce_status"] == "optimal").all()
-    np.testing.assert_allclose(other["distance"], one["distance"], atol=1e-6)
+    assert one["ce_status"].isin(["optimal", "feasible"]).all()  # one feature has a step
+    np.testing.assert_allclose(other["bound"], one["bound"], atol=1e-6)
     with raises(OutputError, name="solver", match="now gurobi"):
         ask("gurobi", "highs")
 

@@ -96,7 +96,7 @@ def test_what_is_read_is_what_was_explained(written, world, kind):
             assert a is None or [(v, type(v) is bool) for v in a] == [(v, v is True) for v in b]
         assert mine.certificate == theirs.certificate
         assert mine.words() == theirs.words()
-    assert {e.status for e in found} == {"optimal", "already_valid", "bad_input"}
+    assert {e.status for e in found} >= {"optimal", "already_valid", "bad_input"}
     assert found.provenance == expected.provenance
     assert found[0].setting.net == expected[0].setting.net
     assert found[0].setting.shifts == expected[0].setting.shifts

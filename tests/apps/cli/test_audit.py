@@ -40,7 +40,7 @@ def kept(tmp_path_factory):
         (folder / f"{name}.onnx").write_bytes(graph.SerializeToString())
     LATER.assign(label=DECIDED_LATER).to_csv(folder / "later.csv", index=False)
     refused = TABLE[pipes["old"].predict(TABLE) == "no"].iloc[:12]
-    explainer = pp.Proplace(str(folder / "old.onnx"), 0.01, k=5).fit(TABLE)
+    explainer = pp.Proplace(str(folder / "old.onnx"), 0.001, k=5).fit(TABLE)
     result = explainer.explain(refused, "yes")
     with pp.Ledger(folder / "promises.db") as ledger:
         ledger.issue(result, ids=[f"<b>p{n}</b>" for n in refused.index], expires="2999-01-31")

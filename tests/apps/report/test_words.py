@@ -37,7 +37,8 @@ def explanation(status="optimal", delta=0.02, **changes):
     other = original.copy()
     for name, value in changes.items():
         other[name] = value
-    return pp.Explanation(7, status, "", 1, original, other, 0.2, 0.2, 0.01, setting=setting(delta))
+    proved = {"margin": 0.01, "setting": setting(delta)}
+    return pp.Explanation(7, status, "", 1, original, other, 0.2, 0.2, **proved)
 
 
 def test_two_changes_in_original_units():
@@ -93,7 +94,7 @@ def many(count):
     x, point = np.zeros(count), (1 + np.arange(count)) / 100
     about = Setting(net, pp.Shifts.of(net, 0.02), schema, L1(np.ones(count)))
     before, after = (schema.decode(row[None]).iloc[0].astype(object) for row in (x, point))
-    e = pp.Explanation(7, "optimal", "", 1, before, after, 0.2, 0.2, 0.01, setting=about)
+    e = pp.Explanation(7, "optimal", "", 1, before, after, 0.2, 0.2, margin=0.01, setting=about)
     return replace(e, x=x, point=point)
 
 

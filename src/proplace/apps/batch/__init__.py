@@ -162,6 +162,7 @@ def explain_file(
         "format": kind,
         "certificates": certificates,
     }
+    explainer.prepare_once(number, progress=progress)
     manifest = Manifest.of(question, About.of(explainer.provenance(number), setting))
 
     def explain(missing: Sequence[Range], folder: Folder) -> None:

@@ -241,6 +241,7 @@ class ResultsFolder:
         distance, bound, margin = (
             cells.numbers(facts[name]) for name in ("distance", "bound", "margin")
         )
+        in_region, timed_out = (cells.truths(facts[name]) for name in ("in_region", "timed_out"))
         ranks, reasons = cells.whole(facts["rank"]), cells.text(facts["reason"])
         ids = {name: cells.text(name) for name in self.columns.ids}
         digests, gaps = cells.text(facts["certificate"]), cells.text(facts["missing"])
@@ -263,6 +264,8 @@ class ResultsFolder:
                     ids={name: values[n] for name, values in ids.items()},
                     distance=distance[n],
                     bound=bound[n],
+                    in_region=in_region[n],
+                    timed_out=timed_out[n],
                     margin=margin[n],
                     filled=tuple(json.loads(gaps[n])) if gaps[n] else (),
                     holds=_held(held[n], schema) if held[n] else {},
@@ -298,6 +301,10 @@ class _Cells:
     def numbers(self, name: str) -> list[float]:
         """Cells of a column of numbers, NaN where there is none."""
         return [np.nan if cell in (None, "") else float(cell) for cell in self.column(name)]
+
+    def truths(self, name: str) -> list[bool]:
+        """Cells of a column of True and False."""
+        return [str(cell).lower() == "true" for cell in self.column(name)]
 
     def filled(self, names: list[str]) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Which lines have a cell in any of some columns."""

@@ -146,6 +146,8 @@ class Question:
         rows: TableFile,
         others: list[str],
         processes: int | None,
+        *,
+        progress: bool,
     ) -> tuple[Proplace, Label, dict[str, Any]]:
         """Return the fitted explainer, the wanted class, and how the model agrees with columns."""
         from proplace.explain.proplace import Proplace  # noqa: PLC0415
@@ -171,7 +173,7 @@ class Question:
         )
         known = common.training_rows(rows, whole.schema, others)
         agreement = comparison.check_predictions(whole, rows, [known], self.predictions)
-        return explainer.fit(known), target, agreement
+        return explainer.fit(known, progress=progress), target, agreement
 
 
 def explain(
@@ -280,7 +282,12 @@ def explain(
     rows = open_table(train, delimiter=delimiter, encoding=encoding)
     source = None if table is None else open_table(table, delimiter=delimiter, encoding=encoding)
     explainer, wanted, agreement = question.fitted(
-        whole, model, rows, others, jobs if backend is Backend.loky else None
+        whole,
+        model,
+        rows,
+        others,
+        jobs if backend is Backend.loky else None,
+        progress=common.watched() and not single,
     )
     wording = letters.wording_of(explainer.model_.target(wanted), subject, outcome)
     if single:

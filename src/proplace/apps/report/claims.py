@@ -391,8 +391,8 @@ _GLOSSARY = {
     ),
     "distance": "How far an answer is from the {person}: {measure}.",
     "nearest": (
-        "No answer of the region with a little more margin has a smaller distance. This rests on a "
-        "solver’s arithmetic; that the answer is robust does not."
+        "No answer of the region with a little more margin is nearer by more than the optimality gap "
+        "that was asked for. This rests on a solver’s arithmetic; that the answer is robust does not."
     ),
     "best for what was asked": (
         "Of the changes was asked: {changes}. No answer with a little more margin fits that better. "

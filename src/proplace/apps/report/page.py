@@ -38,7 +38,7 @@ MOST = 50
 """Answers of one report: more make a page that nobody reads and few browsers like."""
 
 _STATUS = {
-    "optimal": "nearest answer, proved",
+    "optimal": "nearest within the gap, proved",
     "feasible": "proved, perhaps not nearest",
     "valid": "valid today, not proved",
     "already_valid": "no change needed",

@@ -23,6 +23,7 @@ from proplace.core.errors import SolverError
 from proplace.core.model_set import ModelSet
 from proplace.core.options import integer, positive
 from proplace.core.shifts import Shifts
+from proplace.explain.attempt import Attempt
 from proplace.explain.baselines.base import Candidate, RobustBaseline
 from proplace.region.neighbours import box_pieces
 from proplace.search.pieces import search
@@ -98,7 +99,7 @@ class MilpR(RobustBaseline):
         """Take the rows one by one: each is a program of its own."""
         return [self._one(x, target) for x in X]
 
-    def prepare(self, target: int) -> None:
+    def prepare(self, target: int, *, progress: bool = False) -> None:
         """Keep the rows of the target class: lines to them bound how far an answer can be."""
         rows = distinct(self.rows_)
         self._accepted = rows[self.net_.predict(rows) == target]
@@ -124,9 +125,14 @@ class MilpR(RobustBaseline):
         pieces = box_pieces(self.schema_, person, low, high)
         reach = np.inf if towards is None else self._reach(person, towards, margin, target)
         alone = ModelSet(self.net_, Shifts.of(self.net_, 0.0), margin=margin)
-        grids = self.schema_.grids(x)
-        problem = SearchProblem((alone,), target, x, self.distance_, _SLACK, grids)
-        return search(problem, _within(pieces, x, reach))
+        problem = SearchProblem((alone,), target, x, self.distance_, _SLACK)
+        outcome = search(problem, _within(pieces, x, reach))
+        attempt = Attempt(problem, (person,), self.rows_[:0], outcome, self.schema_.grids(x))
+        written = attempt.written(self.schema_)
+        if written is None:
+            return outcome
+        distance = written.distance
+        return replace(outcome, point=written.point, distance=distance, status="feasible")
 
     def _reach(self, person: Person, towards: Array, margin: float, target: int) -> float:
         """Largest change of a column of the nearest point: it is not farther than a known one."""

@@ -118,7 +118,7 @@ class ProtoR(RobustBaseline):
         positive("c_start", self.c_start)
         integer("c_steps", self.c_steps)
 
-    def prepare(self, target: int) -> None:
+    def prepare(self, target: int, *, progress: bool = False) -> None:
         """Build the k-d tree of the rows of the target class."""
         rows = distinct(self.rows_)
         self._accepted = rows[self.net_.predict(rows) == target]

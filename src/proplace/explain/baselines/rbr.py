@@ -166,7 +166,7 @@ class Rbr(Baseline):
         integer("candidates", self.candidates)
         integer("iterations", self.iterations)
 
-    def prepare(self, target: int) -> None:
+    def prepare(self, target: int, *, progress: bool = False) -> None:
         """Find the accepted rows, and tabulate both densities over the distances that can occur."""
         rows = distinct(self.rows_)
         self._accepted = rows[self.net_.predict(rows) == target]

@@ -65,7 +65,7 @@ class Rnce(RobustBaseline):
         super().check_parameters()
         integer("steps", self.steps)
 
-    def prepare(self, target: int) -> None:
+    def prepare(self, target: int, *, progress: bool = False) -> None:
         """Find the robust rows."""
         self._robust = RobustRows(
             (ModelSet(self.net_, self.shifts_, margin=MARGIN),),

@@ -98,7 +98,7 @@ class RobX(Baseline):
         rng = np.random.default_rng(self.seed)
         return rng.normal(0.0, self.sigma, (self.samples, self.net_.inputs))
 
-    def prepare(self, target: int) -> None:
+    def prepare(self, target: int, *, progress: bool = False) -> None:
         """Find the rows of the target class."""
         rows = distinct(self.rows_)
         self._accepted = rows[self.net_.predict(rows) == target]

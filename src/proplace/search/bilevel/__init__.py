@@ -28,8 +28,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from proplace.core.errors import SolverError
-from proplace.search.bilevel.grids import is_empty
+from proplace.core.errors import OptionError, SolverError
 from proplace.search.bilevel.inner import worst_model
 from proplace.search.bilevel.member import Member
 from proplace.search.bilevel.outer import Outer, distance_to
@@ -65,7 +64,7 @@ def solve(
         Shifted models to add before the search is given up with a ``SolverError``.
     """
     run = Run(solver, deadline)
-    if is_empty(problem, piece):
+    if _is_empty(piece):
         return run.outcome(None, math.inf, math.inf, "infeasible")
     outer = Outer(problem, piece)
     models = [Member(s.shifts.nearest(s.net), s.margin) for s in problem.sets]  # Delta'
@@ -98,8 +97,24 @@ def solve(
 
 
 def legal_point(problem: SearchProblem, piece: ConvexPiece, point: Array) -> Array:
-    """Return the point without the solver's tolerance: in the bounds, on the grids."""
+    """Return the point without the solver's tolerance: in the bounds."""
     return problem.snap(np.clip(point, piece.lower, piece.upper))
+
+
+def _is_empty(piece: ConvexPiece) -> bool:
+    """Test if the bounds alone leave nothing; raise if they do not bound the piece."""
+    low, high = piece.box()
+    if (low > high).any():
+        return True
+    open_ = np.flatnonzero(~(np.isfinite(low) & np.isfinite(high)))
+    if len(open_):
+        i = int(open_[0])
+        raise OptionError(
+            f"column {i} ranges over [{low[i]}, {high[i]}]; a search without a hull needs finite "
+            "bounds for each column",
+            name=f"column {i}",
+        )
+    return False
 
 
 def _check_progress(problem: SearchProblem, models: list[Member], point: Array) -> None:

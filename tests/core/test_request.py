@@ -1,0 +1,40 @@
+"""The request of one call: defaults and limits of its fields."""
+
+from __future__ import annotations
+
+import inspect
+
+import numpy as np
+import pytest
+
+import proplace as pp
+from proplace.apps.cli import explain as command
+from proplace.core.errors import OptionError
+from proplace.core.request import DEFAULT_GAP, DEFAULT_TIME_LIMIT, Request
+from support.errors import raises
+
+
+def test_request_keeps_its_fields():
+    assert Request(1) == Request(1, count=1, gap=DEFAULT_GAP)
+    assert Request(0, 3, np.float32(0.5)).gap == 0.5
+    assert Request(0, gap=1).gap == 1
+
+
+@pytest.mark.parametrize("gap", [-0.01, 1.01, np.nan, np.inf, "5%", None, True])
+def test_request_rejects_a_gap_that_is_not_a_share(gap):
+    with raises(OptionError, name="gap"):
+        Request(1, gap=gap)
+
+
+@pytest.mark.parametrize("count", [0, -1, 1.5, "2"])
+def test_request_rejects_a_count_that_is_not_a_number_of_alternatives(count):
+    with raises(OptionError, name="count"):
+        Request(1, count=count)
+
+
+def test_library_and_command_line_share_their_defaults():
+    library = inspect.signature(pp.Proplace).parameters["time_limit"].default
+    line = inspect.signature(command.explain).parameters
+    assert library == line["time_limit"].default == DEFAULT_TIME_LIMIT == 10.0
+    gap = inspect.signature(pp.Proplace.explain).parameters["gap"].default
+    assert gap == line["gap"].default == DEFAULT_GAP == 0.01
