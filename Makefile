@@ -89,12 +89,19 @@ format: $(VENV)/test.stamp
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# The tables of docs/benchmarks.md: make bench DATA=/path/to/data. Without DATA, the data sets are
+# downloaded. own_models.py continues an interrupted run; delete build/own_models.jsonl to start anew.
+DATA ?= $(PROPLACE_DATA)
+BENCH := $(if $(DATA),PROPLACE_DATA='$(abspath $(DATA))') $(BIN)/python -W ignore
 bench: $(VENV)/test.stamp
-	$(BIN)/python benchmarks/certify.py
-	$(BIN)/python benchmarks/search.py
-	$(BIN)/python benchmarks/growth.py
-	$(BIN)/python benchmarks/proof.py
-	$(BIN)/python benchmarks/shifts.py
+	$(if $(DATA),,$(BIN)/pip install --quiet --editable '.[data]')
+	$(BENCH) benchmarks/oracle.py
+	$(BENCH) benchmarks/certify.py --rows 20
+	$(BENCH) benchmarks/search.py
+	$(BENCH) benchmarks/proof.py
+	$(BENCH) benchmarks/releases.py --dry
+	$(BENCH) benchmarks/limits.py --limits 1 3 10 --people 5
+	$(BENCH) benchmarks/own_models.py
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis mutants

@@ -1,4 +1,4 @@
-"""What the benchmarks share: the data sets, trained networks, and a delta to measure at."""
+"""Data sets, trained networks and pipelines, and a delta to measure at, for all benchmarks."""
 
 from __future__ import annotations
 
@@ -7,17 +7,28 @@ import platform
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
+from pandas.api.types import is_numeric_dtype
+from sklearn.compose import make_column_transformer
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
+from threadpoolctl import threadpool_limits
 
 import proplace as pp
 from proplace.apps.experiment.data import load
 from proplace.apps.experiment.protocol import SETTINGS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+threadpool_limits(1)  # a script may have imported NumPy before the variables above were set
 
 
 @dataclass(frozen=True)
@@ -32,15 +43,15 @@ class Problem:
     net: pp.Network
 
 
-def data_folder() -> Path:
-    """Return the folder of the data files: PROPLACE_DATA, or shared/data beside the checkout."""
-    default = Path(__file__).resolve().parents[2] / "shared" / "data"
-    folder = Path(os.environ.get("PROPLACE_DATA", default))
-    if not (folder / "heloc.csv.gz").exists():
-        raise SystemExit(
-            f"no data sets in {folder}; set PROPLACE_DATA to the folder that holds them"
-        )
-    return folder
+def data_folder() -> Path | None:
+    """Return the folder of the data files: PROPLACE_DATA, or shared/data beside the checkout.
+
+    Return None if there is neither; the loader then downloads the files (extra ``data``).
+    """
+    if "PROPLACE_DATA" in os.environ:
+        return Path(os.environ["PROPLACE_DATA"])
+    beside = Path(__file__).resolve().parents[2] / "shared" / "data"
+    return beside if beside.exists() else None
 
 
 def problem(
@@ -67,36 +78,103 @@ def problem(
     return Problem(name, X, y, train, test, pp.Network.from_sklearn(model))
 
 
-def encoded_schema(X: np.ndarray) -> pp.Schema:
-    """Schema of already encoded columns: 0/1 columns are binary, the others continuous."""
-    return pp.Schema(
-        [
-            pp.Binary(f"x{i}")
-            if np.isin(column, (0.0, 1.0)).all()
-            else pp.Continuous(f"x{i}", 0.0, 1.0, scaling="none")
-            for i, column in enumerate(X.T)
-        ]
-    )
-
-
-def delta_for_share(net: pp.Network, X: np.ndarray, share: float = 1 / 3) -> float:
+def delta_for_share(
+    source: pp.Network | Pipeline, X: np.ndarray | pd.DataFrame, share: float = 1 / 3
+) -> float:
     """Return a delta at which about ``share`` of the rows ``X`` are robust."""
     X = X[:600]
+
+    def enough(delta: float) -> bool:
+        return bool(pp.certify(source, X, delta).robust.mean() >= share)
+
     low = 1e-4
-    while pp.certify(net, X, 2 * low).robust.mean() >= share:
+    while not enough(low):
+        low /= 2
+        if low < 1e-12:
+            raise ValueError(f"fewer than {share:.0%} of the rows are robust at any delta")
+    while enough(2 * low):
         low *= 2
     high = 2 * low
     for _ in range(6):
         middle = (low + high) / 2
-        if pp.certify(net, X, middle).robust.mean() >= share:
+        if enough(middle):
             low = middle
         else:
             high = middle
     return float(f"{low:.3g}")
 
 
+NAMES = ("adult", "compas", "gmc", "heloc")
+SCALERS = {"standard": StandardScaler, "minmax": MinMaxScaler, "none": lambda: "passthrough"}
+TRAINING_ROWS = 8000  # at most
+ATTEMPTS, FEWEST = 5, 50  # networks to train; accepted and refused rows that are needed
+
+
+@dataclass(frozen=True, eq=False)
+class OwnModel:
+    """A pipeline as users train it, on a table with its categories, and people that it refuses.
+
+    ``refused`` holds refused rows of the part of the table that training did not see.
+    """
+
+    name: str
+    pipeline: Pipeline
+    train: pd.DataFrame
+    refused: pd.DataFrame
+    delta: float
+
+
+def size_of(widths: tuple[int, ...]) -> str:
+    """Return the size of a network as text: 2x30."""
+    return f"{len(widths)}x{widths[0]}"
+
+
+def widths_of(size: str) -> tuple[int, ...]:
+    """Return the widths of a network from its size as text."""
+    layers, width = size.split("x")
+    return (int(width),) * int(layers)
+
+
+def own_model(name: str, scaler: str, widths: tuple[int, ...], seed: int = 7) -> OwnModel:
+    """Train a scaler, an encoder of words and a network on the table of a data set.
+
+    ``seed`` decides the split, the training and the order of the people. ``delta`` leaves 40% of
+    the accepted training rows robust. Early stopping can end with a network that gives every row
+    the same class; then the next seeds are tried. Raise ``ValueError`` if none helps.
+    """
+    data = load(name, data_folder())
+    order = np.random.default_rng(seed).permutation(len(data.frame))
+    cut = min(TRAINING_ROWS, int(0.7 * len(order)))
+    frame = data.frame.iloc[order].reset_index(drop=True)
+    train, rest = frame[:cut], frame[cut:]
+    for attempt in range(ATTEMPTS):
+        pipeline = own_pipeline(frame, scaler, widths, seed + 100 * attempt)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            pipeline.fit(train, data.y[order[:cut]])
+        accepted = train[pipeline.predict(train) == 1]
+        refused = rest[pipeline.predict(rest) == 0]
+        if min(len(accepted), len(refused)) >= FEWEST:
+            delta = delta_for_share(pipeline, accepted, 0.4)
+            return OwnModel(name, pipeline, train, refused, delta)
+    raise ValueError(f"{ATTEMPTS} networks gave almost every row the same class")
+
+
+def own_pipeline(
+    frame: pd.DataFrame, scaler: str, widths: tuple[int, ...], seed: int = 0
+) -> Pipeline:
+    """Return an untrained pipeline for the columns of a table."""
+    words = [column for column in frame if not is_numeric_dtype(frame[column])]
+    numbers = [column for column in frame if column not in words]
+    encoder = make_column_transformer((SCALERS[scaler](), numbers), (OneHotEncoder(), words))
+    network = MLPClassifier(
+        widths, batch_size=32, early_stopping=True, n_iter_no_change=20, random_state=seed
+    )
+    return make_pipeline(encoder, network)
+
+
 def machine() -> str:
-    """Return one line on what this was measured on."""
+    """Return one line that describes the machine."""
     return (
         f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
         f"NumPy {np.__version__}; one thread"

@@ -15,8 +15,9 @@ import numpy as np
 from sklearn.neighbors import LocalOutlierFactor
 
 import proplace as pp
-from common import Problem, encoded_schema, machine, problem
-from proplace.explain.baselines import METHODS, RobustMethod, published
+from child import encoded_schema
+from common import Problem, machine, problem
+from proplace.explain.baselines import METHODS, RobustBaseline, published
 
 WIDTHS = {"adult": (10, 10), "compas": (20, 20), "gmc": (20, 20), "heloc": (20, 20)}
 DELTA = {"adult": 0.035, "compas": 0.025, "gmc": 0.045, "heloc": 0.025}
@@ -67,7 +68,7 @@ def measure(name: str, case: Problem, rows: int, *, binary: bool) -> str:
     delta = DELTA[data]
     options = published(name, data)
     method_type = METHODS[name]
-    if issubclass(method_type, RobustMethod):
+    if issubclass(method_type, RobustBaseline):
         options = {"delta": delta} | options
     schema = encoded_schema(case.X) if binary else None
     method = method_type(case.net, schema=schema, **options).fit(case.X[case.train])

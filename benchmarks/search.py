@@ -17,8 +17,9 @@ from typing import get_args
 import numpy as np
 
 import proplace as pp
-from common import Problem, delta_for_share, encoded_schema, machine, problem
-from proplace.solvers import TITLES, Solver
+from child import encoded_schema, explain
+from common import Problem, delta_for_share, machine, problem
+from proplace.solvers import Solver
 
 PAPER = [
     ("adult", (10, 10), 0.035, 20),
@@ -42,9 +43,9 @@ def refused(p: Problem, count: int) -> np.ndarray:
 
 
 def seconds_of(explainer: pp.Proplace, rows: np.ndarray) -> tuple[np.ndarray, list[pp.Explanation]]:
-    """Explain rows; return the seconds of each (neighbours, region, search, final test)."""
-    explainer.explain(rows[:1])  # finds the robust rows, once for all
-    found = list(explainer.explain(rows))
+    """Explain rows at gap 0; return the seconds of each, with neighbours and certificate."""
+    explain(explainer, rows[:1], 0)  # finds the robust rows, once for all
+    found = list(explain(explainer, rows, 0))
     return np.array([e.seconds for e in found]), found
 
 
@@ -153,8 +154,7 @@ def main() -> None:
         return options.only in f"{name} {len(widths)}x{widths[0]}"
 
     print(
-        f"Search. {machine()}; times in milliseconds an answer; bilevel on "
-        f"{TITLES[options.solver]}\n",
+        f"Search. {machine()}; times in milliseconds an answer; bilevel on {options.solver}\n",
         flush=True,
     )
     print_head(

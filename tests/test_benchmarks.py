@@ -1,5 +1,6 @@
-"""The benchmark of ways of giving Delta runs from end to end, and goes on where it was."""
+"""The benchmarks import, and the resumable ones run from end to end and continue."""
 
+import json
 import os
 import re
 import subprocess
@@ -12,19 +13,64 @@ from real_data import folder
 
 pytestmark = pytest.mark.slow
 
-SCRIPT = Path(__file__).resolve().parents[1] / "benchmarks" / "shifts.py"
+FOLDER = Path(__file__).resolve().parents[1] / "benchmarks"
+SCRIPTS = sorted(path.stem for path in FOLDER.glob("*.py"))
 
 
-def smoke(cache, data):
+def output_of(*command):
+    """Run a benchmark and return what it prints."""
     done = subprocess.run(
-        [sys.executable, SCRIPT, "--smoke", "--cache", cache],
-        env=os.environ | {"PROPLACE_DATA": str(data), "OMP_NUM_THREADS": "1"},
+        [sys.executable, "-W", "ignore", *command],
+        cwd=FOLDER,
+        env=os.environ | {"PROPLACE_DATA": str(folder()), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_benchmark_imports(name):
+    output_of("-c", f"import {name}")
+
+
+def test_oracle_finds_nothing_wrong():
+    assert "20 problems, 20 optimal; 0 wrong" in output_of("oracle.py", "--problems", "20")
+
+
+def test_certify_agrees_with_programs():
+    line = output_of("certify.py", "--rows", "3", "--only", "compas").splitlines()[-1]
+    assert line.count("3 of 3") >= 2
+
+
+def test_own_models_continues_from_file(tmp_path):
+    out = tmp_path / "cells.jsonl"
+    command = ["own_models.py", "--people", "2", "--only", "compas standard 2x10", "--out", out]
+    table = output_of(*command)
+    assert "Checked: " in table
+    assert "0 failed" in table
+    before = out.read_text()
+    cells = [json.loads(line)["key"]["steps"] for line in before.splitlines()]
+    assert cells == ["steps", "no steps"]
+    first, second = before.splitlines(keepends=True)
+    out.write_text(first + second[:50])  # as an interruption leaves it
+    assert output_of(*command).count("| compas standard 2x10") == 2
+    kept = out.read_text().splitlines(keepends=True)
+    assert kept[:2] == [first, second[:50] + "\n"]
+    assert json.loads(kept[2])["key"]["steps"] == "no steps"
+
+
+def test_profile_divides_time_between_stages():
+    table = output_of("profiling.py", "compas", "--size", "2x10", "--people", "2")
+    stages = ("tree", "exact tests", "certificate")
+    rows = dict(re.findall(r"^\| ([a-z ]+) \| (\d+)% \|", table, re.M))
+    assert all(stage in rows for stage in stages)
+
+
+def smoke(cache, data):
+    return output_of("shifts.py", "--smoke", "--cache", cache)
 
 
 @pytest.fixture(scope="module")
@@ -63,15 +109,8 @@ def test_it_goes_on_where_it_was(printed):
 
 def test_what_retraining_does_to_promises():
     """Within the set everything is proved; a repair breaks nothing."""
-    done = subprocess.run(
-        [sys.executable, SCRIPT.with_name("promises.py"), "--smoke"],
-        env=os.environ | {"PROPLACE_DATA": str(folder()), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    lines = [line for line in done.stdout.splitlines() if line.startswith("| compas")]
+    printed = output_of("promises.py", "--smoke")
+    lines = [line for line in printed.splitlines() if line.startswith("| compas")]
     rows = [[cell.strip() for cell in line.split("|")[2:-1]] for line in lines]
     assert len(rows) == 12
     shares = {(row[0], row[1]): row[5:8] for row in rows}
