@@ -12,6 +12,7 @@ from proplace.certification.bundle import Bundle, Proof, read_proof
 from proplace.certification.certificates import Certificates, Evidence
 from proplace.certification.checker import Verdict
 from proplace.certification.document import canonical
+from proplace.certification.engine import FULL, Budget
 from proplace.certification.fixed_prediction import FixedPrediction, written
 from proplace.certification.input_boxes import InputBox, InputBoxes
 from proplace.certification.precision_margin import (
@@ -34,9 +35,11 @@ from proplace.certification.shift_recovery import shifted_network
 
 __all__ = [
     "DOUBLE",
+    "FULL",
     "STRICT",
     "UNCOVERED_ADVICE",
     "Attack",
+    "Budget",
     "Bundle",
     "Certificate",
     "Certificates",

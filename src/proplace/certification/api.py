@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from proplace.certification.bounds import Abstraction, WorstCaseProblem
 from proplace.certification.certificates import Certificates, Claims, Decided, prove
-from proplace.certification.engine import Rows, least_values, traced_least_values
+from proplace.certification.engine import FULL, Budget, Rows, least_values, traced_least_values
 from proplace.certification.input_boxes import InputBoxes, checked_box
 from proplace.certification.lp_bnb import minimise
 from proplace.certification.precision_margin import DOUBLE, rounding_error, thresholds
@@ -38,7 +38,8 @@ Mask = npt.NDArray[np.bool_]
 
 _CLOSED = 1e-6  # gap, relative as EQUAL_BOUNDS, up to which a range counts as exact
 _CHUNK_FLOATS = 2_000_000  # of one array of a chunk: keeps a chunk's memory near 200 MB
-_STAGES = (0, 200, 2_000, 20_000, None)  # the largest trees, round by round, with a time limit
+# The budgets, round by round, with a time limit.
+_STAGES = (*(Budget(nodes, 0) for nodes in (0, 200, 2_000, 20_000)), FULL)
 _NODES_AT_ONCE = 8_000  # of all trees that grow together, after the first round
 
 
@@ -115,15 +116,15 @@ def certify(
     certificates: bool = False,
     exact_margin: bool = False,
     time_limit: float | None = None,
-    nodes: int | None = None,
+    budget: Budget = FULL,
     progress: bool = False,
 ) -> Report:
     """Say for each row whether every network within ``delta`` gives it the target class.
 
     The rows and the target are those of the network itself; else this is :func:`proplace.certify`,
     which describes the parameters. Here ``margin`` may also be an array of one number for each row.
-    With ``box``, the ends of a box around each row, this is asked of every point of the box. With
-    ``nodes``, rows that need larger trees of batched bounds, or linear programs, are left undecided.
+    With ``box``, the ends of a box around each row, this is asked of every point of the box. Rows
+    that need more work than the ``budget`` are left undecided.
 
     Cheap batched bounds and attacks decide most rows; branch and bound decides the rest. A row whose
     bounds do not clear the threshold by more than all rounding errors together is decided by a proof
@@ -141,7 +142,7 @@ def certify(
     found = _Verdicts.none(len(X))
     parts: list[tuple[Index, Proofs]] = []
     with progress_bar("certify", len(X), show=progress) as advance:
-        for rows, asked, last in _rounds(question, found, wanted, nodes):
+        for rows, asked, last in _rounds(question, found, wanted, budget):
             claims = whole.take(rows)
             if certificates:
                 verdicts, proofs = asked.proved(claims)
@@ -162,7 +163,7 @@ def certify(
 
 
 def _rounds(
-    question: _Question, found: _Verdicts, threshold: Array, nodes: int | None
+    question: _Question, found: _Verdicts, threshold: Array, budget: Budget
 ) -> Iterator[tuple[Index, _Question, bool]]:
     """Rows to be decided together, what is asked of them, and whether it is their last chance.
 
@@ -170,24 +171,23 @@ def _rounds(
     those that are left larger and larger trees, the nearest to a proof first. In the end each gets its
     share of the time. ``found`` holds the verdicts so far.
     """
-    stages: tuple[int | None, ...] = (nodes,)
-    if nodes is None and np.isfinite(question.deadline):
-        stages = _STAGES
-    for number, size in enumerate(stages):
+    limited = budget == FULL and np.isfinite(question.deadline)
+    stages = _STAGES if limited else (budget,)
+    for number, each in enumerate(stages):
         left = np.flatnonzero(~found.certain)
         most, last = None, number == len(stages) - 1
         if number:
             with np.errstate(invalid="ignore"):
                 left = left[np.argsort(threshold[left] - found.lower[left], kind="stable")]
-            most = 1 if size is None else max(1, _NODES_AT_ONCE // size)
+            most = 1 if each.nodes is None else max(1, _NODES_AT_ONCE // each.nodes)
         for rows in _chunks(question.abstraction.net, len(left), most):
             if question.late() and (number or rows.start):
                 return
             deadline = question.deadline
-            if number and size is None:
+            if number and each.nodes is None:
                 now = time.monotonic()
                 deadline = now + (deadline - now) / (len(left) - rows.start)
-            yield left[rows], replace(question, nodes=size, deadline=deadline), last
+            yield left[rows], replace(question, budget=each, deadline=deadline), last
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,14 +221,14 @@ class _Verdicts:
 class _Question:
     """What is asked of every row of a table, or of every point of a box around it.
 
-    ``abstraction`` is that of the network, or of the larger one that takes boxes; ``nodes`` limits the
+    ``abstraction`` is that of the network, or of the larger one that takes boxes; ``budget`` limits the
     trees, and then no linear program follows.
     """
 
     abstraction: Abstraction
     objectives: Array
     deadline: float
-    nodes: int | None = None
+    budget: Budget = FULL
 
     @classmethod
     def of(cls, claims: Claims, deadline: float) -> _Question:
@@ -249,7 +249,7 @@ class _Question:
         Elsewhere a proof does.
         """
         threshold, front = claims.threshold, self.abstraction.net.input_map
-        rows = Rows(claims.seen, threshold, self.deadline, self.nodes)
+        rows = Rows(claims.seen, threshold, self.deadline, self.budget)
         found = least_values(self.abstraction, rows, self.objectives)
         low, high = found.lower, found.upper
         size = None if front.matrix is None else front.size(claims.X)
@@ -269,7 +269,7 @@ class _Question:
 
     def proved(self, claims: Claims) -> tuple[_Verdicts, Proofs]:
         """Only what has a proof is decided."""
-        rows = Rows(claims.seen, claims.threshold, self.deadline, self.nodes)
+        rows = Rows(claims.seen, claims.threshold, self.deadline, self.budget)
         found, trace = traced_least_values(self.abstraction, rows, self.objectives)
         proofs = prove(claims, trace, self._sorted(claims, found), self.deadline)
         yes, no = proofs.robust & proofs.proved, ~proofs.robust & proofs.proved

@@ -15,13 +15,14 @@ import numpy as np
 from proplace.certification.batched_bnb import first_bounds
 from proplace.certification.bounds import Abstraction, WorstCaseProblem
 from proplace.certification.certificates import Evidence
-from proplace.certification.engine import Rows, traced_least_values
+from proplace.certification.engine import FULL, Rows, traced_least_values
 from proplace.certification.input_boxes import InputBoxes
 from proplace.certification.lp_bnb import refine_attack
 from proplace.core.model_set import around
 
 if TYPE_CHECKING:
     from proplace.certification.bounds import ActivationBounds
+    from proplace.certification.engine import Budget
     from proplace.core.network import Array, Network
     from proplace.core.shifts import Shifts
 
@@ -102,13 +103,13 @@ class PointRobustness:
         point: Array,
         threshold: float,
         deadline: float = np.inf,
-        nodes: int | None = None,
+        budget: Budget = FULL,
     ) -> Evidence:
         """Bound the worst margin of a point, tightly enough to decide against a threshold.
 
         Bounds on both sides of the threshold mean that a limit came before a verdict.
         """
-        rows = Rows(self._seen(point), np.array([threshold]), deadline, nodes)
+        rows = Rows(self._seen(point), np.array([threshold]), deadline, budget)
         found, trace = traced_least_values(self._abstraction, rows, self.objectives)
         box = None if self.tolerance is None else around(point, self.tolerance)
         return Evidence(point, float(found.lower[0]), float(found.upper[0]), trace, box)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -69,20 +69,33 @@ class ProofTrace:
     worst: Index
 
 
+class Budget(NamedTuple):
+    """Most work per row and objective: nodes of the batched tree, then linear programs.
+
+    0 nodes stand for one backward pass alone; None for as many as are worth it. A row that needs more
+    stays undecided.
+    """
+
+    nodes: int | None = None
+    programs: float = np.inf
+
+
+FULL = Budget()
+"""No limit but the deadline."""
+
+
 @dataclass(frozen=True, eq=False)
 class Rows:
     """Rows to be decided, as the first layer sees them, each against its own threshold.
 
     With a finite threshold the bounds of a row are made tight enough to decide against it; with
-    ``-inf`` they are made to meet, unless the deadline or the solver's precision comes first. With
-    ``nodes``, rows that need larger trees, or linear programs, are left undecided; 0 is one backward
-    pass alone.
+    ``-inf`` they are made to meet, unless deadline, budget or the solver's precision comes first.
     """
 
     U: Array
     threshold: Array
     deadline: float = np.inf
-    nodes: int | None = None
+    budget: Budget = FULL
 
 
 def least_values(abstraction: Abstraction, rows: Rows, objectives: Array) -> LeastValues:
@@ -155,7 +168,7 @@ class _Engine:
         lower = first.lower
         leaves: list[Nodes] = []
         rows = np.flatnonzero(self._open(everything, lower))
-        if len(rows) and self.rows.nodes != 0 and time.monotonic() < self.rows.deadline:
+        if len(rows) and self.rows.budget.nodes != 0 and time.monotonic() < self.rows.deadline:
             if len(rows) < len(problem):
                 problem, first = problem.take(rows), first.take(rows)
             better, leaves = self._branch(index, problem, rows, first)
@@ -178,7 +191,7 @@ class _Engine:
             deadline,
             first=reusable,
             traced=self.traced,
-            most=self.rows.nodes,
+            most=self.rows.budget.nodes,
         )
         self._offer(index, rows, tree.upper, tree.hidden)
         self._raise_multiplier_size(rows, tree.multiplier_size)
@@ -186,13 +199,14 @@ class _Engine:
         lower = np.maximum(first.lower, tree.lower)
         leaves = _leaves_of_closed_trees(tree, rows, wanted)
         for i in np.flatnonzero(self._open(rows, lower)):
-            if self.rows.nodes is not None or time.monotonic() >= deadline:
+            if not self.rows.budget.programs or time.monotonic() >= deadline:
                 break
             row = rows[i : i + 1]
             minimum = minimise(
                 problem.take(np.array([i])),
                 threshold=float(wanted[i]) if math.isfinite(wanted[i]) else None,
                 deadline=deadline,
+                most_nodes=self.rows.budget.programs,
                 open_leaves=tree.open_leaves.get(int(i)),
                 traced=self.traced,
             )

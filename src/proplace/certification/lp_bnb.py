@@ -66,12 +66,14 @@ def minimise(
     *,
     threshold: float | None = None,
     deadline: float = np.inf,
+    most_nodes: float = np.inf,
     open_leaves: OpenLeaves | None = None,
     traced: bool = False,
 ) -> Minimum:
     """Least value of the objective over Delta, for a problem of a single row.
 
-    Stops when the bounds meet, or as soon as they lie on one side of ``threshold``, or at the deadline.
+    Stops when the bounds meet, or as soon as they lie on one side of ``threshold``, or at the deadline,
+    or after ``most_nodes`` nodes.
     ``open_leaves`` is what another search has left of the tree: only these are searched, and the closed
     ones count with their bound. With ``traced`` the leaves of the tree are returned too.
     """
@@ -84,7 +86,7 @@ def minimise(
         widths = (ranges.L_min.shape[1] for ranges in problem.activations.preactivations)
         open_leaves = OpenLeaves((tuple(np.zeros(width, np.int8) for width in widths),), np.inf)
     tree = _Tree(problem, incumbent, open_leaves.closed, deadline)
-    tree.grow(open_leaves.splits, threshold)
+    tree.grow(open_leaves.splits, threshold, most_nodes)
     leaves: tuple[Nodes, ...] = ()
     if traced and threshold is not None and tree.lower() >= threshold:
         leaves = tree.leaves(threshold)
@@ -118,14 +120,18 @@ class _Tree:
         self.shut: list[NodeDuals] = []
         self.ticket = itertools.count()  # equal bounds: first come, first served
 
-    def grow(self, roots: Sequence[tuple[Splits, ...]], threshold: float | None) -> None:
-        """Bound the given nodes and split them, until the bounds suffice or the time is over."""
+    def grow(
+        self, roots: Sequence[tuple[Splits, ...]], threshold: float | None, most_nodes: float
+    ) -> None:
+        """Bound the given nodes and split them, until the bounds suffice or a limit is reached."""
         for splits in roots:
-            if time.monotonic() >= self.deadline:
+            if self.nodes >= most_nodes or time.monotonic() >= self.deadline:
                 self.closed = -np.inf  # nothing is known of the other nodes
                 return
             self._visit(splits, -np.inf)
-        while self.heap and not self._suffice(threshold) and time.monotonic() < self.deadline:
+        while self.heap and not self._suffice(threshold):
+            if self.nodes >= most_nodes or time.monotonic() >= self.deadline:
+                break
             lower, _, point, node = heapq.heappop(self.heap)
             pick = self.program.branch(node.splits, point)
             if pick is None:  # solved: the bound is as good as the arithmetic allows

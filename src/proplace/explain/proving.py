@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from proplace.certification import Bundle, certify
+from proplace.certification import FULL, Budget, Bundle, certify
 from proplace.region.neighbours import time_left
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 _RESERVE = 0.1  # share of a time limit that is kept for the proof of the search's answer
-_BOX_NODES = 200  # the largest tree of a proof for a box around a counterfactual
+_BOX_BUDGET = Budget(200, 0)  # for the proof of a box around a counterfactual
 _SAME = 1e-12  # encoded difference of a point before and after it is written in original units
 _MOST_RESERVE = 1.0  # that share is never more than so many seconds
 
@@ -119,7 +119,7 @@ class Judge:
         until: float = math.inf,
         *,
         box: InputBox | None = None,
-        nodes: int | None = None,
+        budget: Budget = FULL,
     ) -> Report:
         """Verdicts with certificates, as far as they come in time."""
         box = self.models.around(rows) if box is None else box
@@ -132,7 +132,7 @@ class Judge:
             box=box,
             certificates=True,
             time_limit=time_left(until),
-            nodes=nodes,
+            budget=budget,
         )
 
     def known(self, evidence: Evidence, target: int, until: float) -> Certificate | None:
@@ -209,7 +209,7 @@ class Prover:
             if not len(left):
                 break
             ends = box[0][left], box[1][left]
-            report = judge.certify(rows[left], target, until, box=ends, nodes=_BOX_NODES)
+            report = judge.certify(rows[left], target, until, box=ends, budget=_BOX_BUDGET)
             assert report.certificates is not None  # noqa: S101  (asked for)
             for i in np.flatnonzero(report.robust):
                 proof = report.certificates[int(i)]

@@ -24,7 +24,7 @@ import numpy.typing as npt
 import pandas as pd
 from scipy.spatial import KDTree
 
-from proplace.certification import certify
+from proplace.certification import Budget, certify
 from proplace.core.errors import OptionError
 from proplace.region.convex_piece import ConvexPiece
 from proplace.schema.person import TOLERANCE
@@ -43,8 +43,8 @@ Columns = npt.NDArray[np.intp]
 RegionKind = Literal["hull", "box"]
 
 _BLOCK = 256
-NODES = 2_000
-"""Largest tree of the robustness test of a row; a row that needs a larger one is not a neighbour."""
+BUDGET = Budget(2_000, 50)
+"""Work for the robustness test of a row; a row that needs more is not a neighbour."""
 _MOST_KEYS = 2**62  # combinations of values that one whole number can tell apart
 _MOST_PROFILES = 20_000
 _LEAST_TIME = 1e-3
@@ -120,7 +120,7 @@ class RobustRows:
                     margin=models.margin + self.slack,
                     box=models.around(rows[left]),
                     time_limit=time_left(deadline),
-                    nodes=NODES,
+                    budget=BUDGET,
                     progress=progress,
                 )
                 good[left] = report.robust

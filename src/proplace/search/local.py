@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from proplace.certification import Budget
 from proplace.core.errors import SolverError
 from proplace.search.program import Program, check_time
 
@@ -31,11 +32,12 @@ STARTS = 4  # lines from whose first robust point the local search walks down, a
 WALKS = 4  # from one start, at most
 STEPS = 12  # linearised ones of one walk, at most
 CUTS = 6  # linearised scenarios in force during a walk
-TESTS = 4  # exact ones of the end of a walk, each of which may teach a scenario, at most
+TESTS = 8  # exact ones of the end of a walk, each of which may teach a scenario, at most
 WORTH_A_STEP = 1e-3  # relative gain of a step or a walk for which another one is tried
 RESERVE = 0.05  # share of what exact tests took off a margin that later points keep in reserve
-UNPROVED = 0.3  # share of the margin that a test could not prove, kept in reserve likewise
+UNPROVED = 0.2  # share of the margin that a test could not prove, kept in reserve likewise
 NODES = 10_000  # largest tree of an exact test; without a verdict, later points keep more margin
+PROGRAMS = 100  # linear programs after that
 MOST_WORK = 8e8  # nodes times weights of an exact test: about a minute of the checker
 
 
@@ -49,7 +51,7 @@ class LocalSearch:
         self.goals: Array = np.zeros((0, len(self.problem.x)))
         self.walked = 0  # lines that were walked down
         weights = max(sum(layer.W.size for layer in each.net.layers) for each in self.problem.sets)
-        self.nodes = min(NODES, int(MOST_WORK / weights))
+        self.budget = Budget(min(NODES, int(MOST_WORK / weights)), PROGRAMS)
         self.reserve = 0.0  # extra margin of later points, because tests were worse than attacks
         self._stuck_at: Incumbent | None = None  # from which a walk has led nowhere
 
@@ -232,7 +234,7 @@ class LocalSearch:
         distance = self._distance(point)
         if distance >= self.state.distance:
             return False
-        tested = self.oracle.test(point, self.state.deadline, self.nodes)
+        tested = self.oracle.test(point, self.state.deadline, self.budget)
         if tested.robust:
             self.state.offer(point, distance)
         elif tested.scenario is None:

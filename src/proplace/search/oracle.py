@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from proplace.certification import PointRobustness
+from proplace.certification import FULL, PointRobustness
 from proplace.search.scenario import ShiftedObjective
 
 if TYPE_CHECKING:
-    from proplace.certification import Attack, Evidence
+    from proplace.certification import Attack, Budget, Evidence
     from proplace.core.model_set import ModelSet
     from proplace.core.network import Array
     from proplace.search.problem import SearchProblem
@@ -71,14 +71,14 @@ class Oracle:
             found |= dict(zip(rows, self.parts[number].attack(points[rows]), strict=True))
         return [found[row] for row in range(len(points))]
 
-    def test(self, point: Array, deadline: float = np.inf, nodes: int | None = None) -> Verdict:
+    def test(self, point: Array, deadline: float = np.inf, budget: Budget = FULL) -> Verdict:
         """Test exactly if ``point`` keeps the margins over all sets, the worst-looking set first."""
         parts = self.parts
         if len(parts) > 1:
             order = np.argsort(self._bounds(point[None])[:, 0], kind="stable")
             parts = [parts[number] for number in order]
         for part in parts:
-            tested = part.test(point, deadline, nodes)
+            tested = part.test(point, deadline, budget)
             if not tested.robust:
                 return tested
         return Verdict(True)
@@ -121,9 +121,9 @@ class SetOracle:
             shifts.append(self._shifted(attack))
         return shifts
 
-    def test(self, point: Array, deadline: float = np.inf, nodes: int | None = None) -> Verdict:
+    def test(self, point: Array, deadline: float = np.inf, budget: Budget = FULL) -> Verdict:
         """Test exactly if ``point`` keeps the margin over the set."""
-        tested = self.robustness.test(point, self.margin, deadline, nodes)
+        tested = self.robustness.test(point, self.margin, deadline, budget)
         if tested.upper < self.margin:
             return Verdict(False, self._shifted(self.robustness.worst_attack(tested, refine=True)))
         if not tested.lower >= self.margin:

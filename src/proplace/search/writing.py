@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from proplace.certification import Budget
 from proplace.search.oracle import Oracle
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
     Mask = npt.NDArray[np.bool_]
 
-NODES = 10_000  # largest tree of one exact test
+BUDGET = Budget(10_000, 100)  # of one exact test
 TESTS = 24  # exact tests of one writing, at most
 MOVES = 256  # changes of one or two columns that are screened at once
 IN_REGION_RATIO = 1.02  # a point of the hull wins if it is at most this much farther
@@ -247,7 +248,7 @@ class _Writer:
     def _passes(self, number: int) -> bool:
         """Test a row of the pool exactly; a scenario that refutes it screens all other rows."""
         self.tests += 1
-        tested = self.oracle.test(self.rows[number], self.deadline, NODES)
+        tested = self.oracle.test(self.rows[number], self.deadline, BUDGET)
         if tested.scenario is not None:
             self.scenarios.append(tested.scenario)
             self.margins = np.minimum(self.margins, tested.scenario.value(self.rows))
