@@ -75,7 +75,7 @@ def plain_network(seed=0):
 def explained(model, table, people, **options):
     """Explain people and check every certificate; all must be robust."""
     answers = pp.Proplace(model, DELTA, k=5, **options).fit(table).explain(people)
-    assert {answer.status for answer in answers} == {"optimal"}, answers.to_frame()
+    assert {answer.status for answer in answers} <= {"optimal", "feasible"}, answers.to_frame()
     network = model if isinstance(model, pp.Network) else pp.Model.of(model).network
     assert all(answer.certificate.check(network).accepted for answer in answers)
     return answers

@@ -20,7 +20,7 @@ from oracles import (
     sampled_margins,
     scale_of,
 )
-from proplace.certification import api, batched_bnb, bounds, lower_margins, lp_bnb
+from proplace.certification import FULL, Budget, api, batched_bnb, bounds, lower_margins, lp_bnb
 from proplace.certification.bounds import Abstraction
 from proplace.certification.node_program import NodeProgram
 from proplace.core.errors import InputError, OptionError, SolverError
@@ -340,7 +340,8 @@ def test_rounds_of_larger_trees_change_no_verdict(monkeypatch, stages):
     net, X, delta = hard_problem()
     X = X[:20]
     full = pp.certify(net, X, delta)
-    monkeypatch.setattr(api, "_STAGES", stages)
+    budgets = [FULL if nodes is None else Budget(nodes, 0) for nodes in stages]
+    monkeypatch.setattr(api, "_STAGES", tuple(budgets))
     report = pp.certify(net, X, delta, time_limit=1e9, certificates=True, exact_margin=True)
     np.testing.assert_array_equal(report.robust, full.robust)
     assert not report.undecided.any()

@@ -242,7 +242,13 @@ def compare(problem, piece):
         return found
     assert found.status == "optimal"
     check_answer(problem, piece, found)
-    assert found.distance == pytest.approx(truth.distance, abs=SAME)
+    # A nearer point that passed the checks above refutes Algorithm 1, whose solver has tolerances:
+    # HiGHS returns .4395 for seed 19 with a tolerance, Gurobi and the tree .4376.
+    assert found.distance <= truth.distance + SAME
+    assert found.lower <= truth.distance + SAME
+    if found.distance < truth.distance - SAME:
+        other = bilevel.solve(problem, piece, solver="gurobi")
+        assert found.distance == pytest.approx(other.distance, abs=SAME)
     return found
 
 

@@ -290,8 +290,9 @@ class _Writer:
         inside = bool(self.legal.inside(self.rows[[best]])[0])
         for number in () if inside else self._candidates_in_region(self.distances[best]):
             if self._passes(number):
-                best = self._without_small_changes(number)
-                inside = best == number or bool(self.legal.inside(self.rows[[best]])[0])
+                tidy = self._without_small_changes(number)
+                inside = tidy == number or bool(self.legal.inside(self.rows[[tidy]])[0])
+                best = tidy if inside else best
                 break
         row = self.rows[best]
         if not self.oracle.evidence(row):  # another row passed a test after it
