@@ -193,7 +193,7 @@ def prove(claims: Claims, trace: ProofTrace, decided: Decided, deadline: float =
     proved = _mask(len(claims), decided.robust, decided.refuted)
 
     def accepted(row: int) -> bool:
-        """Whether the exact checker accepts the proof, and has the time for it."""
+        """Test if the exact checker accepts the proof in the time that is left."""
         left = deadline - time.monotonic()
         if left <= 0.0:
             return False

@@ -129,7 +129,7 @@ class Polytope:
         return any((cut.reach > cut.limit).all() for cut in self.halfspaces)
 
     def box_contribution(self, C: Array) -> Array:
-        """How much the free columns of a box can add to the functions ``C x'``."""
+        """Compute the most that the free columns of a box can add to the functions ``C x'``."""
         g = np.where(C > 0.0, self.g_high, np.where(C < 0.0, self.g_low, 0.0))
         result: Array = (C * g).sum(axis=1)
         return result
