@@ -165,7 +165,7 @@ def certify(
 def _rounds(
     question: _Question, found: _Verdicts, threshold: Array, budget: Budget
 ) -> Iterator[tuple[Index, _Question, bool]]:
-    """Rows to be decided together, what is asked of them, and whether it is their last chance.
+    """Yield rows to decide together, their question, and True if it is their last round.
 
     With a time limit, hard rows must not keep others waiting: all rows get one backward pass first, and
     those that are left larger and larger trees, the nearest to a proof first. In the end each gets its
@@ -221,8 +221,8 @@ class _Verdicts:
 class _Question:
     """What is asked of every row of a table, or of every point of a box around it.
 
-    ``abstraction`` is that of the network, or of the larger one that takes boxes; ``budget`` limits the
-    trees, and then no linear program follows.
+    ``abstraction`` is that of the network, or of the larger one that takes boxes; ``budget`` limits
+    the work for each row.
     """
 
     abstraction: Abstraction

@@ -43,7 +43,7 @@ STRETCH = 1.25
 MOST_SETS = 40
 """Sets of features whose regions are searched for one answer, at most."""
 
-_HOW_NEAR = "with so many steps it is not worked out how near the nearest answer is"
+_HOW_NEAR = "with steps it is not proved how near the nearest answer is"
 _EQUAL = 1e-9  # relative difference of distances that count as equal
 _WIDER = (1.25, 2.0, 4.0, math.inf)  # times the least distance: where answers are sought in turn
 _NEARER = "that none with as few changes is nearer is not proved"
@@ -52,8 +52,7 @@ _NEARER = "that none with as few changes is nearer is not proved"
 class Tried(NamedTuple):
     """What a search of one region gave; ``settled``: nothing nearer is there, which is proved.
 
-    ``rounded``: the search ended early because of steps; the bound is that of the nearest point between
-    them.
+    ``rounded``: the counterfactual is written in steps, so that the bound is the hull's.
     """
 
     finding: Finding
