@@ -16,7 +16,7 @@ from support.errors import raises
 
 def test_request_keeps_its_fields():
     assert Request(1) == Request(1, count=1, gap=DEFAULT_GAP)
-    assert Request(0, 3, np.float32(0.5)).gap == 0.5
+    assert Request(0, 3, gap=np.float32(0.5)).gap == 0.5
     assert Request(0, gap=1).gap == 1
 
 
@@ -30,6 +30,31 @@ def test_request_rejects_a_gap_that_is_not_a_share(gap):
 def test_request_rejects_a_count_that_is_not_a_number_of_alternatives(count):
     with raises(OptionError, name="count"):
         Request(1, count=count)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("prefer", "few"),
+        ("prefer", "near"),
+        ("max_changes", 0),
+        ("max_changes", 1.5),
+        ("typical", "yes"),
+        ("typical", 2),
+    ],
+)
+def test_request_rejects_a_wish_that_it_does_not_know(name, value):
+    with raises(OptionError, name=name, value=value):
+        Request(1, **{name: value})
+
+
+def test_request_is_sparse_if_changes_are_limited_or_preferred():
+    assert not Request(1).sparse
+    assert Request(1, prefer="sparse").sparse
+    assert Request(1, max_changes=2).sparse
+    assert Request(1).description == ""
+    text = Request(1, prefer="sparse", max_changes=2, typical=False).description
+    assert text == "few changes, at most 2 changes, atypical points too"
 
 
 def test_library_and_command_line_share_their_defaults():

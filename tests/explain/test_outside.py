@@ -371,7 +371,7 @@ def test_other_methods_stay_legal(name):
     delta = (0.005,) if issubclass(METHODS[name], RobustBaseline) else ()
     method = METHODS[name](NET, *delta, schema=SCHEMA).fit(table(200))
     people = pd.DataFrame([BASE | {"age": 65}, BASE | {"income": -50}, BASE | {"share": -0.2}])
-    for e, age in zip(method.explain(people, gap=0), people["age"], strict=True):
+    for e, age in zip(method.explain(people), people["age"], strict=True):
         assert e.status != "bad_input", e.reason
         if e.found:
             new = e.counterfactual

@@ -165,7 +165,7 @@ def test_explanations_as_a_sequence():
     assert list(table.columns) == [
         *world.frame.columns,
         *("status", "distance", "bound", "gap", "in_region", "timed_out"),
-        *("margin", "rank", "reason"),
+        *("margin", "plausibility", "nearest_row", "rank", "reason"),
         *("target", "delta", "changes", "sentence", "certificate", "missing", "holds"),
         *(f"original_{name}" for name in world.frame.columns),
     ]

@@ -370,7 +370,8 @@ def test_processes_and_runs_agree():
 def test_workers_get_no_other_models():
     table, pipes = lender()
     explainer = pp.Proplace(pipes[0], 0.02, also=[pipes[1]], k=5).fit(table)
-    lean = explainer._for_workers()
+    explainer.prepare_once(1)
+    lean = explainer._for_workers(1)
     assert lean.also is None
     assert lean.others_ == ()
     again = pickle.loads(pickle.dumps(lean))

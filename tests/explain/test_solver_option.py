@@ -47,7 +47,8 @@ class Case:
         return self.world.explainer(k=8, **self.options, **options)
 
     def explain(self, **options):
-        return self.explainer(**options).explain(self.refused, target=self.target, gap=0)
+        explainer = self.explainer(**options)
+        return explainer.explain(self.refused, target=self.target, typical=False, gap=0)
 
 
 @pytest.fixture(params=KINDS)
@@ -98,7 +99,7 @@ def test_the_same_in_other_processes():
 def test_several_answers(solver):
     case = Case("categories")
     found = (
-        case.explainer(**options).explain(case.refused.head(1), count=2, gap=0)
+        case.explainer(**options).explain(case.refused.head(1), count=2, typical=False, gap=0)
         for options in ({}, {"search": "bilevel", "solver": solver})
     )
     ours, theirs = ([e.distance for e in result] for result in found)

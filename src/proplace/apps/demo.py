@@ -202,8 +202,8 @@ def run(
         f"by at most {delta:g}; {int(net.predict(X).sum()):,} by this one."
     )
     with console.status("explaining"):
-        few = Proplace(net, delta, schema=schema, prefer="few", holds=True)
-        ours = few.fit(frame).explain(asked)
+        explainer = Proplace(net, delta, schema=schema, holds=True).fit(frame)
+        ours = explainer.explain(asked, prefer="sparse")
         plain = Proplace(net, 0.0, schema=schema, region="box").fit(frame).explain(asked)
     console.print(_sentences(ours[:_SHOWN]))
     with console.status(f"retraining {retrainings} networks"):

@@ -18,7 +18,10 @@ def answer_facts(answer: Explanation, made: Provenance) -> dict[str, Any]:
     from proplace.schema.cells import as_json  # noqa: PLC0415  (help imports no numbers)
 
     before, after = _values(answer, answer.original), _values(answer, answer.counterfactual)
-    numbers = {name: getattr(answer, name) for name in ("distance", "bound", "gap", "margin")}
+    numbers = {
+        name: getattr(answer, name)
+        for name in ("distance", "bound", "gap", "margin", "plausibility")
+    }
     proof = answer.certificate
     return {
         "id": {name: as_json(value) for name, value in answer.ids.items()},

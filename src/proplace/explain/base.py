@@ -14,7 +14,8 @@ import itertools
 import math
 import time
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Self
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self
 
 import joblib
 import numpy as np
@@ -31,7 +32,14 @@ from proplace.explain.parameters import NotFittedError, Parameters
 from proplace.explain.provenance import Provenance, Training
 from proplace.explain.proving import Clock, Prover
 from proplace.explain.results import Setting
-from proplace.tables.rows import check_agreement, model_of, read_people, training_rows
+from proplace.region.typical import Typical
+from proplace.tables.rows import (
+    check_agreement,
+    first_appearances,
+    model_of,
+    read_people,
+    training_rows,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -39,6 +47,7 @@ if TYPE_CHECKING:
     from proplace.core.distances import L1
     from proplace.core.model_set import ModelSet
     from proplace.core.network import Array, Network
+    from proplace.core.request import Preference
     from proplace.core.shifts import Shifts
     from proplace.explain.results import Explanations
     from proplace.explain.several import Voter
@@ -46,7 +55,7 @@ if TYPE_CHECKING:
     from proplace.schema import Schema
     from proplace.schema.cells import Label
     from proplace.schema.problems import BadRow
-    from proplace.tables.rows import People, Table
+    from proplace.tables.rows import People, Positions, Table
 
 Person = tuple["Array", "BadRow | None"]
 """An encoded row, and what is wrong with it if it is bad."""
@@ -70,8 +79,10 @@ class Explainer(Parameters, ABC):
         Other models that must accept an answer.
     distance_
         The distance as fitted.
+    units_
+        Weight of each column in a distance without the factors of the user.
     changes_
-        What is asked of the changes of an answer, in words; empty where any will do.
+        The features that may change, in words; empty if all may.
     fit_seconds_, prepare_seconds_
         Seconds of ``fit``, and of the work for the target class that was asked for last.
     """
@@ -89,11 +100,14 @@ class Explainer(Parameters, ABC):
     sets_: tuple[ModelSet, ...]
     others_: tuple[Voter, ...] = ()
     distance_: L1
+    units_: Array
     changes_: str = ""
     prover_: Prover | None
     fit_seconds_: float
     prepare_seconds_: float
 
+    _distinct: tuple[Array, Positions]
+    _typical: dict[int, tuple[Typical, Positions] | None]
     _block = 1  # rows that are searched together
 
     # -- what a method adds ------------------------------------------------------------------
@@ -107,8 +121,12 @@ class Explainer(Parameters, ABC):
         """Raise ``OptionError`` for the first parameter that is not valid."""
 
     @abstractmethod
+    def check_request(self, request: Request) -> None:
+        """Raise ``OptionError`` if the method cannot do what a request asks for."""
+
+    @abstractmethod
     def learn(self, rows: Array) -> None:
-        """Make what ``fit`` makes: at least ``shifts_``, ``sets_``, ``distance_`` and ``prover_``."""
+        """Set ``shifts_``, ``sets_``, ``distance_``, ``units_`` and ``prover_``."""
 
     def prepare(self, target: int, *, progress: bool = False) -> None:
         """Compute what all people share for a target; ``progress`` shows a bar."""
@@ -136,10 +154,13 @@ class Explainer(Parameters, ABC):
         with progress_bar("fit", 4, show=progress) as advance:
             model = model_of(self.source, self.schema)
             advance(1)
-            self.model_, rows = training_rows(model, X, declared=self.schema is not None)
+            declared = self.schema is not None
+            self.model_, rows, positions = training_rows(model, X, declared=declared)
             self.net_, self.schema_ = self.model_.network, self.model_.schema
             self._training = Training.of(rows)
             self.rows_ = self.schema_.on_grids(rows)  # answers lie between legal rows
+            first = first_appearances(self.rows_)
+            self._distinct, self._typical = (self.rows_[first], positions[first]), {}
             advance(1)
             self.learn(rows)
             advance(1)
@@ -157,10 +178,13 @@ class Explainer(Parameters, ABC):
         target: Label = 1,
         *,
         count: int = 1,
+        prefer: Preference = "nearest",
+        max_changes: int | None = None,
+        typical: bool | None = None,
         gap: float = DEFAULT_GAP,
         progress: bool = False,
     ) -> Explanations:
-        """Find an input of class ``target`` for each row.
+        """Find an input of class ``target`` for each row. Baselines take ``target`` alone.
 
         Parameters
         ----------
@@ -168,9 +192,23 @@ class Explainer(Parameters, ABC):
             A table in original units (pandas, polars, a dictionary, ...), or rows as the model takes
             them.
         target
-            The wanted class, by its label.
+            The target class, by its label.
         count
-            Up to this many answers per row that differ in what they change, nearest first.
+            Largest number of alternatives per row. Each changes different features; the best comes
+            first.
+        prefer
+            ``"nearest"``: the smallest distance within the plausible region. ``"sparse"``: few changed
+            features. A sparse counterfactual is robust and typical, and its status is ``feasible``:
+            fewer changes may be possible.
+        max_changes
+            Largest number of changed features. The search is that of sparse counterfactuals.
+        typical
+            A point is typical if it is no less usual than 10% of the accepted training rows, by three
+            neighbour measures (:mod:`proplace.region.typical`). True returns typical points if there
+            are any, False does not filter. None filters sparse requests and restricted people (with
+            immutable features, directions or rules); never with ``region="box"`` or
+            ``search="bilevel"``. Everybody keeps an answer: if no typical point is found, the robust
+            one is returned, with its ``plausibility``.
         gap
             Relative optimality gap, between 0 and 1: a search ends once its lower bound is at least
             ``1 - gap`` times the distance. 0 stands for 1e-7, the accuracy of the solver.
@@ -180,8 +218,14 @@ class Explainer(Parameters, ABC):
         Ctrl-C returns what is done so far (``complete`` is False then). ``seconds`` of an explanation
         is the time spent on its person, without ``prepare_seconds_``.
         """
-        self.check_fitted()
-        request = Request(self.model_.target(target), count, gap)
+        request = self.request(
+            target,
+            count=count,
+            prefer=prefer,
+            max_changes=max_changes,
+            typical=typical,
+            gap=gap,
+        )
         people = read_people(self.model_, X)
         self.prepare_once(request.target, progress=progress)
         with progress_bar("explain", len(people[0]), show=progress) as advance:
@@ -193,28 +237,62 @@ class Explainer(Parameters, ABC):
         tables: Iterable[Table],
         target: Label = 1,
         *,
-        count: int = 1,
-        gap: float = DEFAULT_GAP,
         every: float = 5.0,
         advance: Callable[[int], None] = lambda _: None,
+        **wishes: Any,
     ) -> Iterator[Explanations]:
         """Explain tables one after another, such as the chunks of a file; memory stays bounded.
 
         What is ready is handed over about every ``every`` seconds and at the end of each table, in
         order. ``advance`` is called with the number of rows that were done. Workers are started
-        once for all tables. Ctrl-C ends with a last part whose ``complete`` is False.
+        once for all tables. Ctrl-C ends with a last part whose ``complete`` is False. ``wishes`` are
+        keywords of :meth:`explain`.
         """
-        self.check_fitted()
-        request = Request(self.model_.target(target), count, gap)
+        request = self.request(target, **wishes)
         people = (read_people(self.model_, table) for table in tables)
         return self._parts(people, request, every, advance)
+
+    def request(self, target: Label = 1, **wishes: Any) -> Request:
+        """Return a valid request, from the keywords of :meth:`explain`."""
+        self.check_fitted()
+        request = Request(self.model_.target(target), **wishes)
+        self.check_request(request)
+        return request
 
     def prepare_once(self, target: int, *, progress: bool = False) -> None:
         """Prepare a target class, given by its number, unless the last call was about it."""
         if self._ready != target:
             start = time.monotonic()
             self.prepare(target, progress=progress)
+            self.accepted_people(target)
             self._ready, self.prepare_seconds_ = target, time.monotonic() - start
+
+    def accepted_people(self, target: int) -> Typical | None:
+        """Return the accepted training rows that plausibility compares with; None if too few."""
+        if target not in self._typical:
+            rows, positions = self._distinct
+            accepted = np.flatnonzero(self.net_.predict(rows) == target)
+            typical = Typical.of(rows[accepted], self.units_)
+            self._typical[target] = None if typical is None else (typical, positions[accepted])
+        known = self._typical[target]
+        return None if known is None else known[0]
+
+    def with_plausibility(self, findings: list[Finding], target: int) -> list[Finding]:
+        """Return findings with the plausibility of their points and the nearest training rows."""
+        self.accepted_people(target)
+        known, points = self._typical[target], [f.point for f in findings if f.point is not None]
+        if known is None or not points:
+            return findings
+        typical, positions = known
+        rows = np.array(points)
+        plausibility = iter(typical.plausibility(rows).tolist())
+        nearest = iter(positions[typical.nearest(rows)].tolist())
+        return [
+            f
+            if f.point is None
+            else replace(f, plausibility=next(plausibility), nearest_row=next(nearest))
+            for f in findings
+        ]
 
     @property
     def setting(self) -> Setting:
@@ -231,21 +309,21 @@ class Explainer(Parameters, ABC):
             self.model_.columns,
         )
 
-    def provenance(self, target: int) -> Provenance:
-        """What answers for a class, given by its number, are made from; the date is that of now."""
+    def provenance(self, request: Request) -> Provenance:
+        """Return the record of a request: model, data, options and the date."""
         self.check_fitted()
         return Provenance.of(
             self.model_,
             self._training,
             self.sets_,
-            target,
+            request.target,
             others=self.others_,
             method=type(self).__name__,
             distance=name_of(getattr(self, "weights", None)),
             k=getattr(self, "k", None),
             region=getattr(self, "region", None),
             tolerance=getattr(self, "tolerance_", None),
-            changes=self.changes_,
+            changes="; ".join(part for part in (request.description, self.changes_) if part),
         )
 
     def check_fitted(self) -> None:
@@ -267,8 +345,8 @@ class Explainer(Parameters, ABC):
     ) -> Iterator[Explanations]:
         target = request.target
         self.prepare_once(target)
-        setting, made = self.setting, self.provenance(target)
-        shared = (self._for_workers(), request)
+        setting, made = self.setting, self.provenance(request)
+        shared = (self._for_workers(target), request)
         with Workers(_explain_block, shared, lost=_lost_block, n_jobs=self.n_jobs) as workers:
             for rows, problems, people in tables:
                 packaged = functools.partial(
@@ -314,10 +392,11 @@ class Explainer(Parameters, ABC):
             for (person,), one in zip(alone, again, strict=False):
                 yield _lost(person) if one is None else one[0]
 
-    def _for_workers(self) -> Self:
+    def _for_workers(self, target: int) -> Self:
         """A copy without what only ``fit`` needs, for it travels to each worker."""
         lean = copy.copy(self)
         lean.source, lean.others_ = None, ()
+        lean._typical = {target: self._typical[target]}
         if hasattr(lean, "also"):
             lean.also = None
         return lean
@@ -384,7 +463,7 @@ def _explain_block(
     X = np.array([block[i][0] for i in refused])
     search = functools.partial(explainer.find, request=request)
     found |= dict(zip(refused, _guarded(search, X), strict=True))
-    return [found[i] for i in range(len(block))]
+    return [explainer.with_plausibility(found[i], target) for i in range(len(block))]
 
 
 def _guarded(search: Callable[[Array], list[list[Finding]]], X: Array) -> list[list[Finding]]:

@@ -345,7 +345,7 @@ def calibrate_delta(
     if risk is not None:
         promises.check_enough(len(choosing), risk)
     base, declared = Model.of(source), schema is not None
-    model, rows = training_rows(model_of(base, schema), X_train, declared=declared)
+    model, rows, _ = training_rows(model_of(base, schema), X_train, declared=declared)
     others = [
         Retrained.read(name, one, schema, X_train) for name, one in (choosing | reporting).items()
     ]

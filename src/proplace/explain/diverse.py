@@ -38,11 +38,11 @@ def diverse(
     count: int,
     distance: L1 | None = None,
     *,
-    few: bool = False,
+    sparse: bool = False,
 ) -> list[Finding]:
     """Return up to ``count`` answers, nearest first, each a path of its own.
 
-    If ``few``, those with fewer changes come first.
+    If ``sparse``, those with fewer changes come first.
 
     ``find`` searches the nearest answer that keeps some features (by number) as they are. After an
     answer, the features it changes most are kept, one at a time, and the search is repeated; the
@@ -56,7 +56,7 @@ def diverse(
         return [first]
 
     def key(answer: Finding) -> tuple[int, float]:
-        return len(_costs(answer, schema, distance)) if few else 0, answer.distance
+        return len(_costs(answer, schema, distance)) if sparse else 0, answer.distance
 
     heap = [(key(first), next(ticket), frozenset[int](), first)]
     taken: list[tuple[Costs, Finding]] = []

@@ -82,6 +82,8 @@ class Finding:
     in_region: bool = True
     timed_out: bool = False
     margin: float = np.nan
+    plausibility: float = np.nan
+    nearest_row: int | None = None
     rank: int = 0
     neighbours: Array | None = None
     certificate: Proof | None = None

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from proplace.core.distances import mad_weights
 from proplace.core.errors import OptionError
-from proplace.core.options import integer, not_negative, one_of
+from proplace.core.options import not_negative
 from proplace.core.text import did_you_mean, listing, short
-from proplace.explain.few import STRETCH
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -20,46 +19,35 @@ if TYPE_CHECKING:
     from proplace.core.network import Array
     from proplace.schema import Schema
 
-Preference = Literal["near", "few"]
+
+def check_changeable(changeable: Sequence[str] | None) -> None:
+    """Raise ``OptionError`` unless ``changeable`` is None or a list of names."""
+    if changeable is None:
+        return
+    if isinstance(changeable, (str, bytes)):
+        raise OptionError(
+            f"changeable must be a list of names, not one text; write [{changeable!r}]",
+            name="changeable",
+            value=changeable,
+        )
+    names = list(changeable)
+    if not names:
+        raise OptionError(
+            "changeable is empty: name at least one feature, or leave it out",
+            name="changeable",
+            value=changeable,
+        )
+    if not all(isinstance(name, str) for name in names):
+        raise OptionError(
+            "changeable must be a list of names of features",
+            name="changeable",
+            value=changeable,
+        )
 
 
-def check_options(changeable: Sequence[str] | None, max_changes: int | None, prefer: str) -> None:
-    """Say what is wrong with options that can be checked without a model."""
-    if changeable is not None:
-        if isinstance(changeable, (str, bytes)):
-            raise OptionError(
-                f"changeable must be a list of names, not one text; write [{changeable!r}]",
-                name="changeable",
-                value=changeable,
-            )
-        names = list(changeable)
-        if not names:
-            raise OptionError(
-                "changeable is empty: name at least one feature, or leave it out",
-                name="changeable",
-                value=changeable,
-            )
-        if not all(isinstance(name, str) for name in names):
-            raise OptionError(
-                "changeable must be a list of names of features",
-                name="changeable",
-                value=changeable,
-            )
-    if max_changes is not None:
-        integer("max_changes", max_changes)
-    one_of("prefer", prefer, ("near", "few"))
-
-
-def in_words(changeable: Sequence[str] | None, max_changes: int | None, prefer: str) -> str:
-    """What is asked of the changes; nothing where any will do."""
-    parts = []
-    if prefer == "few":
-        parts.append(f"as few as there are within {STRETCH:g} times the least distance")
-    if max_changes is not None:
-        parts.append(f"at most {max_changes}")
-    if changeable is not None:
-        parts.append(f"of {', '.join(changeable)} only")
-    return "; ".join(parts)
+def in_words(changeable: Sequence[str] | None) -> str:
+    """Return the features that may change, in words; empty if all may."""
+    return "" if changeable is None else f"of {', '.join(changeable)} only"
 
 
 def fixed_features(schema: Schema, changeable: Sequence[str] | None) -> frozenset[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, get_args
 
 import numpy as np
@@ -17,18 +17,16 @@ from proplace.core.request import DEFAULT_TIME_LIMIT
 from proplace.explain.attempt import NO_TIME, Attempt
 from proplace.explain.base import Explainer
 from proplace.explain.diverse import diverse
-from proplace.explain.few import FewChanges, Tried
 from proplace.explain.findings import Finding
 from proplace.explain.fixed import fixed
 from proplace.explain.following import (
-    Preference,
-    check_options,
+    check_changeable,
     column_weights,
     fixed_features,
     in_words,
 )
 from proplace.explain.holds import Answer, holds
-from proplace.explain.proving import Clock, Judge, Prover
+from proplace.explain.proving import Clock, Judge, Prover, allowed
 from proplace.explain.several import IN_USE, Voter, check_also, read_also
 from proplace.loaders.coordinates import shifts_for
 from proplace.region.neighbours import (
@@ -40,15 +38,14 @@ from proplace.region.neighbours import (
     variants,
 )
 from proplace.schema.tolerances import check_tolerance, encoded_tolerance, tolerances
-from proplace.search.oracle import Oracle
 from proplace.search.pieces import SearchResult, search
 from proplace.search.problem import SMALLEST_GAP, SearchProblem
-from proplace.search.subsets import Moves, SubsetBounds
+from proplace.search.sparse import SparseSearch, Values
 from proplace.solvers import Solver, check
 from proplace.tables.rows import distinct
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from proplace.certification import Margin
     from proplace.core.distances import Weights
@@ -60,16 +57,19 @@ if TYPE_CHECKING:
     from proplace.loaders.model import Model
     from proplace.region.convex_piece import ConvexPiece
     from proplace.region.neighbours import RegionKind
+    from proplace.region.typical import Typical
     from proplace.schema import Schema
     from proplace.schema.cells import Label
     from proplace.schema.person import Person
     from proplace.search.pieces import SearchName
-    from proplace.search.subsets import Features
     from proplace.search.writing import Written
 
 DEFAULT_MARGIN = 1e-6
 SLACK = 1e-4
 """Extra margin demanded inside the search, so that its result passes the test at the margin."""
+_STARTS = 10  # robust rows from which a sparse search starts
+_WALK = np.linspace(0.05, 1.0, 20)  # shares of the way from an atypical point to a robust row
+_WALK_BLOCK = 50  # points of a walk that are tested together
 _UNANSWERED = ("no_robust_neighbour", "infeasible_rules", "not_found", "solver_error")
 _HAIR = "its answer failed the last test by a hair"
 _ROUNDING = 1e-9  # relative, of a distance
@@ -124,14 +124,6 @@ class Proplace(Explainer):
     changeable
         Names of the features that answers may change (as far as the schema lets them); all others
         are kept as if they were immutable. None: all.
-    max_changes
-        Answers change at most so many features: the nearest of these.
-    prefer
-        ``"near"``: the nearest answer. ``"few"``: of the answers within 1.25 times the distance of
-        that one, the one that changes the fewest features, and of those the nearest. Other
-        features are kept as if they were immutable, so that the region is the one that such
-        rules define. ``optimal`` then means that fewer changes are excluded; ``bound`` is about the
-        nearest answer all the same.
     margin
         Every network in Delta must reach the target class by at least this much. ``"float32"``:
         as much as covers the rounding of a model deployed in float32. The default is ``"float32"``
@@ -175,8 +167,6 @@ class Proplace(Explainer):
         weights: Weights | None = None,
         region: RegionKind = "hull",
         changeable: Sequence[str] | None = None,
-        max_changes: int | None = None,
-        prefer: Preference = "near",
         margin: Margin | None = None,
         search: SearchName = "tree",
         solver: Solver = "highs",
@@ -193,8 +183,6 @@ class Proplace(Explainer):
         self.weights = weights
         self.region = region
         self.changeable = changeable
-        self.max_changes = max_changes
-        self.prefer = prefer
         self.margin = margin
         self.search = search
         self.solver = solver
@@ -213,7 +201,7 @@ class Proplace(Explainer):
             )
         integer("k", self.k)
         one_of("region", self.region, ("hull", "box"))
-        check_options(self.changeable, self.max_changes, self.prefer)
+        check_changeable(self.changeable)
         one_of("search", self.search, ("tree", "bilevel"))
         _check_solver(self.search, self.solver)
         if isinstance(self.margin, str):
@@ -236,7 +224,7 @@ class Proplace(Explainer):
         """Fit the distance and the margins; which rows are robust is found for each target."""
         model = self.model_
         self.shifts_ = shifts_for(model, self.delta)
-        self.rows_ = distinct(self.rows_)
+        self.rows_ = self._distinct[0]
         self.tolerance_ = tolerances(model.schema, self.tolerance)
         self.others_ = tuple(read_also(model, self.also, self.schema))
         voters = (Voter(IN_USE, model, self.shifts_), *self.others_)
@@ -245,10 +233,24 @@ class Proplace(Explainer):
         self.sets_ = tuple(judge.models for judge in judges)
         units = model.units(rows) if model.preprocesses else None
         self.distance_ = L1(column_weights(self.schema_, self.weights, rows, units))
+        plain = self.weights if self.weights == "mad" else None
+        self.units_ = column_weights(self.schema_, plain, rows, units)
         self.fixed_ = fixed_features(self.schema_, self.changeable)
-        self.changes_ = in_words(self.changeable, self.max_changes, self.prefer)
+        self.changes_ = in_words(self.changeable)
         self._ends = self.rows_.min(axis=0), self.rows_.max(axis=0)
         self._robust: dict[int, RobustRows] = {}
+        self._values: dict[int, Values] = {}
+
+    def check_request(self, request: Request) -> None:
+        """Raise ``OptionError`` if typical points are asked for without a hull and the tree."""
+        if request.typical and not self._protects:
+            name = "region" if self.region != "hull" else "search"
+            raise OptionError(
+                f"typical=True needs region='hull' and search='tree', not {name}="
+                f"{getattr(self, name)!r}; leave typical out",
+                name="typical",
+                value=True,
+            )
 
     def _judge(self, models: ModelSet, model: Model) -> Judge:
         """Work out the margin that covers every training row, and so their hulls, for one set."""
@@ -271,8 +273,11 @@ class Proplace(Explainer):
         return replace(judge, models=replace(judge.models, margin=largest))
 
     def prepare(self, target: int, *, progress: bool = False) -> None:
-        """Find the robust rows."""
+        """Find the robust rows, and the values that sparse counterfactuals may take."""
         self._robust_rows(target, progress=progress)
+        if target not in self._values:
+            accepted = self.rows_[self.net_.predict(self.rows_) == target]
+            self._values[target] = Values.of(self.schema_, accepted)
 
     def robust_rows(self, target: Label = 1) -> Array:
         """Distinct training rows that are robust for a target, as the network sees them."""
@@ -305,89 +310,50 @@ class Proplace(Explainer):
         return found if proved is None else [proved]
 
     def _answers(self, x: Array, request: Request, clock: Clock) -> list[Finding]:
-        target, gap = request.target, max(request.gap, SMALLEST_GAP)
-
         def find(kept: frozenset[int]) -> Finding:
             if kept and clock.over:
                 return Finding("not_found", NO_TIME, x=x)
-            if self.prefer == "few" or self.max_changes is not None:
-                return self._short(x, target, kept, clock)
-            return self._tried(_Asked(x, target, self.fixed_ | kept, gap=gap), clock).finding
+            fixed = self.fixed_ | kept
+            if not request.sparse:
+                return self._nearest(x, request, fixed, clock)
+            return self._sparse(x, request, fixed, clock)
 
-        few = self.prefer == "few"
-        return diverse(find, self.schema_, request.count, self.distance_, few=few)
+        sparse = request.prefer == "sparse"
+        return diverse(find, self.schema_, request.count, self.distance_, sparse=sparse)
 
-    def _short(self, x: Array, target: int, kept: frozenset[int], clock: Clock) -> Finding:
-        """The answer with few changes that keeps some features as they are."""
-        kept = self.fixed_ | kept
-        near, _, rounded = self._tried(_Asked(x, target, kept), clock)
-        if not near.found:
-            return near
-        everything = frozenset(range(len(self.schema_.features)))
-        problem = self._problem(x, target)
-        moves = Moves.of(self.schema_, x, *self._reach(problem, kept), everything - kept)
-        assert near.point is not None  # noqa: S101  (it was found)
-        bounds = SubsetBounds(problem, moves, Oracle(problem), near.point[None])
+    @property
+    def _protects(self) -> bool:
+        """True if typical points can be asked for."""
+        return self.region == "hull" and self.search == "tree"
 
-        def solve(features: Features, cutoff: float) -> Tried:
-            asked = _Asked(x, target, everything - features, cutoff=cutoff, bounds=bounds)
-            return self._tried(asked, clock)
+    def _filter(self, request: Request, fixed: frozenset[int]) -> Typical | None:
+        """Return the reference that counterfactuals must be typical of; None without a filter."""
+        on = request.typical
+        if on is None:
+            restricted = bool(fixed) or not unrestricted(self.schema_)
+            on = self._protects and (request.sparse or restricted)
+        return self.accepted_people(request.target) if on else None
 
-        search = FewChanges(self.schema_, near, solve, bounds, clock, rounded)
-        if self.max_changes is not None:
-            found = search.at_most(self.max_changes)
-            if found is None:
-                most = f"at most {self.max_changes} feature{'s' * (self.max_changes > 1)}"
-                reason = f"no robust point of the region changes {most}; raise max_changes"
-                return Finding("infeasible_rules", reason, x=x)
-            search.near = found
-        if self.prefer == "few" and search.near.found:
-            search.near = search.fewest()
-        return search.near
+    def _problem(self, x: Array, request: Request) -> SearchProblem:
+        gap = max(request.gap, SMALLEST_GAP)
+        return SearchProblem(self.sets_, request.target, x, self.distance_, SLACK, gap)
 
-    def _problem(self, x: Array, target: int) -> SearchProblem:
-        return SearchProblem(
-            self.sets_,
-            target,
-            x,
-            self.distance_,
-            SLACK,
-        )
+    # -- the nearest counterfactual ----------------------------------------------------------
 
-    def _reach(self, problem: SearchProblem, kept: frozenset[int]) -> tuple[Array, Array]:
-        """Ends of the columns of every region in which some features are kept."""
-        x = problem.x
-        person = variants(self.schema_, x, kept)[0]
-        low, high = self._ends
-        if self.region == "box":
-            low = np.where(np.isfinite(person.lower), person.lower, low)
-            high = np.where(np.isfinite(person.upper), person.upper, high)
-        else:
-            low, high = np.maximum(person.lower, low), np.minimum(person.upper, high)
-        return np.minimum(low, x), np.maximum(high, x)
-
-    def _tried(self, asked: _Asked, clock: Clock) -> Tried:
-        """The nearest answer for one person in one region, as far as it is within a cutoff."""
-        x = asked.x
-        people = variants(self.schema_, x, asked.fixed)
-        near, pieces = self._region(people, asked, clock)
+    def _nearest(self, x: Array, request: Request, fixed: frozenset[int], clock: Clock) -> Finding:
+        """Find the nearest counterfactual in the region that keeps some features."""
+        people = variants(self.schema_, x, fixed)
+        typical = self._filter(request, fixed)
+        near, pieces = self._region(people, request.target, fixed, typical, clock)
         if near.status != "found":
-            return Tried(Finding(near.status, near.reason, x=x), settled=True)
-        problem = replace(self._problem(x, asked.target), gap=asked.gap)
-        if near.late:  # without all neighbours nothing can be said of the region
+            return Finding(near.status, near.reason, x=x)
+        problem = self._problem(x, request)
+        if near.late:  # without all neighbours nothing can be concluded about the region
             outcome = SearchResult(None, np.inf, 0.0, "unknown", timed_out=True)
         else:
             outcome = search(
-                problem,
-                pieces,
-                method=self.search,
-                solver=self.solver,
-                deadline=clock.search,
-                cutoff=asked.cutoff,
+                problem, pieces, method=self.search, solver=self.solver, deadline=clock.search
             )
-        settled = outcome.status in ("optimal", "infeasible")
-        if outcome.point is None and np.isfinite(asked.cutoff):
-            return Tried(Finding("not_found", "nothing within the cutoff", x=x), settled)
         boxes = self.region == "box"
         attempt = Attempt(
             problem,
@@ -396,10 +362,12 @@ class Proplace(Explainer):
             outcome,
             self.schema_.grids(x),
             () if boxes else tuple(pieces),
-            ruled=bool(asked.fixed),
+            ruled=bool(fixed),
         )
         finding = self._finding(attempt, clock, "" if near.late else self._few(near.rows))
-        finding = replace(
+        if typical is not None and finding.found:
+            finding = self._made_typical(finding, attempt, typical, clock)
+        return replace(
             finding,
             x=x,
             neighbours=near.rows,
@@ -408,25 +376,31 @@ class Proplace(Explainer):
             rounds=outcome.rounds,
             timed_out=finding.timed_out or outcome.timed_out,
         )
-        rounded = bool(attempt.grids) and not finding.timed_out
-        return Tried(finding, settled and finding.status == "optimal", rounded)
 
     def _region(
-        self, people: Sequence[Person], asked: _Asked, clock: Clock
+        self,
+        people: Sequence[Person],
+        target: int,
+        fixed: frozenset[int],
+        typical: Typical | None,
+        clock: Clock,
     ) -> tuple[Neighbours, Iterable[ConvexPiece]]:
-        """Neighbours (none for a box) and convex pieces, over all variants of the person."""
-        schema, robust = self.schema_, self._robust_rows(asked.target)
+        """Neighbours (none for a box) and convex pieces, over all variants of the person.
+
+        The filter chooses the vertices of restricted people. Others keep the region of the paper.
+        """
+        schema, robust = self.schema_, self._robust_rows(target)
         if self.region == "box":
             low, high = self._ends
             boxes = (box_pieces(schema, person, low, high) for person in people)
             return Neighbours(robust.rows[:0], "found"), itertools.chain.from_iterable(boxes)
         found, pieces = [], []
         for person in people:
-            free = unrestricted(schema) and person is people[0] and not asked.fixed
+            free = unrestricted(schema) and person is people[0] and not fixed
             near = (
                 robust.nearest(person.x, self.k)
                 if free
-                else self._admissible(robust, person, asked, clock)
+                else robust.admissible(person, self.k, clock.search, typical)
             )
             found.append(near)
             if near.status == "found":
@@ -439,21 +413,153 @@ class Proplace(Explainer):
         late = any(near.late for near in good)
         return Neighbours(rows[order], "found", late=late), pieces
 
-    def _admissible(
-        self, robust: RobustRows, person: Person, asked: _Asked, clock: Clock
-    ) -> Neighbours:
-        if asked.bounds is None:
-            return robust.admissible(person, self.k, clock.search)
-        kept = np.array([c.feature in asked.fixed for c in self.schema_.columns])
-        categories = self.schema_.profile_columns
-        return robust.keeping(
-            person,
-            np.flatnonzero(~kept),
-            categories[kept[categories]],
-            self.k,
-            asked.bounds.may_be_robust,
+    def _made_typical(
+        self, finding: Finding, attempt: Attempt, typical: Typical, clock: Clock
+    ) -> Finding:
+        """Walk from an atypical point towards robust rows, to the nearest robust typical point.
+
+        The rows are the vertices of the region, then the nearest robust typical rows.
+        """
+        point = finding.point
+        assert point is not None and self.prover_ is not None  # noqa: S101, PT018  (it is found)
+        if typical.test(point[None])[0]:
+            return finding
+        robust, problem = self._robust_rows(attempt.problem.target), attempt.problem
+        for vertices in (attempt.fallback, None):
+            goals = (
+                vertices
+                if vertices is not None
+                else robust.nearest(problem.x, self.k, typical).rows
+            )
+            for row in self._on_the_way(attempt, point, goals, typical, clock):
+                proved = self.prover_.first(
+                    [row], attempt.people, problem.target, until=clock.proof
+                )
+                if proved is not None:
+                    return self._moved(finding, attempt, proved)
+        why = "no typical point was found, so this one is less usual than most accepted rows"
+        reason = "; ".join(part for part in (finding.reason, why) if part)
+        return replace(finding, status="feasible", reason=reason)
+
+    def _on_the_way(
+        self, attempt: Attempt, point: Array, goals: Array, typical: Typical, clock: Clock
+    ) -> Iterator[Array]:
+        """Typical robust points between a point and some rows, nearest to the person first."""
+        x, profile = attempt.problem.x, self.schema_.profile_columns
+        same = (goals[:, profile] == point[profile]).all(axis=1)
+        between = point + _WALK[:, None, None] * (goals[same] - point)
+        rows = np.vstack([between.reshape(-1, len(point)), goals])
+        rows = distinct(self.schema_.canonical(rows, person=x))
+        rows = rows[allowed(attempt.people, rows)]
+        rows = rows[np.argsort(self.distance_.between(x, rows), kind="stable")]
+        robust = self._robust_rows(attempt.problem.target)
+        for start in range(0, len(rows), _WALK_BLOCK):
+            if clock.over:
+                return
+            block = rows[start : start + _WALK_BLOCK]
+            block = block[robust.test(block, clock.search)]
+            yield from block[typical.test(block)]
+
+    def _moved(self, finding: Finding, attempt: Attempt, proved: Proved) -> Finding:
+        """The finding after a walk to a typical point."""
+        distance = float(self.distance_.between(attempt.problem.x, proved.point))
+        in_region = bool(attempt.in_region(proved.point[None])[0])
+        bound = finding.bound
+        where = "" if in_region else ", outside the hull"
+        return replace(
+            finding,
+            status="feasible",
+            reason=f"moved from an atypical point to the nearest typical one found{where}; "
+            f"nothing nearer than {bound:.6g} has the margin in the region",
+            point=proved.point,
+            distance=distance,
+            bound=min(bound, distance) if in_region else bound,
+            in_region=in_region,
+            margin=proved.margin,
+            certificate=proved.proof,
+        )
+
+    # -- sparse counterfactuals ----------------------------------------------------------------
+
+    def _sparse(self, x: Array, request: Request, fixed: frozenset[int], clock: Clock) -> Finding:
+        """Find a counterfactual with few changes that keeps some features."""
+        most, nearest = request.max_changes, request.prefer == "nearest"
+        typical = self._filter(request, fixed)
+        near = None
+        if nearest or self.region == "box":
+            near = self._nearest(x, request, fixed, clock)
+            if nearest and near.found and self._changes(near) <= (most or 0):
+                return near
+        people = variants(self.schema_, x, fixed)
+        robust = self._robust_rows(request.target)
+        starts = self._starts(people, request.target, fixed, typical, clock)
+        rows, reason = starts.rows, ""
+        if near is not None and near.found and near.point is not None and not len(rows):
+            rows = near.point[None]
+        elif starts.status != "found":
+            return Finding(starts.status, starts.reason, x=x)
+        if not starts.typical:
+            typical = None
+            reason = (
+                "; no typical point was found, so this one is less usual than most accepted rows"
+            )
+        search = SparseSearch(
+            self._problem(x, request),
+            self.schema_,
+            self._values[request.target],
+            [f for f in range(len(self.schema_.features)) if f not in fixed],
+            lambda rows: allowed(people, rows),
+            lambda rows: robust.test(rows, clock.search),
+            typical,
             clock.search,
         )
+        found = search.run(rows, most, nearest=nearest)
+        assert self.prover_ is not None  # noqa: S101  (this method has a delta)
+        proved = self.prover_.first(found, people, request.target, until=clock.proof)
+        if proved is None:
+            if clock.over:
+                return Finding("not_found", NO_TIME, x=x, timed_out=True)
+            changes = f"at most {most} change{'s' * (most != 1)} was found; raise max_changes"
+            return Finding("not_found", f"no robust point with {changes}", x=x)
+        return Finding(
+            "feasible",
+            f"fewer changes may be possible{reason}",
+            x=x,
+            point=proved.point,
+            distance=float(self.distance_.between(x, proved.point)),
+            margin=proved.margin,
+            certificate=proved.proof,
+            timed_out=clock.over,
+        )
+
+    def _starts(
+        self,
+        people: Sequence[Person],
+        target: int,
+        fixed: frozenset[int],
+        typical: Typical | None,
+        clock: Clock,
+    ) -> Neighbours:
+        """Return the nearest robust rows from which changes are taken back."""
+        robust = self._robust_rows(target)
+        if unrestricted(self.schema_) and not fixed and len(people) == 1:
+            return robust.nearest(people[0].x, _STARTS, typical)
+        found = [robust.admissible(each, _STARTS, clock.search, typical) for each in people]
+        good = [near for near in found if near.status == "found" and len(near.rows)]
+        usual = [near for near in good if near.typical]
+        if not good:
+            return found[0]
+        rows = np.vstack([near.rows for near in usual or good])
+        order = np.argsort(self.distance_.between(people[0].x, rows), kind="stable")[:_STARTS]
+        return Neighbours(rows[order], "found", typical=bool(usual))
+
+    def _changes(self, finding: Finding) -> int:
+        """Return how many features a counterfactual changes."""
+        assert finding.x is not None and finding.point is not None  # noqa: S101, PT018
+        columns = np.flatnonzero(finding.x != finding.point).tolist()
+        return len({self.schema_.columns[j].feature for j in columns})
+
+    # -- the proof -------------------------------------------------------------------------------
 
     def _few(self, neighbours: Array) -> str:
         """Say so where there are fewer neighbours than were asked for."""
@@ -552,22 +658,6 @@ class Proplace(Explainer):
                 progress,
             )
         return self._robust[target]
-
-
-@dataclass(frozen=True, eq=False)
-class _Asked:
-    """Which region of a person is searched, and what of it is of interest.
-
-    ``fixed`` features make the region, as if they were immutable. ``bounds``, where there are some, know
-    rows that are not robust. ``gap`` is the relative optimality gap.
-    """
-
-    x: Array
-    target: int
-    fixed: frozenset[int]
-    cutoff: float = np.inf
-    bounds: SubsetBounds | None = None
-    gap: float = SMALLEST_GAP
 
 
 def _check_solver(search: SearchName, solver: Solver) -> None:

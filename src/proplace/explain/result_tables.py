@@ -34,6 +34,8 @@ FACTS = (
     "in_region",
     "timed_out",
     "margin",
+    "plausibility",
+    "nearest_row",
     "rank",
     "reason",
     "target",
@@ -45,7 +47,7 @@ FACTS = (
     "holds",
 )
 _TYPES: dict[str, type] = {  # of the other columns: text
-    **dict.fromkeys(("distance", "bound", "gap", "margin"), float),
+    **dict.fromkeys(("distance", "bound", "gap", "margin", "plausibility"), float),
     **dict.fromkeys(("in_region", "timed_out"), bool),
     "rank": int,
 }
@@ -106,6 +108,8 @@ class AnswerColumns:
             "in_region": e.in_region,
             "timed_out": e.timed_out,
             "margin": e.margin,
+            "plausibility": e.plausibility,
+            "nearest_row": e.nearest_row,
             "rank": e.rank,
             "reason": e.reason,
             "target": e.label,

@@ -13,6 +13,7 @@ import pandas as pd
 from proplace.core.text import visible
 from proplace.core.wiring import upstairs
 from proplace.explain.findings import STATUSES
+from proplace.region.typical import is_typical
 
 if TYPE_CHECKING:
     import datetime
@@ -117,6 +118,13 @@ class Explanation:
         Lower bound on the margin of the answer under every network in Delta, to the accuracy of
         float64. That it is at least the margin asked for is proved exactly, by ``certificate``.
         Of a method that takes no delta: the margin under the network itself.
+    plausibility
+        Share of accepted training rows that are at least as unusual, by the strictest of three
+        neighbour measures (:mod:`proplace.region.typical`). Measured, not proved. NaN without a point,
+        or with fewer than 31 accepted training rows.
+    nearest_row
+        Position of the nearest accepted training row in the table that was given to ``fit``; None
+        without a plausibility.
     certificate
         Proof that the answer is robust, for anyone to check: see :class:`proplace.Certificate`; where
         several sets of networks have a say (``setting.sets``), a bundle with one for each.
@@ -149,6 +157,8 @@ class Explanation:
     in_region: bool = True
     timed_out: bool = False
     margin: float = np.nan
+    plausibility: float = np.nan
+    nearest_row: int | None = None
     rank: int = 0
     x: Array | None = None
     point: Array | None = None
@@ -180,6 +190,11 @@ class Explanation:
     def found(self) -> bool:
         """Whether there is an answer: certified robust, or merely ``valid``."""
         return STATUSES[self.status].found
+
+    @property
+    def typical(self) -> bool:
+        """True if the point is no less usual than 10% of the accepted training rows."""
+        return bool(is_typical(self.plausibility))
 
     @property
     def gap(self) -> float:
@@ -297,11 +312,12 @@ class Explanations(Sequence[Explanation]):
         """One line per answer, with the index of the explained table; the columns of a results file.
 
         First the answer: each feature under its own name, in original units. Then ``status``,
-        ``distance``, ``bound``, ``gap``, ``in_region``, ``timed_out``, ``margin``, ``rank``,
-        ``reason``, ``target`` (the class by its label), ``delta``, ``changes`` and ``sentence`` (in
-        words), ``certificate`` (its digest), ``missing`` (cells that the model fills), and the
-        person's own values as ``original_...``. Where a feature has such a name, ours gets the prefix
-        ``ce_``.
+        ``distance``, ``bound``, ``gap``, ``in_region``, ``timed_out``, ``margin``,
+        ``plausibility``, ``nearest_row`` (position of the nearest accepted row of the training table),
+        ``rank``, ``reason``, ``target`` (the class by its label), ``delta``, ``changes`` and
+        ``sentence`` (in words), ``certificate`` (its digest), ``missing`` (cells that the model fills),
+        and the person's own values as ``original_...``. If a feature has such a name, ours gets the
+        prefix ``ce_``.
         """
         from proplace.explain.result_tables import AnswerColumns
 
@@ -314,7 +330,8 @@ class Explanations(Sequence[Explanation]):
             if len(levels) > 1
             else pd.Index(labels, name=levels[0], tupleize_cols=False)
         )
-        return pd.DataFrame(records, index=index, columns=columns.all)
+        frame = pd.DataFrame(records, index=index, columns=columns.all)
+        return frame.astype({columns.facts["nearest_row"]: "Int64"})
 
     def _features(self) -> list[str]:
         """Names of the features, as far as anything is known about them."""

@@ -58,7 +58,7 @@ class Retrained:
             own = model_of(source, None)
             if schema is not None:  # scalers may have been fitted again
                 own = own.with_schema(schema.unscaled() if own.preprocesses else schema)
-            model, _ = training_rows(own, X_train, declared=declared)
+            model, _, _ = training_rows(own, X_train, declared=declared)
         except (InputError, ModelDisagrees, ModelNotSupported, SchemaError) as error:
             raise type(error)(f"{name}: {error}", name=name) from error
         return cls(name, model)

@@ -246,7 +246,7 @@ class Audit:
         page: Path = upstairs("write_audit_page")(path, self, title=title)
         return page
 
-    def renew(self, explainer: Any, *, n: int | None = None) -> Renewal:
+    def renew(self, explainer: Any, *, n: int | None = None, **wishes: Any) -> Renewal:
         """Search new answers, against the new model, for the people whose promises are broken.
 
         Nothing is issued: see :meth:`Renewal.issue`.
@@ -259,10 +259,12 @@ class Audit:
             a promise (``asked`` of :meth:`proplace.Ledger.issue`; None where nothing was said).
         n
             For the first so many broken promises only.
+        wishes
+            Further keywords of :meth:`proplace.Proplace.explain`, such as ``prefer``.
         """
         from proplace.promises.renewing import renewed  # noqa: PLC0415  (it knows audits)
 
-        return renewed(self, explainer, n)
+        return renewed(self, explainer, n, wishes)
 
     @property
     def sentence(self) -> str:

@@ -111,7 +111,7 @@ class Renewal:
         return f"{found} new answers for {len(self)} people with broken promises"
 
 
-def renewed(audit: Audit, explainer: Any, n: int | None) -> Renewal:
+def renewed(audit: Audit, explainer: Any, n: int | None, wishes: dict[str, Any]) -> Renewal:
     """Search new answers for the broken promises of an audit."""
     if hasattr(explainer, "explain"):
         _check_explains(explainer, audit.network)
@@ -136,7 +136,8 @@ def renewed(audit: Audit, explainer: Any, n: int | None) -> Renewal:
         facts = [several[0].facts for several in people.values()]
         own = explainer if hasattr(explainer, "explain") else explainer(json.loads(asked))
         _check_explains(own, audit.network)
-        result = own.explain(pd.DataFrame([one["original"] for one in facts]), label)
+        table = pd.DataFrame([one["original"] for one in facts])
+        result = own.explain(table, label, **wishes)
         if not result.complete:
             raise LedgerError("the search was interrupted; renew again")
         replaces = {person: [one.promise for one in all_] for person, all_ in people.items()}

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 from scipy.spatial import KDTree
 
 from proplace.certification import Budget, certify
@@ -30,22 +29,22 @@ from proplace.region.convex_piece import ConvexPiece
 from proplace.schema.person import TOLERANCE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from proplace.core.distances import L1
     from proplace.core.model_set import ModelSet
     from proplace.core.network import Array
+    from proplace.region.typical import Typical
     from proplace.schema import Schema
     from proplace.schema.person import Person
 
 Mask = npt.NDArray[np.bool_]
-Columns = npt.NDArray[np.intp]
 RegionKind = Literal["hull", "box"]
 
 _BLOCK = 256
 BUDGET = Budget(2_000, 50)
 """Work for the robustness test of a row; a row that needs more is not a neighbour."""
-_MOST_KEYS = 2**62  # combinations of values that one whole number can tell apart
+_MOST_SCANNED = 20_000  # rows among which typical ones are sought
 _MOST_PROFILES = 20_000
 _LEAST_TIME = 1e-3
 
@@ -54,13 +53,37 @@ _LEAST_TIME = 1e-3
 class Neighbours:
     """Robust rows for one person, nearest first; ``reason`` says why there are none.
 
-    ``late``: the deadline came before all rows were looked at, so that nearer ones may be missing.
+    ``late``: the deadline came before all rows were tested, so that nearer ones may be missing.
+    ``typical``: False if typical rows were asked for and there is none.
     """
 
     rows: Array
     status: Literal["found", "no_robust_neighbour", "infeasible_rules"]
     reason: str = ""
     late: bool = False
+    typical: bool = True
+
+
+class _Found:
+    """Robust rows while they are collected: up to k of them, and up to k atypical ones beside."""
+
+    def __init__(self, k: int, typical: Typical | None) -> None:
+        self.k, self.typical = k, typical
+        self.good: dict[bytes, Array] = {}
+        self.atypical: dict[bytes, Array] = {}
+
+    @property
+    def full(self) -> bool:
+        """True if there are k rows."""
+        return len(self.good) >= self.k
+
+    def add(self, rows: Array) -> None:
+        """Add rows in their order."""
+        passes = [True] * len(rows) if self.typical is None else self.typical.test(rows).tolist()
+        for row, good in zip(rows, passes, strict=True):
+            found = self.good if good else self.atypical
+            if len(found) < self.k:
+                found.setdefault(row.tobytes(), row)
 
 
 @dataclass(eq=False)
@@ -80,7 +103,6 @@ class RobustRows:
     robust: Array = field(init=False)
     _none: str = field(init=False, default="")  # why there are no robust rows
     _tree: KDTree = field(init=False)
-    _codes: dict[int, tuple[npt.NDArray[np.int64], int]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.robust = self.rows[self.test(self.rows, progress=self.progress)]
@@ -126,123 +148,68 @@ class RobustRows:
                 good[left] = report.robust
             yield good
 
-    def nearest(self, x: Array, k: int) -> Neighbours:
-        """The k nearest robust rows, when no rule restricts the person."""
+    def nearest(self, x: Array, k: int, typical: Typical | None = None) -> Neighbours:
+        """Return the k nearest robust rows, when no rule restricts the person.
+
+        With ``typical``, atypical rows are left out, unless there is no typical one.
+        """
         if not len(self.robust):
             return Neighbours(self.robust, "no_robust_neighbour", self._none)
-        k = min(k, len(self.robust))
-        # A few more than k, so that rows at equal distance are ordered by their position.
-        count = min(len(self.robust), k + 8)
-        _, found = self._tree.query(x * self.distance.weights, k=count, p=1.0)
-        rows = self.robust[np.sort(np.atleast_1d(found))]
-        order = np.argsort(self.distance.between(x, rows), kind="stable")[:k]
-        return Neighbours(rows[order], "found")
+        count, rows = min(k, len(self.robust)), self.robust[:0]
+        wanted = count
+        while True:
+            # A few more than k, so that rows at equal distance are ordered by their position.
+            more = min(len(self.robust), count + 8)
+            _, found = self._tree.query(x * self.distance.weights, k=more, p=1.0)
+            near = self.robust[np.sort(np.atleast_1d(found))]
+            near = near[np.argsort(self.distance.between(x, near), kind="stable")]
+            rows = near if typical is None else near[typical.test(near)]
+            if len(rows) >= wanted or more >= min(len(self.robust), _MOST_SCANNED):
+                break
+            count = 4 * more
+        if not len(rows):
+            return Neighbours(near[:wanted], "found", typical=False)
+        return Neighbours(rows[:wanted], "found")
 
-    def admissible(self, person: Person, k: int, deadline: float = math.inf) -> Neighbours:
-        """The k nearest rows that the person may become and that are robust then.
+    def admissible(
+        self,
+        person: Person,
+        k: int,
+        deadline: float = math.inf,
+        typical: Typical | None = None,
+    ) -> Neighbours:
+        """Return the k nearest rows that the person may become and that are robust then.
 
-        Rows with the person's immutable categories come first; where they are fewer than k, other
-        rows are taken with these categories set to the person's.
+        Rows with the person's immutable categories come first. If they are fewer than k, other rows
+        are taken with these categories set to the person's. With ``typical``, atypical rows are left
+        out, unless there is no typical one.
         """
-        found: dict[bytes, Array] = {}
+        found = _Found(k, typical)
         adapted = person.adapt(self.rows)
         allowed = person.allowed(adapted)
-        late = self._collect(person, adapted[allowed], k, found, deadline)
-        if len(found) < k and not late:
+        late = self._collect(person, adapted[allowed], found, deadline)
+        if not (found.full or late):
             others = person.adapt(self.rows[~allowed], overwrite_categories=True)
-            late = self._collect(person, others[person.allowed(others)], k, found, deadline)
-        if found or late:
-            rows = np.array(list(found.values())).reshape(-1, self.rows.shape[1])
-            return Neighbours(rows, "found", late=late)
+            late = self._collect(person, others[person.allowed(others)], found, deadline)
+        rows = found.good or found.atypical
+        if rows or late:
+            stacked = np.array(list(rows.values())).reshape(-1, self.rows.shape[1])
+            return Neighbours(stacked, "found", late=late, typical=bool(found.good))
         return self._why_none(person, deadline)
 
-    def keeping(
-        self,
-        person: Person,
-        free: Columns,
-        categories: Columns,
-        k: int,
-        screen: Callable[[Array], Mask],
-        deadline: float = math.inf,
-    ) -> Neighbours:
-        """What :meth:`admissible` finds for a person who keeps most features, in less time.
-
-        Only the columns ``free`` may change; ``categories`` are the columns of the categories that
-        are kept. Rows that are equal where it matters are looked at once, and those that ``screen``
-        refuses (they are known not to be robust) are not tested.
-        """
-        same = (self.rows[:, categories] == person.x[categories]).all(axis=1)
-        rows = person.adapt(self._with(person.x, free, same))
-        allowed = person.allowed(rows)
-        found: dict[bytes, Array] = {}
-        late = self._collect(person, rows[allowed], k, found, deadline, screen)
-        if len(found) < k and not late:
-            others = np.vstack([rows[~allowed], self._with(person.x, free, ~same)])
-            others = person.adapt(others, overwrite_categories=True)
-            others = others[person.allowed(others)]
-            late = self._collect(person, others, k, found, deadline, screen)
-        rows = np.array(list(found.values())).reshape(-1, self.rows.shape[1])
-        if found or late:
-            return Neighbours(rows, "found", late=late)
-        return Neighbours(rows, "infeasible_rules", "no row of the data is robust then")
-
-    def _with(self, x: Array, free: Columns, which: Mask) -> Array:
-        """The person with the free columns of some rows, each combination once."""
-        numbers = np.flatnonzero(which)
-        key, sizes = np.zeros(len(numbers), dtype=np.int64), 1
-        for column in free.tolist():
-            if column not in self._codes:
-                codes, values = pd.factorize(self.rows[:, column])
-                self._codes[column] = codes.astype(np.int64), max(1, len(values))
-            codes, size = self._codes[column]
-            sizes *= size
-            key = key * size + codes[numbers]
-        if sizes < _MOST_KEYS:  # else they hardly repeat, and the key is too large
-            numbers = numbers[~pd.Index(key).duplicated()]
-        rows = np.tile(x, (len(numbers), 1))
-        rows[:, free] = self.rows[numbers[:, None], free]
-        return rows
-
-    def _collect(
-        self,
-        person: Person,
-        rows: Array,
-        k: int,
-        found: dict[bytes, Array],
-        deadline: float,
-        screen: Callable[[Array], Mask] | None = None,
-    ) -> bool:
+    def _collect(self, person: Person, rows: Array, found: _Found, deadline: float) -> bool:
         """Add robust rows, nearest first, until there are k; True if the deadline comes first."""
         order = np.argsort(self.distance.between(person.x, rows), kind="stable")
-        for block in self._blocks(rows, order, k, screen):
-            robust = self.test(block, deadline)
+        for start in range(0, len(order), _BLOCK):
+            block = rows[order[start : start + _BLOCK]]
+            block = block[self.test(block, deadline)]
             late = time.monotonic() >= deadline
-            for row in block[robust]:
-                found.setdefault(row.tobytes(), row)
-                if len(found) == k:
-                    return late
+            found.add(block)
+            if found.full or (found.atypical and start >= _MOST_SCANNED):
+                return late and not found.full
             if late:
                 return True
         return False
-
-    def _blocks(
-        self,
-        rows: Array,
-        order: npt.NDArray[np.intp],
-        k: int,
-        screen: Callable[[Array], Mask] | None,
-    ) -> Iterator[Array]:
-        """Rows in their order, some at once; of those that pass a screen, few."""
-        start, size = 0, _BLOCK
-        while start < len(order):
-            block = rows[order[start : start + size]]
-            start += size
-            if screen is None:
-                yield block
-                continue
-            size *= 4
-            block = block[screen(block)]
-            yield from (block[first : first + 2 * k] for first in range(0, len(block), 2 * k))
 
     def _why_none(self, person: Person, deadline: float) -> Neighbours:
         none, main = self.rows[:0], self.sets[0]

@@ -41,11 +41,8 @@ def search(
     method: SearchName = "tree",
     solver: Solver = "highs",
     deadline: float = np.inf,
-    cutoff: float = np.inf,
 ) -> SearchResult:
     """Solve the pieces in the order of a bound on their distance, stopping at the best answer.
-
-    Only points nearer than ``cutoff`` are of interest; status ``infeasible`` means that there are none.
 
     ``solver`` is that of the mixed-integer programs of ``bilevel``; the tree runs on HiGHS. Where a
     solver gives no answer, ``trouble`` says so; nothing is concluded from it.
@@ -58,14 +55,13 @@ def search(
     lower, nodes, programs, rounds, open_, trouble = np.inf, 0, 0, 0, False, ""
     timed_out = False
     for bound, piece in ranked:
-        nearer = min(best.distance, cutoff)
-        if bound >= nearer:
+        if bound >= best.distance:
             break
         if time.monotonic() >= deadline:
             lower, open_, timed_out = min(lower, bound), True, True
             break
         found = (
-            tree.solve(problem, piece, cutoff=nearer, deadline=deadline, oracle=oracle)
+            tree.solve(problem, piece, cutoff=best.distance, deadline=deadline, oracle=oracle)
             if method == "tree"
             else _bilevel(problem, piece, bound, solver, deadline)
         )
@@ -78,7 +74,7 @@ def search(
         open_ |= found.status in ("feasible", "unknown")
         trouble = trouble or found.trouble
         timed_out |= found.timed_out
-        if found.distance < nearer:
+        if found.distance < best.distance:
             best = found
     counts = nodes, programs, rounds
     if best.point is None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 Table = pd.DataFrame | npt.ArrayLike
 """Any table that :func:`proplace.tables.frames.as_frame` reads, or plain rows of numbers."""
+Positions = npt.NDArray[np.intp]
 People = tuple["Array", dict[int, BadRow], pd.DataFrame | None]
 """Encoded rows, what is wrong with bad ones, and the table itself if it was one."""
 
@@ -84,8 +85,8 @@ def _is_boolean(feature: AnyFeature, frame: pd.DataFrame) -> bool:
     return legal and len(present) > 0 and bool(pd.api.types.is_bool_dtype(present.dtype))
 
 
-def training_rows(model: Model, X: Table, *, declared: bool) -> tuple[Model, Array]:
-    """Return the model with the table's column names, and the training rows as the network takes them.
+def training_rows(model: Model, X: Table, *, declared: bool) -> tuple[Model, Array, Positions]:
+    """Return the model with the table's column names, the encoded training rows and their positions.
 
     Columns without names of their own get those of the table, and numbers that nobody has described a
     range and a step (:func:`with_steps`). ``declared`` says whether the user gave
@@ -98,9 +99,10 @@ def training_rows(model: Model, X: Table, *, declared: bool) -> tuple[Model, Arr
         model = _named(model, frame)
         frame = _text_names(frame)
         model = model if declared else with_steps(with_booleans(model, frame), frame)
-        rows = _usable_rows(model, frame)
+        rows, positions = _usable_rows(model, frame)
     elif declared and not model.preprocesses:
         rows = model.network.rows(X)
+        positions = np.arange(len(rows))
         legal = ~model.schema.outside(rows).any(axis=1)
         legal &= model.schema.legal(model.schema.on_grids(rows))
         if not legal.all():
@@ -114,24 +116,25 @@ def training_rows(model: Model, X: Table, *, declared: bool) -> tuple[Model, Arr
     elif model.preprocesses:
         table = model.table(X)
         model = model if declared else with_steps(with_booleans(model, table), table)
-        rows = _usable_rows(model, table)
+        rows, positions = _usable_rows(model, table)
     else:
         rows = model.network.rows(X)
+        positions = np.arange(len(rows))
     if not len(rows):
         raise InputError("fit needs at least one training row", name="X")
-    return model, rows
+    return model, rows, positions
 
 
-def _usable_rows(model: Model, table: pd.DataFrame) -> Array:
+def _usable_rows(model: Model, table: pd.DataFrame) -> tuple[Array, Positions]:
     """Encode the rows that can be used; the model itself must agree about all of them."""
     rows, problems = model.schema.encode_valid(table)
+    good = np.delete(np.arange(len(table)), list(problems))
     if problems:
         text = left_out(problems, len(table), "training table")
         warnings.warn(text, RowsLeftOutWarning, stacklevel=4)
-        good = np.delete(np.arange(len(table)), list(problems))
         table, rows = table.iloc[good], rows[good]
     model.check_agreement(table)
-    return rows
+    return rows, good
 
 
 def check_agreement(model: Model, X: Table, *, what: str) -> None:
@@ -165,7 +168,12 @@ def _text_names(frame: pd.DataFrame) -> pd.DataFrame:
 
 def distinct(rows: Array) -> Array:
     """Return each row once, in the order of first appearance."""
-    return rows[np.sort(np.unique(rows, axis=0, return_index=True)[1])]
+    return rows[first_appearances(rows)]
+
+
+def first_appearances(rows: Array) -> Positions:
+    """Return the position of the first of equal rows, in their order."""
+    return np.sort(np.unique(rows, axis=0, return_index=True)[1])
 
 
 def read_people(model: Model, X: Table) -> People:

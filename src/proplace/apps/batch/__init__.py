@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -31,7 +31,6 @@ from proplace.apps.batch.manifest import About, Manifest
 from proplace.apps.batch.reading import read_results
 from proplace.core.errors import OptionError, OutputError, TableError
 from proplace.core.progress import progress_bar
-from proplace.core.request import DEFAULT_GAP
 from proplace.explain.result_tables import proof_name
 from proplace.schema import files
 from proplace.tables.files import open_table
@@ -85,14 +84,13 @@ def explain_file(
     out: str | os.PathLike[str],
     *,
     target: Label = 1,
-    count: int = 1,
-    gap: float = DEFAULT_GAP,
     ids: Sequence[str] = (),
     drop: Sequence[str] = (),
     kind: Format = "csv",
     every: float = 5.0,
     certificates: bool = False,
     progress: bool = False,
+    **wishes: Any,
 ) -> Summary:
     """Explain each row of a table file, or go on with it where an earlier run ended.
 
@@ -104,7 +102,7 @@ def explain_file(
         A CSV or Parquet file, or what :func:`proplace.tables.files.open_table` returns.
     out
         Folder of the batch; made if it is not there.
-    target, count, gap
+    target
         As in :meth:`proplace.Proplace.explain`.
     ids
         Columns that are no features and are kept beside the answers.
@@ -118,6 +116,8 @@ def explain_file(
         Also write the proof of each answer to ``certificates/`` in the folder.
     progress
         Show a progress bar with the time left on standard error.
+    wishes
+        Further keywords of :meth:`proplace.Proplace.explain`, such as ``count``.
 
     Raises
     ------
@@ -150,27 +150,23 @@ def explain_file(
                 f"{source.path}: there is no column {name!r} to keep as an id", name=name
             )
     layout = Layout.of(setting, ids, kind, source)
-    number = explainer.model_.target(target)
+    request = explainer.request(target, **wishes)
     question = {
         **_about(explainer),
         "input": source.digest,
         **source.reading,
-        "target": number,
-        "count": count,
-        "gap": gap,
+        **asdict(request),
         "id columns": list(ids),
         "format": kind,
         "certificates": certificates,
     }
-    explainer.prepare_once(number, progress=progress)
-    manifest = Manifest.of(question, About.of(explainer.provenance(number), setting))
+    explainer.prepare_once(request.target, progress=progress)
+    manifest = Manifest.of(question, About.of(explainer.provenance(request), setting))
 
     def explain(missing: Sequence[Range], folder: Folder) -> None:
         rows = Rows(source, schema, missing)
         with progress_bar("explain", _number(missing), show=progress) as advance:
-            parts = explainer.stream(
-                rows, target, count=count, gap=gap, every=every, advance=advance
-            )
+            parts = explainer.stream(rows, target, every=every, advance=advance, **wishes)
             for part in parts:
                 _write(part, rows, layout, folder)
                 if not part.complete:

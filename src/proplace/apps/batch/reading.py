@@ -241,6 +241,8 @@ class ResultsFolder:
         distance, bound, margin = (
             cells.numbers(facts[name]) for name in ("distance", "bound", "margin")
         )
+        plausibility = cells.numbers(facts["plausibility"])
+        nearest_rows = cells.numbers(facts["nearest_row"])
         in_region, timed_out = (cells.truths(facts[name]) for name in ("in_region", "timed_out"))
         ranks, reasons = cells.whole(facts["rank"]), cells.text(facts["reason"])
         ids = {name: cells.text(name) for name in self.columns.ids}
@@ -267,6 +269,8 @@ class ResultsFolder:
                     in_region=in_region[n],
                     timed_out=timed_out[n],
                     margin=margin[n],
+                    plausibility=plausibility[n],
+                    nearest_row=None if np.isnan(nearest_rows[n]) else int(nearest_rows[n]),
                     filled=tuple(json.loads(gaps[n])) if gaps[n] else (),
                     holds=_held(held[n], schema) if held[n] else {},
                 ),

@@ -25,10 +25,10 @@ _SHOWN = 20  # broken promises that are listed; the rest are counted
 
 
 class Prefer(StrEnum):
-    """Which answers are wanted."""
+    """Properties of the best counterfactual."""
 
-    near = "near"
-    few = "few"
+    nearest = "nearest"
+    sparse = "sparse"
 
 
 class FailOn(StrEnum):
@@ -84,8 +84,8 @@ def audit(
     shifts: delta.File = None,
     k: Annotated[int, typer.Option("--k", help="With --renew: robust neighbours.")] = 20,
     prefer: Annotated[
-        Prefer, typer.Option(help="With --renew: the nearest answers, or those of few changes.")
-    ] = Prefer.near,
+        Prefer, typer.Option(help="With --renew: the smallest distance, or few changed features.")
+    ] = Prefer.nearest,
     holds: Annotated[
         bool, typer.Option("--holds", help='With --renew: prove "at least" and "no more than".')
     ] = False,
@@ -133,11 +133,10 @@ def audit(
                 known,
                 given.delta,
                 k=k,
-                prefer=prefer.value,
                 holds=holds,
                 tolerance=found.tolerance or None,
             ).fit(common.training_rows(rows, known.schema, drop or []))
-            renewal = found.renew(explainer)
+            renewal = found.renew(explainer, prefer=prefer.value)
         if as_json:
             say(json.dumps(_facts(found, renewal)))
         else:

@@ -37,10 +37,10 @@ class Region(StrEnum):
 
 
 class Prefer(StrEnum):
-    """Which answer is the best."""
+    """Properties of the best counterfactual."""
 
-    near = "near"
-    few = "few"
+    nearest = "nearest"
+    sparse = "sparse"
 
 
 Words = Annotated[
@@ -66,11 +66,18 @@ Regions = Annotated[
 ]
 Preference = Annotated[
     Prefer,
+    typer.Option(help="nearest: the smallest distance; sparse: few changed features."),
+]
+MaxChanges = Annotated[int | None, typer.Option(help="Largest number of changed features.")]
+Typical = Annotated[
+    bool | None,
     typer.Option(
-        help="near: the nearest answer; few: the fewest changes within 1.25 times its distance."
+        "--typical/--atypical",
+        help="Return points that are usual among accepted rows, or search without that filter. "
+        "Default: filter sparse requests and restricted people.",
+        show_default=False,
     ),
 ]
-MaxChanges = Annotated[int | None, typer.Option(help="Change at most so many features.")]
 Changeable = Annotated[
     str | None,
     typer.Option(help="Change these features only, as in income,job; the others are kept."),
@@ -117,8 +124,8 @@ class Question:
         For which networks the answers must hold.
     others
         More models that must accept them, with what `--also` says of each.
-    k, region, tolerance, holds, time_limit, changes
-        As :class:`proplace.Proplace` takes them; ``changes`` are the options about changes.
+    k, region, tolerance, holds, time_limit, changeable
+        As :class:`proplace.Proplace` takes them.
     target
         The wanted class, by its label as text.
     predictions
@@ -137,7 +144,7 @@ class Question:
     target: str
     predictions: str | None
     schema: Path | None
-    changes: dict[str, Any]
+    changeable: list[str] | None
 
     def fitted(
         self,
@@ -169,7 +176,7 @@ class Question:
             holds=self.holds,
             n_jobs=processes,
             time_limit=self.time_limit,
-            **self.changes,
+            changeable=self.changeable,
         )
         known = common.training_rows(rows, whole.schema, others)
         agreement = comparison.check_predictions(whole, rows, [known], self.predictions)
@@ -194,8 +201,9 @@ def explain(
     region: Regions = Region.hull,
     tolerance: common.Tolerance = None,
     holds: Holds = False,
-    prefer: Preference = Prefer.near,
+    prefer: Preference = Prefer.nearest,
     max_changes: MaxChanges = None,
+    typical: Typical = None,
     changeable: Changeable = None,
     gap: Gap = DEFAULT_GAP,
     time_limit: TimeLimit = DEFAULT_TIME_LIMIT,
@@ -237,7 +245,7 @@ def explain(
     proplace explain --model m.onnx --train train.csv --schema schema.yaml --delta 0.02 age=40 job=cook
 
     proplace explain --model m.onnx --train train.csv --delta 0.02 --input people.csv --out results
-    --prefer few --max-changes 3
+    --prefer sparse --max-changes 3
 
     proplace explain --model m.onnx --train train.csv --shifts shifts.npz --also last-year.onnx:0.01
     --input people.csv --out results
@@ -273,12 +281,15 @@ def explain(
         target,
         predictions,
         schema,
-        {
-            "prefer": prefer.value,
-            "max_changes": max_changes,
-            "changeable": _names(changeable),
-        },
+        _names(changeable),
     )
+    wishes = {
+        "count": count,
+        "prefer": prefer.value,
+        "max_changes": max_changes,
+        "typical": typical,
+        "gap": gap,
+    }
     rows = open_table(train, delimiter=delimiter, encoding=encoding)
     source = None if table is None else open_table(table, delimiter=delimiter, encoding=encoding)
     explainer, wanted, agreement = question.fitted(
@@ -292,7 +303,7 @@ def explain(
     wording = letters.wording_of(explainer.model_.target(wanted), subject, outcome)
     if single:
         someone = one_person.Person(source, row, words, ids or [], others)
-        answers = someone.explain(explainer, explainer.setting.schema, wanted, count, gap)
+        answers = someone.explain(explainer, explainer.setting.schema, wanted, wishes)
         if out is not None:
             one_person.save_certificates(answers, out / "certificates")
         if page is not None:
@@ -311,7 +322,7 @@ def explain(
     batch = whole_input.Batch(
         out, ids or [], drop, certificates, kind, every, backend, address, jobs
     )
-    summary = batch.run(explainer, source, wanted, count, gap)
+    summary = batch.run(explainer, source, wanted, wishes)
     whole_input.summarise(summary, agreement, as_json=as_json)
     if page is not None:
         report.write_folder_page(out, page, statement)

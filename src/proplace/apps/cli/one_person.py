@@ -48,7 +48,7 @@ class Person:
     others: list[str]
 
     def explain(
-        self, explainer: Proplace, schema: Schema, target: Label, count: int, gap: float
+        self, explainer: Proplace, schema: Schema, target: Label, wishes: dict[str, Any]
     ) -> Explanations:
         """Explain this person; each answer knows who it is for."""
         from proplace.explain.results import Explanations  # noqa: PLC0415
@@ -56,7 +56,7 @@ class Person:
         frame = self._frame(schema)
         names = [name for name in self.ids if name in frame.columns]
         ids = {name: frame[name].iloc[0] for name in names}
-        found = explainer.explain(frame[list(schema.by_name)], target, count=count, gap=gap)
+        found = explainer.explain(frame[list(schema.by_name)], target, **wishes)
         answers = [replace(answer, ids=ids) for answer in found]
         return Explanations(answers, complete=found.complete, provenance=found.provenance)
 

@@ -63,7 +63,7 @@ class Batch:
     jobs: int | None
 
     def run(
-        self, explainer: Proplace, source: TableFile, target: Label, count: int, gap: float
+        self, explainer: Proplace, source: TableFile, target: Label, wishes: dict[str, Any]
     ) -> Summary:
         """Explain all rows, or go on with them; a signal ends it as Ctrl-C does."""
         from proplace.apps.batch import explain_file  # noqa: PLC0415
@@ -76,14 +76,13 @@ class Batch:
                         source,
                         self.out,
                         target=target,
-                        count=count,
-                        gap=gap,
                         ids=self.ids,
                         drop=self.drop,
                         kind=_format(self.kind, source),
                         every=self.every,
                         certificates=self.certificates,
                         progress=common.watched(),
+                        **wishes,
                     )
             except KeyboardInterrupt:
                 tell("interrupted; the same command goes on where this one ended")

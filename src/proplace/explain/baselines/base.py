@@ -7,6 +7,7 @@ that do not have the target class to a candidate each. It may look at ``self.net
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import time
 from abc import abstractmethod
@@ -19,6 +20,7 @@ from proplace.core.distances import L1
 from proplace.core.errors import OptionError
 from proplace.core.model_set import ModelSet
 from proplace.core.options import integer
+from proplace.core.request import Request
 from proplace.core.shifts import Shifts
 from proplace.explain.base import Explainer
 from proplace.explain.findings import Finding
@@ -29,7 +31,6 @@ from proplace.schema.features import Continuous
 
 if TYPE_CHECKING:
     from proplace.core.network import Array
-    from proplace.core.request import Request
     from proplace.core.shifts import Delta
     from proplace.explain.findings import Status
     from proplace.schema import Schema
@@ -97,19 +98,27 @@ class Baseline(Explainer):
         self.sets_ = (ModelSet(self.net_, self.shifts_),)
         self.prover_ = None
         units = self.model_.units(rows) if self.model_.preprocesses else np.ones(self.net_.inputs)
-        self.distance_ = L1(1.0 / (self.net_.inputs * units))
+        self.units_ = 1.0 / (self.net_.inputs * units)
+        self.distance_ = L1(self.units_)
         self._span = rows.min(axis=0), rows.max(axis=0)
         self._free = unrestricted(self.schema_)
+
+    def check_request(self, request: Request) -> None:
+        """Raise ``OptionError`` for a request for more than a target class."""
+        plain = Request(request.target)
+        for field in dataclasses.fields(Request):
+            value = getattr(request, field.name)
+            if value != getattr(plain, field.name):
+                raise OptionError(
+                    f"{type(self).__name__} takes the target class alone, not {field.name}="
+                    f"{value!r}; use Proplace, or leave {field.name} out",
+                    name=field.name,
+                    value=value,
+                )
 
     def find(self, X: Array, request: Request) -> list[list[Finding]]:
         """One finding for each row: the candidate as it will be read, and what it is then."""
         target = request.target
-        if request.count != 1:
-            raise OptionError(
-                f"{type(self).__name__} gives one answer for each person: count=1",
-                name="count",
-                value=request.count,
-            )
         start = time.monotonic()
         candidates = self.propose(X, target)
         seconds = (time.monotonic() - start) / len(X)
