@@ -96,7 +96,8 @@ class Proplace(Explainer):
         certificate is a bundle of one for each, and a person counts as ``already_valid`` where the
         model in use accepts, whatever the others say (the reason tells).
     k
-        Number of robust neighbours that span the plausible region.
+        Number of robust neighbours that span the plausible region. "Nearest", "optimal" and ``bound``
+        refer to this region.
     tolerance
         By how much a person may miss an answer and must be accepted all the same, in original units:
         ``{"income": 500}``. An answer is then accepted by every network of Delta at every point that
@@ -129,7 +130,8 @@ class Proplace(Explainer):
         as much as covers the rounding of a model deployed in float32. The default is ``"float32"``
         for such a model (``net.precision``), and 1e-6 for float64.
     search
-        ``"tree"`` (default) or ``"bilevel"``, the paper's Algorithm 1; same answers.
+        ``"tree"`` (default) or ``"bilevel"``, the paper's Algorithm 1. Both give the same distance if
+        neither filters typical points (``explain(typical=False)``).
     solver
         Of the programs of ``search="bilevel"``: ``"highs"`` or ``"gurobi"`` (with the extra of that
         name); same answers. The tree runs on HiGHS.
@@ -439,7 +441,7 @@ class Proplace(Explainer):
                     return self._moved(finding, attempt, proved)
         why = "no typical point was found, so this one is less usual than most accepted rows"
         reason = "; ".join(part for part in (finding.reason, why) if part)
-        return replace(finding, status="feasible", reason=reason)
+        return replace(finding, reason=reason)
 
     def _on_the_way(
         self, attempt: Attempt, point: Array, goals: Array, typical: Typical, clock: Clock
@@ -503,11 +505,14 @@ class Proplace(Explainer):
             reason = (
                 "; no typical point was found, so this one is less usual than most accepted rows"
             )
+        lower = np.min([person.lower for person in people], axis=0)
+        upper = np.max([person.upper for person in people], axis=0)
+        features = enumerate(self.schema_.features)
         search = SparseSearch(
             self._problem(x, request),
             self.schema_,
-            self._values[request.target],
-            [f for f in range(len(self.schema_.features)) if f not in fixed],
+            self._values[request.target].within(self.schema_, lower, upper),
+            [number for number, each in features if number not in fixed and not each.immutable],
             lambda rows: allowed(people, rows),
             lambda rows: robust.test(rows, clock.search),
             typical,
@@ -521,11 +526,14 @@ class Proplace(Explainer):
                 return Finding("not_found", NO_TIME, x=x, timed_out=True)
             changes = f"at most {most} change{'s' * (most != 1)} was found; raise max_changes"
             return Finding("not_found", f"no robust point with {changes}", x=x)
+        pieces = (p for each in people for p in hull_pieces(self.schema_, each, rows))
         return Finding(
             "feasible",
             f"fewer changes may be possible{reason}",
             x=x,
             point=proved.point,
+            neighbours=rows,
+            in_region=any(piece.contains(proved.point[None])[0] for piece in pieces),
             distance=float(self.distance_.between(x, proved.point)),
             margin=proved.margin,
             certificate=proved.proof,

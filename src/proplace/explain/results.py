@@ -89,8 +89,8 @@ class Explanation:
         Label of the person's row in the table that was explained.
     status
         ``optimal``: within the requested gap of the nearest robust point of the region, proved.
-        ``feasible``: certified robust, but not proved to be that near (steps, the time limit, or a
-        method that does not look for the nearest).
+        ``feasible``: certified robust, but not proved to be that near (few changes, a typical point,
+        steps, the time limit, or a method that does not look for the nearest).
         ``valid``: the network gives the point the target class; not certified robust.
         ``already_valid``: the network gives the target class already. ``no_robust_neighbour``,
         ``infeasible_rules``, ``fixed`` (it is proved that no network of Delta gives the target class to
@@ -108,7 +108,8 @@ class Explanation:
         From the person to the answer, over encoded columns; NaN without an answer.
     bound
         Proved lower bound on the distance of any point of the region with a worst margin of
-        ``margin + slack`` (the margin that the search asks for).
+        ``margin + slack`` (the margin that the search asks for). NaN for few changes, since that search
+        proves no bound.
     in_region
         False if the counterfactual, written in the steps of its features, lies outside the hull. Its
         ``bound`` is then about the hull, and may exceed ``distance``.
@@ -232,7 +233,7 @@ class Explanation:
         >>> print(result[0].words(Wording("the loan", ["refused", "approved"])))
         The loan would have been approved if debt were 37% of income instead of 60%; this is proved
         for every network whose weights and biases each differ by at most 0.02 from the model in use.
-        A nearer answer may exist, but in its plausible region none more than 3% nearer.
+        A nearer answer may exist, but none in the searched region is more than 3% nearer.
         """
         from proplace.explain.words import Wording, in_words
 

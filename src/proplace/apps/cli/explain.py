@@ -261,8 +261,7 @@ def explain(
     if promises is not None:
         ids = list(dict.fromkeys([*(ids or []), promises.column]))
         certificates = certificates or not single
-    _check_output(out, page, single=single, certificates=certificates)
-    report.check_statement(statement, page)
+    _check_output(out, page, statement, single=single, certificates=certificates)
     valid_until = promising.last_day(promises, valid_until) if folder is not None else valid_until
     letters.check(folder, certificates or promises is not None, subject, outcome, valid_until)
     jobs = common.processes(jobs)
@@ -361,7 +360,9 @@ def _is_single(words: dict[str, str], table: Path | None, row: int | None) -> bo
     return bool(words) or row is not None
 
 
-def _check_output(out: Path | None, page: Path | None, *, single: bool, certificates: bool) -> None:
+def _check_output(
+    out: Path | None, page: Path | None, statement: str | None, *, single: bool, certificates: bool
+) -> None:
     """Say what is wrong with what is to be written, before any work."""
     from proplace.core.errors import OptionError  # noqa: PLC0415
 
@@ -375,3 +376,4 @@ def _check_output(out: Path | None, page: Path | None, *, single: bool, certific
         )
     if page is not None:
         report.check_page(page)
+    report.check_statement(statement, page)
