@@ -31,6 +31,7 @@ from proplace.explain.parameters import NotFittedError, Parameters
 from proplace.explain.provenance import Provenance, Training
 from proplace.explain.proving import Clock, Prover
 from proplace.explain.results import Setting
+from proplace.loaders.model import Model
 from proplace.tables.rows import check_agreement, model_of, read_people, training_rows
 
 if TYPE_CHECKING:
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from proplace.core.shifts import Shifts
     from proplace.explain.results import Explanations
     from proplace.explain.several import Voter
-    from proplace.loaders.model import Model
     from proplace.schema import Schema
     from proplace.schema.cells import Label
     from proplace.schema.problems import BadRow
@@ -134,7 +134,8 @@ class Explainer(Parameters, ABC):
         self.check_parameters()
         processes("n_jobs", self.n_jobs)
         with progress_bar("fit", 4, show=progress) as advance:
-            model = model_of(self.source, self.schema)
+            source = Model.of(self.source, cutoff=getattr(self, "cutoff", None))
+            model = model_of(source, self.schema)
             advance(1)
             self.model_, rows = training_rows(model, X, declared=self.schema is not None)
             self.net_, self.schema_ = self.model_.network, self.model_.schema
@@ -229,6 +230,7 @@ class Explainer(Parameters, ABC):
             self.sets_,
             self.model_.encoding,
             self.model_.columns,
+            self.model_.threshold,
         )
 
     def provenance(self, target: int) -> Provenance:

@@ -15,6 +15,7 @@ from proplace.core.wiring import upstairs
 from proplace.explain.findings import STATUSES
 
 if TYPE_CHECKING:
+    from proplace.loaders.cutoffs import Threshold
     import datetime
     import os
     from collections.abc import Hashable, Iterator, Mapping
@@ -45,7 +46,7 @@ class Setting:
     own box. Empty where they are not known. ``encoding`` is the digest of how the model itself turns a
     table into rows; empty where it takes rows as the schema encodes them. ``columns`` are those of the
     table in the order in which the model takes them, which need not be that of the schema; empty where
-    that is not known.
+    that is not known. ``threshold`` is the cut-off of the model, None without one.
     """
 
     net: Network
@@ -56,6 +57,7 @@ class Setting:
     sets: tuple[ModelSet, ...] = ()
     encoding: str = ""
     columns: tuple[str, ...] = ()
+    threshold: Threshold | None = None
 
     @property
     def radius(self) -> float | None:
