@@ -15,7 +15,6 @@ from proplace.core.wiring import upstairs
 from proplace.explain.findings import STATUSES
 
 if TYPE_CHECKING:
-    from proplace.loaders.cutoffs import Threshold
     import datetime
     import os
     from collections.abc import Hashable, Iterator, Mapping
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from proplace.explain.findings import Status
     from proplace.explain.provenance import Provenance
     from proplace.explain.words import Wording, Words
+    from proplace.loaders.cutoffs import Threshold
     from proplace.schema import Schema
     from proplace.schema.cells import Label
 

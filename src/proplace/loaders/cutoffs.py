@@ -7,10 +7,10 @@ A model with the cut-off :math:`p` for a label accepts iff the probability of th
     \sigma(z) \ge p \iff z - \operatorname{logit}(p) \ge 0 , \qquad
     1 - \sigma(z) \ge p \iff z + \operatorname{logit}(p) \le 0 ,
 
-and for two logits :math:`z_L - \operatorname{logit}(p) \ge z_{other}`. So the cut-off is subtracted from
-the output bias when a model is read, and a network accepts at 0 as ever. A cut-off of 0.5 changes nothing.
-Where the probability equals the cut-off exactly, the network keeps its own rule for ties: class 1 for one
-logit, class 0 for two.
+and for two logits :math:`z_L - \operatorname{logit}(p) \ge z_{other}`. So reading a model subtracts the
+cut-off from the output bias, and every network accepts at 0. A cut-off of 0.5 changes nothing.
+Where the probability equals the cut-off exactly, the network keeps its own rule for ties: class 1 for
+one logit, class 0 for two.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -121,7 +120,10 @@ class Threshold(NamedTuple):
         if not self.logit:
             return net
         *rest, last = net.layers
-        layers = [*((layer.W, layer.b) for layer in rest), (last.W, last.bias - self.offset(net.outputs))]
+        layers = [
+            *((layer.W, layer.b) for layer in rest),
+            (last.W, last.bias - self.offset(net.outputs)),
+        ]
         folds = list(net.folds)
         if last.b is None:
             still = np.zeros(net.outputs)
@@ -131,9 +133,10 @@ class Threshold(NamedTuple):
 
 
 def _probability(p: object, cutoff: object) -> float:
-    if isinstance(p, bool) or not isinstance(p, Real) or not 0.0 < p < 1.0:
+    number = isinstance(p, (int, float, np.number)) and not isinstance(p, bool)
+    if not (number and 0.0 < float(p) < 1.0):  # type: ignore[arg-type]
         raise _wrong(f"a cut-off must be a probability between 0 and 1, not {short(p)}", cutoff)
-    return float(p)
+    return float(p)  # type: ignore[arg-type]
 
 
 def _wrong(text: str, cutoff: object) -> OptionError:

@@ -326,7 +326,8 @@ class Model:
         if self.threshold is None or not single:
             return 0.0
         terms = self.network.layers[-1].W.shape[1] + 2  # its own bias may be larger than this one
-        return self.threshold.rounding + terms * 2.0**-24 * abs(self.threshold.logit)
+        rounding: float = self.threshold.rounding + terms * 2.0**-24 * abs(self.threshold.logit)
+        return rounding
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from proplace.promises.within.projection import Parameters
 
 
-def with_last_layer(
-    source: object, network: Network, threshold: Threshold | None = None
-) -> Any:
+def with_last_layer(source: object, network: Network, threshold: Threshold | None = None) -> Any:
     """Return a copy of a model that has the last layer of a network.
 
     ``threshold`` is the cut-off that the network holds and the model does not.
@@ -52,7 +50,9 @@ def with_last_layer(
     last, layer = parameters.layers[-1], network.layers[-1]
     _write(parameters, last.weight, last.taken, layer.W)
     if last.bias is not None and layer.b is not None:
-        offset = np.zeros(network.outputs) if threshold is None else threshold.offset(network.outputs)
+        offset = (
+            np.zeros(network.outputs) if threshold is None else threshold.offset(network.outputs)
+        )
         _write(parameters, last.bias, last.taken, layer.b, offset)
     there = Model.of(twin).network
     _check(network, there if threshold is None else threshold.network(there))
