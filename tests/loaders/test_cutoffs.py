@@ -17,7 +17,7 @@ from support.errors import raises
 COLUMNS = ["age", "income", "debt"]
 LABELS = [("approved", "refused"), ("no", "yes"), (0, 1), (False, True)]
 CLASSIFIERS = {
-    "logistic": lambda: LogisticRegression(),
+    "logistic": LogisticRegression,
     "no intercept": lambda: LogisticRegression(fit_intercept=False),
     "mlp": lambda: MLPClassifier((6,), max_iter=300, random_state=0),
 }
@@ -56,7 +56,8 @@ def moved(pipe, delta, rng):
     if getattr(clf, "fit_intercept", True) is False:
         arrays = arrays[:1]
     for array in arrays:
-        array += delta * rng.choice([-1.0, 1.0], size=array.shape) * rng.choice([1.0, rng.random()])
+        signs = rng.choice([-1.0, 1.0], size=array.shape)
+        array[...] = array + delta * signs * rng.choice([1.0, rng.random()])
     return twin
 
 

@@ -1,4 +1,4 @@
-"""Promises of a model with a cut-off: audits, redemption, repair and training ask for that probability."""
+"""Promises of a model with a cut-off: audits, redemption, repair and training keep to it."""
 
 import copy
 

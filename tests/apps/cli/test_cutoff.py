@@ -10,7 +10,7 @@ import pytest
 
 from commands import good, run
 from proplace.core.errors import DeltaError, OptionError, OutputError
-from support.errors import ANY, failed
+from support.errors import failed
 from support.models import export_sklearn, fitted, people
 
 pytest.importorskip("sqlalchemy")
