@@ -221,6 +221,26 @@ def test_torch_module_is_asked_for_its_probabilities(one, form, number):
         model.check_agreement(model.table(rows))
 
 
+@pytest.mark.parametrize("p", [0.999, 0.9999])
+def test_rounding_of_a_probability_near_1_is_covered(p):
+    torch = pytest.importorskip("torch")
+    module = torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.Sigmoid())
+    with torch.no_grad():
+        module[0].weight[:], module[0].bias[:] = 1.0, 0.0
+    logit = np.log(p / (1 - p))
+    rows = logit + np.linspace(-1e-3, 1e-3, 4001)[:, None]
+    rows = rows.astype(np.float32).astype(float)
+    model = pp.Model.of(module, cutoff=p)
+    apart = (model.original(rows) == 1) != (rows[:, 0] >= logit)
+    distance = np.abs(rows[apart, 0] - logit)
+    bound = model.rounding(rows)[0]
+    assert apart.any()
+    assert distance.max() <= bound < 100 * distance.max() + 1e-4
+    model.check_agreement(model.table(rows))
+    margin = np.max(model.margins(pp.Shifts.of(model.network, 0.0), rows, None))
+    assert distance.max() <= margin
+
+
 @pytest.mark.parametrize(("outputs", "activation"), [(1, "sigmoid"), (1, None), (2, "softmax")])
 def test_keras_model_is_asked_for_its_probabilities(outputs, activation):
     keras = pytest.importorskip("keras")
