@@ -240,7 +240,10 @@ class Shifts:
 
     @property
     def encoding(self) -> str:
-        """Digest of how the models of the box turn a table into rows; empty for bare networks."""
+        """Digest of how the models of the box turn a table into rows, and their cut-off, if any.
+
+        It is empty for bare networks.
+        """
         return self._encoding
 
     def encoded_as(self, model: object) -> Shifts:
@@ -251,7 +254,7 @@ class Shifts:
         (whole,) = upstairs("models_of")([model])
         moved = Shifts._of_boxes(self._boxes, self._input_map, self._about, self._trained)
         moved._check_fits(whole.network)
-        moved._encoding = whole.encoding
+        moved._encoding = whole.coordinates
         return moved
 
     @property
@@ -556,7 +559,7 @@ def _past(history: Iterable[object], source: object | None) -> _Past:
     models = upstairs("models_of")(given)
     nets = same_architecture(models)
     refitted = any(net is not model.network for net, model in zip(nets, models, strict=True))
-    return _Past(nets[source is not None :], refitted, models[0].encoding)
+    return _Past(nets[source is not None :], refitted, models[0].coordinates)
 
 
 def _check_alike(a: Network, b: Network) -> None:

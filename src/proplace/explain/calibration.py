@@ -347,7 +347,8 @@ def calibrate_delta(
     base, declared = Model.of(source), schema is not None
     model, rows, _ = training_rows(model_of(base, schema), X_train, declared=declared)
     others = [
-        Retrained.read(name, one, schema, X_train) for name, one in (choosing | reporting).items()
+        Retrained.read(name, one, schema, X_train, base)
+        for name, one in (choosing | reporting).items()
     ]
     changes = np.array([other.change(model) for other in others])[: len(choosing)]
     question = Question(model, others, distinct(rows), X_valid, model.target(target))

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from proplace.core.request import Request
     from proplace.core.shifts import Delta
     from proplace.explain.proving import Proved
+    from proplace.loaders.cutoffs import Cutoff
     from proplace.loaders.model import Model
     from proplace.region.convex_piece import ConvexPiece
     from proplace.region.neighbours import RegionKind
@@ -87,6 +88,9 @@ class Proplace(Explainer):
         Largest change of any parameter, one (weight, bias) pair per layer, or a
         :class:`proplace.Shifts`. Where the model itself does not lie in such a box, answers are
         accepted by it as well.
+    cutoff
+        The probability from which the model accepts, as in ``{"approved": 0.7}``: a shorthand for
+        ``Model.of(source, cutoff=...)`` as the source.
     also
         Other networks that must accept every answer, each of the kinds that ``source`` can be, or a
         pair of one and its delta: ``[net2, (net3, 0.01)]``. A network by itself stands for no other;
@@ -94,7 +98,8 @@ class Proplace(Explainer):
         of their own: they look at the same columns of the table and have the same classes. A bare
         :class:`proplace.Network` takes rows as ``source`` encodes them. With several networks a
         certificate is a bundle of one for each, and a person counts as ``already_valid`` where the
-        model in use accepts, whatever the others say (the reason tells).
+        model in use accepts, whatever the others say (the reason tells). A model
+        that states no cut-off of its own, as ``Model.of(other, cutoff=...)``, has that of ``source``.
     k
         Number of robust neighbours that span the plausible region. "Nearest", "optimal" and ``bound``
         refer to this region.
@@ -161,6 +166,7 @@ class Proplace(Explainer):
         source: object,
         delta: Delta,
         *,
+        cutoff: Cutoff | None = None,
         also: Sequence[object] | None = None,
         tolerance: Mapping[str, float] | None = None,
         holds: bool = False,
@@ -177,6 +183,7 @@ class Proplace(Explainer):
     ) -> None:
         self.source = source
         self.delta = delta
+        self.cutoff = cutoff
         self.also = also
         self.tolerance = tolerance
         self.holds = holds

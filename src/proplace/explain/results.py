@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from proplace.explain.findings import Status
     from proplace.explain.provenance import Provenance
     from proplace.explain.words import Wording, Words
+    from proplace.loaders.cutoffs import Threshold
     from proplace.schema import Schema
     from proplace.schema.cells import Label
 
@@ -46,7 +47,7 @@ class Setting:
     own box. Empty where they are not known. ``encoding`` is the digest of how the model itself turns a
     table into rows; empty where it takes rows as the schema encodes them. ``columns`` are those of the
     table in the order in which the model takes them, which need not be that of the schema; empty where
-    that is not known.
+    that is not known. ``threshold`` is the cut-off of the model, None without one.
     """
 
     net: Network
@@ -57,6 +58,7 @@ class Setting:
     sets: tuple[ModelSet, ...] = ()
     encoding: str = ""
     columns: tuple[str, ...] = ()
+    threshold: Threshold | None = None
 
     @property
     def radius(self) -> float | None:

@@ -19,7 +19,7 @@ from proplace.core.errors import (
 )
 from proplace.core.text import listing
 from proplace.explain.proplace import DEFAULT_MARGIN, SLACK
-from proplace.loaders.coordinates import in_coordinates_of
+from proplace.loaders.coordinates import in_coordinates_of, with_cutoff_of
 from proplace.tables.frames import as_frame
 from proplace.tables.rows import model_of, training_rows
 
@@ -51,11 +51,13 @@ class Retrained:
     model: Model
 
     @classmethod
-    def read(cls, name: str, source: object, schema: Schema | None, X_train: Table) -> Retrained:
+    def read(
+        cls, name: str, source: object, schema: Schema | None, X_train: Table, base: Model
+    ) -> Retrained:
         """Read a model; it is compared with its own predictions on the training table."""
         declared = schema is not None
         try:
-            own = model_of(source, None)
+            own = with_cutoff_of(base, model_of(source, None))
             if schema is not None:  # scalers may have been fitted again
                 own = own.with_schema(schema.unscaled() if own.preprocesses else schema)
             model, _, _ = training_rows(own, X_train, declared=declared)

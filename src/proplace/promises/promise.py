@@ -120,6 +120,7 @@ class Promise:
             terms.sets,
             encoding=terms.model.encoding,
             columns=terms.model.columns,
+            threshold=terms.model.threshold,
         )
         return Explanation(
             facts["index"],

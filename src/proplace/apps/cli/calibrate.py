@@ -59,6 +59,7 @@ def calibrate(
     table: common.People,
     schema: common.SchemaFile = None,
     target: common.Target = common.DEFAULT_TARGET,
+    cutoff: common.Cutoff = None,
     k: Annotated[int, typer.Option("--k", help="Robust neighbours that span the region.")] = 20,
     wanted: Wanted = 1.0,
     least_robust: LeastRobust = 0.1,
@@ -100,7 +101,7 @@ def calibrate(
         if path is not None:
             with common.refused_if_there(path):  # now, not after the work
                 pass
-    models = [common.read_model(path) for path in (model, *retrained)]
+    models = [common.read_model(model, cutoff), *map(common.read_model, retrained)]
     others = [*(ids or []), *(drop or [])]
     rows, asked = (
         open_table(path, delimiter=delimiter, encoding=encoding) for path in (train, table)

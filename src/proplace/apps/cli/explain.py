@@ -196,6 +196,7 @@ def explain(
     schema: common.SchemaFile = None,
     predictions: comparison.Predictions = None,
     target: common.Target = common.DEFAULT_TARGET,
+    cutoff: common.Cutoff = None,
     count: Count = 1,
     k: K = 20,
     region: Regions = Region.hull,
@@ -266,7 +267,10 @@ def explain(
     letters.check(folder, certificates or promises is not None, subject, outcome, valid_until)
     jobs = common.processes(jobs)
     given, more = delta.Given.of(number, shifts), delta.others(also or [])
-    whole, *rest = map(common.read_model, [model, *(other.path for other in more)])
+    whole, *rest = [
+        common.read_model(path, stated)
+        for path, stated in [(model, cutoff), *((other.path, None) for other in more)]
+    ]
     drop = [*(drop or []), *([] if predictions is None else [predictions])]
     others = [*(ids or []), *drop]
     question = Question(
