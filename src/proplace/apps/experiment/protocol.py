@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 VALID = 0.99  # share of answers that must stay valid on retrained networks
 FACTORS = (0.0625, 0.125, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)  # deltas tried, over the published one
 _TRIES = 5  # trainings until a network has two classes
-_FORMAT = 1  # of the cached files
+_FORMAT = 2  # of the cached files
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,8 @@ SETTINGS = {
     "gmc": Settings((20, 20), 3, 0.045, 20),
     "heloc": Settings((20, 20), 50, 0.025, 23),
 }
+DATA = (*SETTINGS, "heloc-repaired")
+"""Names of the data sets of :class:`Task`."""
 
 PUBLISHED = {  # Table 1 of the paper: vr %, vdelta %, l1, lof
     "WCE": {
@@ -107,11 +109,15 @@ PUBLISHED = {  # Table 1 of the paper: vr %, vdelta %, l1, lof
     },
 }
 
+# Algorithm 1 and the tree search compute the same counterfactuals, so both stand beside these figures.
+PUBLISHED["PROPLACE-Algorithm-1"] = PUBLISHED["PROPLACE"]
+
 PUBLISHED_SECONDS = {  # per counterfactual, as published
     "PROTO-R": "54-78",
     "RBR": "7-8",
     "MILP-R": "0.5-3.6",
     "PROPLACE": "0.1-1.2",
+    "PROPLACE-Algorithm-1": "0.1-1.2",
 }
 
 ACCURACY = {"adult": 0.84, "compas": 0.85, "gmc": 0.94, "heloc": 0.76}
@@ -297,11 +303,15 @@ def two_classes(
 
 
 def _refused(rows: Rows, X: Array, networks: list[Network], rng: np.random.Generator) -> Rows:
-    """Rows with distinct features that every network refuses, in random order."""
-    keep = np.logical_and.reduce([net.predict(X[rows]) == 0 for net in networks])
-    rows = rows[keep]
+    """Rows with distinct features that every network refuses, in random order.
+
+    The order does not depend on the networks: if one prediction changes, the others keep their places.
+    """
+    rows = rng.permutation(rows)
     distinct = rows[np.sort(np.unique(X[rows], axis=0, return_index=True)[1])]
-    return rng.permutation(distinct)
+    keep = np.logical_and.reduce([net.predict(X[distinct]) == 0 for net in networks])
+    refused: Rows = distinct[keep]
+    return refused
 
 
 def _curve(
