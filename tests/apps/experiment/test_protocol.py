@@ -169,9 +169,10 @@ def test_choice_of_delta(rows, expected):
 
 def test_a_delta_that_leaves_nobody_is_replaced_and_said_so(data, folder, made):
     settings = Settings(SETTINGS.widths, SETTINGS.epochs, delta=5.0, k=SETTINGS.k)
-    (folder / "curve.csv").rename(folder / "kept.csv")
+    (curve,) = folder.glob("curve-*.csv")
+    curve.rename(folder / "kept.csv")
     other = assemble(TASK, data, settings, folder)
-    (folder / "kept.csv").rename(folder / "curve.csv")
+    (folder / "kept.csv").rename(curve)
     assert other.calibrated
     assert other.delta < 1.0
     assert not made.calibrated

@@ -21,12 +21,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from proplace import __version__
+from proplace.apps.experiment import sources
 from proplace.apps.experiment.data import SOURCES, Dataset, load
 from proplace.apps.experiment.training import accuracy, train
 from proplace.core.errors import InputError
 from proplace.core.files import atomic_write
 from proplace.core.network import Network
 from proplace.explain.calibration import CalibrationWarning, calibrate_delta
+from proplace.explain.proplace import Proplace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -185,6 +188,8 @@ class Problem:
         Validity against delta on the calibration's own networks and rows.
     accuracy
         Of ``net`` on the test part of the first half.
+    code
+        Digest of the source code of proplace, on which ``curve`` and the results of methods depend.
     """
 
     task: Task
@@ -199,6 +204,7 @@ class Problem:
     calibrated: bool
     curve: pd.DataFrame
     accuracy: float
+    code: str
 
 
 @lru_cache(maxsize=2)
@@ -229,8 +235,9 @@ def assemble(task: Task, data: Dataset, settings: Settings, folder: Path) -> Pro
         raise InputError(f"{task.data}, seed {task.seed}: too few rows are refused by all networks")
     schema = data.schema if task.actionable else data.free
     rows = data.X[data.first.rows]
+    code = sources.digest(Proplace) or __version__
     curve = _cached_curve(
-        folder / "curve.csv",
+        folder / f"curve-{code[:10]}.csv",
         lambda: _curve(net, others, rows, data.X[validation], schema, settings),
     )
     delta = _delta(curve, settings, len(np.unique(rows, axis=0)))
@@ -247,6 +254,7 @@ def assemble(task: Task, data: Dataset, settings: Settings, folder: Path) -> Pro
         calibrated=delta != settings.delta,
         curve=curve,
         accuracy=accuracy(net, data.X[data.first.test], data.y[data.first.test]),
+        code=code,
     )
 
 
