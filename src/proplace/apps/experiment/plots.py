@@ -92,7 +92,7 @@ def l1_lof(results: pd.DataFrame) -> Any:
         figure.axes[0].plot([], [], "o", color=_COLOURS.get(m, "black"), label=m)[0]
         for m in handles
     ]
-    _legend(figure, legend, columns=min(8, 3 * len(panels)))
+    _legend(figure, legend, columns=min(9, 3 * len(panels)))
     return figure
 
 
