@@ -20,6 +20,7 @@ import argparse
 import time
 import warnings
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -27,12 +28,14 @@ from sklearn.neighbors import LocalOutlierFactor
 from sklearn.neural_network import MLPClassifier
 
 import proplace as pp
-from common import data_folder, machine
-from proplace.apps.experiment.data import Dataset, load
+from common import data_set, machine
 
-NAMES = ["adult", "compas", "gmc", "heloc"]
-WIDTHS = {"adult": (10, 10), "compas": (20, 20), "gmc": (20, 20), "heloc": (20, 20)}
-DELTA = {"adult": 0.035, "compas": 0.025, "gmc": 0.045, "heloc": 0.025}
+if TYPE_CHECKING:
+    from proplace.apps.experiment.data import Dataset
+
+NAMES = ["adult", "compas", "gmc", "heloc-repaired"]
+WIDTHS = {"adult": (10, 10), "compas": (20, 20), "gmc": (20, 20), "heloc-repaired": (20, 20)}
+DELTA = {"adult": 0.035, "compas": 0.025, "gmc": 0.045, "heloc-repaired": 0.025}
 EPOCHS = 10
 SHARE = 0.01  # of the range of a number, by which it may be missed
 MISSES = 50  # random misses of each answer
@@ -67,7 +70,7 @@ def trained(data: Dataset, rows: np.ndarray, seed: int) -> pp.Network:
 
 def case_of(name: str, people: int, retrained: int) -> Case:
     """Train the networks and choose refused people of the first half's test rows."""
-    data = load(name, data_folder())
+    data = data_set(name)
     rows = data.first.train
     net = trained(data, rows, 0)
     rng = np.random.default_rng(0)
