@@ -75,6 +75,17 @@ _HAIR = "its answer failed the last test by a hair"
 _ROUNDING = 1e-9  # relative, of a distance
 
 
+def _without_delta() -> OptionError:
+    """Return the error about a missing delta, with the lines that measure one."""
+    return OptionError(
+        "Proplace needs a delta: the largest change of a parameter that every counterfactual must "
+        "survive. Measure it with\n"
+        "found = proplace.calibrate_delta(pipeline, X_train, y_train, refits=10)\n"
+        "explainer = proplace.Proplace(pipeline, found.delta)",
+        name="delta",
+    )
+
+
 class Proplace(Explainer):
     """Provably robust and plausible counterfactual explanations.
 
@@ -86,7 +97,7 @@ class Proplace(Explainer):
     delta
         Largest change of any parameter, one (weight, bias) pair per layer, or a
         :class:`proplace.Shifts`. Where the model itself does not lie in such a box, answers are
-        accepted by it as well.
+        accepted by it as well. It is required: without it, the error names the call that measures one.
     also
         Other networks that must accept every answer, each of the kinds that ``source`` can be, or a
         pair of one and its delta: ``[net2, (net3, 0.01)]``. A network by itself stands for no other;
@@ -165,7 +176,7 @@ class Proplace(Explainer):
     def __init__(
         self,
         source: object,
-        delta: Delta,
+        delta: Delta | None = None,
         *,
         also: Sequence[object] | None = None,
         tolerance: Mapping[str, float] | None = None,
@@ -183,6 +194,8 @@ class Proplace(Explainer):
         n_jobs: int | None = None,
         time_limit: float | None = DEFAULT_TIME_LIMIT,
     ) -> None:
+        if delta is None:
+            raise _without_delta()
         self.source = source
         self.delta = delta
         self.also = also
@@ -205,6 +218,8 @@ class Proplace(Explainer):
 
     def check_parameters(self) -> None:
         """Raise ``OptionError`` for the first parameter that is not valid."""
+        if self.delta is None:  # set_params takes anything
+            raise _without_delta()
         check_also(self.also)
         check_tolerance(self.tolerance)
         if not isinstance(self.holds, (bool, np.bool_)):
