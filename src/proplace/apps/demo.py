@@ -253,7 +253,9 @@ def _calibrate(
 ) -> Calibration:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)  # the last line of the table says it
-        return calibrate_delta(net, others, frame, people, schema=schema)
+        return calibrate_delta(
+            net, frame, retrained=others, people=people, validity=1.0, schema=schema
+        )
 
 
 def _sentences(result: Explanations) -> Table:

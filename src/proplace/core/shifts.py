@@ -182,7 +182,8 @@ class Shifts:
         (:mod:`proplace.core.learned_box`). The rest gives the size, by split conformal prediction
         (:mod:`proplace.core.conformal`). Nothing is assumed but that the next retraining is
         exchangeable with those of the history: made by the same procedure, on data of the same kind,
-        independently. The probability is that over history and next retraining together.
+        independently. The probability is that over history and next retraining together: a history for
+        which no box is found counts as inside, and the histories that get a box may cover less.
 
         Parameters
         ----------
@@ -209,8 +210,9 @@ class Shifts:
         39
         >>> shifts.about
         'learned from 40 retrainings (21 for the shape, 19 for the size): the next lies inside with
-        probability >= 90% if it is exchangeable with them and leaves the biases of layer 1 as they are,
-        which never moved'
+        probability >= 90%, on average over all such histories (one for which no box is found counts as
+        inside), if it is exchangeable with them and leaves the biases of layer 1 as they are, which
+        never moved'
         """
         wanted = probability("coverage", coverage)
         given = _past(history, source)

@@ -76,6 +76,17 @@ _HAIR = "its answer failed the last test by a hair"
 _ROUNDING = 1e-9  # relative, of a distance
 
 
+def _without_delta() -> OptionError:
+    """Return the error about a missing delta, with the lines that measure one."""
+    return OptionError(
+        "Proplace needs a delta: the largest change of a parameter that every counterfactual must "
+        "survive. Measure it with\n"
+        "found = proplace.calibrate_delta(pipeline, X_train, y_train, refits=10)\n"
+        "explainer = proplace.Proplace(pipeline, found.delta)",
+        name="delta",
+    )
+
+
 class Proplace(Explainer):
     """Provably robust and plausible counterfactual explanations.
 
@@ -87,7 +98,7 @@ class Proplace(Explainer):
     delta
         Largest change of any parameter, one (weight, bias) pair per layer, or a
         :class:`proplace.Shifts`. Where the model itself does not lie in such a box, answers are
-        accepted by it as well.
+        accepted by it as well. It is required: without it, the error names the call that measures one.
     cutoff
         The probability from which the model accepts, as in ``{"approved": 0.7}``: a shorthand for
         ``Model.of(source, cutoff=...)`` as the source.
@@ -164,7 +175,7 @@ class Proplace(Explainer):
     def __init__(
         self,
         source: object,
-        delta: Delta,
+        delta: Delta | None = None,
         *,
         cutoff: Cutoff | None = None,
         also: Sequence[object] | None = None,
@@ -181,6 +192,8 @@ class Proplace(Explainer):
         n_jobs: int | None = None,
         time_limit: float | None = DEFAULT_TIME_LIMIT,
     ) -> None:
+        if delta is None:
+            raise _without_delta()
         self.source = source
         self.delta = delta
         self.cutoff = cutoff
@@ -202,6 +215,8 @@ class Proplace(Explainer):
 
     def check_parameters(self) -> None:
         """Raise ``OptionError`` for the first parameter that is not valid."""
+        if self.delta is None:  # set_params takes anything
+            raise _without_delta()
         check_also(self.also)
         check_tolerance(self.tolerance)
         if not isinstance(self.holds, (bool, np.bool_)):

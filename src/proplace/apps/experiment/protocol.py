@@ -335,12 +335,12 @@ def _curve(
     def measured(deltas: list[float] | None) -> pd.DataFrame:
         return calibrate_delta(
             net,
-            others,
             rows,
-            validation,
+            retrained=others,
+            people=validation,
             schema=schema,
             k=settings.k,
-            wanted=VALID,
+            validity=VALID,
             deltas=deltas,
         ).curve
 
