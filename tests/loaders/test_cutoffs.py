@@ -155,7 +155,9 @@ def test_calibration_reads_retrained_models_with_the_cutoff():
     model = pp.Model.of(pipe, cutoff={"yes": 0.7})
     own = [pp.Model.of(one, cutoff={"yes": 0.7}) for one in later]
     found = [
-        pp.calibrate_delta(model, given, table(), table(1, 40), target="yes", deltas=[0.4], k=5)
+        pp.calibrate_delta(
+            model, table(), retrained=given, people=table(1, 40), target="yes", deltas=[0.4], k=5
+        )
         for given in (later, own)
     ]
     assert found[0].changes.tolist() == found[1].changes.tolist()
