@@ -62,7 +62,7 @@ Out = Annotated[
 Count = Annotated[int, typer.Option(help="Answers for each person, each changing else.")]
 K = Annotated[int, typer.Option("--k", help="Robust neighbours that span the region.")]
 Regions = Annotated[
-    Region, typer.Option(help="hull: plausible answers; box: anywhere within the ranges.")
+    Region, typer.Option(help="hull: mixtures of robust people; box: anywhere within the ranges.")
 ]
 Preference = Annotated[
     Prefer,
