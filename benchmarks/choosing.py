@@ -27,14 +27,15 @@ def main() -> None:
     parser.add_argument("--delta", type=float, default=0.015, help="delta of the table of k")
     options = parser.parse_args()
     schema, loans = loan_schema(), load_loans()
-    X = schema.encode(loans.frame)
+    frame = loans.frame[list(schema.by_name)]
+    X = schema.encode(frame)
     net = train(X, loans.approved)
     others = [retrain(X, loans.approved, 1 + n) for n in range(options.retrainings)]
-    people = loans.frame[net.predict(X) == 0].iloc[: options.people]
+    people = frame[net.predict(X) == 0].iloc[: options.people]
     reference = outlier_model(X[loans.approved == 1])
 
     def row(name: str, delta: float, k: int) -> None:
-        explainer = pp.Proplace(net, delta, k=k, schema=schema).fit(loans.frame)
+        explainer = pp.Proplace(net, delta, k=k, schema=schema).fit(frame)
         robust = len(explainer.robust_rows()) / len(np.unique(X, axis=0))
         start = time.perf_counter()
         result = explainer.explain(people)
