@@ -230,10 +230,9 @@ def run(
         ours = explainer.explain(asked, prefer="sparse")
         plain = Proplace(net, 0.0, schema=schema, region="box").fit(frame).explain(asked)
     console.print(_sentences(ours[:_SHOWN]))
-    found = [e for e in ours if e.found]
     console.print(
-        f"{len(found)} of {len(ours)} refused applicants have a robust answer, and "
-        f"{sum(e.typical for e in found)} of these a typical one."
+        f"{sum(e.found for e in ours)} of {len(ours)} refused applicants have a robust answer, and "
+        f"{sum(e.found and e.typical for e in ours)} of these a typical one."
     )
     with console.status(f"retraining {retrainings} networks"):
         retrained = [retrain(X, loans.approved, 1 + n) for n in range(retrainings)]
