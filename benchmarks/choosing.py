@@ -65,14 +65,15 @@ def main() -> None:
         from_labels(options.refits)
         return
     schema, loans = loan_schema(), load_loans()
-    X = schema.encode(loans.frame)
+    frame = loans.frame[list(schema.by_name)]
+    X = schema.encode(frame)
     net = train(X, loans.approved)
     others = [retrain(X, loans.approved, 1 + n) for n in range(options.retrainings)]
-    people = loans.frame[net.predict(X) == 0].iloc[: options.people]
+    people = frame[net.predict(X) == 0].iloc[: options.people]
     reference = outlier_model(X[loans.approved == 1])
 
     def row(name: str, delta: float, k: int) -> None:
-        explainer = pp.Proplace(net, delta, k=k, schema=schema).fit(loans.frame)
+        explainer = pp.Proplace(net, delta, k=k, schema=schema).fit(frame)
         robust = len(explainer.robust_rows()) / len(np.unique(X, axis=0))
         start = time.perf_counter()
         result = explainer.explain(people)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from proplace.core.shifts import Shifts
     from proplace.explain.findings import Status
     from proplace.explain.provenance import Provenance
+    from proplace.explain.summary import By, Summary
     from proplace.explain.words import Wording, Words
     from proplace.loaders.cutoffs import Threshold
     from proplace.schema import Schema
@@ -344,6 +345,41 @@ class Explanations(Sequence[Explanation]):
             if e.original is not None:
                 return [str(name) for name in e.original.index]
         return []
+
+    def summary(self, by: By = None) -> Summary:
+        """Summarise the explanations of many people, as two frames and a plot.
+
+        Parameters
+        ----------
+        by
+            Column that divides the people into groups: the name of a feature (the person's own value),
+            the name of an id column, a Series with the index of the explained table, or one value for
+            each person. More than ten different numbers are cut into quarters. Default: one group.
+
+        Raises
+        ------
+        OptionError
+            ``by`` names no column, does not fit the people, or has more than 30 groups.
+
+        Examples
+        --------
+        >>> from proplace import Binary, Continuous, Network, Proplace, Schema
+        >>> schema = Schema([Continuous("debt", 0, 100, step=1), Binary("home", immutable=True)])
+        >>> people = pd.DataFrame({"debt": [60, 20, 10, 30], "home": [0, 0, 1, 1]})
+        >>> net = Network([([[-1.0, 0.2]], [0.4])])
+        >>> result = Proplace(net, 0.02, schema=schema, k=3).fit(people).explain(people)
+        >>> result.summary().to_frame()[["people", "refused", "answered", "distance"]]
+             people  refused  answered  distance
+        all       4        1         1     0.115
+        >>> result.summary(by="home").features.loc[0, ["changed", "share", "median_change"]]
+                 changed  share  median_change
+        feature
+        debt           1    1.0          -23.0
+        home           0    0.0            NaN
+        """
+        from proplace.explain.summary import summarised
+
+        return summarised(self, by)
 
     def plot(
         self,
