@@ -22,8 +22,7 @@ import numpy as np
 
 import proplace as pp
 from child import encoded_schema, explain
-from common import data_folder, problem
-from proplace.apps.experiment.data import load
+from common import data_set, problem
 
 
 class Case(NamedTuple):
@@ -50,7 +49,7 @@ DELTAS = {
     "adult": {20: 0.035, 50: 0.012, 100: 0.008},
     "compas": {20: 0.025, 50: 0.015, 100: 0.01},
     "gmc": {20: 0.045, 50: 0.02, 100: 0.012},
-    "heloc": {20: 0.03, 50: 0.012, 100: 0.007},
+    "heloc-repaired": {20: 0.03, 50: 0.012, 100: 0.007},
 }
 
 
@@ -91,7 +90,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=1, help="times to measure each case")
     options = parser.parse_args()
     for name in DELTAS:
-        data = load(name, data_folder())
+        data = data_set(name)
         half = np.random.default_rng(1).permutation(len(data.X))[: len(data.X) // 2]
         cut = min(4000, len(half) // 2)
         train, test = data.X[half[:cut]], data.X[half[cut:]]

@@ -33,13 +33,13 @@ with contextlib.suppress(ImportError):
 
 CASES = [
     ("compas", (20, 20), 0.025),
-    ("heloc", (20, 20), 0.025),
+    ("heloc-repaired", (20, 20), 0.025),
     ("adult", (10, 10), 0.035),
     ("gmc", (20, 20), 0.045),
-    ("heloc", (20, 20), None),
-    ("heloc", (50, 50), None),
-    ("heloc", (100, 100), None),
-    ("heloc", (50, 50, 50), None),
+    ("heloc-repaired", (20, 20), None),
+    ("heloc-repaired", (50, 50), None),
+    ("heloc-repaired", (100, 100), None),
+    ("heloc-repaired", (50, 50, 50), None),
 ]
 
 
@@ -268,7 +268,7 @@ def compare(name: str, widths: tuple[int, ...], delta: float | None, rows: int) 
 
 def large() -> str:
     """Decide a table of 100,000 rows on a 2x100 network and report the peak memory."""
-    p = problem("heloc", (100, 100))
+    p = problem("heloc-repaired", (100, 100))
     delta = delta_for_share(p.net, p.X[p.train])
     rng = np.random.default_rng(0)
     X = p.X[rng.integers(len(p.X), size=100_000)]
@@ -278,7 +278,7 @@ def large() -> str:
     seconds = time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     return (
-        f"100,000 rows on heloc 2x100 at delta {delta:g}: {report}, {seconds:.1f} s, "
+        f"100,000 rows on heloc-repaired 2x100 at delta {delta:g}: {report}, {seconds:.1f} s, "
         f"peak memory of the process {peak:.2f} GB"
     )
 

@@ -42,10 +42,10 @@ def main() -> None:
     parser.add_argument("--inputs", type=int, default=12)
     parser.add_argument("--out", type=Path, default=Path("docs/img/growth.png"))
     options = parser.parse_args()
-    print(f"Growth on heloc. {machine()}; median seconds an answer (limit {LIMIT:g} s)\n")
+    print(f"Growth on heloc-repaired. {machine()}; median seconds an answer (limit {LIMIT:g} s)\n")
     series: dict[str, dict[float, list[float]]] = {"width": {}, "depth": {}, "k": {}, "delta": {}}
     for widths in [(10, 10), (20, 20), (40, 40), (70, 70), (100, 100), (20,), (20, 20, 20)]:
-        p = problem("heloc", widths)
+        p = problem("heloc-repaired", widths)
         train, test = p.X[p.train], p.X[p.test]
         rows = test[p.net.predict(test) == 0][: options.inputs]
         delta = delta_for_share(p.net, train)

@@ -2,7 +2,7 @@
 
     python benchmarks/limits.py [--only 2x512] [--limits 1 3 10 30] [--people 8] [--scaler standard]
 
-HELOC, k = 20, fixed deltas that leave about a third of the rows robust. Seconds are wall seconds of
+Repaired HELOC, k = 20, deltas that leave about a third of the rows robust. Seconds are wall seconds of
 one ``explain`` call for one person, with the certificate, so the machine should be quiet. The target is
 an overrun of at most 10% plus 1 s. *Found* is the share of people with a counterfactual, *proved 5%* the
 share with a proved gap of at most 5% (targets: 80% for 2x100 after 5 s and for 2x512 after 30 s),
@@ -24,8 +24,7 @@ from sklearn.preprocessing import StandardScaler
 
 import proplace as pp
 from child import explain
-from common import data_folder, machine, widths_of
-from proplace.apps.experiment.data import load
+from common import data_set, machine, widths_of
 
 SIZES = ("2x100", "2x512", "3x256")
 SCALERS = ("minmax", "standard")
@@ -42,8 +41,8 @@ GAP = 0.05
 
 
 def network(widths: tuple[int, ...], scaler: str) -> tuple[pp.Network, np.ndarray, np.ndarray]:
-    """Train a network on 4,000 rows of HELOC; return it with its training rows and refused rows."""
-    data = load("heloc", data_folder())
+    """Train a network on 4,000 rows of repaired HELOC; return it with its rows and refused rows."""
+    data = data_set("heloc-repaired")
     order = np.random.default_rng(0).permutation(len(data.X))[:8000]
     X = data.X[order]
     if scaler == "standard":
@@ -112,7 +111,7 @@ def main() -> None:
     parser.add_argument("--people", type=int, default=8)
     parser.add_argument("--scaler", choices=SCALERS, help="one scaler; default: both")
     options = parser.parse_args()
-    print(f"Time limits on heloc, gap {GAP:g}. {machine()}\n")
+    print(f"Time limits on heloc-repaired, gap {GAP:g}. {machine()}\n")
     columns = (
         "network | limit s | people | seconds: median | max | largest overrun | in target | "
         "found | proved 5% | timed out | seconds too small"

@@ -1,7 +1,7 @@
 """Every method on the networks of the paper: validity, share robust, distance, plausibility, time.
 
 One network per data set, 50 refused test rows, the options of the published runs. Beside each figure
-stands the paper's.
+stands the paper's. HELOC is the published file, as in the paper; it leaks its label.
 
     python benchmarks/methods.py [--data compas ...] [--methods WCE ...] [--rows 50] [--binary]
 """

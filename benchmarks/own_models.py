@@ -1,7 +1,7 @@
 """Time to a proved gap on pipelines as people train them: own tables, scalers and categories.
 
     python benchmarks/own_models.py [--people 20] [--seed 7] [--limit 3] [--long 30]
-                                    [--only "heloc standard"] [--against /path/to/old/src]
+                                    [--only "heloc-repaired standard"] [--against /path/to/old/src]
     python benchmarks/own_models.py --table
 
 Cells: four data sets x {standard, minmax, none} (scaler) x {2x10, 2x30, 2x50} x {steps as drafted from
@@ -441,7 +441,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=7, help="seed of split, training and people")
     parser.add_argument("--limit", type=float, default=3.0, help="seconds per person, default 3")
     parser.add_argument("--long", type=float, help="seconds of one more run at gap 0")
-    parser.add_argument("--only", default="", help='words that the cell contains: "heloc 2x30"')
+    parser.add_argument("--only", default="", help='words that the cell contains: "standard 2x30"')
     parser.add_argument("--against", type=Path, help="src folder of another checkout")
     parser.add_argument("--out", type=Path, default=OWN_SOURCE.parent / "build/own_models.jsonl")
     parser.add_argument("--clock", choices=("cpu", "wall"), default="cpu")

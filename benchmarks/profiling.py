@@ -1,6 +1,6 @@
 """Where the time of one explanation goes, by stage and by package.
 
-    python benchmarks/profiling.py [heloc] [--scaler standard] [--size 2x30] [--no-steps]
+    python benchmarks/profiling.py [heloc-repaired] [--scaler standard] [--size 2x30] [--no-steps]
                                    [--gap 0.01] [--people 5] [--limit 10] [--functions 15]
 
 The profiler slows Python code and leaves solver code as it is, so shares are rough. A function of a
@@ -113,7 +113,7 @@ def print_table(title: str, seconds: dict[str, float], people: int) -> None:
 def main() -> None:
     """Profile the explanations of one model and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("data", nargs="?", default="heloc", choices=NAMES)
+    parser.add_argument("data", nargs="?", default="heloc-repaired", choices=NAMES)
     parser.add_argument("--scaler", default="standard", choices=list(SCALERS))
     parser.add_argument("--size", default="2x30", help="layers and width, default 2x30")
     parser.add_argument("--no-steps", action="store_true", help="numbers without steps")

@@ -1,6 +1,6 @@
 """What retraining does to promises, and what it costs to keep them.
 
-    python benchmarks/promises.py [--data heloc ...] [--people 100] [--seeds 3] [--smoke]
+    python benchmarks/promises.py [--data heloc-repaired ...] [--people 100] [--seeds 3] [--smoke]
 
 A network is trained on the first half of a data set (scikit-learn, 10 epochs). Refused people of its
 test rows get answers, proved for one delta, which are issued as promises of a ledger: that of the
@@ -27,6 +27,7 @@ import warnings
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -34,12 +35,14 @@ from sklearn.metrics import roc_auc_score
 from sklearn.neural_network import MLPClassifier
 
 import proplace as pp
-from common import data_folder, machine
-from proplace.apps.experiment.data import Dataset, load
+from common import data_set, machine
 
-NAMES = ["adult", "compas", "gmc", "heloc"]
-WIDTHS = {"adult": (10, 10), "compas": (20, 20), "gmc": (20, 20), "heloc": (20, 20)}
-DELTA = {"adult": 0.035, "compas": 0.025, "gmc": 0.045, "heloc": 0.025}
+if TYPE_CHECKING:
+    from proplace.apps.experiment.data import Dataset
+
+NAMES = ["adult", "compas", "gmc", "heloc-repaired"]
+WIDTHS = {"adult": (10, 10), "compas": (20, 20), "gmc": (20, 20), "heloc-repaired": (20, 20)}
+DELTA = {"adult": 0.035, "compas": 0.025, "gmc": 0.045, "heloc-repaired": 0.025}
 EPOCHS, LATER, RATE, BATCH = 10, 5, 0.001, 32
 SHARES = (1.0, 0.1)  # of delta
 ANYWHERE = 1e6  # a delta that no training reaches
@@ -84,7 +87,7 @@ def issued(data: Dataset, base: MLPClassifier, delta: float, people: int, ledger
 
 def measure(name: str, delta: float, seed: int, people: int, lines: dict[str, Line]) -> int:
     """Retrain in every way, once; how many promises there are."""
-    data = load(name, data_folder())
+    data = data_set(name)
     base = trained(data, data.first.train, seed)
     later, test = data.second.train, data.second.test
     X, y = data.X[later], data.y[later]

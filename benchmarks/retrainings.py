@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import proplace as pp
-from common import data_folder
-from proplace.apps.experiment.data import Dataset, load
+from common import data_set
 from proplace.apps.experiment.protocol import SETTINGS, Settings, two_classes
 from proplace.apps.experiment.training import train_further
 from proplace.core.files import atomic_write
@@ -23,6 +22,8 @@ from proplace.core.files import atomic_write
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from proplace.apps.experiment.data import Dataset
 
 EPOCHS, RATE = 2, 3e-4  # of incremental retraining
 _CHUNK = 60  # networks that are trained side by side
@@ -77,7 +78,7 @@ class Case:
 
 def cases(name: str, seed: int, counts: Counts, cache: Path) -> tuple[Case, Case]:
     """Incremental retraining and retraining from scratch; trained where the cache has none."""
-    data, settings = load(name, data_folder()), SETTINGS[name]
+    data, settings = data_set(name), SETTINGS[name.removesuffix("-repaired")]
     if counts.epochs is not None:
         settings = replace(settings, epochs=counts.epochs)
     rows = data.first.train

@@ -21,17 +21,17 @@ from child import encoded_schema, explain
 from common import Problem, delta_for_share, machine, problem
 from proplace.solvers import Solver
 
-PAPER = [
+PAPER = [  # the paper's networks, so the published HELOC file, with its label leak
     ("adult", (10, 10), 0.035, 20),
     ("compas", (20, 20), 0.025, 20),
     ("heloc", (20, 20), 0.025, 23),
     ("gmc", (20, 20), 0.045, 20),
 ]
 BEYOND = [
-    ("heloc", (50, 50), None, 20),
-    ("heloc", (100, 100), None, 20),
-    ("heloc", (200, 200), None, 20),
-    ("heloc", (20, 20, 20), None, 20),
+    ("heloc-repaired", (50, 50), None, 20),
+    ("heloc-repaired", (100, 100), None, 20),
+    ("heloc-repaired", (200, 200), None, 20),
+    ("heloc-repaired", (20, 20, 20), None, 20),
 ]
 LIMIT = 60.0
 

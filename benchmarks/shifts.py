@@ -1,9 +1,9 @@
 """Ways of giving Delta, on networks that are really retrained: what each proves, and what it costs.
 
-    python benchmarks/shifts.py [--data heloc ...] [--seeds 0 1 2] [--cache build/shifts]
+    python benchmarks/shifts.py [--data heloc-repaired ...] [--seeds 0 1 2] [--cache build/shifts]
     python benchmarks/shifts.py --smoke    # one data set, little of everything, in seconds
 
-For HELOC, COMPAS, ADULT and GMC, networks as in the experiment, and two ways of retraining
+For repaired HELOC, COMPAS, ADULT and GMC, networks as in the experiment, and two ways of retraining
 (retrainings.py). All that is chosen is chosen by a history of retrainings, and judged by *unseen* ones,
 which play no part in any choice. Results are kept per data set and seed in the folder ``--cache``; a
 run that was interrupted goes on where it was (take another folder when the code has changed).
@@ -45,7 +45,7 @@ from retrainings import Case, Counts, cases
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-DATA = ("heloc", "compas", "adult", "gmc")
+DATA = ("heloc-repaired", "compas", "adult", "gmc")
 
 
 @dataclass(frozen=True)

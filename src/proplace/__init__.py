@@ -131,6 +131,7 @@ connect(
         "networks_alike": "proplace.loaders.coordinates",
         "explanation_figure": "proplace.apps.report.plots",
         "result_figure": "proplace.apps.report.plots",
+        "summary_figure": "proplace.apps.report.summary",
         "write_report": "proplace.apps.report.page",
         "letter_of": "proplace.apps.report.letter",
         "open_results": "proplace.apps.batch.reading",

@@ -99,6 +99,26 @@ def test_the_next_retraining_lies_inside_as_often_as_stated(draw):
     assert not_below(shares, 0.8)
 
 
+def test_coverage_holds_on_average_and_not_for_the_histories_that_get_a_set():
+    """One bias moves in a tenth of the retrainings, so that many histories give no set."""
+    rng, shares, rejected = np.random.default_rng(0), [], 0
+    for seed in range(500):
+        moves = np.where(rng.random(11 + 40) < 0.1, rng.normal(size=51), 0.0)
+        weights = rng.normal(size=51)
+        nets = [pp.Network([([[w]], [b])]) for w, b in zip(weights, moves, strict=True)]
+        try:
+            box = pp.Shifts.learn(nets[:11], 0.9, seed=seed)
+        except DeltaError:
+            rejected += 1
+            continue
+        assert "on average over all such histories" in box.about
+        assert "(one for which no box is found counts as inside)" in box.about
+        shares.append(np.mean([box.contains(net) for net in nets[11:]]))
+    assert rejected > 150
+    assert not_below(np.array([*shares, *[1.0] * rejected]), 0.9)
+    assert not not_below(np.array(shares), 0.9)  # the reason why the condition is stated
+
+
 def test_the_coverage_is_not_far_above_what_is_asked_for():
     """Without ties the probability is rank / (n + 1) itself, here 80%."""
     shares = covered(gaussian, 200, n=8, coverage=0.8)

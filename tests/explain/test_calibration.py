@@ -36,8 +36,10 @@ def least_delta(t, new):
 def test_the_smallest_delta_whose_answers_stay_valid():
     exact = least_delta(0.5, 0.6)
     deltas = [0.5 * exact, 0.9 * exact, 1.01 * exact, 2.0 * exact]  # counterfactuals within 1%
-    found = pp.calibrate_delta(threshold(0.5), [threshold(0.6)], ROWS, REFUSED, deltas=deltas)
-    assert found.reached
+    found = pp.calibrate_delta(
+        threshold(0.5), ROWS, retrained=[threshold(0.6)], people=REFUSED, deltas=deltas
+    )
+    assert found.success
     assert found.delta == deltas[2]
     assert found.curve["validity"].tolist() == [0.0, 0.0, 1.0, 1.0]
     assert found.curve["robust"].tolist() == [0.6, 0.6, 0.6, 0.6]
@@ -51,20 +53,20 @@ def test_without_a_list_the_delta_is_found_within_the_last_step():
     exact = least_delta(0.5, 0.6)
     with warnings.catch_warnings():
         warnings.simplefilter("error", CalibrationWarning)
-        found = pp.calibrate_delta(threshold(0.5), [threshold(0.6)], ROWS, REFUSED)
-    assert exact * 0.99 <= found.delta <= exact * 1.07
+        found = pp.calibrate_delta(threshold(0.5), ROWS, retrained=[threshold(0.6)], people=REFUSED)
+    assert exact * 0.99 <= found.delta <= exact * 2 ** (1 / 8)
     below = found.curve.loc[found.curve["delta"] < found.delta, "validity"]
     assert (below < 1.0).all()
-    # No row is robust beyond (1 - d) = 0.5 + d, and the curve comes near to that.
-    assert 0.23 <= found.curve["delta"].max() <= 0.25
+    # No row is robust beyond (1 - d) = 0.5 + d: larger deltas than needed are not tried.
+    assert found.curve["delta"].max() <= 2.0 * exact
 
 
 def test_rows_that_occur_twice_count_once():
     found = pp.calibrate_delta(
         threshold(0.5),
-        [threshold(0.6)],
         ROWS + ROWS[:1] * 5 + ROWS[-1:] * 2,
-        REFUSED,
+        retrained=[threshold(0.6)],
+        people=REFUSED,
         deltas=[0.07],
     )
     assert found.curve["robust"].tolist() == [0.6]
@@ -74,13 +76,20 @@ def test_rows_that_occur_twice_count_once():
 def test_a_validation_row_that_cannot_be_read_is_named(bad):
     """It was left out without a word, or taken for one that is accepted already."""
     row = len(bad) - 1
-    with raises(InputError, name="X_valid", match=f"row {row}"):
-        pp.calibrate_delta(threshold(0.5), [threshold(0.6)], ROWS, bad, deltas=[0.07])
+    with raises(InputError, name="people", match=f"row {row}"):
+        pp.calibrate_delta(
+            threshold(0.5), ROWS, retrained=[threshold(0.6)], people=bad, deltas=[0.07]
+        )
     schema = pp.Schema([pp.Continuous("x", 0, 1)])
     frame = pd.DataFrame({"x": [0.1, "[/b]"]}, dtype=object)
-    with raises(InputError, name="X_valid", match="row 1"):
+    with raises(InputError, name="people", match="row 1"):
         pp.calibrate_delta(
-            threshold(0.5), [threshold(0.6)], ROWS, frame, schema=schema, deltas=[0.07]
+            threshold(0.5),
+            ROWS,
+            retrained=[threshold(0.6)],
+            people=frame,
+            schema=schema,
+            deltas=[0.07],
         )
 
 
@@ -96,10 +105,16 @@ def test_validity_counts_pairs_of_answers_and_networks():
     others = [threshold(0.4), threshold(0.5), threshold(0.9)]
     with pytest.warns(CalibrationWarning, match="moved by 0.4"):
         found = pp.calibrate_delta(
-            threshold(0.5), others, ROWS, REFUSED, deltas=[0.1], wanted=0.6, quantile=0.6
+            threshold(0.5),
+            ROWS,
+            retrained=others,
+            people=REFUSED,
+            deltas=[0.1],
+            validity=0.6,
+            quantile=0.6,
         )
     assert found.curve["validity"].tolist() == pytest.approx([2 / 3])
-    assert found.reached
+    assert found.success
     assert found.changes.tolist() == pytest.approx([0.1, 0.0, 0.4])
     assert found.change == pytest.approx(0.4)
 
@@ -120,29 +135,33 @@ def test_a_delta_as_large_as_every_change_proves_validity(n_jobs):
     ]
     largest = max(net.distance(other) for other in moved)
     refused = X[net.predict(X) == 0][:8]
-    found = pp.calibrate_delta(net, moved, X, refused, deltas=[0.0, 0.001, largest])
+    found = pp.calibrate_delta(
+        net, X, retrained=moved, people=refused, deltas=[0.0, 0.001, largest]
+    )
     assert found.change == largest
-    assert found.reached
+    assert found.success
     assert found.curve["validity"].iloc[-1] == 1.0
     assert found.curve["validity"].iloc[0] < 1.0
     deltas = [0.0, 0.001, largest]
-    again = pp.calibrate_delta(net, moved, X, refused, deltas=deltas, n_jobs=n_jobs)
+    again = pp.calibrate_delta(
+        net, X, retrained=moved, people=refused, deltas=deltas, n_jobs=n_jobs
+    )
     pd.testing.assert_frame_equal(found.curve, again.curve)
 
 
 def test_unreachable_validity_gives_the_best_and_warns():
     with (
-        pytest.warns(CalibrationWarning, match="100.0%"),
+        pytest.warns(CalibrationWarning, match=r"validity of 95\.0%.*50\.0%.*validity=0\.5,"),
         pytest.warns(CalibrationWarning, match="moved by 1.5"),
     ):
         found = pp.calibrate_delta(
             threshold(0.5),
-            [threshold(0.6), threshold(2.0)],
             ROWS,
-            REFUSED,
+            retrained=[threshold(0.6), threshold(2.0)],
+            people=REFUSED,
             deltas=[0.01, 0.1, 0.12],
         )
-    assert not found.reached
+    assert not found.success
     assert found.delta == 0.1
     assert found.curve["validity"].tolist() == [0.0, 0.5, 0.5]
 
@@ -150,19 +169,21 @@ def test_unreachable_validity_gives_the_best_and_warns():
 def test_a_delta_without_robust_rows_warns():
     with pytest.warns(CalibrationWarning, match="delta 0.3"):
         found = pp.calibrate_delta(
-            threshold(0.5), [threshold(0.55)], ROWS, REFUSED, deltas=[0.1, 0.3]
+            threshold(0.5), ROWS, retrained=[threshold(0.55)], people=REFUSED, deltas=[0.1, 0.3]
         )
     assert found.delta == 0.1
     assert found.curve["answered"].tolist() == [1.0, 0.0]
     assert np.isnan(found.curve["validity"].iloc[1])
     with raises(InputError, name="deltas"):
-        pp.calibrate_delta(threshold(0.5), [threshold(0.55)], ROWS, REFUSED, deltas=[0.3])
+        pp.calibrate_delta(
+            threshold(0.5), ROWS, retrained=[threshold(0.55)], people=REFUSED, deltas=[0.3]
+        )
 
 
 def test_changes_beyond_every_robust_row_warn():
     far = pp.Network([([[3.0]], [-1.5])])
     with pytest.warns(CalibrationWarning, match="moved by 2"):
-        pp.calibrate_delta(threshold(0.5), [far], ROWS, REFUSED, deltas=[0.1])
+        pp.calibrate_delta(threshold(0.5), ROWS, retrained=[far], people=REFUSED, deltas=[0.1])
 
 
 def test_a_schema_and_a_table_in_original_units():
@@ -170,9 +191,9 @@ def test_a_schema_and_a_table_in_original_units():
     table = pd.DataFrame({"income": [100.0, 200.0, 800.0, 900.0, 1000.0]})
     found = pp.calibrate_delta(
         threshold(0.5),
-        [threshold(0.6)],
         table,
-        table.iloc[:2],
+        retrained=[threshold(0.6)],
+        people=table.iloc[:2],
         schema=schema,
         deltas=[0.01, 0.07],
     )
@@ -184,21 +205,21 @@ def test_a_schema_and_a_table_in_original_units():
     [
         ({"retrained": []}, InputError, "retrained"),
         ({"quantile": 1.5}, OptionError, "quantile"),
-        ({"wanted": -0.1}, OptionError, "wanted"),
-        ({"least_robust": 2}, OptionError, "least_robust"),
+        ({"validity": -0.1}, OptionError, "validity"),
+        ({"min_robust_share": 2}, OptionError, "min_robust_share"),
         ({"n_jobs": 0}, OptionError, "n_jobs"),
         ({"deltas": []}, OptionError, "deltas"),
         ({"deltas": [float("nan")]}, OptionError, "deltas"),
-        ({"X_valid": [[0.9]]}, InputError, "X_valid"),
-        ({"X_train": [[0.1]]}, InputError, "X_train"),
+        ({"people": [[0.9]]}, InputError, "people"),
+        ({"X": [[0.1]]}, InputError, "X"),
     ],
 )
 def test_wrong_calls_say_what_is_wrong(change, error, name):
     call = {
         "source": threshold(0.5),
         "retrained": [threshold(0.6)],
-        "X_train": ROWS,
-        "X_valid": REFUSED,
+        "X": ROWS,
+        "people": REFUSED,
     }
     with raises(error, name=name):
         pp.calibrate_delta(**{**call, **change})
@@ -206,7 +227,7 @@ def test_wrong_calls_say_what_is_wrong(change, error, name):
 
 def test_the_plot_shows_the_curve(tmp_path):
     pyplot = pytest.importorskip("matplotlib.pyplot")
-    found = pp.calibrate_delta(threshold(0.5), [threshold(0.6)], ROWS, REFUSED)
+    found = pp.calibrate_delta(threshold(0.5), ROWS, retrained=[threshold(0.6)], people=REFUSED)
     found.plot(tmp_path / "curve.png")
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
     figure, axes = pyplot.subplots()
@@ -220,7 +241,7 @@ def test_the_plot_shows_the_curve(tmp_path):
     np.testing.assert_array_equal(robust, found.curve["robust_of_accepted"])
     pyplot.close(figure)
     with_zero = pp.calibrate_delta(
-        threshold(0.5), [threshold(0.6)], ROWS, REFUSED, deltas=[0.0, 0.07]
+        threshold(0.5), ROWS, retrained=[threshold(0.6)], people=REFUSED, deltas=[0.0, 0.07]
     )
     figure, axes = pyplot.subplots()
     assert with_zero.plot(axes).get_xscale() == "linear"  # zero has no place on a logarithmic axis
@@ -228,7 +249,9 @@ def test_the_plot_shows_the_curve(tmp_path):
 
 
 def test_the_plot_without_matplotlib_names_the_extra(monkeypatch, tmp_path):
-    found = pp.calibrate_delta(threshold(0.5), [threshold(0.6)], ROWS, REFUSED, deltas=[0.07])
+    found = pp.calibrate_delta(
+        threshold(0.5), ROWS, retrained=[threshold(0.6)], people=REFUSED, deltas=[0.07]
+    )
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.pyplot", None)
     with raises(MissingExtra, name="matplotlib.pyplot"):
         found.plot(tmp_path / "curve.png")
@@ -255,7 +278,9 @@ def test_pipelines_whose_scalers_were_fitted_again(lender):
     """Each answer is judged by the retrained pipelines themselves."""
     pipe, later, table, refused = lender
     deltas = [0.0005, 0.002]
-    found = pp.calibrate_delta(pipe, later, table, refused, target="yes", deltas=deltas, k=5)
+    found = pp.calibrate_delta(
+        pipe, table, retrained=later, people=refused, target="yes", deltas=deltas, k=5
+    )
     base = pp.Model.of(pipe)
     moved = [base.network.distance(in_coordinates_of(base, pp.Model.of(p))) for p in later]
     assert found.changes.tolist() == moved
@@ -275,7 +300,7 @@ def test_pipelines_whose_scalers_were_fitted_again(lender):
 def test_the_distance_is_the_mean_of_the_answers(lender):
     pipe, later, table, refused = lender
     words = {"target": "yes", "deltas": [0.001], "k": 5}
-    found = pp.calibrate_delta(pipe, later, table, refused, **words)
+    found = pp.calibrate_delta(pipe, table, retrained=later, people=refused, **words)
     explainer = pp.Proplace(pipe, 0.001, k=5).fit(table)
     expected = np.mean([e.distance for e in explainer.explain(refused, "yes")])
     assert found.curve["distance"].iloc[0] == pytest.approx(expected)
@@ -287,7 +312,9 @@ def test_a_model_that_says_something_else_is_refused_with_its_number(lender):
     later[0][-1].intercepts_[-1] += 50.0
     try:
         with raises(ModelDisagrees, name="retrained[0]", match="itself says"):
-            pp.calibrate_delta(pipe, [strange], table, refused, target="yes", deltas=[0.001])
+            pp.calibrate_delta(
+                pipe, table, retrained=[strange], people=refused, target="yes", deltas=[0.001]
+            )
     finally:
         later[0][-1].intercepts_[-1] -= 50.0
 
@@ -299,18 +326,18 @@ def test_a_delta_that_leaves_next_to_no_robust_row_is_not_chosen_silently():
     """Only one of 32 accepted rows survives what the stricter network asks for."""
     with pytest.warns(CalibrationWarning) as caught:
         found = pp.calibrate_delta(
-            threshold(0.5), [threshold(0.6)], CROWD, REFUSED, deltas=[0.001, 0.07]
+            threshold(0.5), CROWD, retrained=[threshold(0.6)], people=REFUSED, deltas=[0.001, 0.07]
         )
     assert found.curve["robust_rows"].tolist() == [32, 1]
     assert found.curve["validity"].tolist() == [0.0, 1.0]
     assert found.delta == 0.001
-    assert found.scarce
-    assert not found.reached
+    assert found.too_few_robust_rows
+    assert not found.success
     words = "\n".join(str(w.message) for w in caught)
     assert "delta 0.07, with a validity of 100.0%, leaves 1 of 32 accepted training rows" in words
-    assert "(3.1%), and at least 10% are asked for" in words
-    assert "Delta 0.001 is given instead" in words
-    assert "--least-robust 0" in words
+    assert "(3.1%), and at least 10% is asked for" in words
+    assert "the best is delta 0.001" in words
+    assert "--min-robust-share 0.031" in words
     assert "32 of 32 accepted rows robust" in repr(found)
 
 
@@ -320,28 +347,39 @@ def test_it_is_taken_where_that_is_asked_for(least):
         warnings.simplefilter("error", CalibrationWarning)
         found = pp.calibrate_delta(
             threshold(0.5),
-            [threshold(0.6)],
             CROWD,
-            REFUSED,
+            retrained=[threshold(0.6)],
+            people=REFUSED,
             deltas=[0.001, 0.07],
-            least_robust=least,
+            min_robust_share=least,
         )
     assert found.delta == 0.07
-    assert found.reached
-    assert not found.scarce
+    assert found.success
+    assert not found.too_few_robust_rows
 
 
 def test_the_default_grid_does_not_choose_it_either():
-    with pytest.warns(CalibrationWarning, match="1 of 32"):
-        found = pp.calibrate_delta(threshold(0.5), [threshold(0.6)], CROWD, REFUSED)
-    assert found.scarce
+    with pytest.warns(CalibrationWarning, match="min_robust_share=0"):
+        found = pp.calibrate_delta(
+            threshold(0.5), CROWD, retrained=[threshold(0.6)], people=REFUSED
+        )
+    assert not found.success
     at = found.curve.loc[found.curve["delta"] == found.delta].iloc[0]
-    assert at["robust_of_accepted"] >= found.least_robust == 0.1
+    assert at["robust_of_accepted"] >= found.min_robust_share == 0.1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CalibrationWarning)
+        allowed = pp.calibrate_delta(
+            threshold(0.5), CROWD, retrained=[threshold(0.6)], people=REFUSED, min_robust_share=0
+        )
+    assert allowed.success
+    assert allowed.delta > found.delta
 
 
 def test_where_every_delta_leaves_too_few_the_best_is_named_and_scarce():
     with pytest.warns(CalibrationWarning, match="1 of 32"):
-        found = pp.calibrate_delta(threshold(0.5), [threshold(0.6)], CROWD, REFUSED, deltas=[0.07])
+        found = pp.calibrate_delta(
+            threshold(0.5), CROWD, retrained=[threshold(0.6)], people=REFUSED, deltas=[0.07]
+        )
     assert found.delta == 0.07
-    assert found.scarce
-    assert not found.reached
+    assert found.too_few_robust_rows
+    assert not found.success

@@ -52,7 +52,9 @@ def test_a_box_behind_other_scalers_is_refused(main, past, tmp_path):
             lambda wrong=wrong: pp.worst_case(main, frame[:1], wrong),
             lambda wrong=wrong: pp.output_range(main, frame, wrong),
             lambda wrong=wrong: pp.Rnce(main, wrong).fit(frame),
-            lambda wrong=wrong: pp.calibrate_delta(main, past, frame, frame[:9], shifts=wrong),
+            lambda wrong=wrong: pp.calibrate_delta(
+                main, frame, retrained=past, people=frame[:9], shifts=wrong
+            ),
             lambda wrong=wrong: pp.Proplace(past[0], 0.01, also=[(main, wrong)]).fit(frame),
         ):
             with pytest.raises(DeltaError, match="source=model"):

@@ -84,6 +84,10 @@ def test_calibration_leaves_them_out_too():
     table, clean = with_gaps(people())
     asked, later = people()[:10], [pp.Network([(np.eye(2), np.zeros(2)), ([[4.0, 4.0]], [-4.1])])]
     with pytest.warns(RowsLeftOutWarning, match="3 of 80 rows"):
-        found = calibrate_delta(NET, later, table, asked, schema=SCHEMA, deltas=[0.01, 0.03])
-    plain = calibrate_delta(NET, later, clean, asked, schema=SCHEMA, deltas=[0.01, 0.03])
+        found = calibrate_delta(
+            NET, table, retrained=later, people=asked, schema=SCHEMA, deltas=[0.01, 0.03]
+        )
+    plain = calibrate_delta(
+        NET, clean, retrained=later, people=asked, schema=SCHEMA, deltas=[0.01, 0.03]
+    )
     pd.testing.assert_frame_equal(found.curve, plain.curve)

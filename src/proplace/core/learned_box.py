@@ -145,7 +145,8 @@ class History:
             raise DeltaError(_unlike(family.frozen, scores.count(np.inf), size), name="history")
         return boxes, (
             f"learned from {n} retrainings ({len(shaping)} for the shape, {size} for the size): the "
-            f"next lies inside with probability >= {_percent(coverage)} if it is exchangeable with "
+            f"next lies inside with probability >= {_percent(coverage)}, on average over all such "
+            "histories (one for which no box is found counts as inside), if it is exchangeable with "
             "them" + _still(family.frozen, scores.count(np.inf))
         )
 

@@ -182,7 +182,8 @@ class Shifts:
         (:mod:`proplace.core.learned_box`). The rest gives the size, by split conformal prediction
         (:mod:`proplace.core.conformal`). Nothing is assumed but that the next retraining is
         exchangeable with those of the history: made by the same procedure, on data of the same kind,
-        independently. The probability is that over history and next retraining together.
+        independently. The probability is that over history and next retraining together: a history for
+        which no box is found counts as inside, and the histories that get a box may cover less.
 
         Parameters
         ----------
@@ -209,8 +210,9 @@ class Shifts:
         39
         >>> shifts.about
         'learned from 40 retrainings (21 for the shape, 19 for the size): the next lies inside with
-        probability >= 90% if it is exchangeable with them and leaves the biases of layer 1 as they are,
-        which never moved'
+        probability >= 90%, on average over all such histories (one for which no box is found counts as
+        inside), if it is exchangeable with them and leaves the biases of layer 1 as they are, which
+        never moved'
         """
         wanted = probability("coverage", coverage)
         given = _past(history, source)
@@ -240,7 +242,10 @@ class Shifts:
 
     @property
     def encoding(self) -> str:
-        """Digest of how the models of the box turn a table into rows; empty for bare networks."""
+        """Digest of how the models of the box turn a table into rows, and their cut-off, if any.
+
+        It is empty for bare networks.
+        """
         return self._encoding
 
     def encoded_as(self, model: object) -> Shifts:
@@ -251,7 +256,7 @@ class Shifts:
         (whole,) = upstairs("models_of")([model])
         moved = Shifts._of_boxes(self._boxes, self._input_map, self._about, self._trained)
         moved._check_fits(whole.network)
-        moved._encoding = whole.encoding
+        moved._encoding = whole.coordinates
         return moved
 
     @property
@@ -556,7 +561,7 @@ def _past(history: Iterable[object], source: object | None) -> _Past:
     models = upstairs("models_of")(given)
     nets = same_architecture(models)
     refitted = any(net is not model.network for net, model in zip(nets, models, strict=True))
-    return _Past(nets[source is not None :], refitted, models[0].encoding)
+    return _Past(nets[source is not None :], refitted, models[0].coordinates)
 
 
 def _check_alike(a: Network, b: Network) -> None:

@@ -32,6 +32,7 @@ from proplace.explain.parameters import NotFittedError, Parameters
 from proplace.explain.provenance import Provenance, Training
 from proplace.explain.proving import Clock, Prover
 from proplace.explain.results import Setting
+from proplace.loaders.model import Model
 from proplace.region.typical import Typical
 from proplace.tables.rows import (
     check_agreement,
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     from proplace.core.shifts import Shifts
     from proplace.explain.results import Explanations
     from proplace.explain.several import Voter
-    from proplace.loaders.model import Model
     from proplace.schema import Schema
     from proplace.schema.cells import Label
     from proplace.schema.problems import BadRow
@@ -152,7 +152,8 @@ class Explainer(Parameters, ABC):
         self.check_parameters()
         processes("n_jobs", self.n_jobs)
         with progress_bar("fit", 4, show=progress) as advance:
-            model = model_of(self.source, self.schema)
+            source = Model.of(self.source, cutoff=getattr(self, "cutoff", None))
+            model = model_of(source, self.schema)
             advance(1)
             declared = self.schema is not None
             self.model_, rows, positions = training_rows(model, X, declared=declared)
@@ -307,6 +308,7 @@ class Explainer(Parameters, ABC):
             self.sets_,
             self.model_.encoding,
             self.model_.columns,
+            self.model_.threshold,
         )
 
     def provenance(self, request: Request) -> Provenance:

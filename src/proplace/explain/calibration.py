@@ -29,15 +29,15 @@ A box of networks may take the place of delta; then its size t is chosen, ``shif
 
 A delta that leaves next to no robust row is of no use, however valid its few answers are: all people
 would be sent to the same place, and most would get no answer. Of the training rows that the model in
-use accepts, a share of at least ``least_robust`` (10% unless told otherwise) must stay robust, and as
-large a share of the people must get an answer.
+use accepts, a share of at least ``min_robust_share`` (10% by default) must stay robust, and as large a
+share of the people must get an answer.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,13 +45,16 @@ import pandas as pd
 
 from proplace.certification import certify
 from proplace.core.conformal import probability
-from proplace.core.errors import InputError, OptionError
+from proplace.core.errors import InputError, OptionError, RowsLeftOutWarning
 from proplace.core.optional import require
 from proplace.core.options import processes
+from proplace.core.progress import progress_bar
+from proplace.core.request import DEFAULT_GAP, DEFAULT_TIME_LIMIT
 from proplace.core.shifts import Shifts
 from proplace.explain import promises
 from proplace.explain.promises import Unseen
 from proplace.explain.proplace import Proplace
+from proplace.explain.refits import Rows, check_refits, refitted
 from proplace.explain.trials import Question, Retrained
 from proplace.loaders.coordinates import shifts_for
 from proplace.loaders.model import Model
@@ -65,13 +68,15 @@ if TYPE_CHECKING:
     from proplace.explain.trials import Trial
     from proplace.schema import Schema
     from proplace.schema.cells import Label
+    from proplace.schema.grid import Integers
     from proplace.tables.rows import Table
 
-_GRID = 10  # deltas tried when none are given
+_GRID = 7  # deltas tried when none are given
 _FINE_GRID = 19  # the same for a risk: they must not depend on what is found
 _SMALLEST = 64.0  # the smallest of them is this part of the largest that leaves a robust row
 _REFINE = 3  # halvings between the last delta that is too small and the first that is not
 _LEAST_ROBUST = 0.1  # share of the accepted rows that must stay robust
+_GAP, _SECONDS = 0.05, 1.0  # optimality gap and time limit per person, if models are refitted here
 
 
 class CalibrationWarning(UserWarning):
@@ -85,16 +90,18 @@ class Calibration:
     Attributes
     ----------
     delta
-        The smallest delta of the curve whose answers stay valid as often as wanted, or whose risk is
-        within the one asked for. Where none is, or too few rows stay robust there, the best delta of
-        those that leave enough robust rows; ``reached`` is False then. Where the size of a box was
+        The smallest delta of the curve whose counterfactuals reach ``validity``, or whose risk is
+        within the one asked for. If there is none, or too few rows stay robust there, the best delta of
+        those that leave enough robust rows; ``success`` is False then. If the size of a box was
         chosen, this is the factor t of ``shifts.scaled(t)``.
     shifts
         The set of networks that was chosen.
-    reached
-        Whether ``delta`` does what was asked for and leaves enough robust rows and answers.
-    scarce
-        Whether what is missing is robust rows or answers: the delta that would do leaves too few.
+    success
+        True if ``delta`` does what was asked for and leaves enough robust rows and counterfactuals.
+    too_few_robust_rows
+        True if the smallest delta that does what was asked for leaves too few of them.
+    shortfall
+        The reason why no delta suffices, and what to do next; empty on success.
     change
         The quantile of ``changes`` that was asked for: a delta that *proves* validity on that share
         of the retrained networks.
@@ -109,9 +116,15 @@ class Calibration:
         share of the accepted ones), ``answered`` (share of the refused validation rows with an
         answer), ``distance`` (mean), ``risk`` (bound on the expected share of promises that the next
         retraining breaks). Rows that occur twice count once.
+    nearest
+        The same measurements at delta 0: the plain nearest counterfactuals.
     accepted
-        How many training rows the model in use gives the target class.
-    wanted, least_robust
+        Number of distinct training rows to which the current model gives the target class.
+    people
+        Number of refused people that were explained.
+    refits
+        True if :func:`calibrate_delta` trained the models itself.
+    validity, min_robust_share
         The validity, and the share of the accepted rows, that were asked for.
     risk
         The risk that was asked for, if any.
@@ -123,14 +136,18 @@ class Calibration:
 
     delta: float
     shifts: Shifts
-    reached: bool
-    scarce: bool
+    success: bool
+    too_few_robust_rows: bool
+    shortfall: str
     change: float
     changes: Array
     curve: pd.DataFrame
+    nearest: pd.Series[float]
     accepted: int
-    wanted: float
-    least_robust: float
+    people: int
+    refits: bool
+    validity: float
+    min_robust_share: float
     risk: float | None
     promises: int
     unseen: Unseen | None
@@ -142,32 +159,55 @@ class Calibration:
 
     @property
     def statement(self) -> str:
-        """What may be said about the next retraining, in two sentences.
+        """What may be said about the next retraining, and on what this is conditional.
 
         It speaks of models that are drawn by a procedure; the theorem speaks of every network of the
         set. The one does not follow from the other.
         """
-        at, n = self._at, len(self.changes)
-        who = "1 person" if self.promises == 1 else f"{self.promises} people"
-        people = f"the promises made to {who} with {self.called}"
+        at = self._at
+        models = f"{self._models}{' on bootstrap rows with other seeds' * self.refits}"
+        promised = f"the promises made to {_people(self.promises)} with {self.called}"
         if self.risk is None:
             first = (
-                f"Of {people}, {n} retrained model{'s' * (n > 1)} honoured {at['validity']:.1%}; they "
-                "also chose it, so that this is a measurement and no promise about the next one."
+                f"Of {promised}, {models} honoured {at['validity']:.1%}; they also chose it, so that "
+                "this is a measurement and no promise about the next one."
             )
         elif at["risk"] <= self.risk:
             first = (
-                f"Of {people}, an expected share of at most {self.risk:.1%} is broken at the next "
-                f"retraining (conformal risk control by N = {n} retrained models), if it is "
-                "exchangeable with them."
+                f"Of {promised}, an expected share of at most {self.risk:.1%} is broken at the next "
+                f"retraining (conformal risk control by N = {models}), if it is exchangeable with "
+                "them. This is an average over all draws of these models, and a draw for which no "
+                "size suffices counts as no broken promise. It is not conditional on this draw: "
+                "the draws for which a size suffices may break a larger share."
             )
         else:
             first = (
-                f"Of {people}, {n} retrained models broke {1.0 - at['validity']:.1%}, so that a risk of "
+                f"Of {promised}, {models} broke {1.0 - at['validity']:.1%}, so that a risk of "
                 f"{self.risk:.1%} at the next retraining cannot be stated."
             )
         none = "No model was held out, so nothing is said of models that had no part in the choice."
         return f"{first} {none if self.unseen is None else self.unseen}"
+
+    def __str__(self) -> str:
+        """What delta buys, and at what distance; before that, why no delta suffices."""
+        at, plain = self._at, self.nearest
+        bought = (
+            f"{self.called.capitalize()}: {self._models} accept{'s' * (len(self.changes) == 1)} "
+            f"{at['validity']:.1%} of the counterfactuals of {_people(self.people)} "
+            f"(delta 0: {_share(plain['validity'])})."
+        )
+        paid = (
+            f"Mean distance {at['distance']:.3g} (delta 0: {plain['distance']:.3g}); "
+            f"{at['answered']:.0%} of these people have a counterfactual; {at['robust_rows']:.0f} of "
+            f"{self.accepted} accepted training rows stay robust ({at['robust_of_accepted']:.0%})."
+        )
+        return "\n".join([*([self.shortfall] if self.shortfall else []), bought, paid])
+
+    @property
+    def _models(self) -> str:
+        """The models that chose, with their number."""
+        n = len(self.changes)
+        return f"{n} {'refit' if self.refits else 'retrained model'}{'s' * (n > 1)}"
 
     def _called(self, size: float) -> str:
         """Name a size of the family that was chosen from."""
@@ -214,10 +254,10 @@ class Calibration:
             linestyle="--",
             label="accepted rows robust",
         )
-        wanted = self.wanted if self.risk is None else 1.0 - self.risk
+        wanted = self.validity if self.risk is None else 1.0 - self.risk
         axes.axhline(wanted, color="#8d99ae", linewidth=0.7)
         axes.axvline(self.delta, color="#c44e52", linewidth=1.0)
-        word = "calibrated" if self.reached else "best"
+        word = "calibrated" if self.success else "best"
         axes.annotate(
             f"{word}: {self.delta:.3g}",
             (self.delta, 0.5),
@@ -250,75 +290,92 @@ class Calibration:
 
 def calibrate_delta(
     source: object,
-    retrained: Sequence[object],
-    X_train: Table,
-    X_valid: Table,
+    X: Table,
+    y: object = None,
     *,
-    schema: Schema | None = None,
-    k: int = 20,
-    quantile: float = 1.0,
-    wanted: float = 1.0,
+    refits: int | None = None,
+    train: Callable[[Integers], object] | None = None,
+    retrained: Sequence[object] | None = None,
+    people: Table | None = None,
+    held_out: Sequence[object] | float | None = None,
+    validity: float = 0.95,
+    min_robust_share: float = _LEAST_ROBUST,
     risk: float | None = None,
-    least_robust: float = _LEAST_ROBUST,
+    confidence: float = 0.95,
+    quantile: float = 1.0,
     deltas: Sequence[float] | None = None,
     shifts: Shifts | None = None,
-    held_out: Sequence[object] | float | None = None,
-    confidence: float = 0.95,
-    seed: int = 0,
     target: Label = 1,
+    schema: Schema | None = None,
+    k: int = 20,
+    seed: int = 0,
     n_jobs: int = 1,
+    progress: bool = False,
 ) -> Calibration:
-    """Find the smallest delta whose answers survive retraining as often as wanted.
+    """Find the smallest delta whose counterfactuals retrained models accept.
 
     Parameters
     ----------
     source
-        The model in use: a pipeline, a module, a file, a :class:`Network`, as for
+        The current model: a pipeline, a module, a file, a :class:`Network`, as for
         :class:`~proplace.Proplace`.
+    X
+        Training rows. The robust ones span the regions.
+    y
+        Labels of these rows. Needed for ``refits`` without ``train``.
+    refits
+        Number of models to train from scratch, each on a bootstrap sample of the rows and with other
+        seeds: clones of a scikit-learn estimator, or what ``train`` returns. Give this or
+        ``retrained``. A bootstrap sample keeps at least one row of each category and class.
+    train
+        Function that receives positions of rows of X and returns a new model trained on them, of any
+        kind that ``source`` can be. For torch, Keras and others; it runs in this process.
     retrained
-        Models retrained the way it will be retrained; these choose. Scalers and encoders may have
-        been fitted again, and architectures may differ: predictions are all that counts.
-    X_train
-        Training rows: the robust ones span the regions.
-    X_valid
-        People to explain; those who have the target class already are left out.
-    schema, k
-        As for :class:`~proplace.Proplace`.
-    quantile
-        Which quantile of the parameter changes to report as ``change`` (1: the largest).
-    wanted
-        Share of (answer, retrained network) pairs that must stay valid. With a risk it plays no part.
+        Models that are retrained already, the way the current one will be; these choose. Scalers and
+        encoders may have been fitted again, and architectures may differ.
+    people
+        Rows to explain; those who have the target class already are left out. Default: up to 40
+        refused people, drawn from at most a fifth of X. Neither refits nor regions use these rows.
+    held_out
+        More retrained models, or the share of all that is put aside: they have no part in the choice,
+        and report how it fares.
+    validity
+        Share of (counterfactual, retrained model) pairs that the models must accept, between 0 and 1.
+        Not used with a risk.
+    min_robust_share
+        Share of the accepted training rows that must stay robust, and of the people who must get a
+        counterfactual.
     risk
         Expected share of the promises that the next retraining may break: chooses by conformal risk
         control, which needs at least 1 / risk - 1 retrained models (19 for 0.05).
-    least_robust
-        Share of the accepted training rows that must stay robust, and of the people who must get an
-        answer.
+    confidence
+        Of the bounds that the held-out models give.
+    quantile
+        Quantile of the parameter changes to report as ``change`` (1: the largest).
     deltas
-        Deltas to try, or factors t where ``shifts`` is given. Without: ten in geometric steps up to
-        the largest that leaves a robust row, then three between the last too small and the first
-        large enough; with a risk nineteen, which do not depend on the retrained models.
+        Deltas to try, or factors t if ``shifts`` is given. Default: geometric steps up to the largest
+        that leaves enough robust rows, until one suffices, and three below that one. With a risk,
+        nineteen steps, which do not depend on the retrained models.
     shifts
         A box of networks whose size is chosen in place of delta: ``shifts.scaled(t)``. For a risk it
         must not have been learned from the models that choose it.
-    held_out
-        More retrained models, or the share of ``retrained`` that is put aside: they have no part in
-        the choice, and report how it fares.
-    confidence
-        Of the bounds that these give.
-    seed
-        Draws which are put aside.
     target
-        The wanted class, by its label.
+        The target class, by its label.
+    schema, k
+        As for :class:`~proplace.Proplace`.
+    seed
+        Draws the held-out people and models, the bootstrap samples and the seeds of the refits.
     n_jobs
-        Processes for the explanations.
+        Processes for the refits and the explanations.
+    progress
+        Show progress bars on standard error.
 
     Warns
     -----
     CalibrationWarning
-        When a delta that was given leaves no robust row, when the change of the retrainings does,
-        when no delta gives the wanted validity or keeps the risk, and when the one that does leaves
-        too few robust rows or answers.
+        If a delta that was given leaves no robust row, if the change of the retrainings does, if no
+        delta reaches the validity or keeps the risk, if the one that does leaves too few robust rows
+        or counterfactuals, and if a retrained model cannot read a counterfactual.
 
     Examples
     --------
@@ -326,31 +383,52 @@ def calibrate_delta(
     >>> net = Network([([[1.0]], [-0.5])])  # accepts x >= 0.5
     >>> stricter = Network([([[1.0]], [-0.6])])  # accepts x >= 0.6
     >>> rows = [[0.2], [0.8], [0.9], [1.0]]
-    >>> found = calibrate_delta(net, [stricter], rows, rows, deltas=[0.01, 0.04, 0.07, 0.1])
+    >>> found = calibrate_delta(
+    ...     net, rows, retrained=[stricter], people=rows, deltas=[0.01, 0.04, 0.07, 0.1]
+    ... )
     >>> found.delta, round(found.change, 6)
     (0.07, 0.1)
+    >>> print(found)
+    Delta 0.07: 1 retrained model accepts 100.0% of the counterfactuals of 1 person (delta 0: 0.0%).
+    Mean distance 0.416 (delta 0: 0.3); 100% of these people have a counterfactual; 3 of 3 ...
     >>> later = [Network([([[1.0]], [-0.4 - 0.01 * n])]) for n in range(20)]
     >>> found = calibrate_delta(
-    ...     net, later, rows, rows, risk=0.2, held_out=0.5, deltas=[0.01, 0.04, 0.07]
+    ...     net, rows, retrained=later, people=rows, risk=0.2, held_out=0.5, deltas=[0.04, 0.07]
     ... )
     >>> found.delta
     0.07
     >>> print(found.statement)
     Of the promises made to 1 person with delta 0.07, an expected share of at most 20.0% is broken ...
     """
-    _check(quantile, wanted, least_robust, deltas, shifts)
+    _check(quantile, validity, min_robust_share, deltas, shifts)
     probability("confidence", confidence)
     n_jobs = processes("n_jobs", n_jobs) or 1
-    choosing, reporting = _parts(retrained, held_out, seed)
+    check_refits(refits, retrained, source, y, train)
+    named: dict[str, object] = (
+        {f"refits[{n}]": None for n in range(refits or 0)}  # trained below, once all is checked
+        if retrained is None
+        else {f"retrained[{n}]": one for n, one in enumerate(retrained)}
+    )
+    choosing, reporting = _parts(named, held_out, seed)
     if risk is not None:
         promises.check_enough(len(choosing), risk)
     base, declared = Model.of(source), schema is not None
-    model, rows, _ = training_rows(model_of(base, schema), X_train, declared=declared)
-    others = [
-        Retrained.read(name, one, schema, X_train) for name, one in (choosing | reporting).items()
-    ]
+    with warnings.catch_warnings():  # rows left out are reported when the regions are made
+        warnings.simplefilter("ignore", RowsLeftOutWarning)
+        whole, *_ = training_rows(model_of(base, schema), X, declared=declared)
+    labels = y if refits is not None else None
+    rows = Rows.of(whole, X, labels, whole.target(target), seed=seed, split=people is None)
+    known = X if people is not None else rows.taken(rows.train)
+    everyone = choosing | reporting
+    if refits is not None:
+        made = refitted(source, rows, refits, train, seed=seed, n_jobs=n_jobs, progress=progress)
+        everyone |= dict(zip(named, made, strict=True))
+    model, encoded, _ = training_rows(model_of(base, schema), known, declared=declared)
+    others = [Retrained.read(name, one, schema, known, base) for name, one in everyone.items()]
     changes = np.array([other.change(model) for other in others])[: len(choosing)]
-    question = Question(model, others, distinct(rows), X_valid, model.target(target))
+    asked = rows.readable(model) if people is None else people
+    request = (DEFAULT_GAP, DEFAULT_TIME_LIMIT) if refits is None else (_GAP, _SECONDS)
+    question = Question(model, others, distinct(encoded), asked, model.target(target), request[0])
 
     if shifts is not None:
         shifts_for(model, shifts)
@@ -358,14 +436,21 @@ def calibrate_delta(
     def family(size: float) -> Shifts:
         return Shifts.of(model.network, size) if shifts is None else shifts.scaled(size)
 
-    def measure(size: float) -> Trial:
-        delta = size if shifts is None else shifts.scaled(size)
-        explainer = Proplace(base, delta, k=k, schema=schema, n_jobs=n_jobs)
-        return question.tried(explainer.fit(X_train), size)
+    def tried(delta: float | Shifts, size: float) -> Trial:
+        explainer = Proplace(base, delta, k=k, schema=schema, n_jobs=n_jobs, time_limit=request[1])
+        trial = question.tried(explainer.fit(known), size)
+        advance(1)
+        return trial
 
-    trials = _trials(
-        measure, deltas, lambda: question.largest(family), len(choosing), (wanted, risk)
-    )
+    def measure(size: float) -> Trial:
+        return tried(size if shifts is None else shifts.scaled(size), size)
+
+    def largest() -> float:
+        return question.largest(family, min_robust_share)
+
+    with progress_bar("delta", _steps(deltas, risk), show=progress) as advance:
+        nearest = tried(0.0, 0.0)
+        trials = _trials(measure, deltas, largest, len(choosing), (validity, risk))
     table = _curve(trials, len(choosing))
     if not table["answered"].any():
         raise InputError(
@@ -373,40 +458,45 @@ def calibrate_delta(
             f"that the network puts further inside class {target}",
             name="deltas",
         )
-    fine = table["validity"] >= wanted if risk is None else table["risk"] <= risk
+    fine = table["validity"] >= validity if risk is None else table["risk"] <= risk
     best = table["validity"] if risk is None else -table["risk"]
-    at, reached, scarce = _chosen(table, fine, best, least_robust)
+    at, success, scarce = _chosen(table, fine, best, min_robust_share)
     honours = trials[at].honours
     found = Calibration(
         delta=float(table["delta"].to_numpy()[at]),
         shifts=family(float(table["delta"].to_numpy()[at])),
-        reached=reached,
-        scarce=scarce,
+        success=success,
+        too_few_robust_rows=scarce,
+        shortfall="",
         change=_quantile(changes, quantile),
         changes=changes,
         curve=table,
+        nearest=_curve([nearest], len(choosing)).iloc[0],
         accepted=len(question.accepted),
-        wanted=wanted,
-        least_robust=least_robust,
+        people=trials[at].people,
+        refits=refits is not None,
+        validity=validity,
+        min_robust_share=min_robust_share,
         risk=risk,
         promises=honours.shape[1],
         unseen=Unseen.of(honours[len(choosing) :], confidence),
     )
-    _warn(found, question, fine)
+    found = replace(found, shortfall=_shortfall(found, fine, given=deltas is not None))
+    _warn(found, question, [text for trial in trials for text in trial.unread])
     return found
 
 
 def _check(
     quantile: float,
-    wanted: float,
-    least_robust: float,
+    validity: float,
+    min_robust_share: float,
     deltas: Sequence[float] | None,
     shifts: Shifts | None,
 ) -> None:
     for name, value in (
         ("quantile", quantile),
-        ("wanted", wanted),
-        ("least_robust", least_robust),
+        ("validity", validity),
+        ("min_robust_share", min_robust_share),
     ):
         if not 0.0 <= value <= 1.0:
             raise OptionError(
@@ -425,10 +515,9 @@ def _check(
 
 
 def _parts(
-    retrained: Sequence[object], held_out: Sequence[object] | float | None, seed: int
+    named: dict[str, object], held_out: Sequence[object] | float | None, seed: int
 ) -> tuple[dict[str, object], dict[str, object]]:
     """The models that choose and those that report, by what they are called in messages."""
-    named: dict[str, object] = {f"retrained[{n}]": one for n, one in enumerate(retrained)}
     if not named:
         raise InputError("calibration needs at least one retrained network", name="retrained")
     if held_out is None:
@@ -460,16 +549,31 @@ def _trials(
     asked: tuple[float, float | None],
 ) -> list[Trial]:
     """What is measured at each size, in growing order."""
-    wanted, risk = asked
+    validity, risk = asked
+
+    def enough(trial: Trial) -> bool:
+        return trial.validity(models) >= validity
+
     if deltas is not None:
         trials = [measure(float(delta)) for delta in deltas]
-    else:
-        steps = _GRID if risk is None else _FINE_GRID
-        grid = largest() * np.geomspace(1.0 / _SMALLEST, 1.0, steps)
+    elif risk is not None:
+        grid = largest() * np.geomspace(1.0 / _SMALLEST, 1.0, _FINE_GRID)
         trials = [measure(_short(size)) for size in grid]
-        if risk is None:
-            trials += _refined(trials, measure, lambda trial: trial.validity(models) >= wanted)
+    else:
+        trials = []
+        for size in largest() * np.geomspace(1.0 / _SMALLEST, 1.0, _GRID):
+            trials.append(measure(_short(size)))
+            if enough(trials[-1]):
+                break
+        trials += _refined(trials, measure, enough)
     return sorted(trials, key=lambda trial: trial.row["delta"])
+
+
+def _steps(deltas: Sequence[float] | None, risk: float | None) -> int:
+    """Count the deltas to try, at most."""
+    if deltas is not None:
+        return len(deltas) + 1
+    return (_GRID + _REFINE if risk is None else _FINE_GRID) + 1
 
 
 def _curve(trials: list[Trial], models: int) -> pd.DataFrame:
@@ -487,7 +591,7 @@ def _quantile(changes: Array, quantile: float) -> float:
 
 
 def _chosen(
-    table: pd.DataFrame, fine: pd.Series[bool], best: pd.Series[float], least_robust: float
+    table: pd.DataFrame, fine: pd.Series[bool], best: pd.Series[float], min_robust_share: float
 ) -> tuple[int, bool, bool]:
     """Place of the delta to take, whether it is as asked, and whether robust rows are what it lacks.
 
@@ -495,8 +599,8 @@ def _chosen(
     """
     answered = table["validity"].notna()
     fine = fine & answered
-    enough = table["robust_of_accepted"] >= least_robust
-    usable = enough & (table["answered"] >= least_robust) & answered
+    enough = table["robust_of_accepted"] >= min_robust_share
+    usable = enough & (table["answered"] >= min_robust_share) & answered
     if (fine & usable).any():
         return int((fine & usable).argmax()), True, False
     if usable.any():
@@ -531,7 +635,7 @@ def _short(delta: float) -> float:
     return float(f"{math.floor(delta * 10**digits) / 10**digits:.{max(digits, 0)}f}")
 
 
-def _warn(found: Calibration, question: Question, fine: pd.Series[bool]) -> None:
+def _warn(found: Calibration, question: Question, unread: list[str]) -> None:
     def say(text: str) -> None:
         warnings.warn(text, CalibrationWarning, stacklevel=4)
 
@@ -541,19 +645,15 @@ def _warn(found: Calibration, question: Question, fine: pd.Series[bool]) -> None
         which = ", ".join(found._called(size).removeprefix("delta ") for size in empty)
         word = "delta " * found.called.startswith("delta")
         say(f"no training row is robust at {word}{which}: nobody can be explained there")
-    if found.scarce:
-        say(_scarce(found, fine))
-    elif not found.reached and found.risk is not None:
+    if found.shortfall:
+        say(found.shortfall)
+    if unread:
         say(
-            f"no size keeps the expected share of broken promises within {found.risk:g}; the best "
-            f"bound is {found._at['risk']:.3g} with {found.called}. {_INSTEAD}, or allow more risk "
-            "(risk=)"
+            f"retrained models cannot read {len(unread)} (counterfactual, model) pairs, which count as "
+            f"refused; the first: {unread[0]}"
         )
-    elif not found.reached:
-        say(
-            f"no delta gives a validity of {found.wanted:.1%} on the retrained networks; the best is "
-            f"{curve['validity'].max():.1%} with {found.called}. {_INSTEAD}"
-        )
+    if found.refits:  # trainings from scratch: a largest change proves nothing
+        return
     one_delta = found.called.startswith("delta")
     if one_delta and math.isinf(found.change):
         say(
@@ -577,38 +677,63 @@ def _any_robust(question: Question, delta: float) -> bool:
     return bool(report.robust.any())
 
 
-_INSTEAD = (
-    "Take a box that is learned from retrainings, with an interval for each parameter "
-    "(shifts=Shifts.learn(history)), ask that several networks accept each answer (Proplace(..., "
-    "also=[...])), retrain in small steps from the model in use, or train with more weight decay"
-)
+def _shortfall(found: Calibration, fine: pd.Series[bool], *, given: bool) -> str:
+    """Describe why no delta suffices and what to do next; empty if one does.
+
+    ``given`` is true if the user chose the deltas.
+    """
+    if found.success:
+        return ""
+    curve, at = found.curve, found._at
+    usable = min(at["robust_of_accepted"], at["answered"]) >= found.min_robust_share
+    best = f"the best is {found.called}, with {{}}"
+    advice = []
+    if found.risk is not None:
+        allowed = math.ceil(1000.0 * at["risk"]) / 1000.0
+        lack = f"No size keeps the expected share of broken promises within {found.risk:g}"
+        best = best.format(f"a bound of {at['risk']:.3g}")
+        less = f"allow more risk (risk={allowed:g}, --risk {allowed:g})" if allowed < 1.0 else ""
+    else:
+        reached = math.floor(100.0 * at["validity"]) / 100.0
+        lack = f"No delta reaches a validity of {found.validity:.1%}"
+        best = best.format(f"a validity of {at['validity']:.1%}")
+        less = (
+            f"ask for less (validity={reached:g}, --validity {reached:g})" if reached > 0.0 else ""
+        )
+    if usable and less:
+        advice.append(less)
+    if found.too_few_robust_rows:
+        good = curve[fine & curve["validity"].notna()]
+        row = at if good.empty else good.iloc[0]
+        few = f"leaves {row['robust_rows']:.0f} of {found.accepted} accepted training rows robust "
+        few += f"({row['robust_of_accepted']:.1%})"
+        if row["robust_of_accepted"] >= found.min_robust_share:
+            few = f"gives {row['answered']:.1%} of the people a counterfactual"
+        share = math.floor(1000.0 * min(row["robust_of_accepted"], row["answered"])) / 1000.0
+        advice.append(
+            "accept counterfactuals that are far away, much alike and missing for many "
+            f"(min_robust_share={share:g}, --min-robust-share {share:g})"
+        )
+        named = found._called(row["delta"])
+        lack = f"{lack} and leaves enough robust rows: {named}, "
+        lack += f"with a validity of {row['validity']:.1%}, {few}, and at least "
+        lack += f"{found.min_robust_share:.0%} is asked for"
+    elif given:
+        advice.append("try larger deltas")
+    elif found.min_robust_share > 0.0:
+        advice.append("try larger deltas, which leave fewer robust rows (min_robust_share=0)")
+    if not found.refits:
+        advice.append("take a box that is learned from retrainings (shifts=Shifts.learn(history))")
+        advice.append("ask that several models accept each counterfactual (also=[...])")
+    advice.append("or train with more weight decay")
+    return f"{lack}; {best}. To go on, {', '.join(advice)}."
 
 
-def _scarce(found: Calibration, fine: pd.Series[bool]) -> str:
-    """Say how few rows stay robust, or people are answered, and what to do."""
-    curve = found.curve
-    good = curve[fine & curve["validity"].notna()]
-    at = curve.iloc[int(curve["validity"].argmax())] if good.empty else good.iloc[0]
-    lower = "a lower validity" if found.risk is None else "a larger risk"
-    instead = (
-        f"{found.called.capitalize()} is given instead, which leaves enough and has {lower}. "
-        if at["delta"] != found.delta
-        else ""
-    )
-    few = (
-        f"leaves {at['robust_rows']:.0f} of {found.accepted} accepted training rows robust "
-        f"({at['robust_of_accepted']:.1%})"
-    )
-    if at["robust_of_accepted"] >= found.least_robust:
-        few = f"gives {at['answered']:.1%} of the people an answer"
-    less = (
-        "ask for less validity (wanted=0.95, --wanted 0.95)"
-        if found.risk is None
-        else "allow more risk (risk=0.1, --risk 0.1)"
-    )
-    return (
-        f"{found._called(at['delta'])}, with a validity of {at['validity']:.1%}, {few}, and at least "
-        f"{found.least_robust:.0%} are asked for: so few answers would be far away, much alike, and "
-        f"missing for many people. {instead}{_INSTEAD}, {less}, or take such a delta knowingly "
-        "(least_robust=0, --least-robust 0)"
-    )
+def _people(count: int) -> str:
+    """Write a number of people."""
+    return "1 person" if count == 1 else f"{count} people"
+
+
+def _share(share: float) -> str:
+    """Write a share; without counterfactuals there is none."""
+    return "none" if math.isnan(share) else f"{share:.1%}"

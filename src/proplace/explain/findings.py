@@ -43,7 +43,7 @@ STATUSES: Mapping[Status, Meaning] = {
     "optimal": Meaning(
         True, True, "within the gap of the nearest robust point of the region, proved"
     ),
-    "feasible": Meaning(True, True, "certified robust, not proved nearest or shortest"),
+    "feasible": Meaning(True, True, "certified robust, not proved nearest"),
     "valid": Meaning(True, False, "accepted by the network itself, not certified robust"),
     "already_valid": Meaning(False, False, "the network gives the target class already"),
     "no_robust_neighbour": Meaning(False, False, "nothing in the data is robust at this delta"),

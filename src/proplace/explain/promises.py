@@ -97,8 +97,8 @@ class Unseen:
         return (
             f"Of {self.models} other retrained models, which had no part in the choice, {self.whole} "
             f"honour{'s' * (self.whole == 1)} all {self.promises} promises and {self.share:.1%} of the "
-            f"promises are honoured on average: with {self.confidence:.0%} confidence each promise is "
-            f"honoured by at least {_down(self.least_each)} of future models, and all of them by at "
+            f"promises are honoured on average: with {self.confidence:.0%} confidence any one promise "
+            f"is honoured by at least {_down(self.least_each)} of future models, and all of them by at "
             f"least {_down(self.least_whole)}, if models are retrained independently and in the same "
             "way."
         )

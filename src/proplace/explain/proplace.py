@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from proplace.core.request import Request
     from proplace.core.shifts import Delta
     from proplace.explain.proving import Proved
+    from proplace.loaders.cutoffs import Cutoff
     from proplace.loaders.model import Model
     from proplace.region.convex_piece import ConvexPiece
     from proplace.region.neighbours import RegionKind
@@ -75,6 +76,17 @@ _HAIR = "its answer failed the last test by a hair"
 _ROUNDING = 1e-9  # relative, of a distance
 
 
+def _without_delta() -> OptionError:
+    """Return the error about a missing delta, with the lines that measure one."""
+    return OptionError(
+        "Proplace needs a delta: the largest change of a parameter that every counterfactual must "
+        "survive. Measure it with\n"
+        "found = proplace.calibrate_delta(pipeline, X_train, y_train, refits=10)\n"
+        "explainer = proplace.Proplace(pipeline, found.delta)",
+        name="delta",
+    )
+
+
 class Proplace(Explainer):
     """Provably robust and plausible counterfactual explanations.
 
@@ -86,7 +98,10 @@ class Proplace(Explainer):
     delta
         Largest change of any parameter, one (weight, bias) pair per layer, or a
         :class:`proplace.Shifts`. Where the model itself does not lie in such a box, answers are
-        accepted by it as well.
+        accepted by it as well. It is required: without it, the error names the call that measures one.
+    cutoff
+        The probability from which the model accepts, as in ``{"approved": 0.7}``: a shorthand for
+        ``Model.of(source, cutoff=...)`` as the source.
     also
         Other networks that must accept every answer, each of the kinds that ``source`` can be, or a
         pair of one and its delta: ``[net2, (net3, 0.01)]``. A network by itself stands for no other;
@@ -94,9 +109,11 @@ class Proplace(Explainer):
         of their own: they look at the same columns of the table and have the same classes. A bare
         :class:`proplace.Network` takes rows as ``source`` encodes them. With several networks a
         certificate is a bundle of one for each, and a person counts as ``already_valid`` where the
-        model in use accepts, whatever the others say (the reason tells).
+        model in use accepts, whatever the others say (the reason tells). A model
+        that states no cut-off of its own, as ``Model.of(other, cutoff=...)``, has that of ``source``.
     k
-        Number of robust neighbours that span the plausible region.
+        Number of robust neighbours that span the plausible region. "Nearest", "optimal" and ``bound``
+        refer to this region.
     tolerance
         By how much a person may miss an answer and must be accepted all the same, in original units:
         ``{"income": 500}``. An answer is then accepted by every network of Delta at every point that
@@ -129,7 +146,8 @@ class Proplace(Explainer):
         as much as covers the rounding of a model deployed in float32. The default is ``"float32"``
         for such a model (``net.precision``), and 1e-6 for float64.
     search
-        ``"tree"`` (default) or ``"bilevel"``, the paper's Algorithm 1; same answers.
+        ``"tree"`` (default) or ``"bilevel"``, the paper's Algorithm 1. Both give the same distance if
+        neither filters typical points (``explain(typical=False)``).
     solver
         Of the programs of ``search="bilevel"``: ``"highs"`` or ``"gurobi"`` (with the extra of that
         name); same answers. The tree runs on HiGHS.
@@ -157,8 +175,9 @@ class Proplace(Explainer):
     def __init__(
         self,
         source: object,
-        delta: Delta,
+        delta: Delta | None = None,
         *,
+        cutoff: Cutoff | None = None,
         also: Sequence[object] | None = None,
         tolerance: Mapping[str, float] | None = None,
         holds: bool = False,
@@ -173,8 +192,11 @@ class Proplace(Explainer):
         n_jobs: int | None = None,
         time_limit: float | None = DEFAULT_TIME_LIMIT,
     ) -> None:
+        if delta is None:
+            raise _without_delta()
         self.source = source
         self.delta = delta
+        self.cutoff = cutoff
         self.also = also
         self.tolerance = tolerance
         self.holds = holds
@@ -193,6 +215,8 @@ class Proplace(Explainer):
 
     def check_parameters(self) -> None:
         """Raise ``OptionError`` for the first parameter that is not valid."""
+        if self.delta is None:  # set_params takes anything
+            raise _without_delta()
         check_also(self.also)
         check_tolerance(self.tolerance)
         if not isinstance(self.holds, (bool, np.bool_)):
@@ -439,7 +463,7 @@ class Proplace(Explainer):
                     return self._moved(finding, attempt, proved)
         why = "no typical point was found, so this one is less usual than most accepted rows"
         reason = "; ".join(part for part in (finding.reason, why) if part)
-        return replace(finding, status="feasible", reason=reason)
+        return replace(finding, reason=reason)
 
     def _on_the_way(
         self, attempt: Attempt, point: Array, goals: Array, typical: Typical, clock: Clock
@@ -503,11 +527,14 @@ class Proplace(Explainer):
             reason = (
                 "; no typical point was found, so this one is less usual than most accepted rows"
             )
+        lower = np.min([person.lower for person in people], axis=0)
+        upper = np.max([person.upper for person in people], axis=0)
+        features = enumerate(self.schema_.features)
         search = SparseSearch(
             self._problem(x, request),
             self.schema_,
-            self._values[request.target],
-            [f for f in range(len(self.schema_.features)) if f not in fixed],
+            self._values[request.target].within(self.schema_, lower, upper),
+            [number for number, each in features if number not in fixed and not each.immutable],
             lambda rows: allowed(people, rows),
             lambda rows: robust.test(rows, clock.search),
             typical,
@@ -521,11 +548,14 @@ class Proplace(Explainer):
                 return Finding("not_found", NO_TIME, x=x, timed_out=True)
             changes = f"at most {most} change{'s' * (most != 1)} was found; raise max_changes"
             return Finding("not_found", f"no robust point with {changes}", x=x)
+        pieces = (p for each in people for p in hull_pieces(self.schema_, each, rows))
         return Finding(
             "feasible",
             f"fewer changes may be possible{reason}",
             x=x,
             point=proved.point,
+            neighbours=rows,
+            in_region=any(piece.contains(proved.point[None])[0] for piece in pieces),
             distance=float(self.distance_.between(x, proved.point)),
             margin=proved.margin,
             certificate=proved.proof,

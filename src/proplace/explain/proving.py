@@ -128,7 +128,7 @@ class Judge:
             rows,
             self.models.shifts,
             target,
-            margin=self.required(rows, box) if self.model.preprocesses else self.margin,
+            margin=self.required(rows, box) if self.model.rounds_more else self.margin,
             box=box,
             certificates=True,
             time_limit=time_left(until),

@@ -49,7 +49,7 @@ FACTS = (
 _TYPES: dict[str, type] = {  # of the other columns: text
     **dict.fromkeys(("distance", "bound", "gap", "margin", "plausibility"), float),
     **dict.fromkeys(("in_region", "timed_out"), bool),
-    "rank": int,
+    **dict.fromkeys(("nearest_row", "rank"), int),
 }
 
 

@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from proplace.core.shifts import Shifts
     from proplace.explain.findings import Status
     from proplace.explain.provenance import Provenance
+    from proplace.explain.summary import By, Summary
     from proplace.explain.words import Wording, Words
+    from proplace.loaders.cutoffs import Threshold
     from proplace.schema import Schema
     from proplace.schema.cells import Label
 
@@ -46,7 +48,7 @@ class Setting:
     own box. Empty where they are not known. ``encoding`` is the digest of how the model itself turns a
     table into rows; empty where it takes rows as the schema encodes them. ``columns`` are those of the
     table in the order in which the model takes them, which need not be that of the schema; empty where
-    that is not known.
+    that is not known. ``threshold`` is the cut-off of the model, None without one.
     """
 
     net: Network
@@ -57,6 +59,7 @@ class Setting:
     sets: tuple[ModelSet, ...] = ()
     encoding: str = ""
     columns: tuple[str, ...] = ()
+    threshold: Threshold | None = None
 
     @property
     def radius(self) -> float | None:
@@ -89,8 +92,8 @@ class Explanation:
         Label of the person's row in the table that was explained.
     status
         ``optimal``: within the requested gap of the nearest robust point of the region, proved.
-        ``feasible``: certified robust, but not proved to be that near (steps, the time limit, or a
-        method that does not look for the nearest).
+        ``feasible``: certified robust, but not proved to be that near (few changes, a typical point,
+        steps, the time limit, or a method that does not look for the nearest).
         ``valid``: the network gives the point the target class; not certified robust.
         ``already_valid``: the network gives the target class already. ``no_robust_neighbour``,
         ``infeasible_rules``, ``fixed`` (it is proved that no network of Delta gives the target class to
@@ -108,7 +111,8 @@ class Explanation:
         From the person to the answer, over encoded columns; NaN without an answer.
     bound
         Proved lower bound on the distance of any point of the region with a worst margin of
-        ``margin + slack`` (the margin that the search asks for).
+        ``margin + slack`` (the margin that the search asks for). NaN for few changes, since that search
+        proves no bound.
     in_region
         False if the counterfactual, written in the steps of its features, lies outside the hull. Its
         ``bound`` is then about the hull, and may exceed ``distance``.
@@ -232,7 +236,7 @@ class Explanation:
         >>> print(result[0].words(Wording("the loan", ["refused", "approved"])))
         The loan would have been approved if debt were 37% of income instead of 60%; this is proved
         for every network whose weights and biases each differ by at most 0.02 from the model in use.
-        A nearer answer may exist, but in its plausible region none more than 3% nearer.
+        A nearer answer may exist, but none in the searched region is more than 3% nearer.
         """
         from proplace.explain.words import Wording, in_words
 
@@ -341,6 +345,41 @@ class Explanations(Sequence[Explanation]):
             if e.original is not None:
                 return [str(name) for name in e.original.index]
         return []
+
+    def summary(self, by: By = None) -> Summary:
+        """Summarise the explanations of many people, as two frames and a plot.
+
+        Parameters
+        ----------
+        by
+            Column that divides the people into groups: the name of a feature (the person's own value),
+            the name of an id column, a Series with the index of the explained table, or one value for
+            each person. More than ten different numbers are cut into quarters. Default: one group.
+
+        Raises
+        ------
+        OptionError
+            ``by`` names no column, does not fit the people, or has more than 30 groups.
+
+        Examples
+        --------
+        >>> from proplace import Binary, Continuous, Network, Proplace, Schema
+        >>> schema = Schema([Continuous("debt", 0, 100, step=1), Binary("home", immutable=True)])
+        >>> people = pd.DataFrame({"debt": [60, 20, 10, 30], "home": [0, 0, 1, 1]})
+        >>> net = Network([([[-1.0, 0.2]], [0.4])])
+        >>> result = Proplace(net, 0.02, schema=schema, k=3).fit(people).explain(people)
+        >>> result.summary().to_frame()[["people", "refused", "answered", "distance"]]
+             people  refused  answered  distance
+        all       4        1         1     0.115
+        >>> result.summary(by="home").features.loc[0, ["changed", "share", "median_change"]]
+                 changed  share  median_change
+        feature
+        debt           1    1.0          -23.0
+        home           0    0.0            NaN
+        """
+        from proplace.explain.summary import summarised
+
+        return summarised(self, by)
 
     def plot(
         self,

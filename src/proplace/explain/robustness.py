@@ -92,7 +92,7 @@ def certify(
     rows = net.rows(_rows(model, X, declared=schema is not None))
     shifts, box = shifts_for(model, delta), _box(model, rows, tolerance)
     asked: Margin | Array | None = margin
-    if model.preprocesses:
+    if model.rounds_more:
         asked = model.margins(shifts, rows, margin, box)
     return certification.certify(
         net,

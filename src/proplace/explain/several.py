@@ -11,7 +11,7 @@ from proplace.core.errors import InputError, OptionError, ProplaceError
 from proplace.core.model_set import ModelSet
 from proplace.core.network import Network
 from proplace.core.shifts import Shifts
-from proplace.loaders.coordinates import shifts_for, taking_rows_of
+from proplace.loaders.coordinates import shifts_for, taking_rows_of, with_cutoff_of
 from proplace.loaders.model import Model
 from proplace.loaders.origin import Origin
 from proplace.schema import Binary, Schema
@@ -71,7 +71,7 @@ def read_also(base: Model, also: Sequence[object] | None, schema: Schema | None)
         source, delta = _parts(entry)
         name = _name(source, number, {voter.name for voter in voters})
         try:
-            own = Model.of(source)
+            own = with_cutoff_of(base, Model.of(source))
             shifts = shifts_for(own, delta)
             model = taking_rows_of(base, described(base, source, own, schema))
         except ProplaceError as error:
@@ -122,7 +122,14 @@ def _bare(base: Model, own: Model, schema: Schema | None) -> Model:
             "the schema may encode a column in another way than the model in use does, and a bare "
             "network does not say which it takes; give the model itself in its place"
         )
-    return dataclasses.replace(base, network=net, _original=None, origin=Origin("Network"))
+    return dataclasses.replace(
+        base,
+        network=net,
+        threshold=own.threshold,
+        _original=None,
+        _probabilities=None,
+        origin=Origin("Network"),
+    )
 
 
 def _named(own: Model, base: Model, schema: Schema | None) -> Model:

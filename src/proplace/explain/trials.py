@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -15,11 +17,12 @@ from proplace.core.errors import (
     ModelDisagrees,
     ModelNotSupported,
     NetworkError,
+    RowsLeftOutWarning,
     SchemaError,
 )
 from proplace.core.text import listing
 from proplace.explain.proplace import DEFAULT_MARGIN, SLACK
-from proplace.loaders.coordinates import in_coordinates_of
+from proplace.loaders.coordinates import in_coordinates_of, with_cutoff_of
 from proplace.tables.frames import as_frame
 from proplace.tables.rows import model_of, training_rows
 
@@ -51,14 +54,18 @@ class Retrained:
     model: Model
 
     @classmethod
-    def read(cls, name: str, source: object, schema: Schema | None, X_train: Table) -> Retrained:
+    def read(
+        cls, name: str, source: object, schema: Schema | None, X_train: Table, base: Model
+    ) -> Retrained:
         """Read a model; it is compared with its own predictions on the training table."""
         declared = schema is not None
         try:
-            own = model_of(source, None)
+            own = with_cutoff_of(base, model_of(source, None))
             if schema is not None:  # scalers may have been fitted again
                 own = own.with_schema(schema.unscaled() if own.preprocesses else schema)
-            model, _, _ = training_rows(own, X_train, declared=declared)
+            with warnings.catch_warnings():  # the model in use has reported rows that are left out
+                warnings.simplefilter("ignore", RowsLeftOutWarning)
+                model, _, _ = training_rows(own, X_train, declared=declared)
         except (InputError, ModelDisagrees, ModelNotSupported, SchemaError) as error:
             raise type(error)(f"{name}: {error}", name=name) from error
         return cls(name, model)
@@ -76,24 +83,39 @@ class Retrained:
         except (InputError, NetworkError):
             return np.nan
 
-    def says(self, table: pd.DataFrame) -> Array:
-        """The class of each row; the model says it itself where it can be run."""
+    def accepts(self, table: pd.DataFrame, label: Label) -> tuple[Array, dict[int, str]]:
+        """Return which rows get the class from the original model, and why others cannot be read.
+
+        A row that the model cannot read is refused.
+        """
         try:
-            said = self.model.original(table)
-            found: Array = self.model.predict(table) if said is None else said
-        except (InputError, SchemaError) as error:
-            raise type(error)(
-                f"{self.name} cannot read an answer: {error}", name=self.name
-            ) from error
+            return self._says(table) == label, {}
+        except ValueError as error:
+            if len(table) == 1:
+                return np.zeros(1, dtype=bool), {0: f"{self.name}: {error}"}
+        parts = [self.accepts(table.iloc[[i]], label) for i in range(len(table))]
+        unread = {i: why for i, (_, bad) in enumerate(parts) for why in bad.values()}
+        return np.concatenate([accepted for accepted, _ in parts]), unread
+
+    def _says(self, table: pd.DataFrame) -> Array:
+        """Class of each row, by the original model if it is at hand."""
+        said = self.model.original(table)
+        found: Array = self.model.predict(table) if said is None else said
         return found
 
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """What was measured at one size: a row of the curve, and which model honours which answer."""
+    """What was measured at one size: a row of the curve, and which model honours which answer.
+
+    ``people`` counts the refused people, and ``unread`` holds the reason for each pair of a model and an
+    answer that it cannot read.
+    """
 
     row: dict[str, float]
     honours: Honours
+    people: int
+    unread: tuple[str, ...] = ()
 
     def validity(self, models: int) -> float:
         """Share of pairs of an answer and one of the first models that gives it the class."""
@@ -114,7 +136,9 @@ class Question:
     people
         Validation rows.
     target
-        Number of the wanted class.
+        Number of the target class.
+    gap
+        Relative optimality gap of the search.
     """
 
     model: Model
@@ -122,6 +146,7 @@ class Question:
     rows: Array
     people: Table
     target: int
+    gap: float
 
     @property
     def label(self) -> Label:
@@ -136,17 +161,17 @@ class Question:
     def tried(self, explainer: Proplace, size: float) -> Trial:
         """Measure at one size; ``explainer`` is fitted with the set of that size."""
         robust = len(explainer.robust_rows(self.label))
-        people = explainer.explain(self.people, self.label)
+        people = explainer.explain(self.people, self.label, gap=self.gap)
         bad = next((e for e in people if e.status == "bad_input"), None)
         if bad is not None:
             raise InputError(
-                f"a validation row cannot be read: row {bad.index}, {bad.reason}",
-                name="X_valid",
+                f"a row of people cannot be read: row {bad.index}, {bad.reason}",
+                name="people",
             )
         asked = [e for e in people if e.status not in ("already_valid", "worker_died")]
         if not asked:
             raise InputError(
-                f"no validation row is refused: all have class {self.label} already", name="X_valid"
+                f"none of the people is refused: all have class {self.label} already", name="people"
             )
         found = [(n, e) for n, e in enumerate(people) if e.found and e.status != "already_valid"]
         row = {
@@ -157,15 +182,16 @@ class Question:
             "answered": len(found) / len(asked),
             "distance": float(np.mean([e.distance for _, e in found])) if found else np.nan,
         }
-        return Trial(row, self._honours(found))
+        honours, unread = self._honours(found)
+        return Trial(row, honours, len(asked), unread)
 
-    def _honours(self, found: list[tuple[int, Explanation]]) -> Honours:
-        """Which retrained model gives which answer the class.
+    def _honours(self, found: list[tuple[int, Explanation]]) -> tuple[Honours, tuple[str, ...]]:
+        """Which retrained model gives which answer the class, and why some answers cannot be read.
 
         Each model reads the answer in the units of the table.
         """
         if not found:
-            return np.zeros((len(self.others), 0), dtype=bool)
+            return np.zeros((len(self.others), 0), dtype=bool), ()
         names = list(self.model.schema.by_name)
         given = as_frame(self.people)
         table = pd.DataFrame(index=range(len(found)))
@@ -173,17 +199,37 @@ class Question:
             table = given.iloc[[n for n, _ in found]].reset_index(drop=True)
         cells = {name: [e.counterfactual[name] for _, e in found] for name in names}  # type: ignore[index]
         table = table.assign(**{name: pd.Series(values) for name, values in cells.items()})
-        return np.array([other.says(table) == self.label for other in self.others], dtype=bool)
+        parts = [other.accepts(table, self.label) for other in self.others]
+        unread = tuple(why for _, bad in parts for why in bad.values())
+        return np.array([accepted for accepted, _ in parts], dtype=bool), unread
 
-    def largest(self, family: Callable[[float], Shifts]) -> float:
-        """Nearly the largest size at which some row is robust, found on the rows deepest inside."""
+    def largest(self, family: Callable[[float], Shifts], share: float) -> float:
+        """Nearly the largest size at which a share of the accepted rows is robust, but at least one.
+
+        If no size leaves so many, one row is enough.
+        """
         net, target = self.model.network, self.target
-        margins = net.margin(self.rows, target)
-        rows = self.rows[np.argsort(-margins, kind="stable")[:_SEARCH_ROWS]]
-        if margins.max() <= _ENOUGH_MARGIN:
+        margins = net.margin(self.accepted, target)
+        if not len(margins) or margins.max() <= _ENOUGH_MARGIN:
             raise InputError(
-                f"no training row has class {self.label}: nothing can be robust", name="X_train"
+                f"no training row has class {self.label}: nothing can be robust", name="X"
             )
+        deepest = self.accepted[np.argsort(-margins, kind="stable")]
+        spread = np.linspace(0, len(deepest) - 1, min(len(deepest), _SEARCH_ROWS)).astype(int)
+        least = math.ceil(share * len(spread))
+        for rows, count in ((deepest[spread], least), (deepest[:_SEARCH_ROWS], 1)):
+            found = self._largest(family, rows, max(1, count))
+            if found is not None:
+                return found
+        raise InputError(
+            f"no training row is robust for class {self.label} at any delta; give rows that "
+            "the network puts further inside the class",
+            name="X",
+        )
+
+    def _largest(self, family: Callable[[float], Shifts], rows: Array, least: int) -> float | None:
+        """Nearly the largest size at which so many of some rows are robust; None if there is none."""
+        net, target = self.model.network, self.target
 
         def robust(size: float) -> bool:
             shifts = family(size)
@@ -192,7 +238,8 @@ class Question:
             if not np.isfinite(asked):
                 return False
             margin = float(asked) + _ENOUGH_MARGIN
-            return bool(certify(net, rows, shifts, target, margin=margin).robust.any())
+            report = certify(net, rows, shifts, target, margin=margin)
+            return bool(report.robust.sum() >= least)
 
         low, high = 0.0, 1.0
         while high < _LARGEST and robust(high):
@@ -200,11 +247,7 @@ class Question:
         while high - low > 0.05 * high:
             middle = (low + high) / 2.0 if low else high / 4.0
             if middle < 1e-12:
-                raise InputError(
-                    f"no training row is robust for class {self.label} at any delta; give rows that "
-                    "the network puts further inside the class",
-                    name="X_train",
-                )
+                return None
             if robust(middle):
                 low = middle
             else:

@@ -56,9 +56,12 @@ _ABOUT = 160  # characters that a sentence repeats of where a set comes from
 _DIGITS = 12  # of a digest that stands in the place of a name
 
 _NOT_NEAREST = (
-    " A nearer answer may exist, but in its plausible region none more than {share} nearer."
+    " A nearer answer may exist, but none in the searched region is more than {share} nearer."
 )
 _UNKNOWN = " A nearer answer may exist."
+_FEWER = " Fewer changes may be possible."
+_TYPICAL = " These values are typical of accepted people (plausibility {share})."
+_UNUSUAL = " These values are unusual among accepted people (plausibility {share})."
 
 
 @dataclass(frozen=True)
@@ -309,7 +312,7 @@ def _sentence(
         promise=promise(e),
         reason=e.reason.rstrip("."),
     )
-    return text[:1].upper() + text[1:] + how_near(e)
+    return text[:1].upper() + text[1:] + how_near(e) + how_usual(e)
 
 
 def _conditions(changed: Sequence[_Change], largest: Sequence[_Change]) -> str:
@@ -412,12 +415,22 @@ def _values(e: Explanation) -> str:
 
 
 def how_near(e: Explanation) -> str:
-    """How much nearer another answer may be; empty where this is the nearest."""
+    """Return how much nearer another answer may be, or that fewer changes may be possible."""
     if e.status not in ("feasible", "valid"):
         return ""
+    if math.isnan(e.bound):  # a sparse search has no bound
+        return _FEWER
     if not e.in_region or not 0.0 < e.bound <= e.distance:
         return _UNKNOWN
     if e.status == "feasible" and e.bound == e.distance:  # what is open is something else
         return ""
     share = max(1, math.ceil(100.0 * (1.0 - e.bound / e.distance) - 1e-6))
     return _NOT_NEAREST.format(share=f"{share}%")
+
+
+def how_usual(e: Explanation) -> str:
+    """Return how usual an answer is among accepted people; empty if that was not measured."""
+    if not e.found or math.isnan(e.plausibility):
+        return ""
+    share = f"{math.floor(100.0 * e.plausibility + 1e-9)}%"
+    return (_TYPICAL if e.typical else _UNUSUAL).format(share=share)

@@ -9,7 +9,7 @@ import numpy as np
 from proplace.core.errors import ModelNotSupported, SchemaError
 from proplace.core.input_map import InputMap
 from proplace.loaders._keras_inputs import WHOLE
-from proplace.loaders._verify import probe_table
+from proplace.loaders._verify import probabilities_of, probe_table
 from proplace.loaders._whole import Whole
 from proplace.loaders.keras import file_runner, model_runner
 from proplace.schema import Continuous
@@ -64,15 +64,26 @@ def _whole(runner: Runner) -> Whole:
     precision = runner.precision(raw, rows, table)
     network = network.behind(input_map, precision)
 
+    def run(frame: pd.DataFrame) -> Array:
+        return runner.outputs(frame).reshape(len(frame), network.outputs)
+
     def predict(frame: pd.DataFrame) -> Any:
-        outputs = runner.outputs(frame).reshape(len(frame), network.outputs)
+        outputs = run(frame)
         if network.outputs > 1:
             return np.asarray(outputs.argmax(axis=1), dtype=np.int64)
         threshold = 0.5 if reading.chain.activation == "sigmoid" else 0.0
         return (outputs[:, 0] >= threshold).astype(np.int64)
 
     return Whole(
-        network, schema, None, predict, columns=tuple(reading.all_titles), named=reading.named
+        network,
+        schema,
+        None,
+        predict,
+        columns=tuple(reading.all_titles),
+        named=reading.named,
+        probabilities=lambda frame: probabilities_of(
+            run(frame), reading.chain.activation or "logits"
+        ),
     )
 
 

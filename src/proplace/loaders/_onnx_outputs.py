@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from proplace.core.errors import ModelNotSupported
 from proplace.loaders._onnx_ops import Named
-from proplace.loaders._verify import allowance, probe_rows
+from proplace.loaders._verify import allowance, probabilities_of, probe_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,6 +92,17 @@ class Output:
     def threshold(self) -> float:
         """Value of a single column from which on the class is 1."""
         return 0.5 if self._form is _sigmoid else 0.0
+
+    def probabilities(self, value: Any, count: int) -> Array | None:
+        """Probability of each class for ``count`` rows; None where this is a label or a raw score."""
+        known = {**_SEVERAL, **_ONE}
+        name = next((name for name, form in known.items() if form is self._form), "both scores")
+        if name == "both scores":
+            return None
+        P = np.asarray(value, dtype=np.float64).reshape(count, -1)
+        if name == "both probabilities":
+            return P
+        return probabilities_of(P, name)  # type: ignore[arg-type]
 
     def agrees(self, value: Any, logits: Array, error: Array) -> bool:
         """Whether ``value`` is this output of rows with such logits, up to an error in them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from proplace.core.network import Network
     from proplace.schema import Schema
+
+_Ask: TypeAlias = "Callable[[pd.DataFrame], Any] | None"
 
 _KINDS = {
     "tensor(float)": np.float32,
@@ -60,9 +62,10 @@ def whole_onnx(path: Path) -> Whole:
             )
         network = trained.behind(input_map)
         labels = tuple(reader.labels) or None
-        predict = _referee(path, front, network, schema, reader)
+        predict, probabilities = _referee(path, front, network, schema, reader)
     columns = tuple(name for names in front.inputs.values() for name in names)
-    return Whole(network, schema, labels, predict, columns, named=len(front.inputs) > 1)
+    named = len(front.inputs) > 1
+    return Whole(network, schema, labels, predict, columns, named, probabilities)
 
 
 def _plain(onnx: Any, model: Any, path: Path, refusal: ModelNotSupported) -> Network:
@@ -78,10 +81,13 @@ def _plain(onnx: Any, model: Any, path: Path, refusal: ModelNotSupported) -> Net
 
 def _referee(
     path: Path, front: Front, network: Network, schema: Schema, reader: Reader
-) -> Callable[[pd.DataFrame], Any] | None:
-    """Return the graph's own predictions, compared once; None where it cannot be run here."""
+) -> tuple[_Ask, _Ask]:
+    """Return the graph's own predictions, compared once, and its probabilities.
+
+    Both are None where the graph cannot be run here, the latter also where it has none.
+    """
     if importlib.util.find_spec("onnxruntime") is None:
-        return None
+        return None, None
     runtime = importlib.import_module("onnxruntime")
     options = runtime.SessionOptions()
     options.log_severity_level = 4
@@ -93,20 +99,26 @@ def _referee(
             part.SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
     except Exception:  # such as a file of a newer version than the runtime: there is no referee
-        return None
+        return None, None
 
     names = [value.name for value in model.graph.output]
 
+    def run(frame: pd.DataFrame) -> list[Any] | None:
+        return run_in_batches(session, names, _feeds(session, front, frame), len(frame))
+
     def predict(frame: pd.DataFrame) -> Any:
-        feeds = _feeds(session, front, frame)
-        results = run_in_batches(session, names, feeds, len(frame))
+        results = run(frame)
         return None if results is None else _classes(results, len(frame), network, reader)
+
+    def probabilities(frame: pd.DataFrame) -> Any:
+        results = run(frame)
+        return None if results is None else _probabilities(results, len(frame), reader)
 
     probe = probe_table(schema)
     rows = schema.encode(probe)
     said = predict(probe)
     if said is None:  # a graph for far more rows at a time
-        return None
+        return None, None
     logits, error = network.logits(rows), allowance(network, rows, "float32")[:, 0]
     top = np.sort(logits, axis=1)
     clear = (np.abs(top[:, 0]) if network.outputs == 1 else top[:, -1] - top[:, -2]) > 4.0 * error
@@ -117,7 +129,16 @@ def _referee(
             f"{path.name}: run by onnxruntime, the graph differs from what was read of it; export "
             "the model again, with plain layers"
         )
-    return predict
+    return predict, None if probabilities(probe) is None else probabilities
+
+
+def _probabilities(results: list[Any], count: int, reader: Reader) -> Any:
+    """Read probabilities off the outputs of the graph; None where it has none."""
+    found = (
+        output.probabilities(value, count)
+        for value, output in zip(results, reader.read, strict=True)
+    )
+    return next((P for P in found if P is not None), None)
 
 
 def _feeds(session: Any, front: Front, frame: pd.DataFrame) -> dict[str, Any]:

@@ -94,6 +94,21 @@ def form_of(
     return None
 
 
+def probabilities_of(outputs: Array, form: Form) -> Array:
+    """Return the probability of each class from what a model gives: logits, or a function of them."""
+    P = np.asarray(outputs, dtype=np.float64)
+    if form == "log_softmax":
+        return np.asarray(np.exp(P))
+    if P.shape[1] == 1:
+        with np.errstate(over="ignore"):
+            one = P if form == "sigmoid" else 1.0 / (1.0 + np.exp(-P))
+        return np.hstack([1.0 - one, one])
+    if form == "logits":
+        P = np.exp(P - P.max(axis=1, keepdims=True))
+        P = P / P.sum(axis=1, keepdims=True)
+    return P
+
+
 def allowance(network: Network, X: Array, arithmetic: Precision) -> Array:
     """How far rounding may take each row's logits, shape (n, 1)."""
     return _ROUNDING[arithmetic] * _magnitude(network, X)

@@ -37,6 +37,9 @@ class Whole:
         All columns of the table, those that the model never looks at among them.
     named
         Whether the model knows its columns by name.
+    probabilities
+        The model's own probability of each class for a table, one column each, or None where it
+        cannot be run or has none.
     """
 
     network: Network
@@ -45,6 +48,7 @@ class Whole:
     predict: Callable[[pd.DataFrame], Any] | None
     columns: tuple[str, ...]
     named: bool
+    probabilities: Callable[[pd.DataFrame], Any] | None = None
 
 
 def whole_network(net: Network) -> Whole:

@@ -33,11 +33,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from proplace.core.errors import DeltaError, InputError, TargetError
+from proplace.core.errors import DeltaError, InputError, OptionError, TargetError
 from proplace.core.input_map import InputMap
 from proplace.core.network import Network
 from proplace.core.shifts import Shifts
 from proplace.core.text import listing
+from proplace.loaders.cutoffs import Threshold
 from proplace.loaders.model import Model
 from proplace.schema import Categorical, Continuous
 
@@ -57,8 +58,9 @@ _KEEP = "fit that step once, keep it when the model is retrained, and compare th
 
 
 def models_of(sources: Sequence[object]) -> list[Model]:
-    """Models of networks, modules or files."""
-    return [Model.of(source) for source in sources]
+    """Models of networks, modules or files; one without a cut-off has that of the first."""
+    first, *rest = [Model.of(source) for source in sources]
+    return [first, *(with_cutoff_of(first, other) for other in rest)]
 
 
 def shifts_for(model: Model, delta: Delta) -> Shifts:
@@ -68,9 +70,17 @@ def shifts_for(model: Model, delta: Delta) -> Shifts:
     """
     shifts = Shifts.of(model.network, delta)
     if not isinstance(delta, Shifts) or shifts.trained_radii is not None:
+        # Around the network: it takes the same rows, and what trains within needs the cut-off.
+        return shifts if model.coordinates == model.encoding else shifts.encoded_as(model)
+    if shifts.encoding == model.coordinates:
         return shifts
-    if shifts.encoding == model.encoding:
-        return shifts
+    if Threshold.of_box(shifts.encoding) != Threshold.of_box(model.coordinates):
+        raise DeltaError(
+            "this box was made of models with another cut-off than the model in use, so that its "
+            "intervals are for other networks; make it behind the model in use, which has its cut-off: "
+            "model = Model.of(..., cutoff=...), then Shifts.hull(models, source=model)",
+            name="delta",
+        )
     if shifts.encoding:
         raise DeltaError(
             "this box was made of models that scale or encode their tables in another way than the "
@@ -191,6 +201,43 @@ def with_classes_of(base: Model, other: Model) -> Model:
         f"{listing(base.classes)}; say it, in the order of its outputs: "
         f"Model.of(model).with_classes({list(base.classes)!r}), or --classes"
     )
+
+
+def with_cutoff_of(base: Model, other: Model) -> Model:
+    """Return another model with the cut-off of the model in use, if it states none.
+
+    Labels that are the same mean the same; numbers without labels are those of the model in use.
+
+    Raises TargetError where it has not the label of the cut-off.
+    """
+    if base.threshold is None or other.threshold is not None:
+        return other
+    number, p = base.threshold
+    label = base.classes[number]
+    if not other.labelled and len(other.classes) == len(base.classes):
+        return other.with_threshold(base.threshold)
+    try:
+        return other.with_threshold(Threshold.of({label: p}, other.classes))
+    except OptionError:
+        raise TargetError(
+            f"the model in use has the cut-off {p} for {label!r}, and the model has the classes "
+            f"{listing(other.classes)}; state its own: Model.of(model, cutoff=...)",
+            name="cutoff",
+            value=label,
+        ) from None
+
+
+def one_cutoff(bases: Sequence[Model]) -> Model | None:
+    """Return the first of the models of some promises; they must have one cut-off; None for none."""
+    found = {Threshold.of_box(base.coordinates) for base in bases}
+    if len(found) > 1:
+        words = listing([base.cutoff or "none" for base in bases])
+        raise InputError(
+            f"the promises were made with several cut-offs ({words}); state that of the model: "
+            "Model.of(model, cutoff=...)",
+            name="cutoff",
+        )
+    return bases[0] if bases else None
 
 
 def recoded(base: Model, other: Model, low: Array, high: Array) -> tuple[Array, Array]:

@@ -15,11 +15,19 @@ import numpy.typing as npt
 import pandas as pd
 
 from proplace.certification import thresholds
-from proplace.core.errors import InputError, ModelDisagrees, SchemaError, TargetError
+from proplace.core.errors import (
+    InputError,
+    ModelDisagrees,
+    ModelNotSupported,
+    OptionError,
+    SchemaError,
+    TargetError,
+)
 from proplace.core.input_map import InputMap
 from proplace.core.network import Network
 from proplace.core.shifts import Shifts
 from proplace.core.text import did_you_mean, listing, short
+from proplace.loaders.cutoffs import Cutoff, Threshold
 from proplace.loaders.origin import Origin
 from proplace.schema import Binary, Continuous, Ordinal, Schema
 from proplace.schema.problems import refuse
@@ -70,6 +78,8 @@ class Model:
     bare
         Whether it was given as a :class:`Network`, which counts its classes as the model does beside
         which it is put.
+    threshold
+        The cut-off that was stated for it, None for none. The output bias of ``network`` holds it.
 
     Examples
     --------
@@ -95,13 +105,15 @@ class Model:
     named: bool = True
     _columns: tuple[str, ...] = ()
     _original: Callable[[pd.DataFrame], Any] | None = None
+    _probabilities: Callable[[pd.DataFrame], Any] | None = None
     origin: Origin = dataclasses.field(default_factory=lambda: Origin("Network"))
     declared: bool = False
     labelled: bool = True
     bare: bool = False
+    threshold: Threshold | None = None
 
     @classmethod
-    def of(cls, source: object) -> Model:
+    def of(cls, source: object, *, cutoff: Cutoff | None = None) -> Model:
         """Read a model from whatever holds it.
 
         Parameters
@@ -109,7 +121,23 @@ class Model:
         source
             A fitted scikit-learn classifier or pipeline, a torch module, a Keras model, a
             :class:`Network`, or the path of a model file.
+        cutoff
+            The probability from which the model gives a label, as in ``{"approved": 0.7}``. A number
+            is that of label 1 of the labels 0 and 1, or of True. It needs two classes. The original
+            model is asked for its probabilities, and gives the label iff that of the label is at least
+            the cut-off.
+
+        Examples
+        --------
+        >>> model = Model.of(Network([([[1.0]], [0.0])]), cutoff=0.75)
+        >>> model
+        Model(Network(1-1), 1 features, classes 0, 1, cutoff {1: 0.75})
+        >>> model.predict([[1.0], [1.2]])  # their probabilities are 0.73 and 0.77
+        array([0, 1], dtype=object)
         """
+        if cutoff is not None:
+            model = cls.of(source)
+            return model.with_threshold(Threshold.of(cutoff, model.classes))
         from proplace.loaders import load_whole, whole_of  # noqa: PLC0415
 
         if isinstance(source, (str, os.PathLike)):
@@ -150,13 +178,23 @@ class Model:
             whole.named,
             whole.columns,
             whole.predict,
+            whole.probabilities,
             origin,
             labelled=whole.classes is not None,
         )
 
     def __repr__(self) -> str:
         classes = ", ".join(map(repr, self.classes))
+        if self.cutoff is not None:
+            classes += f", cutoff {self.cutoff!r}"
         return f"Model({self.network!r}, {len(self.schema.features)} features, classes {classes})"
+
+    @property
+    def cutoff(self) -> dict[Label, float] | None:
+        """The label and the probability from which the model gives it; None where none was stated."""
+        if self.threshold is None:
+            return None
+        return {self.classes[self.threshold.number]: self.threshold.p}
 
     # -- what it says --------------------------------------------------------------------------
 
@@ -197,9 +235,21 @@ class Model:
         """Class label of each row by the source itself; None where it is not at hand."""
         if self._original is None:
             return None
+        if self.threshold is not None and self.threshold.logit:
+            return self._by_cutoff(self.threshold, self.table(X))
         said = self._original(self.table(X))
         # Plain values: those of NumPy would be shown as np.str_('approved').
         return None if said is None else np.array(np.asarray(said).tolist(), dtype=object)
+
+    def _by_cutoff(self, threshold: Threshold, table: pd.DataFrame) -> npt.NDArray[Any] | None:
+        """Class label of each row by the probabilities of the source itself."""
+        assert self._probabilities is not None  # noqa: S101  (with_threshold has looked)
+        found = self._probabilities(table)
+        if found is None:
+            return None
+        given = np.asarray(found)[:, threshold.number] >= threshold.p
+        numbers = np.where(given, threshold.number, 1 - threshold.number)
+        return np.array(self.classes, dtype=object)[numbers]
 
     def target(self, label: Label) -> int:
         """Return the number of a class, given by its label; classes 0, 1, ... are their own labels."""
@@ -252,7 +302,7 @@ class Model:
         of the network with the scaling in front, at the cells of the table.
         """
         if not self.preprocesses:
-            return thresholds(self.network, shifts, rows, margin, box)
+            return thresholds(self.network, shifts, rows, margin, box) + self._cut(margin)
         offset, scale = self.scaling
         own = self.network.input_map
         s = 1.0 if own.scale is None else own.scale
@@ -263,7 +313,21 @@ class Model:
         if box is not None:
             ends = [offset + scale * end for end in box]
             cells = np.minimum(*ends), np.maximum(*ends)
-        return thresholds(raw, shifts, offset + scale * rows, margin, cells)
+        return thresholds(raw, shifts, offset + scale * rows, margin, cells) + self._cut(margin)
+
+    @property
+    def rounds_more(self) -> bool:
+        """Whether it rounds by more than its network, deployed in the same arithmetic."""
+        return self.preprocesses or self.threshold is not None
+
+    def _cut(self, margin: Margin | None) -> float:
+        """Bound on what a model deployed in float32 rounds when it compares with its cut-off."""
+        single = margin == "float32" or (margin is None and self.network.precision == "float32")
+        if self.threshold is None or not single:
+            return 0.0
+        terms = self.network.layers[-1].W.shape[1] + 2  # its own bias may be larger than this one
+        rounding: float = self.threshold.rounding + terms * 2.0**-24 * abs(self.threshold.logit)
+        return rounding
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -279,6 +343,11 @@ class Model:
         return hashlib.sha256(parts.encode()).hexdigest()
 
     @property
+    def coordinates(self) -> str:
+        """To which models a box of networks belongs: how a table becomes rows, and the cut-off."""
+        return self.encoding + ("" if self.threshold is None else self.threshold.tag)
+
+    @property
     def scaling(self) -> tuple[Array, Array]:
         """Offset and scale of each encoded column."""
         pairs = [
@@ -291,7 +360,7 @@ class Model:
 
     def __getstate__(self) -> dict[str, Any]:
         # Workers search with what was read; the source itself stays where it is.
-        return {**self.__dict__, "_original": None}
+        return {**self.__dict__, "_original": None, "_probabilities": None}
 
     # -- the source as referee -----------------------------------------------------------------
 
@@ -336,6 +405,27 @@ class Model:
         return result
 
     # -- what the user adds --------------------------------------------------------------------
+
+    def with_threshold(self, threshold: Threshold) -> Model:
+        """Return the same model with a cut-off; see :meth:`of`."""
+        if self.threshold is not None:
+            if self.threshold == threshold:
+                return self
+            raise OptionError(
+                f"the model has the cut-off {self.cutoff} already; read it again from its source: "
+                "Model.of(source, cutoff=...)",
+                name="cutoff",
+                value={self.classes[threshold.number]: threshold.p},
+            )
+        if self._original is not None and self._probabilities is None and threshold.logit:
+            raise ModelNotSupported(
+                f"{self.origin.name} gives labels and no probabilities, which a cut-off needs; export "
+                "it with its probabilities, or give the pipeline or module itself",
+                name="cutoff",
+            )
+        return dataclasses.replace(
+            self, network=threshold.network(self.network), threshold=threshold
+        )
 
     def with_schema(self, schema: Schema, *, scaled_twice: bool = False) -> Model:
         """Return the same model with the user's ranges, steps, directions, labels and rules.
@@ -413,16 +503,19 @@ class Model:
                 "inputs that were scaled before: Model.of(net).with_schema(schema, scaled_twice=True)",
                 name=scaled[0],
             )
-        columns, ask = list(self._columns), self._original
+        columns = list(self._columns)
+
+        def change(table: pd.DataFrame) -> pd.DataFrame:
+            return pd.DataFrame(_encoded(schema, table), columns=columns)
+
         return dataclasses.replace(
             self,
             schema=schema,
             named=True,
             declared=True,
             _columns=tuple(schema.by_name),
-            _original=None
-            if ask is None
-            else lambda table: ask(pd.DataFrame(_encoded(schema, table), columns=columns)),
+            _original=_behind(change, self._original),
+            _probabilities=_behind(change, self._probabilities),
         )
 
     def with_classes(self, labels: Sequence[Label]) -> Model:
@@ -469,14 +562,25 @@ class Model:
         new = dict(zip(self._columns, names, strict=True))
         features = [dataclasses.replace(f, name=new[f.name]) for f in self.schema.features]
         back = {name: old for old, name in new.items()}
-        ask = self._original
+
+        def change(table: pd.DataFrame) -> pd.DataFrame:
+            return table.rename(columns=back)
+
         return dataclasses.replace(
             self,
             schema=Schema(features),
             _columns=tuple(names),
-            _original=None if ask is None else lambda table: ask(table.rename(columns=back)),
+            _original=_behind(change, self._original),
+            _probabilities=_behind(change, self._probabilities),
             named=True,
         )
+
+
+def _behind(
+    change: Callable[[pd.DataFrame], pd.DataFrame], ask: Callable[[pd.DataFrame], Any] | None
+) -> Callable[[pd.DataFrame], Any] | None:
+    """Return what asks the source about a changed table; None where it is not at hand."""
+    return None if ask is None else lambda table: ask(change(table))
 
 
 def _encoded(schema: Schema, table: pd.DataFrame) -> Array:

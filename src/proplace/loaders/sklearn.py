@@ -59,6 +59,9 @@ def whole_sklearn(model: object) -> Whole:
     def predict(frame: pd.DataFrame) -> Any:
         return np.asarray(pipeline.source.predict(pipeline.table(frame)))
 
+    def probabilities(frame: pd.DataFrame) -> Any:
+        return np.asarray(pipeline.source.predict_proba(pipeline.table(frame)))
+
     return Whole(
         network,
         schema,
@@ -66,6 +69,7 @@ def whole_sklearn(model: object) -> Whole:
         predict,
         columns=tuple(pipeline.titles),
         named=pipeline.named,
+        probabilities=probabilities,
     )
 
 

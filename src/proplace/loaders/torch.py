@@ -20,7 +20,7 @@ from proplace.loaders._torch_layers import check_leaf, numpy_of, precision_of, w
 from proplace.loaders._torch_record import NotRecorded, Recording, same
 from proplace.loaders._torch_registered import is_plain, registered
 from proplace.loaders._torch_values import Spread
-from proplace.loaders._verify import form_of, probe_rows, probe_table
+from proplace.loaders._verify import form_of, probabilities_of, probe_rows, probe_table
 from proplace.loaders._whole import Whole
 
 if TYPE_CHECKING:
@@ -84,13 +84,24 @@ def whole_torch(module: object) -> Whole:
     probe = probe_table(schema, max(64, 2 * most))
     form = reading.form(network, schema.encode(probe), reading.rows(probe))
 
+    def run(frame: pd.DataFrame) -> Array:
+        return reading.source.run(reading.rows(frame)).reshape(len(frame), network.outputs)
+
     def predict(frame: pd.DataFrame) -> Any:
-        outputs = reading.source.run(reading.rows(frame)).reshape(len(frame), network.outputs)
+        outputs = run(frame)
         if network.outputs > 1:
             return np.asarray(outputs.argmax(axis=1), dtype=np.int64)
         return (outputs[:, 0] >= (0.5 if form == "sigmoid" else 0.0)).astype(np.int64)
 
-    return Whole(network, schema, None, predict, columns=tuple(reading.source.titles), named=False)
+    return Whole(
+        network,
+        schema,
+        None,
+        predict,
+        columns=tuple(reading.source.titles),
+        named=False,
+        probabilities=lambda frame: probabilities_of(run(frame), form),
+    )
 
 
 def trained_torch(module: object) -> tuple[Any, tuple[TrainedLayer, ...]]:

@@ -12,6 +12,7 @@ import pandas as pd
 
 from proplace.core.errors import OptionError
 from proplace.core.wiring import upstairs
+from proplace.loaders.coordinates import one_cutoff, with_cutoff_of
 from proplace.loaders.model import Model
 from proplace.promises.clock import now
 from proplace.promises.comparing import Comparison
@@ -309,7 +310,7 @@ class Auditor:
     """Goes through the open promises of a ledger, group by group, in bounded memory."""
 
     source: object
-    _compared: dict[str, Comparison] = field(default_factory=dict)
+    compared: dict[str, Comparison] = field(default_factory=dict)
     _counts: dict[str, npt.NDArray[np.int64]] = field(default_factory=dict)
     _terms: dict[str, Terms] = field(default_factory=dict)
     _ids: list[npt.NDArray[np.int64]] = field(default_factory=list)
@@ -317,15 +318,24 @@ class Auditor:
 
     def __post_init__(self) -> None:
         self.model = Model.of(self.source)
+        self._stated = self.model.threshold is not None
+
+    def adopt_cutoff(self, base: Model | None) -> None:
+        """Read the model with the cut-off of promises, unless it states its own."""
+        if base is None or self._stated:
+            return
+        one_cutoff([base, *(terms.model for terms in self._terms.values())])
+        self.model = with_cutoff_of(base, self.model)
 
     def judge(self, group: OpenPromises) -> None:
         """Judge some promises of the same terms."""
         name = group.terms.digest
-        if name not in self._compared:
-            self._compared[name] = Comparison.of(self.source, self.model, group.terms)
+        if name not in self.compared:
+            self.adopt_cutoff(group.terms.model)
+            self.compared[name] = Comparison.of(self.source, self.model, group.terms)
             self._terms[name] = group.terms
             self._counts[name] = np.zeros(len(VERDICTS), dtype=np.int64)
-        found = judge(self._compared[name], group)
+        found = judge(self.compared[name], group)
         self._counts[name] += np.bincount(found.verdict, minlength=len(VERDICTS))
         self._ids.append(group.ids)
         self._parts.append(found)
@@ -348,7 +358,7 @@ class Auditor:
                 dict(zip(VERDICTS, self._counts[name].tolist(), strict=True)),
                 dict(self._terms[name].tolerance),
             )
-            for name, one in self._compared.items()
+            for name, one in self.compared.items()
         )
         digest = model_documents(self.model)[-1].digest
         found = Judgement(*fields)  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ import pandas as pd
 from proplace.core.errors import InputError, LedgerError, ProplaceError, TargetError
 from proplace.core.network import Network
 from proplace.core.text import did_you_mean, listing, short
-from proplace.loaders.coordinates import with_classes_of
+from proplace.loaders.coordinates import with_classes_of, with_cutoff_of
 from proplace.loaders.model import Model
 from proplace.schema.cells import filled, is_missing, numbers
 from proplace.schema.features import Continuous
@@ -51,7 +51,7 @@ class Decision(NamedTuple):
 
 def reading(source: object, base: Model) -> Model:
     """Read a model as one that takes the table of ``base``, in original units."""
-    model = Model.of(source)
+    model = with_cutoff_of(base, Model.of(source))
     if model.declared:
         return with_classes_of(base, model)
     same_width = model.network.inputs == base.schema.width

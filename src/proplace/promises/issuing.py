@@ -274,6 +274,7 @@ def _facts(
         "in_region": e.in_region,
         "timed_out": e.timed_out,
         "margin": as_json(e.margin),
+        "plausibility": as_json(e.plausibility),
         "holds": {name: list(ends) for name, ends in e.holds.items()},
         "filled": list(e.filled),
     }

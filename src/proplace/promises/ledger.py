@@ -15,7 +15,7 @@ import pandas as pd
 from proplace.core.errors import LedgerError
 from proplace.core.text import listing
 from proplace.explain.results import Explanation, Explanations
-from proplace.loaders.coordinates import recoded, with_classes_of
+from proplace.loaders.coordinates import one_cutoff, recoded, with_classes_of
 from proplace.loaders.model import Model
 from proplace.promises import tables
 from proplace.promises.chain import Entry, Head
@@ -354,10 +354,11 @@ class Ledger:
         people: list[str] = []
         targets: list[int] = []
         parts: list[tuple[Array, Array, Array]] = []
+        bases: dict[str, Model] = {}
         with self._database.read() as connection:
             groups = open_groups(connection, _day(as_of, None), facts=True)
             for group in groups:
-                base = group.terms.model
+                bases[group.terms.digest] = base = group.terms.model
                 point, _ = recoded(base, whole, group.points, group.points)
                 low, high = recoded(base, whole, *_with_fills(group, whole))
                 parts.append((point, np.minimum(low, point), np.maximum(high, point)))
@@ -377,6 +378,7 @@ class Ledger:
             lows if boxed else None,
             highs if boxed else None,
             tuple(people),
+            None if whole.threshold is not None else one_cutoff([*bases.values()]),
         )
 
     def promised_set(self, model: object, *, as_of: datetime.date | str | None = None) -> Shifts:
@@ -414,7 +416,8 @@ class Ledger:
         ----------
         new_model
             The retrained model: a pipeline, a module, a file, a :class:`Model` or a bare
-            :class:`Network` that takes the rows of the promised model.
+            :class:`Network` that takes the rows of the promised model. It is read with the cut-off of
+            the promises, unless it states its own: ``Model.of(new_model, cutoff=...)``.
         as_of
             The day on which promises must be open; today if left out.
         record
@@ -428,6 +431,8 @@ class Ledger:
             head = Head(*connection.execute(HEAD).one())
             for group in open_groups(connection, day, facts=True):
                 auditor.judge(group)
+            if not auditor.compared:
+                auditor.adopt_cutoff(latest_model(connection))
         audit = auditor.audit(self, str(day), head)
         if not record:
             return audit

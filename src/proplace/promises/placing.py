@@ -15,11 +15,14 @@ from proplace.loaders.model import Model
 
 if TYPE_CHECKING:
     from proplace.core.network import Array
+    from proplace.loaders.cutoffs import Threshold
     from proplace.promises.within.projection import Parameters
 
 
-def with_last_layer(source: object, network: Network) -> Any:
+def with_last_layer(source: object, network: Network, threshold: Threshold | None = None) -> Any:
     """Return a copy of a model that has the last layer of a network.
+
+    ``threshold`` is the cut-off that the network holds and the model does not.
 
     ``network`` is the network of the source but for its last layer. For a network, a ``Model`` or a file
     it is returned itself, since they have no framework to write to.
@@ -47,8 +50,12 @@ def with_last_layer(source: object, network: Network) -> Any:
     last, layer = parameters.layers[-1], network.layers[-1]
     _write(parameters, last.weight, last.taken, layer.W)
     if last.bias is not None and layer.b is not None:
-        _write(parameters, last.bias, last.taken, layer.b)
-    _check(network, Model.of(twin).network)
+        offset = (
+            np.zeros(network.outputs) if threshold is None else threshold.offset(network.outputs)
+        )
+        _write(parameters, last.bias, last.taken, layer.b, offset)
+    there = Model.of(twin).network
+    _check(network, there if threshold is None else threshold.network(there))
     return twin
 
 
@@ -68,11 +75,14 @@ def _parameters(source: object) -> Parameters:
     return SklearnParameters(source)
 
 
-def _write(parameters: Parameters, name: str, taken: Any, values: Array) -> None:
-    """Write values of the last layer; outputs that are not used stay as they are."""
+def _write(
+    parameters: Parameters, name: str, taken: Any, values: Array, offset: Array | float = 0.0
+) -> None:
+    """Write values of the last layer plus ``offset``; outputs that are not used stay as they are."""
     before = parameters.get(name)
     after = np.array(before, dtype=np.float64)
-    after[slice(None) if taken is None else taken] = values
+    used = slice(None) if taken is None else taken
+    after[used] = np.where(after[used] - offset == values, after[used], values + offset)
     if np.array_equal(after, before):
         return
     if any(name in (layer.weight, layer.bias) for layer in parameters.layers[:-1]):

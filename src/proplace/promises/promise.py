@@ -120,6 +120,7 @@ class Promise:
             terms.sets,
             encoding=terms.model.encoding,
             columns=terms.model.columns,
+            threshold=terms.model.threshold,
         )
         return Explanation(
             facts["index"],
@@ -141,6 +142,7 @@ class Promise:
             in_region=facts["in_region"],
             timed_out=facts["timed_out"],
             margin=_number(facts["margin"]),
+            plausibility=_number(facts["plausibility"]),
         )
 
     def _row(self, name: str) -> pd.Series[Any] | None:

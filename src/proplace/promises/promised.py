@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from proplace.core.errors import InputError
 from proplace.explain.results import Explanations
-from proplace.loaders.coordinates import recoded, with_classes_of
+from proplace.loaders.coordinates import one_cutoff, recoded, with_classes_of
 from proplace.promises.settings import model_of, promised_box
 from proplace.tables.frames import as_frame
 
@@ -39,6 +39,9 @@ class Promised:
         Ends of a box around each point, all of which was promised; both or none.
     people
         The user's own id of each person, where it is known.
+    base
+        The model that was promised, whose cut-off a model has that states none; None where it is not
+        known.
 
     Examples
     --------
@@ -54,6 +57,7 @@ class Promised:
     low: Array | None = None
     high: Array | None = None
     people: tuple[str, ...] = ()
+    base: Model | None = None
 
     def __post_init__(self) -> None:
         points = np.asarray(self.points, dtype=np.float64)
@@ -123,7 +127,7 @@ class Promised:
         low, high = (None, None) if self.box is None else (end[rows] for end in self.box)
         names = tuple(self.names[row] for row in rows)
         people = tuple(self.people[row] for row in rows) if self.people else ()
-        return Promised(names, self.points[rows], self.targets[rows], low, high, people)
+        return Promised(names, self.points[rows], self.targets[rows], low, high, people, self.base)
 
     def by_target(self) -> Iterator[tuple[int, npt.NDArray[np.intp]]]:
         """Each promised class, and the rows to which it was promised."""
@@ -205,11 +209,13 @@ def _of_explanations(model: Model, results: Explanations) -> Promised:
         )
     points, low, high = np.zeros((3, len(chosen), model.network.inputs))
     targets = np.zeros(len(chosen), dtype=np.intp)
+    bases: list[Model] = []
     for rows in _by_setting(chosen):
         some = [chosen[row] for row in rows]
         setting = some[0].setting
         assert setting is not None  # noqa: S101  (certified answers have one)
         base = model_of(setting, results.provenance)
+        bases.append(base)
         named = with_classes_of(base, model)
         targets[rows] = [named.target(base.classes[e.target]) for e in some]
         given = np.array([e.point for e in some])
@@ -229,6 +235,7 @@ def _of_explanations(model: Model, results: Explanations) -> Promised:
         low if boxed else None,
         high if boxed else None,
         people if any(people) else (),
+        one_cutoff(bases),
     )
 
 

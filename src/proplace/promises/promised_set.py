@@ -9,6 +9,7 @@ import numpy as np
 from proplace.core.errors import DeltaError, LedgerError
 from proplace.core.network import Network
 from proplace.core.shifts import Shifts
+from proplace.loaders.coordinates import one_cutoff
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,6 +29,7 @@ def common_set(model: Model, terms: Sequence[Terms]) -> Shifts:
         raise LedgerError("no promise is open, so that there is no set to stay in")
     boxes: dict[str, Shifts] = {}
     for one in terms:
+        # What trains within the set takes its cut-off from it.
         encoding = model.encoding if model.named or model.preprocesses else one.model.encoding
         if encoding != one.model.encoding:
             raise DeltaError(
@@ -37,6 +39,7 @@ def common_set(model: Model, terms: Sequence[Terms]) -> Shifts:
             )
         shifts = one.sets[0].shifts
         boxes[f"{shifts.digest} {shifts.trained_radii}"] = shifts.encoded_as(one.model)
+    one_cutoff([one.model for one in terms])
     first, *others = boxes.values()
     if not others:
         return first

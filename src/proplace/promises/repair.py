@@ -45,6 +45,7 @@ from proplace.certification import DOUBLE, rounding_error
 from proplace.core.errors import InputError, SolverError
 from proplace.core.network import Network
 from proplace.core.shifts import Shifts
+from proplace.loaders.coordinates import with_cutoff_of
 from proplace.loaders.model import Model
 from proplace.promises.keeping import (
     UNITS,
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from proplace.certification import Margin
     from proplace.core.network import Array
     from proplace.core.shifts import Delta
+    from proplace.loaders.cutoffs import Cutoff, Threshold
     from proplace.promises.keeping import Mask
 
 _U = 2.0**-53
@@ -102,6 +104,8 @@ class Repair:
     folded
         Whether the change is one of parameters into which a batch norm is folded, not of the trained
         ones.
+    threshold
+        The cut-off of the model, which the output bias of ``network`` holds; None without one.
     """
 
     network: Network
@@ -113,6 +117,7 @@ class Repair:
     accuracy_before: float | None = None
     accuracy_after: float | None = None
     folded: bool = False
+    threshold: Threshold | None = None
     _source: object = field(default=None, repr=False)
 
     def __str__(self) -> str:
@@ -136,7 +141,7 @@ class Repair:
     @property
     def model(self) -> Any:
         """The given model with these parameters; the network itself where no framework made it."""
-        return with_last_layer(self._source, self.network)
+        return with_last_layer(self._source, self.network, self.threshold)
 
 
 def repair(
@@ -146,6 +151,7 @@ def repair(
     delta: Delta | None = None,
     margin: Margin | None = None,
     data: tuple[Any, Any] | None = None,
+    cutoff: Cutoff | None = None,
 ) -> Repair:
     """Find the smallest change of the last layer that makes a network keep every promise.
 
@@ -162,6 +168,9 @@ def repair(
         The least margin of a kept promise, as for :func:`certify`.
     data
         A table as the model takes it and the label of each row, on which to compare the accuracy.
+    cutoff
+        As for :meth:`proplace.Model.of`; by default that with which the promises were made.
+        :attr:`Repair.model` holds the trained parameters, to which no cut-off was applied.
 
     Raises
     ------
@@ -178,13 +187,16 @@ def repair(
     >>> mended.network.margin([[1.0, 2.0], [3.0, 1.0]]).round(6)
     array([0.2, 3.5])
     """
-    model = Model.of(new)
-    keeping = Keeping.of(model, Promised.of(model, promises), delta, margin)
+    model = Model.of(new, cutoff=cutoff)
+    promised = Promised.of(model, promises)
+    if promised.base is not None:
+        model = with_cutoff_of(promised.base, model)
+    keeping = Keeping.of(model, promised, delta, margin)
     table = None if data is None else _table(model, data)
     net = model.network
     kept, _ = keeping.asked(net, keeping.wanted(net, keeping.shifts(net)))
     mended, change, bound = net, 0.0, 0.0
-    space = _Space.of(net)
+    space = _Space.of(net, model.threshold)
     if not kept.all():
         mended, bound = _mend(keeping, space, kept)
         change = space.size(mended)
@@ -198,6 +210,7 @@ def repair(
         None if table is None else _accuracy(net, *table),
         None if table is None else _accuracy(mended, *table),
         space.folded,
+        model.threshold,
         new,
     )
 
@@ -231,9 +244,10 @@ class _Space:
     net: Network
     reach: Array
     folded: bool
+    offset: Array  # of each bias, by the cut-off
 
     @classmethod
-    def of(cls, net: Network) -> _Space:
+    def of(cls, net: Network, threshold: Threshold | None = None) -> _Space:
         last, fold = net.layers[-1], net.folds[-1]
         W, b = np.ones(last.W.shape), np.ones(len(last.W))
         folded = False
@@ -243,7 +257,8 @@ class _Space:
             if not folded:
                 W, b = fold.rows[:, None] * fold.columns, fold.bias
         parts = [W.ravel()] if last.b is None else [W.ravel(), b]
-        return cls(net, np.concatenate(parts), folded)
+        offset = np.zeros(net.outputs) if threshold is None else threshold.offset(net.outputs)
+        return cls(net, np.concatenate(parts), folded, offset)
 
     def rows(self, H: Array, C: Array) -> Array:
         """The coefficients ``a`` of objectives ``C`` over the logits, at activations ``H``."""
@@ -256,7 +271,11 @@ class _Space:
         precision = "float64" if self.net.folded else self.net.precision
         parts = [last.W.ravel()] if last.b is None else [last.W.ravel(), last.b]
         before = np.concatenate(parts)
-        after = np.where(change != 0.0, rounded(before + change, precision), before)
+        # A model stores its bias without the cut-off: this is what will be read of it.
+        offset = np.zeros(before.size)
+        offset[last.W.size :] = self.offset if last.b is not None else 0.0
+        stored = rounded(before + change + offset, precision)
+        after = np.where(change != 0.0, stored - offset, before)
         W, b = after[: last.W.size].reshape(last.W.shape), after[last.W.size :]
         pairs = [(layer.W, layer.b) for layer in self.net.layers[:-1]]
         return self.net.with_layers([*pairs, (W, None if last.b is None else b)])

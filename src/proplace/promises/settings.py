@@ -29,6 +29,7 @@ def model_of(setting: Setting, provenance: Provenance | None) -> Model:
         _columns=setting.columns or tuple(setting.schema.by_name),
         origin=origin,
         declared=True,
+        threshold=setting.threshold,
     )
 
 

@@ -19,6 +19,7 @@ from proplace.core.errors import LedgerError, ProplaceError, TamperedError
 from proplace.core.model_set import ModelSet
 from proplace.core.network import Network
 from proplace.core.shifts import Shifts
+from proplace.loaders.cutoffs import Threshold
 from proplace.loaders.model import Model
 from proplace.loaders.origin import Origin
 from proplace.promises import tables
@@ -75,6 +76,8 @@ def model_documents(model: Model) -> list[Document]:
     }
     if model.columns != tuple(model.schema.by_name):  # the source takes them in another order
         facts["columns"] = list(model.columns)
+    if model.threshold is not None and model.threshold.logit:
+        facts["cutoff"] = list(model.threshold)
     return [network, Document.of("model", facts)]
 
 
@@ -176,6 +179,7 @@ class Archive:
             _columns=tuple(facts.get("columns") or schema.by_name),
             origin=Origin(facts["name"], facts["file"]),
             declared=True,
+            threshold=Threshold(*facts["cutoff"]) if "cutoff" in facts else None,
         )
 
     def network(self, digest: str) -> Network:

@@ -46,6 +46,7 @@ _MOST_ROWS = 40_000  # points of one step that are screened by their margin
 _MOST_TESTS = 1_500  # of these, the ones that get the exact test
 _PAIRED, _PAIR_VALUES = 14, 12  # features and values of each, for pairs
 _GRID = 4_000  # points of one polishing
+_SAMPLE = 20_000  # accepted rows from which values are chosen
 _BEYOND = 1.3  # largest ratio of a polished change to the change before
 _BLOCK, _TYPICAL_BLOCK = 300, 50  # points of one exact test, and of one test of plausibility
 
@@ -67,6 +68,7 @@ class Values:
     def of(cls, schema: Schema, rows: Array) -> Values:
         """Choose values of accepted rows: half of them quantiles, half spread over distinct values."""
         coarse, fine = [], []
+        rows = _some(rows, _SAMPLE)
         for feature, span in zip(schema.features, schema.spans, strict=True):
             if feature.kind in ("continuous", "ordinal"):
                 column = np.sort(rows[:, span.start])
@@ -77,6 +79,17 @@ class Values:
                 coarse.append(found)
                 fine.append(found[:0])
         return cls(tuple(coarse), tuple(fine))
+
+    def within(self, schema: Schema, lower: Array, upper: Array) -> Values:
+        """Return the values within bounds of the columns."""
+
+        def kept(parts: tuple[Array, ...]) -> tuple[Array, ...]:
+            return tuple(
+                values[((values >= lower[span]) & (values <= upper[span])).all(axis=1)]
+                for values, span in zip(parts, schema.spans, strict=True)
+            )
+
+        return Values(kept(self.coarse), kept(self.fine))
 
 
 def _spread(column: Array, count: int) -> Array:

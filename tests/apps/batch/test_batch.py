@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import json
 
@@ -12,6 +13,7 @@ import pytest
 import proplace as pp
 from proplace.apps.batch import explain_file
 from proplace.core.errors import OptionError, OutputError, TableError
+from proplace.core.request import Request
 from proplace.tables import files as tables
 from proplace.tables.files import open_table
 from support.errors import raises
@@ -80,6 +82,8 @@ def test_results_hold_what_explain_says(world, two_answers, kind, every, tmp_pat
         "in_region",
         "timed_out",
         "margin",
+        "plausibility",
+        "nearest_row",
         "rank",
         "ce_reason",
         "target",
@@ -139,7 +143,7 @@ def test_the_manifest_says_what_was_asked(world, tmp_path):
     people.head(2).to_csv(tmp_path / "p.csv", index=False)
     explain_file(explainer, tmp_path / "p.csv", tmp_path / "out")
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
-    assert manifest["format"] == "proplace-batch-7"
+    assert manifest["format"] == "proplace-batch-8"
     assert manifest["question"]["k"] == 5
     other = pp.Proplace(explainer.net_, 0.005, k=5, schema=explainer.schema, weights="mad")
     other.fit(people)
@@ -152,14 +156,13 @@ def test_the_manifest_says_what_was_asked(world, tmp_path):
 ASKED = {"delta": 0.005, "k": 5}
 OF_THE_EXPLAINER = {
     "delta": 0.006,
+    "cutoff": 0.6,
     "also": [pp.Network([(np.ones((1, 5)), [5.0])])],
     "k": 4,
     "weights": {"x": 2.0},
     "tolerance": {"x": 0.01},
     "holds": True,
     "changeable": ["x"],
-    "max_changes": 1,
-    "prefer": "few",
     "region": "box",
     "margin": 1e-3,
     "search": "bilevel",
@@ -168,6 +171,9 @@ OF_THE_EXPLAINER = {
 OF_THE_BATCH = {
     "target": 0,
     "count": 2,
+    "prefer": "sparse",
+    "max_changes": 1,
+    "typical": False,
     "gap": 0.2,
     "ids": ["name"],
     "certificates": True,
@@ -179,7 +185,8 @@ GIVEN_OTHERWISE = {"self", "source", "schema", "explainer", "table", "out"}  # i
 
 def test_every_option_is_tried():
     options = {*inspect.signature(pp.Proplace).parameters}
-    options |= {*inspect.signature(explain_file).parameters}
+    options |= {*inspect.signature(explain_file).parameters} - {"wishes"}
+    options |= {field.name for field in dataclasses.fields(Request)}
     known = {*OF_THE_EXPLAINER, *OF_THE_BATCH, "solver"} | SAME_ANSWERS | GIVEN_OTHERWISE
     assert options <= known
 
@@ -207,7 +214,8 @@ def test_another_option_of_the_explainer_is_refused(asked, world, name):
     assert ask(same, every=1.0).resumed == 2
     options = {**ASKED, name: OF_THE_EXPLAINER[name]}
     other = pp.Proplace(explainer.net_, **options, schema=explainer.schema).fit(frame)
-    with raises(OutputError, name={"weights": "weights of the distance"}.get(name, name)):
+    first = {"weights": "weights of the distance", "cutoff": "network"}.get(name, name)
+    with raises(OutputError, name=first):
         ask(other)
 
 

@@ -436,7 +436,7 @@ def manifest(**changes):
     [
         "",
         "[]",
-        '{"format": "proplace-batch-7"}',
+        '{"format": "proplace-batch-8"}',
         manifest(question=1),
         manifest(about=[]),
         manifest(results={}),

@@ -179,9 +179,9 @@ def other_network(folder):
     [
         (change("results.csv", "optimal", "feasible"), "results.csv", "written"),
         (change("manifest.json", "0.004", "0.005"), "manifest.json", "written"),
-        (change("manifest.json", "batch-7", "batch-6"), "manifest.json", "batch-6"),
-        (change("manifest.json", "batch-7", "batch-99"), "manifest.json", "batch-99"),
-        (change("manifest.json", "batch-7", "batch-x"), "manifest.json", "this version"),
+        (change("manifest.json", "batch-8", "batch-6"), "manifest.json", "batch-6"),
+        (change("manifest.json", "batch-8", "batch-99"), "manifest.json", "batch-99"),
+        (change("manifest.json", "batch-8", "batch-x"), "manifest.json", "this version"),
         (forged, "results.csv", "written"),
         (remove("manifest.json"), "manifest.json", "--out"),
         (remove("results.csv"), "results.csv", "gone"),
@@ -214,7 +214,7 @@ def test_folder_of_another_version_is_not_resumed(world, copy, tmp_path):
     explainer, people = world
     people.to_csv(tmp_path / "people.csv", index=False)
     path = copy / "manifest.json"
-    path.write_text(path.read_text().replace("batch-7", "batch-6"))
+    path.write_text(path.read_text().replace("batch-8", "batch-6"))
     before = path.read_bytes()
     with raises(OutputError, name="manifest.json", match="version"):
         explain_file(explainer, tmp_path / "people.csv", copy, ids=["name"])

@@ -133,7 +133,7 @@ def test_new_answers_bear_what_the_old_ones_bore(folder):
     with pp.Ledger(folder / "wide.db") as ledger:
         ledger.issue(explainer.explain(refused, "yes"), ids=[f"p{n}" for n in refused.index])
     words = ["--renew", "--train", folder / "later.csv", "--drop", "label", "--delta", "0.01"]
-    words += ["--k", "5", "--prefer", "few", "--holds", "--issue"]
+    words += ["--k", "5", "--prefer", "sparse", "--holds", "--issue"]
     good("audit", "--ledger", folder / "wide.db", "--model", folder / "new.onnx", *words)
     with pp.Ledger(folder / "wide.db") as ledger:
         new = [n for n in ledger.promises(state="open").index

@@ -38,7 +38,7 @@ def given(files, *more, train="train.csv"):
 def test_command_prints_delta_and_writes_the_curve(files):
     deltas = ("--delta", 0.05, "--delta", 0.07, "--delta", 0.4)
     done = good(*given(files, *deltas, "--curve", files / "curve.csv"))
-    assert done.stdout.splitlines()[-1] == "delta 0.07"
+    assert done.stdout.splitlines()[-2].startswith("Delta 0.07: 1 retrained model accepts 100.0%")
     assert "0.4" in done.stderr  # no training row is robust there
     curve = pd.read_csv(files / "curve.csv")
     assert curve["delta"].tolist() == [0.05, 0.07, 0.4]
@@ -59,7 +59,7 @@ def test_a_cell_that_is_no_number_is_named(files):
     assert "[/b]" in done.stderr
     (files / "people.csv").write_text("x\n0.1\n1_000\n0.3\n")
     done = good(*given(files, "--delta", 0.07))
-    assert done.stdout.splitlines()[-1] == "delta 0.07"
+    assert done.stdout.splitlines()[-2].startswith("Delta 0.07: 1 retrained model accepts 100.0%")
     assert "1_000" in done.stderr
 
 
@@ -128,7 +128,13 @@ def test_exported_pipelines_whose_scalers_were_fitted_again(lender, people):
     facts = asked(folder, "--delta", 0.001, "--delta", 0.003, "--json", people=people).json
     later = [pipes["later-1"], pipes["later-2"]]
     found = pp.calibrate_delta(
-        pipes["now"], later, table, refused, target="yes", deltas=[0.001, 0.003], k=5
+        pipes["now"],
+        table,
+        retrained=later,
+        people=refused,
+        target="yes",
+        deltas=[0.001, 0.003],
+        k=5,
     )
     assert facts["delta"] == found.delta
     assert facts["accepted"] == found.accepted
@@ -142,7 +148,7 @@ def test_exported_pipelines_whose_scalers_were_fitted_again(lender, people):
         assert theirs["validity"] == ours["validity"]
         assert theirs["robust_rows"] == pytest.approx(ours["robust_rows"], abs=1)
         assert theirs["distance"] == pytest.approx(ours["distance"], rel=1e-2)
-    assert not facts["scarce"]
+    assert not facts["too_few_robust_rows"]
 
 
 def test_how_many_accepted_rows_stay_robust_is_shown(lender):
@@ -159,11 +165,11 @@ def test_too_few_robust_rows_end_with_a_status_and_what_to_do(files):
     words = given(files, "--delta", 0.001, "--delta", 0.07)
     done = run(*words, "--json")
     assert done.returncode == 1
-    assert done.json["scarce"]
+    assert done.json["too_few_robust_rows"]
     assert (done.json["delta"], done.json["accepted"]) == (0.001, 32)
     assert [(line["validity"], line["robust_rows"]) for line in done.json["curve"]][1] == (1.0, 1)
-    assert "--least-robust" in done.stderr
-    assert good(*words, "--least-robust", 0, "--json").json["delta"] == 0.07
+    assert "--min-robust-share" in done.stderr
+    assert good(*words, "--min-robust-share", 0, "--json").json["delta"] == 0.07
 
 
 @pytest.mark.parametrize("option", ["--curve", "--picture"])

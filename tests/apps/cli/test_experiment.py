@@ -10,6 +10,7 @@ import pytest
 
 from commands import good, run, run_process
 from crowds import start
+from proplace.apps.experiment import experiment
 from proplace.core.errors import ProplaceError
 from real_data import folder
 
@@ -47,6 +48,27 @@ def test_a_killed_run_resumes_to_the_same_table(tmp_path):
     assert results["method"].tolist() == ["WCE", "PROPLACE", "RNCE"]
     assert results.loc[1, ["found", "valid", "vdelta"]].tolist() == [1.0, 1.0, 1.0]
     assert results["accuracy"].iloc[0] == pytest.approx(0.85, abs=0.02)
+
+
+def test_default_is_every_data_set_and_method(tmp_path, monkeypatch):
+    asked = []
+
+    def stop(tasks, methods, *_, **__):
+        asked.append(([(task.data, task.seed) for task in tasks], methods))
+        raise ProplaceError("enough")
+
+    monkeypatch.setattr(experiment, "run", stop)
+    run("experiment", "--seed", "4", "--out", tmp_path)
+    ((tasks, methods),) = asked
+    assert tasks == [(n, 4) for n in ("adult", "compas", "gmc", "heloc", "heloc-repaired")]
+    assert methods[:3] == ["PROPLACE", "PROPLACE-Algorithm-1", "WCE"]
+    assert len(methods) == 9
+
+
+def test_algorithm_1_runs_by_its_name(tmp_path):
+    words = ["--method", "PROPLACE-Algorithm-1", "--folder", folder(), "--out", tmp_path]
+    done = good("experiment", *SMALL, *words)
+    assert "| PROPLACE-Algorithm-1 | 100.0" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -184,15 +184,16 @@ def test_without_a_schema_the_table_holds_the_networks_columns(framework, tmp_pa
         ("target", 0, {}),
         ("time_limit", 1e-9, {"time_limit": 1e-9}),
         ("jobs", 2, {}),
-        ("prefer", "few", {"prefer": "few"}),
+        ("prefer", "sparse", {"prefer": "sparse"}),
         ("max_changes", 1, {"max_changes": 1}),
         ("changeable", "income, job", {"changeable": ["income", "job"]}),
     ],
 )
 def test_options_reach_the_explainer(loans, option, value, python, tmp_path):
     good("explain", *loans.options(**{option: value, "out": tmp_path / "out"}))
+    wishes = {name: python.pop(name) for name in ("prefer", "max_changes") if name in python}
     explainer = pp.Proplace(loans.net, 0.01, k=5, schema=loans.schema, **python).fit(loans.train)
-    expected = explainer.explain(loans.people, target=0 if option == "target" else 1)
+    expected = explainer.explain(loans.people, target=0 if option == "target" else 1, **wishes)
     found = pd.read_csv(tmp_path / "out" / "results.csv")
     assert found["status"].tolist() == [e.status for e in expected]
     np.testing.assert_array_equal(found["distance"], [e.distance for e in expected])
@@ -202,13 +203,26 @@ def test_options_reach_the_explainer(loans, option, value, python, tmp_path):
         assert [(e.status, e.distance) for e in usual] != [(e.status, e.distance) for e in expected]
 
 
+@pytest.mark.parametrize(("option", "typical"), [("--typical", True), ("--atypical", False)])
+def test_filter_of_typical_points_reaches_the_search(loans, option, typical, tmp_path):
+    good("explain", *loans.options(out=tmp_path / "out"), option)
+    explainer = pp.Proplace(loans.net, 0.01, k=5, schema=loans.schema).fit(loans.train)
+    expected = explainer.explain(loans.people, typical=typical)
+    found = pd.read_csv(tmp_path / "out" / "results.csv")
+    np.testing.assert_array_equal(found["plausibility"], [e.plausibility for e in expected])
+    np.testing.assert_array_equal(found["distance"], [e.distance for e in expected])
+    failed(
+        run("explain", *loans.options(region="box", out=tmp_path / "b"), "--typical"), OptionError
+    )
+
+
 def test_a_batch_goes_on_only_with_the_same_preference(loans, tmp_path):
     options = loans.options(out=tmp_path / "out")
-    good("explain", *options, "--prefer", "few")
+    good("explain", *options, "--prefer", "sparse")
     before = (tmp_path / "out" / "results.csv").read_bytes()
-    good("explain", *options, "--prefer", "few")
+    good("explain", *options, "--prefer", "sparse")
     assert (tmp_path / "out" / "results.csv").read_bytes() == before
-    failed(run("explain", *options), OutputError, name="prefer", value="near")
+    failed(run("explain", *options), OutputError, name="prefer", value="nearest")
     failed(run("explain", *options, "--changeable", "income,jobb"), OptionError)
 
 

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from proplace.apps.experiment import data
+from proplace.apps.experiment.table import LEAKS
 from proplace.core.errors import InputError, MissingExtra, OptionError
 from real_data import NAMES, dataset, folder
 from support.errors import raises
@@ -104,6 +105,20 @@ def test_repaired_heloc_tells_nothing_by_its_decimals():
     values, labels = leaky.frame.loc[leaked, column].to_numpy(), leaky.y[leaked]
     assert all(len(set(labels[values == value])) == 1 for value in set(values))
     assert np.array_equal(fair.y, leaky.y)
+
+
+def test_stated_leak_is_that_of_the_file():
+    data = dataset("heloc")
+    mean = data.frame % 1 != 0
+    stated = [f"{mean.any(axis=1).sum():,} of its {len(mean):,} rows"]
+    assert mean.any().sum() == 10
+    stated.append("ten columns")
+    column = data.frame["NetFractionInstallBurden"][mean["NetFractionInstallBurden"]]
+    for value, count in column.round(4).value_counts().items():
+        (label,) = set(data.y[column.index[column.round(4) == value]])
+        stated.append(f"{value} in {count:,} rows, all of class {label}")
+    assert len(stated) == 4
+    assert [each for each in stated if each not in LEAKS["heloc"]] == []
 
 
 def test_wrong_names_say_what_there_is():

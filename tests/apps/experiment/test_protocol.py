@@ -58,6 +58,33 @@ def test_training_rows_fill_up_where_unseen_ones_are_too_few(data, made, folder)
     assert set(where[many.fresh :]) <= set(data.first.train.tolist())
 
 
+class Verdicts:
+    """A stand-in for a network: it refuses every row except some."""
+
+    def __init__(self, accepted=()):
+        self.accepted = np.array(accepted)
+
+    def predict(self, X):
+        return np.isin(X[:, 0], self.accepted).astype(int)
+
+
+def test_changed_verdict_moves_no_other_person():
+    numbers = np.random.default_rng(0).permutation(np.repeat(np.arange(60.0), 2))  # every row twice
+    rows = np.arange(len(numbers))
+
+    def people(*accepted):
+        drawn = protocol._refused(
+            rows, numbers[:, None], [Verdicts(), Verdicts(accepted)], np.random.default_rng([3, 7])
+        )
+        return numbers[drawn].tolist()
+
+    everybody = people()
+    assert sorted(everybody) == list(range(60))
+    assert everybody != sorted(everybody)
+    for accepted in ([0.0], [59.0], [3.0, 17.0, 40.0]):
+        assert people(*accepted) == [each for each in everybody if each not in accepted]
+
+
 def test_networks_are_retrained_on_both_halves_and_without_a_different_percent(
     data, monkeypatch, tmp_path
 ):
@@ -142,9 +169,10 @@ def test_choice_of_delta(rows, expected):
 
 def test_a_delta_that_leaves_nobody_is_replaced_and_said_so(data, folder, made):
     settings = Settings(SETTINGS.widths, SETTINGS.epochs, delta=5.0, k=SETTINGS.k)
-    (folder / "curve.csv").rename(folder / "kept.csv")
+    (curve,) = folder.glob("curve-*.csv")
+    curve.rename(folder / "kept.csv")
     other = assemble(TASK, data, settings, folder)
-    (folder / "kept.csv").rename(folder / "curve.csv")
+    (folder / "kept.csv").rename(curve)
     assert other.calibrated
     assert other.delta < 1.0
     assert not made.calibrated

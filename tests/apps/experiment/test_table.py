@@ -77,6 +77,26 @@ def test_repaired_data_are_not_put_beside_the_papers_figures():
     assert "(repaired for the label leak)" in text
 
 
+def test_leak_is_stated_between_heading_and_table_of_heloc():
+    both = pd.concat([RESULTS, RESULTS.assign(data="heloc-repaired"), RESULTS.assign(data="gmc")])
+    text = table.markdown(both)
+    assert text.count("leaks the label") == 1
+    start, leak = text.index("### HELOC\n"), text.index(table.LEAKS["heloc"])
+    assert start < leak < text.index("| method |", start) < text.index("### HELOC-REPAIRED\n")
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    figure = plots.l1_lof(both)
+    titles = [panel.get_title() for panel in figure.axes]
+    assert titles == ["HELOC (leaks its label)", "HELOC-REPAIRED", "GMC"]
+    pyplot.close(figure)
+
+
+def test_algorithm_1_stands_beside_the_figures_of_proplace():
+    text = table.markdown(RESULTS.replace("RNCE", "PROPLACE-Algorithm-1"))
+    assert cells(text, "PROPLACE-Algorithm-1")[-1] == "100 / 100 / 0.057 / 1.04"
+    times = table.times(RESULTS.replace("RNCE", "PROPLACE-Algorithm-1"))
+    assert cells(times, "PROPLACE-Algorithm-1")[-1] == "0.1-1.2"
+
+
 def test_missing_figures_are_a_dash():
     nothing = pd.DataFrame([row("WCE", 0, 0.0, np.nan, found=0.0)])
     assert cells(table.markdown(nothing), "WCE")[3:5] == ["-", "-"]

@@ -240,16 +240,17 @@ def test_words_that_are_not_used_are_not_explained(lender, some):
         }
 
     everything = words(some, compares=True)
-    assert {"delta", "margin", "certificate", "plausible region", "robust neighbour"} <= everything
+    assert {"delta", "margin", "certificate", "region", "robust neighbour"} <= everything
+    assert "typical, plausibility" in everything
     assert {"distance", "plain nearest answer", "digest (SHA-256)"} <= everything
     assert ("nearest" in everything) == any(e.status == "optimal" for e in some)
     assert words(some, compares=False) == everything - {"plain nearest answer"}
     people = lender.frame.loc[[some[0].index]]
     plain = pp.Wachter(lender.net, schema=SCHEMA).fit(lender.frame).explain(people)
-    missing = {"plausible region", "robust neighbour", "certificate", "nearest"}
+    missing = {"region", "robust neighbour", "certificate", "nearest"}
     assert words(plain, compares=True) == everything - missing
     box = pp.Proplace(lender.net, DELTA, schema=SCHEMA, region="box").fit(lender.frame)
-    assert "plausible region" not in words(box.explain(people), compares=True)
+    assert "region" not in words(box.explain(people), compares=True)
     for fact in claims.glossary(some, Terms.of(some, LOAN), compares=True):
         assert len(fact.value) < 200
         assert "{" not in fact.value

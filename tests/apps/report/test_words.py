@@ -176,13 +176,32 @@ def test_radii_per_layer():
 
 def test_a_search_that_ended_early_says_how_near():
     early = replace(explanation(debt=3), status="feasible", distance=0.2, bound=0.15)
-    assert str(early.words()).endswith("but in its plausible region none more than 25% nearer.")
+    assert str(early.words()).endswith("but none in the searched region is more than 25% nearer.")
     nearly = replace(early, bound=0.1999)
-    assert str(nearly.words()).endswith("but in its plausible region none more than 1% nearer.")
+    assert str(nearly.words()).endswith("but none in the searched region is more than 1% nearer.")
     unknown = replace(early, bound=0.0)
     assert str(unknown.words()).endswith(
         "by at most 0.02 from the model in use. A nearer answer may exist."
     )
+
+
+def test_a_sparse_answer_says_that_fewer_changes_may_be_possible():
+    sparse = replace(explanation(debt=3), status="feasible", distance=0.2, bound=np.nan)
+    assert str(sparse.words()).endswith(" Fewer changes may be possible.")
+
+
+@pytest.mark.parametrize(
+    ("plausibility", "said"),
+    [
+        (0.42, " These values are typical of accepted people (plausibility 42%)."),
+        (0.1, " These values are typical of accepted people (plausibility 10%)."),
+        (0.0999, " These values are unusual among accepted people (plausibility 9%)."),
+        (0.0, " These values are unusual among accepted people (plausibility 0%)."),
+    ],
+)
+def test_sentence_states_the_plausibility_of_an_answer(plausibility, said):
+    sentence = str(replace(explanation(debt=3), plausibility=plausibility).words())
+    assert sentence.endswith(said)
 
 
 @pytest.mark.parametrize(

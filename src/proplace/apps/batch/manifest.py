@@ -16,6 +16,7 @@ from proplace.core import limits
 from proplace.core.errors import ProplaceError
 from proplace.core.fold import digest
 from proplace.explain.provenance import Provenance
+from proplace.loaders.cutoffs import Threshold
 from proplace.schema import Schema, files
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ class About:
         encodes them.
     columns
         Columns of the table in the order in which the model takes them.
+    threshold
+        The cut-off of the model: the number of a class and its probability; None without one.
     """
 
     provenance: Provenance
@@ -61,6 +64,7 @@ class About:
     folds: str
     encoding: str = ""
     columns: tuple[str, ...] = ()
+    threshold: Threshold | None = None
 
     @classmethod
     def of(cls, provenance: Provenance, setting: Setting) -> About:
@@ -73,6 +77,7 @@ class About:
             folds,
             setting.encoding,
             setting.columns,
+            setting.threshold,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -85,6 +90,7 @@ class About:
             "folds": self.folds,
             "encoding": self.encoding,
             "columns": list(self.columns),
+            **({} if self.threshold is None else {"cutoff": list(self.threshold)}),
         }
 
     @classmethod
@@ -105,6 +111,7 @@ class About:
             fields["folds"],
             fields["encoding"],
             columns,
+            Threshold(*fields["cutoff"]) if "cutoff" in fields else None,
         )
 
 

@@ -149,6 +149,7 @@ class ResultsFolder:
             sets,
             about.encoding,
             about.columns,
+            about.threshold,
         )
         table = _results(path / f"results.{question['format']}", manifest)
         columns = AnswerColumns.of(list(about.schema.by_name), question["id columns"])

@@ -90,6 +90,7 @@ def audit(
         bool, typer.Option("--holds", help='With --renew: prove "at least" and "no more than".')
     ] = False,
     classes: common.Classes = None,
+    cutoff: common.Cutoff = None,
     schema: common.SchemaFile = None,
     drop: common.Drop = None,
     delimiter: common.Delimiter = None,
@@ -112,6 +113,7 @@ def audit(
     --delta 0.02 --issue
     """
     from proplace.explain.proplace import Proplace  # noqa: PLC0415  (quick help)
+    from proplace.loaders.coordinates import with_cutoff_of  # noqa: PLC0415
     from proplace.promises.ledger import Ledger  # noqa: PLC0415
     from proplace.tables.files import open_table  # noqa: PLC0415
 
@@ -120,6 +122,7 @@ def audit(
     if out is not None:
         report.check_page(out)
     whole = common.with_classes(common.read_model(model), classes)
+    whole = common.with_cutoff(whole, cutoff)
     if schema is not None:
         whole = common.with_schema(whole, schema)
     with Ledger(ledger, create=False) as opened:
@@ -127,7 +130,9 @@ def audit(
         renewal = None
         if given is not None and asked is not None and found.broken:
             rows = open_table(asked, delimiter=delimiter, encoding=encoding)
-            known = whole if schema is not None else _described(whole, found)
+            base = opened.promise(found.broken[0]).terms.model
+            whole = with_cutoff_of(base, whole)
+            known = whole if schema is not None else _described(whole, base)
             given.check(known.network, model)
             explainer = Proplace(
                 known,
@@ -179,11 +184,11 @@ def _renewing(
     return train
 
 
-def _described(model: WholeModel, audit: Audit) -> WholeModel:
+def _described(model: WholeModel, base: WholeModel) -> WholeModel:
     """The new model with the ranges, steps and rules of the promises."""
     from proplace.core.errors import SchemaError  # noqa: PLC0415
 
-    schema: Schema = audit.ledger.promise(audit.broken[0]).terms.model.schema
+    schema: Schema = base.schema
     try:
         return model.with_schema(schema.unscaled() if model.preprocesses else schema)
     except SchemaError as error:

@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from proplace.explain.calibration import Calibration
 
 
-Wanted = Annotated[float, typer.Option(min=0, max=1, help="Share of answers that must stay valid.")]
-LeastRobust = Annotated[
+Validity = Annotated[
+    float, typer.Option(min=0, max=1, help="Share of (counterfactual, model) pairs to accept.")
+]
+MinRobustShare = Annotated[
     float,
     typer.Option(min=0, max=1, help="Share of the accepted training rows that must stay robust."),
 ]
@@ -59,9 +61,10 @@ def calibrate(
     table: common.People,
     schema: common.SchemaFile = None,
     target: common.Target = common.DEFAULT_TARGET,
+    cutoff: common.Cutoff = None,
     k: Annotated[int, typer.Option("--k", help="Robust neighbours that span the region.")] = 20,
-    wanted: Wanted = 1.0,
-    least_robust: LeastRobust = 0.1,
+    validity: Validity = 0.95,
+    min_robust_share: MinRobustShare = 0.1,
     quantile: Quantile = 1.0,
     delta: Deltas = None,
     risk: Risk = None,
@@ -79,8 +82,8 @@ def calibrate(
     """Find the smallest delta whose answers survive retraining.
 
     For each delta: how often its answers stay valid on the retrained models, and how many of the
-    accepted training rows stay robust. Scalers and encoders may have been fitted again. Where the
-    delta that is found leaves too few robust rows, exit status 1 says so.
+    accepted training rows stay robust. Scalers and encoders may have been fitted again. Exit status 1
+    if no delta suffices. Files cannot be trained again: in Python, calibrate_delta(refits=10) does it.
 
     [bold]Example[/bold]
 
@@ -100,7 +103,7 @@ def calibrate(
         if path is not None:
             with common.refused_if_there(path):  # now, not after the work
                 pass
-    models = [common.read_model(path) for path in (model, *retrained)]
+    models = [common.read_model(model, cutoff), *map(common.read_model, retrained)]
     others = [*(ids or []), *(drop or [])]
     rows, asked = (
         open_table(path, delimiter=delimiter, encoding=encoding) for path in (train, table)
@@ -113,16 +116,17 @@ def calibrate(
         warnings.simplefilter("always", UserWarning)
         found = calibrate_delta(
             whole,
-            later,
             common.training_rows(rows, features, others),
-            common.training_rows(asked, features, others),
+            retrained=later,
+            people=common.training_rows(asked, features, others),
             k=k,
             quantile=quantile,
-            wanted=wanted,
-            least_robust=least_robust,
+            validity=validity,
+            min_robust_share=min_robust_share,
             deltas=delta or None,
             target=common.target_of(whole, target),
             n_jobs=processes,
+            progress=common.watched(),
             **more,
         )
     for warning in caught:
@@ -135,7 +139,7 @@ def calibrate(
     if out_shifts is not None:
         with common.refused_if_there(out_shifts):
             found.shifts.save(out_shifts)
-    if found.scarce:
+    if not found.success:
         raise typer.Exit(1)
 
 
@@ -193,8 +197,8 @@ def _show(found: Calibration, quantile: float) -> None:
         )
     if found.statement:
         say(found.statement)
-    lack = "enough robust rows" if found.scarce else "the wanted validity"
-    say(f"{found.called}{'' if found.reached else f' (best; without {lack})'}")
+    for text in str(found).splitlines():
+        say(text)
 
 
 def _finite(change: float) -> float | None:
@@ -211,10 +215,10 @@ def _facts(found: Calibration, retrained: list[Path]) -> dict[str, Any]:
     changes = found.changes.tolist()
     return {
         "delta": found.delta,
-        "reached": found.reached,
-        "scarce": found.scarce,
-        "wanted": found.wanted,
-        "least_robust": found.least_robust,
+        "success": found.success,
+        "too_few_robust_rows": found.too_few_robust_rows,
+        "validity": found.validity,
+        "min_robust_share": found.min_robust_share,
         "accepted": found.accepted,
         "change": _finite(found.change),
         "changes": [

@@ -34,6 +34,7 @@ def certify(
     schema: common.SchemaFile = None,
     predictions: comparison.Predictions = None,
     target: common.Target = common.DEFAULT_TARGET,
+    cutoff: common.Cutoff = None,
     tolerance: common.Tolerance = None,
     out: Annotated[
         Path | None,
@@ -66,7 +67,7 @@ def certify(
             f"{out}: verdicts are written to a .csv, .parquet or .pq file", name=out.name
         )
     given, missed = delta.Given.of(number, shifts), common.tolerance_of(tolerance)
-    whole = common.read_model(model)
+    whole = common.read_model(model, cutoff)
     source = open_table(table, delimiter=delimiter, encoding=encoding)
     others = [*(ids or []), *(drop or []), *([] if predictions is None else [predictions])]
     whole = common.with_names(whole, schema, source, others)

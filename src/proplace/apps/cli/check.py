@@ -115,6 +115,7 @@ def check(
         ),
     ],
     model: Annotated[Path, typer.Option(help="The network: .npz, .onnx or .keras")],
+    cutoff: common.Cutoff = None,
     target: Annotated[
         str | None, typer.Option(help="Reject what is not proved for this class, by its label.")
     ] = None,
@@ -184,7 +185,7 @@ def check(
                 "the folder that proplace explain --out has written",
                 name=path.name,
             )
-    whole = common.read_model(model)
+    whole = common.read_model(model, cutoff)
     number = None if target is None else whole.target(common.target_of(whole, target))
     if box is None and delta is not None and whole.network.folded:
         # Of trained weights: with batch norm folded in, certificates name the box that follows.
@@ -376,6 +377,7 @@ def _readings(model: Model, path: Path) -> list[Network]:
         plain = Network.load(path)
     except ProplaceError:  # a table of several inputs, categories: only whole
         return [whole]
+    plain = plain if model.threshold is None else model.threshold.network(plain)
     return [whole] if plain == whole else [whole, plain]
 
 

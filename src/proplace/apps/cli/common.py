@@ -84,11 +84,44 @@ Classes = Annotated[
 ]
 
 
-def read_model(path: Path) -> WholeModel:
-    """Read a whole model."""
+Cutoff = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LABEL=P",
+        help="Probability from which the model gives a class, such as approved=0.7; 0.7 alone is that "
+        "of class 1.",
+    ),
+]
+
+
+def read_model(path: Path, cutoff: str | None = None) -> WholeModel:
+    """Read a whole model, with a cut-off as it is written on the command line."""
     from proplace.loaders.model import Model as WholeModel  # noqa: PLC0415  (quick help)
 
-    return WholeModel.of(path)
+    return with_cutoff(WholeModel.of(path), cutoff)
+
+
+def with_cutoff(model: WholeModel, text: str | None) -> WholeModel:
+    """Return a model with a cut-off as it is written on the command line."""
+    from proplace.core.errors import OptionError  # noqa: PLC0415
+    from proplace.loaders.model import Model as WholeModel  # noqa: PLC0415
+
+    if text is None:
+        return model
+    word, _, number = text.rpartition("=")
+    try:
+        p = float(number)
+    except ValueError:
+        raise OptionError(
+            f"--cutoff {text!r}: give a label and its probability, such as approved=0.7",
+            name="--cutoff",
+            value=text,
+        ) from None
+    label = next((known for known in model.classes if str(known) == word), word)
+    try:
+        return WholeModel.of(model, cutoff={label: p} if word else p)
+    except OptionError as error:
+        raise OptionError(f"--cutoff {text}: {error}", name="--cutoff", value=text) from None
 
 
 def with_classes(model: WholeModel, classes: str | None) -> WholeModel:

@@ -14,9 +14,7 @@ from proplace.apps.cli.console import say, tell
 def experiment(
     data: Annotated[
         list[str] | None,
-        typer.Option(
-            help="adult, compas, gmc, heloc or heloc-repaired; repeat. Default: the first 4."
-        ),
+        typer.Option(help="adult, compas, gmc, heloc or heloc-repaired; repeat. Default: all."),
     ] = None,
     method: Annotated[
         list[str] | None, typer.Option(help="Method as in the table; repeat. Default: all.")
@@ -46,10 +44,10 @@ def experiment(
 
     processes = common.processes(jobs) or 1
     plots.check()
-    names = [name.lower() for name in data or protocol.SETTINGS]
+    names = [name.lower() for name in data or protocol.DATA]
     for name in names:
-        if name not in (*protocol.SETTINGS, "heloc-repaired"):
-            known = ", ".join([*protocol.SETTINGS, "heloc-repaired"])
+        if name not in protocol.DATA:
+            known = ", ".join(protocol.DATA)
             raise OptionError(
                 f"data set must be one of {known}, not {name!r}", name="--data", value=name
             )

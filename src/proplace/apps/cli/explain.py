@@ -62,7 +62,7 @@ Out = Annotated[
 Count = Annotated[int, typer.Option(help="Answers for each person, each changing else.")]
 K = Annotated[int, typer.Option("--k", help="Robust neighbours that span the region.")]
 Regions = Annotated[
-    Region, typer.Option(help="hull: plausible answers; box: anywhere within the ranges.")
+    Region, typer.Option(help="hull: mixtures of robust people; box: anywhere within the ranges.")
 ]
 Preference = Annotated[
     Prefer,
@@ -196,6 +196,7 @@ def explain(
     schema: common.SchemaFile = None,
     predictions: comparison.Predictions = None,
     target: common.Target = common.DEFAULT_TARGET,
+    cutoff: common.Cutoff = None,
     count: Count = 1,
     k: K = 20,
     region: Regions = Region.hull,
@@ -261,13 +262,15 @@ def explain(
     if promises is not None:
         ids = list(dict.fromkeys([*(ids or []), promises.column]))
         certificates = certificates or not single
-    _check_output(out, page, single=single, certificates=certificates)
-    report.check_statement(statement, page)
+    _check_output(out, page, statement, single=single, certificates=certificates)
     valid_until = promising.last_day(promises, valid_until) if folder is not None else valid_until
     letters.check(folder, certificates or promises is not None, subject, outcome, valid_until)
     jobs = common.processes(jobs)
     given, more = delta.Given.of(number, shifts), delta.others(also or [])
-    whole, *rest = map(common.read_model, [model, *(other.path for other in more)])
+    whole, *rest = [
+        common.read_model(path, stated)
+        for path, stated in [(model, cutoff), *((other.path, None) for other in more)]
+    ]
     drop = [*(drop or []), *([] if predictions is None else [predictions])]
     others = [*(ids or []), *drop]
     question = Question(
@@ -361,7 +364,9 @@ def _is_single(words: dict[str, str], table: Path | None, row: int | None) -> bo
     return bool(words) or row is not None
 
 
-def _check_output(out: Path | None, page: Path | None, *, single: bool, certificates: bool) -> None:
+def _check_output(
+    out: Path | None, page: Path | None, statement: str | None, *, single: bool, certificates: bool
+) -> None:
     """Say what is wrong with what is to be written, before any work."""
     from proplace.core.errors import OptionError  # noqa: PLC0415
 
@@ -375,3 +380,4 @@ def _check_output(out: Path | None, page: Path | None, *, single: bool, certific
         )
     if page is not None:
         report.check_page(page)
+    report.check_statement(statement, page)

@@ -45,6 +45,7 @@ def hull(
     models: Models,
     out: Out,
     model: InUse = None,
+    cutoff: common.Cutoff = None,
     schema: common.SchemaFile = None,
     as_json: common.Json = False,
 ) -> None:
@@ -60,7 +61,7 @@ def hull(
     from proplace.core.shifts import Shifts  # noqa: PLC0415  (quick help)
 
     check_out(out)
-    source, history = _models(models, model, schema)
+    source, history = _models(models, model, schema, cutoff)
     _write(Shifts.hull(history, source=source), out, as_json=as_json)
 
 
@@ -73,6 +74,7 @@ def learn(
         typer.Option(help="Probability with which the next model is to lie in the set, below 1."),
     ] = 0.95,
     model: InUse = None,
+    cutoff: common.Cutoff = None,
     seed: Annotated[int, typer.Option(help="Of the split of the models.")] = 0,
     schema: common.SchemaFile = None,
     as_json: common.Json = False,
@@ -90,7 +92,7 @@ def learn(
     from proplace.core.shifts import Shifts  # noqa: PLC0415
 
     check_out(out)
-    source, history = _models(models, model, schema)
+    source, history = _models(models, model, schema, cutoff)
     _write(Shifts.learn(history, coverage, source=source, seed=seed), out, as_json=as_json)
 
 
@@ -117,7 +119,7 @@ def show(
     box = delta.read(file)
     net = None
     if model is not None:
-        net = _of_schema(model, schema).network
+        net = _of_schema(model, schema, box).network
         delta.check_fits(file, box, net, model)
     if as_json:
         typer.echo(json.dumps(_facts(box, net), indent=2))
@@ -140,8 +142,12 @@ def check_out(out: Path) -> None:
         pass
 
 
-def _of_schema(path: Path, schema: Path | None) -> WholeModel:
-    whole = common.read_model(path)
+def _of_schema(path: Path, schema: Path | None, box: Shifts) -> WholeModel:
+    """Read a model as the models of a set were read: with its cut-off."""
+    from proplace.loaders.cutoffs import Threshold  # noqa: PLC0415
+
+    whole, threshold = common.read_model(path), Threshold.of_box(box.encoding)
+    whole = whole if threshold is None else whole.with_threshold(threshold)
     return whole if schema is None else common.with_schema(whole, schema)
 
 
@@ -149,14 +155,17 @@ def _models(
     paths: Sequence[Path],
     model: Path | None,
     schema: Path | None,
+    cutoff: str | None,
 ) -> tuple[WholeModel | None, list[WholeModel]]:
     """The model in use and the others, which can be compared with it (else with the first of them)."""
     from proplace.core.errors import DeltaError, InputError  # noqa: PLC0415
     from proplace.core.shifts import same_architecture  # noqa: PLC0415
-    from proplace.loaders.coordinates import in_coordinates_of  # noqa: PLC0415
+    from proplace.loaders.coordinates import in_coordinates_of, with_cutoff_of  # noqa: PLC0415
 
     every = [*([] if model is None else [model]), *paths]
-    wholes = [common.read_model(path) for path in every]
+    first, *later = [common.read_model(path) for path in every]
+    first = common.with_cutoff(first, cutoff)
+    wholes = [first, *(with_cutoff_of(first, other) for other in later)]
     if schema is not None:
         wholes = [common.with_schema(whole, schema, scaled=not n) for n, whole in enumerate(wholes)]
     for path, whole in zip(every, wholes, strict=True):

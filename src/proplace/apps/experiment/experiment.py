@@ -1,14 +1,16 @@
 """Run methods on problems, each cell once: an interrupted run goes on where it was.
 
-A cell is one data set, training seed and method. What it gives (counterfactuals, metrics, seconds) is
-one file in the cache, which appears whole or not at all. A cell runs in one process with one thread;
-``seconds`` is processor time per counterfactual, with everything a method prepares, so that other
-programs on the machine do not count.
+A cell is one data set, training seed and method. Its result (counterfactuals, metrics, seconds) is one
+file in the cache, which appears whole or not at all. The file is used again only if the source code of
+proplace and of the method is unchanged. A cell runs in one process with one thread; ``seconds`` is
+processor time per counterfactual, with everything a method prepares, so that other programs on the
+machine do not count.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 import time
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -18,7 +20,7 @@ import numpy as np
 import pandas as pd
 from threadpoolctl import threadpool_limits
 
-from proplace.apps.experiment import plots, table
+from proplace.apps.experiment import plots, sources, table
 from proplace.apps.experiment.protocol import Problem, Task, dataset, problem
 from proplace.core.errors import OptionError
 from proplace.core.files import atomic_write
@@ -34,13 +36,17 @@ if TYPE_CHECKING:
 
     from proplace.core.network import Array
 
-OURS = "PROPLACE"
+OURS: dict[str, dict[str, Any]] = {
+    "PROPLACE": {"search": "tree"},
+    "PROPLACE-Algorithm-1": {"search": "bilevel"},
+}
+"""PROPLACE with each of its two exact searches."""
 METRICS = ("found", "valid", "vr", "vdelta", "l1", "lof")
 
 
 def names() -> tuple[str, ...]:
     """Names of the methods that can be run: ours, and all that are in ``METHODS`` by now."""
-    return (OURS, *METHODS)
+    return (*OURS, *METHODS)
 
 
 def run(
@@ -83,8 +89,10 @@ def run(
         curves.append(curve)
     cells = [(task, name) for task in tasks for name in methods]
     records = []
+    # A worker may hold a class without the file that it came from, so digests are taken here.
+    codes = {name: sources.digest(METHODS.get(name, Proplace)) for name in methods}
     jobs = (
-        joblib.delayed(_record)(task, name, METHODS.get(name), cache, data_folder)
+        joblib.delayed(_record)(task, name, METHODS.get(name), codes[name], cache, data_folder)
         for task, name in cells
     )
     for number, record in enumerate(parallel(jobs), start=1):
@@ -114,10 +122,11 @@ def options(name: str, made: Problem) -> dict[str, Any]:
     """Options of a method on a problem: those of the published runs, if it was in them.
 
     Where delta was calibrated, a method that was run at another delta than it was judged at (MILP-R)
-    keeps the ratio of the two.
+    keeps the ratio of the two. PROPLACE has no time limit: with one, results would depend on the
+    speed of the machine.
     """
-    if name == OURS:
-        return {"delta": made.delta, "k": made.settings.k}
+    if name in OURS:
+        return {"delta": made.delta, "k": made.settings.k, "time_limit": None, **OURS[name]}
     chosen = {"seed": made.task.seed, **published(name, made.task.name)}
     if issubclass(METHODS[name], RobustBaseline):
         ratio = made.delta / made.settings.delta
@@ -129,11 +138,12 @@ def measure(
     name: str, made: Problem, reference: LocalOutlierFactor
 ) -> tuple[pd.DataFrame, Array, float]:
     """Run a method on a problem: metrics per input, counterfactuals, seconds per counterfactual."""
-    method: Any = Proplace if name == OURS else METHODS[name]
+    method: Any = Proplace if name in OURS else METHODS[name]
     with threadpool_limits(1):
         start = time.process_time()
         explainer = method(made.net, schema=made.schema, **options(name, made)).fit(made.rows)
-        answers = explainer.explain(made.X, **({"gap": 0.0} if method is Proplace else {}))
+        wishes = {"gap": 0.0, "typical": False} if method is Proplace else {}  # as in the paper
+        answers = explainer.explain(made.X, **wishes)
         seconds = (time.process_time() - start) / len(made.X)
         metrics = evaluate(
             answers,
@@ -168,11 +178,17 @@ def _outliers(data: str, data_folder: str | None) -> LocalOutlierFactor:
 
 
 def _record(
-    task: Task, name: str, method: type[Any] | None, cache: Path, data_folder: str | None
+    task: Task,
+    name: str,
+    method: type[Any] | None,
+    code: str | None,
+    cache: Path,
+    data_folder: str | None,
 ) -> dict[str, Any]:
     """The row of a cell, from its file or by running it; a failing cell does not lose the others.
 
-    ``method`` is what ``METHODS`` holds under the name: in a worker it may not be there yet.
+    ``method`` is what ``METHODS`` holds under the name: in a worker it may not be there yet. ``code``
+    is the digest of its source; without one, the cell is run each time.
     """
     if method is not None:
         METHODS[name] = method
@@ -180,26 +196,31 @@ def _record(
     facts = (task.data, task.seed, name, made.delta, made.calibrated, made.accuracy)
     record = dict(zip(_FACTS, (*facts, len(made.X), made.fresh), strict=True))
     try:
-        digest = hashlib.sha256(repr(sorted(options(name, made).items())).encode()).hexdigest()
-        path = task.folder(cache) / f"{name}-{digest[:10]}.npz"
-        if not path.exists():
-            metrics, points, seconds = measure(name, made, _outliers(task.data, data_folder))
-            arrays: dict[str, Any] = {
-                metric: metrics[metric].to_numpy(dtype=float) for metric in METRICS
-            }
-            with atomic_write(path) as file:
-                np.savez(
-                    file,
-                    points=points,
-                    X=made.X,
-                    seconds=np.array(seconds),
-                    **arrays,
-                )
-        with np.load(path, allow_pickle=False) as stored:
-            means = {metric: _mean(stored[metric]) for metric in METRICS}
-            return record | means | {"seconds": float(stored["seconds"]), "error": ""}
+        stored = _stored(name, made, code, cache, data_folder)
+        means = {metric: _mean(stored[metric]) for metric in METRICS}
+        return record | means | {"seconds": float(stored["seconds"]), "error": ""}
     except Exception as error:
         return record | {"error": f"{type(error).__name__}: {error}"}
+
+
+def _stored(
+    name: str, made: Problem, code: str | None, cache: Path, data_folder: str | None
+) -> dict[str, Array]:
+    """The arrays of a cell, from its file if the method, its options and all code are unchanged."""
+    chosen = sorted(options(name, made).items())
+    key = hashlib.sha256(repr((name, chosen, made.delta, code, made.code)).encode()).hexdigest()
+    safe = re.sub(r"[^A-Za-z0-9.-]", "_", name)
+    path = made.task.folder(cache) / f"{safe}-{key[:10]}.npz"
+    if code is not None and path.exists():
+        with np.load(path, allow_pickle=False) as arrays:
+            return dict(arrays)
+    metrics, points, seconds = measure(name, made, _outliers(made.task.data, data_folder))
+    result: dict[str, Any] = {name: metrics[name].to_numpy(dtype=float) for name in METRICS}
+    result |= {"points": points, "X": made.X, "seconds": np.array(seconds)}
+    if code is not None:
+        with atomic_write(path) as file:
+            np.savez(file, **result)
+    return result
 
 
 def _mean(values: Array) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING, Any
 
-from proplace.apps.experiment.table import summary
+from proplace.apps.experiment.table import LEAKS, summary
 from proplace.core.optional import require
 
 if TYPE_CHECKING:
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 _WHAT = "the pictures of the experiment"
 _COLOURS = {
     "PROPLACE": "#d1495b",
+    "PROPLACE-Algorithm-1": "#4a1019",
     "RNCE": "#edae49",
     "MILP-R": "#00798c",
     "PROTO-R": "#30638e",
@@ -22,6 +23,8 @@ _COLOURS = {
     "RBR": "#6c757d",
     "WCE": "#b08968",
 }
+# Both searches end at the same point, so one has a small mark on the large mark of the other.
+_SIZE_AND_ORDER = {"PROPLACE": (9, 3), "PROPLACE-Algorithm-1": (4, 4)}
 
 
 def check() -> None:
@@ -53,7 +56,8 @@ def _panels(results: pd.DataFrame) -> tuple[Any, Any, list[str]]:
         1, len(names), figsize=(3.2 * len(names) + 0.4, 3.5), squeeze=False
     )
     for name, panel in zip(names, axes[0], strict=True):
-        panel.set_title(name.upper(), fontsize="medium")
+        leaks = " (leaks its label)" if name in LEAKS else ""
+        panel.set_title(f"{name.upper()}{leaks}", fontsize="medium")
         panel.spines[["top", "right"]].set_visible(False)
     return figure, axes[0], names
 
@@ -68,17 +72,18 @@ def l1_lof(results: pd.DataFrame) -> Any:
             method = str(row["method"])
             colour = _COLOURS.get(method, "black")
             robust = row["vdelta"] >= 1.0
+            size, order = _SIZE_AND_ORDER.get(method, (7, 2))
             handles[method] = panel.errorbar(
                 row["l1"],
                 row["lof"],
                 xerr=row["l1_sd"],
                 yerr=row["lof_sd"],
                 fmt="o",
-                markersize=9 if method == "PROPLACE" else 7,
+                markersize=size,
                 color=colour,
                 markerfacecolor=colour if robust else "white",
                 elinewidth=0.8,
-                zorder=3 if method == "PROPLACE" else 2,
+                zorder=order,
             )
         panel.set_xlabel("l1 (nearer is left)")
         panel.set_xlim(left=0.0)
@@ -87,7 +92,7 @@ def l1_lof(results: pd.DataFrame) -> Any:
         figure.axes[0].plot([], [], "o", color=_COLOURS.get(m, "black"), label=m)[0]
         for m in handles
     ]
-    _legend(figure, legend, columns=min(8, 3 * len(panels)))
+    _legend(figure, legend, columns=min(9, 3 * len(panels)))
     return figure
 
 

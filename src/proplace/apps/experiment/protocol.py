@@ -21,12 +21,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from proplace import __version__
+from proplace.apps.experiment import sources
 from proplace.apps.experiment.data import SOURCES, Dataset, load
 from proplace.apps.experiment.training import accuracy, train
 from proplace.core.errors import InputError
 from proplace.core.files import atomic_write
 from proplace.core.network import Network
 from proplace.explain.calibration import CalibrationWarning, calibrate_delta
+from proplace.explain.proplace import Proplace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,7 +45,7 @@ if TYPE_CHECKING:
 VALID = 0.99  # share of answers that must stay valid on retrained networks
 FACTORS = (0.0625, 0.125, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)  # deltas tried, over the published one
 _TRIES = 5  # trainings until a network has two classes
-_FORMAT = 1  # of the cached files
+_FORMAT = 2  # of the cached files
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,8 @@ SETTINGS = {
     "gmc": Settings((20, 20), 3, 0.045, 20),
     "heloc": Settings((20, 20), 50, 0.025, 23),
 }
+DATA = (*SETTINGS, "heloc-repaired")
+"""Names of the data sets of :class:`Task`."""
 
 PUBLISHED = {  # Table 1 of the paper: vr %, vdelta %, l1, lof
     "WCE": {
@@ -107,11 +112,15 @@ PUBLISHED = {  # Table 1 of the paper: vr %, vdelta %, l1, lof
     },
 }
 
+# Algorithm 1 and the tree search compute the same counterfactuals, so both stand beside these figures.
+PUBLISHED["PROPLACE-Algorithm-1"] = PUBLISHED["PROPLACE"]
+
 PUBLISHED_SECONDS = {  # per counterfactual, as published
     "PROTO-R": "54-78",
     "RBR": "7-8",
     "MILP-R": "0.5-3.6",
     "PROPLACE": "0.1-1.2",
+    "PROPLACE-Algorithm-1": "0.1-1.2",
 }
 
 ACCURACY = {"adult": 0.84, "compas": 0.85, "gmc": 0.94, "heloc": 0.76}
@@ -179,6 +188,8 @@ class Problem:
         Validity against delta on the calibration's own networks and rows.
     accuracy
         Of ``net`` on the test part of the first half.
+    code
+        Digest of the source code of proplace, on which ``curve`` and the results of methods depend.
     """
 
     task: Task
@@ -193,6 +204,7 @@ class Problem:
     calibrated: bool
     curve: pd.DataFrame
     accuracy: float
+    code: str
 
 
 @lru_cache(maxsize=2)
@@ -223,8 +235,9 @@ def assemble(task: Task, data: Dataset, settings: Settings, folder: Path) -> Pro
         raise InputError(f"{task.data}, seed {task.seed}: too few rows are refused by all networks")
     schema = data.schema if task.actionable else data.free
     rows = data.X[data.first.rows]
+    code = sources.digest(Proplace) or __version__
     curve = _cached_curve(
-        folder / "curve.csv",
+        folder / f"curve-{code[:10]}.csv",
         lambda: _curve(net, others, rows, data.X[validation], schema, settings),
     )
     delta = _delta(curve, settings, len(np.unique(rows, axis=0)))
@@ -241,6 +254,7 @@ def assemble(task: Task, data: Dataset, settings: Settings, folder: Path) -> Pro
         calibrated=delta != settings.delta,
         curve=curve,
         accuracy=accuracy(net, data.X[data.first.test], data.y[data.first.test]),
+        code=code,
     )
 
 
@@ -297,11 +311,15 @@ def two_classes(
 
 
 def _refused(rows: Rows, X: Array, networks: list[Network], rng: np.random.Generator) -> Rows:
-    """Rows with distinct features that every network refuses, in random order."""
-    keep = np.logical_and.reduce([net.predict(X[rows]) == 0 for net in networks])
-    rows = rows[keep]
+    """Rows with distinct features that every network refuses, in random order.
+
+    The order does not depend on the networks: if one prediction changes, the others keep their places.
+    """
+    rows = rng.permutation(rows)
     distinct = rows[np.sort(np.unique(X[rows], axis=0, return_index=True)[1])]
-    return rng.permutation(distinct)
+    keep = np.logical_and.reduce([net.predict(X[distinct]) == 0 for net in networks])
+    refused: Rows = distinct[keep]
+    return refused
 
 
 def _curve(
@@ -317,12 +335,12 @@ def _curve(
     def measured(deltas: list[float] | None) -> pd.DataFrame:
         return calibrate_delta(
             net,
-            others,
             rows,
-            validation,
+            retrained=others,
+            people=validation,
             schema=schema,
             k=settings.k,
-            wanted=VALID,
+            validity=VALID,
             deltas=deltas,
         ).curve
 

@@ -394,21 +394,25 @@ _GLOSSARY = {
         "No answer of the region with a little more margin is nearer by more than the optimality gap "
         "that was asked for. This rests on a solver’s arithmetic; that the answer is robust does not."
     ),
-    "best for what was asked": (
-        "Of the changes was asked: {changes}. No answer with a little more margin fits that better. "
-        "This rests on a solver’s arithmetic; that the answer is robust does not."
+    "few changes": (
+        "The search prefers answers that change few features. Fewer changes may be possible, and "
+        "another answer may be nearer."
+    ),
+    "typical, plausibility": (
+        "Measured, not proved: the share of accepted people in the training data whose values are at "
+        "least as unusual. From 10% on, an answer is called typical."
     ),
     "robust neighbour": (
-        "A person of the training data to whom every network {within} says {outcome}, chosen for "
-        "being near the {person}."
+        "A person of the training data to whom every network {within} says {outcome}, near the "
+        "{person}, with the {person}’s own values where these may not change."
     ),
-    "plausible region": (
-        "All mixtures of the robust neighbours: an answer is made of what real people have, within "
-        "what the rules let this {person} change."
+    "region": (
+        "All mixtures of the {person} and the robust neighbours, within what the rules let this "
+        "{person} change."
     ),
     "plain nearest answer": (
-        "The nearest point to which the model in use says {outcome}, whatever other networks say. It "
-        "is shown for comparison."
+        "The nearest point of the region to which the model in use says {outcome}, whatever other "
+        "networks say. It is shown for comparison."
     ),
     "digest (SHA-256)": "A fingerprint of a file: whoever has the same file gets the same digits.",
 }
@@ -421,15 +425,16 @@ def glossary(result: Explanations, terms: Terms, *, compares: bool) -> list[Fact
     neighbours = any(e.neighbours is not None and len(e.neighbours) for e in result)
     setting = setting_of(result)
     general = setting is not None and setting.general
-    few = made is not None and bool(made.changes)
+    sparse = any(e.status == "feasible" and math.isnan(e.bound) for e in result)
     used = {
         "delta": not general,
         "the set, the box": general,
         "certificate": certificates,
-        "nearest": any(e.status == "optimal" for e in result) and not few,
-        "best for what was asked": any(e.status == "optimal" for e in result) and few,
+        "nearest": any(e.status == "optimal" for e in result),
+        "few changes": sparse,
+        "typical, plausibility": any(not math.isnan(e.plausibility) for e in result),
         "robust neighbour": neighbours,
-        "plausible region": neighbours,
+        "region": neighbours,
         "plain nearest answer": compares and terms.other == "plain nearest answer",
         "digest (SHA-256)": certificates or made is not None,
     }
@@ -438,7 +443,6 @@ def glossary(result: Explanations, terms: Terms, *, compares: bool) -> list[Fact
         "outcome": terms.outcome,
         "person": terms.person,
         "measure": measure,
-        "changes": made.changes if made is not None else "",
         "within": "within delta" if setting is None else in_delta(setting),
         "besides": ", not only the one in use" if setting is None or setting.inside else "",
     }

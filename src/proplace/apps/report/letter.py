@@ -27,6 +27,7 @@ from proplace.explain.words import (
     accepted_now,
     certain,
     how_near,
+    how_usual,
     in_words,
     outcome_of,
     promise,
@@ -444,8 +445,10 @@ def _limits(first: Explanation, wording: Wording, own: Words, *, sure: bool) -> 
             f"that the {person} can make these changes, that making them does more than change the "
             f"answer of the model, or {what}"
         )
-    limit = f"Not promised: {beyond}{what}."
-    return (limit,) if sure or not basis else (limit, basis)
+    limits = [f"Not promised: {beyond}{what}.", how_usual(first).strip()]
+    if not sure:
+        limits.append(basis)
+    return tuple(text for text in limits if text)
 
 
 def _digests(shown: Sequence[Explanation]) -> tuple[Fact, ...]:

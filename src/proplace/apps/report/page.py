@@ -39,7 +39,7 @@ MOST = 50
 
 _STATUS = {
     "optimal": "nearest within the gap, proved",
-    "feasible": "proved, perhaps not nearest",
+    "feasible": "proved robust, perhaps not nearest",
     "valid": "valid today, not proved",
     "already_valid": "no change needed",
     "no_robust_neighbour": "no answer",
@@ -51,13 +51,6 @@ _STATUS = {
     "worker_died": "no answer yet",
     "source_disagrees": "withheld",
 }
-_SHORT = {
-    **_STATUS,
-    "optimal": "best answer for what was asked, proved",
-    "feasible": "proved, perhaps not the best for what was asked",
-}
-"""The same where more is asked of the changes than that they are near."""
-
 _NUMBER = re.compile(r"-?[0-9]")  # at the start of a cell: no line ends within its digits
 
 
@@ -112,7 +105,6 @@ def write_report(
     environment.tests["number_first"] = lambda value: _NUMBER.match(value) is not None
     plain = [plain_nearest(e) if e.found else None for e in result]
     terms = Terms.of(result, wording)
-    short = result.provenance is not None and bool(result.provenance.changes)
     target = Path(path)
     saved = (
         kept_proofs(target, result, Path(kept), again)
@@ -120,7 +112,7 @@ def write_report(
         else new_proofs(target, result, proofs)
     )
     answers = [
-        _answer(e, plain[n], wording, terms, retrained, Place(n, saved.get(n), short))
+        _answer(e, plain[n], wording, terms, retrained, Place(n, saved.get(n)))
         for n, e in enumerate(result)
     ]
     text = environment.get_template("report.html.j2").render(
@@ -150,14 +142,10 @@ def write_report(
 
 @dataclass(frozen=True)
 class Place:
-    """Where an answer stands on the page.
-
-    Its number, its proof, and whether few changes were asked for.
-    """
+    """The number of an answer on the page, and its proof."""
 
     number: int
     proof: Proof | None
-    short: bool = False
 
 
 def _answer(
@@ -168,7 +156,7 @@ def _answer(
     retrained: Sequence[Network],
     place: Place,
 ) -> Answer:
-    words, status = in_words(e, wording), _status(e, short=place.short)
+    words, status = in_words(e, wording), _status(e)
     label = label_of(e.index) + (f" ({e.who})" if e.who else "")
     name = f"{wording.person[:1].upper()}{wording.person[1:]} {label}"
     pictures: list[Picture] = []
@@ -204,11 +192,11 @@ def _answer(
     )
 
 
-def _status(e: Explanation, *, short: bool) -> str:
-    """What to call a status; of several answers only the first is the nearest of all."""
+def _status(e: Explanation) -> str:
+    """Return the status in words; of several answers only the first is the nearest of all."""
     if e.rank and e.status == "optimal":
         return "proved"
-    return (_SHORT if short else _STATUS)[e.status]
+    return _STATUS[e.status]
 
 
 def _summary(changes: Sequence[ChangeInWords]) -> str:

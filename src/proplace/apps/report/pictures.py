@@ -66,10 +66,9 @@ def region_view(e: Explanation, plain: Array | None, terms: Terms) -> Picture:
         caption += f"Solid: the border of what {delta} calls {outcome}. "
     if count:
         people = f"{count} robust neighbours" if count > 1 else "one robust neighbour"
-        alt += f" It lies in the plausible region of {people}."
-        caption += (
-            "The grey area is plausible: it lies between real people whose outcome is as sure. "
-        )
+        where = "in" if e.in_region else "outside"
+        alt += f" It lies {where} the region of the {terms.person} and {people}."
+        caption += f"The grey area holds all mixtures of the {terms.person} and {people}. "
     if picture.moved:
         caption += (
             f"The map shows people in the answer’s categories: the ring is the {terms.person} once "

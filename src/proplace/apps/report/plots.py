@@ -428,7 +428,7 @@ def _region_legend(axes: Axes, p: RegionPicture, terms: Terms, where: str) -> No
         entries.append(mark("^", LIGHT.plain, terms.other))
     if len(p.neighbours):
         entries.append(mark(".", LIGHT.soft, "robust neighbours"))
-        entries.append(line(LIGHT.soft, "solid", "plausible region"))
+        entries.append(line(LIGHT.soft, "solid", "their mixtures"))
     entries.append(line(LIGHT.plain, "dashed", f"{terms.outcome} today"))
     if where:
         entries.append(line(LIGHT.ours, "solid", f"{terms.outcome} {where}"))

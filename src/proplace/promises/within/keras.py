@@ -57,6 +57,7 @@ class StayWithin:
         self._parameters = KerasParameters(self.model)
         self._parameters.check_frozen()
         self._reading = Reading.of(self.model, self._given, from_keras)
+        self._parameters.layers = self._reading.layers(self._parameters.layers)
         self._projection = Projection(self._parameters, self._reading.shifts)
         self.project()
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from proplace.core.errors import DeltaError, ModelNotSupported
 from proplace.core.shifts import Shifts
 from proplace.core.shifts_summary import outside
 from proplace.loaders.coordinates import shifts_for
+from proplace.loaders.cutoffs import Threshold
 from proplace.loaders.model import Model
 
 if TYPE_CHECKING:
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
 
     from proplace.core.network import Network
     from proplace.core.shifts import Delta
+    from proplace.core.trained_layer import TrainedLayer
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,6 +28,7 @@ class Reading:
 
     shifts: Shifts
     network: Callable[[], Network]
+    threshold: Threshold | None = None
 
     @classmethod
     def of(cls, source: object, delta: Delta, plain: Callable[[object], Network]) -> Reading:
@@ -31,20 +36,36 @@ class Reading:
 
         A box is either of networks as ``plain`` reads them, behind the scaler of the model, or of whole
         models, which scale and encode their tables. Numbers are taken around the model as it is; of a
-        ledger, the set is taken in which every open promise is proved.
+        ledger, the set is taken in which every open promise is proved. A box of models with a cut-off is
+        of networks whose output bias holds it.
         """
         if callable(getattr(delta, "promised_set", None)):
             delta = delta.promised_set(source)  # type: ignore[union-attr]
+        threshold = Threshold.of_box(delta.encoding) if isinstance(delta, Shifts) else None
+
+        def of_rows() -> Network:
+            return _cut(plain(source), threshold)
+
+        def of_table() -> Network:
+            return _cut(Model.of(source).network, threshold)
+
         try:
-            return cls(_fitting(plain(source), delta), lambda: plain(source))
+            return cls(_fitting(of_rows(), delta), of_rows, threshold)
         except ModelNotSupported:  # categories: there is no network of plain numbers
-            model = Model.of(source)
+            pass
         except DeltaError:
             if not isinstance(delta, Shifts):
                 raise
-            model = Model.of(source)
-        shifts_for(model, delta)
-        return cls(_fitting(model.network, delta), lambda: Model.of(source).network)
+        model = Model.of(source)
+        shifts_for(model if threshold is None else model.with_threshold(threshold), delta)
+        return cls(_fitting(of_table(), delta), of_table, threshold)
+
+    def layers(self, layers: tuple[TrainedLayer, ...]) -> tuple[TrainedLayer, ...]:
+        """Return the layers of a model with the cut-off behind the last one."""
+        if self.threshold is None:
+            return layers
+        offset = self.threshold.offset(self.shifts.layers[-1].low.W.shape[0])
+        return (*layers[:-1], layers[-1].then(np.ones(len(offset)), -offset))
 
     def check(self) -> None:
         """Raise unless the network that is read of the model now lies in the box, exactly."""
@@ -58,6 +79,10 @@ class Reading:
             f"the model has left the box{which}; its parameters were changed after the last projection. "
             "Project once more, and do nothing to them behind it"
         )
+
+
+def _cut(network: Network, threshold: Threshold | None) -> Network:
+    return network if threshold is None else threshold.network(network)
 
 
 def _fitting(network: Network, delta: Delta) -> Shifts:

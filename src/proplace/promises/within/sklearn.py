@@ -84,6 +84,7 @@ def refit_within(
     mlp = parameters.classifier
     _check_mlp(mlp)
     reading = Reading.of(twin, shifts, from_sklearn)
+    parameters.layers = reading.layers(parameters.layers)
     projection = Projection(parameters, reading.shifts)
     rows, labels = _transformed(parameters, X), np.asarray(y)
     _check_labels(mlp, rows, labels)

@@ -76,6 +76,7 @@ class StayingWithin:
         self._parameters = TorchParameters(module)
         self._parameters.check_frozen()
         self._reading = Reading.of(module, shifts, from_torch)
+        self._parameters.layers = self._reading.layers(self._parameters.layers)
         self._ends: dict[str, tuple[Any, Any]] = {}
         self._projection = Projection(self._parameters, self._reading.shifts)
         self._hook = None if optimizer is None else self._hooked(optimizer)
