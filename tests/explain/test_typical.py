@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
+import time
+
 import numpy as np
 import pandas as pd
 import pytest
 
 import proplace as pp
 from proplace.core.errors import OptionError
+from proplace.explain import proplace as module
 from proplace.explain.baselines import METHODS
+from proplace.explain.proving import Clock
 from support.errors import raises
 from support.people import WITHOUT_STEPS, World, check_promise, random_network, same
 
@@ -75,6 +80,21 @@ def test_a_walk_returns_robust_typical_points_beyond_the_bound():
                 assert "no typical point was found" in b.reason
                 assert (b.status, b.point.tobytes()) == (a.status, a.point.tobytes())
     assert moved >= 5
+
+
+def test_a_walk_follows_a_search_that_used_up_its_time(monkeypatch):
+    """The same answers come with no time left for the search, but some for the proof."""
+    explainer, people = fitted(0)
+    usual, search = explainer.explain(people, typical=True), module.search
+    assert sum("moved" in e.reason for e in usual) >= 2
+    monkeypatch.setattr(
+        module,
+        "search",
+        lambda *given, **options: search(*given, **options | {"deadline": math.inf}),
+    )
+    over = classmethod(lambda cls, _: cls(search=time.monotonic()))
+    monkeypatch.setattr(Clock, "of", over)
+    same(usual, explainer.explain(people, typical=True))
 
 
 def any_typical_row(explainer, x):
