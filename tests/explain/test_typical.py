@@ -97,6 +97,28 @@ def test_a_walk_follows_a_search_that_used_up_its_time(monkeypatch):
     same(usual, explainer.explain(people, typical=True))
 
 
+def test_a_walk_mixes_numbers_in_other_categories():
+    """Accepted people without a home are rare, so the way leads to people with one."""
+    rng = np.random.default_rng(0)
+    numbers = rng.random((400, 4))
+    home = np.arange(400) % 20 > 0
+    X = np.column_stack([numbers, home])
+    net = pp.Network([([[1.0, 1.0, 1.0, 1.0, 0.2]], [-2.0])])
+    number = {"lower": 0, "upper": 1, "scaling": "none"}
+    names = [pp.Continuous(f"x{i}", **number) for i in range(4)]
+    explainer = pp.Proplace(net, 0.05, schema=pp.Schema([*names, pp.Binary("home")])).fit(X)
+    usual = explainer.robust_rows(1)
+    usual = usual[explainer.accepted_people(1).test(usual)]
+    people = X[(net.predict(X) == 0) & ~home]
+    moved = [e for e in explainer.explain(people, typical=True) if e.point[-1] != e.x[-1]]
+    ratios = [e.distance / explainer.distance_.between(e.x, usual).min() for e in moved]
+    assert max(ratios) <= 1.0 + 1e-9
+    assert min(ratios) < 0.95
+    for e in moved:
+        assert e.typical
+        assert e.certificate.check(net, explainer.shifts_).accepted
+
+
 def any_typical_row(explainer, x):
     """Test if some training row, with the person's immutable values, is robust and typical."""
     person = explainer.schema_.person(x)

@@ -475,8 +475,8 @@ class Proplace(Explainer):
         timed out is followed by one, too.
         """
         x, profile = attempt.problem.x, self.schema_.profile_columns
-        same = (goals[:, profile] == point[profile]).all(axis=1)
-        between = point + _WALK[:, None, None] * (goals[same] - point)
+        between = point + _WALK[:, None, None] * (goals - point)
+        between[:, :, profile] = goals[:, profile]  # categories do not mix
         rows = np.vstack([between.reshape(-1, len(point)), goals])
         rows = distinct(self.schema_.canonical(rows, person=x))
         rows = rows[allowed(attempt.people, rows)]
