@@ -46,7 +46,7 @@ from proplace.schema import Binary, Continuous, Linear, Schema
 if TYPE_CHECKING:
     from proplace.core.network import Array
     from proplace.explain.calibration import Calibration
-    from proplace.explain.results import Explanation, Explanations
+    from proplace.explain.results import Explanations
 
 _SHOWN = 6  # applicants in the table of sentences and in the report
 WORDING = Wording("the loan", ["refused", "approved"], "applicant")
@@ -292,7 +292,7 @@ def _sentences(result: Explanations) -> Table:
     table.add_column("applicant", justify="right")
     table.add_column("answer")
     for e in result:
-        table.add_row(str(e.index), Text(e.words(WORDING).sentence + _unusual(e)))
+        table.add_row(str(e.index), Text(e.words(WORDING).sentence))
     return table
 
 
@@ -317,16 +317,6 @@ def _groups(result: Explanations, people: pd.DataFrame) -> Table:
                 percent(line["typical"]) if line["answered"] else "–",
             )
     return table
-
-
-def _unusual(e: Explanation) -> str:
-    """Say how unusual a counterfactual is, unless it is typical."""
-    if not e.found or e.typical or np.isnan(e.plausibility):
-        return ""
-    return (
-        f" Not typical: at least one measure finds {percent(1.0 - e.plausibility)} of the approved "
-        "applicants more usual."
-    )
 
 
 def _validity(

@@ -28,8 +28,6 @@ from proplace.search.pieces import search
 from proplace.search.problem import SearchProblem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from proplace.core.network import Array
     from proplace.explain.results import Explanation, Setting
     from proplace.region.convex_piece import ConvexPiece
@@ -223,7 +221,8 @@ def worst_margins(e: Explanation, rows: Array, factors: Array) -> Array:
 def plain_nearest(e: Explanation) -> Array | None:
     """The nearest point of the same region that the network accepts today, robust or not.
 
-    None where the region is not known: of results that were read from a folder.
+    For few changes, the region holds all values within ranges and rules, unless they have too many
+    combinations of categories. None if the region is not known, as in results read from a folder.
     """
     setting = needed(e)
     if setting.distance is None:
@@ -231,15 +230,18 @@ def plain_nearest(e: Explanation) -> Array | None:
     assert e.x is not None  # noqa: S101  (there is an answer)
     schema, near = setting.schema, e.neighbours
     people = variants(schema, e.x)
-    pieces: Iterable[ConvexPiece]
+    pieces: list[ConvexPiece] | tuple[ConvexPiece, ...] = ()
     hulls: tuple[ConvexPiece, ...] = ()
-    if near is not None and len(near):
+    if near is None or not len(near) or np.isnan(e.bound):
+        try:
+            boxes = (box_pieces(schema, person, e.x, e.x) for person in people)
+            pieces = list(itertools.chain.from_iterable(boxes))
+        except OptionError:  # too many combinations of categories
+            pieces = ()
+    if not pieces and near is not None:
         hulls = tuple(piece for person in people for piece in hull_pieces(schema, person, near))
         pieces = hulls
-    else:
-        near = e.x[None][:0]
-        boxes = (box_pieces(schema, person, e.x, e.x) for person in people)
-        pieces = itertools.chain.from_iterable(boxes)
+    near = near if hulls and near is not None else e.x[None][:0]
     problem = SearchProblem(
         (ModelSet(setting.net, Shifts.of(setting.net, 0.0), margin=DEFAULT_MARGIN),),
         e.target,

@@ -556,7 +556,7 @@ class Proplace(Explainer):
         pieces = (p for each in people for p in hull_pieces(self.schema_, each, rows))
         return Finding(
             "feasible",
-            f"fewer changes may be possible{reason}",
+            f"found by a search for few changes, which proves no bound{reason}",
             x=x,
             point=proved.point,
             neighbours=rows,

@@ -411,8 +411,8 @@ _GLOSSARY = {
         "{person} change."
     ),
     "plain nearest answer": (
-        "The nearest point of the region to which the model in use says {outcome}, whatever other "
-        "networks say. It is shown for comparison."
+        "The nearest point of the region (for few changes: within ranges and rules) to which the model "
+        "in use says {outcome}, whatever other networks say."
     ),
     "digest (SHA-256)": "A fingerprint of a file: whoever has the same file gets the same digits.",
 }
