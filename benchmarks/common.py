@@ -15,6 +15,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 from pandas.api.types import is_numeric_dtype
 from sklearn.compose import make_column_transformer
+from sklearn.datasets import load_breast_cancer
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
@@ -125,13 +126,14 @@ ATTEMPTS, FEWEST = 5, 50  # networks to train; accepted and refused rows that ar
 class OwnModel:
     """A pipeline as users train it, on a table with its categories, and people that it refuses.
 
-    ``refused`` holds refused rows of the part of the table that training did not see.
+    ``refused`` and ``accepted`` hold rows of the part of the table that training did not see.
     """
 
     name: str
     pipeline: Pipeline
     train: pd.DataFrame
     refused: pd.DataFrame
+    accepted: pd.DataFrame
     delta: float
 
 
@@ -146,28 +148,39 @@ def widths_of(size: str) -> tuple[int, ...]:
     return (int(width),) * int(layers)
 
 
-def own_model(name: str, scaler: str, widths: tuple[int, ...], seed: int = 7) -> OwnModel:
-    """Train a scaler, an encoder of words and a network on the table of a data set.
+def table(name: str) -> tuple[pd.DataFrame, np.ndarray]:
+    """Return the features and labels of a data set of the paper, heloc-repaired or cancer."""
+    if name == "cancer":
+        found = load_breast_cancer(as_frame=True)
+        return found.data, found.target.to_numpy()
+    data = data_set(name)
+    return data.frame, data.y
+
+
+def own_model(
+    name: str, scaler: str, widths: tuple[int, ...], seed: int = 7, *, share: float = 0.7
+) -> OwnModel:
+    """Train a scaler, an encoder of words and a network on a share of the table of a data set.
 
     ``seed`` decides the split, the training and the order of the people. ``delta`` leaves 40% of
     the accepted training rows robust. Early stopping can end with a network that gives every row
     the same class; then the next seeds are tried. Raise ``ValueError`` if none helps.
     """
-    data = data_set(name)
-    order = np.random.default_rng(seed).permutation(len(data.frame))
-    cut = min(TRAINING_ROWS, int(0.7 * len(order)))
-    frame = data.frame.iloc[order].reset_index(drop=True)
+    frame, y = table(name)
+    order = np.random.default_rng(seed).permutation(len(frame))
+    cut = min(TRAINING_ROWS, int(share * len(order)))
+    frame = frame.iloc[order].reset_index(drop=True)
     train, rest = frame[:cut], frame[cut:]
     for attempt in range(ATTEMPTS):
         pipeline = own_pipeline(frame, scaler, widths, seed + 100 * attempt)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            pipeline.fit(train, data.y[order[:cut]])
+            pipeline.fit(train, y[order[:cut]])
         accepted = train[pipeline.predict(train) == 1]
-        refused = rest[pipeline.predict(rest) == 0]
-        if min(len(accepted), len(refused)) >= FEWEST:
+        labels = pipeline.predict(rest)
+        if min(len(accepted), (labels == 0).sum()) >= FEWEST:
             delta = delta_for_share(pipeline, accepted, 0.4)
-            return OwnModel(name, pipeline, train, refused, delta)
+            return OwnModel(name, pipeline, train, rest[labels == 0], rest[labels == 1], delta)
     raise ValueError(f"{ATTEMPTS} networks gave almost every row the same class")
 
 

@@ -119,3 +119,31 @@ def test_what_retraining_does_to_promises():
             assert shares[delta, way] == ["100.0%", "0.0%", "0.0%"]
         for way in ("repair", "scratch, repaired"):
             assert shares[delta, way][2] == "0.0%"
+
+
+def test_plausibility_judges_every_way():
+    """No counterfactual fails a check, and the judge finds most of them usual."""
+    printed = output_of("plausibility.py", "--smoke")
+    rows = [re.split(r" *\| *", line)[1:-1] for line in printed.splitlines() if "| now |" in line]
+    ways = [row[1] for row in rows]
+    sparse = ["nearest", "nearest, typical", "sparse"]
+    assert ways == [*sparse, *sparse, "1", "2", "real"]
+    assert {row[4] for row in rows[:6]} == {
+        "100%"
+    }  # a robust row is a counterfactual of a free person
+    assert re.search(r"Checked: [1-9]\d* counterfactuals .*; 0 failed", printed)
+
+
+def test_plausibility_judge_flags_a_far_row():
+    """Real people are within the limits, as far as quantiles go; a chimera is beyond all three."""
+    code = """
+import numpy as np, common, plausibility
+model = common.own_model("compas", "standard", (5,), 11, share=0.6)
+judge = plausibility.Judge(model)
+people = judge.encoded(model.train[model.pipeline.predict(model.train) == 1])
+print((judge.measures(people) > judge.limits).mean(axis=0).max())
+print((judge.measures(people[:1] + 1.0) > judge.limits).all())
+"""
+    share, far = output_of("-c", code).split()
+    assert 0.0 < float(share) < 0.12
+    assert far == "True"

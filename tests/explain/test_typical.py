@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
+import time
+
 import numpy as np
 import pandas as pd
 import pytest
 
 import proplace as pp
 from proplace.core.errors import OptionError
+from proplace.explain import proplace as module
 from proplace.explain.baselines import METHODS
+from proplace.explain.proving import Clock
 from support.errors import raises
 from support.people import WITHOUT_STEPS, World, check_promise, random_network, same
 
@@ -75,6 +80,43 @@ def test_a_walk_returns_robust_typical_points_beyond_the_bound():
                 assert "no typical point was found" in b.reason
                 assert (b.status, b.point.tobytes()) == (a.status, a.point.tobytes())
     assert moved >= 5
+
+
+def test_a_walk_follows_a_search_that_used_up_its_time(monkeypatch):
+    """The same answers come with no time left for the search, but some for the proof."""
+    explainer, people = fitted(0)
+    usual, search = explainer.explain(people, typical=True), module.search
+    assert sum("moved" in e.reason for e in usual) >= 2
+    monkeypatch.setattr(
+        module,
+        "search",
+        lambda *given, **options: search(*given, **options | {"deadline": math.inf}),
+    )
+    over = classmethod(lambda cls, _: cls(search=time.monotonic()))
+    monkeypatch.setattr(Clock, "of", over)
+    same(usual, explainer.explain(people, typical=True))
+
+
+def test_a_walk_mixes_numbers_in_other_categories():
+    """Accepted people without a home are rare, so the way leads to people with one."""
+    rng = np.random.default_rng(0)
+    numbers = rng.random((400, 4))
+    home = np.arange(400) % 20 > 0
+    X = np.column_stack([numbers, home])
+    net = pp.Network([([[1.0, 1.0, 1.0, 1.0, 0.2]], [-2.0])])
+    number = {"lower": 0, "upper": 1, "scaling": "none"}
+    names = [pp.Continuous(f"x{i}", **number) for i in range(4)]
+    explainer = pp.Proplace(net, 0.05, schema=pp.Schema([*names, pp.Binary("home")])).fit(X)
+    usual = explainer.robust_rows(1)
+    usual = usual[explainer.accepted_people(1).test(usual)]
+    people = X[(net.predict(X) == 0) & ~home]
+    moved = [e for e in explainer.explain(people, typical=True) if e.point[-1] != e.x[-1]]
+    ratios = [e.distance / explainer.distance_.between(e.x, usual).min() for e in moved]
+    assert max(ratios) <= 1.0 + 1e-9
+    assert min(ratios) < 0.95
+    for e in moved:
+        assert e.typical
+        assert e.certificate.check(net, explainer.shifts_).accepted
 
 
 def any_typical_row(explainer, x):

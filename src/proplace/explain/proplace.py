@@ -461,27 +461,32 @@ class Proplace(Explainer):
                 )
                 if proved is not None:
                     return self._moved(finding, attempt, proved)
-        why = "no typical point was found, so this one is less usual than most accepted rows"
+        late = " in time" * (time.monotonic() >= clock.proof)
+        why = f"no typical point was found{late}, so this one is less usual than most accepted rows"
         reason = "; ".join(part for part in (finding.reason, why) if part)
         return replace(finding, reason=reason)
 
     def _on_the_way(
         self, attempt: Attempt, point: Array, goals: Array, typical: Typical, clock: Clock
     ) -> Iterator[Array]:
-        """Typical robust points between a point and some rows, nearest to the person first."""
+        """Typical robust points between a point and some rows, nearest to the person first.
+
+        The walk is short. It takes the time that is kept for writing and proof, so that a search that
+        timed out is followed by one, too.
+        """
         x, profile = attempt.problem.x, self.schema_.profile_columns
-        same = (goals[:, profile] == point[profile]).all(axis=1)
-        between = point + _WALK[:, None, None] * (goals[same] - point)
+        between = point + _WALK[:, None, None] * (goals - point)
+        between[:, :, profile] = goals[:, profile]  # categories do not mix
         rows = np.vstack([between.reshape(-1, len(point)), goals])
         rows = distinct(self.schema_.canonical(rows, person=x))
         rows = rows[allowed(attempt.people, rows)]
         rows = rows[np.argsort(self.distance_.between(x, rows), kind="stable")]
         robust = self._robust_rows(attempt.problem.target)
         for start in range(0, len(rows), _WALK_BLOCK):
-            if clock.over:
+            if time.monotonic() >= clock.proof:
                 return
             block = rows[start : start + _WALK_BLOCK]
-            block = block[robust.test(block, clock.search)]
+            block = block[robust.test(block, clock.proof)]
             yield from block[typical.test(block)]
 
     def _moved(self, finding: Finding, attempt: Attempt, proved: Proved) -> Finding:
