@@ -46,6 +46,9 @@ ROOMS = pp.Ordinal("rooms", [1, 2, 3, 4, 6])
         (FREE, 9.0, 7.0, (-math.inf, 7.0), "no more than 7 units"),
         (FREE, 3.0, 7.0, (6.9, 7.1), "7 units (give or take 0.1)"),
         (ROOMS, 2, 4, (4, 6), "at least 4"),
+        # The end of the range on the other side of the change makes no one-sided goal.
+        (DEBT, -10, 2, (0, 4), "2% of income (give or take 2 percentage points)"),
+        (DEBT, 110, 98, (95, 100), "98% of income (give or take 2 percentage points)"),
         # All of the range, or the person's own value, would do: said in the direction of the answer.
         (INCOME, 48_000, 52_000, (0, 200_000), "at least 52,000 dollars"),
         (INCOME, 58_000, 52_000, (0, 200_000), "no more than 52,000 dollars"),

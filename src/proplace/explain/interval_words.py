@@ -80,9 +80,8 @@ def held(
         if not (up if rises else down):
             return None
         low, high = (value, high) if rises else (low, value)
-        up, down = rises, not rises
-    if up or down:
-        return _open(number, low, high, up=up)
+    if up if rises else down:  # one-sided only in the direction of the change
+        return _open(number, low, high, up=rises)
     return _closed(number, value, low, high)
 
 
