@@ -11,6 +11,9 @@ import itertools
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import proplace as pp
 from proplace.explain.fixed import fixed
@@ -224,3 +227,20 @@ def test_box_without_its_network_can_be_fixed():
     (answer,) = pp.Proplace(net, box, schema=schema).fit([[0.9]]).explain([[0.2]])
     assert answer.status == "fixed"
     assert answer.reason.startswith("every network of the box of the model in use refuses it")
+
+
+def test_ranges_drafted_from_a_table_prove_no_fixed_prediction():
+    """The pipeline accepts a larger income than any in the table, so the outcome is not fixed."""
+    rng = np.random.default_rng(1)
+    table = pd.DataFrame({"income": rng.integers(20, 60, 300), "debt": rng.integers(0, 50, 300)})
+    good = (table.income - table.debt > 45) & (rng.random(300) < 0.6)
+    pipe = make_pipeline(StandardScaler(), LogisticRegression(C=0.05))
+    pipe.fit(table, np.where(good, "yes", "no"))
+    person = pd.DataFrame({"income": [22], "debt": [10]})
+    assert pipe.predict(person.assign(income=150)) == ["yes"]
+    (drafted,) = pp.Proplace(pipe, 0.001).fit(table).explain(person, "yes")
+    assert drafted.status != "fixed"
+    assert "proved" not in str(drafted.words())
+    schema = pp.Schema([pp.Continuous("income", 0, 60), pp.Continuous("debt", 0, 50)])
+    (declared,) = pp.Proplace(pipe, 0.001, schema=schema).fit(table).explain(person, "yes")
+    assert declared.status == "fixed"

@@ -37,6 +37,7 @@ from proplace.region.neighbours import (
     unrestricted,
     variants,
 )
+from proplace.schema.features import Continuous
 from proplace.schema.tolerances import check_tolerance, encoded_tolerance, tolerances
 from proplace.search.pieces import SearchResult, search
 from proplace.search.problem import SMALLEST_GAP, SearchProblem
@@ -327,11 +328,17 @@ class Proplace(Explainer):
         if self.holds or self.tolerance_:
             people = variants(self.schema_, x, self.fixed_)
             found = [self._holding(f, people, target, clock) if f.found else f for f in found]
-        if found[0].status not in _UNANSWERED or clock.over:
+        if found[0].status not in _UNANSWERED or clock.over or self._has_drafted_ranges:
             return found
         assert self.prover_ is not None  # noqa: S101  (this method has a delta)
         proved = fixed(self.schema_, self.prover_.judges, self.rows_, x, target, clock.search)
         return found if proved is None else [proved]
+
+    @property
+    def _has_drafted_ranges(self) -> bool:
+        """True if ranges come from the training table: a person may well lie beyond them."""
+        numbers = any(isinstance(f, Continuous) for f in self.schema_.features)
+        return numbers and not self.model_.declared
 
     def _answers(self, x: Array, request: Request, clock: Clock) -> list[Finding]:
         def find(kept: frozenset[int]) -> Finding:
