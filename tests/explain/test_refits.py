@@ -303,6 +303,7 @@ def test_progress_is_shown_when_asked_for(lender, capsys):
         ({"refits": 0}, OptionError, "refits", ">= 1"),
         ({"refits": None, "retrained": [1], "train": print}, OptionError, "train", "refits=10"),
         ({"train": 5}, OptionError, "train", "function"),
+        ({"train": lambda rows: None}, OptionError, "train", "returned None"),
         ({"y": None}, OptionError, "y", "y_train"),
         ({"y": ["yes"] * 7}, InputError, "y", "300 labels"),
         ({"y": [0, 1] * 150}, InputError, "y", "'no', 'yes'"),
