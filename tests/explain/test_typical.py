@@ -9,6 +9,7 @@ import pytest
 import proplace as pp
 from proplace.core.errors import OptionError
 from proplace.explain.baselines import METHODS
+from proplace.explain.proving import Clock
 from support.errors import raises
 from support.people import WITHOUT_STEPS, World, check_promise, random_network, same
 
@@ -75,6 +76,15 @@ def test_a_walk_returns_robust_typical_points_beyond_the_bound():
                 assert "no typical point was found" in b.reason
                 assert (b.status, b.point.tobytes()) == (a.status, a.point.tobytes())
     assert moved >= 5
+
+
+def test_a_walk_without_time_names_the_limit(monkeypatch):
+    explainer, people = fitted(0)
+    monkeypatch.setattr(Clock, "over", property(lambda _: True))
+    result = explainer.explain(people, typical=True)
+    assert any(e.found and not e.typical for e in result)
+    for e in result:
+        assert e.typical or "in the time limit" in e.reason
 
 
 def any_typical_row(explainer, x):

@@ -461,7 +461,8 @@ class Proplace(Explainer):
                 )
                 if proved is not None:
                     return self._moved(finding, attempt, proved)
-        why = "no typical point was found, so this one is less usual than most accepted rows"
+        late = " in the time limit" if clock.over else ""
+        why = f"no typical point was found{late}, so this one is less usual than most accepted rows"
         reason = "; ".join(part for part in (finding.reason, why) if part)
         return replace(finding, reason=reason)
 
