@@ -251,6 +251,18 @@ def test_certify_matches_a_schema_by_names():
         pp.certify(net, turned, 0.01)
 
 
+@pytest.mark.parametrize("step", ["passthrough", StandardScaler()])
+def test_required_model_takes_true_and_false_without_a_schema(step):
+    pipe, frame = owners(step)
+    later = clone(pipe).set_params(mlpclassifier__alpha=0.01).fit(frame, pipe.predict(frame))
+    refused = frame[pipe.predict(frame) == "no"].head(8)
+    result = pp.Proplace(pipe, 0.001, also=[later], k=5).fit(frame).explain(refused, "yes")
+    assert all(e.found for e in result)
+    answers = pd.DataFrame([e.counterfactual for e in result]).astype(frame.dtypes)
+    for model in (pipe, later):
+        assert (model.predict(answers) == "yes").all()
+
+
 def test_boolean_labels_are_targets_and_calibrate():
     pipe, frame = owners("passthrough")
     accepted = pipe.predict(frame) == "yes"
