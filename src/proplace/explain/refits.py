@@ -92,6 +92,12 @@ class Rows:
     def readable(self, model: Model) -> Any:
         """Return the people held out whom a model can read: numbers may be beyond those of the rest."""
         bad = read_people(model, self.taken(self.people))[1]
+        if len(bad) == len(self.people):
+            raise InputError(
+                f"none of the {len(bad)} refused people that are held out can be explained by the other "
+                f"rows: {bad[min(bad)].reason}; give the people to explain as people=...",
+                name="people",
+            )
         return self.taken(np.delete(self.people, list(bad)))
 
     def sample(self, rng: np.random.Generator) -> Integers:
