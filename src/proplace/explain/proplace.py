@@ -460,11 +460,15 @@ class Proplace(Explainer):
                     [row], attempt.people, problem.target, until=clock.proof
                 )
                 if proved is not None:
-                    return self._moved(finding, attempt, proved)
-        late = " in the time limit" if clock.over else ""
-        why = f"no typical point was found{late}, so this one is less usual than most accepted rows"
+                    late = finding.timed_out or clock.over
+                    return replace(self._moved(finding, attempt, proved), timed_out=late)
+        late = clock.over
+        limit = " in the time limit" if late else ""
+        why = (
+            f"no typical point was found{limit}, so this one is less usual than most accepted rows"
+        )
         reason = "; ".join(part for part in (finding.reason, why) if part)
-        return replace(finding, reason=reason)
+        return replace(finding, reason=reason, timed_out=finding.timed_out or late)
 
     def _on_the_way(
         self, attempt: Attempt, point: Array, goals: Array, typical: Typical, clock: Clock
