@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import polars
 import pytest
+from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
@@ -248,3 +249,30 @@ def test_certify_matches_a_schema_by_names():
     np.testing.assert_array_equal(pp.certify(net, turned, 0.01, schema=schema).robust, by_rows)
     with raises(InputError, name="X", match="to_numpy"):
         pp.certify(net, turned, 0.01)
+
+
+@pytest.mark.parametrize("step", ["passthrough", StandardScaler()])
+def test_required_model_takes_true_and_false_without_a_schema(step):
+    pipe, frame = owners(step)
+    later = clone(pipe).set_params(mlpclassifier__alpha=0.01).fit(frame, pipe.predict(frame))
+    refused = frame[pipe.predict(frame) == "no"].head(8)
+    result = pp.Proplace(pipe, 0.001, also=[later], k=5).fit(frame).explain(refused, "yes")
+    assert all(e.found for e in result)
+    answers = pd.DataFrame([e.counterfactual for e in result]).astype(frame.dtypes)
+    for model in (pipe, later):
+        assert (model.predict(answers) == "yes").all()
+
+
+def test_boolean_labels_are_targets_and_calibrate():
+    pipe, frame = owners("passthrough")
+    accepted = pipe.predict(frame) == "yes"
+    pipe = clone(pipe).fit(frame, accepted)
+    explainer = pp.Proplace(pipe, 0.001, k=5).fit(frame)
+    refused = frame[~pipe.predict(frame)].head(4)
+    found = [explainer.explain(refused, target) for target in (True, 1, np.True_)]
+    assert all(e.found for e in found[0])
+    assert len({tuple(result.points.ravel()) for result in found}) == 1
+    back = explainer.explain(frame[pipe.predict(frame)].head(4), False)
+    assert {e.target for e in back} == {0}
+    calibrated = pp.calibrate_delta(pipe, frame, retrained=[pipe], people=refused, deltas=[0.001])
+    assert calibrated.curve["validity"].tolist() == [1.0]

@@ -20,6 +20,7 @@ from proplace.core.errors import InputError, OptionError
 from proplace.explain import calibration, refits
 from proplace.explain.calibration import CalibrationWarning
 from proplace.explain.refits import Rows, refitted
+from proplace.tables.rows import model_of, training_rows
 from refits import SHAPES, fitted, people
 from support.errors import raises
 
@@ -303,6 +304,14 @@ def test_progress_is_shown_when_asked_for(lender, capsys):
         ({"refits": 0}, OptionError, "refits", ">= 1"),
         ({"refits": None, "retrained": [1], "train": print}, OptionError, "train", "refits=10"),
         ({"train": 5}, OptionError, "train", "function"),
+        ({"train": lambda rows: None}, OptionError, "train", "returned None"),
+        ({"deltas": 0.1}, OptionError, "deltas", "list"),
+        ({"deltas": "0.1"}, OptionError, "deltas", ">= 0"),
+        ({"deltas": ["0.1"]}, OptionError, "deltas", ">= 0"),
+        ({"deltas": []}, OptionError, "deltas", "list"),
+        ({"validity": "high"}, OptionError, "validity", "number"),
+        ({"validity": 2}, OptionError, "validity", "between 0 and 1"),
+        ({"seed": -1}, OptionError, "seed", ">= 0"),
         ({"y": None}, OptionError, "y", "y_train"),
         ({"y": ["yes"] * 7}, InputError, "y", "300 labels"),
         ({"y": [0, 1] * 150}, InputError, "y", "'no', 'yes'"),
@@ -322,6 +331,16 @@ def test_sources_that_cannot_be_cloned_ask_for_a_function(lender):
     pipe, table, decided = lender
     with raises(OptionError, name="train", match="train=..."):
         pp.calibrate_delta(pp.Model.of(pipe), table, decided, refits=3, target="yes")
+
+
+def test_people_beyond_the_other_rows_are_not_called_accepted(lender):
+    pipe, table, _ = lender
+    model, *_ = training_rows(model_of(pp.Model.of(pipe), None), table, declared=False)
+    number = next(f.name for f in model.schema.features if f.kind == "continuous")
+    far = pd.concat([table, table.iloc[:1].assign(**{number: 1e9})], ignore_index=True)
+    held = Rows(far, None, [], np.arange(len(table)), np.array([len(table)]))
+    with raises(InputError, name="people", match="people="):
+        held.readable(model)
 
 
 def test_without_refused_people_to_hold_out_the_error_names_people():

@@ -172,12 +172,14 @@ def test_withheld_counterfactual_keeps_no_claim():
     explainer = pp.Proplace(pipe, 0.003, k=5, holds=True).fit(TABLE)
     before = explainer.explain(refused, "yes")
     assert any(e.holds for e in before)
+    assert not any(np.isnan(e.plausibility) for e in before)
     pipe[-1].intercepts_[-1] -= 100.0
     for e in explainer.explain(refused, "yes"):
         assert e.status == "source_disagrees"
         assert (e.point, e.counterfactual, e.certificate) == (None, None, None)
         assert dict(e.holds) == {}
-        assert np.isnan([e.distance, e.margin]).all()
+        assert np.isnan([e.distance, e.margin, e.plausibility]).all()
+        assert e.nearest_row is None
 
 
 def test_pictures_of_models_with_a_matrix_in_front(tmp_path):

@@ -138,6 +138,15 @@ def test_max_changes_limits_the_changes_or_finds_nothing(most):
     assert all(e.found for e in more)
 
 
+def test_max_changes_above_the_fewest_changes_nothing_in_a_sparse_search():
+    world = World(4, rows=400, hidden=(6, 5))
+    explainer = world.explainer(0.01)
+    people = world.refused(8)
+    few = explainer.explain(people, prefer="sparse")
+    limited = explainer.explain(people, prefer="sparse", max_changes=6)
+    assert [len(changed(e)) for e in limited] == [len(changed(e)) for e in few]
+
+
 def test_max_changes_keeps_the_nearest_point_if_it_changes_few_features():
     world = World(5, rows=400)
     explainer = world.explainer(0.004)

@@ -195,6 +195,13 @@ def test_by_rejects_a_column_that_does_not_fit(result, by, value):
         result.summary(by=by)
 
 
+def test_by_rejects_values_that_cannot_be_compared(result):
+    values = [[n] for n in range(len(first_rows(result)))]
+    for by in (values, np.array(values)):
+        with raises(OptionError, name="by"):
+            result.summary(by=by)
+
+
 def test_by_rejects_too_many_groups(result):
     people = pp.Explanations(list(first(result)) * 3)
     with raises(OptionError, name="by"):

@@ -119,6 +119,16 @@ def test_a_walk_mixes_numbers_in_other_categories():
         assert e.certificate.check(net, explainer.shifts_).accepted
 
 
+def test_a_walk_without_time_names_the_limit(monkeypatch):
+    explainer, people = fitted(0)
+    over = classmethod(lambda cls, _: cls(proof=time.monotonic()))
+    monkeypatch.setattr(Clock, "of", over)
+    result = explainer.explain(people, typical=True)
+    assert any(e.found and not e.typical for e in result)
+    for e in result:
+        assert e.typical or ("in the time limit" in e.reason and e.timed_out)
+
+
 def any_typical_row(explainer, x):
     """Test if some training row, with the person's immutable values, is robust and typical."""
     person = explainer.schema_.person(x)

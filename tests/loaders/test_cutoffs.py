@@ -319,6 +319,8 @@ def test_cutoff_follows_names_that_are_given_later():
         ({"approved": 0.0}, "between 0 and 1"),
         ({"approved": float("nan")}, "between 0 and 1"),
         ({"approved": True}, "between 0 and 1"),
+        ({"approved": 1e-17}, "1e-09"),  # 1 - p is 0 in float64
+        ({"approved": 1.0 - 1e-10}, "1e-09"),
         ({"approved": "0.7"}, "between 0 and 1"),
         ("0.7", "names no label"),
     ],

@@ -47,10 +47,11 @@ from proplace.certification import certify
 from proplace.core.conformal import probability
 from proplace.core.errors import InputError, OptionError, RowsLeftOutWarning
 from proplace.core.optional import require
-from proplace.core.options import processes
+from proplace.core.options import integer, not_negative, processes
 from proplace.core.progress import progress_bar
 from proplace.core.request import DEFAULT_GAP, DEFAULT_TIME_LIMIT
 from proplace.core.shifts import Shifts
+from proplace.core.text import short
 from proplace.explain import promises
 from proplace.explain.promises import Unseen
 from proplace.explain.proplace import Proplace
@@ -402,6 +403,7 @@ def calibrate_delta(
     """
     _check(quantile, validity, min_robust_share, deltas, shifts)
     probability("confidence", confidence)
+    integer("seed", seed, least=0)
     n_jobs = processes("n_jobs", n_jobs) or 1
     check_refits(refits, retrained, source, y, train)
     named: dict[str, object] = (
@@ -498,16 +500,19 @@ def _check(
         ("validity", validity),
         ("min_robust_share", min_robust_share),
     ):
-        if not 0.0 <= value <= 1.0:
+        if not_negative(name, value) > 1.0:
             raise OptionError(
                 f"{name} must be between 0 and 1, not {value!r}", name=name, value=value
             )
-    if deltas is not None and not (
-        len(deltas) and all(math.isfinite(delta) and delta >= 0.0 for delta in deltas)
-    ):
-        raise OptionError(
-            "deltas must be one or more finite numbers >= 0", name="deltas", value=deltas
-        )
+    if deltas is not None:
+        if not np.iterable(deltas) or not len(deltas):
+            raise OptionError(
+                f"deltas must be a list of one or more numbers >= 0, not {short(deltas)}",
+                name="deltas",
+                value=deltas,
+            )
+        for delta in deltas:
+            not_negative("deltas", delta)
     if shifts is not None and shifts.frozen:
         raise OptionError(
             "shifts holds one network alone, so that it has no size to choose", name="shifts"

@@ -142,4 +142,6 @@ def _withheld(finding: Finding, name: str, label: object, wanted: object) -> Fin
         holds={},
         distance=np.nan,
         margin=np.nan,
+        plausibility=np.nan,
+        nearest_row=None,
     )

@@ -468,10 +468,13 @@ class Proplace(Explainer):
                 )
                 if proved is not None:
                     return self._moved(finding, attempt, proved)
-        late = " in time" * (time.monotonic() >= clock.proof)
-        why = f"no typical point was found{late}, so this one is less usual than most accepted rows"
+        late = time.monotonic() >= clock.proof
+        limit = " in the time limit" * late
+        why = (
+            f"no typical point was found{limit}, so this one is less usual than most accepted rows"
+        )
         reason = "; ".join(part for part in (finding.reason, why) if part)
-        return replace(finding, reason=reason)
+        return replace(finding, reason=reason, timed_out=finding.timed_out or late)
 
     def _on_the_way(
         self, attempt: Attempt, point: Array, goals: Array, typical: Typical, clock: Clock

@@ -92,6 +92,12 @@ class Rows:
     def readable(self, model: Model) -> Any:
         """Return the people held out whom a model can read: numbers may be beyond those of the rest."""
         bad = read_people(model, self.taken(self.people))[1]
+        if len(bad) == len(self.people):
+            raise InputError(
+                f"none of the {len(bad)} refused people that are held out can be explained by the other "
+                f"rows: {bad[min(bad)].reason}; give the people to explain as people=...",
+                name="people",
+            )
         return self.taken(np.delete(self.people, list(bad)))
 
     def sample(self, rng: np.random.Generator) -> Integers:
@@ -129,6 +135,10 @@ def refitted(
         else:
             models = (train(sample) for sample in samples)
         for model in models:
+            if model is None:
+                raise OptionError(
+                    "train returned None; it must return the new model", name="train", value=train
+                )
             if any(model is other for other in (source, *found)):
                 raise OptionError(
                     "train returned the same model twice, or the current one; it must make a new model "
@@ -186,7 +196,8 @@ def _labels(model: Model, y: object, count: int) -> Any:
     labels = labels.ravel() if labels.shape == (count, 1) else labels
     if labels.shape != (count,):
         raise InputError(f"y must hold {count} labels, one for each row of X", name="y")
-    strange = [label for label in pd.unique(pd.Series(labels)) if label not in model.classes]
+    known = pd.unique(pd.Series(labels)).tolist()
+    strange = [label for label in known if label not in model.classes]
     if strange:
         raise InputError(
             f"y holds {listing(strange)}, and the classes of the model are {listing(model.classes)}; "

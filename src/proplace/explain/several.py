@@ -15,6 +15,7 @@ from proplace.loaders.coordinates import shifts_for, taking_rows_of, with_cutoff
 from proplace.loaders.model import Model
 from proplace.loaders.origin import Origin
 from proplace.schema import Binary, Schema
+from proplace.tables.rows import with_true_and_false
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -141,6 +142,11 @@ def _named(own: Model, base: Model, schema: Schema | None) -> Model:
             known = [feature for feature in schema.features if feature.name in own.schema.by_name]
             return own.with_schema(Schema(known).unscaled())
         return own.with_schema(schema.unscaled() if own.preprocesses else schema)
+    if schema is None and own.preprocesses:  # the table shows what is true or false
+        mine = base.schema.features
+        return with_true_and_false(
+            own, {f.name for f in mine if f == Binary(f.name, (False, True))}
+        )
     return own
 
 

@@ -235,7 +235,12 @@ def _labels(name: Hashable, values: list[Any]) -> tuple[list[Any], list[Any]]:
     column = pd.Series(values, dtype=object)
     missing = np.asarray(column.isna())
     present = column[~missing]
-    distinct = set(present)
+    try:
+        distinct = set(present)
+    except TypeError:
+        raise OptionError(
+            "by must hold single values, such as a text or a number for each person", name="by"
+        ) from None
     if len(distinct) > _FEW and all(_is_number(v) for v in distinct):
         amounts = present.astype(float)
         part = pd.qcut(amounts, 4, labels=False, duplicates="drop")

@@ -37,6 +37,7 @@ Cutoff = Mapping["Label", float] | float
 
 _TAG = re.compile(r" cutoff ([01]) (\S+)")
 _UNIT = 2.0**-24  # unit roundoff of float32
+_LEAST = 1e-9  # smallest cut-off: below, 1 - p rounds by more than the margin of a search
 
 
 class Threshold(NamedTuple):
@@ -136,7 +137,14 @@ def _probability(p: object, cutoff: object) -> float:
     number = isinstance(p, (int, float, np.number)) and not isinstance(p, bool)
     if not (number and 0.0 < float(p) < 1.0):  # type: ignore[arg-type]
         raise _wrong(f"a cut-off must be a probability between 0 and 1, not {short(p)}", cutoff)
-    return float(p)  # type: ignore[arg-type]
+    value = float(p)  # type: ignore[arg-type]
+    if not _LEAST <= value <= 1.0 - _LEAST:
+        raise _wrong(
+            f"a cut-off must be at least {_LEAST:g} and at most 1 - {_LEAST:g}, not {short(p)}: the "
+            "rounding of a probability would decide",
+            cutoff,
+        )
+    return value
 
 
 def _wrong(text: str, cutoff: object) -> OptionError:

@@ -253,7 +253,8 @@ class Model:
 
     def target(self, label: Label) -> int:
         """Return the number of a class, given by its label; classes 0, 1, ... are their own labels."""
-        if self.classes == tuple(range(self.network.classes)):
+        numbers = self.classes == tuple(range(self.network.classes))
+        if numbers and not any(isinstance(known, bool) for known in self.classes):
             return self.network.check_target(label)  # type: ignore[arg-type]
         for number, known in enumerate(self.classes):
             same_kind = isinstance(label, str) == isinstance(known, str)

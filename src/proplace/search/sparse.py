@@ -160,8 +160,8 @@ class SparseSearch:
             points = found[None]
         counts = self._counts(points)
         if most is not None:
-            points = points[counts <= most]
-        elif not nearest:
+            points, counts = points[counts <= most], counts[counts <= most]
+        if not nearest:
             points = points[counts == counts.min(initial=len(self.schema.features))]
         points = self._by_distance(points)[:_COMPRESSED]
         return list(self._by_distance(np.array([self._polished(point) for point in points])))

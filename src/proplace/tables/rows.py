@@ -19,6 +19,8 @@ from proplace.schema.problems import BadRow, left_out
 from proplace.tables.frames import as_frame
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from proplace.core.network import Array
     from proplace.schema.rules import AnyFeature
 
@@ -48,9 +50,18 @@ def with_booleans(model: Model, frame: pd.DataFrame) -> Model:
 
     Models count true as 1 and false as 0, and know no other word for such a column than a number.
     """
+    return with_true_and_false(
+        model, {each.name for each in model.schema.features if _is_boolean(each, frame)}
+    )
+
+
+def with_true_and_false(model: Model, names: Container[str]) -> Model:
+    """Return a model whose numbers with these names are true or false."""
     features = [
-        Binary(feature.name, (False, True)) if _is_boolean(feature, frame) else feature
-        for feature in model.schema.features
+        Binary(each.name, (False, True))
+        if each.name in names and isinstance(each, Continuous)
+        else each
+        for each in model.schema.features
     ]
     if features == list(model.schema.features):
         return model
