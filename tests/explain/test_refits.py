@@ -371,3 +371,29 @@ def test_a_delta_that_is_taken_away_raises_the_same_text(lender):
     assert explainer.get_params()["delta"] is None
     with raises(OptionError, name="delta", match="calibrate_delta"):
         explainer.fit(table)
+
+
+def test_refits_decide_with_the_cutoff(lender, recorded):
+    """The validity is recounted from the probabilities of the refits."""
+    pipe, table, decided = lender
+    with raises(OptionError, name="delta") as caught:
+        pp.Proplace(pipe, cutoff={"yes": 0.8})
+    _, measure, use = str(caught.value).splitlines()
+    given = {"proplace": pp, "pipeline": pipe, "X_train": table, "y_train": decided}
+    measure = measure.replace(
+        "refits=10", 'refits=3, target="yes", k=5, deltas=[0.003], validity=0.5'
+    )
+    exec(f"{measure}\n{use}", given)
+    found, explainer = given["found"], given["explainer"]
+    rows = recorded["rows"]
+    explainer.set_params(k=5).fit(rows.taken(rows.train))
+    asked = explainer.explain(rows.readable(explainer.model_), "yes", gap=0.05)
+    points = pd.DataFrame([e.counterfactual for e in asked if e.found])
+    accepted = [
+        model.predict_proba(points)[:, list(model.classes_).index("yes")] >= 0.8
+        for model in recorded["models"]
+    ]
+    (validity,) = found.curve.loc[found.curve["delta"] == 0.003, "validity"]
+    assert validity == pytest.approx(np.mean(accepted))
+    plain = [model.predict(points) == "yes" for model in recorded["models"]]
+    assert np.mean(plain) > validity

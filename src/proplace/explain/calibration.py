@@ -67,6 +67,7 @@ if TYPE_CHECKING:
 
     from proplace.core.network import Array
     from proplace.explain.trials import Trial
+    from proplace.loaders.cutoffs import Cutoff
     from proplace.schema import Schema
     from proplace.schema.cells import Label
     from proplace.schema.grid import Integers
@@ -308,6 +309,7 @@ def calibrate_delta(
     shifts: Shifts | None = None,
     target: Label = 1,
     schema: Schema | None = None,
+    cutoff: Cutoff | None = None,
     k: int = 20,
     seed: int = 0,
     n_jobs: int = 1,
@@ -362,8 +364,8 @@ def calibrate_delta(
         must not have been learned from the models that choose it.
     target
         The target class, by its label.
-    schema, k
-        As for :class:`~proplace.Proplace`.
+    schema, cutoff, k
+        As for :class:`~proplace.Proplace`. Retrained models decide with the same cut-off.
     seed
         Draws the held-out people and models, the bootstrap samples and the seeds of the refits.
     n_jobs
@@ -414,7 +416,7 @@ def calibrate_delta(
     choosing, reporting = _parts(named, held_out, seed)
     if risk is not None:
         promises.check_enough(len(choosing), risk)
-    base, declared = Model.of(source), schema is not None
+    base, declared = Model.of(source, cutoff=cutoff), schema is not None
     with warnings.catch_warnings():  # rows left out are reported when the regions are made
         warnings.simplefilter("ignore", RowsLeftOutWarning)
         whole, *_ = training_rows(model_of(base, schema), X, declared=declared)

@@ -77,13 +77,14 @@ _HAIR = "its answer failed the last test by a hair"
 _ROUNDING = 1e-9  # relative, of a distance
 
 
-def _without_delta() -> OptionError:
+def _without_delta(cutoff: Cutoff | None) -> OptionError:
     """Return the error about a missing delta, with the lines that measure one."""
+    more = "" if cutoff is None else f", cutoff={cutoff!r}"
     return OptionError(
         "Proplace needs a delta: the largest change of a parameter that every counterfactual must "
         "survive. Measure it with\n"
-        "found = proplace.calibrate_delta(pipeline, X_train, y_train, refits=10)\n"
-        "explainer = proplace.Proplace(pipeline, found.delta)",
+        f"found = proplace.calibrate_delta(pipeline, X_train, y_train, refits=10{more})\n"
+        f"explainer = proplace.Proplace(pipeline, found.delta{more})",
         name="delta",
     )
 
@@ -194,7 +195,7 @@ class Proplace(Explainer):
         time_limit: float | None = DEFAULT_TIME_LIMIT,
     ) -> None:
         if delta is None:
-            raise _without_delta()
+            raise _without_delta(cutoff)
         self.source = source
         self.delta = delta
         self.cutoff = cutoff
@@ -217,7 +218,7 @@ class Proplace(Explainer):
     def check_parameters(self) -> None:
         """Raise ``OptionError`` for the first parameter that is not valid."""
         if self.delta is None:  # set_params takes anything
-            raise _without_delta()
+            raise _without_delta(self.cutoff)
         check_also(self.also)
         check_tolerance(self.tolerance)
         if not isinstance(self.holds, (bool, np.bool_)):
