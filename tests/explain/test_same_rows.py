@@ -203,7 +203,7 @@ def test_reasons_and_sentences_name_the_class(folder, tmp_path):
     assert (answer.target, answer.label) == (1, "yes")
     assert already.reason.startswith("the network gives class 'yes' already")
     assert str(already.words()).startswith("The outcome would be yes without any change")
-    words = str(answer.words(pp.Wording("the loan", ["refused", "approved"])))
+    words = str(answer.words(pp.Wording("the loan", {"yes": "approved"})))
     assert words.startswith("The loan would have been approved if ")
     none = pp.Proplace(folder / "m.onnx", 0.5, k=5, schema=schema)
     (e,) = none.fit(pd.read_csv(folder / "train.csv")).explain([BASE], "yes")

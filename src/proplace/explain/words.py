@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from proplace.core.errors import OptionError
-from proplace.core.text import clipped, enumerated, visible
+from proplace.core.text import clipped, did_you_mean, enumerated, listing, visible
 from proplace.explain.findings import CERTIFIABLE
 from proplace.explain.interval_words import Held, held
 from proplace.explain.several import IN_USE
@@ -20,7 +21,7 @@ from proplace.schema.amounts import number
 from proplace.schema.features import Binary
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from proplace.explain.results import Explanation, Setting
     from proplace.schema.cells import Label
@@ -73,29 +74,62 @@ class Wording:
     subject
         What is decided on, inside a sentence: ``"the loan"``.
     outcomes
-        What it is for each class, by class: ``["refused", "approved"]``, or a mapping.
+        Words for the classes, by label: ``{"no": "refused", "yes": "approved"}``. A list in the order
+        of the classes is accepted for the labels 0, 1, ... or False and True alone.
     person
         What to call a row: ``"applicant"``.
     """
 
     subject: str = "the outcome"
-    outcomes: Sequence[str] | Mapping[int, str] = ()
+    outcomes: Sequence[str] | Mapping[Label, str] = ()
     person: str = "person"
 
     def outcome(self, target: int, classes: Sequence[Label] = ()) -> str:
-        """Say what the subject is in a class; without a word for it, by the label of the class."""
-        if isinstance(self.outcomes, str):
+        """Return the word for a class, given by its number; without one, its label."""
+        words = self._by_label(classes)
+        label = classes[target] if target < len(classes) else target
+        word = next((word for known, word in words if _is_label(known, label)), None)
+        if word is not None:
+            return word
+        return label if isinstance(label, str) and label.strip() else f"class {label}"
+
+    def _by_label(self, classes: Sequence[Label]) -> list[tuple[Label, str]]:
+        """Return pairs of a label and its word; raise if they do not fit the classes."""
+        given = self.outcomes
+        if isinstance(given, str):
             raise OptionError(
                 f"outcomes must hold one word per class, such as ['refused', 'approved'], "
-                f"not the text {self.outcomes!r}",
+                f"not the text {given!r}",
                 name="outcomes",
-                value=self.outcomes,
+                value=given,
             )
-        try:
-            return self.outcomes[target]
-        except (IndexError, KeyError):
-            label = classes[target] if target < len(classes) else target
-            return label if isinstance(label, str) and label.strip() else f"class {label}"
+        if isinstance(given, Mapping):
+            pairs = list(given.items())
+            for label, _ in pairs:
+                if classes and not any(_is_label(label, known) for known in classes):
+                    raise OptionError(
+                        f"outcomes has a word for {label!r}, which is not a class"
+                        f"{did_you_mean(label, classes)}; the classes are {listing(classes)}",
+                        name="outcomes",
+                        value=label,
+                    )
+            return pairs
+        numbered = all(label == number for number, label in enumerate(classes))
+        same = [str(label) for label in classes] == list(given)
+        if given and classes and not (len(given) == len(classes) and (numbered or same)):
+            example = ", ".join(f"{label!r}: ..." for label in classes[:2])
+            raise OptionError(
+                f"outcomes lists {len(given)} words by position, but the classes are "
+                f"{listing(classes)}; name them by label, such as {{{example}}}",
+                name="outcomes",
+                value=given,
+            )
+        return list(enumerate(given))
+
+
+def _is_label(known: Label, label: Label) -> bool:
+    """Test if two labels are the same; text is never a number."""
+    return isinstance(known, str) == isinstance(label, str) and known == label
 
 
 @dataclass(frozen=True)

@@ -284,7 +284,7 @@ def _wording(wording: Wording) -> dict[str, Any]:
     """What the person was told in: pages and letters call things so later, too."""
     given = wording.outcomes
     words = given.items() if isinstance(given, Mapping) else enumerate(given)
-    outcomes = {str(number): word for number, word in words}
+    outcomes = [[as_json(label), word] for label, word in words]
     return {"subject": wording.subject, "outcomes": outcomes, "person": wording.person}
 
 

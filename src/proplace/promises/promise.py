@@ -162,8 +162,7 @@ def wording_of(facts: Mapping[str, Any]) -> Wording:
     said = facts.get("wording")
     if said is None:
         return Wording()
-    outcomes = {int(number): word for number, word in said["outcomes"].items()}
-    return Wording(said["subject"], outcomes, said["person"])
+    return Wording(said["subject"], dict(said["outcomes"]), said["person"])
 
 
 class Recipient(NamedTuple):

@@ -124,7 +124,7 @@ def test_many_changes_are_counted_and_listed():
         (None, "The outcome would have been class 1 if"),
         (pp.Wording("the loan"), "The loan would have been class 1 if"),
         (pp.Wording("loans", {1: "granted"}), "Loans would have been granted if"),
-        (pp.Wording("the loan", ["refused"]), "The loan would have been class 1 if"),
+        (pp.Wording("the loan", {0: "refused"}), "The loan would have been class 1 if"),
         (pp.Wording("ärger", ["", "no"]), "Ärger would have been no if"),
     ],
 )
@@ -141,6 +141,40 @@ def test_braces_in_names_are_only_text():
 def test_one_text_for_all_classes_is_refused():
     with raises(OptionError, name="outcomes", value="approved"):
         explanation(debt=3).words(pp.Wording(outcomes="approved"))
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "classes", "word"),
+    [
+        ({"yes": "approved", "no": "refused"}, ("no", "yes"), "approved"),
+        ({"yes": "approved", "no": "refused"}, ("yes", "no"), "refused"),
+        ({"no": "refused"}, ("no", "yes"), "yes"),
+        (["refused", "approved"], (0, 1), "approved"),
+        (["refused", "approved"], (False, True), "approved"),
+        (["refused", "approved"], ("refused", "approved"), "approved"),
+        ({2: "b"}, (1, 2), "b"),
+        ({True: "approved"}, (False, True), "approved"),
+    ],
+)
+def test_outcomes_go_by_the_label_of_the_class(outcomes, classes, word):
+    assert pp.Wording("it", outcomes).outcome(1, classes) == word
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "classes", "value"),
+    [
+        (["refused", "approved"], ("approved", "refused"), ["refused", "approved"]),
+        (["refused", "approved"], ("no", "yes"), ["refused", "approved"]),
+        (["refused", "approved"], (1, 2), ["refused", "approved"]),
+        (["a", "b", "c"], (0, 1), ["a", "b", "c"]),
+        (["a"], (0, 1), ["a"]),
+        ({"approve": "granted"}, ("approved", "refused"), "approve"),
+        ({1: "granted"}, ("approved", "refused"), 1),
+    ],
+)
+def test_outcomes_that_may_stand_for_another_class_are_rejected(outcomes, classes, value):
+    with raises(OptionError, name="outcomes", value=value):
+        pp.Wording("it", outcomes).outcome(1, classes)
 
 
 def test_no_promise_without_a_proof():
@@ -262,4 +296,6 @@ def test_without_a_word_for_it_a_class_is_known_by_its_label(classes, said):
     e = explanation(debt=3)
     e = replace(e, setting=replace(e.setting, classes=classes))
     assert str(e.words()).startswith(said)
-    assert str(e.words(LOAN)).startswith("The loan would have been approved if")
+    named = {classes[1] if classes else 1: "approved"}
+    said = str(e.words(pp.Wording("the loan", named)))
+    assert said.startswith("The loan would have been approved if")

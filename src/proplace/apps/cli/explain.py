@@ -303,7 +303,7 @@ def explain(
         jobs if backend is Backend.loky else None,
         progress=common.watched() and not single,
     )
-    wording = letters.wording_of(explainer.model_.target(wanted), subject, outcome)
+    wording = letters.wording_of(wanted, subject, outcome)
     if single:
         someone = one_person.Person(source, row, words, ids or [], others)
         answers = someone.explain(explainer, explainer.setting.schema, wanted, wishes)

@@ -164,7 +164,7 @@ def letter(
 
     with _opened(place) as opened:
         promise = opened.promise(number)
-    wording = letters.wording_of(promise.terms.target, subject, outcome)
+    wording = letters.wording_of(promise.terms.label, subject, outcome)
     with common.refused_if_there(out):
         letter_of_promise(promise, out, wording)
     if common.watched():

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from proplace.explain.results import Explanations
     from proplace.explain.words import Wording
+    from proplace.schema.cells import Label
 
 Folder = Annotated[
     Path | None,
@@ -63,8 +64,8 @@ def check(
         )
 
 
-def wording_of(target: int, subject: str | None, outcome: str | None) -> Wording | None:
-    """What letters and promises call things; None where nothing is said."""
+def wording_of(target: Label, subject: str | None, outcome: str | None) -> Wording | None:
+    """Return the words of letters and promises for a class, by its label; None for the defaults."""
     from proplace.explain.words import Wording  # noqa: PLC0415
 
     if subject is None and outcome is None:
