@@ -18,8 +18,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder
 
 import proplace as pp
+from common import data_set
 from proplace.apps.demo import load_loans, loan_schema, retrain, train
-from proplace.apps.experiment.data import load
 from proplace.explain.metrics import lof, outlier_model, vr
 
 DELTAS = (0.0, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.03, 0.05)
@@ -28,7 +28,7 @@ NEIGHBOURS = (1, 5, 10, 20, 50, 100)
 
 def from_labels(name: str, rows: int = 5000) -> None:
     """Find a delta from a pipeline and labels, on one core."""
-    data = load(name, repaired=name == "heloc")
+    data = data_set(name)
     chosen = np.random.default_rng(0).permutation(len(data.y))[:rows]
     X, y = data.frame.iloc[chosen], data.y[chosen]
     numbers = make_column_selector(dtype_include="number")
