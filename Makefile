@@ -63,7 +63,7 @@ fuzz: $(VENV)/test.stamp
 
 # Batches that are killed a hundred times: parents by three signals, and workers.
 kills: $(VENV)/test.stamp
-	PROPLACE_KILLS=100 $(BIN)/python -m pytest -s tests/apps/cli/test_kills.py
+	PROPLACE_KILLS=100 $(BIN)/python -m pytest -s tests/cli/test_kills.py
 
 # Golden data: prints every moved status, distance and digest, and saves the new ones.
 golden: $(VENV)/test.stamp

@@ -19,8 +19,8 @@ from sklearn.preprocessing import MinMaxScaler, OneHotEncoder
 
 import proplace as pp
 from common import data_set
-from proplace.apps.demo import load_loans, loan_schema, retrain, train
-from proplace.explain.metrics import lof, outlier_model, vr
+from proplace.demo import load_loans, loan_schema, retrain, train
+from proplace.experiment.metrics import lof, outlier_model, vr
 
 DELTAS = (0.0, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.03, 0.05)
 NEIGHBOURS = (1, 5, 10, 20, 50, 100)

@@ -23,13 +23,13 @@ from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
 from threadpoolctl import threadpool_limits
 
 import proplace as pp
-from proplace.apps.experiment.data import load
-from proplace.apps.experiment.protocol import SETTINGS
+from proplace.experiment.data import load
+from proplace.experiment.protocol import SETTINGS
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from proplace.apps.experiment.data import Dataset
+    from proplace.experiment.data import Dataset
 
 threadpool_limits(1)  # a script may have imported NumPy before the variables above were set
 

@@ -17,7 +17,7 @@ from sklearn.neighbors import LocalOutlierFactor
 import proplace as pp
 from child import encoded_schema
 from common import Problem, machine, problem
-from proplace.explain.baselines import METHODS, RobustBaseline, published
+from proplace.baselines import METHODS, RobustBaseline, published
 
 WIDTHS = {"adult": (10, 10), "compas": (20, 20), "gmc": (20, 20), "heloc": (20, 20)}
 DELTA = {"adult": 0.035, "compas": 0.025, "gmc": 0.045, "heloc": 0.025}

@@ -38,7 +38,7 @@ import proplace as pp
 from common import data_set, machine
 
 if TYPE_CHECKING:
-    from proplace.apps.experiment.data import Dataset
+    from proplace.experiment.data import Dataset
 
 NAMES = ["adult", "compas", "gmc", "heloc-repaired"]
 WIDTHS = {"adult": (10, 10), "compas": (20, 20), "gmc": (20, 20), "heloc-repaired": (20, 20)}

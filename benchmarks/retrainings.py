@@ -15,15 +15,15 @@ import numpy as np
 
 import proplace as pp
 from common import data_set
-from proplace.apps.experiment.protocol import SETTINGS, Settings, two_classes
-from proplace.apps.experiment.training import train_further
 from proplace.core.files import atomic_write
+from proplace.experiment.protocol import SETTINGS, Settings, two_classes
+from proplace.experiment.training import train_further
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from proplace.apps.experiment.data import Dataset
+    from proplace.experiment.data import Dataset
 
 EPOCHS, RATE = 2, 3e-4  # of incremental retraining
 _CHUNK = 60  # networks that are trained side by side

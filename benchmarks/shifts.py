@@ -37,9 +37,9 @@ import pandas as pd
 
 import proplace as pp
 from common import machine
-from proplace.core.conformal import probability, rank
+from proplace.calibrate.conformal import probability, rank
 from proplace.core.files import atomic_write
-from proplace.explain.metrics import l1, lof, outlier_model, vr
+from proplace.experiment.metrics import l1, lof, outlier_model, vr
 from retrainings import Case, Counts, cases
 
 if TYPE_CHECKING:

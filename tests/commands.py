@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from proplace.apps.cli import main
+from proplace.cli import main
 
 SHELL = {"COLUMNS": "120"}
 """A shell of one width; ``conftest.py`` removes the variables that ask for colours."""
@@ -84,7 +84,7 @@ class _Terminal(_Stream):
 
 
 def _run(words, out, err, environment):
-    module = importlib.import_module("proplace.apps.cli.app")
+    module = importlib.import_module("proplace.cli.app")
     with (
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 import proplace as pp
-from proplace.apps.batch import explain_file
+from proplace.batch import explain_file
 
 ROWS = 2_100
 SIGNALLED = str(Path(__file__).parent / "support" / "signalled.py")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proplace.apps.experiment.data import load
+from proplace.experiment.data import load
 
 FOLDER = Path(
     os.environ.get("PROPLACE_DATA", Path(__file__).resolve().parents[2] / "shared" / "data")

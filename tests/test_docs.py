@@ -21,7 +21,7 @@ import typer.main
 import proplace
 from commands import run
 from docs_files import PREPARED
-from proplace.apps.cli import app
+from proplace.cli import app
 from support.tiers import only
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -88,7 +88,7 @@ def check_rules(text, schema):
     assert rules == (schema.rules or rules)
 
 
-@pytest.mark.filterwarnings("ignore::proplace.explain.calibration.CalibrationWarning")
+@pytest.mark.filterwarnings("ignore::proplace.calibrate.delta.CalibrationWarning")
 @pytest.mark.parametrize("page", only([str(README)], PAGES), ids=lambda page: page.name)
 def test_blocks_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

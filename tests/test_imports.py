@@ -103,11 +103,11 @@ def test_asking_for_help_imports_no_numbers():
     out = run(
         """
         import sys
-        import proplace.apps.cli
+        import proplace.cli
 
         sys.argv = ["proplace", "--help"]
         try:
-            proplace.apps.cli.main()
+            proplace.cli.main()
         except SystemExit as end:
             assert end.code == 0
         print(sorted({"numpy", "pandas", "scipy", "joblib", "highspy"} & set(sys.modules)))

@@ -26,13 +26,13 @@ import numpy as np
 import proplace as pp
 from changed_proofs import paths
 from oracles import random_box, random_case
-from proplace.apps import verify
+from proplace import verify
 from proplace.certification import Choice, Refusal, Space, certify, checker, proof
 from support.problems import dense
 
 NODE = shutil.which("node")
 NO_NODE = "node is not installed"
-RUN = Path(__file__).parent / "apps" / "verify" / "run.js"
+RUN = Path(__file__).parent / "verify" / "run.js"
 
 
 @dataclass(frozen=True)

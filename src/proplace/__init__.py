@@ -6,15 +6,14 @@ import importlib
 from typing import TYPE_CHECKING
 
 from proplace.core import errors
-from proplace.core.wiring import connect
 
 if TYPE_CHECKING:
-    from proplace.apps.batch import read_results
+    from proplace.baselines import MilpR, ProtoR, Rbr, Rnce, Roar, RobX, Wachter
+    from proplace.batch import read_results
+    from proplace.calibrate.delta import Calibration, calibrate_delta
     from proplace.certification import Bundle, Certificate, FixedPrediction, Report, WorstCase
     from proplace.core.network import Network
     from proplace.core.shifts import Shifts
-    from proplace.explain.baselines import MilpR, ProtoR, Rbr, Rnce, Roar, RobX, Wachter
-    from proplace.explain.calibration import Calibration, calibrate_delta
     from proplace.explain.proplace import Proplace
     from proplace.explain.results import Explanation, Explanations
     from proplace.explain.robustness import certify, output_range, worst_case
@@ -76,9 +75,9 @@ __version__ = "0.2.0"
 
 # Where each name is made; imported when it is first asked for, so that commands start quickly.
 _HOMES = {
-    "read_results": "apps.batch",
-    "Calibration": "explain.calibration",
-    "calibrate_delta": "explain.calibration",
+    "read_results": "batch",
+    "Calibration": "calibrate.delta",
+    "calibrate_delta": "calibrate.delta",
     "Bundle": "certification",
     "Certificate": "certification",
     "FixedPrediction": "certification",
@@ -90,13 +89,13 @@ _HOMES = {
     "Proplace": "explain.proplace",
     "Explanation": "explain.results",
     "Explanations": "explain.results",
-    "MilpR": "explain.baselines",
-    "ProtoR": "explain.baselines",
-    "Rbr": "explain.baselines",
-    "Rnce": "explain.baselines",
-    "Roar": "explain.baselines",
-    "RobX": "explain.baselines",
-    "Wachter": "explain.baselines",
+    "MilpR": "baselines",
+    "ProtoR": "baselines",
+    "Rbr": "baselines",
+    "Rnce": "baselines",
+    "Roar": "baselines",
+    "RobX": "baselines",
+    "Wachter": "baselines",
     "Audit": "promises.audit",
     "Ledger": "promises.ledger",
     "Promised": "promises.promised",
@@ -117,28 +116,6 @@ _HOMES = {
     "refit_within": "promises.within.sklearn",
     "stay_within": "promises.within.torch",
 }
-
-# What lower floors ask upper ones for (see core.wiring).
-connect(
-    {
-        "load": "proplace.loaders",
-        "from_sklearn": "proplace.loaders.sklearn",
-        "from_torch": "proplace.loaders.torch",
-        "from_keras": "proplace.loaders.keras",
-        "from_onnx": "proplace.loaders.onnx",
-        "read_shifts": "proplace.loaders.shifts",
-        "models_of": "proplace.loaders.coordinates",
-        "networks_alike": "proplace.loaders.coordinates",
-        "explanation_figure": "proplace.apps.report.plots",
-        "result_figure": "proplace.apps.report.plots",
-        "summary_figure": "proplace.apps.report.summary",
-        "write_report": "proplace.apps.report.page",
-        "letter_of": "proplace.apps.report.letter",
-        "open_results": "proplace.apps.batch.reading",
-        "write_audit_page": "proplace.apps.report.audit_page",
-    }
-)
-
 
 if not TYPE_CHECKING:  # for type checkers a name that is not imported above is an error
 

@@ -1,5 +1,5 @@
 """Run the command line with ``python -m proplace``."""
 
-from proplace.apps.cli import main
+from proplace.cli import main
 
 main()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import proplace as pp
-from proplace.apps.cli import explain as command
+from proplace.cli import explain as command
 from proplace.core.errors import OptionError
 from proplace.core.request import DEFAULT_GAP, DEFAULT_TIME_LIMIT, Request
 from support.errors import raises

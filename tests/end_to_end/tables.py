@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 import real_data
-from proplace.apps.demo import load_loans
+from proplace.demo import load_loans
 
 ROWS = 240  # of each class, at most
 

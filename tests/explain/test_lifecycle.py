@@ -10,9 +10,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.utils.validation import check_is_fitted
 
 import proplace as pp
-from proplace.apps.batch import explain_file
+from proplace.baselines import METHODS, Baseline, Candidate, RobustBaseline
+from proplace.batch import explain_file
 from proplace.core.errors import NotFittedError, OptionError
-from proplace.explain.baselines import METHODS, Baseline, Candidate, RobustBaseline
 from proplace.explain.findings import STATUSES
 from proplace.explain.parallel import Workers
 from support.errors import raises

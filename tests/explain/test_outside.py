@@ -15,8 +15,8 @@ from scipy.spatial import Delaunay
 
 import proplace as pp
 from commands import run
+from proplace.baselines import METHODS, RobustBaseline
 from proplace.core.errors import RowsLeftOutWarning
-from proplace.explain.baselines import METHODS, RobustBaseline
 from proplace.schema.features import OUTSIDE
 from proplace.schema.grid import WithValue
 from proplace.schema.schema import MOST_OUTSIDE

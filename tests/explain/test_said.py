@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 import proplace as pp
-from proplace.apps.batch import explain_file
+from proplace.batch import explain_file
 from proplace.core.errors import ResultsError, SchemaError
 from support.errors import raises
 
@@ -218,7 +218,7 @@ def test_a_draft_of_a_schema_keeps_what_the_model_fills_in_legal(tmp_path):
     from skl2onnx import to_onnx
     from typer.testing import CliRunner
 
-    from proplace.apps.cli import app
+    from proplace.cli import app
 
     pipe = fitted(SimpleImputer(strategy="constant", fill_value=-1.0), StandardScaler())
     TABLE.to_csv(tmp_path / "train.csv", index=False)

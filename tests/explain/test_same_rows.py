@@ -22,7 +22,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import proplace as pp
 from commands import run
-from proplace.explain.baselines import Rnce
+from proplace.baselines import Rnce
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 

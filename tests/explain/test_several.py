@@ -19,7 +19,7 @@ from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
 
 import proplace as pp
 from oracles import milp_margin
-from proplace.apps.batch import explain_file
+from proplace.batch import explain_file
 from proplace.certification import Bundle
 from proplace.core.errors import (
     DeltaError,

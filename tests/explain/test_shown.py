@@ -22,8 +22,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 
 import proplace as pp
-from proplace.apps.batch import explain_file
-from proplace.apps.cli.one_person import answer_facts
+from proplace.batch import explain_file
+from proplace.cli.one_person import answer_facts
 from proplace.core.errors import SchemaError
 from proplace.schema.infer import readable_grid
 from real_data import folder
@@ -170,7 +170,7 @@ def test_words_page_and_json_say_what_was_certified(case, tmp_path, monkeypatch)
     pytest.importorskip("jinja2")
     _, explainer, people, _, result = case
     features = explainer.schema_.by_name
-    monkeypatch.setattr("proplace.explain.geometry._SECONDS", 0.5)
+    monkeypatch.setattr("proplace.report.geometry._SECONDS", 0.5)
     page = result.report(tmp_path / "page.html").read_text(encoding="utf-8")
     for e in result:
         if not e.found:

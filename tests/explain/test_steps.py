@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 import proplace as pp
+from proplace.baselines import METHODS
 from proplace.explain import attempt as attempt_module
-from proplace.explain.baselines import METHODS
 from proplace.schema import Schema
 from proplace.search.writing import IN_REGION_RATIO
 from support.people import (

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import proplace as pp
-from proplace.apps.batch import explain_file
+from proplace.batch import explain_file
 from proplace.core.errors import OptionError
 from support.errors import raises
 from support.lenders import SCHEMA, Lender

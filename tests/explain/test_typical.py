@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 
 import proplace as pp
+from proplace.baselines import METHODS
 from proplace.core.errors import OptionError
 from proplace.explain import proplace as module
-from proplace.explain.baselines import METHODS
 from proplace.explain.proving import Clock
 from support.errors import raises
 from support.people import WITHOUT_STEPS, World, check_promise, random_network, same

@@ -13,10 +13,10 @@ import pandas as pd
 import pytest
 
 import proplace as pp
-from proplace.apps.report.claims import Moves
-from proplace.explain.calibration import CalibrationWarning
+from proplace.calibrate.delta import CalibrationWarning
 from proplace.explain.results import Setting
 from proplace.loaders.coordinates import in_coordinates_of
+from proplace.report.claims import Moves
 
 torch = pytest.importorskip("torch")
 nn = torch.nn

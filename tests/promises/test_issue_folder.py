@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 import proplace as pp
-from proplace.apps.batch import explain_file
+from proplace.batch import explain_file
 from proplace.core.errors import LedgerError, ResultsError
 from proplace.promises import folders
 from support.errors import raises

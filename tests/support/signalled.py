@@ -26,6 +26,6 @@ def install(left, number):
 if __name__ == "__main__":  # workers import this file again
     install(int(sys.argv[1]), int(sys.argv[2]))
     del sys.argv[1:3]
-    from proplace.apps.cli import main
+    from proplace.cli import main
 
     main()

@@ -12,8 +12,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import proplace as pp
+from proplace.calibrate.delta import calibrate_delta
 from proplace.core.errors import RowsLeftOutWarning, SchemaError
-from proplace.explain.calibration import calibrate_delta
 from support.errors import raises
 
 NET = pp.Network([(np.eye(2), np.zeros(2)), ([[4.0, 4.0]], [-4.0])])

@@ -2,8 +2,6 @@
 
 What other packages may use is listed here; modules inside are not for them, except
 :mod:`proplace.certification.checker`, which stands alone.
-
-It may import ``core`` and ``solvers``.
 """
 
 from proplace.certification.api import Report, WorstCase, certify, output_range, worst_case

@@ -1,4 +1,1 @@
-"""Networks, shifts, distances, errors, and small tools without mathematics.
-
-The ground floor: it imports no other room.
-"""
+"""Networks, shifts, distances, errors, and small tools without mathematics."""

@@ -28,6 +28,8 @@ import numpy.typing as npt
 from proplace.core.network import Layer
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from proplace.core.network import Array
 
 
@@ -214,3 +216,13 @@ def _within(values: Array, moved: Array, radius: float) -> Array:
     while (outside := _beyond(values, moved, radius)).any():
         moved = np.where(outside, np.nextafter(moved, values), moved)
     return moved
+
+
+def hull_of(layers: Sequence[Layer]) -> LayerBox:
+    """The smallest box that contains some layers of the same shape."""
+    W, b = np.array([layer.W for layer in layers]), [layer.b for layer in layers]
+    bias = None if b[0] is None else np.array(b)
+    return LayerBox(
+        Layer(W.min(axis=0), None if bias is None else bias.min(axis=0)),
+        Layer(W.max(axis=0), None if bias is None else bias.max(axis=0)),
+    )

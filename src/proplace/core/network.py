@@ -28,7 +28,6 @@ from proplace.core.errors import InputError, ModelFileError, NetworkError, Targe
 from proplace.core.files import atomic_write
 from proplace.core.fold import Fold
 from proplace.core.input_map import InputMap
-from proplace.core.wiring import upstairs
 
 if TYPE_CHECKING:
     import os
@@ -396,32 +395,37 @@ class Network:
         path
             ``.npz`` (written by :meth:`save`), ``.onnx`` or ``.keras``. Nothing is ever unpickled.
         """
-        network: Network = upstairs("load")(Path(path))
-        return network
+        from proplace.loaders import load
+
+        return load(Path(path))
 
     @classmethod
     def from_sklearn(cls, model: object) -> Network:
         """Read a fitted ``MLPClassifier``, ``LogisticRegression`` or a pipeline ending in one."""
-        network: Network = upstairs("from_sklearn")(model)
-        return network
+        from proplace.loaders.sklearn import from_sklearn
+
+        return from_sklearn(model)
 
     @classmethod
     def from_torch(cls, module: object) -> Network:
         """Read a torch module of Linear and ReLU layers whose rows are plain numbers."""
-        network: Network = upstairs("from_torch")(module)
-        return network
+        from proplace.loaders.torch import from_torch
+
+        return from_torch(module)
 
     @classmethod
     def from_keras(cls, model: object) -> Network:
         """Read a Keras 3 model of Dense layers."""
-        network: Network = upstairs("from_keras")(model)
-        return network
+        from proplace.loaders.keras import from_keras
+
+        return from_keras(model)
 
     @classmethod
     def from_onnx(cls, path: str | os.PathLike[str]) -> Network:
         """Read an ONNX graph of Gemm, MatMul, Add and Relu nodes."""
-        network: Network = upstairs("from_onnx")(Path(path))
-        return network
+        from proplace.loaders.onnx import from_onnx
+
+        return from_onnx(Path(path))
 
     # -- inside ------------------------------------------------------------------------------
 

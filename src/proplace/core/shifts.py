@@ -28,14 +28,11 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from proplace.core.conformal import probability
 from proplace.core.errors import DeltaError
 from proplace.core.files import atomic_write
-from proplace.core.layer_box import LayerBox
-from proplace.core.learned_box import History, hull_of
+from proplace.core.layer_box import LayerBox, hull_of
 from proplace.core.network import Layer, Network
 from proplace.core.shifts_summary import counts
-from proplace.core.wiring import upstairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -179,8 +176,8 @@ class Shifts:
         """A box that contains the next retraining with a given probability.
 
         Part of the history gives the shape: its hull, widened by one delta
-        (:mod:`proplace.core.learned_box`). The rest gives the size, by split conformal prediction
-        (:mod:`proplace.core.conformal`). Nothing is assumed but that the next retraining is
+        (:mod:`proplace.calibrate.learned`). The rest gives the size, by split conformal prediction
+        (:mod:`proplace.calibrate.conformal`). Nothing is assumed but that the next retraining is
         exchangeable with those of the history: made by the same procedure, on data of the same kind,
         independently. The probability is that over history and next retraining together: a history for
         which no box is found counts as inside, and the histories that get a box may cover less.
@@ -214,6 +211,9 @@ class Shifts:
         inside), if it is exchangeable with them and leaves the biases of layer 1 as they are, which
         never moved'
         """
+        from proplace.calibrate.conformal import probability
+        from proplace.calibrate.learned import History
+
         wanted = probability("coverage", coverage)
         given = _past(history, source)
         nets = given.nets
@@ -253,7 +253,9 @@ class Shifts:
 
         Bare networks do not say how their rows were made, so that this is for whoever knows it.
         """
-        (whole,) = upstairs("models_of")([model])
+        from proplace.loaders.coordinates import models_of
+
+        (whole,) = models_of([model])
         moved = Shifts._of_boxes(self._boxes, self._input_map, self._about, self._trained)
         moved._check_fits(whole.network)
         moved._encoding = whole.coordinates
@@ -444,8 +446,9 @@ class Shifts:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Shifts:
         """Read a file that :meth:`save` wrote; nothing is ever unpickled."""
-        shifts: Shifts = upstairs("read_shifts")(Path(path))
-        return shifts
+        from proplace.loaders.shifts import read_shifts
+
+        return read_shifts(Path(path))
 
     # -- inside ------------------------------------------------------------------------------
 
@@ -529,11 +532,11 @@ def same_architecture(networks: Iterable[object]) -> list[Network]:
     given = list(networks)
     if not given:
         raise DeltaError("no network was given; give at least one", name="networks")
-    nets: list[Network] = (
-        [net for net in given if isinstance(net, Network)]
-        if all(isinstance(net, Network) for net in given)
-        else upstairs("networks_alike")(given)
-    )
+    nets = [net for net in given if isinstance(net, Network)]
+    if len(nets) < len(given):
+        from proplace.loaders.coordinates import networks_alike
+
+        nets = networks_alike(given)
     for net in nets[1:]:
         _check_alike(nets[0], net)
     return nets
@@ -558,7 +561,9 @@ def _past(history: Iterable[object], source: object | None) -> _Past:
     given = [*([] if source is None else [source]), *history]
     if all(isinstance(item, Network) for item in given):
         return _Past(same_architecture(given)[source is not None :], False, "")
-    models = upstairs("models_of")(given)
+    from proplace.loaders.coordinates import models_of
+
+    models = models_of(given)
     nets = same_architecture(models)
     refitted = any(net is not model.network for net, model in zip(nets, models, strict=True))
     return _Past(nets[source is not None :], refitted, models[0].coordinates)

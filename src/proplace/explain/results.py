@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 
 from proplace.core.text import visible
-from proplace.core.wiring import upstairs
 from proplace.explain.findings import STATUSES
 from proplace.region.typical import is_typical
 
@@ -248,9 +247,9 @@ class Explanation:
         Save the figure with ``figure.savefig("answer.png")``.
         """
         from proplace.explain.words import Wording
+        from proplace.report.plots import explanation_figure
 
-        figure: Figure = upstairs("explanation_figure")(self, wording or Wording())
-        return figure
+        return explanation_figure(self, wording or Wording())
 
     def __repr__(self) -> str:
         if not self.found:
@@ -399,9 +398,9 @@ class Explanations(Sequence[Explanation]):
             Networks on which to count how many answers still hold.
         """
         from proplace.explain.words import Wording
+        from proplace.report.plots import result_figure
 
-        figure: Figure = upstairs("result_figure")(self, retrained, wording or Wording())
-        return figure
+        return result_figure(self, retrained, wording or Wording())
 
     def report(
         self,
@@ -441,8 +440,9 @@ class Explanations(Sequence[Explanation]):
             The path of the page.
         """
         from proplace.explain.words import Wording
+        from proplace.report.page import write_report
 
-        page: Path = upstairs("write_report")(
+        return write_report(
             path,
             self,
             wording or Wording(),
@@ -453,7 +453,6 @@ class Explanations(Sequence[Explanation]):
             note=note,
             statement=statement,
         )
-        return page
 
     @overload
     def letter(
@@ -519,8 +518,9 @@ class Explanations(Sequence[Explanation]):
             There is no such person, or nothing to write to them: the row could not be explained.
         """
         from proplace.explain.words import Wording
+        from proplace.report.letter import letter_of
 
-        page: str | Path = upstairs("letter_of")(
+        return letter_of(
             self,
             index,
             path,
@@ -529,7 +529,6 @@ class Explanations(Sequence[Explanation]):
             valid_until=valid_until,
             reference=reference,
         )
-        return page
 
     def _repr_html_(self) -> str | None:
         """Show the table in a notebook."""

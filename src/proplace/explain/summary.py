@@ -12,7 +12,6 @@ from scipy.stats import binomtest
 
 from proplace.core.errors import OptionError
 from proplace.core.text import did_you_mean, short
-from proplace.core.wiring import upstairs
 from proplace.explain.findings import STATUSES
 from proplace.explain.values import numeric, shown
 from proplace.schema.amounts import number
@@ -74,8 +73,9 @@ class Summary:
 
         Save the figure with ``figure.savefig("summary.png")``.
         """
-        figure: Figure = upstairs("summary_figure")(self)
-        return figure
+        from proplace.report.summary import summary_figure
+
+        return summary_figure(self)
 
     def feature(self, name: str) -> AnyFeature | None:
         """Return a feature by its name; None if its schema is not known."""

@@ -2,8 +2,6 @@
 
 Nothing is ever unpickled, and a model that is not a plain ReLU network is refused with the name of
 the layer that makes it something else.
-
-It may import ``core``, ``schema`` and ``certification``.
 """
 
 from __future__ import annotations

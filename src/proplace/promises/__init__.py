@@ -1,4 +1,1 @@
-"""Promises to people: a ledger of them, audits of retrained models, retraining that keeps them.
-
-It may import every room but ``apps``.
-"""
+"""Promises to people: a ledger of them, audits of retrained models, retraining that keeps them."""

@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 
 from proplace.core.errors import OptionError
-from proplace.core.wiring import upstairs
 from proplace.loaders.coordinates import one_cutoff, with_cutoff_of
 from proplace.loaders.model import Model
 from proplace.promises.clock import now
@@ -244,8 +243,9 @@ class Audit:
 
     def report(self, path: str | os.PathLike[str], *, title: str = "Audit of promises") -> Path:
         """Write an HTML page to read, which opens offline (extra ``report``)."""
-        page: Path = upstairs("write_audit_page")(path, self, title=title)
-        return page
+        from proplace.report.audit_page import write_audit_page
+
+        return write_audit_page(path, self, title=title)
 
     def renew(self, explainer: Any, *, n: int | None = None, **wishes: Any) -> Renewal:
         """Search new answers, against the new model, for the people whose promises are broken.
@@ -263,7 +263,7 @@ class Audit:
         wishes
             Further keywords of :meth:`proplace.Proplace.explain`, such as ``prefer``.
         """
-        from proplace.promises.renewing import renewed  # noqa: PLC0415  (it knows audits)
+        from proplace.promises.renewing import renewed
 
         return renewed(self, explainer, n, wishes)
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from proplace.core.errors import LedgerError
-from proplace.core.wiring import upstairs
 from proplace.explain.results import Explanations
 from proplace.promises.issuing import nothing_to_promise, people_of
 
@@ -52,7 +51,9 @@ class IssuedFolder(NamedTuple):
 
 def parts_of(folder: str | os.PathLike[str], ids: Ids) -> Iterator[Explanations]:
     """The answers of a folder, some whole people at once, after a look at the ids of all of them."""
-    opened = upstairs("open_results")(folder)
+    from proplace.batch.reading import open_results
+
+    opened = open_results(folder)
     if not opened.certificates:
         raise LedgerError(
             f"{folder}: its certificates were not kept, and nothing is promised without a proof; "

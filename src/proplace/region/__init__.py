@@ -1,4 +1,1 @@
-"""Robust neighbours of a person and the convex pieces that they span.
-
-It may import ``core``, ``schema`` and ``certification``.
-"""
+"""Robust neighbours of a person and the convex pieces that they span."""

@@ -10,6 +10,4 @@ The constants of the tree stand in the module that uses them. Whatever they are,
 returned has passed the exact test, a bound is proved, and ``optimal`` means the gap of ``state``: the
 constants decide how long that takes. They were measured on networks of 2x10 to 2x200 neurons; values
 near by do as well.
-
-It may import ``core``, ``schema``, ``solvers``, ``certification`` and ``region``.
 """

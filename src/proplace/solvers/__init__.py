@@ -4,8 +4,6 @@ Two seams. :class:`LinearProgram` is a linear program in HiGHS that stays warm w
 and rows change: the branch and bound trees of the certification and of the search solve thousands of
 them a second. :func:`solve` hands a whole mixed-integer :class:`Model` to HiGHS or Gurobi. Both map
 what a solver says to a few plain statuses, and both try again where a solver gives no answer.
-
-It may import ``core``.
 """
 
 from __future__ import annotations

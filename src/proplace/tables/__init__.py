@@ -1,4 +1,1 @@
-"""Any table, in memory or in a file, to encoded rows, and results back to files.
-
-It may import ``core``, ``schema`` and ``loaders``.
-"""
+"""Any table, in memory or in a file, to encoded rows, and results back to files."""

@@ -15,7 +15,7 @@ import pandas as pd
 import proplace as pp
 from fuzz.mutate import change_tree, damaged, json_text, some
 from fuzz.reader import Reader
-from proplace.apps.batch import explain_file
+from proplace.batch import explain_file
 
 _OWN = {"notes.tmp": b"mine", "results.csv.bak": b"mine too"}
 _ROWS = 6

@@ -1,5 +1,0 @@
-"""The command line: one module per command, put together in `app`."""
-
-from proplace.apps.cli.app import app, main
-
-__all__ = ["app", "main"]

@@ -1,0 +1,307 @@
+r"""RBR: Robust Bayesian Recourse (Nguyen, Bui, Nguyen, Yue & Nguyen 2022).
+
+From the person :math:`x` walk to the nearest boundary point :math:`x_b` on the lines to accepted rows,
+draw samples :math:`x_i` in a ball around it and label them by the network. Each sample is a kernel
+:math:`N(x_i, \sigma^2 I)`, known only up to a Wasserstein ball of radius :math:`\varepsilon`. What is
+minimised is the worst posterior odds of the refused class,
+
+.. math::
+    F(x') = \log \sum_{i\ \text{refused}} \exp \ell_{op}(\|x' - x_i\|)
+          - \log \sum_{j\ \text{accepted}} \exp \ell_{pe}(\|x' - x_j\|)
+
+over :math:`\|x' - x\|_1 \le \|x_b - x\|_1 + \delta_+`, by projected gradient from :math:`x_b`. The
+optimistic and pessimistic log-densities of :math:`p` columns at distance :math:`c` are
+
+.. math::
+    \ell_{op}(c) &= \max_{a, b}\ -\log(\sigma + b) - \frac{(c - a)^2}{2 (\sigma + b)^2}
+        - (p-1) \log \sigma, \\
+    \ell_{pe}(c) &= \min_{a, b}\ -\log(\sigma + b) - \frac{(c + a)^2}{2 (\sigma + b)^2}
+        - (p-1) \log(\sigma + f)
+
+over :math:`a, b \ge 0,\ a^2 + b^2 \le \varepsilon^2`, with
+:math:`(p-1) f^2 = \varepsilon^2 - a^2 - b^2`: the mean moves by :math:`a`, the deviation grows by
+:math:`b` towards the point and by :math:`f` across. Both are functions of one number, so they are
+tabulated once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from proplace.baselines.base import MARGIN, Baseline, Candidate
+from proplace.baselines.gradients import margin
+from proplace.core.options import integer, not_negative, positive
+from proplace.tables.rows import distinct
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy.typing as npt
+
+    from proplace.core.network import Array
+    from proplace.schema import Schema
+
+_STEP = 1e-3**0.5  # of the projected gradient, as published
+_STALE = 10  # steps without progress before a row is left
+_GRID = 2001  # distances in a table
+_LINE = 100  # points on the line to an accepted row
+_POINTS = 2048  # points on the lines that are predicted together
+
+
+class Density(NamedTuple):
+    """A log-density as a function of the distance: values and slopes on a grid."""
+
+    distance: Array
+    value: Array
+    slope: Array
+
+    def at(self, c: Array) -> tuple[Array, Array]:
+        """Value and slope at distances ``c``."""
+        return (
+            np.interp(c, self.distance, self.value),
+            np.interp(c, self.distance, self.slope),
+        )
+
+
+def optimistic(c: Array, columns: int, sigma: float, epsilon: float) -> Density:
+    """Log-density at the distances ``c``, the kernel moved and widened in favour of the point."""
+
+    def loss(a: Array, b: Array) -> Array:
+        wide = sigma + b
+        value: Array = np.log(wide) + (c[:, None] - a) ** 2 / (2.0 * wide**2)
+        return value
+
+    least, a, b = _least_over_disc(loss, len(c), epsilon)
+    return Density(c, -least - (columns - 1) * np.log(sigma), -(c - a) / (sigma + b) ** 2)
+
+
+def pessimistic(c: Array, columns: int, sigma: float, epsilon: float) -> Density:
+    """Log-density at the distances ``c``, the kernel moved and widened against the point."""
+
+    def loss(a: Array, b: Array) -> Array:
+        wide = sigma + b
+        value: Array = -np.log(wide) - (c[:, None] + a) ** 2 / (2.0 * wide**2)
+        if columns > 1:
+            across = np.sqrt(np.maximum(epsilon**2 - a**2 - b**2, 0.0) / (columns - 1))
+            value -= (columns - 1) * np.log(sigma + across)
+        return value
+
+    least, a, b = _least_over_disc(loss, len(c), epsilon)
+    return Density(c, least, -(c + a) / (sigma + b) ** 2)
+
+
+class Rbr(Baseline):
+    """Recourse with the least worst-case posterior odds of being refused.
+
+    Of the steps, the one with the least objective is returned among those that, made legal, have the
+    target class.
+
+    Parameters
+    ----------
+    source, schema, seed, n_jobs
+        As for every method. The seed is that of the samples around the boundary point.
+    delta_plus
+        How much farther than the boundary point the answer may be (sum of absolute differences).
+    sigma
+        Width of the kernels.
+    epsilon_op, epsilon_pe
+        Radius of the Wasserstein balls of refused and of accepted samples.
+    samples
+        Samples around the boundary point.
+    radius
+        Radius of the ball they are drawn from.
+    candidates
+        Nearest accepted rows to which lines are drawn.
+    iterations
+        Most steps.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from proplace import Network, Rbr
+    >>> net = Network([(np.eye(2), np.zeros(2)), ([[1.0, 1.0]], [-1.0])])
+    >>> train = np.random.default_rng(0).random((200, 2))
+    >>> result = Rbr(net).fit(train).explain([[0.2, 0.3]])
+    >>> result[0].status, int(net.predict(result.points)[0])
+    ('valid', 1)
+    """
+
+    def __init__(
+        self,
+        source: object,
+        *,
+        schema: Schema | None = None,
+        seed: int = 0,
+        n_jobs: int | None = 1,
+        delta_plus: float = 1.0,
+        sigma: float = 1.0,
+        epsilon_op: float = 1.0,
+        epsilon_pe: float = 1.0,
+        samples: int = 200,
+        radius: float = 0.2,
+        candidates: int = 1000,
+        iterations: int = 500,
+    ) -> None:
+        super().__init__(source, schema=schema, seed=seed, n_jobs=n_jobs)
+        self.delta_plus = delta_plus
+        self.sigma = sigma
+        self.epsilon_op = epsilon_op
+        self.epsilon_pe = epsilon_pe
+        self.samples = samples
+        self.radius = radius
+        self.candidates = candidates
+        self.iterations = iterations
+
+    def check_parameters(self) -> None:
+        """Raise ``OptionError`` for the first parameter that is not valid."""
+        super().check_parameters()
+        not_negative("delta_plus", self.delta_plus)
+        positive("sigma", self.sigma)
+        not_negative("epsilon_op", self.epsilon_op)
+        not_negative("epsilon_pe", self.epsilon_pe)
+        integer("samples", self.samples)
+        positive("radius", self.radius)
+        integer("candidates", self.candidates)
+        integer("iterations", self.iterations)
+
+    def prepare(self, target: int, *, progress: bool = False) -> None:
+        """Find the accepted rows, and tabulate both densities over the distances that can occur."""
+        rows = distinct(self.rows_)
+        self._accepted = rows[self.net_.predict(rows) == target]
+        low, high = self._span
+        c = np.linspace(0.0, 2.0 * (float(np.linalg.norm(high - low)) + self.radius), _GRID)
+        width = self.net_.inputs
+        self._refused_density = optimistic(c, width, self.sigma, self.epsilon_op)
+        self._accepted_density = pessimistic(c, width, self.sigma, self.epsilon_pe)
+
+    def boundary(self, x: Array, target: int) -> Array | None:
+        """Nearest point of the target class on the lines to accepted rows, 100 points on each."""
+        rows = self._accepted
+        if not self._free:
+            rows = self.reachable(x)
+            rows = rows[self.net_.predict(rows) == target]
+        far = self.distance_.between(x, rows)
+        near = np.argsort(far, kind="stable")[: self.candidates]
+        share = np.linspace(0.0, 1.0, _LINE)
+        order = np.argsort(np.outer(far[near], share), axis=None, kind="stable")
+        for start in range(0, len(order), _POINTS):
+            line, place = np.divmod(order[start : start + _POINTS], _LINE)
+            points = x + share[place, None] * (rows[near[line]] - x)
+            hit = np.flatnonzero(self.net_.margin(points, target) >= MARGIN)
+            if len(hit):
+                first: Array = points[hit[0]]
+                return first
+        return None
+
+    def ball(self, x: Array, centre: Array) -> Array:
+        """Samples around the boundary point of a person, uniform in a ball."""
+        rng = self.generator(x)
+        direction = rng.standard_normal((self.samples, len(x)))
+        direction /= np.linalg.norm(direction, axis=1, keepdims=True)
+        size = self.radius * rng.random((self.samples, 1)) ** (1.0 / len(x))
+        result: Array = centre + size * direction
+        return result
+
+    def propose(self, X: Array, target: int) -> list[Candidate]:
+        """Descend from the boundary points of all rows at once."""
+        starts = [self.boundary(x, target) for x in X]
+        good = [i for i, start in enumerate(starts) if start is not None]
+        lost = Candidate(
+            None, f"no line to a row of {self.model_.called(target)} reaches the class"
+        )
+        found = [lost] * len(X)
+        if good:
+            centres = np.array([start for start in starts if start is not None])
+            for i, point in zip(good, self._descend(X[good], centres, target), strict=True):
+                found[i] = Candidate(None if np.isnan(point).any() else point)
+        return found
+
+    def objective(
+        self, points: Array, samples: Array, accepted: npt.NDArray[np.bool_]
+    ) -> tuple[Array, Array]:
+        """F at one point per row and its gradient, for samples (n, samples, columns)."""
+        away = points[:, None, :] - samples
+        c = np.sqrt((away**2).sum(axis=2))
+        away /= np.where(c > 0.0, c, 1.0)[:, :, None]
+        value, gradient = np.zeros(len(points)), np.zeros_like(points)
+        for density, chosen, sign in (
+            (self._refused_density, ~accepted, 1.0),
+            (self._accepted_density, accepted, -1.0),
+        ):
+            level, slope = density.at(c)
+            level = np.where(chosen, level, -np.inf)
+            top = level.max(axis=1)
+            some = np.isfinite(top)  # without samples of a class its part is constant
+            weight = np.exp(level - np.where(some, top, 0.0)[:, None])
+            total = np.where(some, weight.sum(axis=1), 1.0)
+            value += sign * np.where(some, top + np.log(total), 0.0)
+            share = weight / total[:, None] * slope
+            gradient += sign * (share[:, :, None] * away).sum(axis=1)
+        return value, gradient
+
+    def _descend(self, X: Array, centres: Array, target: int) -> Array:
+        """Projected gradient; the best legal point of the target class, NaN where there is none."""
+        samples = np.array([self.ball(x, centre) for x, centre in zip(X, centres, strict=True)])
+        accepted = np.array([self.net_.predict(part) == target for part in samples])
+        room = np.abs(centres - X).sum(axis=1) + self.delta_plus
+        low, high = self.bounds(X)
+        points = np.clip(centres, low, high)
+        best, answer = np.full(len(X), np.inf), np.full_like(X, np.nan)
+        least, stale = np.full(len(X), np.inf), np.zeros(len(X), dtype=np.int64)
+        todo = np.arange(len(X))
+        for _ in range(self.iterations):
+            value, gradient = self.objective(points[todo], samples[todo], accepted[todo])
+            legal = self.legal(points[todo], (low[todo], high[todo]))
+            valid = margin(self.net_, legal, target) >= MARGIN
+            better = valid & (value < best[todo])
+            best[todo[better]], answer[todo[better]] = value[better], legal[better]
+            stale[todo] = np.where(least[todo] - value <= 1e-10, stale[todo] + 1, 0)
+            least[todo] = np.minimum(least[todo], value)
+            moving = stale[todo] < _STALE
+            todo, gradient = todo[moving], gradient[moving]
+            if not len(todo):
+                break
+            step = points[todo] - _STEP * gradient - X[todo]
+            points[todo] = np.clip(X[todo] + _project(step, room[todo]), low[todo], high[todo])
+        return answer
+
+
+def _least_over_disc(
+    loss: Callable[[Array, Array], Array], count: int, radius: float
+) -> tuple[Array, Array, Array]:
+    """Minimise ``loss(a, b)`` over the quarter disc, for ``count`` losses at once.
+
+    A polar grid, then finer grids around its best point. Returns the least values and where.
+    """
+    r, t = np.full(count, radius / 2.0), np.full(count, np.pi / 4.0)
+    wide_r, wide_t, points = radius / 2.0, np.pi / 4.0, 33
+    least = np.empty(count)
+    for _ in range(7):
+        step = np.linspace(-1.0, 1.0, points)
+        R = np.clip(r[:, None] + wide_r * step, 0.0, radius)[:, :, None]
+        T = np.clip(t[:, None] + wide_t * step, 0.0, np.pi / 2.0)[:, None, :]
+        A = (R * np.cos(T)).reshape(count, -1)
+        B = (R * np.sin(T)).reshape(count, -1)
+        values = loss(A, B)
+        pick = values.argmin(axis=1)
+        least = values[np.arange(count), pick]
+        r = R[np.arange(count), pick // points, 0]
+        t = T[np.arange(count), 0, pick % points]
+        wide_r, wide_t, points = 2.0 * wide_r / (points - 1), 2.0 * wide_t / (points - 1), 9
+    return least, r * np.cos(t), r * np.sin(t)
+
+
+def _project(steps: Array, radii: Array) -> Array:
+    """Euclidean projection of each row on the L1 ball of its radius."""
+    size = np.abs(steps)
+    ordered = -np.sort(-size, axis=1)
+    sums = np.cumsum(ordered, axis=1) - radii[:, None]
+    count = np.arange(1, steps.shape[1] + 1)
+    last = np.maximum((ordered * count > sums).sum(axis=1) - 1, 0)
+    cut = sums[np.arange(len(steps)), last] / (last + 1.0)
+    inside = size.sum(axis=1) <= radii
+    shrunk = np.maximum(size - np.where(inside, 0.0, cut)[:, None], 0.0)
+    result: Array = np.sign(steps) * shrunk
+    return result

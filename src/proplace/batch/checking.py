@@ -1,0 +1,352 @@
+"""A folder of results, checked: each certificate must prove exactly what its line promises.
+
+A line promises that its counterfactual, encoded as the network takes it, gets the wanted class from
+every network within the batch's delta, or of its set of shifts. Its certificate must be there, be the
+one that was written, prove its claim in exact arithmetic, and be about that input, that class and that
+delta, or that set by its digest. A line that says that a prediction is fixed promises that no network of
+one of the sets gives the class to any input that the schema allows this person.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from proplace.certification import checker, parameters, parameters_of_shifts, written
+from proplace.certification import digest as network_digest
+from proplace.core.model_set import around
+from proplace.explain.holds import held_box
+from proplace.region.admissible import admissible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from proplace.batch.reading import Line, ResultsFolder
+    from proplace.certification import InputBox
+    from proplace.certification.checker import Demand, Parameters, Statement, Verdict
+    from proplace.core.model_set import ModelSet
+    from proplace.core.network import Array
+    from proplace.core.shifts import Shifts
+    from proplace.explain.results import Explanation
+    from proplace.schema import Schema
+
+_PROOF = re.compile(r"row-\d{12}-\d+\.json")
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What became of one line of the results, or of a certificate that belongs to none.
+
+    Attributes
+    ----------
+    name
+        The row, and who it is.
+    file
+        Name of the certificate's file.
+    accepted
+        Whether what the line promises is proved.
+    reason
+        What was proved, or what is wrong.
+    statement
+        What was proved; None where nothing was.
+    """
+
+    name: str
+    file: str
+    accepted: bool
+    reason: str
+    statement: Statement | None = None
+
+
+def check_folder(
+    folder: ResultsFolder, readings: Sequence[Parameters], demand: Demand
+) -> Iterator[Checked]:
+    """Check every line of the results that promises something, then look for stray certificates.
+
+    Parameters
+    ----------
+    folder
+        The results.
+    readings
+        The network of the model, in each way in which its file can be read.
+    demand
+        What every certificate must prove beyond what its line says.
+    """
+    claimed = set()
+    for line in folder.lines():
+        claimed.add(line.proof_name)
+        e = line.explanation
+        promises = (
+            e.found or line.digest or e.margin >= 0.0
+        )  # also to people who are accepted today
+        if e.status == "fixed" or (e.point is not None and promises):
+            yield _checked(folder, line, readings, demand)
+    place = folder.path / "certificates"
+    found = {path.name for path in place.iterdir()} if place.is_dir() else set()
+    for name in sorted(name for name in found - claimed if _PROOF.fullmatch(name)):
+        reason = "no line of the results has this certificate"
+        yield Checked(name, name, False, reason)
+
+
+def _checked(
+    folder: ResultsFolder, line: Line, readings: Sequence[Parameters], demand: Demand
+) -> Checked:
+    """Check one line."""
+    name, file = line.name, line.proof_name
+    content = folder.proof(line)
+    if content is None:
+        there = (folder.path / "certificates" / file).exists()
+        reason = "the certificate is not the one that was written" if there else _MISSING
+        return Checked(name, file, False, reason)
+    e, sets = line.explanation, folder.setting.sets
+    verdict = _answer_verdict(
+        content,
+        readings,
+        demand,
+        Promise.of(e),
+        shifts=[sets[0].shifts] if sets[0].shifts.radii is None else [],
+        others=sets[1:],
+    )
+    if not verdict.accepted or verdict.statement is None:
+        return Checked(name, file, False, verdict.reason, verdict.statement)
+    proved = [part.statement for part in verdict.parts if part.statement] or [verdict.statement]
+    if e.status == "fixed":
+        wrong = _not_fixed(folder, line, verdict.statement)
+    else:
+        wrong = _amiss(line, verdict.statement) or _uncovered(sets, proved)
+        wrong = wrong or too_narrow(verdict.statement, sets[0].tolerance)
+        wrong = wrong or not_held(verdict.statement, folder.setting.schema, e.holds)
+    if wrong:
+        reason = f"{wrong}; proved is only: {'; '.join(map(str, proved))}"
+        return Checked(name, file, False, reason, verdict.statement)
+    return Checked(name, file, True, verdict.reason, verdict.statement)
+
+
+_MISSING = "the certificate is missing"
+
+
+def _amiss(line: Line, proved: Statement) -> str:
+    """Say in what a certificate is about something else than its line; empty if in nothing."""
+    e = line.explanation
+    if proved.verdict != "robust" and Promise.of(e).robust(proved):
+        return "the line promises what the certificate disproves"
+    if proved.target != e.target:
+        return f"the line is about class {e.target}"
+    if e.point is None or proved.input != e.point.tolist():
+        return "the line has another counterfactual"
+    return ""
+
+
+def too_narrow(proved: Statement, tolerance: Array | None) -> str:
+    """Say that a proof of robustness does not hold for every miss; empty if it does.
+
+    ``tolerance`` is by how much each encoded column may be missed.
+    """
+    if tolerance is None or proved.verdict != "robust":
+        return ""
+    if len(tolerance) != len(proved.input):
+        return "the tolerance is one of other columns"
+    if _reaches(proved, around(np.array(proved.input), tolerance)):
+        return ""
+    return "a tolerance is promised, and not every miss within it is proved"
+
+
+def not_held(proved: Statement, schema: Schema, holds: Mapping[str, tuple[float, float]]) -> str:
+    """Say that a proof does not cover all that is said to hold around an answer; empty if it does."""
+    if not holds or proved.verdict != "robust":
+        return ""
+    if _reaches(proved, held_box(schema, np.array(proved.input), holds)):
+        return ""
+    return "more is said to hold around the answer than is proved"
+
+
+def _reaches(proved: Statement, box: InputBox) -> bool:
+    """Whether a box of inputs lies in that of which something is proved."""
+    (low, high), (down, up) = map(np.array, proved.ends), box
+    return bool((low <= down).all() and (up <= high).all())
+
+
+def _not_fixed(folder: ResultsFolder, line: Line, proved: Statement) -> str:
+    """Say in what a certificate does not prove that the prediction of a line is fixed."""
+    e = line.explanation
+    if proved.verdict != "fixed":
+        return "the line says that the prediction is fixed"
+    if proved.target != e.target:
+        return f"the line is about class {e.target}"
+    sets = [each for each in folder.setting.sets if network_digest(each.net) == proved.network]
+    if not any(_about(proved, models.shifts) for models in sets):
+        return "the line is about other sets of networks"
+    spaces = None if e.x is None else admissible(folder.setting.schema, e.x)
+    if not spaces or proved.spaces != [written(space) for space in spaces]:
+        return "it is about other inputs than those that the schema allows this person"
+    return ""
+
+
+class Promise(NamedTuple):
+    """What an answer says of itself: whether it is one, and the least margin within delta.
+
+    ``fixed``: it says that there can be none.
+    """
+
+    found: bool
+    margin: float
+    fixed: bool = False
+
+    @classmethod
+    def of(cls, e: Explanation) -> Promise:
+        """Return what an explanation says of itself."""
+        return cls(e.found, e.margin, e.status == "fixed")
+
+    def robust(self, proved: Statement) -> bool:
+        """Whether robustness is promised: of an answer, or of a person with enough margin as is."""
+        return not self.fixed and (self.found or self.margin >= proved.margin)
+
+
+def _answer_verdict(
+    proof: bytes,
+    readings: Sequence[Parameters],
+    demand: Demand,
+    promise: Promise,
+    *,
+    shifts: Sequence[Shifts] = (),
+    others: Sequence[ModelSet] = (),
+) -> Verdict:
+    """Check the certificate of an answer, as :func:`first_verdict` does.
+
+    A person who has the class today, but not robustly, gets no promise, and the certificate proves
+    that there is none. It is accepted as that if it is about the class, the input and the delta that
+    are demanded; whoever demands a margin demands a promise.
+    """
+    verdict = first_verdict(proof, readings, demand, shifts=shifts, others=others)
+    proved = verdict.statement
+    if proved is None:
+        return verdict
+    opposite = proved.verdict != "robust" and promise.robust(proved)
+    if opposite or promise.fixed != (proved.verdict == "fixed"):
+        if not verdict.accepted:
+            return verdict
+        reason = f"the answer promises something else; proved is only: {proved}"
+        return verdict._replace(accepted=False, reason=reason)
+    if verdict.accepted or proved.verdict == "robust":
+        return verdict
+    met = (
+        demand.margin is None
+        and demand.target in (None, proved.target)
+        and (demand.input is None or demand.input == proved.input)
+        and (demand.delta is None or min(map(min, proved.delta), default=-1.0) >= demand.delta)
+        and demand.shifts in (None, proved.shifts)
+    )
+    if not met:
+        return verdict
+    what = "it is" if promise.fixed else "the row is"
+    return checker.Verdict(True, f"as the answer says, {what} {proved}", proved)
+
+
+def _uncovered(sets: Sequence[ModelSet], proved: Sequence[Statement]) -> str:
+    """Say which set of networks a line promises and its certificates do not prove; empty if none.
+
+    A person who has the class already and does not keep it in every set has a certificate of that.
+    """
+    if [statement.verdict for statement in proved] == ["not robust"]:
+        sets = sets[:1]
+    else:
+        own = [each for each in proved if each.network == network_digest(sets[0].net)]
+        if not any(each.inside for each in own):
+            return "the model in use does not lie in its set, and nothing is proved of the model itself"
+    for models in sets:
+        mine = [each for each in proved if each.network == network_digest(models.net)]
+        if not any(_about(each, models.shifts) for each in mine):
+            what = "set of shifts" if models.shifts.radii is None else "delta"
+            whose = f" of {models.name}" if len(sets) > 1 else ""
+            return f"the line is about another {what}{whose}"
+    return ""
+
+
+def _about(proved: Statement, shifts: Shifts) -> bool:
+    """Whether a statement is about exactly the networks of a set."""
+    if shifts.radii is None:
+        return proved.shifts == shifts.digest
+    return proved.shifts is None and proved.delta == [list(pair) for pair in shifts.radii]
+
+
+# -- one certificate or bundle ---------------------------------------------------------------------
+
+
+def first_verdict(
+    proof: bytes,
+    readings: Sequence[Parameters],
+    demand: Demand,
+    *,
+    shifts: Sequence[Shifts] = (),
+    others: Sequence[ModelSet] = (),
+) -> Verdict:
+    """Check a certificate or a bundle against the reading of the network that it speaks of.
+
+    Parameters
+    ----------
+    proof
+        The certificate, as JSON.
+    readings
+        The network of the model, in each way in which its file can be read.
+    demand
+        What must be proved; delta and set are demanded of the model in use alone.
+    shifts
+        Sets of the model's own that may be named.
+    others
+        Other models that a bundle is about.
+    """
+    boxes = [*shifts, *(each.shifts for each in others if each.shifts.radii is None)]
+    ends = [parameters_of_shifts(box) for box in boxes]
+    more = [parameters(each.net) for each in others]
+    if _format(proof) == checker.FORMAT_FIXED:  # of the networks of one set, whichever that is
+        readings = [*readings, *more]
+    verdicts = [_verdict(proof, network, more, ends, demand) for network in readings]
+    return next((v for v in verdicts if v.accepted or v.statement is not None), verdicts[0])
+
+
+def _verdict(
+    proof: bytes,
+    network: Parameters,
+    others: list[Parameters],
+    boxes: list[checker.Shifts],
+    demand: Demand,
+) -> Verdict:
+    named = {checker.digest(box): box for box in boxes}
+    parts = certificates_of(proof)
+    if parts is None:
+        box = next((named[name] for name in _names(proof) if name in named), [*boxes, None][0])
+        return checker.check(proof, network, demand, box)
+    plain = demand._replace(delta=None, shifts=None)
+    found = checker.check_all(proof, [network, *others], boxes, plain)
+    if not found.accepted:
+        return found
+    first = json.dumps(parts[0])
+    box = named.get(str(parts[0].get("shifts")))
+    verdict = checker.check(first, network, demand, box)
+    return verdict if not verdict.accepted else found._replace(statement=verdict.statement)
+
+
+def certificates_of(proof: bytes) -> list[dict[str, Any]] | None:
+    """The certificates of a bundle; None where the content is something else."""
+    try:
+        return checker.bundled(checker.parse(proof))
+    except checker.Rejected:
+        return None
+
+
+def _format(proof: bytes) -> Any:
+    try:
+        return checker.parse(proof).get("format")
+    except checker.Rejected:
+        return None
+
+
+def _names(proof: bytes) -> list[str]:
+    try:
+        return [str(checker.parse(proof).get("shifts"))]
+    except checker.Rejected:
+        return []

@@ -1,0 +1,460 @@
+"""A folder of results read back as explanations: the inverse of what a batch has written.
+
+Nothing is believed before its digest fits: the manifest has a seal and knows the digests of the
+results, of the network and of its set of shifts; a line of the results has the digest of its
+certificate.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast, get_args
+
+import numpy as np
+import pandas as pd
+
+from proplace.batch.folder import names_of
+from proplace.batch.manifest import NAME, About, Manifest, NotAManifest
+from proplace.certification import digest as network_digest
+from proplace.certification import read_proof
+from proplace.certification.checker import MOST_BYTES
+from proplace.core.errors import ProplaceError, ResultsError
+from proplace.core.fold import digest as folds_digest
+from proplace.core.model_set import ModelSet
+from proplace.core.network import Network
+from proplace.core.shifts import Shifts
+from proplace.explain.findings import ANSWERED, Status
+from proplace.explain.result_tables import AnswerColumns, proof_name
+from proplace.explain.results import Explanation, Explanations, Setting
+from proplace.explain.several import IN_USE
+from proplace.schema import Continuous
+from proplace.schema.tolerances import encoded_tolerance, tolerances
+from proplace.tables.files import literal, open_table, plain, unliteral
+from proplace.tables.writing import feature_type
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterable, Iterator
+
+    from proplace.certification import Proof
+    from proplace.schema import Schema
+    from proplace.schema.rules import AnyFeature
+    from proplace.tables.files import TableFile
+
+_AGAIN = "explain the same input into another folder"
+
+
+def read_results(folder: str | os.PathLike[str]) -> Explanations:
+    """Read the folder of a batch back: its answers, with all that they are about.
+
+    The model's own file is not needed. Every explanation has the person and the answer in original
+    units, its status, reason, distance, bound and margin, the certificate where certificates were
+    kept, and the cells of the id columns (``ids``); its index is the number of the row. Only what the
+    search looked at is not in the folder: ``neighbours`` is None.
+
+    Parameters
+    ----------
+    folder
+        What ``proplace explain --out`` or :func:`proplace.batch.explain_file` has written.
+
+    Raises
+    ------
+    ResultsError
+        The folder holds no results, unfinished ones, those of another version, or any file in it
+        is not as it was written.
+    """
+    opened = ResultsFolder.open(Path(folder))
+    return opened.explanations(opened.lines())
+
+
+def open_results(folder: str | os.PathLike[str]) -> ResultsFolder:
+    """Open the folder of a batch, to read it part by part (see :func:`read_results`)."""
+    return ResultsFolder.open(Path(folder))
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """One line of the results, and the digest of the certificate that belongs to it."""
+
+    explanation: Explanation
+    digest: str | None
+
+    @property
+    def proof_name(self) -> str:
+        """Name of the file with the certificate."""
+        return proof_name(int(cast("int", self.explanation.index)), self.explanation.rank)
+
+    @property
+    def name(self) -> str:
+        """What to call the line in a message: its row, and who it is."""
+        who = self.explanation.who
+        rank = f", answer {self.explanation.rank}" if self.explanation.rank else ""
+        return f"row {self.explanation.index}{f' ({who})' if who else ''}{rank}"
+
+
+@dataclass(frozen=True, eq=False)
+class ResultsFolder:
+    """A folder of results whose digests fit.
+
+    Attributes
+    ----------
+    path
+        The folder.
+    about, setting
+        What the answers are about.
+    target
+        Number of the wanted class.
+    certificates
+        Whether certificates were kept.
+    table
+        The results.
+    columns
+        Their columns.
+    """
+
+    path: Path
+    about: About
+    setting: Setting
+    target: int
+    certificates: bool
+    table: TableFile
+    columns: AnswerColumns
+
+    @classmethod
+    def open(cls, path: Path) -> ResultsFolder:
+        """Open a folder and compare what is in it with what was written."""
+        if not (path / NAME).is_file():
+            raise ResultsError(
+                f"{path}: there is no {NAME}; give the folder that proplace explain --out has written",
+                name=NAME,
+            )
+        try:
+            manifest = Manifest.read(path / NAME)
+            about = manifest.facts()
+        except NotAManifest as error:
+            raise ResultsError(str(error), name=NAME) from None
+        question = manifest.question
+        sets = _sets(path, question["delta"], about)
+        first = sets[0]
+        setting = Setting(
+            first.net,
+            first.shifts,
+            about.schema,
+            None,
+            about.classes,
+            sets,
+            about.encoding,
+            about.columns,
+            about.threshold,
+        )
+        table = _results(path / f"results.{question['format']}", manifest)
+        columns = AnswerColumns.of(list(about.schema.by_name), question["id columns"])
+        return cls(
+            path, about, setting, question["target"], question["certificates"], table, columns
+        )
+
+    def lines(self) -> Iterator[Line]:
+        """The lines of the results, one after the other."""
+        for cells, _ in self.table.cells():
+            try:
+                found = self._lines(_Cells(cells, csv=self.table.path.suffix == ".csv"))
+            except (ProplaceError, KeyError, TypeError, ValueError) as error:
+                raise ResultsError(
+                    f"{self.table.path}: cannot be read ({error}); {_AGAIN}",
+                    name=self.table.path.name,
+                ) from None
+            yield from found
+
+    def people(self) -> int:
+        """How many people the results are about."""
+        rank = self.columns.facts["rank"]
+        return sum(int((cells[rank].astype(str) == "0").sum()) for cells, _ in self.table.cells())
+
+    def first(self, answers: int) -> Explanations:
+        """The first people, whole ones, with not more than some answers in all."""
+        chosen: list[Line] = []
+        for _, group in itertools.groupby(self.lines(), lambda line: line.explanation.index):
+            person = list(group)
+            if chosen and len(chosen) + len(person) > answers:
+                break
+            chosen += person
+        return self.explanations(chosen[:answers])
+
+    def parts(self, answers: int) -> Iterator[Explanations]:
+        """All people, whole ones: parts of so many answers, or one person with more."""
+        chosen: list[Line] = []
+        for _, group in itertools.groupby(self.lines(), lambda line: line.explanation.index):
+            person = list(group)
+            if chosen and len(chosen) + len(person) > answers:
+                yield self.explanations(chosen)
+                chosen = []
+            chosen += person
+        if chosen:
+            yield self.explanations(chosen)
+
+    def explanations(self, lines: Iterable[Line]) -> Explanations:
+        """Some lines as explanations, with their certificates where these were kept."""
+        items = [
+            line.explanation
+            if line.digest is None or not self.certificates
+            else replace(line.explanation, certificate=self.certificate(line))
+            for line in lines
+        ]
+        made = self.about.provenance
+        return Explanations(items, index_names=(self.columns.row,), provenance=made)
+
+    def certificate(self, line: Line) -> Proof:
+        """Return the certificate of a line, as it was written."""
+        content = self.proof(line)
+        if content is None:
+            raise ResultsError(
+                f"{self.path / 'certificates' / line.proof_name}: the certificate of {line.name} is "
+                f"missing, or not as it was written; put it back as it was, or {_AGAIN}",
+                name=line.proof_name,
+            )
+        return read_proof(content)
+
+    def proof(self, line: Line) -> bytes | None:
+        """Content of the certificate of a line; None where it is not the one that was written."""
+        path = self.path / "certificates" / line.proof_name
+        try:
+            with path.open("rb") as file:
+                content = file.read(MOST_BYTES + 1).removesuffix(b"\n")
+        except OSError:
+            return None
+        return content if hashlib.sha256(content).hexdigest() == line.digest else None
+
+    def _lines(self, cells: _Cells) -> list[Line]:
+        """The lines of a piece of the results."""
+        facts, schema = self.columns.facts, self.setting.schema
+        statuses = cells.text(facts["status"])
+        if strange := set(statuses) - set(get_args(Status)):
+            raise ValueError(f"{strange.pop()!r} is no status")
+        answered = np.isin(statuses, list(ANSWERED))
+        after = _people(cells, {name: name for name in schema.by_name}, schema, answered)
+        known = cells.filled(list(self.columns.originals.values()))
+        known |= np.array([status != "bad_input" for status in statuses])
+        before = _people(cells, self.columns.originals, schema, known)
+        distance, bound, margin = (
+            cells.numbers(facts[name]) for name in ("distance", "bound", "margin")
+        )
+        plausibility = cells.numbers(facts["plausibility"])
+        nearest_rows = cells.numbers(facts["nearest_row"])
+        in_region, timed_out = (cells.truths(facts[name]) for name in ("in_region", "timed_out"))
+        ranks, reasons = cells.whole(facts["rank"]), cells.text(facts["reason"])
+        ids = {name: cells.text(name) for name in self.columns.ids}
+        digests, gaps = cells.text(facts["certificate"]), cells.text(facts["missing"])
+        held = cells.text(facts["holds"])
+        lines = []
+        for n, row in enumerate(cells.whole(self.columns.row)):
+            (original, x), (answer, point) = before(n, row), after(n, row)
+            line = Line(
+                Explanation(
+                    row,
+                    cast("Status", statuses[n]),
+                    reasons[n] or "",
+                    self.target,
+                    original=original,
+                    counterfactual=answer,
+                    rank=ranks[n],
+                    x=x,
+                    point=point,
+                    setting=self.setting,
+                    ids={name: values[n] for name, values in ids.items()},
+                    distance=distance[n],
+                    bound=bound[n],
+                    in_region=in_region[n],
+                    timed_out=timed_out[n],
+                    margin=margin[n],
+                    plausibility=plausibility[n],
+                    nearest_row=None if np.isnan(nearest_rows[n]) else int(nearest_rows[n]),
+                    filled=tuple(json.loads(gaps[n])) if gaps[n] else (),
+                    holds=_held(held[n], schema) if held[n] else {},
+                ),
+                digests[n] or None,
+            )
+            lines.append(line)
+        return lines
+
+
+class _Cells:
+    """Cells of some lines, read as they were written."""
+
+    def __init__(self, frame: pd.DataFrame, *, csv: bool) -> None:
+        self._frame, self._csv = frame, csv
+
+    def __len__(self) -> int:
+        return len(self._frame)
+
+    def column(self, name: str) -> list[Any]:
+        """Cells of a column; None where there is none, text in CSV."""
+        cells = self._frame[literal(name) if self._csv else name].tolist()
+        return cells if self._csv else [None if _is_nothing(cell) else cell for cell in cells]
+
+    def text(self, name: str) -> list[Any]:
+        """Cells of a column of text."""
+        return [unliteral(cell) for cell in self.column(name)] if self._csv else self.column(name)
+
+    def whole(self, name: str) -> list[int]:
+        """Cells of a column of whole numbers."""
+        return [int(cell) for cell in self.column(name)]
+
+    def numbers(self, name: str) -> list[float]:
+        """Cells of a column of numbers, NaN where there is none."""
+        return [np.nan if cell in (None, "") else float(cell) for cell in self.column(name)]
+
+    def truths(self, name: str) -> list[bool]:
+        """Cells of a column of True and False."""
+        return [str(cell).lower() == "true" for cell in self.column(name)]
+
+    def filled(self, names: list[str]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Which lines have a cell in any of some columns."""
+        return np.array(
+            [any(cell not in (None, "") for cell in line) for line in self._across(names)],
+            dtype=np.bool_,
+        ).reshape(len(self))
+
+    def values(self, name: str, feature: AnyFeature) -> list[Any]:
+        """Cells of a column of values of a feature; None where there is none."""
+        cells = self.column(name)
+        if isinstance(feature, Continuous):
+            return [None if cell in (None, "") else plain(float(cell), feature) for cell in cells]
+        text = self._csv or feature_type(feature) is str
+        spelt = {
+            (str(literal(label)) if self._csv else str(label)) if text else label: label
+            for label in feature.labels
+        }
+        return [spelt.get(cell) for cell in cells]
+
+    def _across(self, names: list[str]) -> Iterator[tuple[Any, ...]]:
+        return zip(*(self.column(name) for name in names), strict=True)
+
+
+def _held(text: str, schema: Schema) -> dict[str, tuple[float, float]]:
+    """Read what is said to hold around an answer: intervals of numbers, by feature name."""
+    found = {}
+    for name, (low, high) in json.loads(text).items():
+        if not isinstance(schema.by_name[name], Continuous) or not low <= high:
+            raise ValueError(f"what is said to hold of {name!r} is no interval")
+        found[name] = (float(low), float(high))
+    return found
+
+
+def _people(
+    cells: _Cells,
+    names: dict[str, str],
+    schema: Schema,
+    there: np.ndarray[Any, np.dtype[np.bool_]],
+) -> Callable[[int, int], tuple[pd.Series[Any] | None, Any]]:
+    """Read people, or answers: how to get that of a line, in original units and encoded."""
+    columns = {name: cells.values(names[name], schema.by_name[name]) for name in schema.by_name}
+    lines = np.flatnonzero(there)
+    frame = pd.DataFrame(
+        {name: [values[n] for n in lines] for name, values in columns.items()}, dtype=object
+    )
+    encoded, wrong = (
+        schema.encode_people(frame) if len(lines) else (np.empty((0, schema.width)), {})
+    )
+    if wrong:
+        raise ValueError(next(iter(wrong.values())).reason)
+    place = {int(n): i for i, n in enumerate(lines)}
+
+    def at(n: int, row: int) -> tuple[pd.Series[Any] | None, Any]:
+        if n not in place:
+            return None, None
+        values = {name: column[n] for name, column in columns.items()}
+        return pd.Series(values, dtype=object, name=row), encoded[place[n]]
+
+    return at
+
+
+def _results(path: Path, manifest: Manifest) -> TableFile:
+    """Open the results, if they are those that were written."""
+    if not manifest.results or not path.is_file():
+        raise ResultsError(
+            f"{path}: there are no results yet; give the same proplace explain command again, which "
+            "goes on with the rows that are missing"
+            if not manifest.results
+            else f"{path}: the results are gone; put them back, or give the same proplace explain "
+            "command again",
+            name=path.name,
+        )
+    try:
+        table = open_table(path, delimiter=",")  # as it was written, whatever the names hold
+    except ProplaceError as error:
+        raise ResultsError(f"{path}: cannot be read ({error}); {_AGAIN}", name=path.name) from None
+    if table.digest not in manifest.results:
+        raise ResultsError(
+            f"{path}: is not as it was written; put it back as it was, or {_AGAIN}", name=path.name
+        )
+    return table
+
+
+def _sets(path: Path, delta: Any, about: About) -> tuple[ModelSet, ...]:
+    """The sets of networks that have a say, if their files are those that were written."""
+    made = about.provenance
+    network, shifts = names_of(1)
+    net = _network(path / network, made.network_digest, about.folds)
+    box = _shifts(path / shifts, net, delta, made.delta_about)
+    outside = any(other.name == IN_USE for other in made.also)
+    try:  # what was asked for, in the place of what the schema says
+        asked = dict.fromkeys(about.schema.by_name, 0.0) | dict(made.tolerance)
+        tolerance = encoded_tolerance(about.schema, tolerances(about.schema, asked))
+    except ProplaceError as error:
+        raise ResultsError(
+            f"{path / NAME}: cannot be read ({error}); {_AGAIN}", name=NAME
+        ) from None
+    sets = [ModelSet(net, box, f"the box of {IN_USE}" if outside else IN_USE)]
+    for number, other in enumerate(made.also, start=2):
+        network, shifts = names_of(number)
+        own = net
+        if other.network_digest != made.network_digest:
+            own = _network(path / network, other.network_digest)
+        sets.append(ModelSet(own, _shifts(path / shifts, own, other.delta), other.name))
+    return tuple(replace(each, tolerance=tolerance) for each in sets)
+
+
+def _network(path: Path, digest: str, folds: str | None = None) -> Network:
+    """Read a network, if it is the one that was written.
+
+    What batch norm folded into it has a digest of its own; where that is not known, a box that follows
+    from it is named by the certificates.
+    """
+    try:
+        net = Network.load(path)
+    except ProplaceError:
+        net = None
+    same = net is not None and network_digest(net) == digest
+    if net is None or not same or folds not in (None, folds_digest(net.folds)):
+        raise ResultsError(
+            f"{path}: is missing, or not as it was written; put it back as it was, or {_AGAIN}",
+            name=path.name,
+        )
+    return net
+
+
+def _shifts(path: Path, net: Network, delta: Any, about: str | None = None) -> Shifts:
+    """Return a set of networks: by radii, or from its file if that is the one that was written."""
+    if isinstance(delta, list):  # of all weights, and of all biases
+        weight, bias = delta
+        return Shifts.of(net, list(zip(weight, bias, strict=True)))
+    if not isinstance(delta, str):
+        return Shifts.of(net, delta)
+    try:
+        shifts = Shifts.of(net, Shifts.load(path))
+    except ProplaceError:
+        shifts = None
+    if shifts is None or shifts.digest != delta or about not in (None, shifts.about):
+        raise ResultsError(
+            f"{path}: is missing, or not as it was written; put it back as it was, or {_AGAIN}",
+            name=path.name,
+        )
+    return shifts
+
+
+def _is_nothing(cell: Any) -> bool:
+    return cell is None or cell is pd.NA or (isinstance(cell, float) and np.isnan(cell))

@@ -1,0 +1,1 @@
+"""Choosing delta: trials on retrained models, refits, and conformal statements."""

@@ -1,0 +1,104 @@
+"""The `proplace` command: its options for all commands, and how errors are shown.
+
+Exit status: 0 done, 1 an error (one sentence on standard error), 2 wrong usage, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from proplace import __version__
+from proplace.cli.audit import audit
+from proplace.cli.calibrate import calibrate
+from proplace.cli.certify import certify
+from proplace.cli.check import check
+from proplace.cli.console import say, tell
+from proplace.cli.demo import demo
+from proplace.cli.experiment import experiment
+from proplace.cli.explain import explain
+from proplace.cli.ledger import ledger
+from proplace.cli.report import report
+from proplace.cli.schema import schema
+from proplace.cli.shifts import shifts
+from proplace.core.errors import ProplaceError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Recourse that survives retraining, with proofs.",
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+app.command()(demo)
+app.command()(explain)
+app.command()(certify)
+app.command()(check)
+app.command()(report)
+app.command()(audit)
+app.command()(calibrate)
+app.command()(schema)
+app.command()(experiment)
+app.add_typer(shifts, name="shifts")
+app.add_typer(ledger, name="ledger")
+
+
+def _version(show: bool) -> None:
+    if show:
+        say(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show where an error comes from (anywhere in the line).")
+    ] = False,
+) -> None:
+    """Recourse that survives retraining, with proofs.
+
+    Exit status: 0 done, 1 an error (one sentence on standard error), 2 wrong usage, 130 interrupted.
+    """
+
+
+def main() -> None:
+    """Run the command line; an error is one sentence and exit status 1."""
+    debug = "--debug" in sys.argv[1:]
+    arguments = [word for word in sys.argv[1:] if word != "--debug"]
+    try:
+        # Errors of usage come here as well, so that one place prints them all.
+        status: Any = app(arguments, prog_name="proplace", standalone_mode=False)
+    except Exception as error:
+        if debug:
+            raise
+        status = _told(error)
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _told(error: Exception) -> int:
+    """Say what went wrong; return the exit status."""
+    if isinstance(error, typer.Abort):
+        tell("interrupted")
+        return 130 if isinstance(error.__cause__, KeyboardInterrupt) else 1
+    usage: Any = error  # of typer's own copy of click, or of click itself in older versions
+    if hasattr(usage, "format_message") and hasattr(usage, "exit_code"):
+        if type(error).__name__ != "NoArgsIsHelpError":  # which has shown the help already
+            words = " ".join(str(usage.format_message()).split()).rstrip(".")
+            command = getattr(getattr(usage, "ctx", None), "command_path", "proplace")
+            tell(f"error: {words}; see: {command} --help")
+        return int(usage.exit_code)
+    tell(f"error: {_sentence(error)}")
+    return 1
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, ProplaceError):
+        return str(error)
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    words = " ".join(str(error).split())
+    return f"something unexpected happened ({type(error).__name__}: {words}); see --debug"

@@ -1,0 +1,413 @@
+"""`proplace check`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path  # noqa: TC003  (typer reads it at run time)
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from proplace.cli import common
+from proplace.cli import delta as deltas
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from proplace.certification.checker import Demand, Parameters, Verdict
+    from proplace.core.model_set import ModelSet
+    from proplace.core.network import Network
+    from proplace.core.shifts import Shifts
+    from proplace.loaders.model import Model
+    from proplace.schema import Schema
+
+
+@dataclass(frozen=True)
+class Known:
+    """What certificates are checked against.
+
+    Attributes
+    ----------
+    model
+        The model as a whole.
+    readings
+        Its network, in each way in which its file can be read.
+    shifts
+        The set of networks; None where none was given.
+    others
+        More networks that a bundle speaks of, with their sets.
+    tolerance
+        By how much features may be missed, in original units, and every miss must be proved.
+    """
+
+    model: Model
+    readings: Sequence[Parameters]
+    shifts: Shifts | None
+    others: Sequence[ModelSet] = ()
+    tolerance: dict[str, float] | None = None
+
+    def verdict(self, proof: bytes, demand: Demand) -> Verdict:
+        """Check one certificate."""
+        from proplace.batch.checking import first_verdict  # noqa: PLC0415
+        from proplace.certification import checker  # noqa: PLC0415
+
+        named = _set_of(proof)
+        if named is not None and self.shifts is None:
+            return checker.Verdict(
+                False,
+                f"it speaks of the set of networks with the digest {named}, which is not in it; give "
+                "the file of the set: --shifts FILE (of a model with batch norm: its delta will do)",
+            )
+        boxes = [] if self.shifts is None else [self.shifts]
+        found = first_verdict(proof, self.readings, demand, shifts=boxes, others=self.others)
+        if self.tolerance and found.accepted and found.statement is not None:
+            demand = demand._replace(margin=-math.inf)  # only what is robust bears a miss
+            found = first_verdict(proof, self.readings, demand, shifts=boxes, others=self.others)
+        if found.accepted and (lacking := self.uncovered(found) or self.too_narrow(found)):
+            return checker.Verdict(False, f"{lacking}; proved is only: {found.reason}")
+        return found
+
+    def too_narrow(self, found: Verdict, schema: Schema | None = None) -> str:
+        """Say that a miss within the tolerance is not proved to be accepted; empty if all are.
+
+        ``schema`` says how the table is encoded, where the model does not.
+        """
+        from proplace.batch.checking import too_narrow  # noqa: PLC0415
+        from proplace.schema.tolerances import encoded_tolerance, tolerances  # noqa: PLC0415
+
+        if self.tolerance is None:
+            return ""
+        columns = schema or self.model.schema
+        # What the schema says of other features is the promise of an answer, not this demand.
+        given = dict.fromkeys(columns.by_name, 0.0) | self.tolerance
+        asked = encoded_tolerance(columns, tolerances(columns, given))
+        statements = [
+            part.statement for part in (*found.parts, found) if part.statement is not None
+        ]
+        return next((said for one in statements if (said := too_narrow(one, asked))), "")
+
+    def uncovered(self, found: Verdict) -> str:
+        """Say which of the other networks is not proved to accept the input; empty if all are."""
+        from proplace.certification import covers, digest  # noqa: PLC0415
+
+        statements = [
+            part.statement for part in (*found.parts, found) if part.statement is not None
+        ]
+        if any(one.verdict == "fixed" for one in statements):
+            return ""  # one set that refuses is enough
+        for other in self.others:
+            mine = [one for one in statements if one.network == digest(other.net)]
+            if not any(
+                one.verdict == "robust" and covers(one, other.net, other.shifts) for one in mine
+            ):
+                return f"nothing is proved of {other.name} with its delta"
+        return ""
+
+
+def check(
+    proofs: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Certificate files, folders of them, or folders of results (explain --out)."
+        ),
+    ],
+    model: Annotated[Path, typer.Option(help="The network: .npz, .onnx or .keras")],
+    cutoff: common.Cutoff = None,
+    target: Annotated[
+        str | None, typer.Option(help="Reject what is not proved for this class, by its label.")
+    ] = None,
+    delta: Annotated[
+        float | None, typer.Option(help="Reject what is proved for a smaller delta.")
+    ] = None,
+    shifts: Annotated[
+        Path | None,
+        typer.Option(
+            help="The set of networks that certificates name by its digest (see: shifts); reject what "
+            "is proved for another one. A folder of results has its own."
+        ),
+    ] = None,
+    also: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NETWORK[:SHIFTS]",
+            help="A network of another model that a bundle of certificates speaks of: network-2.npz of "
+            "a folder of results, with :shifts-2.npz where there is one; may be repeated.",
+        ),
+    ] = None,
+    row: Annotated[
+        str | None,
+        typer.Option(
+            "--input", help="Reject what is proved for another input, such as 0.5,-1,2 (encoded)."
+        ),
+    ] = None,
+    margin: Annotated[
+        float | None, typer.Option(help="Reject what is proved for a smaller margin.")
+    ] = None,
+    tolerance: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=NUMBER",
+            help="Reject what is not proved for every miss of a feature by no more than this, in "
+            "original units, such as income=500; may be repeated.",
+        ),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object instead of lines.")
+    ] = False,
+) -> None:
+    """Check certificates in exact arithmetic; exit status 0 if all are accepted, else 1.
+
+    Prints what each one proves: the class, delta, the margin and the input. With --target, --delta,
+    --shifts, --input, --margin or --tolerance, a certificate that proves less, or that a row is not
+    robust, is rejected. Of
+    a folder of results, every answer must have its certificate, which must prove exactly this answer,
+    its class, its delta and its tolerance; then only what fails is printed, and a summary. Of a person
+    who has the class today, but not robustly, it proves just that, and is accepted as that.
+
+    [bold]Examples[/bold]
+
+    proplace check proof.json --model m.onnx --target 1 --delta 0.02
+
+    proplace check results --model m.onnx
+    """
+    from proplace.certification import checker, parameters  # noqa: PLC0415  (quick help)
+    from proplace.core.errors import CertificateError  # noqa: PLC0415
+    from proplace.core.shifts import Shifts  # noqa: PLC0415
+
+    box = _box(delta, shifts)
+    for path in proofs:
+        if not path.exists():
+            raise CertificateError(
+                f"{path}: no such file or folder; give a certificate (.json), a folder of them, or "
+                "the folder that proplace explain --out has written",
+                name=path.name,
+            )
+    whole = common.read_model(model, cutoff)
+    number = None if target is None else whole.target(common.target_of(whole, target))
+    if box is None and delta is not None and whole.network.folded:
+        # Of trained weights: with batch norm folded in, certificates name the box that follows.
+        box, delta = Shifts.of(whole.network, delta), None
+    demand = checker.Demand(
+        number, delta, _numbers(row), margin, None if box is None else box.digest
+    )
+    known = Known(
+        whole,
+        [parameters(net) for net in _readings(whole, model)],
+        box,
+        _others(also),
+        common.tolerance_of(tolerance),
+    )
+    shown: list[dict[str, Any]] = []
+    accepted = True
+    for path in proofs:
+        results, entries = _is_results(path), []
+        for entry in _entries(path, known, demand):
+            entries.append(entry)
+            if as_json:
+                shown.append(entry)
+            elif not (results and entry["accepted"]):
+                word = "accepted" if entry["accepted"] else "rejected"
+                typer.echo(f"{_printable(_name(entry))}: {word}: {_printable(entry['reason'])}")
+        if results and not as_json:
+            typer.echo(f"{_printable(str(path))}: {_summary(entries)}")
+        accepted = accepted and all(entry["accepted"] for entry in entries)
+    if as_json:
+        typer.echo(json.dumps({"accepted": accepted, "certificates": shown}))
+    if not accepted:
+        raise typer.Exit(1)
+
+
+def _box(delta: float | None, shifts: Path | None) -> Shifts | None:
+    """Read the set of networks, if one is given."""
+    from proplace.core.errors import OptionError  # noqa: PLC0415
+
+    if delta is not None and shifts is not None:
+        raise OptionError("give --delta NUMBER or --shifts FILE, not both", name="--shifts")
+    return None if shifts is None else deltas.read(shifts)
+
+
+def _others(also: list[str] | None) -> list[ModelSet]:
+    """Read the networks of other models, each with its set."""
+    from proplace.core.model_set import ModelSet  # noqa: PLC0415
+    from proplace.core.network import Network  # noqa: PLC0415
+    from proplace.core.shifts import Shifts  # noqa: PLC0415
+
+    found = []
+    for other in deltas.others(also or []):
+        net = Network.load(other.path)
+        asked = 0.0 if other.delta is None else other.delta.delta
+        found.append(ModelSet(net, Shifts.of(net, asked), str(other.path)))
+    return found
+
+
+def _set_of(proof: bytes) -> str | None:
+    """The digest of the set of networks that a certificate names; None for one with a delta.
+
+    In a bundle, it is the certificate of the model in use that counts, the first.
+    """
+    try:
+        facts = json.loads(proof)
+        facts = facts.get("certificates", [facts])[0]
+        named = facts.get("shifts")
+    except (ValueError, RecursionError, AttributeError, LookupError, TypeError):
+        return None  # the checker says what is wrong
+    return named if isinstance(named, str) else None
+
+
+def _summary(entries: Sequence[dict[str, Any]]) -> str:
+    """How many certificates of a folder prove their answers, and how many of these that one is lost."""
+    good = [entry for entry in entries if entry["accepted"]]
+    words = f"{len(good)} of {len(entries)} certificates prove their answers"
+    verdicts = [entry["proved"]["verdict"] for entry in good]
+    if lost := verdicts.count("not robust"):
+        words += f"; {lost} of them that a person who has the class today does not have it robustly"
+    if fixed := verdicts.count("fixed"):
+        words += f"; {fixed} of them that no change leads to the class"
+    return words
+
+
+def _name(entry: dict[str, Any]) -> str:
+    """What to call a certificate: its file, and the answer that it belongs to."""
+    answer = f" ({entry['answer']})" if "answer" in entry else ""
+    return f"{entry['file']}{answer}"
+
+
+def _is_results(path: Path) -> bool:
+    """Whether a path is a folder of results."""
+    return path.is_dir() and (path / "manifest.json").is_file()
+
+
+def _entries(path: Path, known: Known, demand: Demand) -> Iterator[dict[str, Any]]:
+    """What is found at a path, one entry per certificate."""
+    from proplace.core.errors import CertificateError  # noqa: PLC0415
+
+    if _is_results(path):
+        yield from _of_results(path, known, demand)
+        return
+    files = sorted(path.glob("*.json")) if path.is_dir() else [path]
+    if not files:
+        raise CertificateError(f"{path}: no .json files to check", name=path.name)
+    for file in files:
+        yield _of_file(file, known, demand)
+
+
+def _of_results(path: Path, known: Known, demand: Demand) -> Iterator[dict[str, Any]]:
+    """Check the answers of a folder of results."""
+    from proplace.batch.checking import check_folder  # noqa: PLC0415
+    from proplace.batch.reading import ResultsFolder  # noqa: PLC0415
+    from proplace.certification import checker  # noqa: PLC0415
+    from proplace.core.errors import CertificateError, OptionError  # noqa: PLC0415
+
+    if demand.input is not None:
+        raise OptionError(
+            "--input is about one certificate; leave it out for a folder of results", name="--input"
+        )
+    folder = ResultsFolder.open(path)
+    if not folder.certificates:
+        raise CertificateError(
+            f"{path}: no certificates were kept; give the same proplace explain command with "
+            "--certificates and another folder",
+            name="--certificates",
+        )
+    for other in known.others:
+        if not any(_holds(models, other) for models in folder.setting.sets[1:]):
+            raise CertificateError(
+                f"{path}: its answers were not made for {other.name} with such a delta; explain them "
+                "with the same --also",
+                name="--also",
+                value=other.name,
+            )
+    readings = [*known.readings, *_through(known.model, folder.setting.schema)]
+    for found in check_folder(folder, readings, demand):
+        line, schema = found, folder.setting.schema
+        if line.accepted and line.statement is not None and known.tolerance is not None:
+            verdict = checker.Verdict(True, line.reason, line.statement)
+            if lacking := known.too_narrow(verdict, schema):
+                reason = f"{lacking}; proved is only: {line.reason}"
+                line = dataclasses.replace(line, accepted=False, reason=reason)
+        proved = None if line.statement is None else line.statement._asdict()
+        yield {
+            "file": str(path / "certificates" / line.file),
+            "answer": line.name,
+            "accepted": line.accepted,
+            "reason": line.reason,
+            "proved": proved,
+        }
+
+
+def _holds(models: ModelSet, other: ModelSet) -> bool:
+    """Whether the networks of one set are among those of another."""
+    from proplace.certification import digest  # noqa: PLC0415
+
+    return digest(models.net) == digest(other.net) and all(
+        models.shifts.contains(end) for end in (other.shifts.low, other.shifts.high)
+    )
+
+
+def _of_file(file: Path, known: Known, demand: Demand) -> dict[str, Any]:
+    """Check one certificate."""
+    from proplace.certification import checker  # noqa: PLC0415
+
+    try:
+        with file.open("rb") as proof:
+            content = proof.read(checker.MOST_BYTES + 1)
+    except OSError as error:
+        verdict = checker.Verdict(False, f"not readable: {error.strerror}")
+    else:
+        verdict = known.verdict(content, demand)
+    proved = None if verdict.statement is None else verdict.statement._asdict()
+    return {
+        "file": str(file),
+        "accepted": verdict.accepted,
+        "reason": verdict.reason,
+        "proved": proved,
+    }
+
+
+def _readings(model: Model, path: Path) -> list[Network]:
+    """Return the networks of a model file: whole (scaling left to the table), and as it stands."""
+    from proplace.core.errors import ProplaceError  # noqa: PLC0415
+    from proplace.core.network import Network  # noqa: PLC0415
+
+    whole = model.network
+    try:
+        plain = Network.load(path)
+    except ProplaceError:  # a table of several inputs, categories: only whole
+        return [whole]
+    plain = plain if model.threshold is None else model.threshold.network(plain)
+    return [whole] if plain == whole else [whole, plain]
+
+
+def _through(model: Model, schema: Schema) -> list[Parameters]:
+    """The network as it is seen through a schema, which may turn some of its numbers into yes or no."""
+    from proplace.certification import parameters  # noqa: PLC0415
+    from proplace.core.errors import ProplaceError  # noqa: PLC0415
+
+    try:
+        return [parameters(model.with_schema(schema).network)]
+    except ProplaceError:  # another model: its digest says so
+        return []
+
+
+def _numbers(row: str | None) -> list[float] | None:
+    """Read the numbers of a row, with commas between them."""
+    from proplace.certification import checker  # noqa: PLC0415
+    from proplace.core.errors import OptionError  # noqa: PLC0415
+
+    try:
+        return None if row is None else checker.row(row)
+    except ValueError:
+        raise OptionError(
+            f"--input takes the numbers of one row with commas between them, such as 0.5,-1,2, "
+            f"not {row!r}",
+            name="--input",
+            value=row,
+        ) from None
+
+
+def _printable(name: str) -> str:
+    """Escape what a file name could use to write lines of its own."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in name)

@@ -1,0 +1,239 @@
+"""The four data sets of the paper, from a folder or by download, with checksums.
+
+The files are those of the CARLA benchmark (repository ``carla-recourse/cf-data``); they are not part
+of this package. Label 1 is the desired outcome.
+
+*Encoding*: numbers are scaled to [0, 1] by their range over the whole file, two-valued categories are
+one 0/1 column, numbers first. *Split* (as in the published runs): NumPy's legacy generator seeded
+with 1 draws ``n // 2 - 1`` rows, the first half; each half is split 80/20, stratified, with
+scikit-learn's ``random_state=0``.
+
+HELOC as published leaks its label: missing cells were replaced with the mean of the row's own class.
+The repaired version replaces every cell that is not a whole number (no observed value is) with the
+median of the first half's training rows, whatever the label.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from sklearn.model_selection import train_test_split
+
+from proplace.core.errors import InputError, OptionError
+from proplace.core.optional import require
+from proplace.experiment import schemas
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy.typing as npt
+
+    from proplace.core.network import Array
+    from proplace.schema import Schema
+
+    Rows = npt.NDArray[np.int64]
+
+FOLDER_VARIABLE = "PROPLACE_DATA"
+_COMMIT = "2d56677095bd11deba5d8e3731f8941b95e0a880"
+_ADDRESS = "https://raw.githubusercontent.com/carla-recourse/cf-data/{version}/{file}"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a data set comes from and what it is checked against."""
+
+    file: str
+    sha256: str
+    target: str
+    schema: Callable[[pd.DataFrame], Schema]
+
+
+SOURCES = {
+    "adult": Source(
+        "adult.csv",
+        "e98ef37848b34919802d9e110718dd02ccbc8ec0369677f92bb1fd40b71eccdc",
+        "income",
+        schemas.adult,
+    ),
+    "compas": Source(
+        "compas.csv",
+        "e99430e4bdeebc858ba22726be3c3924c8435e6c890e2ae7f52d0411a3cc0516",
+        "score",
+        schemas.compas,
+    ),
+    "gmc": Source(
+        "give_me_some_credit.csv",
+        "a79d610d1d3e1e8ee1906185cd958c671391fe4866a02f79c148ac6685a6dcb0",
+        "SeriousDlqin2yrs",
+        schemas.gmc,
+    ),
+    "heloc": Source(
+        "heloc.csv",
+        "6a668dddbd2b59aed119c0169c562d54ad6a462580ca783628e88cbc59315d41",
+        "RiskPerformance",
+        schemas.heloc,
+    ),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Half:
+    """Row positions of one half of a data set; ``rows`` is the training and the test part."""
+
+    train: Rows
+    test: Rows
+
+    @property
+    def rows(self) -> Rows:
+        """All rows of the half, in the order of the file."""
+        return np.sort(np.concatenate([self.train, self.test]))
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A table in original units, its labels, schema and split.
+
+    Attributes
+    ----------
+    name
+        As in tables: ``"heloc"`` as published, ``"heloc-repaired"`` without the label leak.
+    frame, y
+        Features in original units, in the order of the encoding; labels (1: desired).
+    schema
+        Kinds, ranges and what a person could change.
+    first, second
+        The halves: networks are trained on the first; the second comes in when they are retrained.
+    """
+
+    name: str
+    frame: pd.DataFrame
+    y: Rows
+    schema: Schema
+    first: Half
+    second: Half
+
+    @cached_property
+    def X(self) -> Array:  # noqa: N802  (as everywhere: rows of features)
+        """All rows, encoded as in the paper."""
+        return self.schema.encode(self.frame)
+
+    @cached_property
+    def desired(self) -> Array:
+        """Encoded rows of the first half with label 1: what a plausible answer looks like."""
+        rows = self.first.rows
+        wanted: Array = self.X[rows[self.y[rows] == 1]]
+        return wanted
+
+    @cached_property
+    def free(self) -> Schema:
+        """The features as the paper treats them: same encoding, no rule."""
+        return schemas.free(self.schema)
+
+
+def load(
+    name: str, folder: str | os.PathLike[str] | None = None, *, repaired: bool = False
+) -> Dataset:
+    """Read a data set of the paper.
+
+    Parameters
+    ----------
+    name
+        ``"adult"``, ``"compas"``, ``"gmc"`` or ``"heloc"``.
+    folder
+        Folder with the CSV files (also gzipped); without, the environment variable
+        ``PROPLACE_DATA``; without that, a download (the extra ``data``), kept for the next time.
+    repaired
+        HELOC only: remove the label leak.
+    """
+    if name not in SOURCES:
+        raise OptionError(
+            f"data set must be one of {', '.join(SOURCES)}, not {name!r}", name="name", value=name
+        )
+    if repaired and name != "heloc":
+        raise OptionError(
+            f"only heloc has a repaired version; {name} needs none", name="repaired", value=repaired
+        )
+    source = SOURCES[name]
+    frame = pd.read_csv(io.BytesIO(_content(name, source, folder)))
+    y = frame.pop(source.target).to_numpy().astype(np.int64)
+    first, second = halves(y)
+    if repaired:
+        frame = without_leak(frame, first.train)
+    schema = source.schema(frame)
+    frame = frame[[feature.name for feature in schema.features]]
+    return Dataset(f"{name}-repaired" if repaired else name, frame, y, schema, first, second)
+
+
+def halves(y: Rows) -> tuple[Half, Half]:
+    """Split rows by their labels as the published runs do."""
+    drawn = np.random.RandomState(1).choice(len(y), len(y) // 2 - 1, replace=False)
+    first = np.sort(drawn)
+    second = np.setdiff1d(np.arange(len(y)), first)
+    parts = []
+    for half in (first, second):
+        train, test = train_test_split(half, test_size=0.2, stratify=y[half], random_state=0)
+        parts.append(Half(train, test))
+    return parts[0], parts[1]
+
+
+def without_leak(frame: pd.DataFrame, train: Rows) -> pd.DataFrame:
+    """Replace cells that are no whole number with the (lower) median of the training rows."""
+    known = frame.where(frame % 1 == 0)
+    return known.fillna(known.iloc[train].quantile(0.5, interpolation="lower"))
+
+
+def _content(name: str, source: Source, folder: str | os.PathLike[str] | None) -> bytes:
+    """The CSV file as bytes, checked."""
+    folder = folder or os.environ.get(FOLDER_VARIABLE)
+    path = _download(source) if folder is None else _find(name, source, Path(folder))
+    content = path.read_bytes()
+    if path.suffix == ".gz":
+        content = gzip.decompress(content)
+    if hashlib.sha256(content).hexdigest() != source.sha256:
+        raise InputError(
+            f"{path} is not the file of the benchmark (its SHA-256 differs)", name=path.name
+        )
+    return content
+
+
+def _find(name: str, source: Source, folder: Path) -> Path:
+    names = dict.fromkeys([f"{name}.csv.gz", f"{name}.csv", source.file, f"{source.file}.gz"])
+    for candidate in names:
+        if (folder / candidate).exists():
+            return folder / candidate
+    raise InputError(
+        f"{folder} holds none of {', '.join(names)}; give the folder of the data sets",
+        name="folder",
+        value=folder,
+    )
+
+
+def _download(source: Source) -> Path:
+    pooch = require("pooch", "data", "downloading data sets")
+    problem: Exception | None = None
+    for version in (_COMMIT, "main"):
+        try:
+            return Path(
+                pooch.retrieve(
+                    _ADDRESS.format(version=version, file=source.file),
+                    known_hash=f"sha256:{source.sha256}",
+                    fname=source.file,
+                    path=pooch.os_cache("proplace"),
+                )
+            )
+        except Exception as error:  # whatever the network layers raise
+            problem = error
+    raise InputError(
+        f"{source.file} could not be downloaded ({problem}); put it into a folder and give that "
+        f"folder, or set {FOLDER_VARIABLE}",
+        name=source.file,
+    ) from problem

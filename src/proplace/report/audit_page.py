@@ -1,0 +1,204 @@
+"""The page of an audit: one HTML file that opens offline, for those who release a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from proplace.core.files import atomic_write
+from proplace.promises.judging import ALARMS, NOTES, VERDICTS
+from proplace.report.templating import generator, templates
+
+if TYPE_CHECKING:
+    import os
+
+    from proplace.promises.audit import Audit, Look
+    from proplace.promises.judging import Verdict
+
+_MOST = 100  # promises of one list; the rest are counted
+_CLOSEST = 20  # promises that hold with the smallest margins
+
+_TITLES: dict[Verdict, str] = {
+    "proved": "proved",
+    "holds": "hold today",
+    "broken": "broken",
+    "unknown": "cannot be told",
+}
+_MEANINGS = (
+    (
+        "Proved",
+        "The retrained network lies in the set of networks for which the promise was proved when it was "
+        "made. Nothing else need be asked; what it says of every answer was compared all the same.",
+    ),
+    (
+        "Hold today",
+        "The retrained model accepts all that was promised, but does not lie in the promised set: the "
+        "next retraining may break it.",
+    ),
+    (
+        "Broken",
+        "The retrained model refuses the answer, or an input near to it that was promised as well.",
+    ),
+    (
+        "Cannot be told",
+        "The model looks at columns that promises do not hold, does not know a label, or the answer "
+        "lies so near to the boundary that rounding decides. It does not count as holding.",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class _Part:
+    verdict: Verdict
+    words: str
+    count: int
+
+    @property
+    def shown(self) -> str:
+        return f"{self.count:,}"
+
+
+@dataclass(frozen=True)
+class _Row:
+    promise: int
+    person: str
+    sentence: str
+    note: str
+    number: str
+    expires: str
+
+
+@dataclass(frozen=True)
+class _List:
+    """Some promises, with what is to be said about them."""
+
+    anchor: str
+    title: str
+    lead: str
+    number: str
+    rows: tuple[_Row, ...]
+    rest: str
+
+
+def write_audit_page(
+    path: str | os.PathLike[str], audit: Audit, *, title: str = "Audit of promises"
+) -> Path:
+    """Write the page; see :meth:`proplace.Audit.report`."""
+    environment = templates("the page of an audit")
+    parts = _parts(audit.counts)
+    text = environment.get_template("audit.html.j2").render(
+        title=title,
+        lead=f"{audit.sentence[:1].upper()}{audit.sentence[1:]}.",
+        line=(
+            ("Ledger", Path(audit.ledger.name).name),
+            ("Retrained model", audit.model),
+            ("Open on", audit.as_of),
+            ("Looked at", audit.time.replace("T", " ")),
+        ),
+        total=len(audit),
+        parts=parts,
+        figures=[part for part in parts if part.count or part.verdict != "unknown"],
+        alarms=_alarms(audit),
+        meanings=[
+            pair
+            for pair, part in zip(_MEANINGS, parts, strict=True)
+            if part.count or part.verdict != "unknown"
+        ],
+        looks=[_look(look) for look in audit.looks],
+        lists=[one for one in (_broken(audit), _unknown(audit), _closest(audit)) if one.rows],
+        record=_record(audit),
+        generator=generator(),
+    )  # fmt: skip
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(target) as file:
+        file.write(text.encode())
+    return target
+
+
+def _parts(counts: dict[Verdict, int]) -> list[_Part]:
+    return [_Part(verdict, words, counts[verdict]) for verdict, words in _TITLES.items()]
+
+
+def _look(look: Look) -> dict[str, Any]:
+    if look.inside:
+        how = f"The new network lies in the promised set ({look.inside})."
+    elif look.on_rows:
+        how = "The new network lies outside of the promised set; each promise was tested."
+        how += f" {_sentence(look.why)}" if look.why else ""
+    else:
+        how = f"Point by point, by prediction: {look.why}."
+    name = f"{look.model} ({look.terms[:8]})"
+    return {"name": name, "parts": _parts(look.counts), "how": how}
+
+
+def _alarms(audit: Audit) -> dict[str, Any] | None:
+    numbers = audit.alarms
+    if not numbers:
+        return None
+    there = set(audit.found.note.tolist())
+    count = f"{len(numbers):,} case{'s' * (len(numbers) != 1)}"
+    return {"count": count, "notes": [NOTES[note] for note in ALARMS if note in there]}
+
+
+def _broken(audit: Audit) -> _List:
+    lead = (
+        "The retrained model does not keep these promises. Give these people new answers, retrain "
+        "within the promised set, or do not release it."
+    )
+    return _list(audit, "broken", "Broken promises", lead)
+
+
+def _unknown(audit: Audit) -> _List:
+    return _list(audit, "unknown", "What cannot be told", "These do not count as holding.")
+
+
+def _list(audit: Audit, verdict: Verdict, title: str, lead: str) -> _List:
+    chosen = np.flatnonzero(audit.found.verdict == VERDICTS.index(verdict))
+    numbers = [f"{value:.4g}" for value in audit.found.margin[chosen[:_MOST]]]
+    rest = len(chosen) - _MOST
+    return _List(
+        verdict,
+        title,
+        lead,
+        "Margin",
+        _rows(audit, chosen[:_MOST], numbers),
+        f"And {rest:,} more: audit.to_frame({verdict!r}) lists all." if rest > 0 else "",
+    )
+
+
+def _closest(audit: Audit) -> _List:
+    """Promises that hold with the smallest margins."""
+    held = np.flatnonzero(audit.found.verdict == VERDICTS.index("holds"))
+    chosen = held[np.argsort(audit.found.margin[held], kind="stable")[:_CLOSEST]]
+    numbers = [f"{value:.3g}" for value in audit.found.margin[chosen]]
+    lead = "These hold with the smallest margins."
+    return _List("holds", "Where the next retraining may hurt", lead, "Margin",
+                 _rows(audit, chosen, numbers), "")  # fmt: skip
+
+
+def _rows(audit: Audit, chosen: Any, numbers: list[str]) -> tuple[_Row, ...]:
+    ids = audit.ids[chosen].tolist()
+    notes = [NOTES[note] for note in audit.found.note[chosen]]
+    columns = (audit.ledger.recipients(ids), notes, numbers)
+    return tuple(
+        _Row(one.promise, one.person or "erased", one.sentence, note, value, one.expires or "none")
+        for one, note, value in zip(*columns, strict=True)
+    )
+
+
+def _record(audit: Audit) -> list[tuple[str, str]]:
+    written = "not recorded" if audit.number is None else f"entry {audit.number}"
+    return [
+        ("Ledger", audit.ledger.name),
+        ("Audit", written),
+        ("End of the chain when it was read", str(audit.head)),
+        ("SHA-256 of the retrained model, as the ledger keeps it", audit.model_digest),
+    ]
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}." if text else ""

@@ -1,0 +1,86 @@
+"""`proplace experiment` through the command line, on COMPAS at a small size."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pandas as pd
+import pytest
+
+from commands import good, run, run_process
+from crowds import start
+from proplace.core.errors import ProplaceError
+from proplace.experiment import experiment
+from real_data import folder
+
+pytest.importorskip("matplotlib")
+SMALL = ["--data", "COMPAS", "--seed", "0", "--inputs", "3", "--retrained", "1"]
+METHODS = ["--method", "WCE", "--method", "PROPLACE", "--method", "RNCE"]
+
+
+def environment():
+    return {**os.environ, "MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1"}
+
+
+@pytest.mark.slow
+def test_a_killed_run_resumes_to_the_same_table(tmp_path):
+    options = [*SMALL, *METHODS, "--folder", folder()]
+    whole = good("experiment", *options, "--out", tmp_path / "whole")
+    assert "3/3" in whole.stdout + whole.stderr
+    assert "| PROPLACE |" in whole.stdout
+    out = tmp_path / "parts"
+    arguments = ["experiment", *options, "--out", out]
+    killed = start(arguments, at=8, env=environment())
+    killed.communicate()
+    assert killed.returncode == -signal.SIGKILL
+    assert not (out / "results.csv").exists()
+    (kept,) = out.glob("cache/*/WCE-*.npz")
+    made = kept.stat().st_mtime_ns
+    rest = run_process(*arguments, "--jobs", "2", **environment())
+    assert rest.returncode == 0, rest.stderr
+    assert kept.stat().st_mtime_ns == made  # not run again
+    for name in ("results.csv", "curves.csv"):
+        a, b = (pd.read_csv(tmp_path / part / name) for part in ("whole", "parts"))
+        same = [column for column in a if column != "seconds"]
+        pd.testing.assert_frame_equal(a[same], b[same], check_exact=True)
+    results = pd.read_csv(out / "results.csv")
+    assert results["method"].tolist() == ["WCE", "PROPLACE", "RNCE"]
+    assert results.loc[1, ["found", "valid", "vdelta"]].tolist() == [1.0, 1.0, 1.0]
+    assert results["accuracy"].iloc[0] == pytest.approx(0.85, abs=0.02)
+
+
+def test_default_is_every_data_set_and_method(tmp_path, monkeypatch):
+    asked = []
+
+    def stop(tasks, methods, *_, **__):
+        asked.append(([(task.data, task.seed) for task in tasks], methods))
+        raise ProplaceError("enough")
+
+    monkeypatch.setattr(experiment, "run", stop)
+    run("experiment", "--seed", "4", "--out", tmp_path)
+    ((tasks, methods),) = asked
+    assert tasks == [(n, 4) for n in ("adult", "compas", "gmc", "heloc", "heloc-repaired")]
+    assert methods[:3] == ["PROPLACE", "PROPLACE-Algorithm-1", "WCE"]
+    assert len(methods) == 9
+
+
+def test_algorithm_1_runs_by_its_name(tmp_path):
+    words = ["--method", "PROPLACE-Algorithm-1", "--folder", folder(), "--out", tmp_path]
+    done = good("experiment", *SMALL, *words)
+    assert "| PROPLACE-Algorithm-1 | 100.0" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "word"),
+    [
+        (["--data", "iris"], "iris"),
+        ([*SMALL, "--method", "DICE"], "DICE"),
+        ([*SMALL, "--folder", "nowhere"], "nowhere"),
+    ],
+)
+def test_wrong_calls_are_rejected(words, word, tmp_path):
+    done = run("experiment", *words, "--out", tmp_path)
+    assert done.returncode == 1
+    assert isinstance(done.error, ProplaceError)
+    assert word in done.stderr

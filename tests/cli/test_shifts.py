@@ -1,0 +1,567 @@
+"""Sets of networks on the command line: made, looked at, and used wherever a delta is."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import proplace as pp
+from commands import good, run
+from oracles import forward, sampled_margins
+from proplace.batch.manifest import _sha256
+from proplace.cli import delta
+from proplace.core.errors import (
+    DeltaError,
+    ModelFileError,
+    OptionError,
+    OutputError,
+    ResultsError,
+)
+from support.errors import ANY, failed, raises
+
+
+def moved(net, size, seed):
+    """A network whose parameters moved, more upwards than downwards."""
+    rng = np.random.default_rng(seed)
+    return net.with_layers(
+        (
+            layer.W + size * rng.uniform(-0.5, 1.0, layer.W.shape),
+            layer.b + size * rng.uniform(-0.5, 1.0, layer.b.shape),
+        )
+        for layer in net.layers
+    )
+
+
+@pytest.fixture(scope="module")
+def past(loans, tmp_path_factory):
+    """Files of four past models, and of the set that they span."""
+    folder = tmp_path_factory.mktemp("past")
+    nets = [moved(loans.net, 0.01, seed) for seed in range(4)]
+    for n, net in enumerate(nets):
+        net.save(folder / f"past-{n}.npz")
+    box = pp.Shifts.hull(nets)
+    box.save(folder / "shifts.npz")
+    pp.Shifts.of(loans.net, 0.02).save(folder / "around.npz")
+    return folder, nets, box
+
+
+def files(past):
+    return sorted(past[0].glob("past-*.npz"))
+
+
+def facts_of(*words):
+    return good(*words, "--json").json
+
+
+def rejected(*words):
+    """Check something that is rejected; return how many certificates are."""
+    done = run("check", *words, "--json")
+    assert (done.returncode, done.json["accepted"]) == (1, False)
+    return sum(not entry["accepted"] for entry in done.json["certificates"])
+
+
+# -- making and looking ----------------------------------------------------------------------------
+
+
+def test_a_hull_holds_each_parameter_from_its_least_to_its_largest(past, tmp_path):
+    out = tmp_path / "hull.npz"
+    assert facts_of("shifts", "hull", *files(past), "--out", out)["digest"] == past[2].digest
+    made = pp.Shifts.load(out)
+    for n, layers in enumerate(zip(*(net.layers for net in past[1]), strict=True)):
+        W = np.array([layer.W for layer in layers])
+        b = np.array([layer.b for layer in layers])
+        assert np.array_equal(made.low.layers[n].W, W.min(axis=0))
+        assert np.array_equal(made.high.layers[n].W, W.max(axis=0))
+        assert np.array_equal(made.low.layers[n].b, b.min(axis=0))
+        assert np.array_equal(made.high.layers[n].b, b.max(axis=0))
+    assert made.digest == past[2].digest
+
+
+def test_nothing_is_overwritten_and_the_name_is_looked_at_first(past, tmp_path):
+    out = tmp_path / "hull.npz"
+    out.write_text("mine")
+    failed(run("shifts", "hull", *files(past), "--out", out), OutputError, name=out.name)
+    assert out.read_text() == "mine"
+    other = tmp_path / "box.json"
+    failed(run("shifts", "hull", "no-such.npz", "--out", other), OutputError, name=other.name)
+
+
+def test_what_is_shown_of_a_set(loans, past):
+    folder, nets, box = past
+    facts = facts_of("shifts", "show", folder / "shifts.npz")
+    assert (facts["digest"], facts["about"]) == (box.digest, "hull of 4 networks")
+    assert "contains_model" not in facts
+    for n, layer in enumerate(facts["layers"]):
+        values = np.array([[*net.layers[n].W.ravel(), *net.layers[n].b] for net in nets])
+        length = values.max(axis=0) - values.min(axis=0)
+        assert layer["parameters"] == layer["moving"] == values.shape[1]
+        assert (layer["largest"], layer["median"]) == (length.max(), np.median(length))
+        assert layer["symmetric"] is None
+    assert facts["parameters"] == sum(layer["parameters"] for layer in facts["layers"])
+    text = good("shifts", "show", folder / "shifts.npz").stdout
+    assert box.digest in text
+    assert f"{facts['moving']} of {facts['parameters']}" in text
+
+
+def test_a_parameter_that_does_not_move_is_not_counted(loans, tmp_path):
+    radii = [(0.0, 0.01), (0.02, 0.0)]
+    pp.Shifts.of(loans.net, radii).save(tmp_path / "some.npz")
+    layers = facts_of("shifts", "show", tmp_path / "some.npz")["layers"]
+    first, second = loans.net.layers
+    assert [layer["moving"] for layer in layers] == [first.b.size, second.W.size]
+    assert [layer["parameters"] for layer in layers] == [
+        first.W.size + first.b.size,
+        second.W.size + second.b.size,
+    ]
+
+
+def test_whether_a_model_lies_in_the_set_and_where_not(loans, past):
+    folder, _, box = past
+    show = ["shifts", "show", folder / "shifts.npz", "--model"]
+    assert facts_of(*show, folder / "past-1.npz")["contains_model"]
+    model = loans.folder / "model.onnx"
+    facts = facts_of(*show, model)
+    assert not facts["contains_model"]
+    beyond = []
+    for layer, low, high in zip(loans.net.layers, box.low.layers, box.high.layers, strict=True):
+        for value, least, most in (
+            (layer.W, low.W, high.W),
+            (layer.b, low.b, high.b),
+        ):
+            beyond += np.maximum(least - value, value - most).ravel().tolist()
+    beyond = sorted((b for b in beyond if b > 0.0), reverse=True)
+    assert facts["outside"] == len(beyond) > 5
+    assert [entry["beyond"] for entry in facts["farthest_outside"]] == beyond[:5]
+    far = facts["farthest_outside"][0]
+    text = good(*show, model).stdout
+    assert f"{len(beyond)} of " in text
+    assert f"{far['name']}: {far['value']:.6g}" in text
+
+
+def test_whether_the_set_is_symmetric_around_the_model(loans, past):
+    folder, model = past[0], loans.folder / "model.onnx"
+    show = ["shifts", "show", folder / "around.npz", "--model"]
+    assert all(layer["symmetric"] for layer in facts_of(*show, model)["layers"])
+    layers = facts_of(*show, folder / "past-0.npz")["layers"]
+    assert not any(layer["symmetric"] for layer in layers)
+
+
+def test_a_history_is_learned_from(past, loans, tmp_path):
+    paths = []
+    for seed in range(30):
+        paths.append(tmp_path / f"later-{seed}.npz")
+        moved(loans.net, 0.01, seed).save(paths[-1])
+    out = tmp_path / "learned.npz"
+    words = ["--coverage", 0.9, "--model", loans.folder / "model.onnx", "--out", out]
+    about = facts_of("shifts", "learn", *paths, *words)["about"]
+    made = pp.Shifts.load(out)
+    assert "30" in made.about
+    assert made.about == about
+    assert sum(made.contains(pp.Network.load(path)) for path in paths) >= 27
+    failed(run("shifts", "learn", *paths[:5], "--out", tmp_path / "few.npz"), DeltaError)
+    assert not (tmp_path / "few.npz").exists()
+
+
+def test_scalers_that_were_fitted_again_are_expressed_behind_that_in_use(tmp_path):
+    first = pp.Network([([[1.0, 2.0]], [0.5])], scale=[2.0, 1.0], shift=[0.0, 0.0])
+    again = pp.Network([([[2.0, 2.0]], [0.5])], scale=[1.0, 1.0], shift=[0.0, 0.0])
+    first.save(tmp_path / "first.npz")
+    again.save(tmp_path / "again.npz")
+    paths = [tmp_path / "first.npz", tmp_path / "again.npz"]
+    good("shifts", "hull", *paths, "--out", tmp_path / "both.npz")
+    words = [paths[1], "--model", paths[0], "--out", tmp_path / "one.npz"]
+    good("shifts", "hull", *words)
+    read = [pp.Model.of(path).network for path in paths]
+    for name in ("both.npz", "one.npz"):  # 2 * 1 = 1 * 2: it is the same model
+        show = ["shifts", "show", tmp_path / name, "--model", paths[0]]
+        assert facts_of(*show)["contains_model"]
+        made = pp.Shifts.load(tmp_path / name)
+        assert made.frozen
+        assert made.contains(read[0])
+        assert not made.contains(again)
+
+
+# -- wrong options and files -----------------------------------------------------------------------
+
+
+def test_exactly_one_of_delta_and_shifts(loans, past):
+    for words in ([], ["--delta", 0.01, "--shifts", past[0] / "shifts.npz"]):
+        for command, options in (
+            ("explain", loans.options(delta=None, row=0)),
+            ("certify", ["--model", loans.folder / "model.onnx", "--input", "people.csv"]),
+        ):
+            done = run(command, *options, *words)
+            failed(done, OptionError, name="--shifts" if words else "--delta")
+    proof = ["check", "proof.json", "--model", loans.folder / "model.onnx"]
+    done = run(*proof, "--delta", 0.01, "--shifts", past[0] / "shifts.npz")
+    failed(done, OptionError, name="--shifts")
+
+
+def test_a_set_of_other_networks_is_refused_with_what_to_do(loans, past, tmp_path):
+    other = pp.Network([(np.ones((3, loans.net.inputs)), np.ones(3)), (np.ones((1, 3)), [0.0])])
+    scaled = pp.Network(
+        [(layer.W, layer.b) for layer in loans.net.layers], scale=np.full(loans.net.inputs, 2.0)
+    )
+    other.save(tmp_path / "other.npz")
+    loans.net.save(tmp_path / "network.npz")
+    pp.Shifts.of(other, 0.1).save(tmp_path / "other-shifts.npz")
+    pp.Shifts.of(scaled, 0.1).save(tmp_path / "scaled-shifts.npz")
+    for name, error in (
+        ("other-shifts.npz", DeltaError),
+        ("scaled-shifts.npz", DeltaError),
+        ("missing.npz", DeltaError),
+        ("network.npz", ModelFileError),
+    ):
+        explain = loans.options(delta=None, shifts=tmp_path / name, row=0)
+        model = ["--model", loans.folder / "model.onnx"]
+        table = ["--schema", loans.folder / "schema.yaml", "--input", loans.folder / "people.csv"]
+        for words in (
+            ["explain", *explain],
+            ["shifts", "show", tmp_path / name, *model],
+            ["certify", *model, *table, "--shifts", tmp_path / name],
+        ):
+            done = run(*words)
+            failed(done, error, name=name)
+            assert name in done.stderr
+    done = run("shifts", "hull", *files(past), tmp_path / "other.npz", "--out", tmp_path / "x.npz")
+    failed(done, DeltaError, name="other.npz")
+    assert not (tmp_path / "x.npz").exists()
+
+
+# -- using it --------------------------------------------------------------------------------------
+
+
+def test_rows_are_certified_for_every_network_of_the_set(loans, past, tmp_path):
+    folder, _, box = past
+    out = tmp_path / "verdicts.csv"
+    words = ["--model", loans.folder / "model.onnx", "--schema", loans.folder / "schema.yaml"]
+    words += ["--input", loans.folder / "train.csv", "--shifts", folder / "shifts.npz"]
+    done = good("certify", *words, "--out", out)
+    assert done.stderr  # the model does not lie in the set
+    assert str(folder / "shifts.npz") in done.stdout
+    verdicts = pd.read_csv(out)["verdict"]
+    rows = loans.schema.encode(loans.train)
+    expected = pp.certify(loans.net, rows, box).robust
+    assert ((verdicts == "robust") == expected).all()
+    assert 0 < expected.sum() < len(expected)
+    facts = facts_of("certify", *words)
+    assert facts["delta"] == box.digest
+    assert facts["shifts"] == {"digest": box.digest, "about": "hull of 4 networks"}
+    around = [*words[:-1], folder / "around.npz"]
+    plain = [*words[:-2], "--delta", 0.02]
+    assert facts_of("certify", *around)["robust"] == facts_of("certify", *plain)["robust"]
+
+
+def test_one_person(loans, past):
+    folder, nets, box = past
+    words = loans.options(delta=None, shifts=folder / "shifts.npz", row=0)
+    (answer,) = facts_of("explain", *words)
+    assert answer["delta"] == box.digest
+    assert answer["shifts"] == {
+        "digest": box.digest,
+        "about": "hull of 4 networks",
+        "contains_model": False,
+    }
+    assert "hull of 4 networks" in answer["sentence"]
+    point = loans.schema.encode(pd.DataFrame([answer["counterfactual"]]))[0]
+    for net in (loans.net, *nets):
+        assert forward(net, point)[0] >= 0.0
+    rng = np.random.default_rng(0)
+    assert sampled_margins(loans.net, point, box, 1, rng).min() >= 0.0
+    (plain,) = facts_of("explain", *loans.options(row=0))
+    assert (plain["delta"], plain["shifts"]) == (0.01, None)
+
+
+@pytest.fixture(scope="module")
+def done(loans, past, tmp_path_factory):
+    """A folder of results about a set of networks."""
+    folder = tmp_path_factory.mktemp("boxed")
+    loans.people.head(3).to_csv(folder / "people.csv", index=False)
+    words = loans.options(
+        delta=None,
+        shifts=past[0] / "shifts.npz",
+        input=folder / "people.csv",
+        out=folder / "results",
+    )
+    good("explain", *words, "--certificates")
+    return folder / "results", words
+
+
+@pytest.fixture
+def results(done, tmp_path):
+    return shutil.copytree(done[0], tmp_path / "results")
+
+
+def test_a_folder_of_results_holds_its_set(loans, past, results):
+    box = past[2]
+    kept = pp.Shifts.load(results / "shifts.npz")
+    assert (kept, kept.about) == (box, box.about)
+    table = pd.read_csv(results / "results.csv")
+    assert set(table["delta"]) == {f"shifts {box.digest}"}
+    back = pp.read_results(results)
+    assert back.provenance.delta == box.digest
+    assert back.provenance.delta_about == "hull of 4 networks"
+    assert all(e.setting.shifts == box for e in back)
+    assert [e.words().sentence for e in back] == list(table["sentence"])
+    assert (back[0].setting.general, back[0].setting.inside) == (True, False)
+
+
+def test_a_batch_goes_on_with_the_same_set_and_with_no_other(loans, past, done, results, tmp_path):
+    words = [word if word != str(done[0]) else results for word in done[1]]
+    before = (results / "results.csv").read_bytes()
+    (results / "results.csv").unlink()
+    good("explain", *words, "--certificates")
+    assert (results / "results.csv").read_bytes() == before
+    wider = past[2].scaled(1.5)
+    wider.save(tmp_path / "wider.npz")
+    renamed = pp.Shifts(past[2].low, past[2].high, about="otherwise")
+    renamed.save(tmp_path / "renamed.npz")
+    for name, field in (("wider.npz", "delta"), ("renamed.npz", "about delta")):
+        other = [tmp_path / name if word == str(past[0] / "shifts.npz") else word for word in words]
+        failed(run("explain", *other, "--certificates"), OutputError, name=field, notes=1)
+    plain = loans.options(input=done[0].parent / "people.csv", out=results)
+    failed(run("explain", *plain, "--certificates"), OutputError, name="delta")
+
+
+def test_a_set_that_was_changed_is_refused(past, results, tmp_path):
+    def refused(path):
+        with raises(ResultsError, name="shifts.npz"):
+            pp.read_results(results)
+        done = run("report", results, "--out", tmp_path / f"{path}.html")
+        failed(done, ResultsError, name="shifts.npz")
+
+    kept = (results / "shifts.npz").read_bytes()
+    (results / "shifts.npz").unlink()
+    refused("gone")
+    small = past[2].scaled(0.5)
+    pp.Shifts(small.low, small.high, about=past[2].about).save(results / "shifts.npz")
+    refused("smaller")
+    pp.Shifts(past[2].low, past[2].high, about="the best set of all").save(results / "shifts.npz")
+    refused("renamed")
+    (results / "shifts.npz").write_bytes(kept[:-10])
+    refused("cut")
+    (results / "shifts.npz").write_bytes(kept)
+    assert len(pp.read_results(results))
+
+
+def test_a_folder_is_not_begun_where_the_name_is_taken(loans, past, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "shifts.npz").write_text("mine")
+    words = loans.options(delta=None, shifts=past[0] / "shifts.npz", out=tmp_path / "out")
+    failed(run("explain", *words), OutputError, name="shifts.npz", notes=1)
+    assert (tmp_path / "out" / "shifts.npz").read_text() == "mine"
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["shifts.npz"]
+
+
+def test_folder_of_a_plain_delta_holds_no_set(loans, tmp_path):
+    good("explain", *loans.options(out=tmp_path / "results"))
+    back = pp.read_results(tmp_path / "results")
+    assert (back.provenance.delta, back.provenance.delta_about) == (0.01, "")
+    assert not (tmp_path / "results" / "shifts.npz").exists()
+
+
+def test_certificates_of_a_set_are_checked(loans, past, results, tmp_path):
+    model, box = loans.folder / "model.onnx", past[0] / "shifts.npz"
+    number = len(list((results / "certificates").iterdir()))
+    for words in ([], ["--shifts", box]):
+        facts = facts_of("check", results, "--model", model, *words)
+        assert [entry["proved"]["shifts"] for entry in facts["certificates"]] == (
+            [past[2].digest] * number
+        )
+    proof = sorted((results / "certificates").iterdir())[0]
+    good("check", proof, "--model", model, "--shifts", box)
+    alone = run("check", proof, "--model", model)
+    assert alone.returncode == 1
+    assert past[2].digest in alone.stdout
+    assert "--shifts" in alone.stdout
+    past[2].scaled(2.0).save(tmp_path / "wider.npz")
+    for target, count in ((proof, 1), (results, number)):
+        words = ["--model", model, "--shifts", tmp_path / "wider.npz"]
+        assert rejected(target, *words) == count
+
+
+# -- the page --------------------------------------------------------------------------------------
+
+
+def test_the_page_of_a_folder(past, results, tmp_path):
+    pytest.importorskip("jinja2")
+    pytest.importorskip("matplotlib")
+    said = "Of 59 retrainings, 59 honour each promise."
+    good("report", results, "--out", tmp_path / "page.html", "--statement", said)
+    text = (tmp_path / "page.html").read_text()
+    assert f"{said}</p>" in text
+    assert past[2].digest in text
+    assert "hull of 4 networks" in text
+    assert "--shifts results/shifts.npz" in text
+
+
+def test_a_statement_needs_a_page(loans):
+    done = run("explain", *loans.options(row=0), "--statement", "all will be well")
+    failed(done, OptionError, name="--statement")
+
+
+# -- other models ----------------------------------------------------------------------------------
+
+
+def test_other_models_are_read_from_the_right(past, tmp_path):
+    folder, _, box = past
+    odd = tmp_path / "a:b.npz"
+    shutil.copy(folder / "past-0.npz", odd)
+    (one,) = delta.others([str(odd)])
+    assert (one.path, one.delta) == (odd, None)
+    (one,) = delta.others([f"{odd}:0.02"])
+    assert (one.path, one.delta.delta) == (odd, 0.02)
+    (one,) = delta.others([f"{odd}:1e-3"])
+    assert one.delta.delta == 0.001
+    (one,) = delta.others([f"{odd}:{folder / 'shifts.npz'}"])
+    assert one.delta.delta == box
+    trap = tmp_path / "m.npz:0.5"
+    shutil.copy(odd, trap)
+    shutil.copy(odd, tmp_path / "m.npz")
+    (one,) = delta.others([str(trap)])
+    assert (one.path, one.delta) == (trap, None)
+
+
+@pytest.mark.parametrize(
+    ("word", "error", "name"),
+    [
+        ("none.npz", OptionError, "--also"),
+        ("none.npz:0.1", OptionError, "--also"),
+        ("MODEL:much", OptionError, "--also"),
+        ("MODEL:", OptionError, "--also"),
+        ("MODEL:-1", DeltaError, ANY),
+        ("MODEL:nan", DeltaError, ANY),
+        ("MODEL:none.npz", DeltaError, "none.npz"),
+        ("MODEL:MODEL", ModelFileError, ANY),
+    ],
+)
+def test_wrong_other_models_are_rejected(past, word, error, name):
+    with raises(error, name=name):
+        delta.others([word.replace("MODEL", str(past[0] / "past-0.npz"))])
+
+
+def test_answers_are_asked_of_other_models_too(loans, past):
+    folder, nets, _ = past
+    other = folder / "past-2.npz"
+    words = [*loans.options(row=0), "--also", f"{other}:0.005", "--also", folder / "past-1.npz"]
+    (answer,) = facts_of("explain", *words)
+    point = loans.schema.encode(pd.DataFrame([answer["counterfactual"]]))[0]
+    for net in (loans.net, nets[1]):
+        assert forward(net, point)[0] >= 0.0
+    rng = np.random.default_rng(0)
+    assert sampled_margins(nets[2], point, 0.005, 1, rng).min() >= 0.0
+
+
+@pytest.fixture(scope="module")
+def voted(loans, past, tmp_path_factory):
+    """Results that two other models accept as well: one with its delta, one with its own set."""
+    folder, nets, _ = past
+    place = tmp_path_factory.mktemp("voted")
+    loans.people.head(2).to_csv(place / "people.csv", index=False)
+    pp.Shifts.hull([nets[1], nets[3]]).save(place / "own.npz")
+    words = loans.options(input=place / "people.csv", out=place / "results")
+    words += ["--also", f"{folder / 'past-2.npz'}:0.005"]
+    words += ["--also", f"{folder / 'past-1.npz'}:{place / 'own.npz'}"]
+    good("explain", *words, "--certificates")
+    return place / "results", words
+
+
+@pytest.fixture
+def votes(voted, tmp_path):
+    return shutil.copytree(voted[0], tmp_path / "votes")
+
+
+def test_a_folder_holds_the_other_models(loans, past, votes):
+    _, nets, _ = past
+    back = pp.read_results(votes)
+    sets = back[0].setting.sets
+    assert [each.name for each in sets] == ["the model in use", "past-2.npz", "past-1.npz"]
+    assert sets[1].shifts.radius == 0.005
+    assert np.array_equal(sets[1].net.layers[0].W, nets[2].layers[0].W)
+    assert sets[2].shifts.digest == pp.Shifts.load(votes / "shifts-3.npz").digest
+    assert sorted(path.name for path in votes.glob("*.npz")) == [
+        "network-2.npz",
+        "network-3.npz",
+        "network.npz",
+        "shifts-3.npz",
+    ]
+    assert all(name in back[0].words().sentence for name in ("past-2.npz", "past-1.npz"))
+    for e in back:
+        assert e.certificate.check(sets).accepted
+        rng = np.random.default_rng(0)
+        for each in sets:
+            worst = sampled_margins(each.net, e.point, each.shifts, 1, rng)
+            assert worst.min() >= 0.0
+
+
+def test_bundles_of_a_folder_are_checked(loans, past, votes, tmp_path):
+    model = ["--model", loans.folder / "model.onnx"]
+    number = len(list((votes / "certificates").iterdir()))
+    for words in ([], ["--delta", 0.01, "--target", 1]):
+        assert len(facts_of("check", votes, *model, *words)["certificates"]) == number
+    assert rejected(votes, *model, "--delta", 0.02) == number
+    proof = sorted((votes / "certificates").iterdir())[0]
+    third = f"{votes / 'network-3.npz'}:{votes / 'shifts-3.npz'}"
+    others = ["--also", votes / "network-2.npz", "--also", third]
+    good("check", proof, *model, *others)
+    assert rejected(proof, *model, *others[:2]) == 1
+    assert rejected(proof, *model) == 1
+    assert rejected(votes, "--model", past[0] / "past-0.npz") == number
+
+
+def test_less_than_all_sets_is_rejected(loans, votes):
+    """A manifest that promises more of another model than the bundles prove."""
+    place = votes / "manifest.json"
+    facts = json.loads(place.read_text())
+    del facts["seal"]
+    facts["about"]["provenance"]["also"][0]["delta"] = 0.006
+    place.write_text(json.dumps({**facts, "seal": _sha256(facts)}))
+    number = len(list((votes / "certificates").iterdir()))
+    assert rejected(votes, "--model", loans.folder / "model.onnx") == number
+
+
+@pytest.mark.parametrize("name", ["network-2.npz", "network-3.npz", "shifts-3.npz"])
+def test_another_model_that_was_changed_is_refused(past, votes, name):
+    kept = past[0] / ("around.npz" if name.startswith("shifts") else "past-0.npz")
+    shutil.copy(kept, votes / name)
+    with raises(ResultsError, name=name):
+        pp.read_results(votes)
+
+
+def test_the_page_names_the_other_models(votes, tmp_path):
+    pytest.importorskip("jinja2")
+    pytest.importorskip("matplotlib")
+    good("report", votes, "--out", tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text()
+    assert "past-2.npz" in text
+    assert "past-1.npz" in text
+    assert "--also votes/network-2.npz --also votes/network-3.npz:votes/shifts-3.npz" in text
+
+
+# -- calibrate -------------------------------------------------------------------------------------
+
+
+def test_the_set_that_is_chosen_is_written(loans, past, tmp_path):
+    words = loans.options(delta=None)
+    out = tmp_path / "chosen.npz"
+    found = facts_of("calibrate", *words, *files(past), "--delta", 0.01, "--out-shifts", out)
+    made = pp.Shifts.load(out)
+    assert made == pp.Shifts.of(loans.net, found["delta"]) or made.contains(loans.net)
+    low, high = (np.concatenate([x.W.ravel() for x in net.layers]) for net in (made.low, made.high))
+    assert np.allclose(high - low, 2 * found["delta"])
+
+
+def test_options_of_calibrate_that_do_not_go_together(loans, past):
+    words = [*loans.options(delta=None), *files(past), "--shifts", past[0] / "shifts.npz"]
+    failed(run("calibrate", *words), OptionError, name="--risk")
+    both = run("calibrate", *words, "--risk", 0.2, "--delta", 0.01)
+    failed(both, OptionError, name="--shifts")
+
+
+def test_a_risk_is_passed_on_and_the_statement_printed(loans, past, tmp_path):
+    words = [*loans.options(delta=None), *files(past), "--risk", 0.3]
+    assert "30" in facts_of("calibrate", *words)["statement"]

@@ -1,0 +1,24 @@
+"""The toy data set in place of COMPAS."""
+
+from __future__ import annotations
+
+import pytest
+
+from experiment.toy import SETTINGS, toy
+from proplace.experiment import experiment, protocol
+
+
+@pytest.fixture
+def toy_for_compas(monkeypatch):
+    """Let the experiment read the toy data when it asks for COMPAS."""
+    made = toy()
+    monkeypatch.setattr(protocol, "load", lambda name, folder, repaired: made)
+    monkeypatch.setitem(protocol.SETTINGS, "compas", SETTINGS)
+
+    def forget():
+        for memory in (protocol.dataset, experiment._problem, experiment._outliers):
+            memory.cache_clear()
+
+    forget()
+    yield made
+    forget()

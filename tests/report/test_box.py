@@ -1,0 +1,245 @@
+"""Sentences, pictures and pages about a set with an interval for each parameter."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import proplace as pp
+from proplace.core.fold import Fold
+from proplace.explain.words import Terms, proved, within
+from proplace.report import claims
+from proplace.report.pictures import _lasts, margins_view, region_view
+from proplace.report.plots import FACTORS, draw_margins, margin_curves
+from proplace.report.style import new_figure
+from support.lenders import DELTA, LOAN, SCHEMA
+
+ABOUT = "learned from 59 retrainings"
+
+
+def moved(net, size, seed):
+    rng = np.random.default_rng(seed)
+    return net.with_layers(
+        (
+            layer.W + size * rng.uniform(-0.5, 1.0, layer.W.shape),
+            layer.b + size * rng.uniform(-0.5, 1.0, layer.b.shape),
+        )
+        for layer in net.layers
+    )
+
+
+@pytest.fixture(scope="module")
+def history(lender):
+    return [moved(lender.net, 0.01, seed) for seed in range(5)]
+
+
+@pytest.fixture(scope="module")
+def box(history):
+    hull = pp.Shifts.hull(history)
+    return pp.Shifts(hull.low, hull.high, about=ABOUT)
+
+
+@pytest.fixture(scope="module")
+def result(lender, box):
+    people = lender.frame[lender.net.predict(lender.X) == 0].iloc[1:3]
+    return pp.Proplace(lender.net, box, schema=SCHEMA).fit(lender.frame).explain(people, gap=0)
+
+
+def about(e, shifts, **changes):
+    """The same answer about another set."""
+    return replace(e, setting=replace(e.setting, shifts=shifts, **changes))
+
+
+# -- sentences -------------------------------------------------------------------------------------
+
+
+def test_a_set_is_called_by_where_it_comes_from(result, lender, history, box):
+    said = result[0].words(LOAN).sentence
+    assert (
+        "; this is proved for every network of the set “learned from 59 retrainings” (an interval for "
+        "each of the weights and biases)" in said
+    )
+    assert "differ" not in said
+    nameless = pp.Shifts(box.low, box.high)
+    said = about(result[0], nameless).words(LOAN).sentence
+    assert f"every network of the set with the SHA-256 {box.digest[:12]}… (an interval" in said
+    folds = [Fold.none(x.W, x.b).scaled(2.0 * np.ones(len(x.W))) for x in lender.net.layers]
+    folded = pp.Network([(x.W, x.b) for x in lender.net.layers], folds=folds)
+    said = within(replace(result[0].setting, net=folded))
+    assert "weights and biases, those with batch norm folded in)" in said
+
+
+def test_a_model_outside_of_its_set_is_said_to_be_so(result, lender, history, box):
+    outside = "the model in use lies outside of this set, and "
+    assert not box.contains(lender.net)
+    assert f"{outside}accepts it as well." in result[0].words().sentence
+    wide = pp.Shifts.hull([lender.net, *history])
+    assert "outside" not in about(result[0], wide).words().sentence
+    assert "outside" not in about(result[0], pp.Shifts.of(lender.net, DELTA)).words().sentence
+    last = lender.net.layers[-1]
+    layers = [(x.W, x.b) for x in lender.net.layers[:-1]]
+    strict = lender.net.with_layers([*layers, (last.W, last.b - 100.0)])
+    refusing = about(result[0], box, net=strict)
+    assert f"{outside}does not accept it." in refusing.words().sentence
+
+
+def test_one_network_alone_is_no_promise_about_others(result, lender, history):
+    one = about(result[0], pp.Shifts.hull([lender.net]))
+    assert not proved(one)
+    assert "shown for the model in use only" in one.words().sentence
+    other = about(result[0], pp.Shifts.hull([history[0]]))
+    assert proved(other)  # every network of the set: another than the one in use
+    assert "outside of this set" in other.words().sentence
+
+
+def test_what_a_set_says_of_itself_is_shown_as_it_is_and_not_for_ever(result, box):
+    long = pp.Shifts(box.low, box.high, about="\x1b[31m" + "b" * 5000)
+    said = about(result[0], long).words().sentence
+    assert "\x1b" not in said
+    assert r"“\x1b[31mbbb" in said
+    assert len(said) < 900
+    assert "bbb…”" in said
+
+
+# -- claims ----------------------------------------------------------------------------------------
+
+
+def facts(found):
+    return {fact.name: fact.value for fact in found}
+
+
+def test_the_theorem_is_about_the_set_and_a_statement_beside_it(result):
+    terms, plain = Terms.of(result, LOAN), [None] * len(result)
+    said = "Of 59 retrainings, 59 honour each promise."
+    found = claims.promises(result, terms, plain, (), said)
+    names = [fact.name for fact in found]
+    assert names[:2] == ["Promised", "About the next retraining, from past ones, and not proved"]
+    promised, statement, *_ = (fact.value for fact in found)
+    assert statement == said
+    assert said not in promised
+    assert "every network of the set “learned from 59 retrainings”" in promised
+    assert "of the same architecture" not in promised
+    assert "The model in use lies outside of this set; it accepts each of these" in promised
+    assert "lies outside of this set, if only with one weight or bias" in found[-1].value
+    without = claims.promises(result, terms, plain, (), "  ")
+    assert [fact.name for fact in without] == ["Promised", "Not promised"]
+
+
+def test_how_many_of_the_answers_the_model_in_use_accepts(result, lender, box):
+    last = lender.net.layers[-1]
+    layers = [(x.W, x.b) for x in lender.net.layers[:-1]]
+    strict = lender.net.with_layers([*layers, (last.W, last.b - 100.0)])
+    mixed = pp.Explanations([result[0], about(result[1], box, net=strict)])
+    promised = claims.promises(mixed, Terms.of(mixed, LOAN), [None, None], ())[0].value
+    assert "it accepts 1 of the 2 answers that are called proved" in promised
+
+
+def test_figures_and_the_record_name_the_set(result, box):
+    figures = facts(claims.figures(result, [None, None], Terms.of(result, LOAN), ()))
+    assert figures["answers proved for every network of the set"] == "2 of 2"
+    assert figures["weights and biases that have room to change"] == "153 of 153"
+    assert facts(claims.line(result))["set of networks"] == (
+        f"learned from 59 retrainings (SHA-256 {box.digest[:12]}…)"
+    )
+    record = facts(claims.record(result))
+    assert record["Set of networks (shifts), SHA-256"] == box.digest
+    assert record["Where the set comes from"] == ABOUT
+    assert record["Weights and biases that have room to change in it"] == "153 of 153"
+    assert record["The model in use"] == "lies outside of the set"
+    assert "Delta" not in record
+
+
+def test_frozen_parameters_are_not_counted_as_moving(lender, result, box):
+    first = lender.net.layers[0]
+    pairs = [(x.W, x.b) for x in box.low.layers]
+    high = [(x.W, x.b) for x in box.high.layers]
+    high[0] = pairs[0]
+    some = pp.Shifts(box.low, box.high.with_layers(high))
+    frozen = pp.Explanations([about(e, some) for e in result])
+    figures = facts(claims.figures(frozen, [None, None], Terms.of(frozen, LOAN), ()))
+    left = 153 - first.W.size - first.b.size
+    assert figures["weights and biases that have room to change"] == f"{left} of 153"
+
+
+def test_retrained_networks_lie_in_the_set_or_not(result, lender, history):
+    setting = result[0].setting
+    assert claims.Moves.of(setting, history).words.endswith("all lie in the set")
+    far = moved(lender.net, 0.5, 9)
+    assert claims.Moves.of(setting, [*history, far]).words.endswith("5 of 6 lie in the set")
+    assert claims.Moves.of(setting, [lender.net]).words.endswith("it does not lie in the set")
+
+
+def test_words_are_those_of_a_set(result, lender):
+    def words(found):
+        return facts(claims.glossary(found, Terms.of(found, LOAN), compares=True))
+
+    ours, plain = words(result), words(lender.result)
+    assert "delta" not in ours
+    assert "the set, the box" in ours
+    assert not any("within delta" in text for text in ours.values())
+    assert "not only the one in use" not in ours["robust, proved"]
+    assert all(len(text) < 200 for text in ours.values())
+    assert "the set, the box" not in plain
+    assert (
+        plain["robust, proved"]
+        == "Every network within delta says approved, not only the one in use."
+    )
+
+
+# -- pictures --------------------------------------------------------------------------------------
+
+
+def test_the_curve_is_drawn_against_the_size_of_the_box(result):
+    pytest.importorskip("matplotlib")
+    e, terms = result[0], Terms.of(result, LOAN)
+    ours, plain = margin_curves([e], [None])
+    axes = new_figure(4, 4).subplots()
+    draw_margins(axes, ours, plain, e, terms)
+    assert axes.get_xlabel() == "size of the box, 1 = as certified"
+    assert [text.get_text() for text in axes.texts] == ["as certified"]
+    assert axes.get_xlim() == (0.0, 2.0)
+    box = e.setting.shifts
+    for n in (0, 6, 12, 24):  # the curve is that of the scaled box
+        lower = pp.certify(
+            e.setting.net, e.point[None], box.scaled(FACTORS[n]), exact_margin=True
+        ).lower
+        assert ours[n, 0] == pytest.approx(lower[0])
+    picture = margins_view(ours, plain, e, terms)
+    assert "against the size of the box" in picture.alt
+    assert "model in use" not in picture.caption
+    assert "over all networks of the box at that size" in picture.caption
+    map_ = region_view(e, None, terms)
+    assert "what every network of the set calls approved" in map_.caption
+
+
+def test_captions_of_a_box_never_say_more_than_the_curve(result):
+    setting = result[0].setting
+    falling = np.linspace(1.0, -1.0, len(FACTORS))[:, None] - 1e-9  # below 0 from factor 1 on
+    assert _lasts(falling, setting) == "up to at least 0.91 times the size of the box"
+    assert _lasts(falling - 0.99, setting) == (
+        "in the middle of the box, but not proved at 0.08 times its size"
+    )
+    assert _lasts(falling - 2.0, setting) == "not even in the middle of the box"
+
+
+# -- the page --------------------------------------------------------------------------------------
+
+
+def test_the_page(result, box, history, tmp_path):
+    pytest.importorskip("jinja2")
+    pytest.importorskip("matplotlib")
+    page = tmp_path / "page.html"
+    result.report(
+        page, LOAN, proofs=tmp_path / "proofs", retrained=history, statement="<i>All</i> held."
+    )
+    text = page.read_text()
+    assert "not proved.</strong> &lt;i&gt;All&lt;/i&gt; held.</p>" in text
+    assert "Words such as the set, margin" in text
+    assert "within delta" not in re.sub(r'data:image[^"]*', "", text)
+    assert "--model proofs/model.npz --shifts proofs/shifts.npz" in text
+    assert pp.Shifts.load(tmp_path / "proofs" / "shifts.npz") == box
+    result.report(tmp_path / "other.html", LOAN)
+    assert "setting.shifts.save(&#34;shifts.npz&#34;)" in (tmp_path / "other.html").read_text()
