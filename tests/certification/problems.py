@@ -19,7 +19,7 @@ from proplace.certification import InputBoxes, certify, checker, proof
 from proplace.certification.batched_bnb import Nodes
 from proplace.certification.bounds import Abstraction, chords, start_slopes
 from proplace.certification.certificates import Claims
-from proplace.core.fold import Fold
+from proplace.core.transforms import Fold
 
 KINDS = (
     "delta", "shifts", "shifts matrix",

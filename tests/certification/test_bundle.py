@@ -12,7 +12,7 @@ from changed_proofs import mutants
 from oracles import random_box
 from proplace.certification import checker, proof
 from proplace.core.errors import CertificateError
-from proplace.core.fold import Fold
+from proplace.core.transforms import Fold
 from support.errors import raises
 from support.problems import dense
 

@@ -9,7 +9,7 @@ from scipy.optimize import linprog
 import oracles
 import proplace as pp
 from proplace.core.errors import InputError, OptionError, SolverError
-from proplace.core.fold import Fold
+from proplace.core.transforms import Fold
 from proplace.promises import repair as module
 from support.errors import raises
 from support.problems import dense

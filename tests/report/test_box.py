@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import proplace as pp
-from proplace.core.fold import Fold
+from proplace.core.transforms import Fold
 from proplace.explain.words import Terms, proved, within
 from proplace.report import claims
 from proplace.report.pictures import _lasts, margins_view, region_view

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from proplace.core import limits
 from proplace.core.errors import ProplaceError
-from proplace.core.fold import digest
+from proplace.core.transforms import folds_digest
 from proplace.explain.provenance import Provenance
 from proplace.loaders.cutoffs import Threshold
 from proplace.schema import Schema, files
@@ -69,7 +69,7 @@ class About:
     @classmethod
     def of(cls, provenance: Provenance, setting: Setting) -> About:
         """Write down what answers of a setting are about."""
-        folds = digest(setting.net.folds)
+        folds = folds_digest(setting.net.folds)
         return cls(
             provenance,
             setting.schema,

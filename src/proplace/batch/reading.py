@@ -23,10 +23,10 @@ from proplace.certification import digest as network_digest
 from proplace.certification import read_proof
 from proplace.certification.checker import MOST_BYTES
 from proplace.core.errors import ProplaceError, ResultsError
-from proplace.core.fold import digest as folds_digest
 from proplace.core.model_set import ModelSet
 from proplace.core.network import Network
 from proplace.core.shifts import Shifts
+from proplace.core.transforms import folds_digest
 from proplace.explain.findings import ANSWERED, Status
 from proplace.explain.result_tables import AnswerColumns, proof_name
 from proplace.explain.results import Explanation, Explanations, Setting

@@ -48,8 +48,7 @@ from proplace.calibrate.refits import Rows, check_refits, refitted
 from proplace.calibrate.risk import Unseen, bounds, check_enough
 from proplace.calibrate.trials import Question, Retrained
 from proplace.certification import certify
-from proplace.core.errors import InputError, OptionError, RowsLeftOutWarning
-from proplace.core.optional import require
+from proplace.core.errors import InputError, OptionError, RowsLeftOutWarning, require
 from proplace.core.options import integer, not_negative, processes
 from proplace.core.progress import progress_bar
 from proplace.core.request import DEFAULT_GAP, DEFAULT_TIME_LIMIT

@@ -41,8 +41,7 @@ def check(
     """Say what is wrong with letters that are to be written, before any work."""
     import datetime  # noqa: PLC0415
 
-    from proplace.core.errors import OptionError  # noqa: PLC0415
-    from proplace.core.optional import require  # noqa: PLC0415
+    from proplace.core.errors import OptionError, require  # noqa: PLC0415
     from proplace.report.letter import day_of  # noqa: PLC0415
 
     if folder is None:

@@ -114,7 +114,7 @@ class Promising:
                 value=place,
             )
         else:
-            from proplace.core.optional import require  # noqa: PLC0415
+            from proplace.core.errors import require  # noqa: PLC0415
 
             require("sqlalchemy", "ledger", "a ledger of promises")
         return found

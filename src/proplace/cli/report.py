@@ -54,8 +54,7 @@ def report(
 
 def check_page(page: Path) -> None:
     """Say what is wrong with a page that is to be written, before any work."""
-    from proplace.core.errors import OutputError  # noqa: PLC0415
-    from proplace.core.optional import require  # noqa: PLC0415
+    from proplace.core.errors import OutputError, require  # noqa: PLC0415
 
     if page.suffix.lower() not in (".html", ".htm"):
         raise OutputError(

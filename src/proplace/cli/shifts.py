@@ -199,7 +199,7 @@ def _facts(box: Shifts, net: Network | None) -> dict[str, Any]:
     """What is known about a set, as JSON can hold it."""
     from dataclasses import asdict  # noqa: PLC0415
 
-    from proplace.core.shifts_summary import by_layer, counts, outside  # noqa: PLC0415
+    from proplace.core.shifts import by_layer, counts, outside  # noqa: PLC0415
 
     moving, parameters = counts(box)
     facts: dict[str, Any] = {
@@ -220,7 +220,7 @@ def _facts(box: Shifts, net: Network | None) -> dict[str, Any]:
 
 def _show(box: Shifts, net: Network | None, model: Path | None) -> None:
     """Print a set for people."""
-    from proplace.core.shifts_summary import by_layer, counts, outside  # noqa: PLC0415
+    from proplace.core.shifts import by_layer, counts, outside  # noqa: PLC0415
 
     moving, parameters = counts(box)
     say(f"about     {box.about or '(nothing is said)'}")

@@ -159,8 +159,7 @@ def _cluster(backend: Backend, address: str | None, jobs: int | None) -> Iterato
     """Make joblib use the processes of this machine, a Dask cluster or a Ray cluster."""
     import joblib  # noqa: PLC0415
 
-    from proplace.core.errors import OptionError, WorkerError  # noqa: PLC0415
-    from proplace.core.optional import require  # noqa: PLC0415
+    from proplace.core.errors import OptionError, WorkerError, require  # noqa: PLC0415
 
     processes = None if jobs is None else int(joblib.effective_n_jobs(jobs))
     if backend is Backend.loky:

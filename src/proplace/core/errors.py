@@ -1,8 +1,15 @@
-"""Errors and warnings of the package. Each is also the standard one a caller would expect."""
+"""Errors and warnings of the package. Each is also the standard one a caller would expect.
+
+Import of frameworks that may not be installed.
+"""
 
 from __future__ import annotations
 
-from typing import Self
+import importlib
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 
 class ProplaceError(Exception):
@@ -127,3 +134,11 @@ class NotInLedger(LedgerError):
 
 class TamperedError(LedgerError):
     """What is in a ledger is not what was written."""
+
+
+def require(package: str, extra: str, purpose: str) -> ModuleType:
+    """Import ``package``, or say which extra installs it."""
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise MissingExtra.of(package, extra, purpose) from error

@@ -8,7 +8,7 @@ A network is a list of layers :math:`(W_i, b_i)` with a ReLU between them and a 
     \text{logits}(x) = W_{n} h_{n-1} + b_n ,
 
 where :math:`s, t` is an optional fixed input transform (a scaler in front of the trained layers); a
-fixed matrix may follow it (see :mod:`proplace.core.input_map`). The transform is not a trained
+fixed matrix may follow it (see :mod:`proplace.core.transforms`). The transform is not a trained
 parameter: shifts of the parameters never touch it.
 
 One logit means two classes: class 1 iff the logit is :math:`\ge 0`. Several logits: the largest
@@ -26,8 +26,7 @@ import numpy.typing as npt
 
 from proplace.core.errors import InputError, ModelFileError, NetworkError, TargetError
 from proplace.core.files import atomic_write
-from proplace.core.fold import Fold
-from proplace.core.input_map import InputMap
+from proplace.core.transforms import Fold, InputMap
 
 if TYPE_CHECKING:
     import os
@@ -328,7 +327,7 @@ class Network:
         (shapes, biases and input transform).
 
         Where a batch norm is folded into this network, a difference counts as what the trained
-        parameters behind *this* batch norm must differ by (see :mod:`proplace.core.fold`): with
+        parameters behind *this* batch norm must differ by (see :mod:`proplace.core.transforms`): with
         p = inf it is the least delta whose networks include the other one. It is infinite where no
         delta does, because the batch norm of this network leaves a parameter no room (a factor of 0,
         the shift of a layer without bias) and the other network has another value there.

@@ -35,8 +35,8 @@ from sklearn.neural_network import MLPClassifier
 
 from proplace.calibrate.delta import CalibrationWarning, calibrate_delta
 from proplace.certification import certify
+from proplace.core.errors import require
 from proplace.core.network import Network
-from proplace.core.optional import require
 from proplace.core.text import visible
 from proplace.explain.proplace import Proplace
 from proplace.explain.words import Wording

@@ -28,8 +28,7 @@ import numpy as np
 import pandas as pd
 from sklearn.model_selection import train_test_split
 
-from proplace.core.errors import InputError, OptionError
-from proplace.core.optional import require
+from proplace.core.errors import InputError, OptionError, require
 from proplace.experiment import schemas
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING, Any
 
-from proplace.core.optional import require
+from proplace.core.errors import require
 from proplace.experiment.table import LEAKS, summary
 
 if TYPE_CHECKING:

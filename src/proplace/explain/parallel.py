@@ -26,8 +26,7 @@ from typing import IO, TYPE_CHECKING, Any, Generic, TypeVar, cast
 import joblib
 from joblib.parallel import get_active_backend
 
-from proplace.core.errors import ProplaceError, WorkerError
-from proplace.core.optional import require
+from proplace.core.errors import ProplaceError, WorkerError, require
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from proplace.core.errors import ModelNotSupported
-from proplace.core.fold import Fold
 from proplace.core.network import Network
-from proplace.core.trained_layer import TrainedLayer
+from proplace.core.transforms import Fold
+from proplace.loaders.trained_layer import TrainedLayer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

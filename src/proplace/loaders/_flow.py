@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from proplace.core.errors import ModelNotSupported
-from proplace.core.input_map import InputMap
+from proplace.core.transforms import InputMap
 from proplace.schema import Binary, Categorical, Continuous, Ordinal, Schema
 
 if TYPE_CHECKING:

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from proplace.core import limits
-from proplace.core.errors import ModelFileError, ModelNotSupported
-from proplace.core.optional import require
+from proplace.core.errors import ModelFileError, ModelNotSupported, require
 from proplace.loaders._archive import Archive
 from proplace.loaders._files import check_layers
 

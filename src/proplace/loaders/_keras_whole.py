@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from proplace.core.errors import ModelNotSupported, SchemaError
-from proplace.core.input_map import InputMap
+from proplace.core.transforms import InputMap
 from proplace.loaders._keras_inputs import WHOLE
 from proplace.loaders._verify import probabilities_of, probe_table
 from proplace.loaders._whole import Whole

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from proplace.core.input_map import InputMap
+from proplace.core.transforms import InputMap
 from proplace.schema import Continuous, Schema
 
 if TYPE_CHECKING:

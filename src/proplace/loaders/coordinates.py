@@ -34,10 +34,10 @@ import numpy as np
 import pandas as pd
 
 from proplace.core.errors import DeltaError, InputError, OptionError, TargetError
-from proplace.core.input_map import InputMap
 from proplace.core.network import Network
 from proplace.core.shifts import Shifts
 from proplace.core.text import listing
+from proplace.core.transforms import InputMap
 from proplace.loaders.cutoffs import Threshold
 from proplace.loaders.model import Model
 from proplace.schema import Categorical, Continuous
@@ -45,9 +45,9 @@ from proplace.schema import Categorical, Continuous
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from proplace.core.fold import Fold
     from proplace.core.network import Array
     from proplace.core.shifts import Delta
+    from proplace.core.transforms import Fold
     from proplace.schema.rules import AnyFeature
 
 _EXACT = 1e-9  # relative; what solving for a matrix may lose

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from proplace.core.errors import OptionError
-from proplace.core.fold import Fold
 from proplace.core.network import Network
 from proplace.core.text import did_you_mean, listing, short
+from proplace.core.transforms import Fold
 
 if TYPE_CHECKING:
     from proplace.core.network import Array

@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from proplace.core.errors import MissingExtra, ModelFileError, ModelNotSupported, ProplaceError
-from proplace.core.optional import require
+from proplace.core.errors import (
+    MissingExtra,
+    ModelFileError,
+    ModelNotSupported,
+    ProplaceError,
+    require,
+)
 from proplace.loaders._keras_build import built
 from proplace.loaders._keras_file import read_model
 from proplace.loaders._keras_front import Reading
@@ -22,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from proplace.core.network import Network
-    from proplace.core.trained_layer import TrainedLayer
+    from proplace.loaders.trained_layer import TrainedLayer
 
 
 def read_keras(path: Path) -> Network:
@@ -50,7 +55,7 @@ def from_keras(model: object) -> Network:
 
         BatchNormalization behind a Dense layer is folded into that layer, one between a ReLU and a
         Dense layer into the latter. Its own weights and statistics count as fixed. Shifts (delta)
-        still speak of the weights and biases of the Dense layers: see :mod:`proplace.core.fold`.
+        still speak of the weights and biases of the Dense layers: see :mod:`proplace.core.transforms`.
         Margins speak of the folded ones. Nothing else touches a trained weight.
 
     Returns

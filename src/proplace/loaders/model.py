@@ -23,10 +23,10 @@ from proplace.core.errors import (
     SchemaError,
     TargetError,
 )
-from proplace.core.input_map import InputMap
 from proplace.core.network import Network
 from proplace.core.shifts import Shifts
 from proplace.core.text import did_you_mean, listing, short
+from proplace.core.transforms import InputMap
 from proplace.loaders.cutoffs import Cutoff, Threshold
 from proplace.loaders.origin import Origin
 from proplace.schema import Binary, Continuous, Ordinal, Schema

@@ -14,9 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from proplace.core.errors import ModelFileError
-from proplace.core.fold import Fold
-from proplace.core.input_map import InputMap
 from proplace.core.network import NPZ_FORMAT, Network
+from proplace.core.transforms import Fold, InputMap
 from proplace.loaders._archive import Archive
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from proplace.core import limits
-from proplace.core.errors import ModelFileError, ModelNotSupported, ProplaceError
-from proplace.core.optional import require
+from proplace.core.errors import ModelFileError, ModelNotSupported, ProplaceError, require
 from proplace.loaders._chain import Activation, Chain, per_column
 from proplace.loaders._files import read_bytes
 from proplace.loaders._onnx_constants import (

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from proplace.core.errors import ModelFileError
-from proplace.core.input_map import InputMap
 from proplace.core.network import Network
 from proplace.core.shifts import NPZ_FORMAT, Shifts
+from proplace.core.transforms import InputMap
 from proplace.loaders.npz import Values, arrays_of
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from proplace.loaders._verify import form_of, probe_rows, probe_table
 from proplace.loaders._whole import Whole
 
 if TYPE_CHECKING:
-    from proplace.core.input_map import InputMap
     from proplace.core.network import Array, Precision
+    from proplace.core.transforms import InputMap
     from proplace.loaders._flow import Flowing
 
 

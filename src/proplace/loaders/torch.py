@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from proplace.core.errors import InputError, ModelNotSupported
-from proplace.core.optional import require
+from proplace.core.errors import InputError, ModelNotSupported, require
 from proplace.loaders._chain import multi_label
 from proplace.loaders._flow import Flow
 from proplace.loaders._torch_graph import Graph, inside, needed_nodes
@@ -24,12 +23,12 @@ from proplace.loaders._verify import form_of, probabilities_of, probe_rows, prob
 from proplace.loaders._whole import Whole
 
 if TYPE_CHECKING:
-    from proplace.core.input_map import InputMap
     from proplace.core.network import Array, Network, Precision
-    from proplace.core.trained_layer import TrainedLayer
+    from proplace.core.transforms import InputMap
     from proplace.loaders._chain import Activation, Chain
     from proplace.loaders._flow import Flowing
     from proplace.loaders._verify import Form
+    from proplace.loaders.trained_layer import TrainedLayer
 
 
 def from_torch(module: object) -> Network:
@@ -50,8 +49,8 @@ def from_torch(module: object) -> Network:
         Batch norm (in evaluation mode) behind a Linear layer is folded into that layer, batch norm
         between a ReLU and a Linear layer into the latter, other fixed factors and shifts likewise.
         Its own weights and statistics count as fixed. Shifts (delta) still speak of the weights and
-        biases of the Linear layers: see :mod:`proplace.core.fold`. The float32 margin speaks of the
-        folded ones. Nothing else touches a trained weight.
+        biases of the Linear layers: see :mod:`proplace.core.transforms`. The float32 margin speaks of
+        the folded ones. Nothing else touches a trained weight.
 
         A module that ``torch.fx`` cannot record (``forward`` branches on values, say) is taken for
         the chain of its Linear layers in the order in which they were registered.

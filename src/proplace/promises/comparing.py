@@ -24,7 +24,7 @@ from proplace.core.errors import (
     SchemaError,
     TargetError,
 )
-from proplace.core.shifts_summary import outside
+from proplace.core.shifts import outside
 from proplace.core.text import listing
 from proplace.explain.several import IN_USE, described
 from proplace.loaders.coordinates import (

@@ -17,8 +17,7 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from proplace.core.errors import LedgerError, TamperedError
-from proplace.core.optional import require
+from proplace.core.errors import LedgerError, TamperedError, require
 from proplace.promises import tables
 from proplace.promises.chain import START, Entry, Head
 from proplace.promises.clock import now

@@ -10,7 +10,7 @@ last entry once more.
 
 from __future__ import annotations
 
-from proplace.core.optional import require
+from proplace.core.errors import require
 
 require("sqlalchemy", "ledger", "a ledger of promises")
 import sqlalchemy as sa  # noqa: E402

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from proplace.core.errors import NetworkError
-from proplace.core.shifts_summary import counts
+from proplace.core.shifts import counts
 from proplace.explain.words import accepted_now, in_delta, other_sets, outcome_of, proved, within
 from proplace.report.pictures import cases
 from proplace.report.plots import held, percent

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from proplace.core.errors import OptionError
-from proplace.core.optional import require
+from proplace.core.errors import OptionError, require
 from proplace.core.text import clipped, visible
 from proplace.explain.values import pair
 from proplace.explain.words import Terms, Wording, in_words

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from proplace.core.optional import require
+from proplace.core.errors import require
 from proplace.core.text import clipped, visible
 
 if TYPE_CHECKING:

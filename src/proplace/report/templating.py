@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from proplace.core.optional import require
+from proplace.core.errors import require
 from proplace.core.text import visible
 
 if TYPE_CHECKING:

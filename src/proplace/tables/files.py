@@ -27,8 +27,7 @@ import numpy as np
 import pandas as pd
 
 from proplace.core import limits
-from proplace.core.errors import TableError
-from proplace.core.optional import require
+from proplace.core.errors import TableError, require
 from proplace.core.text import VALUE, clipped, did_you_mean, listing, short, visible
 from proplace.schema import Continuous, Schema
 from proplace.schema.problems import BadRow

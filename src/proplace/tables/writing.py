@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal, cast
 import numpy as np
 import pandas as pd
 
-from proplace.core.optional import require
+from proplace.core.errors import require
 from proplace.schema import Continuous
 from proplace.tables.files import write_csv
 

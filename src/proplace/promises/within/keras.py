@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from proplace.core.errors import ModelNotSupported
-from proplace.core.optional import require
+from proplace.core.errors import ModelNotSupported, require
 from proplace.loaders.keras import from_keras, trained_keras
 from proplace.promises.within.projection import Projection
 from proplace.promises.within.reading import Reading
 
 if TYPE_CHECKING:
     from proplace.core.shifts import Delta, Shifts
-    from proplace.core.trained_layer import TrainedLayer
+    from proplace.loaders.trained_layer import TrainedLayer
     from proplace.promises.within.ends import Floats
 
 

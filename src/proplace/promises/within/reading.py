@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from proplace.core.errors import DeltaError, ModelNotSupported
-from proplace.core.shifts import Shifts
-from proplace.core.shifts_summary import outside
+from proplace.core.shifts import Shifts, outside
 from proplace.loaders.coordinates import shifts_for
 from proplace.loaders.cutoffs import Threshold
 from proplace.loaders.model import Model
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
     from proplace.core.network import Network
     from proplace.core.shifts import Delta
-    from proplace.core.trained_layer import TrainedLayer
+    from proplace.loaders.trained_layer import TrainedLayer
 
 
 @dataclass(frozen=True, eq=False)

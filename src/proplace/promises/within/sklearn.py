@@ -11,8 +11,8 @@ from sklearn.neural_network import MLPClassifier
 
 from proplace.core.errors import InputError, ModelNotSupported
 from proplace.core.options import integer
-from proplace.core.trained_layer import TrainedLayer
 from proplace.loaders.sklearn import from_sklearn, parts_of
+from proplace.loaders.trained_layer import TrainedLayer
 from proplace.promises.within.projection import Projection
 from proplace.promises.within.reading import Reading
 

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from proplace.core.errors import ModelNotSupported, OptionError
-from proplace.core.optional import require
+from proplace.core.errors import ModelNotSupported, OptionError, require
 from proplace.loaders.torch import from_torch, trained_torch
 from proplace.promises.within.projection import Projection
 from proplace.promises.within.reading import Reading
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from proplace.core.shifts import Delta, Shifts
-    from proplace.core.trained_layer import TrainedLayer
+    from proplace.loaders.trained_layer import TrainedLayer
     from proplace.promises.within.ends import Floats
 
 _FREEZE = (

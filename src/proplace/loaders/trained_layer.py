@@ -8,7 +8,7 @@ behind it, one pair for each step,
     W' = \dots r_2 (r_1 (W \operatorname{diag}(g))), \qquad
     b' = \dots r_2 (r_1 (b + W t) + s_1) + s_2 ,
 
-in floats and in this order. :mod:`proplace.core.fold` keeps sizes alone, which is all that a delta
+in floats and in this order. :mod:`proplace.core.transforms` keeps sizes alone, which is all that a delta
 needs; whoever writes to the trained parameters needs the numbers themselves. Each step is a monotone map
 of each weight, also in floats, since rounding is monotone.
 """

@@ -13,9 +13,7 @@ import pytest
 import proplace as pp
 from proplace.certification import checker, digest
 from proplace.core.errors import DeltaError, ModelFileError, NetworkError
-from proplace.core.fold import Fold
-from proplace.core.fold import digest as folds_digest
-from proplace.core.input_map import InputMap
+from proplace.core.transforms import Fold, InputMap, folds_digest
 from proplace.loaders._chain import Chain
 from support.errors import raises
 
