@@ -358,10 +358,11 @@ def test_proplace_without_delta_raises_the_line_that_measures_one(lender):
     with raises(OptionError, name="delta") as caught:
         pp.Proplace(pipe)
     _, measure, use = str(caught.value).splitlines()
-    assert measure == "found = proplace.calibrate_delta(pipeline, X_train, y_train, refits=10)"
+    call = "proplace.calibrate_delta(pipeline, X_train, y_train, refits=10, target='no')"
+    assert measure == f"found = {call}"
     assert use == "explainer = proplace.Proplace(pipeline, found.delta)"
     given = {"proplace": pp, "pipeline": pipe, "X_train": table, "y_train": decided}
-    measure = measure.replace("refits=10", 'refits=2, target="yes", validity=0.5')
+    measure = measure.replace("refits=10", "refits=2, validity=0.5")
     exec(f"{measure}\n{use}", given)
     assert given["explainer"].delta == given["found"].delta
 
@@ -381,9 +382,7 @@ def test_refits_decide_with_the_cutoff(lender, recorded):
         pp.Proplace(pipe, cutoff={"yes": 0.8})
     _, measure, use = str(caught.value).splitlines()
     given = {"proplace": pp, "pipeline": pipe, "X_train": table, "y_train": decided}
-    measure = measure.replace(
-        "refits=10", 'refits=3, target="yes", k=5, deltas=[0.003], validity=0.5'
-    )
+    measure = measure.replace("refits=10", "refits=3, k=5, deltas=[0.003], validity=0.5")
     exec(f"{measure}\n{use}", given)
     found, explainer = given["found"], given["explainer"]
     rows = recorded["rows"]

@@ -160,6 +160,22 @@ def test_restricted_people_get_typical_points_and_nobody_loses_an_answer():
     assert typical >= 0.7 * answered
 
 
+@pytest.mark.parametrize("most", [1, 2])
+def test_the_filter_takes_no_answer_of_max_changes_away(most):
+    marked = 0
+    for seed in range(4):
+        explainer, people = fitted(seed)
+        usual = explainer.explain(people, max_changes=most)
+        free = explainer.explain(people, max_changes=most, typical=False)
+        for a, b in zip(usual, free, strict=True):
+            assert a.found or not b.found
+            if a.found:
+                assert len(a.changed) <= most
+                assert a.typical or "no typical point was found" in a.reason
+                marked += not a.typical
+    assert marked > 0
+
+
 def test_an_atypical_robust_point_is_returned_if_there_is_no_typical_one():
     """The few robust rows lie far from all other accepted rows."""
     rng = np.random.default_rng(0)

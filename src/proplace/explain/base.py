@@ -202,14 +202,15 @@ class Explainer(Parameters, ABC):
             features. A sparse counterfactual is robust and typical, and its status is ``feasible``:
             fewer changes may be possible.
         max_changes
-            Largest number of changed features. The search is that of sparse counterfactuals.
+            Largest number of changed features. If the nearest counterfactual changes more, the sparse
+            search runs.
         typical
             A point is typical if it is no less usual than 10% of the accepted training rows, by three
             neighbour measures (:mod:`proplace.region.typical`). True returns typical points if there
             are any, False does not filter. None filters sparse requests and restricted people (with
             immutable features, directions or rules); never with ``region="box"`` or
-            ``search="bilevel"``. Everybody keeps an answer: if no typical point is found, the robust
-            one is returned, with its ``plausibility``.
+            ``search="bilevel"``. The filter takes no answer away: if no typical point is found, the
+            robust one is returned, with its ``plausibility``.
         gap
             Relative optimality gap, between 0 and 1: a search ends once its lower bound is at least
             ``1 - gap`` times the distance. 0 stands for 1e-7, the accuracy of the solver.

@@ -1,4 +1,4 @@
-"""PROPLACE: the nearest plausible input that every network within delta accepts."""
+"""PROPLACE: the nearest input of the hull of real people that every network within delta accepts."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from proplace.core.distances import L1
 from proplace.core.errors import InputError, OptionError
 from proplace.core.options import integer, not_negative, one_of
 from proplace.core.request import DEFAULT_TIME_LIMIT
+from proplace.core.text import listing
 from proplace.explain.attempt import NO_TIME, Attempt
 from proplace.explain.base import Explainer
 from proplace.explain.diverse import diverse
@@ -29,6 +30,7 @@ from proplace.explain.holds import Answer, holds
 from proplace.explain.proving import Clock, Judge, Prover, allowed
 from proplace.explain.several import IN_USE, Voter, check_also, read_also
 from proplace.loaders.coordinates import shifts_for
+from proplace.loaders.model import Model
 from proplace.region.neighbours import (
     Neighbours,
     RobustRows,
@@ -56,7 +58,6 @@ if TYPE_CHECKING:
     from proplace.core.shifts import Delta
     from proplace.explain.proving import Proved
     from proplace.loaders.cutoffs import Cutoff
-    from proplace.loaders.model import Model
     from proplace.region.convex_piece import ConvexPiece
     from proplace.region.neighbours import RegionKind
     from proplace.region.typical import Typical
@@ -73,17 +74,25 @@ _STARTS = 10  # robust rows from which a sparse search starts
 _WALK = np.linspace(0.05, 1.0, 20)  # shares of the way from an atypical point to a robust row
 _WALK_BLOCK = 50  # points of a walk that are tested together
 _UNANSWERED = ("no_robust_neighbour", "infeasible_rules", "not_found", "solver_error")
+_LESS_USUAL = "is less usual than most accepted rows"
+_ATYPICAL = f"no typical point was found, so this one {_LESS_USUAL}"
 _HAIR = "its answer failed the last test by a hair"
 _ROUNDING = 1e-9  # relative, of a distance
 
 
-def _without_delta(cutoff: Cutoff | None) -> OptionError:
+def _without_delta(source: object, cutoff: Cutoff | None) -> OptionError:
     """Return the error about a missing delta, with the lines that measure one."""
     more = "" if cutoff is None else f", cutoff={cutoff!r}"
+    classes = source.classes if isinstance(source, Model) else getattr(source, "classes_", ())
+    labels = [label.item() if isinstance(label, np.generic) else label for label in classes]
+    target, note = "", ""
+    if labels and 1 not in labels:
+        label = next(iter(cutoff)) if isinstance(cutoff, dict) else labels[0]
+        target, note = f", target={label!r}", f" The classes are {listing(labels)}."
     return OptionError(
         "Proplace needs a delta: the largest change of a parameter that every counterfactual must "
-        "survive. Measure it with\n"
-        f"found = proplace.calibrate_delta(pipeline, X_train, y_train, refits=10{more})\n"
+        f"survive. Measure it for the class that people want.{note}\n"
+        f"found = proplace.calibrate_delta(pipeline, X_train, y_train, refits=10{target}{more})\n"
         f"explainer = proplace.Proplace(pipeline, found.delta{more})",
         name="delta",
     )
@@ -195,7 +204,7 @@ class Proplace(Explainer):
         time_limit: float | None = DEFAULT_TIME_LIMIT,
     ) -> None:
         if delta is None:
-            raise _without_delta(cutoff)
+            raise _without_delta(source, cutoff)
         self.source = source
         self.delta = delta
         self.cutoff = cutoff
@@ -218,7 +227,7 @@ class Proplace(Explainer):
     def check_parameters(self) -> None:
         """Raise ``OptionError`` for the first parameter that is not valid."""
         if self.delta is None:  # set_params takes anything
-            raise _without_delta(self.cutoff)
+            raise _without_delta(self.source, self.cutoff)
         check_also(self.also)
         check_tolerance(self.tolerance)
         if not isinstance(self.holds, (bool, np.bool_)):
@@ -471,9 +480,7 @@ class Proplace(Explainer):
                     return self._moved(finding, attempt, proved)
         late = time.monotonic() >= clock.proof
         limit = " in the time limit" * late
-        why = (
-            f"no typical point was found{limit}, so this one is less usual than most accepted rows"
-        )
+        why = f"no typical point was found{limit}, so this one {_LESS_USUAL}"
         reason = "; ".join(part for part in (finding.reason, why) if part)
         return replace(finding, reason=reason, timed_out=finding.timed_out or late)
 
@@ -522,43 +529,60 @@ class Proplace(Explainer):
     # -- sparse counterfactuals ----------------------------------------------------------------
 
     def _sparse(self, x: Array, request: Request, fixed: frozenset[int], clock: Clock) -> Finding:
-        """Find a counterfactual with few changes that keeps some features."""
-        most, nearest = request.max_changes, request.prefer == "nearest"
-        typical = self._filter(request, fixed)
+        """Find a counterfactual with few changes: a typical one, else a robust one that is marked."""
         near = None
-        if nearest or self.region == "box":
+        if request.prefer == "nearest" or self.region == "box":
             near = self._nearest(x, request, fixed, clock)
-            if nearest and near.found and self._changes(near) <= (most or 0):
+            most = request.max_changes or 0
+            if request.prefer == "nearest" and near.found and self._changes(near) <= most:
                 return near
+        typical = self._filter(request, fixed)
+        found = self._few_changes(x, request, fixed, clock, near, typical)
+        if found.found or typical is None or clock.over:
+            return found
+        found = self._few_changes(x, request, fixed, clock, near, None)
+        return replace(found, reason=f"{found.reason}; {_ATYPICAL}") if found.found else found
+
+    def _few_changes(
+        self,
+        x: Array,
+        request: Request,
+        fixed: frozenset[int],
+        clock: Clock,
+        near: Finding | None,
+        typical: Typical | None,
+    ) -> Finding:
+        """Search for few changes among the points that pass the filter."""
+        target, most = request.target, request.max_changes
         people = variants(self.schema_, x, fixed)
-        robust = self._robust_rows(request.target)
-        starts = self._starts(people, request.target, fixed, typical, clock)
-        rows, reason = starts.rows, ""
-        if near is not None and near.found and near.point is not None and not len(rows):
+        robust = self._robust_rows(target)
+        starts = self._starts(people, target, fixed, typical, clock)
+        rows = starts.rows
+        if typical is not None and not (starts.typical and len(rows)):
+            near = self._nearest(x, request, fixed, clock) if near is None else near
+            if near.point is None or not typical.test(near.point[None])[0]:
+                return Finding("not_found", "no typical point was found", x=x)
+            rows = near.point[None]
+        elif near is not None and near.point is not None and not len(rows):
             rows = near.point[None]
         elif starts.status != "found":
             return Finding(starts.status, starts.reason, x=x)
-        if not starts.typical:
-            typical = None
-            reason = (
-                "; no typical point was found, so this one is less usual than most accepted rows"
-            )
         lower = np.min([person.lower for person in people], axis=0)
         upper = np.max([person.upper for person in people], axis=0)
         features = enumerate(self.schema_.features)
         search = SparseSearch(
             self._problem(x, request),
             self.schema_,
-            self._values[request.target].within(self.schema_, lower, upper),
+            self._values[target].within(self.schema_, lower, upper),
             [number for number, each in features if number not in fixed and not each.immutable],
             lambda rows: allowed(people, rows),
             lambda rows: robust.test(rows, clock.search),
             typical,
             clock.search,
         )
-        found = search.run(rows, most, nearest=nearest)
+        found = search.run(rows, most, nearest=request.prefer == "nearest")
         assert self.prover_ is not None  # noqa: S101  (this method has a delta)
-        proved = self.prover_.first(found, people, request.target, until=clock.proof)
+        proved = self.prover_.first(found, people, target, until=clock.proof)
         if proved is None:
             if clock.over:
                 return Finding("not_found", NO_TIME, x=x, timed_out=True)
@@ -567,7 +591,7 @@ class Proplace(Explainer):
         pieces = (p for each in people for p in hull_pieces(self.schema_, each, rows))
         return Finding(
             "feasible",
-            f"found by a search for few changes, which proves no bound{reason}",
+            "found by a search for few changes, which proves no bound",
             x=x,
             point=proved.point,
             neighbours=rows,
