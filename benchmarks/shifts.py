@@ -9,9 +9,10 @@ which play no part in any choice. Results are kept per data set and seed in the 
 run that was interrupted goes on where it was (take another folder when the code has changed).
 
 *Sets*: boxes made to contain 95% of retrainings. *From scratch*: no useful box contains them; one
-delta, and several networks (``also=``) with a delta each, are made just large enough for answers to be
-valid on (nearly) all retrainings of the history; "l1 at 99.5% valid" is read off, for both alike, where
-that is the validity on the unseen ones, which is no choice that could be made in practice.
+delta, and several networks (``required_models=``) with a delta each, are made just large enough for
+answers to be valid on (nearly) all retrainings of the history; "l1 at 99.5% valid" is read off, for
+both alike, where that is the validity on the unseen ones, which is no choice that could be
+made in practice.
 *Times*: processor time of answers, as ratios.
 
 Columns: *certified*: share of accepted test rows that are proved accepted by every network of the
@@ -67,7 +68,7 @@ SMOKE = Options(
     coverage=0.8,
     rows=60,
     people=3,
-    also=2,
+    required_models=2,
     timed=2,
     wanted=0.9,
     repeats=1,
@@ -169,7 +170,11 @@ def quality(result: pp.Explanations, case: Case, people: np.ndarray) -> dict[str
 def proplace(case: Case, delta: pp.Delta, also: Sequence[object] = ()) -> pp.Proplace:
     """The explainer with the options of the experiment."""
     return pp.Proplace(
-        case.net, delta, also=list(also) or None, k=case.settings.k, schema=case.data.free
+        case.net,
+        delta,
+        required_models=list(also) or None,
+        k=case.settings.k,
+        schema=case.data.free,
     )
 
 

@@ -157,7 +157,7 @@ ASKED = {"delta": 0.005, "k": 5}
 OF_THE_EXPLAINER = {
     "delta": 0.006,
     "cutoff": 0.6,
-    "also": [pp.Network([(np.ones((1, 5)), [5.0])])],
+    "required_models": [pp.Network([(np.ones((1, 5)), [5.0])])],
     "k": 4,
     "weights": {"x": 2.0},
     "tolerance": {"x": 0.01},
@@ -180,7 +180,7 @@ OF_THE_BATCH = {
     "kind": "parquet",
 }
 SAME_ANSWERS = {"n_jobs", "every", "progress", "drop"}
-GIVEN_OTHERWISE = {"self", "source", "schema", "explainer", "table", "out"}  # in the test below
+GIVEN_OTHERWISE = {"self", "model", "schema", "explainer", "table", "out"}  # in the test below
 
 
 def test_every_option_is_tried():

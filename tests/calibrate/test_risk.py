@@ -219,7 +219,7 @@ def test_the_smallest_delta_whose_bound_is_within_the_risk():
     assert not found.success
     words = str(caught[0].message)
     assert "Shifts.learn" in words
-    assert "also=" in words
+    assert "required_models=" in words
     assert "cannot be stated" in found.statement
 
 

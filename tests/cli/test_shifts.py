@@ -429,10 +429,10 @@ def test_other_models_are_read_from_the_right(past, tmp_path):
 @pytest.mark.parametrize(
     ("word", "error", "name"),
     [
-        ("none.npz", OptionError, "--also"),
-        ("none.npz:0.1", OptionError, "--also"),
-        ("MODEL:much", OptionError, "--also"),
-        ("MODEL:", OptionError, "--also"),
+        ("none.npz", OptionError, "--required-model"),
+        ("none.npz:0.1", OptionError, "--required-model"),
+        ("MODEL:much", OptionError, "--required-model"),
+        ("MODEL:", OptionError, "--required-model"),
         ("MODEL:-1", DeltaError, ANY),
         ("MODEL:nan", DeltaError, ANY),
         ("MODEL:none.npz", DeltaError, "none.npz"),
@@ -447,7 +447,13 @@ def test_wrong_other_models_are_rejected(past, word, error, name):
 def test_answers_are_asked_of_other_models_too(loans, past):
     folder, nets, _ = past
     other = folder / "past-2.npz"
-    words = [*loans.options(row=0), "--also", f"{other}:0.005", "--also", folder / "past-1.npz"]
+    words = [
+        *loans.options(row=0),
+        "--required-model",
+        f"{other}:0.005",
+        "--required-model",
+        folder / "past-1.npz",
+    ]
     (answer,) = facts_of("explain", *words)
     point = loans.schema.encode(pd.DataFrame([answer["counterfactual"]]))[0]
     for net in (loans.net, nets[1]):
@@ -464,8 +470,8 @@ def voted(loans, past, tmp_path_factory):
     loans.people.head(2).to_csv(place / "people.csv", index=False)
     pp.Shifts.hull([nets[1], nets[3]]).save(place / "own.npz")
     words = loans.options(input=place / "people.csv", out=place / "results")
-    words += ["--also", f"{folder / 'past-2.npz'}:0.005"]
-    words += ["--also", f"{folder / 'past-1.npz'}:{place / 'own.npz'}"]
+    words += ["--required-model", f"{folder / 'past-2.npz'}:0.005"]
+    words += ["--required-model", f"{folder / 'past-1.npz'}:{place / 'own.npz'}"]
     good("explain", *words, "--certificates")
     return place / "results", words
 
@@ -506,7 +512,7 @@ def test_bundles_of_a_folder_are_checked(loans, past, votes, tmp_path):
     assert rejected(votes, *model, "--delta", 0.02) == number
     proof = sorted((votes / "certificates").iterdir())[0]
     third = f"{votes / 'network-3.npz'}:{votes / 'shifts-3.npz'}"
-    others = ["--also", votes / "network-2.npz", "--also", third]
+    others = ["--required-model", votes / "network-2.npz", "--required-model", third]
     good("check", proof, *model, *others)
     assert rejected(proof, *model, *others[:2]) == 1
     assert rejected(proof, *model) == 1
@@ -539,7 +545,10 @@ def test_the_page_names_the_other_models(votes, tmp_path):
     text = (tmp_path / "page.html").read_text()
     assert "past-2.npz" in text
     assert "past-1.npz" in text
-    assert "--also votes/network-2.npz --also votes/network-3.npz:votes/shifts-3.npz" in text
+    assert (
+        "--required-model votes/network-2.npz --required-model votes/network-3.npz:votes/shifts-3.npz"
+        in text
+    )
 
 
 # -- calibrate -------------------------------------------------------------------------------------

@@ -179,16 +179,16 @@ def test_long_grids_are_intervals():
 def test_one_of_several_sets_that_refuses_is_enough():
     schema = pp.Schema.encoded(1, lower=0.0, upper=1.0)
     yes, no = pp.Network([([[1.0]], [-0.5])]), pp.Network([([[1.0]], [-3.0])])
-    explainer = pp.Proplace(yes, 0.01, also=[(no, 0.02)], schema=schema, region="box")
+    explainer = pp.Proplace(yes, 0.01, required_models=[(no, 0.02)], schema=schema, region="box")
     (answer,) = explainer.fit([[0.9]]).explain([[0.2]])
     assert answer.status == "fixed"
     assert answer.reason.startswith("every network within delta of network 2 refuses it")
-    explainer = pp.Proplace(yes, 0.01, also=[no], schema=schema, region="box")
+    explainer = pp.Proplace(yes, 0.01, required_models=[no], schema=schema, region="box")
     (answer,) = explainer.fit([[0.9]]).explain([[0.2]])
     assert answer.reason.startswith("network 2 refuses it whatever x0 may become")
     # Each refuses somewhere, and neither everywhere: no answer, and no proof that it is fixed.
     other = pp.Network([([[-1.0]], [0.4])])
-    explainer = pp.Proplace(yes, 0.01, also=[(other, 0.01)], schema=schema, region="box")
+    explainer = pp.Proplace(yes, 0.01, required_models=[(other, 0.01)], schema=schema, region="box")
     (answer,) = explainer.fit([[0.9]]).explain([[0.2]])
     assert answer.status == "no_robust_neighbour"
 

@@ -165,7 +165,7 @@ def test_several_networks_must_all_accept_it(lender):
     net = MLPClassifier((5,), max_iter=900, random_state=1, learning_rate_init=0.02)
     other = make_pipeline(StandardScaler(), net).fit(table, accepted)
     refused = table[model.predict(table) == 0][:4]
-    options = {"schema": schema(), "holds": True, "also": [(other, 0.002)]}
+    options = {"schema": schema(), "holds": True, "required_models": [(other, 0.002)]}
     explainer = pp.Proplace(model, 0.005, **options).fit(table)
     rng, wide = np.random.default_rng(2), 0
     for e in explainer.explain(refused):

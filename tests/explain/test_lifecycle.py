@@ -36,7 +36,7 @@ def made(name, **options):
 def test_parameters_in_the_manner_of_scikit_learn(name):
     explainer = made(name)
     params = explainer.get_params(deep=False)
-    assert params["source"] is NET
+    assert params["model"] is NET
     assert set(params) == set(type(explainer)._get_param_names())
     copy = clone(explainer.fit(TRAIN))
     assert type(copy) is type(explainer)
@@ -63,7 +63,7 @@ def test_a_clone_of_an_explainer_keeps_the_fitted_model():
     pipe = make_pipeline(StandardScaler(), MLPClassifier((4,), max_iter=20, solver="lbfgs"))
     pipe.fit(TRAIN, NET.predict(TRAIN))
     copy = clone(pp.Proplace(pipe, 0.001, k=3))
-    assert copy.source is pipe
+    assert copy.model is pipe
     result = copy.fit(TRAIN).explain(TRAIN[pipe.predict(TRAIN) == 0][:3])
     assert all(pipe.predict(e.counterfactual.to_frame().T.to_numpy())[0] == 1 for e in result)
 

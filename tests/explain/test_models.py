@@ -256,7 +256,9 @@ def test_required_model_takes_true_and_false_without_a_schema(step):
     pipe, frame = owners(step)
     later = clone(pipe).set_params(mlpclassifier__alpha=0.01).fit(frame, pipe.predict(frame))
     refused = frame[pipe.predict(frame) == "no"].head(8)
-    result = pp.Proplace(pipe, 0.001, also=[later], k=5).fit(frame).explain(refused, "yes")
+    result = (
+        pp.Proplace(pipe, 0.001, required_models=[later], k=5).fit(frame).explain(refused, "yes")
+    )
     assert all(e.found for e in result)
     answers = pd.DataFrame([e.counterfactual for e in result]).astype(frame.dtypes)
     for model in (pipe, later):

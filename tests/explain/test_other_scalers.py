@@ -55,7 +55,9 @@ def test_a_box_behind_other_scalers_is_refused(main, past, tmp_path):
             lambda wrong=wrong: pp.calibrate_delta(
                 main, frame, retrained=past, people=frame[:9], shifts=wrong
             ),
-            lambda wrong=wrong: pp.Proplace(past[0], 0.01, also=[(main, wrong)]).fit(frame),
+            lambda wrong=wrong: pp.Proplace(past[0], 0.01, required_models=[(main, wrong)]).fit(
+                frame
+            ),
         ):
             with pytest.raises(DeltaError, match="source=model"):
                 call()

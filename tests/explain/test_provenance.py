@@ -73,7 +73,7 @@ def test_required_models_are_known_by_their_own_digests(tmp_path):
     for name, net in (("first.npz", NET), ("second.npz", other)):
         net.save(tmp_path / name)
     first, second = tmp_path / "first.npz", tmp_path / "second.npz"
-    found = made(pp.Proplace(first, 0.05, also=[(second, 0.01)], k=3))
+    found = made(pp.Proplace(first, 0.05, required_models=[(second, 0.01)], k=3))
     assert found.file_digest == hashlib.sha256(first.read_bytes()).hexdigest()
     (also,) = found.also
     assert also.file_digest == hashlib.sha256(second.read_bytes()).hexdigest()

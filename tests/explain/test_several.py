@@ -101,7 +101,7 @@ def test_pipelines_with_their_own_scalers(schema):
     table, pipes = lender()
     options = {"k": 5, "schema": schema}
     also = [pipes[1], (pipes[2], 0.01)]
-    explainer = pp.Proplace(pipes[0], 0.02, also=also, **options).fit(table)
+    explainer = pp.Proplace(pipes[0], 0.02, required_models=also, **options).fit(table)
     names = [models.name for models in explainer.sets_]
     assert names == ["the model in use", "network 2", "network 3"]
     people = refused(table, pipes[0], 6)
@@ -131,7 +131,7 @@ def test_pipelines_with_their_own_scalers(schema):
 def test_the_other_network_is_what_the_model_itself_says():
     """On the rows of the model in use, with the trained layers as they are."""
     table, pipes = lender()
-    explainer = pp.Proplace(pipes[0], 0.02, also=list(pipes[1:])).fit(table)
+    explainer = pp.Proplace(pipes[0], 0.02, required_models=list(pipes[1:])).fit(table)
     rows = explainer.model_.encode(table)
     for models, pipe in zip(explainer.sets_[1:], pipes[1:], strict=True):
         own = pp.Model.of(pipe)
@@ -169,7 +169,7 @@ def modules():
 
 def test_a_torch_module_of_another_architecture():
     X, (one, two) = modules()
-    explainer = pp.Proplace(one, 0.02, also=[(two, 0.01)], k=8).fit(X)
+    explainer = pp.Proplace(one, 0.02, required_models=[(two, 0.01)], k=8).fit(X)
     assert [models.net.widths for models in explainer.sets_] == [(6,), (5, 4)]
     margins = [models.margin for models in explainer.sets_]
     assert margins[0] != margins[1]  # each covers the float32 rounding of its own network
@@ -211,7 +211,9 @@ def test_a_model_in_use_that_lies_outside_of_its_box(search):
 def test_another_network_outside_of_its_box_has_a_say_too():
     one, two = pp.Network([([[1.0]], [-0.2])]), pp.Network([([[1.0]], [-0.8])])
     box = pp.Shifts(pp.Network([([[1.0]], [-0.4])]), pp.Network([([[1.0]], [-0.3])]))
-    explainer = pp.Proplace(one, 0.0, also=[(two, box)], region="box").fit([[0.0], [1.0]])
+    explainer = pp.Proplace(one, 0.0, required_models=[(two, box)], region="box").fit(
+        [[0.0], [1.0]]
+    )
     assert [models.name for models in explainer.sets_] == [
         "the model in use",
         "the box of network 2",
@@ -226,7 +228,7 @@ def test_the_fallback_is_robust_for_all(monkeypatch):
     (one, two, _), X = three_lines()
     unknown = SearchResult(None, np.inf, 0.0, "unknown")
     monkeypatch.setattr(explainer_module, "search", lambda *_, **__: unknown)
-    explainer = pp.Proplace(one, 0.01, also=[(two, 0.01)], k=5).fit(X)
+    explainer = pp.Proplace(one, 0.01, required_models=[(two, 0.01)], k=5).fit(X)
     answer = explainer.explain([[0.1, 0.1]], gap=0)[0]
     assert answer.status == "feasible"
     assert len(answer.certificate.certificates) == 2
@@ -236,7 +238,7 @@ def test_the_fallback_is_robust_for_all(monkeypatch):
     robust = [pp.certify(net, order, 0.01, margin=1e-6).robust for net in (one, two)]
     first = int(np.argmax(robust[0] & robust[1]))
     assert int(np.argmax(robust[0])) < first
-    other_way = pp.Proplace(two, 0.01, also=[(one, 0.01)], k=5).fit(X)
+    other_way = pp.Proplace(two, 0.01, required_models=[(one, 0.01)], k=5).fit(X)
     for each in (explainer, other_way):
         proved = each.prover_.nearest(order, people, 1, np.inf)
         np.testing.assert_array_equal(proved.point, order[first])
@@ -247,14 +249,14 @@ def test_another_model_that_is_not_what_was_read_is_refused(monkeypatch):
     plain = pipes[2].predict
     monkeypatch.setattr(pipes[2], "predict", lambda X: np.where(plain(X) == "yes", "no", "yes"))
     with raises(ModelDisagrees, match="network 2"):
-        pp.Proplace(pipes[0], 0.01, also=[pipes[2]]).fit(table)
+        pp.Proplace(pipes[0], 0.01, required_models=[pipes[2]]).fit(table)
 
 
 def test_two_classes_by_one_logit_and_by_two():
     one = pp.Network([([[1.0]], [-0.2])])
     two = pp.Network([([[0.0], [1.0]], [0.6, 0.0])])
     answer = (
-        pp.Proplace(one, 0.0, also=[two], region="box")
+        pp.Proplace(one, 0.0, required_models=[two], region="box")
         .fit([[0.0], [1.0]])
         .explain([[0.1]], gap=0)[0]
     )
@@ -274,7 +276,7 @@ def test_the_reason_says_which_network_leaves_nothing(tmp_path):
     (one, two, never), X = three_lines()
     path = tmp_path / "challenger.npz"
     two.save(path)
-    explainer = pp.Proplace(one, 0.01, also=[path, (never, 0.01)]).fit(X)
+    explainer = pp.Proplace(one, 0.01, required_models=[path, (never, 0.01)]).fit(X)
     total = X.sum(axis=1)
     first = int((total - 0.5 - 0.01 * (1.0 + total) >= 1e-6 + 1e-4).sum())
     second = int((total[total - 0.5 - 0.01 * (1.0 + total) >= 1e-6 + 1e-4] >= 0.9 + 1.01e-4).sum())
@@ -287,7 +289,9 @@ def test_the_reason_says_which_network_leaves_nothing(tmp_path):
     assert wanted in answer.reason
     assert 0 < second < first
     boxed = (
-        pp.Proplace(one, 0.01, also=[never], region="box").fit(X).explain([[0.1, 0.1]], gap=0)[0]
+        pp.Proplace(one, 0.01, required_models=[never], region="box")
+        .fit(X)
+        .explain([[0.1, 0.1]], gap=0)[0]
     )
     assert "robust for each of the model in use, network 2" in boxed.reason
 
@@ -298,7 +302,7 @@ def test_rules_that_leave_nothing_for_one_of_the_networks():
         [pp.Continuous("a", 0, 1, immutable=True), pp.Continuous("b", 0, 1, max_increase=0.3)]
     )
     frame = pd.DataFrame(X, columns=["a", "b"])
-    explainer = pp.Proplace(one, 0.01, also=[two], schema=schema, k=5).fit(frame)
+    explainer = pp.Proplace(one, 0.01, required_models=[two], schema=schema, k=5).fit(frame)
     person = pd.DataFrame({"a": [0.05], "b": [0.05]})
     answer = explainer.explain(person, gap=0)[0]
     assert answer.status == "fixed"
@@ -317,7 +321,7 @@ def test_rules_that_leave_nothing_for_one_of_the_networks():
 
 def test_already_valid_is_up_to_the_model_in_use():
     (one, two, _), X = three_lines()
-    explainer = pp.Proplace(one, 0.01, also=[(two, 0.01)], k=3).fit(X)
+    explainer = pp.Proplace(one, 0.01, required_models=[(two, 0.01)], k=3).fit(X)
     sure, halfway, other = explainer.explain([[0.9, 0.9], [0.4, 0.4], [0.1, 0.1]], gap=0)
     assert (sure.status, halfway.status) == ("already_valid", "already_valid")
     assert sure.reason == (
@@ -335,7 +339,7 @@ def test_already_valid_is_up_to_the_model_in_use():
 def test_an_answer_that_another_model_refuses_is_withheld(monkeypatch):
     """The model itself has the last word, as the model in use has."""
     table, pipes = lender()
-    explainer = pp.Proplace(pipes[0], 0.01, also=[pipes[2]], k=5).fit(table)
+    explainer = pp.Proplace(pipes[0], 0.01, required_models=[pipes[2]], k=5).fit(table)
     people = refused(table, pipes[0], 3)
     assert all(answer.found for answer in explainer.explain(people, target="yes", gap=0))
     monkeypatch.setattr(pipes[2], "predict", lambda X: np.array(["no"] * len(X)))
@@ -356,7 +360,7 @@ def test_processes_and_runs_agree():
     people = refused(table, pipes[0], 4)
     also = [pipes[1], (pipes[2], 0.01)]
     one, two = (
-        pp.Proplace(pipes[0], 0.02, also=also, k=5, n_jobs=jobs)
+        pp.Proplace(pipes[0], 0.02, required_models=also, k=5, n_jobs=jobs)
         .fit(table)
         .explain(people, "yes", gap=0)
         for jobs in (1, 2)
@@ -369,14 +373,14 @@ def test_processes_and_runs_agree():
 
 def test_workers_get_no_other_models():
     table, pipes = lender()
-    explainer = pp.Proplace(pipes[0], 0.02, also=[pipes[1]], k=5).fit(table)
+    explainer = pp.Proplace(pipes[0], 0.02, required_models=[pipes[1]], k=5).fit(table)
     explainer.prepare_once(1)
     lean = explainer._for_workers(1)
-    assert lean.also is None
+    assert lean.required_models is None
     assert lean.others_ == ()
     again = pickle.loads(pickle.dumps(lean))
     assert [models.name for models in again.sets_] == ["the model in use", "network 2"]
-    assert explainer.also == [pipes[1]]
+    assert explainer.required_models == [pipes[1]]
 
 
 def test_a_batch_of_other_networks_is_another_question(tmp_path):
@@ -385,7 +389,7 @@ def test_a_batch_of_other_networks_is_another_question(tmp_path):
     frame = pd.DataFrame(X, columns=["a", "b"])
     frame.head(5).to_csv(table, index=False)
     fitted = [
-        pp.Proplace(one, 0.01, also=also, k=3).fit(frame)
+        pp.Proplace(one, 0.01, required_models=also, k=3).fit(frame)
         for also in ([(two, 0.01)], [(two, 0.02)], [two], None, [(one, 0.01)])
     ]
     explain_file(fitted[0], table, tmp_path / "out")
@@ -397,7 +401,7 @@ def test_a_batch_of_other_networks_is_another_question(tmp_path):
 
 def test_provenance_is_read_back():
     (one, two, _), X = three_lines()
-    explainer = pp.Proplace(one, 0.01, also=[(two, [(0.01, 0.0)])], k=3).fit(X)
+    explainer = pp.Proplace(one, 0.01, required_models=[(two, [(0.01, 0.0)])], k=3).fit(X)
     made = explainer.explain([[0.1, 0.1]], gap=0).provenance
     assert Provenance.from_dict(made.to_dict()) == made
     assert made.also[0].delta == ((0.01, 0.0),)
@@ -411,7 +415,9 @@ def test_provenance_is_read_back():
 def test_the_time_limit_holds():
     table, pipes = lender()
     people = refused(table, pipes[0], 2)
-    explainer = pp.Proplace(pipes[0], 0.02, also=[pipes[1]], k=5, time_limit=1e-6).fit(table)
+    explainer = pp.Proplace(pipes[0], 0.02, required_models=[pipes[1]], k=5, time_limit=1e-6).fit(
+        table
+    )
     for answer in explainer.explain(people, target="yes", gap=0):
         assert answer.status in ("feasible", "not_found")
         if answer.found:
@@ -428,7 +434,7 @@ def test_names(tmp_path):
         pp.Model.of(tmp_path / "a.npz"),
         two,
     ]
-    names = [models.name for models in pp.Proplace(one, 0.0, also=also).fit(X).sets_]
+    names = [models.name for models in pp.Proplace(one, 0.0, required_models=also).fit(X).sets_]
     assert names == [
         "the model in use",
         "a.npz",
@@ -453,8 +459,8 @@ def test_names(tmp_path):
 )
 def test_also_is_a_list_of_models(also, value):
     (one, _, _), X = three_lines()
-    with raises(OptionError, name="also", value=value):
-        pp.Proplace(one, 0.01, also=also).fit(X)
+    with raises(OptionError, name="required_models", value=value):
+        pp.Proplace(one, 0.01, required_models=also).fit(X)
 
 
 def test_a_network_for_other_rows_is_refused():
@@ -464,7 +470,7 @@ def test_a_network_for_other_rows_is_refused():
         pp.Network([(np.ones((3, 2)), np.zeros(3))]),
     ):
         with raises(InputError, name="network 2", match="columns"):
-            pp.Proplace(one, 0.01, also=[wrong]).fit(X)
+            pp.Proplace(one, 0.01, required_models=[wrong]).fit(X)
 
 
 def test_models_of_other_classes_or_columns_are_refused():
@@ -482,16 +488,16 @@ def test_models_of_other_classes_or_columns_are_refused():
             more, pipes[0].predict(table)
         )
     with raises(InputError, name="network 2", match="approved"):
-        pp.Proplace(pipes[0], 0.01, also=[other]).fit(table)
+        pp.Proplace(pipes[0], 0.01, required_models=[other]).fit(table)
     with raises(InputError, name="network 2", match="height"):
-        pp.Proplace(pipes[0], 0.01, also=[tall]).fit(table)
+        pp.Proplace(pipes[0], 0.01, required_models=[tall]).fit(table)
 
 
 def test_required_model_without_its_extra_names_the_command_that_installs_it(tmp_path, monkeypatch):
     (tmp_path / "model.onnx").write_bytes(b"anything")
     monkeypatch.setitem(sys.modules, "onnx", None)
     net = pp.Network([(np.eye(2), np.zeros(2)), ([[1.0, 1.0]], [-1.0])])
-    explainer = pp.Proplace(net, 0.05, also=[tmp_path / "model.onnx"])
+    explainer = pp.Proplace(net, 0.05, required_models=[tmp_path / "model.onnx"])
     with pytest.raises(MissingExtra, match=r"model.*proplace\[onnx\]"):
         explainer.fit([[0.2, 0.1], [0.9, 0.8]])
 
@@ -506,8 +512,8 @@ def test_a_model_that_does_not_say_how_it_reads_the_table_is_refused():
         warnings.simplefilter("ignore", ConvergenceWarning)
         pipe = make_pipeline(StandardScaler(), MLPClassifier((4,), max_iter=50)).fit(X, y)
     with raises(InputError, name="network 2", match="reads"):
-        pp.Proplace(pipe, 0.01, also=[module]).fit(X)
-    explainer = pp.Proplace(pipe, 0.01, also=[pp.Model.of(module).network]).fit(X)
+        pp.Proplace(pipe, 0.01, required_models=[module]).fit(X)
+    explainer = pp.Proplace(pipe, 0.01, required_models=[pp.Model.of(module).network]).fit(X)
     rows = StandardScaler().fit(X).transform(X)
     logits = module(torch.tensor(rows, dtype=torch.float32)).detach().numpy()
     encoded = explainer.model_.encode(X)
@@ -524,8 +530,8 @@ def test_a_bare_network_beside_recoded_columns_is_refused():
     schema = pp.Schema([pp.Continuous("a", 0, 9), pp.Binary("b", values=(0, 1))])
     bare = pp.Model.of(pipe).network
     with raises(InputError, name="network 2", match="itself"):
-        pp.Proplace(pipe, 0.01, also=[bare], schema=schema).fit(table)
-    explainer = pp.Proplace(pipe, 0.01, also=[pipe], schema=schema).fit(table)
+        pp.Proplace(pipe, 0.01, required_models=[bare], schema=schema).fit(table)
+    explainer = pp.Proplace(pipe, 0.01, required_models=[pipe], schema=schema).fit(table)
     one, two = (models.net.logits(explainer.rows_) for models in explainer.sets_)
     np.testing.assert_allclose(one, two, atol=1e-9)
 
@@ -533,9 +539,9 @@ def test_a_bare_network_beside_recoded_columns_is_refused():
 def test_delta_of_another_network_is_checked():
     (one, two, _), X = three_lines()
     with raises(DeltaError, name="network 2", match="negative"):
-        pp.Proplace(one, 0.01, also=[(two, -1.0)]).fit(X)
+        pp.Proplace(one, 0.01, required_models=[(two, -1.0)]).fit(X)
     with raises(ModelFileError, name="missing.npz"):
-        pp.Proplace(one, 0.01, also=["missing.npz"]).fit(X)
+        pp.Proplace(one, 0.01, required_models=["missing.npz"]).fit(X)
 
 
 def test_reasons_speak_of_the_box_where_delta_is_one():

@@ -160,7 +160,7 @@ def test_max_changes_keeps_the_nearest_point_if_it_changes_few_features():
 @pytest.mark.parametrize(
     "options",
     [
-        {"also": "two"},
+        {"required_models": "two"},
         {"tolerance": {"income": 0.3, "age": 1}},
         {"holds": True},
         {"weights": {"income": 0.0, "age": 3.0}},
@@ -170,12 +170,12 @@ def test_max_changes_keeps_the_nearest_point_if_it_changes_few_features():
 )
 def test_sparse_search_works_with_other_options(options):
     world = World(3, rows=400, hidden=(6, 5))
-    if "also" in options:
+    if "required_models" in options:
         rng = np.random.default_rng(5)
         layers = [
             (layer.W + rng.normal(0, 0.02, layer.W.shape), layer.bias) for layer in world.net.layers
         ]
-        options = {"also": [(pp.Network(layers), 0.003)]}
+        options = {"required_models": [(pp.Network(layers), 0.003)]}
     explainer = world.explainer(0.004, **options)
     found = explainer.explain(world.refused(5), prefer="sparse")
     assert sum(e.found for e in found) >= 4

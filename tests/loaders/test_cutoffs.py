@@ -138,14 +138,18 @@ def test_required_model_has_cutoff_of_current_one_unless_it_states_its_own():
     frame = table(1)
     refused = frame[chance(pipe, frame, "yes") < 0.6][:5]
     for own, p in ((later, 0.6), (pp.Model.of(later, cutoff={"yes": 0.9}), 0.9)):
-        explainer = pp.Proplace(pipe, 0.01, cutoff={"yes": 0.6}, also=[own], k=5).fit(table())
+        explainer = pp.Proplace(pipe, 0.01, cutoff={"yes": 0.6}, required_models=[own], k=5).fit(
+            table()
+        )
         answers = explainer.explain(refused, target="yes")
         rows = pd.DataFrame([e.counterfactual for e in answers if e.found])[COLUMNS]
         assert len(rows) == 5
         assert (chance(pipe, rows, "yes") >= 0.6).all()
         assert (chance(later, rows, "yes") >= p).all()
     net = pp.Model.of(later).network
-    bare = pp.Proplace(pp.Model.of(net), 0.01, cutoff=0.8, also=[net]).fit(np.zeros((3, 3)))
+    bare = pp.Proplace(pp.Model.of(net), 0.01, cutoff=0.8, required_models=[net]).fit(
+        np.zeros((3, 3))
+    )
     assert bare.others_[0].model.network == bare.net_
 
 

@@ -53,7 +53,7 @@ class Baseline(Explainer):
 
     Parameters
     ----------
-    source
+    model
         The trained model, or a bare network: see :class:`proplace.Proplace`.
     schema
         Features, units and rules. Without one, tables hold the network's own columns, and answers
@@ -69,13 +69,13 @@ class Baseline(Explainer):
 
     def __init__(
         self,
-        source: object,
+        model: object,
         *,
         schema: Schema | None = None,
         seed: int = 0,
         n_jobs: int | None = 1,
     ) -> None:
-        self.source = source
+        self.model = model
         self.schema = schema
         self.seed = seed
         self.n_jobs = n_jobs
@@ -205,7 +205,7 @@ class RobustBaseline(Baseline):
 
     Parameters
     ----------
-    source
+    model
         The trained model, or a bare network: see :class:`proplace.Proplace`.
     delta
         Largest change of any parameter, or one (weight, bias) pair per layer.
@@ -215,14 +215,14 @@ class RobustBaseline(Baseline):
 
     def __init__(
         self,
-        source: object,
+        model: object,
         delta: Delta,
         *,
         schema: Schema | None = None,
         seed: int = 0,
         n_jobs: int | None = 1,
     ) -> None:
-        super().__init__(source, schema=schema, seed=seed, n_jobs=n_jobs)
+        super().__init__(model, schema=schema, seed=seed, n_jobs=n_jobs)
         self.delta = delta
 
     def learn(self, rows: Array) -> None:

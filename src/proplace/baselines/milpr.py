@@ -50,7 +50,7 @@ class MilpR(RobustBaseline):
 
     Parameters
     ----------
-    source, delta, schema, seed, n_jobs
+    model, delta, schema, seed, n_jobs
         As for every method that takes a delta. Nothing here is random.
     start
         First margin.
@@ -73,7 +73,7 @@ class MilpR(RobustBaseline):
 
     def __init__(
         self,
-        source: object,
+        model: object,
         delta: Delta,
         *,
         schema: Schema | None = None,
@@ -83,7 +83,7 @@ class MilpR(RobustBaseline):
         step: float = 0.2,
         raises: int = 500,
     ) -> None:
-        super().__init__(source, delta, schema=schema, seed=seed, n_jobs=n_jobs)
+        super().__init__(model, delta, schema=schema, seed=seed, n_jobs=n_jobs)
         self.start = start
         self.step = step
         self.raises = raises

@@ -43,7 +43,7 @@ class ProtoR(RobustBaseline):
 
     Parameters
     ----------
-    source, delta, schema, seed, n_jobs
+    model, delta, schema, seed, n_jobs
         As for every method that takes a delta. Nothing here is random.
     kappas
         Gaps of the probabilities that are asked for, one after the other, until a point is robust.
@@ -76,7 +76,7 @@ class ProtoR(RobustBaseline):
 
     def __init__(
         self,
-        source: object,
+        model: object,
         delta: Delta,
         *,
         schema: Schema | None = None,
@@ -91,7 +91,7 @@ class ProtoR(RobustBaseline):
         c_start: float = 10.0,
         c_steps: int = 10,
     ) -> None:
-        super().__init__(source, delta, schema=schema, seed=seed, n_jobs=n_jobs)
+        super().__init__(model, delta, schema=schema, seed=seed, n_jobs=n_jobs)
         self.kappas = kappas
         self.theta = theta
         self.beta = beta

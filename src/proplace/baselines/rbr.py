@@ -100,7 +100,7 @@ class Rbr(Baseline):
 
     Parameters
     ----------
-    source, schema, seed, n_jobs
+    model, schema, seed, n_jobs
         As for every method. The seed is that of the samples around the boundary point.
     delta_plus
         How much farther than the boundary point the answer may be (sum of absolute differences).
@@ -130,7 +130,7 @@ class Rbr(Baseline):
 
     def __init__(
         self,
-        source: object,
+        model: object,
         *,
         schema: Schema | None = None,
         seed: int = 0,
@@ -144,7 +144,7 @@ class Rbr(Baseline):
         candidates: int = 1000,
         iterations: int = 500,
     ) -> None:
-        super().__init__(source, schema=schema, seed=seed, n_jobs=n_jobs)
+        super().__init__(model, schema=schema, seed=seed, n_jobs=n_jobs)
         self.delta_plus = delta_plus
         self.sigma = sigma
         self.epsilon_op = epsilon_op

@@ -31,7 +31,7 @@ class Rnce(RobustBaseline):
 
     Parameters
     ----------
-    source, delta, schema, seed, n_jobs
+    model, delta, schema, seed, n_jobs
         As for every method that takes a delta. Nothing here is random.
     steps
         Points that are tried on the line from the person to the row, the row among them; 1 takes the
@@ -49,7 +49,7 @@ class Rnce(RobustBaseline):
 
     def __init__(
         self,
-        source: object,
+        model: object,
         delta: Delta,
         *,
         schema: Schema | None = None,
@@ -57,7 +57,7 @@ class Rnce(RobustBaseline):
         n_jobs: int | None = 1,
         steps: int = 1,
     ) -> None:
-        super().__init__(source, delta, schema=schema, seed=seed, n_jobs=n_jobs)
+        super().__init__(model, delta, schema=schema, seed=seed, n_jobs=n_jobs)
         self.steps = steps
 
     def check_parameters(self) -> None:

@@ -35,7 +35,7 @@ class Roar(Baseline):
 
     Parameters
     ----------
-    source, schema, seed, n_jobs
+    model, schema, seed, n_jobs
         As for every method. The seed is that of the surrogate's samples.
     rate
         Learning rate of Adam.
@@ -63,7 +63,7 @@ class Roar(Baseline):
 
     def __init__(
         self,
-        source: object,
+        model: object,
         *,
         schema: Schema | None = None,
         seed: int = 0,
@@ -75,7 +75,7 @@ class Roar(Baseline):
         tolerance: float = 1e-3,
         iterations: int = 5000,
     ) -> None:
-        super().__init__(source, schema=schema, seed=seed, n_jobs=n_jobs)
+        super().__init__(model, schema=schema, seed=seed, n_jobs=n_jobs)
         self.rate = rate
         self.penalty = penalty
         self.delta_max = delta_max

@@ -33,7 +33,7 @@ class RobX(Baseline):
 
     Parameters
     ----------
-    source, schema, seed, n_jobs
+    model, schema, seed, n_jobs
         As for every method. The seed is that of the Gaussian neighbours, the same for all points.
     tau
         Stability that is asked for.
@@ -58,7 +58,7 @@ class RobX(Baseline):
 
     def __init__(
         self,
-        source: object,
+        model: object,
         *,
         schema: Schema | None = None,
         seed: int = 0,
@@ -68,7 +68,7 @@ class RobX(Baseline):
         samples: int = 1000,
         steps: int = 20,
     ) -> None:
-        super().__init__(source, schema=schema, seed=seed, n_jobs=n_jobs)
+        super().__init__(model, schema=schema, seed=seed, n_jobs=n_jobs)
         self.tau = tau
         self.sigma = sigma
         self.samples = samples

@@ -30,7 +30,7 @@ class Wachter(Baseline):
 
     Parameters
     ----------
-    source, schema, seed, n_jobs
+    model, schema, seed, n_jobs
         As for every method. Nothing here is random.
     rate
         Learning rate of Adam.
@@ -54,7 +54,7 @@ class Wachter(Baseline):
 
     def __init__(
         self,
-        source: object,
+        model: object,
         *,
         schema: Schema | None = None,
         seed: int = 0,
@@ -64,7 +64,7 @@ class Wachter(Baseline):
         iterations: int = 100,
         rounds: int = 10,
     ) -> None:
-        super().__init__(source, schema=schema, seed=seed, n_jobs=n_jobs)
+        super().__init__(model, schema=schema, seed=seed, n_jobs=n_jobs)
         self.rate = rate
         self.penalty = penalty
         self.iterations = iterations

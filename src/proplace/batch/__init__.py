@@ -219,10 +219,10 @@ def _about(explainer: Explainer) -> dict[str, Any]:
     schema = explainer.schema_
     options = explainer.get_params(deep=False)
     for name in (
-        "source",
+        "model",
         "schema",
         "delta",
-        "also",
+        "required_models",
         "tolerance",
         "weights",
         "n_jobs",
@@ -249,7 +249,7 @@ def _other_sets(explainer: Explainer) -> dict[str, Any]:
     """Digests of the other sets of networks that have a say; nothing where there are none."""
     others = explainer.sets_[1:]
     also = [[joblib.hash(each.net), *_delta(each.shifts).values(), each.margin] for each in others]
-    return {"also": also} if also else {}
+    return {"required_models": also} if also else {}
 
 
 def _tolerance(explainer: Explainer) -> dict[str, Any]:

@@ -36,7 +36,15 @@ if TYPE_CHECKING:
 NETWORK, SHIFTS = "network.npz", "shifts.npz"
 # Nothing that a reader would recognise: digests and long lists.
 _UNREADABLE = frozenset(
-    ("network", "training rows", "schema", "input", "delta", "weights of the distance", "also")
+    (
+        "network",
+        "training rows",
+        "schema",
+        "input",
+        "delta",
+        "weights of the distance",
+        "required_models",
+    )
 )
 
 

@@ -729,7 +729,7 @@ def _shortfall(found: Calibration, fine: pd.Series[bool], *, given: bool) -> str
         advice.append("try larger deltas, which leave fewer robust rows (min_robust_share=0)")
     if not found.refits:
         advice.append("take a box that is learned from retrainings (shifts=Shifts.learn(history))")
-        advice.append("ask that several models accept each counterfactual (also=[...])")
+        advice.append("ask that several models accept each counterfactual (required_models=[...])")
     advice.append("or train with more weight decay")
     return f"{lack}; {best}. To go on, {', '.join(advice)}."
 

@@ -129,7 +129,7 @@ def check(
             "is proved for another one. A folder of results has its own."
         ),
     ] = None,
-    also: Annotated[
+    required_model: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NETWORK[:SHIFTS]",
@@ -197,7 +197,7 @@ def check(
         whole,
         [parameters(net) for net in _readings(whole, model)],
         box,
-        _others(also),
+        _others(required_model),
         common.tolerance_of(tolerance),
     )
     shown: list[dict[str, Any]] = []
@@ -229,14 +229,14 @@ def _box(delta: float | None, shifts: Path | None) -> Shifts | None:
     return None if shifts is None else deltas.read(shifts)
 
 
-def _others(also: list[str] | None) -> list[ModelSet]:
+def _others(required_model: list[str] | None) -> list[ModelSet]:
     """Read the networks of other models, each with its set."""
     from proplace.core.model_set import ModelSet  # noqa: PLC0415
     from proplace.core.network import Network  # noqa: PLC0415
     from proplace.core.shifts import Shifts  # noqa: PLC0415
 
     found = []
-    for other in deltas.others(also or []):
+    for other in deltas.others(required_model or []):
         net = Network.load(other.path)
         asked = 0.0 if other.delta is None else other.delta.delta
         found.append(ModelSet(net, Shifts.of(net, asked), str(other.path)))
@@ -316,8 +316,8 @@ def _of_results(path: Path, known: Known, demand: Demand) -> Iterator[dict[str, 
         if not any(_holds(models, other) for models in folder.setting.sets[1:]):
             raise CertificateError(
                 f"{path}: its answers were not made for {other.name} with such a delta; explain them "
-                "with the same --also",
-                name="--also",
+                "with the same --required-model",
+                name="--required-model",
                 value=other.name,
             )
     readings = [*known.readings, *_through(known.model, folder.setting.schema)]

@@ -1,4 +1,4 @@
-"""`--delta`, `--shifts` and `--also`: the networks for which an answer must hold."""
+"""`--delta`, `--shifts` and `--required-model`: the networks for which an answer must hold."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ File = Annotated[
 Also = Annotated[
     list[str] | None,
     typer.Option(
-        "--also",
+        "--required-model",
         metavar="MODEL[:DELTA]",
         help="A model that must accept the answers, too, within its own delta or shifts file; "
         "may be repeated.",
@@ -167,7 +167,7 @@ class Other:
     delta: Given | None
 
     def asked(self, model: WholeModel) -> WholeModel | tuple[WholeModel, float | Shifts]:
-        """Return the model as ``also=`` of :class:`proplace.Proplace` takes it."""
+        """Return the model as ``required_models=`` of :class:`proplace.Proplace` takes it."""
         if self.delta is None:
             return model
         self.delta.check(model.network, self.path)
@@ -175,7 +175,7 @@ class Other:
 
 
 def others(words: Sequence[str]) -> list[Other]:
-    """Read what `--also` says: MODEL, MODEL:NUMBER or MODEL:SHIFTS.npz.
+    """Read what `--required-model` says: MODEL, MODEL:NUMBER or MODEL:SHIFTS.npz.
 
     A name may hold a colon itself: a file of the whole name comes first, then the last colon counts.
     """
@@ -189,15 +189,17 @@ def _other(word: str) -> Other:
     if not colon or Path(word).is_file():
         if not Path(word).is_file():
             raise OptionError(
-                f"--also {word}: there is no such model file", name="--also", value=word
+                f"--required-model {word}: there is no such model file",
+                name="--required-model",
+                value=word,
             )
         return Other(Path(word), None)
     path = Path(name)
     if not path.is_file():
         raise OptionError(
-            f"--also {word}: there is no model file {word}, and none called {name} either; write "
-            "MODEL, MODEL:0.02 or MODEL:shifts.npz",
-            name="--also",
+            f"--required-model {word}: there is no model file {word}, and none called {name} "
+            "either; write MODEL, MODEL:0.02 or MODEL:shifts.npz",
+            name="--required-model",
             value=word,
         )
     if rest.endswith(".npz"):
@@ -206,9 +208,9 @@ def _other(word: str) -> Other:
         number = float(rest)
     except ValueError:
         raise OptionError(
-            f"--also {word}: after the last colon comes the model's delta, a number such as 0.02 or a "
-            f".npz file of shifts, not {rest!r}",
-            name="--also",
+            f"--required-model {word}: after the last colon comes the model's delta, a number such as "
+            f"0.02 or a .npz file of shifts, not {rest!r}",
+            name="--required-model",
             value=word,
         ) from None
-    return Other(path, Given(positive(number, f"--also {word}: delta")))
+    return Other(path, Given(positive(number, f"--required-model {word}: delta")))

@@ -123,7 +123,7 @@ class Question:
     given
         For which networks the answers must hold.
     others
-        More models that must accept them, with what `--also` says of each.
+        More models that must accept them, with what `--required-model` says of each.
     k, region, tolerance, holds, time_limit, changeable
         As :class:`proplace.Proplace` takes them.
     target
@@ -169,7 +169,7 @@ class Question:
         explainer = Proplace(
             whole,
             self.given.delta,
-            also=also or None,
+            required_models=also or None,
             k=self.k,
             region=self.region.value,
             tolerance=self.tolerance,
@@ -188,7 +188,7 @@ def explain(
     train: common.Train,
     number: delta.Number = None,
     shifts: delta.File = None,
-    also: delta.Also = None,
+    required_model: delta.Also = None,
     person: Words = None,
     table: Input = None,
     row: Row = None,
@@ -248,8 +248,8 @@ def explain(
     proplace explain --model m.onnx --train train.csv --delta 0.02 --input people.csv --out results
     --prefer sparse --max-changes 3
 
-    proplace explain --model m.onnx --train train.csv --shifts shifts.npz --also last-year.onnx:0.01
-    --input people.csv --out results
+    proplace explain --model m.onnx --train train.csv --shifts shifts.npz --input people.csv
+    --out results --required-model last-year.onnx:0.01
 
     proplace explain --model m.onnx --train train.csv --delta 0.02 --input people.csv --out results
     --ledger promises.db --ids customer --expires 2999-12-31
@@ -266,7 +266,7 @@ def explain(
     valid_until = promising.last_day(promises, valid_until) if folder is not None else valid_until
     letters.check(folder, certificates or promises is not None, subject, outcome, valid_until)
     jobs = common.processes(jobs)
-    given, more = delta.Given.of(number, shifts), delta.others(also or [])
+    given, more = delta.Given.of(number, shifts), delta.others(required_model or [])
     whole, *rest = [
         common.read_model(path, stated)
         for path, stated in [(model, cutoff), *((other.path, None) for other in more)]

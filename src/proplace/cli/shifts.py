@@ -174,7 +174,7 @@ def _models(
         except DeltaError:
             raise DeltaError(
                 f"{path}: has another architecture than {every[0]}, so that they share no set of "
-                "parameters; leave it out, or let explain --also ask it beside the others",
+                "parameters; leave it out, or let explain --required-model ask it beside the others",
                 name=path.name,
             ) from None
         except InputError as error:

@@ -577,7 +577,7 @@ def _check_alike(a: Network, b: Network) -> None:
     if shapes[0] != shapes[1]:
         raise DeltaError(
             f"{a!r} and {b!r} differ in architecture (widths, or a bias that one of them lacks), so "
-            "that they share no box of parameters; give each network a box of its own (also=)"
+            "that they share no box of parameters; give each network a box of its own (required_models=)"
         )
     mine, theirs = a.input_map.parts, b.input_map.parts
     for name in sorted(mine.keys() | theirs.keys()):
@@ -585,7 +585,7 @@ def _check_alike(a: Network, b: Network) -> None:
             raise DeltaError(
                 f"the networks have different input transforms ({name}), so their parameters do not "
                 "act on the same inputs; give the models themselves, which are compared behind one "
-                "scaler, or a box of its own to each network (also=)",
+                "scaler, or a box of its own to each network (required_models=)",
                 name=name,
             )
 

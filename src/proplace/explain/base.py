@@ -87,7 +87,7 @@ class Explainer(Parameters, ABC):
         Seconds of ``fit``, and of the work for the target class that was asked for last.
     """
 
-    source: object
+    model: object
     schema: Schema | None
     n_jobs: int | None
     time_limit: float | None = None
@@ -152,7 +152,7 @@ class Explainer(Parameters, ABC):
         self.check_parameters()
         processes("n_jobs", self.n_jobs)
         with progress_bar("fit", 4, show=progress) as advance:
-            source = Model.of(self.source, cutoff=getattr(self, "cutoff", None))
+            source = Model.of(self.model, cutoff=getattr(self, "cutoff", None))
             model = model_of(source, self.schema)
             advance(1)
             declared = self.schema is not None
@@ -398,10 +398,10 @@ class Explainer(Parameters, ABC):
     def _for_workers(self, target: int) -> Self:
         """A copy without what only ``fit`` needs, for it travels to each worker."""
         lean = copy.copy(self)
-        lean.source, lean.others_ = None, ()
+        lean.model, lean.others_ = None, ()
         lean._typical = {target: self._typical[target]}
-        if hasattr(lean, "also"):
-            lean.also = None
+        if hasattr(lean, "required_models"):
+            lean.required_models = None
         return lean
 
     def already_valid(self, x: Array, target: int) -> Finding:

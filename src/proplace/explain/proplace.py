@@ -103,7 +103,7 @@ class Proplace(Explainer):
 
     Parameters
     ----------
-    source
+    model
         The trained model: a fitted scikit-learn pipeline, a torch module, a Keras model, the path of
         a model file, a :class:`proplace.Model`, or a bare :class:`proplace.Network`.
     delta
@@ -112,16 +112,16 @@ class Proplace(Explainer):
         accepted by it as well. It is required: without it, the error names the call that measures one.
     cutoff
         The probability from which the model accepts, as in ``{"approved": 0.7}``: a shorthand for
-        ``Model.of(source, cutoff=...)`` as the source.
-    also
-        Other networks that must accept every answer, each of the kinds that ``source`` can be, or a
+        ``Model.of(source, cutoff=...)`` as the model.
+    required_models
+        Other networks that must accept every answer, each of the kinds that ``model`` can be, or a
         pair of one and its delta: ``[net2, (net3, 0.01)]``. A network by itself stands for no other;
         with a delta, for all of its box. They may have other architectures, and scalers and encoders
         of their own: they look at the same columns of the table and have the same classes. A bare
-        :class:`proplace.Network` takes rows as ``source`` encodes them. With several networks a
+        :class:`proplace.Network` takes rows as ``model`` encodes them. With several networks a
         certificate is a bundle of one for each, and a person counts as ``already_valid`` where the
         model in use accepts, whatever the others say (the reason tells). A model
-        that states no cut-off of its own, as ``Model.of(other, cutoff=...)``, has that of ``source``.
+        that states no cut-off of its own, as ``Model.of(other, cutoff=...)``, has that of ``model``.
     k
         Number of robust neighbours that span the plausible region. "Nearest", "optimal" and ``bound``
         refer to this region.
@@ -185,11 +185,11 @@ class Proplace(Explainer):
 
     def __init__(
         self,
-        source: object,
+        model: object,
         delta: Delta | None = None,
         *,
         cutoff: Cutoff | None = None,
-        also: Sequence[object] | None = None,
+        required_models: Sequence[object] | None = None,
         tolerance: Mapping[str, float] | None = None,
         holds: bool = False,
         k: int = 20,
@@ -204,11 +204,11 @@ class Proplace(Explainer):
         time_limit: float | None = DEFAULT_TIME_LIMIT,
     ) -> None:
         if delta is None:
-            raise _without_delta(source, cutoff)
-        self.source = source
+            raise _without_delta(model, cutoff)
+        self.model = model
         self.delta = delta
         self.cutoff = cutoff
-        self.also = also
+        self.required_models = required_models
         self.tolerance = tolerance
         self.holds = holds
         self.k = k
@@ -227,8 +227,8 @@ class Proplace(Explainer):
     def check_parameters(self) -> None:
         """Raise ``OptionError`` for the first parameter that is not valid."""
         if self.delta is None:  # set_params takes anything
-            raise _without_delta(self.source, self.cutoff)
-        check_also(self.also)
+            raise _without_delta(self.model, self.cutoff)
+        check_also(self.required_models)
         check_tolerance(self.tolerance)
         if not isinstance(self.holds, (bool, np.bool_)):
             raise OptionError(
@@ -261,7 +261,7 @@ class Proplace(Explainer):
         self.shifts_ = shifts_for(model, self.delta)
         self.rows_ = self._distinct[0]
         self.tolerance_ = tolerances(model.schema, self.tolerance)
-        self.others_ = tuple(read_also(model, self.also, self.schema))
+        self.others_ = tuple(read_also(model, self.required_models, self.schema))
         voters = (Voter(IN_USE, model, self.shifts_), *self.others_)
         judges = [self._judge(models, voter.model) for voter in voters for models in voter.sets()]
         self.prover_ = Prover(self.schema_, tuple(judges))

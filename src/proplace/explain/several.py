@@ -1,4 +1,4 @@
-"""Several networks that must all accept an answer: reading ``also=``, and the sets that come of it."""
+"""Networks of other models that must accept a counterfactual, read from ``required_models=``."""
 
 from __future__ import annotations
 
@@ -50,17 +50,18 @@ def check_also(also: object) -> None:
         return
     if not isinstance(also, (list, tuple)):
         raise OptionError(
-            f"also must be a list of networks, such as [net2, (net3, 0.01)], not {_type(also)}",
-            name="also",
+            f"required_models must be a list of networks, such as [net2, (net3, 0.01)], "
+            f"not {_type(also)}",
+            name="required_models",
             value=also,
         )
     for entry in also:
         source, _ = _parts(entry)
         if source is None or isinstance(source, (bool, int, float, list, tuple, dict, Shifts)):
             raise OptionError(
-                f"also holds {_type(source)}, which is no model; give models, or pairs of a model and "
-                "its delta: also=[net2, (net3, 0.01)]",
-                name="also",
+                f"required_models holds {_type(source)}, which is no model; give models, or pairs of "
+                "a model and its delta: required_models=[net2, (net3, 0.01)]",
+                name="required_models",
                 value=source,
             )
 
@@ -76,7 +77,7 @@ def read_also(base: Model, also: Sequence[object] | None, schema: Schema | None)
             shifts = shifts_for(own, delta)
             model = taking_rows_of(base, described(base, source, own, schema))
         except ProplaceError as error:
-            raise type(error)(f"also, {name}: {error}", name=name) from None
+            raise type(error)(f"required_models, {name}: {error}", name=name) from None
         voters.append(Voter(name, model, shifts.behind(model.network)))
     return voters
 

@@ -109,7 +109,7 @@ def command(proof: str, model: str, setting: Setting | None, near: Path) -> str:
             words += ["--shifts", (near / shifts).as_posix()]
         elif number > 1 and network in files:
             more = f":{(near / shifts).as_posix()}" if shifts in files else ""
-            words += ["--also", f"{(near / network).as_posix()}{more}"]
+            words += ["--required-model", f"{(near / network).as_posix()}{more}"]
     return shlex.join(words)
 
 
